@@ -1,0 +1,407 @@
+"""The words that every part of Penstock speaks, and the Protocols of its plug-ins. Standard library only.
+
+Times are seconds since the epoch (float), durations are seconds, sizes of jobs are whole nodes unless a name says
+`processes`. All values are immutable; a decision carries its reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Protocol
+
+__all__ = [
+    "AccountingRecord",
+    "Allocation",
+    "Decision",
+    "Geometry",
+    "Job",
+    "JobSpec",
+    "JobState",
+    "Node",
+    "Offer",
+    "Partition",
+    "Reason",
+    "ResizePolicy",
+    "ResizeVerdict",
+    "SiteConfig",
+    "Snapshot",
+    "Step",
+    "Verb",
+]
+
+
+class JobState(StrEnum):
+    """A job's state as Slurm names it; a state this release does not know becomes UNKNOWN."""
+
+    PENDING = "PENDING"
+    CONFIGURING = "CONFIGURING"
+    RUNNING = "RUNNING"
+    SUSPENDED = "SUSPENDED"
+    COMPLETING = "COMPLETING"
+    RESIZING = "RESIZING"
+    REQUEUED = "REQUEUED"
+    COMPLETED = "COMPLETED"
+    CANCELLED = "CANCELLED"
+    FAILED = "FAILED"
+    TIMEOUT = "TIMEOUT"
+    NODE_FAIL = "NODE_FAIL"
+    PREEMPTED = "PREEMPTED"
+    BOOT_FAIL = "BOOT_FAIL"
+    DEADLINE = "DEADLINE"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    UNKNOWN = "UNKNOWN"
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job will never run again (a requeued job is pending, not ended)."""
+        return self in _ENDED
+
+    @property
+    def holds_nodes(self) -> bool:
+        """Whether nodes are allocated to a job in this state."""
+        return self in _HOLDING
+
+
+_ENDED = frozenset(
+    {
+        JobState.COMPLETED,
+        JobState.CANCELLED,
+        JobState.FAILED,
+        JobState.TIMEOUT,
+        JobState.NODE_FAIL,
+        JobState.PREEMPTED,
+        JobState.BOOT_FAIL,
+        JobState.DEADLINE,
+        JobState.OUT_OF_MEMORY,
+    }
+)
+_HOLDING = frozenset(
+    {JobState.CONFIGURING, JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING, JobState.RESIZING}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One row of the queue, from fields that only Slurm writes (never a user's text).
+
+    `time_limit` None means unlimited. `eligible` None means not eligible yet (an unfulfilled dependency or a hold).
+    `start` of a pending job is Slurm's own estimate or None. `end` of a running job is start + limit.
+    """
+
+    id: int
+    uid: int
+    user: str
+    account: str
+    partition: str
+    qos: str
+    state: JobState
+    reason: str
+    submit: float
+    eligible: float | None
+    start: float | None
+    end: float | None
+    time_limit: float | None
+    num_nodes: int
+    num_cpus: int
+    nodes: tuple[str, ...]
+    priority: int
+    dependency: str = ""
+
+    @property
+    def running(self) -> bool:
+        """Whether the job runs right now and may be resized."""
+        return self.state in (JobState.RUNNING, JobState.RESIZING)
+
+    @property
+    def pending(self) -> bool:
+        """Whether the job waits in the queue."""
+        return self.state is JobState.PENDING
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A running step: `job` and `id` as in "12.0" (`id` is "batch", "extern" or a number), and where it runs."""
+
+    job: int
+    id: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A compute node. `usable` is false when it is down, drained, reserved for maintenance or not responding."""
+
+    name: str
+    state: str
+    cpus: int
+    usable: bool
+    partitions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition; times in seconds, None unlimited; `max_nodes` None when it sets no limit of its own."""
+
+    name: str
+    nodes: tuple[str, ...]
+    up: bool
+    default: bool
+    max_time: float | None
+    default_time: float | None
+    max_nodes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AccountingRecord:
+    """What accounting knows of one job, ended or not; the way to tell "not there" from "ended"."""
+
+    id: int
+    name: str
+    user: str
+    partition: str
+    qos: str
+    account: str
+    state: JobState
+    exit_code: int
+    submit: float
+    eligible: float | None
+    start: float | None
+    end: float | None
+    time_limit: float | None
+    num_nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SiteConfig:
+    """The settings of a cluster that change what Penstock may do."""
+
+    version: tuple[int, ...]
+    cluster: str
+    select_type: str
+    scheduler_parameters: frozenset[str]
+    prolog_flags: frozenset[str]
+    priority_type: str
+    priority_flags: frozenset[str]
+    min_job_age: float
+
+    @property
+    def permits_expansion(self) -> bool:
+        """Whether the merge can work: allowed, and no `extern` step in every job."""
+        return "permit_job_expansion" in self.scheduler_parameters and not (self.prolog_flags & {"CONTAIN", "X11"})
+
+    @property
+    def accrues_always(self) -> bool:
+        """Whether a job with an unfulfilled dependency ages."""
+        return "ACCRUE_ALWAYS" in self.priority_flags
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A batch job to submit. `script` is the whole text; `environment` is added to the job's, not instead of it.
+
+    `dependency` and `begin` are in sbatch's own syntax; `requeue` false keeps Slurm from running it a second time.
+    """
+
+    name: str
+    script: str
+    nodes: int
+    time_limit: float
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    dependency: str | None = None
+    begin: str | None = None
+    hold: bool = False
+    requeue: bool = False
+    workdir: str | None = None
+    output: str | None = None
+    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Nodes without a script (`salloc --no-shell`). `expands` names the running job they are to be merged into."""
+
+    name: str
+    nodes: int
+    time_limit: float
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    expands: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """What a job asks for, as far as its wait depends on it; learned per geometry (paper 002, section 4.3)."""
+
+    partition: str
+    qos: str
+    nodes: int
+    time_limit: float
+
+    @property
+    def key(self) -> str:
+        """A stable key: nodes and limit fall into classes that double, so that neighbours share what is learned."""
+        hours = max(self.time_limit, 1.0) / 3600.0
+        time_class = 0
+        while hours > 0.25 * 2**time_class and time_class < 12:
+            time_class += 1
+        size_class = max(self.nodes, 1).bit_length() - 1
+        return f"{self.partition}/{self.qos}/n{2**size_class}/t{time_class}"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One look at Slurm. `problems` lists what is stale or failed; acting needs an empty list (`usable`)."""
+
+    taken_at: float
+    jobs: Mapping[int, Job]
+    nodes: Mapping[str, Node]
+    partitions: Mapping[str, Partition]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def usable(self) -> bool:
+        """Whether the picture is complete and fresh enough to act on."""
+        return not self.problems
+
+    def busy_nodes(self) -> frozenset[str]:
+        """Names of the nodes that any job holds."""
+        return frozenset(n for job in self.jobs.values() if job.state.holds_nodes for n in job.nodes)
+
+    def idle_nodes(self, partition: str | None = None) -> tuple[str, ...]:
+        """Usable nodes that no job holds, in the partition if one is named, sorted by name."""
+        busy = self.busy_nodes()
+        names: Sequence[str] | Mapping[str, Node]
+        names = self.nodes if partition is None else self.partitions[partition].nodes
+        return tuple(sorted(n for n in names if n in self.nodes and self.nodes[n].usable and n not in busy))
+
+    def pending(self, partition: str | None = None) -> tuple[Job, ...]:
+        """Pending jobs that may start (eligible, not held), highest priority first, then oldest."""
+        jobs = (
+            j
+            for j in self.jobs.values()
+            if j.pending and j.eligible is not None and j.priority > 0 and partition in (None, j.partition)
+        )
+        return tuple(sorted(jobs, key=lambda j: (-j.priority, j.submit, j.id)))
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why: a stable `code` for machines and tests, a sentence for people."""
+
+    code: str
+    text: str
+
+
+class Verb(StrEnum):
+    """What the agent can decide to do."""
+
+    SUBMIT = "submit"
+    ADOPT = "adopt"
+    RELEASE = "release"
+    CANCEL = "cancel"
+    EXPAND = "expand"
+    MERGE = "merge"
+    SHRINK = "shrink"
+    GIVE_BACK = "give-back"
+    NOTHING = "nothing"
+    HOLD = "hold"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One thing the agent decided about one subject ("job 12", "workflow 3/align"), with everything that led to it."""
+
+    verb: Verb
+    subject: str
+    reasons: tuple[Reason, ...]
+    details: Mapping[str, str | int | float | None] = field(default_factory=lambda: MappingProxyType({}))
+
+    def because(self, code: str, text: str) -> Decision:
+        """The same decision with one more reason."""
+        return replace(self, reasons=(*self.reasons, Reason(code, text)))
+
+    def rewritten(self, verb: Verb, code: str, text: str) -> Decision:
+        """Another verb in its place (a cap, a budget, a dry run), keeping the history of reasons."""
+        return replace(self, verb=verb, reasons=(*self.reasons, Reason(code, text)))
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a malleable application says of itself at a check (paper 003, section 5.1); sizes are processes.
+
+    `factor` f >= 2 makes current * f**k and current / f**k reachable within [minimum, maximum]; 1 makes any size so.
+    """
+
+    job: int
+    size: int
+    minimum: int
+    maximum: int
+    factor: int = 1
+    preferred: int | None = None
+    per_node: int = 1
+    nodes: tuple[str, ...] = ()
+
+    def reachable(self) -> tuple[int, ...]:
+        """The sizes the job can be resized to, ascending, without its own; only those that fill whole nodes."""
+        if self.factor == 1:
+            sizes = set(range(self.minimum, self.maximum + 1))
+        else:
+            sizes = set()
+            up = self.size * self.factor
+            while up <= self.maximum:
+                sizes.add(up)
+                up *= self.factor
+            down = self.size
+            while down % self.factor == 0 and down // self.factor >= 1:
+                down //= self.factor
+                sizes.add(down)
+        return tuple(
+            sorted(
+                s
+                for s in sizes
+                if s != self.size and self.minimum <= s <= self.maximum and s >= 1 and s % self.per_node == 0
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeVerdict:
+    """A policy's answer for one job: the size in processes it should have, and why. Its current size means no action.
+
+    `beneficiary` is the pending job that a shrink is meant for.
+    """
+
+    size: int
+    reasons: tuple[Reason, ...]
+    beneficiary: int | None = None
+
+
+class ResizePolicy(Protocol):
+    """Decides whether a running malleable job should grow or shrink. One policy, one file.
+
+    Found by the entry point `penstock.policies`.
+
+    Called once per pass and job with a usable snapshot only; must be pure and fast (no I/O, no clock). The core owns
+    everything else: it checks that the size is reachable, that the nodes are idle, cool-downs and deadlines, and it
+    records the reasons whatever they are. A complete policy that never does anything:
+
+        class Noop:
+            '''Leaves every job as it is.'''
+
+            name = "noop"
+
+            def decide(self, offer, job, snapshot):
+                return ResizeVerdict(offer.size, (Reason("noop", "this policy never resizes"),))
+    """
+
+    name: str
+
+    def decide(self, offer: Offer, job: Job, snapshot: Snapshot) -> ResizeVerdict:
+        """The size that `job`, which made `offer`, should have in the situation of `snapshot`."""
+        ...

@@ -1,0 +1,92 @@
+"""Every error that Penstock raises on purpose.
+
+    PenstockError                 base; `str()` is one line for a person, `exit_code` what the command ends with
+    ├── UserError                 the input is wrong: says file, line or key, and what would be right      exit 2
+    │   └── ConfigError           the configuration is wrong                                             exit 78
+    ├── AgentUnavailable          no agent answers; says how to start one                                exit 3
+    ├── NotPermitted              authenticated, but not allowed (or not authenticated at all)           exit 4
+    ├── Infeasible                Slurm will never do this: final, never repeated                        exit 5
+    │   └── NotFound              the job or reservation is not there
+    ├── NotNow                    may work later: hold and back off                                      exit 6
+    │   ├── SlurmUnavailable      no answer, a broken answer, or a time limit
+    │   └── OutcomeUnknown        the request was sent, the answer lost: read back before repeating it
+    └── StoreError                the state cannot be read or written                                    exit 7
+
+A third outcome, "it already was so", is no error: calls that are idempotent return normally.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AgentUnavailable",
+    "ConfigError",
+    "Infeasible",
+    "NotFound",
+    "NotNow",
+    "NotPermitted",
+    "OutcomeUnknown",
+    "PenstockError",
+    "SlurmUnavailable",
+    "StoreError",
+    "UserError",
+]
+
+
+class PenstockError(Exception):
+    """Base of all errors raised on purpose."""
+
+    exit_code = 1
+
+
+class UserError(PenstockError):
+    """The input is wrong. The message names the place and what would be right."""
+
+    exit_code = 2
+
+
+class ConfigError(UserError):
+    """The configuration is wrong; systemd does not restart on this exit code."""
+
+    exit_code = 78
+
+
+class AgentUnavailable(PenstockError):
+    """No agent answers at the socket."""
+
+    exit_code = 3
+
+
+class NotPermitted(PenstockError):
+    """The peer is not who it claims, or may not do this."""
+
+    exit_code = 4
+
+
+class Infeasible(PenstockError):
+    """Slurm refuses and will go on refusing; repeating it is pointless."""
+
+    exit_code = 5
+
+
+class NotFound(Infeasible):
+    """The named job, node or partition is not there."""
+
+
+class NotNow(PenstockError):
+    """Transient: may work later, so hold and back off."""
+
+    exit_code = 6
+
+
+class SlurmUnavailable(NotNow):
+    """Slurm did not answer in time or not in a form that can be trusted."""
+
+
+class OutcomeUnknown(NotNow):
+    """A changing request was sent and its answer lost; the state must be read back before it is repeated."""
+
+
+class StoreError(PenstockError):
+    """The agent's own state cannot be read or written."""
+
+    exit_code = 7

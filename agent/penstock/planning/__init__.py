@@ -1,0 +1,1 @@
+"""Pure planning: the availability profile and the backfill plan over it."""

@@ -1,0 +1,1 @@
+"""Everything that speaks to Slurm, real or simulated, behind the one Protocol of `base`."""

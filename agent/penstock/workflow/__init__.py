@@ -1,0 +1,1 @@
+"""Workflows of stages, and when to submit each of them."""
