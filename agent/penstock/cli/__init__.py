@@ -1,1 +1,66 @@
-"""The penstock command."""
+"""The penstock command: one command, subcommands by group, errors as one line with a documented exit code."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from penstock import __version__
+from penstock.errors import PenstockError
+
+__all__ = ["main"]
+
+# Loaded when used: `penstock submit` should not pay for the demo's imports.
+_COMMANDS = {
+    "agent": "penstock.cli.agent:agent",
+    "cancel": "penstock.cli.workflows:cancel",
+    "cluster": "penstock.cli.cluster:cluster",
+    "config": "penstock.cli.agent:config",
+    "demo": "penstock.cli.demo:demo",
+    "env": "penstock.cli.agent:env",
+    "explain": "penstock.cli.workflows:explain",
+    "status": "penstock.cli.workflows:status",
+    "submit": "penstock.cli.workflows:submit",
+}
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, name = _COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="penstock")
+def cli() -> None:
+    """Works ahead of Slurm's queue and lets MPI jobs breathe.
+
+    Exit codes: 0 done, 1 it went wrong, 2 wrong input, 3 no agent, 4 not permitted, 5 Slurm will never do this,
+    6 try again later, 7 the state file, 78 wrong configuration.
+    """
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        cli(standalone_mode=False)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as e:
+        e.show()
+        sys.exit(e.exit_code)
+    except click.exceptions.Exit as e:
+        sys.exit(e.exit_code)
+    except PenstockError as e:
+        click.echo(f"penstock: {e}", err=True)
+        sys.exit(e.exit_code)
+    except BrokenPipeError:
+        sys.exit(141)

@@ -1,1 +1,14 @@
-"""A throw-away real Slurm of several nodes on one machine, for the demo and the tests."""
+"""A throw-away real Slurm of several nodes on one machine, for the demo and the tests.
+
+cluster = up(ClusterSpec(nodes=4))
+try:
+    cluster.run_as("alice", ["sbatch", "--wrap", "hostname"], check=True)
+finally:
+    cluster.down()
+"""
+
+from penstock.cluster.cluster import Cluster
+from penstock.cluster.lifecycle import down, up
+from penstock.cluster.spec import ClusterSpec, default_folder
+
+__all__ = ["Cluster", "ClusterSpec", "default_folder", "down", "up"]

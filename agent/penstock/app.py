@@ -1,0 +1,314 @@
+"""The composition root: builds every object, joins them, starts and stops them; the only module that knows all."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import entry_points
+from typing import Any
+
+import structlog
+
+from penstock import __version__, logs, sdnotify
+from penstock.api import ResizePolicy
+from penstock.clock import Clock, SystemClock
+from penstock.config import Config, load
+from penstock.errors import ConfigError, Infeasible, NotPermitted, PenstockError, SlurmUnavailable, UserError
+from penstock.executor import Executor
+from penstock.ipc.auth import Verifier, make_key
+from penstock.ipc.handlers import LocalDoor, RemoteDoor
+from penstock.ipc.server import Server
+from penstock.loop import Loop
+from penstock.malleable.controller import MalleableController
+from penstock.malleable.machine import Deadlines
+from penstock.metrics import Metrics
+from penstock.observe import Observer
+from penstock.slurm.base import Backend
+from penstock.store import Store
+from penstock.waits.asa import ALTERNATIVES
+from penstock.waits.shelf import Shelf
+from penstock.workflow.controller import WorkflowController
+from penstock.workflow.model import workflow_from_dict
+from penstock.workflow.runner import Runner
+from penstock.workflow.state import WorkflowRun, run_from_dict, run_to_dict
+
+__all__ = ["App", "make_backend", "make_policy", "serve"]
+
+_log = structlog.get_logger(__name__)
+
+
+def make_backend(config: Config) -> Backend:
+    """The backend that the configuration names."""
+    if config.slurm.backend == "mock":
+        from penstock.slurm.mock.client import MockClient
+
+        if config.slurm.mock_socket is None:
+            raise ConfigError("`slurm.mock_socket` must be set for `slurm.backend: mock`")
+        return MockClient(config.slurm.mock_socket)
+    from penstock.slurm.cli import CliBackend
+
+    return CliBackend(timeout=config.slurm.timeout)
+
+
+def make_policy(name: str) -> ResizePolicy:
+    """The resize policy of that name among the installed plug-ins."""
+    known = {e.name: e for e in entry_points(group="penstock.policies")}
+    if name not in known:
+        raise ConfigError(f"`dmr.policy`: no policy {name!r} is installed (installed: {', '.join(sorted(known))})")
+    policy: ResizePolicy = known[name].load()()
+    return policy
+
+
+class App:
+    """One agent: its objects, joined. `clock` and `backend` may be a simulation's."""
+
+    def __init__(self, config: Config, backend: Backend, clock: Clock, store: Store) -> None:
+        self.config = config
+        self.backend = backend
+        self.clock = clock
+        self.store = store
+        self.metrics = Metrics()
+        stale = 2 * max(config.agent.interval, config.slurm.min_interval)
+        self.observer = Observer(backend, clock, min_interval=config.slurm.min_interval, stale_after=stale)
+        self.executor = Executor(store, clock)
+        alternatives = config.asa.alternatives or ALTERNATIVES
+        self.shelf = Shelf(store, clock.now, alternatives, seed=config.agent.seed)
+        self.malleable = MalleableController(
+            backend, self.executor, store, clock, make_policy(config.dmr.policy), _limits(config), self.wake
+        )
+        self.workflows: WorkflowController | None = None
+        self.loop: Loop | None = None
+        self.server: Server | None = None
+        self.remote: RemoteDoor | None = None
+
+    def wake(self, why: str) -> None:
+        """Ask the loop for a pass soon."""
+        if self.loop is not None:
+            self.loop.wake(why)
+
+    async def start(self) -> None:
+        """Learn the site, then build what depends on it. Raises `SlurmUnavailable` when Slurm does not answer."""
+        site = await self.backend.site()
+        accrues = site.accrues_always or site.priority_type == "priority/basic"
+        self.workflows = WorkflowController(
+            self.backend,
+            self.observer,
+            self.executor,
+            self.store,
+            self.clock,
+            Runner(accrues=accrues),
+            self.shelf,
+            self.wake,
+        )
+        if not site.permits_expansion:
+            _log.warning("jobs cannot grow here", why="SchedulerParameters lacks permit_job_expansion, or PrologFlags")
+        self.loop = Loop(
+            self.observer,
+            [self.workflows, self.malleable],
+            self.store,
+            self.clock,
+            self.metrics,
+            interval=self.config.agent.interval,
+            idle_interval=self.config.agent.idle_interval,
+        )
+        _log.info("site", cluster=site.cluster, slurm=".".join(map(str, site.version)), accrues=accrues)
+
+    async def open_doors(self) -> None:
+        """Listen on the Unix socket and on TCP, and tell stages how MPI jobs find the agent."""
+        assert self.workflows is not None
+        state_dir = self.config.agent.state_dir
+        key_path = state_dir / "dmr.key"
+        munge_socket = str(self.config.dmr.munge_socket) if self.config.dmr.munge_socket else None
+        verifier = Verifier(make_key(key_path), munge_socket)
+        self.remote = RemoteDoor(self.malleable, self.observer, verifier, self.clock, self._serves, self.wake)
+        local = LocalDoor(_operations(self))
+        self.server = Server(local.answer, self.remote.answer)
+        await self.server.listen_unix(self.config.socket_path)
+        host, _, port = self.config.dmr.listen.rpartition(":")
+        if not port.isdigit():
+            raise ConfigError(f"`dmr.listen`: must be HOST:PORT, not {self.config.dmr.listen!r}")
+        # Running applications know the port: after a restart the agent must be where it was.
+        wanted = int(port) or int(self.store.fact("dmr.port") or 0)
+        try:
+            bound = await self.server.listen_tcp(host, wanted)
+        except OSError:
+            if int(port):
+                raise
+            bound = await self.server.listen_tcp(host, 0)
+            _log.warning("the port of the last run is taken", was=wanted, now=bound)
+        self.store.remember("dmr.port", str(bound))
+        advertised = self.config.dmr.advertise or (socket.gethostname() if host in ("0.0.0.0", "", "::") else host)  # noqa: S104
+        # New ranks start on nodes where a step of the job runs already; without overlap srun would wait for ever.
+        self.workflows.environment = {"DMR_AGENT": f"{advertised}:{bound}", "SLURM_OVERLAP": "1"}
+        if munge_socket is not None:
+            self.workflows.environment["DMR_MUNGE_SOCKET"] = munge_socket
+        if self.config.agent.serve == "own":
+            self.workflows.environment["DMR_KEY_FILE"] = str(key_path)
+
+    def _serves(self, uid: int) -> bool:
+        return self.config.agent.serve == "all" or uid == os.geteuid()
+
+    def reload(self) -> None:
+        """Take over what can change while running; a wrong file leaves everything as it was."""
+        sdnotify.notify("RELOADING=1")
+        try:
+            config = load()
+            policy = make_policy(config.dmr.policy)
+        except PenstockError as e:
+            _log.error("reload refused, the old configuration stays", why=str(e))
+            sdnotify.notify("READY=1")
+            return
+        logs.configure(config.log.level, config.log.format)
+        self.malleable.policy, self.malleable.limits = policy, _limits(config)
+        self.observer.min_interval = config.slurm.min_interval
+        if self.loop is not None:
+            self.loop.interval, self.loop.idle_interval = config.agent.interval, config.agent.idle_interval
+        fixed = ("state_dir", "socket", "serve")
+        if any(getattr(config.agent, k) != getattr(self.config.agent, k) for k in fixed) or (
+            config.slurm.backend != self.config.slurm.backend or config.dmr.listen != self.config.dmr.listen
+        ):
+            _log.warning("folders, sockets, ports and the backend change with a restart only")
+        self.config = config
+        _log.info("reloaded")
+        sdnotify.notify("READY=1")
+        self.wake("reloaded")
+
+    async def close(self) -> None:
+        """Stop listening, stop waiting for grants, close the store. Jobs go on."""
+        if self.server is not None:
+            await self.server.close()
+        await self.malleable.close()
+        await self.backend.close()
+        self.store.close()
+
+
+async def serve(config: Config) -> None:
+    """Run the daemon until SIGTERM or SIGINT."""
+    config.agent.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
+    app = App(config, make_backend(config), SystemClock(), Store(config.agent.state_dir / "penstock.db"))
+    running = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        running.add_signal_handler(number, stop.set)
+    running.add_signal_handler(signal.SIGHUP, app.reload)
+    try:
+        await _start_patiently(app, stop)
+        if app.loop is None:
+            return
+        await app.open_doors()
+        if config.metrics.listen:
+            app.metrics.serve(config.metrics.listen)
+        _log.info("ready", version=__version__, pid=os.getpid(), socket=str(config.socket_path))
+        sdnotify.notify("READY=1")
+        passes = asyncio.ensure_future(app.loop.run())
+        stopped = asyncio.ensure_future(stop.wait())
+        await asyncio.wait({passes, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        sdnotify.notify("STOPPING=1")
+        app.loop.stop()
+        await passes
+        stopped.cancel()
+        _log.info("stopped", passes=app.loop.passes)
+    finally:
+        await app.close()
+
+
+async def _start_patiently(app: App, stop: asyncio.Event) -> None:
+    """Wait for Slurm as long as it takes: an agent that starts at boot may be earlier than slurmctld."""
+    delay = 1.0
+    while not stop.is_set():
+        try:
+            await app.start()
+            return
+        except SlurmUnavailable as e:
+            _log.warning("slurm does not answer yet", why=str(e), again_in=delay)
+            try:
+                await asyncio.wait_for(stop.wait(), delay)
+            except TimeoutError:
+                delay = min(60.0, delay * 2)
+
+
+def _limits(config: Config) -> Deadlines:
+    dmr = config.dmr
+    return Deadlines(grant=dmr.grant_timeout, accept=dmr.accept_timeout, cooldown=dmr.cooldown)
+
+
+def _operations(app: App) -> dict[str, Any]:
+    """What the command line may ask. Each operation authorises its caller by uid first."""
+    assert app.workflows is not None
+    workflows = app.workflows
+
+    def may(uid: int) -> None:
+        if uid not in (os.geteuid(), 0):
+            raise NotPermitted("this agent serves its own user only")
+
+    def own_runs(uid: int) -> list[tuple[int, WorkflowRun]]:
+        latest = [(n, workflows.runs.get(n) or run_from_dict(s)) for n, _u, s in app.store.runs(limit=200) if s]
+        owners = {n: u for n, u, _s in app.store.runs(limit=200)}
+        return [(n, r) for n, r in latest if uid in (0, owners[n])]
+
+    async def ping(uid: int, _request: Mapping[str, Any]) -> object:
+        return {"version": __version__, "pid": os.getpid(), "uid": os.geteuid()}
+
+    async def submit(uid: int, request: Mapping[str, Any]) -> object:
+        may(uid)
+        try:
+            workflow = workflow_from_dict(request["workflow"])
+            strategy = str(request["strategy"])
+        except (KeyError, TypeError, ValueError) as e:
+            raise UserError(f"not a workflow: {e!r}") from e
+        return {"run": await workflows.submit(uid, workflow, strategy)}
+
+    async def status(uid: int, _request: Mapping[str, Any]) -> object:
+        snapshot = app.observer.last
+        return {
+            "now": app.clock.now(),
+            "problems": list(snapshot.problems) if snapshot else ["no look at Slurm yet"],
+            "paused_until": app.executor.paused_until,
+            "workflows": [run_to_dict(r) for _n, r in own_runs(uid)],
+            "malleable": [m.to_dict() for m in app.malleable.jobs.values() if uid in (0, m.uid)],
+            "resizes": app.store.resizes() if uid in (0, os.geteuid()) else [],
+        }
+
+    async def explain(uid: int, request: Mapping[str, Any]) -> object:
+        may(uid)
+        return app.store.decisions(str(request.get("subject", "")))
+
+    async def cancel(uid: int, request: Mapping[str, Any]) -> object:
+        may(uid)
+        number = request.get("run")
+        if not isinstance(number, int) or number not in workflows.runs:
+            raise Infeasible(f"no running workflow {number}")
+        workflows.cancel(number, "cancelled by the user")
+        return None
+
+    async def environment(uid: int, _request: Mapping[str, Any]) -> object:
+        may(uid)
+        return workflows.environment
+
+    async def queue(uid: int, _request: Mapping[str, Any]) -> object:
+        """The last picture: what squeue would tell anybody, without asking Slurm again."""
+        snapshot = app.observer.last
+        return {
+            "at": snapshot.taken_at if snapshot else None,
+            "nodes": sorted(snapshot.nodes) if snapshot else [],
+            "jobs": [asdict(j) for j in snapshot.jobs.values()] if snapshot else [],
+        }
+
+    async def waits(uid: int, request: Mapping[str, Any]) -> object:
+        may(uid)
+        return app.store.waits()
+
+    return {
+        "ping": ping,
+        "submit": submit,
+        "status": status,
+        "explain": explain,
+        "cancel": cancel,
+        "env": environment,
+        "queue": queue,
+        "waits": waits,
+    }

@@ -1,0 +1,126 @@
+"""`penstock cluster up|down|status|env`: a throw-away real Slurm on this machine."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from penstock.cluster import Cluster, ClusterSpec, down, up
+from penstock.cluster.spec import SELECTS
+
+__all__ = ["cluster"]
+
+_folder = click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path),
+    help="The cluster's folder. [default: $XDG_STATE_HOME/penstock/cluster; for root /var/tmp/penstock-cluster]",
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def cluster() -> None:
+    """Run a throw-away real Slurm of several nodes on this machine.
+
+    It has its own munge, database, users and free ports, all in one folder, and never touches an installed Slurm.
+    Root gets the users pst-alice, pst-bob and pst-operator with it; anybody else is its only user.
+    """
+
+
+@cluster.command("up")
+@click.option("--nodes", type=int, default=8, show_default=True, help="How many nodes.")
+@_folder
+@click.option("--name", help="Slurm's ClusterName. [default: penstock]")
+@click.option(
+    "--join",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Share the accounting and munge of the cluster in DIR, for `squeue -M`.",
+)
+@click.option("--select", default="linear", show_default=True, help=f"SelectType: {' or '.join(SELECTS)}.")
+@click.option("--accrue-always", is_flag=True, help="Jobs age while they wait for a dependency, and age counts much.")
+@click.option("--contain", is_flag=True, help="PrologFlags=Contain, as most production sites have it.")
+@click.option("--no-expansion", is_flag=True, help="Leave permit_job_expansion out, as Slurm does by default.")
+@click.option("--min-job-age", type=int, default=300, show_default=True, help="Seconds an ended job stays known.")
+def _up(
+    nodes: int,
+    folder: Path | None,
+    name: str | None,
+    join: Path | None,
+    select: str,
+    accrue_always: bool,
+    contain: bool,
+    no_expansion: bool,
+    min_job_age: int,
+) -> None:
+    """Bring a cluster up; says so and does nothing if it already is."""
+    spec = ClusterSpec(
+        nodes=nodes,
+        folder=folder,
+        name=name,
+        join=join,
+        accrue_always=accrue_always,
+        contain=contain,
+        expansion=not no_expansion,
+        select=select,
+        min_job_age=min_job_age,
+    )
+    # A kill is to clean up as Ctrl-C does; what kill -9 leaves, the next `up` or `down` finds.
+    signal.signal(signal.SIGTERM, _interrupt)
+    begun = time.monotonic()
+    it = up(spec)
+    if it.already_up:
+        click.echo(f"{it.name} is already up in {it.folder} ({len(it.nodes)} nodes)")
+    else:
+        took = time.monotonic() - begun
+        click.echo(f"{it.name}: Slurm {it.slurm_version}, {len(it.nodes)} nodes, up in {took:.1f} s in {it.folder}")
+    click.echo(f"users: {', '.join(sorted(it.users.values()))}")
+    click.echo(f'next: eval "$({_again("env", it, folder)})"')
+
+
+def _again(command: str, it: Cluster, folder: Path | None) -> str:
+    """The command line that does something with this cluster, as one would type it."""
+    return f"penstock cluster {command}" + ("" if folder is None else f" --dir {shlex.quote(str(it.folder))}")
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+@cluster.command("down")
+@_folder
+def _down(folder: Path | None) -> None:
+    """End the cluster and remove every trace; fine if there is none, running or crashed."""
+    click.echo("the cluster is gone" if down(folder) else "there is no cluster")
+
+
+@cluster.command("status")
+@_folder
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def _status(folder: Path | None, as_json: bool) -> None:
+    """Show the cluster's daemons, nodes and users; ends with 1 if something of it does not run."""
+    it = Cluster.load(folder)
+    report = it.status()
+    if as_json:
+        click.echo(json.dumps(report.as_dict(), indent=2))
+    else:
+        click.echo(f"{it.name}: Slurm {it.slurm_version} in {it.folder}")
+        for name, runs in report.daemons.items():
+            click.echo(f"  {name:<10} {'running' if runs else 'NOT RUNNING':<12} {report.nodes.get(name, '')}".rstrip())
+        click.echo(f"users: {', '.join(f'{login} ({role})' for role, login in sorted(it.users.items()))}")
+    sys.exit(0 if report.healthy else 1)
+
+
+@cluster.command("env")
+@_folder
+def _env(folder: Path | None) -> None:
+    """Print what makes a shell speak to the cluster: eval "$(penstock cluster env)"."""
+    for key, value in Cluster.load(folder).env.items():
+        click.echo(f"export {key}={shlex.quote(value)}")

@@ -1,0 +1,48 @@
+"""Tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["ago", "clock", "emit_json", "table"]
+
+
+def emit_json(value: Any) -> None:  # noqa: ANN401
+    """Print a value as JSON."""
+    click.echo(json.dumps(value, indent=2, sort_keys=True, default=str))
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table; empty cells for None."""
+    out = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for column in columns:
+        out.add_column(column, overflow="fold")
+    for row in rows:
+        out.add_row(*("" if cell is None else str(cell) for cell in row))
+    Console(width=None if sys.stdout.isatty() else 140).print(out)
+
+
+def clock(at: float | None) -> str:
+    """A time of day, or empty."""
+    return "" if at is None else time.strftime("%H:%M:%S", time.localtime(at))
+
+
+def ago(seconds: float | None) -> str:
+    """A duration as a person would say it, such as 3m20s."""
+    if seconds is None:
+        return ""
+    seconds = round(seconds)
+    if abs(seconds) < 120:
+        return f"{seconds}s"
+    minutes, rest = divmod(seconds, 60)
+    if minutes < 120:
+        return f"{minutes}m{rest:02d}s"
+    return f"{minutes // 60}h{minutes % 60:02d}m"

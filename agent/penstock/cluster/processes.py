@@ -1,0 +1,176 @@
+"""Starting a cluster's processes, finding them again after any crash, ending them. Never by name alone."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from penstock.cluster.users import Identity
+from penstock.errors import PenstockError
+
+__all__ = ["MARK", "NODE_MARK", "Process", "find", "kill_all", "other_clusters", "start", "stop", "tail", "wait_for"]
+
+# Every daemon carries the cluster's folder in its environment, and slurmstepd inherits it from slurmd. So processes
+# are found even if the command that started them died before it could record them.
+MARK = "PENSTOCK_CLUSTER"
+NODE_MARK = "PENSTOCK_CLUSTER_NODE"
+
+# Keeps the handles of daemons that this very process started, so that they are reaped and not reported as leaked.
+_children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process, safe against the reuse of its number."""
+
+    pid: int
+    started: float
+
+    @property
+    def alive(self) -> bool:
+        """Whether exactly this process runs."""
+        if (child := _children.get(self.pid)) is not None:
+            child.poll()
+        try:
+            process = psutil.Process(self.pid)
+            return abs(process.create_time() - self.started) < 0.02 and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+
+def start(argv: list[str], env: Mapping[str, str], log: Path, who: Identity) -> Process:
+    """Start a daemon in the foreground mode it has, in a session of its own, with all output in `log`."""
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            argv,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd="/",
+            umask=0o022,
+            start_new_session=True,
+            **who.run_as(),
+        )
+    _children[child.pid] = child
+    return Process(child.pid, psutil.Process(child.pid).create_time())
+
+
+def tail(log: Path, lines: int = 8) -> str:
+    """The last lines of a log, indented."""
+    try:
+        text = log.read_text(errors="replace").splitlines()[-lines:]
+    except OSError:
+        text = []
+    return "\n".join(f"    {line}" for line in text) or "    (its log is empty)"
+
+
+def wait_for(ready: Callable[[], bool], name: str, process: Process, log: Path, limit: float) -> None:
+    """Wait until `ready`; PenstockError with the end of the log if the process ends or the limit (seconds) passes."""
+    deadline = time.monotonic() + limit
+    while not ready():
+        if not process.alive:
+            raise PenstockError(f"{name} ended while starting; the end of its log:\n{tail(log)}")
+        if time.monotonic() > deadline:
+            raise PenstockError(f"{name} was not ready within {limit:.0f} s; the end of its log:\n{tail(log)}")
+        time.sleep(0.03)
+
+
+def _environ(process: psutil.Process) -> dict[str, str]:
+    try:
+        return process.environ()
+    except (psutil.Error, OSError):
+        return {}
+
+
+def _belongs(env: Mapping[str, str], root: Path, conf: Path) -> bool:
+    if env.get(MARK) == str(root):
+        return True
+    # A task of a job has its user's environment. A shell with SLURM_CONF alone is somebody's who only looks.
+    return env.get("SLURM_CONF") == str(conf) and "SLURMD_NODENAME" in env
+
+
+def find(root: Path, conf: Path, uids: Iterable[int] = (), node: str | None = None) -> list[psutil.Process]:
+    """All processes of the cluster in `root`: daemons, job steps, tasks, and what they started.
+
+    `uids` are users that exist for clusters only: what they run with this cluster's SLURM_CONF counts as well.
+    With `node`, only the processes of that node.
+    """
+    own, only = set(uids), []
+    for process in psutil.process_iter():
+        env = _environ(process)
+        try:
+            hers = bool(own) and env.get("SLURM_CONF") == str(conf) and process.uids().real in own
+        except psutil.Error:
+            continue
+        if not (hers or _belongs(env, root, conf)):
+            continue
+        if node is not None and node not in (env.get(NODE_MARK), env.get("SLURMD_NODENAME")):
+            continue
+        only.append(process)
+    found = {p.pid: p for p in only}
+    for process in only:
+        try:
+            found.update((p.pid, p) for p in process.children(recursive=True))
+        except psutil.Error:
+            continue
+    # A `down` that runs inside a job of the cluster must not end itself.
+    for process in (psutil.Process(), *psutil.Process().parents()):
+        found.pop(process.pid, None)
+    return list(found.values())
+
+
+def other_clusters(root: Path) -> set[str]:
+    """Folders of other clusters that run on this machine."""
+    marks = (_environ(process).get(MARK) for process in psutil.process_iter())
+    return {mark for mark in marks if mark and mark != str(root)}
+
+
+def kill_all(look: Callable[[], list[psutil.Process]], limit: float = 15.0) -> int:
+    """Kill what `look` finds until it finds nothing; how many there were. Nothing is worth a soft ending here."""
+    deadline = time.monotonic() + limit
+    total = 0
+    while victims := [p for p in look() if _running(p)]:
+        if time.monotonic() > deadline:
+            raise PenstockError(f"processes that cannot be ended: {', '.join(str(p.pid) for p in victims)}")
+        total += len(victims)
+        for victim in victims:
+            try:
+                victim.kill()
+            except psutil.NoSuchProcess:
+                continue
+        # Not psutil.wait_procs: where process 1 does not reap, that would wait for zombies.
+        patience = time.monotonic() + 2
+        while any(_running(victim) for victim in victims) and time.monotonic() < patience:
+            time.sleep(0.01)
+    return total
+
+
+def _running(process: psutil.Process) -> bool:
+    if (child := _children.get(process.pid)) is not None:
+        child.poll()
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def stop(process: Process, limit: float = 30.0) -> None:
+    """End one daemon in an orderly way, or by force after the limit (seconds)."""
+    if not process.alive:
+        return
+    handle = psutil.Process(process.pid)
+    try:
+        handle.terminate()
+        deadline = time.monotonic() + limit
+        while process.alive:
+            if time.monotonic() > deadline:
+                handle.kill()
+            time.sleep(0.03)
+    except psutil.NoSuchProcess:
+        return

@@ -1,0 +1,54 @@
+"""Slurm's, munge's and MariaDB's programs: where they are, and which release."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+
+from penstock.errors import PenstockError, UserError
+
+__all__ = ["PATH", "check_programs", "slurm_version", "version_pair"]
+
+# Debian keeps daemons in sbin, which an ordinary user's PATH lacks.
+PATH = os.pathsep.join(
+    dict.fromkeys([*os.get_exec_path(), "/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"])
+)
+
+_PACKAGE_OF = {
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+    "slurmdbd": "slurmdbd",
+    "sinfo": "slurm-client",
+    "sacctmgr": "slurm-client",
+    "scontrol": "slurm-client",
+    "munged": "munge",
+    "mariadbd": "mariadb-server",
+    "mariadb-install-db": "mariadb-server",
+}
+_INSTALL = "apt-get install slurm-wlm slurmdbd slurm-wlm-mysql-plugin slurm-wlm-basic-plugins munge mariadb-server"
+
+
+def check_programs() -> None:
+    """UserError naming the missing programs and Debian's packages of them."""
+    missing = [name for name in _PACKAGE_OF if shutil.which(name, path=PATH) is None]
+    if missing:
+        packages = ", ".join(dict.fromkeys(_PACKAGE_OF[name] for name in missing))
+        raise UserError(f"missing {', '.join(missing)} (Debian packages: {packages}); on Debian run: {_INSTALL}")
+
+
+def slurm_version() -> str:
+    """The release of the installed controller, like "22.05.8"."""
+    program = shutil.which("slurmctld", path=PATH) or "slurmctld"
+    done = subprocess.run([program, "-V"], capture_output=True, text=True, timeout=10, check=False)
+    found = re.search(r"\d+\.\d+\.\d+\S*", done.stdout)
+    if found is None:
+        raise PenstockError(f"{program} -V says no version: {(done.stdout + done.stderr).strip()!r}")
+    return found.group()
+
+
+def version_pair(version: str) -> tuple[int, int]:
+    """(22, 5) of "22.05.8"."""
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)

@@ -1,0 +1,86 @@
+"""What a cluster shall be like: the options of `penstock cluster up`, checked before anything is written."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.errors import UserError
+
+__all__ = ["MAX_NODES", "SELECTS", "ClusterSpec", "check_folder", "default_folder"]
+
+MAX_NODES = 256
+SELECTS = ("linear", "cons_tres")
+ROOT_FOLDER = Path("/var/tmp/penstock-cluster")  # noqa: S108 (its owner is checked before it is used)
+
+# The longest Unix socket below the folder is slurmstepd's, `spool/n256/n256_<job>.<step>`; the kernel's limit is 107.
+_MAX_FOLDER = 64
+# Slurm's configuration files have no quoting: a blank ends a value, `#` begins a comment, `%` is replaced.
+_SAFE_PATH = re.compile(r"/[A-Za-z0-9._/+@-]+")
+_SAFE_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+
+
+def default_folder() -> Path:
+    """Where a cluster lives unless told otherwise; root's must be reachable by the ordinary users of the cluster."""
+    if os.geteuid() == 0:
+        return ROOT_FOLDER
+    state = os.environ.get("XDG_STATE_HOME", "")
+    base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    return base / "penstock" / "cluster"
+
+
+def check_folder(folder: Path) -> Path:
+    """The folder as an absolute path that Slurm can use; UserError when it cannot."""
+    path = folder.expanduser()
+    path = path.parent.resolve() / path.name
+    if not _SAFE_PATH.fullmatch(str(path)):
+        raise UserError(f"--dir {path}: Slurm's files allow only letters, digits and . _ + @ - in a path")
+    if len(str(path)) > _MAX_FOLDER:
+        raise UserError(f"--dir {path}: too long for Unix sockets ({len(str(path))} characters, at most {_MAX_FOLDER})")
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """Options of a throw-away cluster. Times are in seconds.
+
+    `folder` and `join` default to None: the usual place, and an accounting database of its own. `extra` are lines
+    that end slurm.conf as they are (tests of a site's settings).
+    """
+
+    nodes: int = 8
+    folder: Path | None = None
+    name: str | None = None
+    join: Path | None = None
+    accrue_always: bool = False
+    contain: bool = False
+    expansion: bool = True
+    select: str = "linear"
+    min_job_age: int = 300
+    cpus: int = 2
+    slurmd_timeout: int = 30
+    extra: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raise UserError for the first option that cannot be."""
+        if not 1 <= self.nodes <= MAX_NODES:
+            raise UserError(f"--nodes {self.nodes}: must be between 1 and {MAX_NODES}")
+        if self.select not in SELECTS:
+            raise UserError(f"--select {self.select}: must be one of {', '.join(SELECTS)}")
+        if self.min_job_age < 2:
+            raise UserError(f"--min-job-age {self.min_job_age}: must be at least 2 seconds, Slurm's own minimum")
+        if self.name is not None and not _SAFE_NAME.fullmatch(self.name):
+            raise UserError(
+                f"--name {self.name}: must be a lower-case letter, then letters, digits, _ or - (32 at most)"
+            )
+        if self.cpus < 1 or self.slurmd_timeout < 1:
+            raise UserError("cpus and slurmd_timeout must be at least 1")
+        if any("\n" in line for line in self.extra):
+            raise UserError("extra: one line of slurm.conf per item")
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """n1, n2, …"""
+        return tuple(f"n{i}" for i in range(1, self.nodes + 1))

@@ -1,0 +1,79 @@
+"""What is recorded of a cluster in its folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.cluster.files import Accounting, Ports
+from penstock.cluster.layout import Layout
+from penstock.cluster.processes import Process
+from penstock.cluster.spec import ClusterSpec
+from penstock.errors import UserError
+
+__all__ = ["State", "load", "save"]
+
+_VERSION = 1
+
+
+@dataclass
+class State:
+    """One cluster as its `cluster.json` says. `up` is False from the first write until everything answers."""
+
+    spec: ClusterSpec
+    name: str
+    owner: int
+    slurm_user: str
+    slurm_version: str
+    host: str
+    ports: Ports
+    accounting: Accounting
+    users: dict[str, str]
+    up: bool = False
+    processes: dict[str, Process] = field(default_factory=dict)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"cannot record {type(value).__name__}")
+
+
+def save(layout: Layout, state: State) -> None:
+    """Write the record in one step, so that a crash leaves the old or the new one."""
+    text = json.dumps({"version": _VERSION, **asdict(state)}, default=_plain, indent=1)
+    new = layout.root / "cluster.json.new"
+    new.write_text(text + "\n")
+    new.chmod(0o644)
+    new.replace(layout.state_file)
+
+
+def load(layout: Layout) -> State | None:
+    """The record, or None where there is no cluster; UserError if the file is none of ours."""
+    try:
+        data: dict[str, Any] = json.loads(layout.state_file.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except PermissionError as error:
+        raise UserError(f"{layout.state_file}: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"{layout.state_file}: not the record of a cluster ({error})") from error
+    try:
+        if data.pop("version") != _VERSION:
+            raise UserError(f"{layout.state_file}: written by another release of Penstock")
+        spec = data.pop("spec")
+        for key in ("folder", "join"):
+            spec[key] = None if spec[key] is None else Path(spec[key])
+        spec["extra"] = tuple(spec["extra"])
+        ports, accounting, processes = data.pop("ports"), data.pop("accounting"), data.pop("processes")
+        return State(
+            spec=ClusterSpec(**spec),
+            ports=Ports(ports["slurmctld"], tuple(ports["nodes"])),
+            accounting=Accounting(accounting["port"], Path(accounting["munge_socket"])),
+            processes={name: Process(**process) for name, process in processes.items()},
+            **data,
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{layout.state_file}: not the record of a cluster ({error!r})") from error

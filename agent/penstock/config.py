@@ -1,0 +1,172 @@
+"""The agent's configuration: typed, with defaults that are safe on a stranger's cluster.
+
+Read from the first of `PENSTOCK_CONFIG`, `$XDG_CONFIG_HOME/penstock/config.yaml`, `/etc/penstock/penstock.yaml` that
+exists (none is fine); single keys are overridden by `PENSTOCK_SECTION__KEY`. Durations are seconds, or text such as
+"90s", "5m", "1-00:00:00".
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from penstock.errors import ConfigError
+from penstock.workflow.durations import DURATION_FORMS, parse_duration
+
+__all__ = ["Config", "load"]
+
+
+def _duration(value: object) -> object:
+    if not isinstance(value, str) or value.strip() == "0":
+        return value
+    seconds = parse_duration(value)
+    if seconds is None:
+        raise ValueError(f"must be {DURATION_FORMS}")
+    return seconds
+
+
+Seconds = Annotated[float, BeforeValidator(_duration), Field(ge=0)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _default_state_dir() -> Path:
+    if os.geteuid() == 0:
+        return Path("/var/lib/penstock")
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "penstock"
+
+
+class AgentSection(_Section):
+    """The daemon itself."""
+
+    state_dir: Path = Field(default_factory=_default_state_dir, description="State file, socket and key live here.")
+    socket: Path | None = Field(None, description="Unix socket; default: agent.sock in the state folder.")
+    serve: Literal["own", "all"] = Field("own", description="Whose MPI jobs: the agent's own user's, or everybody's.")
+    interval: Seconds = Field(60.0, description="Seconds between passes while something is due.")
+    idle_interval: Seconds = Field(300.0, description="Seconds between passes when nothing is.")
+    seed: int | None = Field(None, description="Seed of the random draws; only for demos and tests.")
+
+
+class SlurmSection(_Section):
+    """How Slurm is asked."""
+
+    backend: Literal["cli", "mock"] = Field("cli", description="Real Slurm by its commands, or a simulated one.")
+    mock_socket: Path | None = Field(None, description="Socket of the simulated Slurm.")
+    min_interval: Seconds = Field(10.0, description="Shortest time between two looks at the queue.")
+    timeout: Seconds = Field(30.0, description="Time limit of one Slurm command.")
+
+
+class AsaSection(_Section):
+    """The learner of waits (paper 002)."""
+
+    alternatives: tuple[float, ...] | None = Field(None, description="Waits in seconds to choose among; default 53.")
+    gamma: float = Field(1.0, gt=0, description="Learning rate of Algorithm 1.")
+
+
+class DmrSection(_Section):
+    """Malleable MPI jobs (paper 003)."""
+
+    listen: str = Field("0.0.0.0:0", description="HOST:PORT for applications; port 0 picks one and keeps it.")
+    advertise: str | None = Field(None, description="Host name given to applications; default: this host's name.")
+    munge_socket: Path | None = Field(None, description="munged's socket where it is not the default one.")
+    policy: str = Field("wide", description="Name of the resize policy (entry point penstock.policies).")
+    grant_timeout: Seconds = Field(40.0, description="How long a resizer may wait for its nodes (paper: 40 s).")
+    accept_timeout: Seconds = Field(120.0, description="How long an application may leave granted nodes unused.")
+    cooldown: Seconds = Field(30.0, description="Shortest time between two resizes of one job.")
+
+
+class MetricsSection(_Section):
+    """Prometheus metrics."""
+
+    listen: str | None = Field(None, description="HOST:PORT of /metrics; unset: none.")
+
+
+class LogSection(_Section):
+    """The log, on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["text", "json"] = "text"
+
+
+class Config(_Section):
+    """The whole configuration."""
+
+    agent: AgentSection = Field(default_factory=lambda: AgentSection.model_validate({}))
+    slurm: SlurmSection = Field(default_factory=lambda: SlurmSection.model_validate({}))
+    asa: AsaSection = Field(default_factory=lambda: AsaSection.model_validate({}))
+    dmr: DmrSection = Field(default_factory=lambda: DmrSection.model_validate({}))
+    metrics: MetricsSection = Field(default_factory=lambda: MetricsSection.model_validate({}))
+    log: LogSection = Field(default_factory=lambda: LogSection.model_validate({}))
+
+    @property
+    def socket_path(self) -> Path:
+        """The agent's Unix socket."""
+        return self.agent.socket or self.agent.state_dir / "agent.sock"
+
+
+def find(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The configuration file that applies, if any."""
+    if named := environ.get("PENSTOCK_CONFIG"):
+        return Path(named)
+    home = environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    for candidate in (Path(home) / "penstock" / "config.yaml", Path("/etc/penstock/penstock.yaml")):
+        if candidate.exists():
+            return candidate
+    return None
+
+
+def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Config:
+    """The configuration from a file and the environment.
+
+    Raises `ConfigError` naming the file and key, with the nearest known key where one is unknown.
+    """
+    path = path or find(environ)
+    data: dict[str, Any] = {}
+    if path is not None:
+        try:
+            loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as e:
+            raise ConfigError(f"{path}: cannot be read: {' '.join(str(e).split())}") from e
+        if loaded is not None and not isinstance(loaded, dict):
+            raise ConfigError(f"{path}: must be a mapping of sections, such as `agent:`")
+        data = loaded or {}
+    where = str(path) if path else "environment"
+    for key, value in environ.items():
+        if key.startswith("PENSTOCK_") and "__" in key:
+            section, _, name = key.removeprefix("PENSTOCK_").lower().partition("__")
+            inner = data.setdefault(section, {})
+            if isinstance(inner, dict):
+                inner[name] = yaml.safe_load(value) if value[:1] in "[{" else value
+    try:
+        return Config.model_validate(data)
+    except ValidationError as e:
+        raise ConfigError(f"{where}: {_say(e)}") from e
+
+
+def _say(error: ValidationError) -> str:
+    first = error.errors()[0]
+    location = [str(part) for part in first["loc"]]
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(location[-1], _known(location[:-1]), n=1)
+        hint = f"; did you mean `{near[0]}`?" if near else ""
+        return f"`{'.'.join(location)}` is not a known key{hint}"
+    return f"`{'.'.join(location)}`: {first['msg'].removeprefix('Value error, ').lower()}, not {first['input']!r}"
+
+
+def _known(sections: list[str]) -> list[str]:
+    model: type[BaseModel] = Config
+    for name in sections:
+        inner = model.model_fields[name].annotation if name in model.model_fields else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return []
+        model = inner
+    return list(model.model_fields)

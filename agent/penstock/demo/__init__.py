@@ -1,0 +1,1 @@
+"""`penstock demo`: everything at once, on a simulated or a real Slurm, with a verdict on whether it all happened."""

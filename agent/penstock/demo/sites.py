@@ -1,0 +1,143 @@
+"""A cluster and an agent as real processes, started for the demo and gone after it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from penstock.demo.arena import LiveArena
+from penstock.errors import PenstockError, SlurmUnavailable
+from penstock.slurm.base import Backend
+from penstock.slurm.mock.client import MockClient
+
+__all__ = ["Site", "mock_site", "slurm_site"]
+
+NODES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where things run: the agent's arena, the demo user's own view of the cluster, a folder that user can write to."""
+
+    arena: LiveArena
+    own: Backend
+    folder: Path
+    agent_log: Path
+    agent: subprocess.Popen[Any]
+
+
+def agent_settings(folder: Path, alternatives: tuple[float, ...], **slurm: object) -> dict[str, Any]:
+    """An agent that looks every half second: for a demo on a cluster of one's own, not for a shared one."""
+    return {
+        "agent": {"state_dir": str(folder / "agent"), "interval": 0.5, "idle_interval": 0.5, "seed": 7},
+        "slurm": {"min_interval": 0.4, "timeout": 20, **slurm},
+        "asa": {"alternatives": list(alternatives)},
+        "dmr": {"listen": "127.0.0.1:0", "cooldown": 2, "grant_timeout": 15},
+        "log": {"level": "info"},
+    }
+
+
+@asynccontextmanager
+async def mock_site(alternatives: tuple[float, ...]) -> AsyncIterator[Site]:
+    """A simulated Slurm whose jobs really run, and an agent."""
+    from penstock.slurm.mock import control
+    from penstock.slurm.mock.model import ClusterConfig
+
+    folder = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
+    cluster = control.start(folder / "slurm", ClusterConfig(nodes=NODES))
+    try:
+        settings = agent_settings(folder, alternatives, backend="mock", mock_socket=str(cluster.socket))
+        environment = {**os.environ, **_write(folder, settings)}
+        log = folder / "agent.log"
+        with log.open("wb") as output:
+            agent = subprocess.Popen(_AGENT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        try:
+            client = MockClient(cluster.socket)
+            arena = LiveArena(folder / "agent" / "agent.sock", client, pause=0.25)
+            await _until_answering(arena, agent, log)
+            yield Site(arena, client, folder, log, agent)
+        finally:
+            _end(agent)
+    finally:
+        cluster.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@asynccontextmanager
+async def slurm_site(alternatives: tuple[float, ...]) -> AsyncIterator[Site]:
+    """A real Slurm with ordinary users (one, without root), and an agent that runs as one of them."""
+    from penstock.cluster import Cluster, ClusterSpec, down, up
+    from penstock.slurm.cli import CliBackend
+
+    place = Path(tempfile.mkdtemp(prefix="penstock-demo-", dir="/var/tmp"))
+    place.chmod(0o755)
+    cluster: Cluster = up(ClusterSpec(nodes=NODES, folder=place / "slurm", accrue_always=True))
+    try:
+        owner, rival = ("alice", "bob") if "alice" in cluster.users else ("operator", "operator")
+        folder = cluster.home(owner) if owner == "alice" else place
+
+        def backend(who: str) -> CliBackend:
+            name = cluster.users[who]
+            prefix = ["runuser", "-u", name, "--"] if os.geteuid() == 0 else []
+            return CliBackend(prefix=prefix, user=name, slurm_conf=cluster.env["SLURM_CONF"], timeout=20)
+
+        settings = agent_settings(folder, alternatives)
+        environment = _write(place, settings)
+        log = place / "agent.log"
+        with log.open("w") as output:
+            agent = cluster.popen_as(owner, _AGENT, env=environment, cwd=folder, stdout=output, stderr=output)
+        own, others = backend(owner), backend(rival)
+        try:
+            arena = LiveArena(folder / "agent" / "agent.sock", others, pause=0.4)
+            await _until_answering(arena, agent, log)
+            yield Site(arena, own, folder, log, agent)
+        finally:
+            _end(agent)
+            await own.close()
+            await others.close()
+    finally:
+        down(place / "slurm")
+        shutil.rmtree(place, ignore_errors=True)
+
+
+_AGENT = [sys.executable, "-c", "from penstock.cli import main; main()", "agent"]
+
+
+def _write(folder: Path, settings: Mapping[str, Any]) -> dict[str, str]:
+    path = folder / "penstock.yaml"
+    path.write_text(yaml.safe_dump(dict(settings), sort_keys=False))
+    return {"PENSTOCK_CONFIG": str(path)}
+
+
+async def _until_answering(arena: LiveArena, agent: subprocess.Popen[Any], log: Path, seconds: float = 30.0) -> None:
+    deadline = arena.now() + seconds
+    while True:
+        try:
+            await arena.ask("ping")
+            return
+        except PenstockError as e:
+            if agent.poll() is not None or arena.now() > deadline:
+                tail = "\n".join(log.read_text(errors="replace").splitlines()[-10:])
+                raise SlurmUnavailable(f"the agent did not start: {e}\n{tail}") from e
+        await asyncio.sleep(0.1)
+
+
+def _end(agent: subprocess.Popen[Any]) -> None:
+    agent.send_signal(signal.SIGTERM)
+    try:
+        agent.wait(10)
+    except subprocess.TimeoutExpired:
+        agent.kill()
+        agent.wait()

@@ -1,0 +1,98 @@
+"""Acts on Slurm: intent into the journal first, then the request, then how it went; backs off where it fails.
+
+Whatever wants to change something calls `act`. If the agent is killed between the two entries, the intent stays open
+and whoever owns the subject reads back from Slurm what became of it (each act has a unique name or is idempotent).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import structlog
+
+from penstock.clock import Clock
+from penstock.errors import Infeasible, NotNow, OutcomeUnknown, SlurmUnavailable
+from penstock.store import Store
+
+__all__ = ["Executor"]
+
+T = TypeVar("T")
+_log = structlog.get_logger(__name__)
+
+_LADDER = (1.0, 2.0, 5.0, 15.0, 60.0, 300.0, 900.0)
+_PAUSE_AFTER = 10
+_PAUSE_FOR = 600.0
+
+
+@dataclass(slots=True)
+class _Trouble:
+    failures: int = 0
+    not_before: float = 0.0
+
+
+class Executor:
+    """Runs acts one at a time per call, journaled. `scale` shortens the back-off ladder for tests and the demo."""
+
+    def __init__(self, store: Store, clock: Clock, *, scale: float = 1.0) -> None:
+        self._store = store
+        self._clock = clock
+        self._scale = scale
+        self._trouble: dict[str, _Trouble] = {}
+        self._in_a_row = 0
+        self.paused_until = 0.0
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+
+    def ready(self, subject: str) -> bool:
+        """Whether the subject is past its back-off and the executor is not paused."""
+        return self._clock.now() >= self.ready_at(subject)
+
+    def ready_at(self, subject: str) -> float:
+        """When the subject may be acted on again."""
+        trouble = self._trouble.get(subject)
+        return max(self.paused_until, trouble.not_before if trouble else 0.0)
+
+    async def act(
+        self, verb: str, subject: str, payload: Mapping[str, str | float | None], request: Callable[[], Awaitable[T]]
+    ) -> T:
+        """Journal, request, journal; the request's answer. Its errors pass through after the back-off is set."""
+        intent = self._store.intend(verb, subject, payload, self._clock.now())
+        try:
+            answer = await request()
+        except OutcomeUnknown as e:
+            self._failed(verb, subject, intent, "unknown", str(e), True)
+            raise
+        except NotNow as e:
+            self._failed(verb, subject, intent, "failed", str(e), isinstance(e, SlurmUnavailable))
+            raise
+        except Infeasible as e:
+            # Slurm works and said no: nothing to wait for, and no sign of trouble.
+            self.outcomes[verb, "refused"] += 1
+            self._store.settle(intent, "failed", str(e), self._clock.now())
+            _log.warning("slurm refuses", verb=verb, subject=subject, why=str(e))
+            raise
+        except BaseException as e:
+            self._store.settle(intent, "unknown", repr(e), self._clock.now())
+            raise
+        self.outcomes[verb, "done"] += 1
+        self._store.settle(intent, "done", "", self._clock.now())
+        self._trouble.pop(subject, None)
+        self._in_a_row = 0
+        _log.info("done", verb=verb, subject=subject, **payload)
+        return answer
+
+    def _failed(self, verb: str, subject: str, intent: int, state: str, why: str, trouble_with_slurm: bool) -> None:
+        now = self._clock.now()
+        self.outcomes[verb, state] += 1
+        self._store.settle(intent, state, why, now)
+        trouble = self._trouble.setdefault(subject, _Trouble())
+        trouble.not_before = now + self._scale * _LADDER[min(trouble.failures, len(_LADDER) - 1)]
+        trouble.failures += 1
+        self._in_a_row += trouble_with_slurm
+        _log.warning("failed, backing off", verb=verb, subject=subject, why=why, again_in=trouble.not_before - now)
+        if self._in_a_row >= _PAUSE_AFTER:
+            self.paused_until = now + self._scale * _PAUSE_FOR
+            self._in_a_row = 0
+            _log.error("paused: too many requests failed in a row", until=self.paused_until)

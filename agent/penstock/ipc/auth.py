@@ -1,0 +1,79 @@
+"""Who is at the door, and is it theirs? Identity comes from the kernel or from a credential, never from the message.
+
+On the Unix socket the kernel names the peer (SO_PEERCRED). Over TCP a credential binds the request to a uid: munge's,
+or an HMAC with the agent's key file, which only the agent's own user can read. A request is fresh for `FRESH` seconds
+and good once.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import struct
+from collections import OrderedDict
+from pathlib import Path
+
+from dmr import credential
+from dmr.wire import Received
+from penstock.errors import NotPermitted, StoreError
+
+__all__ = ["FRESH", "Verifier", "make_key", "peer_uid"]
+
+FRESH = 300.0
+_REMEMBERED = 100_000
+
+
+def peer_uid(connection: socket.socket) -> int:
+    """The uid of the process at the other end of a Unix socket."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _pid, uid, _gid = struct.unpack("3i", raw)
+    return int(uid)
+
+
+def make_key(path: Path) -> credential.Key:
+    """The key in `path`, made on first use, readable by its owner only."""
+    if not path.exists():
+        fresh = path.with_name(f".{path.name}.{os.getpid()}")
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_hex(32))
+        fresh.rename(path)
+    try:
+        return credential.load_key(path)
+    except credential.CredentialError as e:
+        raise StoreError(str(e)) from e
+
+
+class Verifier:
+    """Checks the credential, freshness and first use of every request over TCP."""
+
+    def __init__(self, key: credential.Key | None, munge_socket: str | None) -> None:
+        self._key = key
+        self._munge_socket = munge_socket
+        self._seen: OrderedDict[str, float] = OrderedDict()
+
+    def uid(self, received: Received, now: float) -> int:
+        """The uid that the request proves. Raises `NotPermitted`."""
+        request = received.request
+        if abs(now - request.time) > FRESH:
+            raise NotPermitted(f"the request is {now - request.time:.0f} s old: check the clocks")
+        try:
+            if request.auth.startswith("key:") and self._key is not None:
+                uid = credential.verify_key(request.auth, received.digest, self._key)
+            elif request.auth.startswith("munge:"):
+                uid = credential.verify_munge(request.auth, received.digest, self._munge_socket).uid
+            else:
+                raise NotPermitted("the request carries no credential that this agent accepts")
+        except credential.CredentialError as e:
+            raise NotPermitted(str(e)) from e
+        self._once(f"{uid}:{request.id}", now)
+        return uid
+
+    def _once(self, nonce: str, now: float) -> None:
+        # Only proven requests are remembered, so that nobody can fill the memory for others.
+        while self._seen and (next(iter(self._seen.values())) < now - 2 * FRESH or len(self._seen) > _REMEMBERED):
+            self._seen.popitem(last=False)
+        if nonce in self._seen:
+            raise NotPermitted("the request was used before")
+        self._seen[nonce] = now

@@ -1,0 +1,160 @@
+"""What may be asked at the two doors. A handler authorises, notes what was said, wakes the loop, and never decides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import structlog
+
+from dmr import wire
+from penstock.api import Job, Offer
+from penstock.clock import Clock
+from penstock.errors import NotPermitted, PenstockError, UserError
+from penstock.ipc.auth import Verifier
+from penstock.malleable.controller import MalleableController
+from penstock.malleable.machine import MalleableJob, Phase
+from penstock.observe import Observer
+
+__all__ = ["LocalDoor", "RemoteDoor"]
+
+_log = structlog.get_logger(__name__)
+
+LocalOp = Callable[[int, Mapping[str, Any]], Awaitable[Any]]
+
+
+class LocalDoor:
+    """Requests of the command line: `{"op": ..., arguments}` to `{"ok": true, "result": ...}` or the error's name."""
+
+    def __init__(self, operations: Mapping[str, LocalOp]) -> None:
+        self._operations = operations
+
+    async def answer(self, uid: int, line: bytes) -> bytes:
+        """The reply to one line from the process of user `uid`."""
+        try:
+            reply = {"ok": True, "result": await self._dispatch(uid, line)}
+        except PenstockError as e:
+            reply = {"ok": False, "error": type(e).__name__, "message": str(e)}
+        except Exception as e:
+            _log.exception("a request failed")
+            reply = {"ok": False, "error": "PenstockError", "message": f"internal error: {e!r}; see the agent's log"}
+        return json.dumps(reply).encode() + b"\n"
+
+    async def _dispatch(self, uid: int, line: bytes) -> object:
+        try:
+            request = json.loads(line)
+            operation = self._operations[request["op"]]
+        except (ValueError, KeyError, TypeError) as e:
+            known = ", ".join(sorted(self._operations))
+            raise UserError(f"not a request of this agent (operations: {known})") from e
+        return await operation(uid, request)
+
+
+class RemoteDoor:
+    """Requests of MPI applications, in the protocol of `dmr.wire`."""
+
+    def __init__(
+        self,
+        controller: MalleableController,
+        observer: Observer,
+        verifier: Verifier,
+        clock: Clock,
+        serves: Callable[[int], bool],
+        wake: Callable[[str], None],
+    ) -> None:
+        self._controller = controller
+        self._observer = observer
+        self._verifier = verifier
+        self._clock = clock
+        self._serves = serves
+        self._wake = wake
+        self.refused = 0
+
+    async def answer(self, line: bytes) -> bytes:
+        """The reply to one line."""
+        try:
+            received = wire.decode_request(line)
+        except wire.WireError as e:
+            return wire.encode(wire.Failure(error="bad-request", message=wire.clean(str(e))))
+        try:
+            uid = self._verifier.uid(received, self._clock.now())
+            return wire.encode(self._reply(uid, received.request))
+        except NotPermitted as e:
+            self.refused += 1
+            _log.warning("refused", job=received.request.job, why=str(e))
+            return wire.encode(wire.Failure(error="not-permitted", message=wire.clean(str(e))))
+        except PenstockError as e:
+            return wire.encode(wire.Failure(error="unavailable", message=wire.clean(str(e))))
+
+    def _reply(self, uid: int, request: wire.Request) -> wire.Reply:
+        if not self._serves(uid):
+            raise NotPermitted("this agent serves its own user's jobs only")
+        snapshot = self._observer.last
+        job = snapshot.jobs.get(request.job) if snapshot else None
+        if job is None:
+            known = self._controller.jobs.get(request.job)
+            if known is None or known.uid != uid:
+                return self._not_seen_yet(request)
+        elif job.uid != uid:
+            raise NotPermitted(f"job {job.id} is not yours")
+        match request:
+            case wire.Check():
+                return self._check(request, job)
+            case wire.Accept():
+                if self._controller.accepted(request.job, request.epoch):
+                    return wire.Done()
+                return wire.Failure(error="stale-epoch", message="this resize is not on offer (any more)")
+            case wire.Refuse():
+                self._controller.refused(request.job, request.epoch, request.why)
+                return wire.Done()
+            case wire.Finished():
+                self._controller.done(request.job, request.epoch, request.timings)
+                return wire.Done()
+        return wire.Failure(error="bad-request", message="unknown operation")
+
+    def _not_seen_yet(self, request: wire.Request) -> wire.Reply:
+        """A job that started since the last look: no action now, and a look soon."""
+        self._wake(f"job {request.job} is not in the picture yet")
+        if isinstance(request, wire.Check):
+            text = "the agent has not seen this job in the queue yet"
+            return wire.CheckReply(action="none", size=request.size, epoch=request.epoch, reason=text)
+        return wire.Failure(error="unknown-job", message="this job is not registered")
+
+    def _check(self, request: wire.Check, job: Job | None) -> wire.Reply:
+        offer = Offer(
+            job=request.job,
+            size=request.size,
+            minimum=request.minimum,
+            maximum=request.maximum,
+            factor=request.factor,
+            preferred=request.preferred,
+            per_node=request.per_node,
+            nodes=request.nodes,
+        )
+        if job is None:
+            me: MalleableJob | None = self._controller.jobs.get(request.job)
+        elif not job.running:
+            me = None
+        else:
+            foreign = set(request.nodes) - set(job.nodes)
+            known = self._controller.jobs.get(request.job)
+            if foreign and not (known and known.phase in (Phase.RESIZING, Phase.OFFERED, Phase.RELEASING)):
+                # The picture may lag behind a merge, so this is no error of the application.
+                self._wake(f"job {job.id} runs on nodes that the picture does not give it")
+            me = self._controller.checked(job, offer, request.epoch)
+        if me is None:
+            return wire.CheckReply(
+                action="none", size=request.size, epoch=request.epoch, reason="the job is not running"
+            )
+        action, size, nodes = me.reply()
+        if action == "none":
+            return wire.CheckReply(action="none", size=request.size, epoch=me.epoch, reason=wire.clean(me.note))
+        return wire.CheckReply(
+            action=action,
+            size=size,
+            epoch=me.epoch,
+            nodes=nodes,
+            per_node=me.offer.per_node,
+            reason=wire.clean(me.note),
+        )

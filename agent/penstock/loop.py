@@ -1,0 +1,131 @@
+"""The reconcile loop: wake, observe, plan, act, record.
+
+Level-triggered: each pass looks at the whole state now, so a missed event costs time, never truth. Over an incomplete
+picture the verdict is *hold*. `run` drives it in real time; a simulation calls `one_pass` and moves its own clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+import structlog
+
+from penstock import sdnotify
+from penstock.api import Decision, Reason, Snapshot, Verb
+from penstock.clock import Clock
+from penstock.metrics import Metrics
+from penstock.observe import Observer
+from penstock.store import Store
+
+__all__ = ["Controller", "Loop"]
+
+_log = structlog.get_logger(__name__)
+
+# Wakes that come in a burst (every rank 0 of a large array starting at once) share one pass.
+_GATHER = 0.02
+
+
+class Controller(Protocol):
+    """One concern of the agent: compares what should be with what is, and takes at most one step per subject."""
+
+    async def reconcile(self, snapshot: Snapshot) -> list[Decision]:
+        """Act on a usable snapshot; the decisions taken, with their reasons."""
+        ...
+
+    def next_wake(self, now: float) -> float | None:
+        """When the next pass is needed at the latest; infinity for "as usual", None when nothing at all is due."""
+        ...
+
+
+class Loop:
+    """Runs the controllers over one shared picture. `interval`/`idle_interval` are seconds between passes."""
+
+    def __init__(
+        self,
+        observer: Observer,
+        controllers: Sequence[Controller],
+        store: Store,
+        clock: Clock,
+        metrics: Metrics,
+        *,
+        interval: float,
+        idle_interval: float,
+    ) -> None:
+        self._observer = observer
+        self._controllers = controllers
+        self._store = store
+        self._clock = clock
+        self._metrics = metrics
+        self.interval = interval
+        self.idle_interval = idle_interval
+        self._woken = asyncio.Event()
+        self._stopping = False
+        self.passes = 0
+
+    def wake(self, why: str) -> None:
+        """Ask for a pass soon."""
+        _log.debug("woken", why=why)
+        self._woken.set()
+
+    def stop(self) -> None:
+        """End `run` after the current pass."""
+        self._stopping = True
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Pass after pass until `stop`."""
+        while not self._stopping:
+            self._woken.clear()
+            await self.one_pass()
+            sdnotify.notify("WATCHDOG=1")
+            if not self._stopping:
+                await self._rest()
+
+    async def one_pass(self) -> None:
+        """Observe, then let every controller take its step. A controller's failure never ends the loop."""
+        started = time.perf_counter()
+        snapshot = await self._observer.look()
+        if not snapshot.usable:
+            self._record(
+                Decision(Verb.HOLD, "agent", tuple(Reason("incomplete-picture", p) for p in snapshot.problems))
+            )
+            self._metrics.passes.labels("hold").inc()
+        else:
+            self._record(Decision(Verb.NOTHING, "agent", (Reason("complete-picture", "the picture is complete"),)))
+            for controller in self._controllers:
+                await self._let(controller, snapshot)
+            self._metrics.saw(snapshot)
+            self._metrics.passes.labels("acted").inc()
+        self._metrics.looks.set(self._observer.looks)
+        self._metrics.pass_seconds.observe(time.perf_counter() - started)
+        self.passes += 1
+
+    async def _let(self, controller: Controller, snapshot: Snapshot) -> None:
+        try:
+            for decision in await controller.reconcile(snapshot):
+                self._record(decision)
+        except Exception:
+            # One bad subject must not keep the others from being served; the next pass sees the same state again.
+            _log.exception("a controller failed", controller=type(controller).__name__)
+
+    def _record(self, decision: Decision) -> None:
+        if self._store.record(decision, self._clock.now()):
+            self._metrics.decided(decision)
+            level = _log.debug if decision.verb is Verb.NOTHING else _log.info
+            level(decision.verb.value, subject=decision.subject, why="; ".join(r.text for r in decision.reasons))
+
+    def next_pass(self) -> float:
+        """When the next pass is due if nothing wakes the loop."""
+        now = self._clock.now()
+        due = [t for c in self._controllers if (t := c.next_wake(now)) is not None]
+        return min([now + (self.interval if due else self.idle_interval), *due])
+
+    async def _rest(self) -> None:
+        try:
+            await asyncio.wait_for(self._woken.wait(), max(0.01, self.next_pass() - self._clock.now()))
+        except TimeoutError:
+            return
+        await asyncio.sleep(_GATHER)

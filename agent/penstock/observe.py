@@ -1,0 +1,88 @@
+"""One shared look at Slurm per pass: a frozen Snapshot, with what is stale or failed marked.
+
+However many callers ask, Slurm is asked at most once per `min_interval`; when it does not answer, the old picture is
+kept, its problems say so, and the next try waits longer and longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from penstock.api import Node, Partition, Snapshot
+from penstock.clock import Clock
+from penstock.errors import PenstockError
+from penstock.slurm.base import Backend
+
+__all__ = ["Observer"]
+
+_LONGEST_BACKOFF = 300.0
+_PARTITIONS_EVERY = 300.0
+
+
+class Observer:
+    """Takes and caches snapshots of one backend.
+
+    `min_interval`: seconds between two looks. `stale_after`: a picture older than this is marked stale.
+    """
+
+    def __init__(self, backend: Backend, clock: Clock, *, min_interval: float, stale_after: float) -> None:
+        self._backend = backend
+        self._clock = clock
+        self.min_interval = min_interval
+        self.stale_after = stale_after
+        self.looks = 0
+        self.failures = 0
+        self._last: Snapshot | None = None
+        self._not_before = 0.0
+        self._partitions: Mapping[str, Partition] = {}
+        self._partitions_at = float("-inf")
+        self._lock = asyncio.Lock()
+
+    @property
+    def last(self) -> Snapshot | None:
+        """The latest picture, however old."""
+        return self._last
+
+    async def look(self, max_age: float | None = None) -> Snapshot:
+        """A picture at most `max_age` seconds old (default: the interval between looks) if Slurm answers and may be
+        asked; else the last one, with its problems."""
+        wanted = self.min_interval if max_age is None else max_age
+        async with self._lock:
+            now = self._clock.now()
+            age = float("inf") if self._last is None else now - self._last.taken_at
+            if self._last is not None and self._last.usable and age < wanted:
+                return self._last
+            if self._last is not None and now < self._not_before:
+                return self._marked(self._last, age)
+            return await self._take(now)
+
+    async def _take(self, now: float) -> Snapshot:
+        try:
+            if now - self._partitions_at >= _PARTITIONS_EVERY:
+                self._partitions = MappingProxyType({p.name: p for p in await self._backend.partitions()})
+                self._partitions_at = now
+            nodes: Mapping[str, Node] = MappingProxyType({n.name: n for n in await self._backend.nodes()})
+            # Jobs last: a job started while we asked for nodes then counts as holding them.
+            jobs = MappingProxyType({j.id: j for j in await self._backend.jobs()})
+        except PenstockError as e:
+            self.failures += 1
+            self._not_before = now + min(_LONGEST_BACKOFF, max(self.min_interval, 1.0) * 2 ** min(self.failures, 10))
+            problem = f"slurm: {e}"
+            if self._last is None:
+                empty: Snapshot = Snapshot(now, {}, {}, {}, (problem,))
+                return empty
+            self._last = replace(self._last, problems=(problem,))
+            return self._last
+        self.looks += 1
+        self.failures = 0
+        self._not_before = 0.0
+        self._last = Snapshot(now, jobs, nodes, self._partitions)
+        return self._last
+
+    def _marked(self, snapshot: Snapshot, age: float) -> Snapshot:
+        if age <= self.stale_after or snapshot.problems:
+            return snapshot
+        return replace(snapshot, problems=(f"stale: the last look is {age:.0f} s old",))

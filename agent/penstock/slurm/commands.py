@@ -1,0 +1,186 @@
+"""Runs Slurm's commands: argument lists only, a clean environment, a time limit, nothing left behind, all counted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from shutil import which
+
+from penstock.errors import Infeasible, OutcomeUnknown, SlurmUnavailable
+
+__all__ = ["CommandRunner", "Finished"]
+
+_PATH = "/usr/local/bin:/usr/bin:/bin"
+# Set by a job or a shell, these would turn what a command does (scontrol writes files when SLURM_JOBID is set).
+_DROPPED = (
+    "SLURM",
+    "SBATCH_",
+    "SALLOC_",
+    "SRUN_",
+    "SQUEUE_",
+    "SINFO_",
+    "SACCT_",
+    "SCONTROL_",
+    "SCANCEL_",
+    "PMI_",
+    "PMIX_",
+)
+_KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TZ", "LD_LIBRARY_PATH", "TMPDIR")
+_GRACE = 5.0  # seconds for a command to end after a signal
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a command ended. `expired`: it was told to stop because its time was over."""
+
+    code: int
+    stdout: str
+    stderr: str
+    expired: bool = False
+
+
+class CommandRunner:
+    """Starts the commands of one backend.
+
+    `prefix` stands before every command line (`runuser -u alice --`). `environment` is added to the minimal one.
+    `requests` and `seconds` count calls and time per command for the metrics.
+    """
+
+    def __init__(
+        self, *, prefix: Sequence[str] = (), slurm_conf: str | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
+        # Found on this process's PATH: the one in `environment` is for Slurm's commands.
+        self._prefix = (which(prefix[0]) or prefix[0], *prefix[1:]) if prefix else ()
+        self._environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        self._environment.setdefault("PATH", _PATH)
+        for name, value in (environment or {}).items():
+            if not name.startswith(_DROPPED):
+                self._environment[name] = value
+        conf = slurm_conf or os.environ.get("SLURM_CONF")
+        if conf:
+            self._environment["SLURM_CONF"] = conf
+        # Plain English and plain seconds, whatever the service's locale is.
+        self._environment |= {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+        self.requests: Counter[str] = Counter()
+        self.seconds: dict[str, float] = {}
+        self._running: set[asyncio.subprocess.Process] = set()
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        limit: float,
+        changing: bool,
+        stdin: bytes = b"",
+        extra: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+        graceful: bool = False,
+        label: str | None = None,
+    ) -> Finished:
+        """Run one command to its end. The one place that every request to Slurm passes.
+
+        After `limit` seconds the whole process group is killed and reaped: `SlurmUnavailable`, or `OutcomeUnknown`
+        when it might have changed something. `graceful` sends SIGTERM instead, gives it a few seconds and returns what
+        it said, with `expired`.
+        """
+        label = label or argv[0]
+        self.requests[label] += 1
+        started = time.monotonic()
+        try:
+            process = await self._start(argv, extra or {}, pass_fds)
+            self._running.add(process)
+            try:
+                return await self._finish(process, argv[0], limit, changing, stdin, graceful)
+            finally:
+                # Also on cancellation of the caller: no process outlives the call that started it.
+                await asyncio.shield(_reap(process))
+                self._running.discard(process)
+        finally:
+            self.seconds[label] = self.seconds.get(label, 0.0) + time.monotonic() - started
+
+    async def close(self) -> None:
+        """Kill and reap what still runs."""
+        await asyncio.gather(*(_reap(process) for process in tuple(self._running)))
+
+    async def _start(
+        self, argv: Sequence[str], extra: Mapping[str, str], pass_fds: Sequence[int]
+    ) -> asyncio.subprocess.Process:
+        program = which(argv[0], path=self._environment["PATH"])
+        if program is None:
+            raise SlurmUnavailable(f"the command {argv[0]} is not on PATH; are Slurm's client programs installed?")
+        try:
+            return await asyncio.create_subprocess_exec(
+                *self._prefix,
+                program,
+                *argv[1:],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=tempfile.gettempdir(),
+                env={**self._environment, **extra},
+                start_new_session=True,  # a process group of its own, which can be killed as a whole
+                pass_fds=tuple(pass_fds),
+            )
+        except ValueError as error:  # a NUL byte in an argument
+            raise Infeasible(f"{argv[0]}: an argument that no command can take: {error}") from error
+        except OSError as error:
+            raise SlurmUnavailable(f"{argv[0]} cannot be started: {error}") from error
+
+    async def _finish(
+        self,
+        process: asyncio.subprocess.Process,
+        name: str,
+        limit: float,
+        changing: bool,
+        stdin: bytes,
+        graceful: bool,
+    ) -> Finished:
+        talk = asyncio.ensure_future(process.communicate(stdin))
+        try:
+            done, _ = await asyncio.wait({talk}, timeout=limit)
+            expired = not done
+            if expired and graceful:
+                _signal(process, signal.SIGTERM)
+                done, _ = await asyncio.wait({talk}, timeout=_GRACE)
+            if not done:
+                text = f"{name} gave no answer within {limit:g} s"
+                raise OutcomeUnknown(text) if changing else SlurmUnavailable(text)
+            out, err = talk.result()
+        finally:
+            if not talk.done():
+                talk.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await talk
+        assert process.returncode is not None
+        # Names made of bytes that are no UTF-8 must not break the parsing of everybody's rows.
+        return Finished(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"), expired)
+
+
+def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    try:
+        os.killpg(process.pid, number)
+    except ProcessLookupError:
+        pass
+    except PermissionError:  # the prefix changed the user: at least its own process can be told
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            process.send_signal(number)
+
+
+async def _reap(process: asyncio.subprocess.Process) -> None:
+    """Kill what is left of the command's process group and collect its exit status."""
+    if process.returncode is None:
+        _signal(process, signal.SIGKILL)
+        # Also drains and closes the pipes, unless a stray grandchild holds them.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), _GRACE)
+    transport = getattr(process, "_transport", None)  # asyncio offers no public way to close the pipes
+    if transport is not None:
+        transport.close()

@@ -1,0 +1,162 @@
+"""A `Backend` over the socket of a simulated Slurm that runs as a process of its own (`server`)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pwd
+import time
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock.api import AccountingRecord, Allocation, Job, JobSpec, Node, Partition, SiteConfig, Step
+from penstock.errors import NotNow, OutcomeUnknown, SlurmUnavailable
+from penstock.slurm.mock.codec import CHANGING, decode, decode_error, encode, result_type
+
+__all__ = ["MockClient"]
+
+_LINE_LIMIT = 64 * 2**20  # a snapshot of a long queue is one line
+
+
+class MockClient:
+    """The cluster at `socket` as the user of this process. Every call has `time_limit` seconds and its own connection.
+
+    A call that could not be sent, or only reads, fails with SlurmUnavailable; a changing call whose answer does not
+    come fails with OutcomeUnknown. A cancelled `allocate` takes its request back.
+    """
+
+    def __init__(
+        self, socket: str | os.PathLike[str], *, time_limit: float = 10.0, name: str = "mock", user: str | None = None
+    ) -> None:
+        self.name = name
+        self._socket = Path(socket)
+        self._time_limit = time_limit
+        self._user = user
+
+    def as_user(self, user: str) -> MockClient:
+        """The same cluster as another user sees it: for root and the user whose cluster it is, that is for tests."""
+        return MockClient(self._socket, time_limit=self._time_limit, name=self.name, user=user)
+
+    def now(self) -> float:
+        """Real time."""
+        return time.time()
+
+    def whoami(self) -> str:
+        """The user of this process, or whom it acts for."""
+        if self._user is not None:
+            return self._user
+        try:
+            return pwd.getpwuid(os.geteuid()).pw_name
+        except KeyError:
+            return f"uid{os.geteuid()}"
+
+    async def site(self) -> SiteConfig:
+        """The cluster's settings."""
+        found: SiteConfig = await self._call("site")
+        return found
+
+    async def jobs(self) -> Sequence[Job]:
+        """Every job in the controller's memory."""
+        found: Sequence[Job] = await self._call("jobs")
+        return found
+
+    async def nodes(self) -> Sequence[Node]:
+        """Every node."""
+        found: Sequence[Node] = await self._call("nodes")
+        return found
+
+    async def partitions(self) -> Sequence[Partition]:
+        """Every partition."""
+        found: Sequence[Partition] = await self._call("partitions")
+        return found
+
+    async def steps(self, job: int) -> Sequence[Step]:
+        """The running steps of a job."""
+        found: Sequence[Step] = await self._call("steps", job=job)
+        return found
+
+    async def find(self, name: str) -> Sequence[int]:
+        """The caller's jobs of this name."""
+        found: Sequence[int] = await self._call("find", name=name)
+        return found
+
+    async def history(
+        self, *, ids: Collection[int] = (), name: str | None = None, since: float | None = None
+    ) -> Sequence[AccountingRecord]:
+        """Accounting records."""
+        found: Sequence[AccountingRecord] = await self._call("history", ids=list(ids), name=name, since=since)
+        return found
+
+    async def submit(self, spec: JobSpec) -> int:
+        """Submit a batch job."""
+        return int(await self._call("submit", spec=spec))
+
+    async def allocate(self, spec: Allocation, patience: float) -> int:
+        """Nodes without a script."""
+        return int(await self._call("allocate", self._time_limit + patience, spec=spec, patience=patience))
+
+    async def merge(self, resizer: int, into: int) -> None:
+        """Move the resizer's nodes."""
+        await self._call("merge", resizer=resizer, into=into)
+
+    async def shrink(self, job: int, keep: Collection[str]) -> None:
+        """Take nodes from a running job."""
+        await self._call("shrink", job=job, keep=list(keep))
+
+    async def cancel(self, job: int) -> None:
+        """Cancel a job."""
+        await self._call("cancel", job=job)
+
+    async def release(self, job: int) -> None:
+        """Release a held job."""
+        await self._call("release", job=job)
+
+    async def update(
+        self,
+        job: int,
+        *,
+        time_limit: float | None = None,
+        dependency: str | None = None,
+        priority: int | None = None,
+        begin: str | None = None,
+    ) -> None:
+        """Change a job."""
+        await self._call(
+            "update", job=job, time_limit=time_limit, dependency=dependency, priority=priority, begin=begin
+        )
+
+    async def close(self) -> None:
+        """Nothing is kept open between calls."""
+
+    async def _call(self, method: str, limit: float | None = None, /, **params: object) -> Any:  # noqa: ANN401 (decoded)
+        limit = self._time_limit if limit is None else limit
+        silent: type[NotNow] = OutcomeUnknown if method in CHANGING else SlurmUnavailable
+        try:
+            async with asyncio.timeout(limit):
+                reader, writer = await asyncio.open_unix_connection(self._socket, limit=_LINE_LIMIT)
+        except (OSError, TimeoutError) as e:
+            raise SlurmUnavailable(f"no simulated Slurm answers at {self._socket}: {e or 'time limit'}") from None
+        try:
+            async with asyncio.timeout(limit):
+                request = {"method": method, "params": encode(params), "as": self._user}
+                writer.write(json.dumps(request).encode() + b"\n")
+                await writer.drain()
+                line = await reader.readline()
+            if not line.endswith(b"\n"):
+                raise silent(f"{method}: the connection was closed without an answer")
+            answer = json.loads(line)
+            if "error" in answer:
+                raise decode_error(answer["error"])
+            return decode(result_type(method), answer["result"])
+        except TimeoutError:
+            raise silent(f"{method}: no answer within {limit:g} s") from None
+        except (OSError, ValueError, KeyError, TypeError) as e:
+            raise silent(f"{method}: {e}") from None
+        except asyncio.CancelledError:
+            if method == "allocate":
+                writer.write(b"{}\n")  # any line: take it back; without one the request would outlive us
+            raise
+        finally:
+            writer.close()

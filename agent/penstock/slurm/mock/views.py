@@ -1,0 +1,40 @@
+"""The engine's state in the words of the API: what squeue and sinfo would show."""
+
+from __future__ import annotations
+
+from penstock.api import Job, Node, Partition
+from penstock.slurm.mock.engine import Engine
+
+__all__ = ["jobs", "nodes", "partitions"]
+
+
+def jobs(engine: Engine) -> list[Job]:
+    """Every job in the controller's memory, by id."""
+    return [job.view(engine.priority(job), engine.config.cpus) for job in engine.jobs.values()]
+
+
+def nodes(engine: Engine) -> list[Node]:
+    """Every node."""
+    found: list[Node] = []
+    for name in engine.config.node_names:
+        base, trouble = "ALLOCATED" if name in engine.owner else "IDLE", engine.out_of_order.get(name)
+        state = base if trouble is None else "DOWN" if trouble == "DOWN" else f"{base}+{trouble}"
+        inside = tuple(p.name for p in engine.config.partitions if name in engine.config.nodes_of(p))
+        found.append(Node(name, state, engine.config.cpus, trouble is None, inside))
+    return found
+
+
+def partitions(engine: Engine) -> list[Partition]:
+    """Every partition with its limits; the first is the default."""
+    return [
+        Partition(
+            name=p.name,
+            nodes=engine.config.nodes_of(p),
+            up=True,
+            default=index == 0,
+            max_time=p.max_time,
+            default_time=p.default_time,
+            max_nodes=p.max_nodes,
+        )
+        for index, p in enumerate(engine.config.partitions)
+    ]

@@ -1,0 +1,283 @@
+"""The one place where Slurm's words are read and written: host lists, times, limits, states, `key=value` lines.
+
+What cannot be read raises `ParseError` (a ValueError that names the text) and nothing else. A job or node state that
+this release does not know is no error: it becomes UNKNOWN, because Slurm adds states and Penstock must outlive that.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from datetime import datetime
+
+from penstock.api import JobState
+from penstock.slurm.hostlist import HostListError, ParseError, compress_hosts, expand_hosts
+
+__all__ = [
+    "HostListError",
+    "NodeState",
+    "ParseError",
+    "compress_hosts",
+    "expand_hosts",
+    "format_minutes",
+    "parse_config",
+    "parse_count",
+    "parse_exit_code",
+    "parse_job_state",
+    "parse_limit",
+    "parse_node_state",
+    "parse_pairs",
+    "parse_time",
+    "parse_version",
+]
+
+_NO_TIME = frozenset({"", "unknown", "n/a", "none", "(null)", "0"})
+_ISO = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?(Z|[+-][0-9]{2}:?[0-9]{2})?", re.ASCII)
+_EPOCH = re.compile(r"[0-9]{1,12}", re.ASCII)
+
+
+def parse_time(text: str) -> float | None:
+    """Seconds since the epoch from an epoch or ISO text (local time when it names no zone); None for "not yet"."""
+    text = text.strip()
+    if text.lower() in _NO_TIME:
+        return None
+    if _EPOCH.fullmatch(text):
+        return float(text)
+    if not _ISO.fullmatch(text):
+        raise ParseError("not a time", text)
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise ParseError("not a time", text) from None
+
+
+_UNLIMITED = frozenset({"unlimited", "infinite"})
+_UNSET_LIMIT = frozenset({"", "partition_limit", "not_set", "none", "n/a", "(null)"})
+_LIMIT = re.compile(r"(?:([0-9]{1,9})-)?([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-9]{1,9}))?", re.ASCII)
+
+
+def parse_limit(text: str, unset: float | None = None) -> float | None:
+    """A duration in seconds: `1-02:03:04`, `1-02`, `02:03:04`, `MM:SS` or bare minutes. None means unlimited.
+
+    `Partition_Limit`, `NOT_SET` and `NONE` say that the job or partition names no limit: they give `unset`.
+    """
+    word = text.strip().lower()
+    if word in _UNLIMITED:
+        return None
+    if word in _UNSET_LIMIT:
+        return unset
+    match = _LIMIT.fullmatch(word)
+    if match is None:
+        raise ParseError("not a duration", text)
+    days, first, second, third = (None if g is None else int(g) for g in match.groups())
+    assert first is not None
+    if days is not None:
+        hours, minutes, seconds = first, second or 0, third or 0
+    elif third is not None:
+        hours, minutes, seconds = first, second or 0, third
+    else:
+        days, hours, minutes, seconds = 0, 0, first, second or 0
+    return float((days or 0) * 86400 + hours * 3600 + minutes * 60 + seconds)
+
+
+def format_minutes(seconds: float) -> str:
+    """A limit as Slurm keeps it: whole minutes, rounded up, never 0 (which Slurm reads as unlimited)."""
+    if math.isinf(seconds):
+        return "UNLIMITED"
+    return str(max(1, math.ceil(seconds / 60 - 1e-9)))
+
+
+_COUNT = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,3}))?([KMG]?)(?:-[0-9.]{1,15}[KMG]?)?", re.ASCII)
+
+
+def parse_count(text: str) -> int:
+    """A number of nodes or CPUs; `2-4` gives the least that is asked for, `2K` 2048 (Slurm shortens multiples)."""
+    match = _COUNT.fullmatch(text.strip())
+    if match is None:
+        raise ParseError("not a count", text)
+    number = float(f"{match[1]}.{match[2] or 0}")
+    return round(number * (1 << 10 * " KMG".index(match[3] or " ")))
+
+
+_EXIT = re.compile(r"([0-9]{1,9}):([0-9]{1,9})", re.ASCII)
+
+
+def parse_exit_code(text: str) -> int:
+    """sacct's `code:signal` as a shell would say it: the code, or 128 + the signal that ended the job."""
+    match = _EXIT.fullmatch(text.strip())
+    if match is None:
+        raise ParseError("not an exit code", text)
+    code, signal = int(match[1]), int(match[2])
+    return 128 + signal if signal and not code else code
+
+
+_STATES = {state.value: state for state in JobState}
+_STATES |= {
+    "PD": JobState.PENDING,
+    "CF": JobState.CONFIGURING,
+    "R": JobState.RUNNING,
+    "S": JobState.SUSPENDED,
+    "CG": JobState.COMPLETING,
+    "RS": JobState.RESIZING,
+    "RQ": JobState.REQUEUED,
+    "CD": JobState.COMPLETED,
+    "CA": JobState.CANCELLED,
+    "F": JobState.FAILED,
+    "TO": JobState.TIMEOUT,
+    "NF": JobState.NODE_FAIL,
+    "PR": JobState.PREEMPTED,
+    "BF": JobState.BOOT_FAIL,
+    "DL": JobState.DEADLINE,
+    "OOM": JobState.OUT_OF_MEMORY,
+    # Requeued and held: in the queue, with priority 0.
+    "REQUEUE_HOLD": JobState.PENDING,
+    "RH": JobState.PENDING,
+    "SPECIAL_EXIT": JobState.PENDING,
+    "SE": JobState.PENDING,
+    "RESV_DEL_HOLD": JobState.PENDING,
+    "RD": JobState.PENDING,
+    "REQUEUE_FED": JobState.PENDING,
+    "RF": JobState.PENDING,
+    # Phases of a job that still holds its nodes.
+    "SIGNALING": JobState.RUNNING,
+    "SI": JobState.RUNNING,
+    "STAGE_OUT": JobState.COMPLETING,
+    "SO": JobState.COMPLETING,
+    "STOPPED": JobState.SUSPENDED,
+    "ST": JobState.SUSPENDED,
+    "POWER_UP_NODE": JobState.CONFIGURING,
+}
+# In a combined state these say what is going on now, the rest how it came about.
+_PHASES = (JobState.COMPLETING, JobState.CONFIGURING, JobState.RESIZING, JobState.PENDING)
+
+
+def parse_job_state(text: str) -> JobState:
+    """A job state, long or compact, also `CANCELLED by 1000` and combinations (`CANCELLED+COMPLETING`)."""
+    words = text.strip().split(maxsplit=1)
+    if not words:
+        return JobState.UNKNOWN
+    states = [_STATES.get(word, JobState.UNKNOWN) for word in re.split(r"[+,|]", words[0].upper())]
+    for phase in _PHASES:
+        if phase in states:
+            return phase
+    return next((state for state in states if state is not JobState.UNKNOWN), JobState.UNKNOWN)
+
+
+_NODE_MARKS = {
+    "*": "NOT_RESPONDING",
+    "~": "POWERED_DOWN",
+    "#": "POWERING_UP",
+    "!": "POWER_DOWN",
+    "%": "POWERING_DOWN",
+    "$": "MAINTENANCE",
+    "@": "REBOOT_REQUESTED",
+    "^": "REBOOT_ISSUED",
+    "-": "PLANNED",
+}
+_NODE_BASES = frozenset({"IDLE", "ALLOCATED", "MIXED", "DOWN", "ERROR", "FUTURE", "UNKNOWN"})
+_NODE_WORDS = {
+    "ALLOC": ("ALLOCATED",),
+    "MIX": ("MIXED",),
+    "COMP": ("ALLOCATED", "COMPLETING"),
+    "COMPLETING": ("ALLOCATED", "COMPLETING"),
+    "DRNG": ("ALLOCATED", "DRAIN"),
+    "DRAINING": ("ALLOCATED", "DRAIN"),
+    "DRAINED": ("IDLE", "DRAIN"),
+    "FAILG": ("ALLOCATED", "FAIL"),
+    "FAILING": ("ALLOCATED", "FAIL"),
+    "MAINT": ("MAINTENANCE",),
+    "RESV": ("RESERVED",),
+    "PLND": ("PLANNED",),
+    "INVAL": ("INVALID_REG",),
+    "INVALID": ("INVALID_REG",),
+    "NO_RESPOND": ("NOT_RESPONDING",),
+    "UNK": ("UNKNOWN",),
+    "FUTR": ("FUTURE",),
+    "ERR": ("ERROR",),
+    "POW_DN": ("POWERED_DOWN",),
+    "POW_UP": ("POWERING_UP",),
+    "BOOT": ("REBOOT_ISSUED",),
+    "REBOOT": ("REBOOT_REQUESTED",),
+}
+_USABLE_BASES = frozenset({"IDLE", "ALLOCATED", "MIXED"})
+_USABLE_FLAGS = frozenset(
+    {"CLOUD", "COMPLETING", "DYNAMIC", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "PERFCTRS", "NPC", "PLANNED", "BLOCKED"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """A node's base state (IDLE, ALLOCATED, MIXED, DOWN, ...) and its flags (DRAIN, NOT_RESPONDING, ...)."""
+
+    base: str
+    flags: frozenset[str]
+
+    @property
+    def usable(self) -> bool:
+        """Whether jobs of anybody run or may start on it. A flag that is not known to be harmless says no.
+
+        RESERVED says no as well: only jobs in that reservation may start there.
+        """
+        return self.base in _USABLE_BASES and self.flags <= _USABLE_FLAGS
+
+    def __str__(self) -> str:
+        return "+".join((self.base, *sorted(self.flags)))
+
+
+def parse_node_state(text: str) -> NodeState:
+    """A node state from scontrol (`IDLE+DRAIN`, `DOWN*+DRAIN`) or sinfo (`idle*`, `mix-`, `drained`)."""
+    base = ""
+    flags: set[str] = set()
+    for raw in text.strip().upper().split("+"):
+        word = raw
+        while word and word[-1] in _NODE_MARKS:
+            flags.add(_NODE_MARKS[word[-1]])
+            word = word[:-1]
+        for part in _NODE_WORDS.get(word, (word,)):
+            if part in _NODE_BASES and not base:
+                base = part
+            elif part and part != base:
+                flags.add(part)
+    return NodeState(
+        base or ("IDLE" if flags & {"MAINTENANCE", "RESERVED", "PLANNED"} else "UNKNOWN"), frozenset(flags)
+    )
+
+
+_KEY = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_:/.*-]*(?:\[[0-9]+\])?)=", re.ASCII)
+
+
+def parse_pairs(line: str) -> dict[str, str]:
+    """The pairs of one line of `scontrol -o`. A value may hold blanks; the first pair of a name counts.
+
+    Texts that people write (Reason, Comment, Extra) stand behind what Slurm writes, so they cannot change it. Job
+    records are the exception (JobName is their second field): never read those this way.
+    """
+    line = line.strip()
+    matches = list(_KEY.finditer(line))
+    if line and (not matches or matches[0].start() != 0):
+        raise ParseError("not a line of key=value pairs", line)
+    pairs: dict[str, str] = {}
+    for i, match in enumerate(matches):
+        end = matches[i + 1].start() if i + 1 < len(matches) else len(line)
+        pairs.setdefault(match[1], line[match.end() : end].strip())
+    return pairs
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """The settings in `scontrol show config`; `(null)` becomes the empty string."""
+    settings: dict[str, str] = {}
+    for line in text.splitlines():
+        key, found, value = line.partition("=")
+        if found and key.strip():
+            value = value.strip()
+            settings.setdefault(key.strip(), "" if value.startswith("(null") else value)
+    return settings
+
+
+def parse_version(text: str) -> tuple[int, ...]:
+    """`22.05.8` as (22, 5, 8); what follows the numbers (`-rc1`) is dropped."""
+    match = re.match(r"[0-9]{1,4}(?:\.[0-9]{1,4}){0,3}", text.strip(), re.ASCII)
+    if match is None:
+        raise ParseError("not a version", text)
+    return tuple(int(part) for part in match[0].split("."))

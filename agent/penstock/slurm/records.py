@@ -1,0 +1,256 @@
+"""Rows of Slurm's commands as Penstock's values: what to ask for, and how to read the answer.
+
+A user can put any text, newlines and separators included, into a job's name, and into its account where accounting is
+not enforced (tried on 22.05). So the fields and rows are separated by a mark that is drawn anew for every request: who
+does not know it cannot forge a field. The number of fields and rows is checked all the same.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from penstock.api import AccountingRecord, Job, JobState, Node, Partition, SiteConfig, Step
+from penstock.slurm.parse import (
+    ParseError,
+    expand_hosts,
+    parse_config,
+    parse_count,
+    parse_exit_code,
+    parse_job_state,
+    parse_limit,
+    parse_node_state,
+    parse_pairs,
+    parse_time,
+    parse_version,
+)
+
+__all__ = [
+    "ACCOUNTING_FIELDS",
+    "JOB_FIELDS",
+    "STEP_FIELDS",
+    "accounting_from_rows",
+    "draw_mark",
+    "job_from_row",
+    "long_format",
+    "node_from_line",
+    "partition_from_line",
+    "site_from_text",
+    "split_rows",
+    "step_from_row",
+]
+
+JOB_FIELDS = (
+    "JobID",
+    "UserID",
+    "UserName",
+    "Account",
+    "Partition",
+    "QOS",
+    "State",
+    "Reason",
+    "SubmitTime",
+    "EligibleTime",
+    "StartTime",
+    "EndTime",
+    "TimeLimit",
+    "NumNodes",
+    "NumCPUs",
+    "NodeList",
+    "PriorityLong",
+    "Dependency",
+    "BatchHost",
+)
+STEP_FIELDS = ("StepID", "Nodes", "StepState")
+ACCOUNTING_FIELDS = (
+    "JobIDRaw",
+    "JobName",
+    "User",
+    "Partition",
+    "QOS",
+    "Account",
+    "State",
+    "ExitCode",
+    "Submit",
+    "Eligible",
+    "Start",
+    "End",
+    "TimelimitRaw",
+    "NNodes",
+    "NodeList",
+)
+
+
+def draw_mark() -> str:
+    """A separator that nobody can guess."""
+    return f"@{secrets.token_hex(8)}@"
+
+
+def long_format(fields: Iterable[str], mark: str) -> str:
+    """A format for `squeue -O` in which every field ends with the mark."""
+    return ",".join(f"{field}:{mark}" for field in fields)
+
+
+def split_rows(text: str, fields: Sequence[str], mark: str) -> list[list[str]]:
+    """The rows of an answer in which every field ends with the mark and every row with a newline.
+
+    ParseError when the fields do not make whole rows: such an answer is cut off, and half a picture is none.
+    """
+    *cells, rest = text.split(mark)
+    if rest.strip() or len(cells) % len(fields):
+        raise ParseError(f"rows that do not have {len(fields)} fields each", text[-80:])
+    rows = [cells[i : i + len(fields)] for i in range(0, len(cells), len(fields))]
+    for number, row in enumerate(rows):
+        if number and not row[0].startswith("\n"):
+            raise ParseError("a row that does not begin on a line of its own", row[0])
+        row[0] = row[0].removeprefix("\n")
+    return [[cell.strip(" ") for cell in row] for row in rows]
+
+
+def _integer(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 20):
+        raise ParseError("not a number", text)
+    return int(text)
+
+
+def _text(value: str) -> str:
+    return "" if value in ("(null)", "N/A", "n/a") else value
+
+
+def job_from_row(row: Sequence[str], default_limit: Callable[[str], float | None]) -> tuple[Job, str]:
+    """A job and the host of its batch script ("" for none) from a row of JOB_FIELDS.
+
+    `default_limit` gives the time limit of a partition for jobs that name none.
+    """
+    cell = dict(zip(JOB_FIELDS, row, strict=True))
+    partition = cell["Partition"]
+    job = Job(
+        id=_integer(cell["JobID"]),
+        uid=_integer(cell["UserID"]),
+        user=cell["UserName"],
+        account=_text(cell["Account"]),
+        partition=partition,
+        qos=_text(cell["QOS"]),
+        state=parse_job_state(cell["State"]),
+        reason=_text(cell["Reason"]),
+        submit=parse_time(cell["SubmitTime"]) or 0.0,
+        eligible=parse_time(cell["EligibleTime"]),
+        start=parse_time(cell["StartTime"]),
+        end=parse_time(cell["EndTime"]),
+        time_limit=parse_limit(cell["TimeLimit"], -1.0),
+        num_nodes=parse_count(cell["NumNodes"]),
+        num_cpus=parse_count(cell["NumCPUs"]),
+        nodes=expand_hosts(cell["NodeList"]),
+        priority=_integer(cell["PriorityLong"]),
+        dependency=_text(cell["Dependency"]),
+    )
+    if job.time_limit == -1.0:
+        job = replace(job, time_limit=default_limit(partition))
+    return job, _text(cell["BatchHost"])
+
+
+def step_from_row(row: Sequence[str], job: int) -> Step | None:
+    """A step from a row of STEP_FIELDS; None for one that does not run yet."""
+    name, nodes, state = row
+    step = name.rpartition(".")[2]
+    if step == "TBD" or parse_job_state(state) is JobState.PENDING:
+        return None
+    return Step(job=job, id=step, nodes=expand_hosts(nodes))
+
+
+def node_from_line(line: str) -> Node:
+    """A node from a line of `scontrol -o show nodes`."""
+    pairs = parse_pairs(line)
+    try:
+        state = parse_node_state(pairs["State"])
+        return Node(
+            name=pairs["NodeName"],
+            state=str(state),
+            cpus=_integer(pairs["CPUTot"]),
+            usable=state.usable,
+            partitions=tuple(name for name in _text(pairs.get("Partitions", "")).split(",") if name),
+        )
+    except KeyError as error:
+        raise ParseError(f"a node without {error.args[0]}", line) from None
+
+
+def partition_from_line(line: str) -> Partition:
+    """A partition from a line of `scontrol -o show partition`."""
+    pairs = parse_pairs(line)
+    try:
+        max_nodes = pairs.get("MaxNodes", "UNLIMITED")
+        max_time = parse_limit(pairs["MaxTime"])
+        return Partition(
+            name=pairs["PartitionName"],
+            nodes=expand_hosts(pairs["Nodes"]),
+            up=pairs["State"] == "UP",
+            default=pairs["Default"] == "YES",
+            max_time=max_time,
+            default_time=parse_limit(pairs.get("DefaultTime", ""), max_time),
+            max_nodes=None if max_nodes == "UNLIMITED" else parse_count(max_nodes),
+        )
+    except KeyError as error:
+        raise ParseError(f"a partition without {error.args[0]}", line) from None
+
+
+def site_from_text(text: str) -> SiteConfig:
+    """The settings in `scontrol show config`."""
+    settings = parse_config(text)
+    try:
+        return SiteConfig(
+            version=parse_version(settings["SLURM_VERSION"]),
+            cluster=settings["ClusterName"],
+            select_type=settings["SelectType"],
+            scheduler_parameters=_items(settings.get("SchedulerParameters", "")),
+            prolog_flags=_items(settings.get("PrologFlags", "").upper()),
+            priority_type=settings["PriorityType"],
+            priority_flags=_items(settings.get("PriorityFlags", "").upper()),
+            min_job_age=float(parse_count(settings["MinJobAge"].removesuffix("sec"))),
+        )
+    except KeyError as error:
+        raise ParseError(f"a configuration without {error.args[0]}", text) from None
+
+
+def _items(value: str) -> frozenset[str]:
+    return frozenset(item.strip() for item in value.split(",") if item.strip())
+
+
+def accounting_from_rows(rows: Iterable[Sequence[str]]) -> list[tuple[AccountingRecord, tuple[str, ...]]]:
+    """One record per job, with the nodes of its last row, from rows of ACCOUNTING_FIELDS in sacct's order.
+
+    sacct keeps a row for every run of a requeued job and for every size of a resized one (all but the last are
+    RESIZING). Of several runs the last counts. The rows of one run are joined: when it was submitted, became eligible
+    and started is in the first, how it ended in the last. RESIZING as the last state means that the final row has not
+    been written: the job lives, or it was merged into another one; `end` is None then.
+    """
+    cells = [dict(zip(ACCOUNTING_FIELDS, row, strict=True)) for row in rows]
+    cells.sort(key=lambda cell: _integer(cell["JobIDRaw"]))  # stable: the rows of a job keep their order
+    found = []
+    for job, group in groupby(cells, key=lambda cell: _integer(cell["JobIDRaw"])):
+        run = list(group)
+        states = [parse_job_state(cell["State"]) for cell in run]
+        first = len(run) - 1
+        while first and states[first - 1] is JobState.RESIZING:
+            first -= 1
+        begin, last = run[first], run[-1]
+        limit = last["TimelimitRaw"]
+        record = AccountingRecord(
+            id=job,
+            name=last["JobName"],
+            user=last["User"],
+            partition=last["Partition"],
+            qos=last["QOS"],
+            account=_text(last["Account"]),
+            state=states[-1],
+            exit_code=parse_exit_code(last["ExitCode"]),
+            submit=parse_time(begin["Submit"]) or 0.0,
+            eligible=parse_time(begin["Eligible"]),
+            start=parse_time(begin["Start"]),
+            end=None if states[-1] is JobState.RESIZING else parse_time(last["End"]),
+            time_limit=parse_limit(limit),
+            num_nodes=parse_count(last["NNodes"]),
+        )
+        found.append((record, expand_hosts(last["NodeList"])))
+    return found

@@ -1,0 +1,131 @@
+"""What Slurm's error messages mean: final, forbidden, or for now. The texts are those of slurm_errno.c."""
+
+from __future__ import annotations
+
+import re
+
+from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted, OutcomeUnknown, PenstockError, SlurmUnavailable
+
+__all__ = ["classify", "message_of"]
+
+_NOT_FOUND = ("invalid job id specified",)
+_FORBIDDEN = ("access/permission denied", "invalid user id", "operation not permitted")
+# The request may have reached the controller before the connection broke.
+_LOST_ANSWER = (
+    "socket timed out",
+    "zero bytes were transmitted",
+    "received zero length message",
+    "unexpected message received",
+    "insane message length",
+    "message receive failure",
+    "(receive failure)",
+    "(shutdown failure)",
+    "communication shutdown failure",
+)
+# The request was not accepted, or never arrived.
+_UNAVAILABLE = (
+    "unable to contact slurm",
+    "communication connection failure",
+    "connection refused",
+    "connection reset",
+    "connection timed out",
+    "message send failure",
+    "standby mode",
+    "resource temporarily unavailable",
+    "protocol authentication error",
+    "authentication credential",
+    "failed to connect to authentication agent",
+    "munge",
+    "unable to connect to database",
+    "unable to create job record, try again",
+    "slurm temporarily unable to accept job",
+    "i/o error writing script",
+    "slurm internal error",
+    "cannot allocate memory",
+    "rate limit",
+    "could not establish a configuration source",
+)
+# Accepted form, refused at this moment.
+_NOT_NOW = (
+    "try again",
+    "requested nodes are busy",
+    "submitjob",  # AssocMaxSubmitJobLimit, QOSMaxSubmitJobPerUserLimit: too many in the queue right now
+    "prologslurmctld is still running",
+    "required node not available",
+    "requested reservation not usable now",
+    "job is current suspended",
+)
+# Everything else that slurm_errno.c says about a request. What is in none of these lists is not known to be final.
+_FINAL = (
+    "invalid",
+    "not permitted",
+    "not permit",
+    "job step already exists",
+    "job dependency problem",
+    "circular job dependency",
+    "violates accounting/qos policy",
+    "more processors requested",
+    "requested node configuration is not available",
+    "requested partition configuration not available",
+    "requested nodes not in this partition",
+    "requested operation",
+    "requested more tasks",
+    "requested time limit",
+    "no partition specified",
+    "node count specification",
+    "size specification",
+    "disabled",
+    "in down state",
+    "partition not available",
+    "parameter too long",
+    "denied",
+    "already finished",
+    "already started",
+    "no longer pending",
+    "not pending nor running",
+    "job is not running",
+    "job is pending execution",
+    "job script not specified",
+    "does not look like a batch script",
+    "script contains",
+    "exceeds",
+    "no changes specified",
+    "unrecognized option",
+    "only batch jobs",
+    "not supported",
+    "no job",
+)
+_NOISE = re.compile(
+    r"^(?:scancel: Terminating job|salloc: Pending job allocation|salloc: job|salloc: Granted|Session terminated).*$",
+    re.MULTILINE,
+)
+
+
+def message_of(stderr: str) -> str:
+    """The error as one line for people, without progress messages."""
+    lines = (line.strip() for line in _NOISE.sub("", stderr).splitlines())
+    return "; ".join(dict.fromkeys(line for line in lines if line))[:500]
+
+
+def classify(stderr: str, *, changing: bool) -> PenstockError:
+    """The error that a failed command's messages stand for. `changing`: the command would have changed something."""
+    message = message_of(stderr) or "a Slurm command failed without a message"
+    text = message.lower()
+
+    def says(*groups: tuple[str, ...]) -> bool:
+        return any(word in text for group in groups for word in group)
+
+    if says(_LOST_ANSWER):
+        return OutcomeUnknown(message) if changing else SlurmUnavailable(message)
+    if says(_UNAVAILABLE):
+        return SlurmUnavailable(message)
+    if says(_NOT_NOW):
+        return NotNow(message)
+    if says(_NOT_FOUND):
+        return NotFound(message)
+    if says(_FORBIDDEN):
+        return NotPermitted(message)
+    if says(_FINAL):
+        return Infeasible(message)
+    # An unknown text must neither end a workflow for ever nor make a change happen twice.
+    return OutcomeUnknown(message) if changing else SlurmUnavailable(message)

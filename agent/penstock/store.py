@@ -1,0 +1,281 @@
+"""The agent's memory: one SQLite file with the journal of intents, the decisions with reasons, and all learned state.
+
+Written before every act that cannot be undone (`intend`), so that after a kill the agent knows what it may have done.
+Calls are synchronous: each is one small transaction, durable when it returns (WAL, synchronous=FULL).
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.api import Decision
+from penstock.errors import StoreError
+
+__all__ = ["Intent", "Store"]
+
+# Append only: the number of applied entries is the file's user_version.
+_MIGRATIONS = (
+    """
+    CREATE TABLE intents (
+        id INTEGER PRIMARY KEY, verb TEXT NOT NULL, subject TEXT NOT NULL, payload TEXT NOT NULL,
+        state TEXT NOT NULL DEFAULT 'open', opened REAL NOT NULL, closed REAL, outcome TEXT);
+    CREATE INDEX intents_open ON intents (state) WHERE state = 'open';
+    CREATE TABLE decisions (
+        id INTEGER PRIMARY KEY, at REAL NOT NULL, verb TEXT NOT NULL, subject TEXT NOT NULL,
+        reasons TEXT NOT NULL, details TEXT NOT NULL);
+    CREATE INDEX decisions_subject ON decisions (subject, id);
+    CREATE TABLE runs (
+        id INTEGER PRIMARY KEY, uid INTEGER NOT NULL, created REAL NOT NULL, finished REAL, state TEXT NOT NULL);
+    CREATE TABLE malleable (job INTEGER PRIMARY KEY, ended REAL, state TEXT NOT NULL);
+    CREATE TABLE resizes (
+        id INTEGER PRIMARY KEY, job INTEGER NOT NULL, epoch INTEGER NOT NULL, kind TEXT NOT NULL,
+        old_size INTEGER NOT NULL, new_size INTEGER NOT NULL, outcome TEXT NOT NULL, finished REAL NOT NULL,
+        marks TEXT NOT NULL);
+    CREATE TABLE learned (key TEXT PRIMARY KEY, updated REAL NOT NULL, state TEXT NOT NULL);
+    CREATE TABLE waits (id INTEGER PRIMARY KEY, at REAL NOT NULL, key TEXT NOT NULL, estimate REAL, wait REAL NOT NULL,
+        censored INTEGER NOT NULL);
+    CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+    """,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A journaled act: `state` is open, done, failed, or unknown (sent, answer lost)."""
+
+    id: int
+    verb: str
+    subject: str
+    payload: Mapping[str, Any]
+    state: str
+    opened: float
+
+
+class Store:
+    """One SQLite file (or ":memory:"). Raises `StoreError` when it cannot be opened, read or written."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = str(path)
+        try:
+            self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+            self._db.row_factory = sqlite3.Row
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            self._db.execute("PRAGMA busy_timeout=2000")
+            self._migrate()
+        except sqlite3.Error as e:
+            raise StoreError(f"cannot open the state file {self.path}: {e}") from e
+
+    def _migrate(self) -> None:
+        have = int(self._db.execute("PRAGMA user_version").fetchone()[0])
+        if have > len(_MIGRATIONS):
+            raise StoreError(
+                f"{self.path} was written by a newer Penstock (state version {have}, this one knows "
+                f"{len(_MIGRATIONS)}): install that version again, or move the file away to start afresh"
+            )
+        for number, script in enumerate(_MIGRATIONS[have:], start=have + 1):
+            self._db.executescript(f"BEGIN; {script} PRAGMA user_version={number}; COMMIT;")
+
+    def _execute(self, sql: str, args: Sequence[str | float | None] = ()) -> sqlite3.Cursor:
+        # Outside of `together` each statement is a transaction of its own, durable when it returns.
+        try:
+            return self._db.execute(sql, args)
+        except sqlite3.Error as e:
+            raise StoreError(f"the state file {self.path}: {e}") from e
+
+    def _rows(self, sql: str, *args: str | float | None) -> list[sqlite3.Row]:
+        return list(self._execute(sql, args))
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Everything written inside becomes durable together or not at all."""
+        self._execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._execute("ROLLBACK")
+            raise
+        self._execute("COMMIT")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    # -- the journal -------------------------------------------------------------------------------------------------
+
+    def intend(self, verb: str, subject: str, payload: Mapping[str, Any], now: float) -> int:
+        """Write down what is about to be done; its number."""
+        cursor = self._execute(
+            "INSERT INTO intents (verb, subject, payload, opened) VALUES (?, ?, ?, ?)",
+            (verb, subject, json.dumps(dict(payload)), now),
+        )
+        return int(cursor.lastrowid or 0)
+
+    def settle(self, intent: int, state: str, outcome: str, now: float) -> None:
+        """Write down how it went: done, failed or unknown."""
+        self._execute("UPDATE intents SET state=?, outcome=?, closed=? WHERE id=?", (state, outcome, now, intent))
+
+    def open_intents(self) -> list[Intent]:
+        """What may have been done when the agent died, oldest first."""
+        rows = self._rows("SELECT * FROM intents WHERE state IN ('open', 'unknown') ORDER BY id")
+        return [
+            Intent(r["id"], r["verb"], r["subject"], json.loads(r["payload"]), r["state"], r["opened"]) for r in rows
+        ]
+
+    # -- decisions ---------------------------------------------------------------------------------------------------
+
+    def record(self, decision: Decision, now: float) -> bool:
+        """Keep a decision unless the last one about this subject said the same; whether it was new."""
+        reasons = json.dumps([[r.code, r.text] for r in decision.reasons])
+        codes = [r.code for r in decision.reasons]
+        last = self._rows(
+            "SELECT verb, reasons FROM decisions WHERE subject=? ORDER BY id DESC LIMIT 1", decision.subject
+        )
+        if last and last[0]["verb"] == decision.verb and [c for c, _ in json.loads(last[0]["reasons"])] == codes:
+            return False
+        self._execute(
+            "INSERT INTO decisions (at, verb, subject, reasons, details) VALUES (?, ?, ?, ?, ?)",
+            (now, decision.verb, decision.subject, reasons, json.dumps(dict(decision.details))),
+        )
+        return True
+
+    def decisions(self, subject: str, limit: int = 50) -> list[dict[str, Any]]:
+        """The latest decisions about a subject and what is below it ("workflow 3" has "workflow 3/align"), in order."""
+        rows = self._rows(
+            "SELECT * FROM (SELECT * FROM decisions WHERE subject=? OR substr(subject, 1, ?)=? "
+            "ORDER BY id DESC LIMIT ?) ORDER BY id",
+            subject,
+            len(subject) + 1,
+            subject + "/",
+            limit,
+        )
+        return [
+            {
+                "at": r["at"],
+                "verb": r["verb"],
+                "subject": r["subject"],
+                "reasons": json.loads(r["reasons"]),
+                "details": json.loads(r["details"]),
+            }
+            for r in rows
+        ]
+
+    # -- workflows ---------------------------------------------------------------------------------------------------
+
+    def add_run(self, uid: int, state: Mapping[str, Any], now: float) -> int:
+        """A new workflow run; its number."""
+        cursor = self._execute(
+            "INSERT INTO runs (uid, created, state) VALUES (?, ?, ?)", (uid, now, json.dumps(dict(state)))
+        )
+        return int(cursor.lastrowid or 0)
+
+    def save_run(self, run: int, state: Mapping[str, Any], finished: float | None = None) -> None:
+        """Replace a run's state."""
+        self._execute("UPDATE runs SET state=?, finished=? WHERE id=?", (json.dumps(dict(state)), finished, run))
+
+    def drop_run(self, run: int) -> None:
+        """Forget a run that was refused."""
+        self._execute("DELETE FROM runs WHERE id=?", (run,))
+
+    def runs(self, *, live_only: bool = False, limit: int = 1000) -> list[tuple[int, int, dict[str, Any]]]:
+        """(number, uid, state) of runs, newest last."""
+        rows = self._rows(
+            "SELECT id, uid, state FROM (SELECT * FROM runs WHERE NOT ? OR finished IS NULL ORDER BY id DESC LIMIT ?) "
+            "ORDER BY id",
+            live_only,
+            limit,
+        )
+        return [(r["id"], r["uid"], json.loads(r["state"])) for r in rows]
+
+    # -- malleable jobs ----------------------------------------------------------------------------------------------
+
+    def save_malleable(self, job: int, state: Mapping[str, Any], ended: float | None = None) -> None:
+        """Replace a malleable job's state."""
+        self._execute(
+            "INSERT INTO malleable (job, ended, state) VALUES (?, ?, ?) "
+            "ON CONFLICT (job) DO UPDATE SET ended=excluded.ended, state=excluded.state",
+            (job, ended, json.dumps(dict(state))),
+        )
+
+    def malleable(self) -> list[dict[str, Any]]:
+        """States of the malleable jobs that have not ended."""
+        return [json.loads(r["state"]) for r in self._rows("SELECT state FROM malleable WHERE ended IS NULL")]
+
+    def add_resize(
+        self,
+        job: int,
+        epoch: int,
+        kind: str,
+        sizes: tuple[int, int],
+        outcome: str,
+        marks: Mapping[str, float],
+        now: float,
+    ) -> None:
+        """Keep a finished resize with the instants of its parts."""
+        self._execute(
+            "INSERT INTO resizes (job, epoch, kind, old_size, new_size, outcome, finished, marks) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (job, epoch, kind, *sizes, outcome, now, json.dumps(dict(marks))),
+        )
+
+    def resizes(self, job: int | None = None, limit: int = 1000) -> list[dict[str, Any]]:
+        """Finished resizes, oldest first."""
+        rows = self._rows(
+            "SELECT * FROM (SELECT * FROM resizes WHERE ? IS NULL OR job=? ORDER BY id DESC LIMIT ?) ORDER BY id",
+            job,
+            job,
+            limit,
+        )
+        return [{**dict(r), "marks": json.loads(r["marks"])} for r in rows]
+
+    # -- what was learned --------------------------------------------------------------------------------------------
+
+    def learned(self, key: str) -> dict[str, Any] | None:
+        """A predictor's state."""
+        rows = self._rows("SELECT state FROM learned WHERE key=?", key)
+        return json.loads(rows[0]["state"]) if rows else None
+
+    def save_learned(self, key: str, state: Mapping[str, Any], now: float) -> None:
+        """Replace a predictor's state."""
+        self._execute(
+            "INSERT INTO learned (key, updated, state) VALUES (?, ?, ?) "
+            "ON CONFLICT (key) DO UPDATE SET updated=excluded.updated, state=excluded.state",
+            (key, now, json.dumps(dict(state))),
+        )
+
+    def add_wait(self, key: str, estimate: float | None, wait: float, censored: bool, now: float) -> None:
+        """Keep an observed wait (seconds); censored means it was at most this long."""
+        self._execute(
+            "INSERT INTO waits (at, key, estimate, wait, censored) VALUES (?, ?, ?, ?, ?)",
+            (now, key, estimate, wait, int(censored)),
+        )
+
+    def waits(self, key: str | None = None, limit: int = 1000) -> Sequence[dict[str, Any]]:
+        """Observed waits, oldest first."""
+        rows = self._rows(
+            "SELECT * FROM (SELECT * FROM waits WHERE ? IS NULL OR key=? ORDER BY id DESC LIMIT ?) ORDER BY id",
+            key,
+            key,
+            limit,
+        )
+        return [dict(r) for r in rows]
+
+    # -- small facts -------------------------------------------------------------------------------------------------
+
+    def fact(self, key: str) -> str | None:
+        """A small remembered value, such as the port last listened on."""
+        rows = self._rows("SELECT value FROM facts WHERE key=?", key)
+        return str(rows[0]["value"]) if rows else None
+
+    def remember(self, key: str, value: str) -> None:
+        """Remember a small value."""
+        self._execute(
+            "INSERT INTO facts (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value=excluded.value",
+            (key, value),
+        )

@@ -1,0 +1,255 @@
+"""Reads a workflow file (YAML). The only module here that touches a file; every complaint is one line (`UserError`).
+
+    name: mosaic
+    partition: batch          # optional, as are account, qos, workdir, environment (a map of texts)
+    stages:
+      - name: project
+        nodes: 4
+        time: 30m             # the limit: 90 (seconds), 90s, 30m, 2h, 1h30m, 00:30:00, 1-02:00:00
+        expect: 12m           # expected run time; optional, the limit if left out
+        run: srun ./project   # shell command(s)
+      - name: merge
+        after: project        # optional: the stage before it; a list is allowed, [] is none
+        nodes: 1
+        time: 10m
+        run: ./merge
+
+Scalars are read as YAML 1.2 does (`no` is a text, `1:30` is not a number); doubled keys are refused.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import reprlib
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import yaml
+
+from penstock.errors import UserError
+from penstock.workflow.checks import check_against
+from penstock.workflow.durations import DURATION_FORMS, parse_duration
+from penstock.workflow.model import NAME_PATTERN, Stage, Workflow
+
+__all__ = ["check_against", "load_workflow", "parse_workflow"]
+
+_MAX_BYTES: Final = 1_000_000
+_MAX_STAGES: Final = 1000
+_MAX_NODES: Final = 10_000_000
+_TOP_KEYS: Final = ("name", "partition", "account", "qos", "workdir", "environment", "stages")
+_STAGE_KEYS: Final = ("name", "nodes", "time", "expect", "run", "after")
+_NAME_RULE: Final = "1 to 40 of A-Z a-z 0-9 _ . -"
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe, with the scalars of YAML 1.2's core schema and without doubled keys."""
+
+    yaml_implicit_resolvers: dict[str, list[Any]] = {}  # noqa: RUF012  (PyYAML's own protocol: a copy, filled below)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key.value!r} is there twice", key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _resolvers() -> None:
+    null, boolean = r"~|null|Null|NULL|", r"true|True|TRUE|false|False|FALSE"
+    integer = r"[-+]?[0-9]+"
+    real = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+    for tag, pattern, first in (
+        ("null", null, ["~", "n", "N", ""]),
+        ("bool", boolean, list("tTfF")),
+        ("int", integer, list("-+0123456789")),
+        ("float", real, list("-+.0123456789")),
+    ):
+        _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(rf"^(?:{pattern})$"), first)
+
+
+def _integer(loader: _Loader, node: yaml.ScalarNode) -> int:
+    return int(str(loader.construct_scalar(node)))
+
+
+_resolvers()
+# `010` is ten (PyYAML's own constructor would read it as octal)
+_Loader.add_constructor("tag:yaml.org,2002:int", _integer)
+
+
+def load_workflow(path: str | Path) -> Workflow:
+    """Read a workflow file. Raises UserError if it is missing, unreadable, too big, or wrong in any way."""
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"{path}: cannot be read: {why}") from error
+    return parse_workflow(data, str(path))
+
+
+def parse_workflow(data: bytes | str, source: str = "workflow.yaml") -> Workflow:
+    """The workflow in `data`; `source` is the name for messages. Raises UserError, and nothing else, if it is wrong."""
+    try:
+        document = _parse_yaml(data)
+        top = _mapping(document, "", _TOP_KEYS, ("name", "stages"))
+        workflow = Workflow(
+            name=_name(top["name"], "name"),
+            stages=_stages(top["stages"]),
+            partition=_text(top, "partition"),
+            account=_text(top, "account"),
+            qos=_text(top, "qos"),
+            workdir=_text(top, "workdir"),
+            environment=_environment(top.get("environment")),
+            source=source,
+        )
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from error
+    return workflow
+
+
+def _parse_yaml(data: bytes | str) -> object:
+    if len(data) > _MAX_BYTES:
+        raise UserError(f"is larger than {_MAX_BYTES // 1000} kB, which no workflow needs")
+    try:
+        text = data.decode("utf-8-sig") if isinstance(data, bytes) else data
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise UserError(f"line {line}: must be UTF-8 text, but byte {error.start} is not") from error
+    try:
+        document: object = yaml.load(text, _Loader)  # noqa: S506  (a SafeLoader with fewer types)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+        raise UserError(f"{place}is not valid YAML: {_flat(error.problem or error.context or 'unknown')}") from error
+    except RecursionError as error:
+        raise UserError("is not a workflow: it is nested too deeply") from error
+    # PyYAML lets these through for explicit tags ("!!int x") and unreadable characters
+    except (yaml.YAMLError, ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
+        raise UserError(f"is not valid YAML: {_flat(error)}") from error
+    return document
+
+
+def _flat(error: object) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def _show(value: object) -> str:
+    """A value as an error message shows it: short, on one line."""
+    if value is None:
+        return "empty"
+    if isinstance(value, Mapping):
+        return "a map"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, bool):
+        return str(value).lower()
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # an integer with too many digits to print
+        return "a huge number"
+
+
+def _mapping(value: object, where: str, keys: tuple[str, ...], required: tuple[str, ...]) -> dict[str, Any]:
+    """The map with known keys only; a key whose value is empty counts as not there."""
+    at = f"{where}: " if where else ""
+    if not isinstance(value, dict):
+        what = "the file" if not where else "it"
+        raise UserError(f"{at}{what} must be a map with the keys {', '.join(keys)}, not {_show(value)}")
+    for key in value:
+        if key not in keys:
+            close = difflib.get_close_matches(str(key)[:40], keys, 1) if isinstance(key, str) else []
+            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(keys)}"
+            raise UserError(f"{at}unknown key {_show(key)}: {hint}")
+    found = {k: v for k, v in value.items() if v is not None}
+    for key in required:
+        if key not in found:
+            raise UserError(f"{at}the key {key!r} is missing")
+    return found
+
+
+def _name(value: object, where: str) -> str:
+    """A name; a number written without quotes counts as its digits."""
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**40 else value
+    if not isinstance(text, str) or not NAME_PATTERN.fullmatch(text):
+        raise UserError(f"{where}: must be {_NAME_RULE}, not {_show(value)}")
+    return text
+
+
+def _text(top: Mapping[str, Any], key: str) -> str | None:
+    value = top.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise UserError(f"{key}: must be a text on one line, not {_show(value)}")
+    return value
+
+
+def _environment(value: object) -> Mapping[str, str]:
+    if value is None:
+        return MappingProxyType({})
+    if not isinstance(value, dict):
+        raise UserError(f"environment: must be a map of variables to texts, not {_show(value)}")
+    result = {}
+    for key, content in value.items():
+        if not isinstance(key, str) or not key.isidentifier() or not key.isascii():
+            raise UserError(f"environment: must have names of variables as keys, not {_show(key)}")
+        if isinstance(content, int | float) and not isinstance(content, bool) and abs(content) < 1e15:
+            content = str(content)
+        if not isinstance(content, str) or "\0" in content:
+            raise UserError(f"environment.{key}: must be a text (quote it), not {_show(content)}")
+        result[key] = content
+    return MappingProxyType(result)
+
+
+def _stages(value: object) -> tuple[Stage, ...]:
+    if not isinstance(value, list):
+        raise UserError(f"stages: must be a list of stages, not {_show(value)}")
+    if len(value) > _MAX_STAGES:
+        raise UserError(f"stages: must be at most {_MAX_STAGES}, not {len(value)}")
+    stages: list[Stage] = []
+    for i, entry in enumerate(value):
+        stages.append(_stage(entry, f"stages[{i}]", stages[-1].name if stages else None))
+    return tuple(stages)
+
+
+def _stage(entry: object, where: str, previous: str | None) -> Stage:
+    data = _mapping(entry, where, _STAGE_KEYS, ("name", "nodes", "time", "run"))
+    nodes = data["nodes"]
+    if isinstance(nodes, bool) or not isinstance(nodes, int) or not 1 <= nodes <= _MAX_NODES:
+        raise UserError(f"{where}.nodes: must be a whole number of at least 1, not {_show(nodes)}")
+    limit = _duration(data["time"], f"{where}.time")
+    command = data["run"]
+    if not isinstance(command, str) or not command.strip() or "\0" in command:
+        raise UserError(f"{where}.run: must be a shell command, not {_show(command)}")
+    return Stage(
+        name=_name(data["name"], f"{where}.name"),
+        nodes=nodes,
+        time_limit=limit,
+        run_time=_duration(data["expect"], f"{where}.expect") if "expect" in data else limit,
+        command=command,
+        after=_after(data, f"{where}.after", previous),
+    )
+
+
+def _duration(value: object, where: str) -> float:
+    seconds = parse_duration(value)
+    if seconds is None or math.isnan(seconds):
+        raise UserError(f"{where}: must be {DURATION_FORMS}, not {_show(value)}")
+    return seconds
+
+
+def _after(data: Mapping[str, Any], where: str, previous: str | None) -> tuple[str, ...]:
+    if "after" not in data:
+        return () if previous is None else (previous,)
+    value = data["after"]
+    if isinstance(value, list):
+        return tuple(_name(name, f"{where}[{i}]") for i, name in enumerate(value[:_MAX_STAGES]))
+    return (_name(value, where),)

@@ -1,0 +1,119 @@
+"""What the runner asks the loop to do, and what it is shown. Values only.
+
+An instruction is repeated pass after pass until the view, or an event, shows that it is no longer needed; only
+`Submit`, `Observe` and `Finished` are given out exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from penstock.api import AccountingRecord, Geometry, Job, JobSpec, Reason
+from penstock.waits.base import Observation
+from penstock.workflow.state import WorkflowRun
+
+__all__ = [
+    "Cancel",
+    "Finished",
+    "Instruction",
+    "Lookup",
+    "Observe",
+    "Step",
+    "Submit",
+    "VerifyAndRelease",
+    "View",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What Slurm says: `jobs` from one snapshot *begun* at `taken_at`, `records` from accounting for jobs not in it.
+
+    A job in neither is not seen, and nothing is concluded from that. Nothing at all is done on a view not `usable`.
+    """
+
+    taken_at: float
+    jobs: Mapping[int, Job]
+    records: Mapping[int, AccountingRecord] = field(default_factory=lambda: MappingProxyType({}))
+    usable: bool = True
+
+    def alive(self, job: int) -> bool:
+        """Whether the snapshot lists the job as not ended (and in a state that is understood)."""
+        seen = self.jobs.get(job)
+        return seen is not None and not seen.state.ended and seen.state.value != "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Submit `spec` for `stage`, once; then report `Runner.submitted` or `Runner.submit_failed`.
+
+    `spec.name` is unique to the run, the stage and the attempt, so a lost answer can be found again by it.
+    """
+
+    stage: str
+    spec: JobSpec
+    reasons: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyAndRelease:
+    """Release the held `job` if a fresh look still shows a dependency on `parent`; None: none is needed any more.
+
+    Report `Runner.released`. If the dependency is not there: do nothing, the next step decides again.
+    """
+
+    stage: str
+    job: int
+    parent: int | None
+    reasons: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Cancel `job`. Nothing to report: the view will show it."""
+
+    stage: str
+    job: int
+    reasons: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """These jobs are not in the snapshot: fetch their accounting records for a coming view."""
+
+    jobs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Observe:
+    """The wait of `stage`'s job is known. Hand it to the predictor *in the transaction that saves the new state*.
+
+    `index` is the estimate's; None when the strategy asked for none.
+    """
+
+    stage: str
+    geometry: Geometry
+    index: int | None
+    observation: Observation
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The workflow has ended; `ok` if every stage completed."""
+
+    ok: bool
+    why: str
+
+
+Instruction = Submit | VerifyAndRelease | Cancel | Lookup | Observe | Finished
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The outcome of one step: the state to store, what to do, and per stage ("" for the run) why nothing more."""
+
+    run: WorkflowRun
+    instructions: tuple[Instruction, ...] = ()
+    notes: tuple[tuple[str, Reason], ...] = ()

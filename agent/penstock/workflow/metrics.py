@@ -1,0 +1,65 @@
+"""What a run cost and how long it waited (paper 002, section 4.1). Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.workflow.state import WorkflowRun
+from penstock.workflow.strategies import strategy_named
+
+__all__ = ["RunMetrics", "perceived_wait", "run_metrics"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunMetrics:
+    """Seconds and node hours of the jobs that have started.
+
+    `total_wait` is the sum of the perceived waits, `makespan` workflow submission to successful end (None unless
+    completed), `node_hours` nodes times run time (core-hours divided by the cores of a node), `overhead_node_hours` the
+    part of it that a job held nodes before its parent had ended (0 with dependencies), `complete` false while a job
+    that has started has no end.
+    """
+
+    total_wait: float
+    makespan: float | None
+    node_hours: float
+    overhead_node_hours: float
+    complete: bool
+
+
+def perceived_wait(run: WorkflowRun, i: int) -> float | None:
+    """PWT of job `i` in seconds: start minus the parent's end, of the first start minus the workflow's submission.
+
+    None while either is unknown; 0 for a job that had its nodes before its parent's end.
+    """
+    stage, parent = run.stages[i], run.parent(i)
+    before = run.submitted_at if parent is None else parent.end
+    if stage.start is None or before is None:
+        return None
+    return max(stage.start - before, 0.0)
+
+
+def run_metrics(run: WorkflowRun) -> RunMetrics:
+    """The metrics of a run so far."""
+    units = strategy_named(run.strategy).units(run.workflow)
+    waits = [perceived_wait(run, i) for i in range(len(run.stages))]
+    node_seconds = overhead = 0.0
+    complete = True
+    for i, (stage, unit) in enumerate(zip(run.stages, units, strict=True)):
+        parent = run.parent(i)
+        if stage.start is None:
+            continue
+        if stage.end is None:
+            complete = False
+            continue
+        node_seconds += unit.nodes * max(stage.end - stage.start, 0.0)
+        if parent is not None and parent.end is not None:
+            overhead += unit.nodes * max(min(parent.end, stage.end) - stage.start, 0.0)
+    done = run.phase.value == "completed" and run.ended_at is not None
+    return RunMetrics(
+        total_wait=sum(w for w in waits if w is not None),
+        makespan=run.ended_at - run.submitted_at if done and run.ended_at is not None else None,
+        node_hours=node_seconds / 3600.0,
+        overhead_node_hours=overhead / 3600.0,
+        complete=complete,
+    )

@@ -1,0 +1,167 @@
+"""A workflow: stages, what each asks for, and which comes after which. Values only; checked when made.
+
+Errors name the key as it stands in a workflow file (`stages[1].nodes`), counted from 0, without the file's name.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+import networkx as nx
+
+from penstock.errors import UserError
+
+__all__ = ["NAME_PATTERN", "Stage", "Workflow", "workflow_from_dict", "workflow_to_dict"]
+
+NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage: `nodes` whole nodes, `time_limit` and expected `run_time` in seconds, the shell `command` to run.
+
+    `after` names the stages that must have completed before it starts.
+    """
+
+    name: str
+    nodes: int
+    time_limit: float
+    run_time: float
+    command: str
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Workflow:
+    """Stages that depend on each other without a cycle. None leaves the choice to Slurm's defaults.
+
+    `source` is the file it came from, for messages. Raises UserError when a value is out of range, a name doubled or
+    unknown, or the stages wait for each other in a circle.
+    """
+
+    name: str
+    stages: tuple[Stage, ...]
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    workdir: str | None = None
+    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    source: str = "workflow"
+
+    def __post_init__(self) -> None:
+        if not NAME_PATTERN.fullmatch(self.name):
+            raise UserError(f"name: must be 1 to 40 of A-Z a-z 0-9 _ . -, not {self.name[:60]!r}")
+        if not self.stages:
+            raise UserError("stages: must have at least one stage")
+        seen: dict[str, int] = {}
+        for i, stage in enumerate(self.stages):
+            _check_stage(i, stage)
+            if stage.name in seen:
+                raise UserError(f"stages[{i}].name: {stage.name!r} is the name of stages[{seen[stage.name]}] already")
+            seen[stage.name] = i
+        for i, stage in enumerate(self.stages):
+            for parent in stage.after:
+                if parent not in seen:
+                    raise UserError(f"stages[{i}].after: there is no stage {parent!r} (stages: {', '.join(seen)})")
+            if len(set(stage.after)) != len(stage.after):
+                raise UserError(f"stages[{i}].after: names a stage twice")
+        try:
+            cycle = nx.find_cycle(self._graph())
+        except nx.NetworkXNoCycle:
+            return
+        names = [edge[0] for edge in cycle]
+        first = seen[names[0]]
+        raise UserError(f"stages[{first}].after: the stages form a cycle: {' -> '.join([*names, names[0]])}")
+
+    def _graph(self) -> nx.DiGraph[str]:
+        """An edge from every stage to each that comes after it."""
+        graph: nx.DiGraph[str] = nx.DiGraph()
+        graph.add_nodes_from(stage.name for stage in self.stages)
+        graph.add_edges_from((parent, stage.name) for stage in self.stages for parent in stage.after)
+        return graph
+
+    @property
+    def order(self) -> tuple[Stage, ...]:
+        """The stages so that each comes after its parents; otherwise as they were written."""
+        place = {stage.name: i for i, stage in enumerate(self.stages)}
+        names = nx.lexicographical_topological_sort(self._graph(), key=place.__getitem__)
+        return tuple(self.stages[place[name]] for name in names)
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether every stage but the first comes after exactly the one before it in `order`."""
+        order = self.order
+        expected = ((), *((stage.name,) for stage in order[:-1]))
+        return all(stage.after == after for stage, after in zip(order, expected, strict=True))
+
+    def index(self, name: str) -> int:
+        """The place of a stage in `stages`, as messages count it. Raises KeyError."""
+        for i, stage in enumerate(self.stages):
+            if stage.name == name:
+                return i
+        raise KeyError(name)
+
+
+def _check_stage(i: int, stage: Stage) -> None:
+    where = f"stages[{i}]"
+    if not NAME_PATTERN.fullmatch(stage.name):
+        raise UserError(f"{where}.name: must be 1 to 40 of A-Z a-z 0-9 _ . -, not {stage.name[:60]!r}")
+    if stage.nodes < 1:
+        raise UserError(f"{where}.nodes: must be at least 1, not {stage.nodes}")
+    if not (math.isfinite(stage.time_limit) and stage.time_limit > 0):
+        raise UserError(f"{where}.time: must be longer than 0 s, not {stage.time_limit:g} s")
+    if not (math.isfinite(stage.run_time) and stage.run_time > 0):
+        raise UserError(f"{where}.expect: must be longer than 0 s, not {stage.run_time:g} s")
+    if stage.run_time > stage.time_limit:
+        raise UserError(
+            f"{where}.expect: must not be longer than time ({stage.time_limit:g} s), not {stage.run_time:g} s"
+        )
+    if not stage.command.strip():
+        raise UserError(f"{where}.run: must be a shell command, not empty")
+
+
+def workflow_to_dict(workflow: Workflow) -> dict[str, Any]:
+    """The workflow as JSON-able values, versioned."""
+    return {
+        "version": _VERSION,
+        "name": workflow.name,
+        "partition": workflow.partition,
+        "account": workflow.account,
+        "qos": workflow.qos,
+        "workdir": workflow.workdir,
+        "environment": dict(workflow.environment),
+        "source": workflow.source,
+        "stages": [
+            {
+                "name": s.name,
+                "nodes": s.nodes,
+                "time_limit": s.time_limit,
+                "run_time": s.run_time,
+                "command": s.command,
+                "after": list(s.after),
+            }
+            for s in workflow.stages
+        ],
+    }
+
+
+def workflow_from_dict(data: Mapping[str, Any]) -> Workflow:
+    """What `workflow_to_dict` gave. Raises ValueError for another version."""
+    if data.get("version") != _VERSION:
+        raise ValueError(f"stored workflow has version {data.get('version')!r}, this release reads {_VERSION}")
+    return Workflow(
+        name=data["name"],
+        stages=tuple(Stage(**{**s, "after": tuple(s["after"])}) for s in data["stages"]),
+        partition=data["partition"],
+        account=data["account"],
+        qos=data["qos"],
+        workdir=data["workdir"],
+        environment=MappingProxyType(dict(data["environment"])),
+        source=data["source"],
+    )

@@ -1,0 +1,52 @@
+"""How Slurm's answers are read: dependencies, holds, and which part of a wait there is to learn from. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from penstock.api import Job
+from penstock.waits.base import Observation
+from penstock.workflow.state import StageRun
+
+__all__ = ["Site", "is_held", "names_parent", "observed_wait"]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The site's rules that matter here; see `Runner` for the two."""
+
+    accrues: bool
+    cycle: float
+
+
+def names_parent(dependency: str, parent: int) -> bool:
+    """Whether a Dependency as Slurm prints it ("afterok:12(unfulfilled),afterany:3") has `afterok` on `parent`."""
+    return any(
+        term.strip().startswith("afterok:") and re.search(rf"[:]{parent}(?!\d)", term) is not None
+        for term in re.split(r"[,?]", dependency)
+    )
+
+
+def is_held(job: Job) -> bool:
+    """Whether a pending job waits for somebody to release it."""
+    return job.priority == 0 or job.reason.startswith("JobHeld")
+
+
+def observed_wait(site: Site, stage: StageRun, parent: StageRun | None) -> Observation | None:
+    """The wait to learn from, None as long as it is not known.
+
+    Without a dependency, or where dependent jobs do not age: start - eligible. A dependent job that ages waits from its
+    submission (its release, if that was seen: held jobs do not wait): exact if it started later than one cycle after
+    its parent's end, else at most the time up to that end.
+    """
+    if stage.start is None:
+        return None
+    if stage.depends_on is None or parent is None or not site.accrues:
+        return None if stage.eligible is None else Observation(max(stage.start - stage.eligible, 0.0))
+    if stage.submitted is None or parent.end is None:
+        return None
+    since = max(stage.submitted, stage.released or stage.submitted)
+    if since < parent.end and abs(stage.start - parent.end) <= site.cycle:
+        return Observation(parent.end - since, censored=True)
+    return Observation(max(stage.start - since, 0.0))

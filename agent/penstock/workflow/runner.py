@@ -1,0 +1,154 @@
+"""Runs one workflow, without I/O: state and a view of Slurm in, new state and instructions out.
+
+The loop calls, once per pass and run, `step`; carries the instructions out; reports `submitted`, `submit_failed`,
+`released`, `cancel` as they happen; and sleeps until `next_wake`. Every call returns a new state to be stored. The
+runner looks at the whole view each time and remembers no events, so a missed one does no harm, and a step repeated
+with the same view adds nothing but what is still needed.
+
+What it holds to (from what was seen on real Slurm):
+- Before a stage is submitted its parent is looked at: completed -> no dependency (Slurm may have forgotten the job and
+  would drop the dependency without a word), alive -> `afterok:` and held, not seen -> nothing.
+- A held job is released only after its dependency has been read back.
+- A job that is not in the snapshot has not ended: only the snapshot or accounting can say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from penstock.api import Geometry
+from penstock.waits.base import Estimate
+from penstock.workflow import passes
+from penstock.workflow.instructions import Step, Submit, View
+from penstock.workflow.model import Workflow
+from penstock.workflow.reading import Site
+from penstock.workflow.scripts import job_spec
+from penstock.workflow.state import Phase, RunPhase, StageRun, WorkflowRun
+from penstock.workflow.strategies import strategy_named
+
+__all__ = ["Runner"]
+
+_RETRY_BASE = 5.0
+_RETRY_CAP = 300.0
+
+
+class Runner:
+    """The rules of one site. Holds no state of any run; one instance serves all.
+
+    `accrues`: a job with an unfulfilled dependency gains priority while it waits here (ACCRUE_ALWAYS, or
+    priority/basic). `cycle`: one scheduler cycle in seconds; a dependent job that starts this soon after its parent's
+    end was ready before it.
+    """
+
+    def __init__(self, *, accrues: bool, cycle: float = 5.0) -> None:
+        self._site = Site(accrues, cycle)
+
+    def start(
+        self, run_id: int, workflow: Workflow, strategy: str, now: float, *, partition: str, qos: str = ""
+    ) -> WorkflowRun:
+        """A new run, nothing submitted yet. `partition` and `qos` are what Slurm uses where the workflow names none.
+
+        Raises UserError for an unknown strategy or a workflow that the strategy cannot run.
+        """
+        units = strategy_named(strategy).units(workflow)
+        return WorkflowRun(
+            id=run_id,
+            workflow=workflow,
+            strategy=strategy,
+            submitted_at=now,
+            partition=workflow.partition or partition,
+            qos=workflow.qos or qos,
+            stages=tuple(StageRun(unit.name) for unit in units),
+        )
+
+    def step(self, run: WorkflowRun, view: View, now: float, predict: Callable[[Geometry], Estimate]) -> Step:
+        """One pass. `predict` is called once per stage, under a strategy that submits ahead, when its parent has been
+        submitted (the first: right away)."""
+        return passes.step(self._site, run, view, now, predict)
+
+    def submitted(self, run: WorkflowRun, stage: str, job: int, now: float) -> WorkflowRun:
+        """The stage's Submit succeeded as `job` (also: found again by its name). Idempotent.
+
+        A job the run has no use for (reported twice under different ids) is not lost: it will be cancelled.
+        """
+        entry = run.stage(stage)
+        if entry.job == job or job in run.discarded:
+            return run
+        if entry.phase is not Phase.INTENDED:
+            return replace(run, discarded=(*run.discarded, job))
+        phase = Phase.QUEUED if entry.depends_on is None else Phase.SUBMITTED
+        return run.with_stage(replace(entry, phase=phase, job=job, submitted=now, failures=0, retry_at=None))
+
+    def submit_failed(self, run: WorkflowRun, stage: str, final: bool, text: str, now: float) -> WorkflowRun:
+        """The stage's Submit certainly left no job behind. `final`: it never will (the workflow fails); else it is
+        tried again after 5, 10, 20 ... 300 s. Ignored unless a Submit is open.
+
+        The first final refusal of a job with a dependency is tried again all the same: from 23.02 on Slurm refuses it
+        when the parent has just left its memory, and the next look at the parent then decides without a dependency.
+        """
+        entry = run.stage(stage)
+        if entry.phase is not Phase.INTENDED:
+            return run
+        if final and (entry.depends_on is None or entry.failures > 0):
+            return run.with_stage(replace(entry, phase=Phase.FAILED, failure=f"could not be submitted: {text}"))
+        wait = min(_RETRY_BASE * 2.0 ** min(entry.failures, 10), _RETRY_CAP)
+        return run.with_stage(
+            replace(
+                entry,
+                phase=Phase.WAITING,
+                failures=entry.failures + 1,
+                retry_at=now + wait,
+                depends_on=None,
+                failure=text,
+            )
+        )
+
+    def released(self, run: WorkflowRun, stage: str, now: float) -> WorkflowRun:
+        """The stage's held job was verified and released. Idempotent."""
+        entry = run.stage(stage)
+        if entry.phase is not Phase.SUBMITTED:
+            return run
+        return run.with_stage(replace(entry, phase=Phase.QUEUED, released=now))
+
+    def cancel(self, run: WorkflowRun, why: str) -> WorkflowRun:
+        """The user wants the workflow gone; coming steps cancel its jobs. Without effect on one that has ended."""
+        if run.phase.final or run.phase is RunPhase.CANCELLING:
+            return run
+        return replace(run, phase=RunPhase.CANCELLING, why=why)
+
+    def next_wake(self, run: WorkflowRun, now: float) -> float | None:
+        """The next instant after `now` at which a step has something to do even without news from Slurm, or None.
+
+        What is due already but could not be done waits for a new snapshot (`wants_look`), not for an instant.
+        """
+        if run.phase is not RunPhase.ACTIVE:
+            return None
+        strategy = strategy_named(run.strategy)
+        units = strategy.units(run.workflow)
+        instants = []
+        for i, stage in enumerate(run.stages):
+            if stage.phase is not Phase.WAITING:
+                continue
+            due = strategy.due(run, units, i, now)
+            if due.at is None or not due.fixed:
+                continue
+            instants.append(max(due.at, stage.retry_at or due.at))
+        return min((t for t in instants if t > now), default=None)
+
+    def wants_look(self, run: WorkflowRun, taken_at: float) -> bool:
+        """Whether a snapshot newer than the one of `taken_at` is wanted before the usual interval is over: a job was
+        submitted since, and what follows (a release, the next stage) waits until it is seen."""
+        return not run.phase.final and any(
+            s.phase in (Phase.SUBMITTED, Phase.QUEUED) and s.submitted is not None and s.submitted >= taken_at
+            for s in run.stages
+        )
+
+    def intended(self, run: WorkflowRun) -> tuple[Submit, ...]:
+        """The Submits that were given out and not reported on, as they were: for reconciling after a restart."""
+        units = {u.name: u for u in strategy_named(run.strategy).units(run.workflow)}
+        return tuple(
+            Submit(s.name, job_spec(run.workflow, units[s.name], run.id, s.attempt, s.depends_on))
+            for s in run.stages
+            if s.phase is Phase.INTENDED
+        )

@@ -1,0 +1,1 @@
+"""Malleable example programs."""

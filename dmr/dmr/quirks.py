@@ -1,0 +1,76 @@
+"""What the MPI libraries can do, and what they need: found by running them, not by reading their manuals.
+
+Spawning can go wrong in ways that no error code reports: MPICH's hydra ends the whole application when it cannot reach
+a node, and waits for ever when srun waits for nodes that a step already uses. So what is not known to work is not
+tried, and `obstacle` says why. Standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+__all__ = ["Quirks", "hosts_value", "identify", "node_name", "obstacle"]
+
+
+@dataclass(frozen=True)
+class Quirks:
+    """One MPI library: how `MPI_Get_library_version` begins, from which release it works, and else why not."""
+
+    vendor: str
+    pattern: str
+    works_from: tuple[int, ...] | None
+    why_not: str = ""
+
+
+# The first row whose pattern is found wins. Only MPICH was run; its derivatives have other launchers.
+_TABLE = (
+    Quirks(
+        "Open MPI",
+        r"Open MPI v?(\d+)\.(\d+)",
+        None,
+        "Open MPI refuses to spawn on nodes that the job got after mpiexec began; use MPICH",
+    ),
+    Quirks("Intel MPI", r"Intel\(R\) MPI Library (\d+)\.(\d+)", None, "Intel MPI was never tried; use MPICH"),
+    Quirks("MVAPICH", r"MVAPICH\S*\s+Version\s*:\s*(\d+)\.(\d+)", None, "MVAPICH was never tried; use MPICH"),
+    Quirks("Cray MPICH", r"CRAY MPICH version (\d+)\.(\d+)", None, "Cray MPICH has no hydra launcher; use MPICH"),
+    # Before 4.1 the host list of a spawn was lost in several cases (MPICH pull request 5838).
+    Quirks("MPICH", r"MPICH Version:\s*(\d+)\.(\d+)", (4, 1), "MPICH before 4.1 loses the host list of a spawn"),
+)
+
+
+def identify(library_version: str) -> tuple[Quirks | None, tuple[int, ...]]:
+    """The row for a text of `MPI_Get_library_version` and the release in it; (None, ()) when unknown."""
+    for row in _TABLE:
+        found = re.search(row.pattern, library_version)
+        if found:
+            return row, tuple(int(part) for part in found.groups())
+    return None, ()
+
+
+def obstacle(library_version: str, environ: Mapping[str, str]) -> str | None:
+    """Why this process cannot safely spawn on nodes added to its job, or None when it can."""
+    row, release = identify(library_version)
+    if row is None:
+        return f"unknown MPI library ({library_version.splitlines()[0] if library_version else 'no name'}); use MPICH"
+    if row.works_from is None or release < row.works_from:
+        return row.why_not
+    if "PMI_HOSTNAME" not in environ:
+        # Set by hydra's proxy alone. A process that nothing, or srun itself, started aborts in MPI_Comm_spawn.
+        return "the application was not started by MPICH's mpiexec"
+    by_slurm = "SLURM_JOB_ID" in environ and environ.get("HYDRA_LAUNCHER", "slurm") == "slurm"
+    if by_slurm and environ.get("SLURM_OVERLAP", "0") in ("", "0"):
+        # srun would wait for ever for the nodes on which the old processes still run ("Requested nodes are busy").
+        return "SLURM_OVERLAP=1 is not set in the environment of mpiexec"
+    return None
+
+
+def node_name(environ: Mapping[str, str]) -> str:
+    """The node this process runs on as its launcher calls it, or "" when nothing says so."""
+    return environ.get("PMI_HOSTNAME") or environ.get("SLURMD_NODENAME") or ""
+
+
+def hosts_value(nodes: Sequence[str], per_node: int) -> str:
+    """The value of hydra's spawn key `hosts`: "n4,n5", or "n4:2,n5:2" for two ranks on each."""
+    return ",".join(node if per_node == 1 else f"{node}:{per_node}" for node in nodes)

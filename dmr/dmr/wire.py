@@ -1,0 +1,368 @@
+"""The protocol between an application's rank 0 and the agent: TCP, one JSON object per line, version 1.
+
+    application                                  agent
+    check   "may I stay as I am?"          ->    CheckReply: none, or expand/shrink to `size` on `nodes`, as `epoch`
+    accept  "I take up that epoch"         ->    Done, or Failure("stale-epoch"): then the application must not resize
+    refuse  "I cannot", the nodes go back  ->    Done
+    done    "the new ranks run, data moved"->    Done            (sent by the *new* rank 0)
+
+Both sides build the dataclasses below; they validate themselves, so neither a wrong message nor a wrong program gets
+past its constructor. Every refusal is a `WireError` that names the field. Unknown operations are refused, unknown extra
+keys are ignored (a later minor release may add some), and a line is at most `MAX_LINE` bytes.
+
+A request carries `auth`, a credential (`dmr.credential`) over the SHA-256 of the request's canonical JSON without
+`auth`. The receiver checks the digest of what it *received*, extra keys included. Freshness (`time`) and replay (`id`)
+are for the receiver to judge. Standard library only; the agent imports this module too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import secrets
+import time as _time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
+
+__all__ = [
+    "ACTIONS",
+    "ERRORS",
+    "MAX_LINE",
+    "MAX_TEXT",
+    "VERSION",
+    "Accept",
+    "Check",
+    "CheckReply",
+    "Done",
+    "Failure",
+    "Finished",
+    "Received",
+    "Refuse",
+    "Reply",
+    "Request",
+    "WireError",
+    "clean",
+    "decode_reply",
+    "decode_request",
+    "digest",
+    "encode",
+    "signed",
+]
+
+VERSION: Final = 1
+MAX_LINE: Final = 64 * 1024
+MAX_TEXT: Final = 500
+ACTIONS: Final = ("none", "expand", "shrink")
+ERRORS: Final = ("not-permitted", "unknown-job", "bad-request", "stale-epoch", "busy", "unavailable")
+
+_MAX_INT: Final = 2**31 - 1
+_HEX16: Final = re.compile(r"[0-9a-f]{16}")
+# Node names end up in `hosts=` lists and in Slurm commands, so nothing that either could read as syntax is a name.
+_NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+_AUTH: Final = re.compile(r"[ -~]{0,4096}")
+_NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
+
+
+class WireError(ValueError):
+    """A message that is not of this protocol; `field` names the culprit ("line" when it is not even an object)."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+
+
+def clean(text: str) -> str:
+    """Any text made fit for a free-text field: one line, printable, at most `MAX_TEXT` characters."""
+    line = "".join(c if c.isprintable() else " " for c in text)
+    line = " ".join(line.split())
+    return line if len(line) <= MAX_TEXT else line[: MAX_TEXT - 1] + "…"
+
+
+def _int(name: str, value: object, low: int) -> None:
+    if type(value) is not int or not low <= value <= _MAX_INT:
+        raise WireError(name, f"must be an integer from {low} to {_MAX_INT}")
+
+
+def _text(name: str, value: object) -> None:
+    if not isinstance(value, str) or len(value) > MAX_TEXT or not value.isprintable():
+        raise WireError(name, f"must be printable text of at most {MAX_TEXT} characters")
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if not isinstance(value, str) or value not in allowed:
+        raise WireError(name, f"must be one of {', '.join(allowed)}")
+
+
+def _nodes(name: str, value: object) -> None:
+    if not isinstance(value, tuple) or not all(isinstance(n, str) and _NODE.fullmatch(n) for n in value):
+        raise WireError(name, "must be a list of host names")
+    if len(set(value)) != len(value):
+        raise WireError(name, "must not name a node twice")
+
+
+def _seconds(name: str, value: object) -> None:
+    if type(value) is not float or not math.isfinite(value) or value < 0:
+        raise WireError(name, "must be a number of seconds, finite and not negative")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What every request carries: the Slurm job, the epoch it speaks of, a nonce, the sender's clock, a credential."""
+
+    op: ClassVar[str] = ""
+    job: int
+    epoch: int
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    time: float = field(default_factory=_time.time)
+    auth: str = ""
+
+    def __post_init__(self) -> None:
+        _int("job", self.job, 1)
+        _int("epoch", self.epoch, 0)
+        if not isinstance(self.id, str) or not _HEX16.fullmatch(self.id):
+            raise WireError("id", "must be 16 hexadecimal digits")
+        _seconds("time", self.time)
+        if (
+            not isinstance(self.auth, str)
+            or len(self.auth) > 4096
+            or not (self.auth.isascii() and self.auth.isprintable())
+        ):
+            raise WireError("auth", "must be printable ASCII of at most 4096 characters")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check(Request):
+    """The application offers to be resized (paper 003, section 5.1). Sizes are processes.
+
+    `epoch` is the last one the application has finished, 0 at its start. `nodes` are those it runs on, in order of its
+    ranks, `per_node` ranks on each, or empty when it does not know.
+    """
+
+    op: ClassVar[str] = "check"
+    size: int
+    minimum: int
+    maximum: int
+    factor: int = 1
+    preferred: int | None = None
+    per_node: int = 1
+    nodes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        Request.__post_init__(self)
+        for name in ("size", "minimum", "maximum", "factor", "per_node"):
+            _int(name, getattr(self, name), 1)
+        if self.minimum > self.maximum:
+            raise WireError("minimum", "must not be above maximum")
+        if self.preferred is not None:
+            _int("preferred", self.preferred, 1)
+            if not self.minimum <= self.preferred <= self.maximum:
+                raise WireError("preferred", "must lie between minimum and maximum")
+        _nodes("nodes", self.nodes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accept(Request):
+    """The application takes up the resize of `epoch`; sent before it spawns anything."""
+
+    op: ClassVar[str] = "accept"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refuse(Request):
+    """The application will not or cannot do the resize of `epoch` and goes on with its old size."""
+
+    op: ClassVar[str] = "refuse"
+    why: str
+
+    def __post_init__(self) -> None:
+        Request.__post_init__(self)
+        _text("why", self.why)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished(Request):
+    """`done`: the `size` new ranks run on `nodes`, hold all data and have disconnected from the old ones.
+
+    `timings` maps a phase ("spawn", "move") to its duration in seconds.
+    """
+
+    op: ClassVar[str] = "done"
+    size: int
+    nodes: tuple[str, ...] = ()
+    timings: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        Request.__post_init__(self)
+        _int("size", self.size, 1)
+        _nodes("nodes", self.nodes)
+        if not isinstance(self.timings, Mapping) or len(self.timings) > 32:
+            raise WireError("timings", "must map at most 32 names to seconds")
+        for name, value in self.timings.items():
+            if not isinstance(name, str) or not _NAME.fullmatch(name):
+                raise WireError("timings", "names are lower case, at most 64 characters")
+            _seconds("timings", value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckReply:
+    """The answer to a check: stay, or be `size` processes on `nodes` (the full list, in order), `per_node` on each."""
+
+    action: str
+    size: int
+    epoch: int
+    nodes: tuple[str, ...] = ()
+    per_node: int = 1
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        _one_of("action", self.action, ACTIONS)
+        _int("size", self.size, 1)
+        _int("epoch", self.epoch, 0)
+        _nodes("nodes", self.nodes)
+        _int("per_node", self.per_node, 1)
+        _text("reason", self.reason)
+        if self.action != "none" and len(self.nodes) * self.per_node != self.size:
+            raise WireError("nodes", "must hold exactly `size` processes, `per_node` on each")
+
+
+@dataclass(frozen=True)
+class Done:
+    """The answer to accept, refuse and done: noted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """The agent says no; `error` is one of `ERRORS`."""
+
+    error: str
+    message: str = ""
+
+    def __post_init__(self) -> None:
+        _one_of("error", self.error, ERRORS)
+        _text("message", self.message)
+
+
+Reply = CheckReply | Done | Failure
+_REQUESTS: Final[Mapping[str, type[Request]]] = {c.op: c for c in (Check, Accept, Refuse, Finished)}
+_Message = TypeVar("_Message", Request, CheckReply, Failure)
+_R = TypeVar("_R", bound=Request)
+
+
+class Received(NamedTuple):
+    """A request and the digest its `auth` must be made over."""
+
+    request: Request
+    digest: str
+
+
+def _body(message: Request | Reply) -> dict[str, Any]:
+    body: dict[str, Any] = {"v": VERSION}
+    if isinstance(message, Request):
+        body["op"] = message.op
+    else:
+        body["ok"] = not isinstance(message, Failure)
+    for f in fields(message):
+        value = getattr(message, f.name)
+        body[f.name] = dict(value) if isinstance(value, Mapping) else value
+    return body
+
+
+def _canonical(body: Mapping[str, Any]) -> str:
+    bare = {k: v for k, v in body.items() if k != "auth"}
+    try:
+        text = json.dumps(bare, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise WireError("line", "has a value that JSON cannot express") from error
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def digest(request: Request) -> str:
+    """SHA-256 (hexadecimal) of the request's canonical JSON without `auth`: sorted keys, no spaces, ASCII."""
+    return _canonical(_body(request))
+
+
+def signed(request: _R, sign: Callable[[str], str]) -> _R:
+    """The same request with its credential."""
+    return replace(request, auth=sign(digest(request)))
+
+
+def encode(message: Request | Reply) -> bytes:
+    """The message as one line, newline included.
+
+    Raises:
+        WireError: it would be longer than `MAX_LINE`.
+    """
+    line = json.dumps(_body(message), separators=(",", ":")).encode("ascii") + b"\n"
+    if len(line) > MAX_LINE:
+        raise WireError("line", f"longer than {MAX_LINE} bytes")
+    return line
+
+
+def _constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    if len(line) > MAX_LINE:
+        raise WireError("line", f"longer than {MAX_LINE} bytes")
+    try:
+        body = json.loads(line.decode("utf-8"), parse_constant=_constant)
+    except (ValueError, RecursionError) as error:
+        raise WireError("line", "is not JSON") from error
+    if not isinstance(body, dict):
+        raise WireError("line", "must be a JSON object")
+    if type(body.get("v")) is not int or body["v"] != VERSION:
+        raise WireError("v", f"must be {VERSION}")
+    return body
+
+
+def _build(cls: type[_Message], body: Mapping[str, Any]) -> _Message:
+    values: dict[str, Any] = {}
+    for f in fields(cls):
+        if f.name not in body:
+            raise WireError(f.name, "is missing")
+        value = body[f.name]
+        if f.name == "nodes":
+            value = tuple(value) if isinstance(value, list) else None
+        elif f.name == "time":
+            value = _float(value)
+        elif f.name == "timings" and isinstance(value, dict):
+            value = {k: _float(v) for k, v in value.items()}
+        values[f.name] = value
+    return cls(**values)
+
+
+def _float(value: object) -> object:
+    """JSON writes 2.0 as 2 in some languages; an integer too large for a float stays what it is and is refused."""
+    return float(value) if type(value) is int and abs(value) < 2**53 else value
+
+
+def decode_request(line: bytes) -> Received:
+    """The request in one line, and the digest of what was received.
+
+    Raises:
+        WireError: anything that is not a request of this version; never another exception, whatever the bytes.
+    """
+    body = _object(line)
+    op = body.get("op")
+    if not isinstance(op, str) or op not in _REQUESTS:
+        raise WireError("op", f"must be one of {', '.join(_REQUESTS)}")
+    return Received(_build(_REQUESTS[op], body), _canonical(body))
+
+
+def decode_reply(line: bytes) -> Reply:
+    """The reply in one line.
+
+    Raises:
+        WireError: anything that is not a reply of this version.
+    """
+    body = _object(line)
+    ok = body.get("ok")
+    if ok is False:
+        return _build(Failure, body)
+    if ok is not True:
+        raise WireError("ok", "must be true or false")
+    return _build(CheckReply, body) if "action" in body else Done()

@@ -1,0 +1,96 @@
+"""The policy of the paper: requested action, preferred size, wide optimization (paper 003, section 4).
+
+In this order, with sizes in processes and only sizes the application can reach:
+
+1. *Requested action* (4.1). A minimum above the current size asks for growth, a maximum below it for a shrink. The
+   cluster has the last word: growth needs idle nodes that no pending job can use.
+2. *Preferred size* (4.2). With nothing pending, grow up to the maximum. Else stay when the size is the preferred one,
+   or move towards it.
+3. *Wide optimization* (4.3). Shrink when a pending job could start on the nodes that frees; grow when nodes are idle
+   and no pending job can use them.
+
+A pending job counts when only nodes keep it from starting (Slurm's reason is Resources or Priority). Nodes that
+Slurm has planned for such a job are not idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.api import Job, Offer, Reason, ResizeVerdict, Snapshot
+
+__all__ = ["WideOptimization"]
+
+_WAITS_FOR_NODES = frozenset({"", "None", "Resources", "Priority"})
+
+
+class WideOptimization:
+    """The three modes of the paper in one policy."""
+
+    name = "wide"
+
+    def decide(self, offer: Offer, job: Job, snapshot: Snapshot) -> ResizeVerdict:
+        """The size that `job` should have now (see the module's text)."""
+        idle = _idle(snapshot, job.partition)
+        waiting = _waiting(job, snapshot)
+        if offer.size < offer.minimum:
+            return self._grow(offer, idle, waiting, "the application asks to grow", offer.maximum)
+        if offer.size > offer.maximum:
+            return self._shrink_to(offer, offer.maximum, "requested", "the application asks to shrink")
+        if offer.preferred is not None:
+            return self._towards_preferred(offer, idle, waiting, offer.preferred)
+        return self._wide(offer, idle, waiting)
+
+    def _towards_preferred(self, offer: Offer, idle: int, waiting: Sequence[Job], preferred: int) -> ResizeVerdict:
+        if not waiting:
+            return self._grow(offer, idle, waiting, "nothing is pending", offer.maximum)
+        if offer.size == preferred:
+            return _stay(offer, "preferred", f"has its preferred size of {preferred}")
+        if offer.size < preferred:
+            return self._grow(offer, idle, waiting, f"prefers {preferred}", preferred)
+        return self._shrink_to(offer, preferred, "preferred", f"prefers {preferred}, and jobs are pending")
+
+    def _wide(self, offer: Offer, idle: int, waiting: Sequence[Job]) -> ResizeVerdict:
+        for pending in waiting:
+            missing = pending.num_nodes - idle
+            if missing <= 0:
+                return _stay(offer, "startable", f"job {pending.id} can start on the {idle} idle nodes by itself")
+            for size in sorted((s for s in offer.reachable() if s < offer.size), reverse=True):
+                if (offer.size - size) // offer.per_node >= missing:
+                    text = f"job {pending.id} needs {pending.num_nodes} nodes, {idle} idle: {missing} more let it start"
+                    return ResizeVerdict(size, (Reason("shrink-for-pending", text),), beneficiary=pending.id)
+        return self._grow(offer, idle, waiting, "no pending job can use the idle nodes", offer.maximum)
+
+    def _grow(self, offer: Offer, idle: int, waiting: Sequence[Job], why: str, at_most: int) -> ResizeVerdict:
+        startable = next((p for p in waiting if p.num_nodes <= idle), None)
+        if startable is not None:
+            return _stay(offer, "startable", f"job {startable.id} can start on the {idle} idle nodes by itself")
+        fitting = [
+            s for s in offer.reachable() if offer.size < s <= at_most and (s - offer.size) // offer.per_node <= idle
+        ]
+        if not fitting:
+            return _stay(offer, "no-room", f"{idle} idle nodes do not fill a larger reachable size")
+        return ResizeVerdict(max(fitting), (Reason("expand-idle", f"{idle} nodes are idle; {why}"),))
+
+    def _shrink_to(self, offer: Offer, target: int, code: str, why: str) -> ResizeVerdict:
+        fitting = [s for s in offer.reachable() if s < offer.size and s <= target]
+        if fitting:
+            return ResizeVerdict(max(fitting), (Reason(code, why),))
+        return _stay(offer, "unreachable", f"{why}, but no smaller size can be reached")
+
+
+def _stay(offer: Offer, code: str, text: str) -> ResizeVerdict:
+    return ResizeVerdict(offer.size, (Reason(code, text),))
+
+
+def _waiting(job: Job, snapshot: Snapshot) -> list[Job]:
+    """Pending jobs of the partition that only lack nodes, first in line first; resizers of Penstock are no queue."""
+    return [
+        p
+        for p in snapshot.pending(job.partition)
+        if p.reason in _WAITS_FOR_NODES and not p.dependency.startswith("expand:")
+    ]
+
+
+def _idle(snapshot: Snapshot, partition: str) -> int:
+    return sum("PLANNED" not in snapshot.nodes[name].state.upper() for name in snapshot.idle_nodes(partition))

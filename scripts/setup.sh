@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# Makes .venv with Penstock and all it needs; with root, installs Debian's Slurm packages where they are missing.
+# Sourced by test.sh and demo.sh, or run by itself. Sets VENV and HAVE_SLURM. Safe to repeat; quick when nothing changed.
+#   setup.sh [EXTRAS]      EXTRAS of the package, default: all,dev
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+EXTRAS=${1:-all,dev}
+SLURM_PACKAGES="slurm-wlm slurmdbd slurm-wlm-mysql-plugin slurm-wlm-basic-plugins munge mariadb-server"
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+
+is_root() { [ "$(id -u)" = 0 ]; }
+
+apt_install() {
+    say "installing $* with apt-get"
+    local log
+    log=$(mktemp)
+    if ! { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq -y install --no-install-recommends "$@"; } \
+        >"$log" 2>&1 </dev/null; then
+        tail -n 20 "$log" >&2
+        say "apt-get failed; the whole output is in $log"
+        return 1
+    fi
+    rm -f "$log"
+}
+
+# A Python that makes virtual environments which every user of the machine can run: Debian's own before others.
+find_python() {
+    local candidate
+    for candidate in /usr/bin/python3 python3.13 python3.12 python3.11 python3; do
+        if command -v "$candidate" >/dev/null 2>&1 &&
+            "$candidate" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+others_can_read() {
+    is_root || return 0
+    setpriv --reuid=65534 --regid=65534 --clear-groups test -r "$1" 2>/dev/null
+}
+
+setup_python() {
+    if ! PYTHON=$(find_python); then
+        if is_root && command -v apt-get >/dev/null; then apt_install python3 python3-venv; fi
+        PYTHON=$(find_python) || {
+            say "Python 3.11 or newer with the venv module is needed (Debian: apt-get install python3-venv)"
+            return 1
+        }
+    fi
+    VENV=$ROOT/.venv
+    local how="-e" stamp have sum
+    if ! others_can_read "$ROOT/pyproject.toml"; then
+        # As root the tests act as ordinary users, who cannot reach this folder: install where they can.
+        VENV=/var/tmp/penstock-venv-$(printf %s "$ROOT" | cksum | cut -d' ' -f1)
+        how="--force-reinstall"
+        say "ordinary users cannot read $ROOT: using $VENV"
+    fi
+    sum=$(cksum <"$ROOT/pyproject.toml")
+    stamp=$VENV/.penstock-setup
+    have=$(cat "$stamp" 2>/dev/null || true)
+    if [ ! -x "$VENV/bin/python" ] || ! "$VENV/bin/python" -c '' 2>/dev/null; then
+        say "making $VENV with $PYTHON"
+        (umask 022 && "$PYTHON" -m venv --clear "$VENV")
+    fi
+    # An environment made for the tests serves the demo as well.
+    if [ "$have" != "$PYTHON $EXTRAS $sum" ] && [ "$have" != "$PYTHON $EXTRAS,dev $sum" ]; then
+        say "installing Penstock and its dependencies"
+        (umask 022 && "$VENV/bin/python" -m pip -q --disable-pip-version-check install -e "$ROOT[$EXTRAS]")
+        printf '%s\n' "$PYTHON $EXTRAS $sum" >"$stamp"
+    fi
+    if [ "$how" != "-e" ]; then
+        (umask 022 && "$VENV/bin/python" -m pip -q --disable-pip-version-check install --no-deps "$how" "$ROOT")
+    fi
+}
+
+setup_slurm() {
+    HAVE_SLURM=1
+    PATH=$PATH:/usr/sbin:/sbin
+    local program missing=""
+    for program in slurmctld slurmd slurmdbd munged mariadbd sbatch; do
+        command -v "$program" >/dev/null || missing="$missing $program"
+    done
+    if [ -n "$missing" ] && is_root && command -v apt-get >/dev/null; then
+        # shellcheck disable=SC2086
+        apt_install $SLURM_PACKAGES && missing=""
+    fi
+    if [ -n "$missing" ]; then
+        HAVE_SLURM=0
+        say "no real Slurm here: missing$missing (Debian: $SLURM_PACKAGES)"
+    fi
+}
+
+# pyslurm builds against the headers of exactly one Slurm release, so it comes only where that release is.
+setup_pyslurm() {
+    local release
+    release=$( (slurmctld -V 2>/dev/null || true) | grep -oE '[0-9]+\.[0-9]+' | head -1)
+    if [ "$release" = "25.11" ] && [ -e /usr/include/slurm/slurm.h ]; then
+        "$VENV/bin/python" -c 'import pyslurm' 2>/dev/null ||
+            "$VENV/bin/python" -m pip -q --disable-pip-version-check install -e "$ROOT[pyslurm]" ||
+            say "pyslurm could not be built; the command line backend serves"
+    else
+        say "pyslurm is left out: it fits Slurm 25.11 only, here is ${release:-none}; the command line backend serves"
+    fi
+}
+
+setup_python
+setup_slurm
+case ",$EXTRAS," in *,all,*) setup_pyslurm ;; esac
+PATH=$VENV/bin:$PATH
+export PATH VENV HAVE_SLURM

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Everything that CI runs: style, types, import rules, then the tests, on real Slurm where there is one.
+#   test.sh            every kind of test once
+#   test.sh --all      also the long ones
+#   test.sh -- ARGS    only pytest, with these arguments
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=scripts/setup.sh
+source scripts/setup.sh all,dev
+
+marks="not long"
+case "${1:-}" in
+--all) marks="" ;;
+--)
+    shift
+    exec "$VENV/bin/python" -m pytest "$@"
+    ;;
+"") ;;
+*)
+    echo "usage: test.sh [--all | -- PYTEST ARGUMENTS]" >&2
+    exit 2
+    ;;
+esac
+
+if [ "${CI:-}" = true ] && [ "$HAVE_SLURM" = 0 ]; then
+    echo "test: CI must run against real Slurm, and it is missing here" >&2
+    exit 1
+fi
+
+echo "== style, types, import rules"
+ruff check .
+ruff format --check .
+MYPYPATH=agent:plugins:dmr mypy -p penstock -p penstock_plugins -p dmr
+lint-imports
+
+echo "== tests"
+status=0
+python -m pytest -m "$marks" || status=$?
+
+if [ "$HAVE_SLURM" = 0 ]; then
+    cat <<'EOF'
+
+################################################################################
+##  NOT RUN: everything that needs a real Slurm (tests/slurm, and the real half
+##  of tests/contract). Install Debian's packages, or run this script as root:
+##      slurm-wlm slurmdbd slurm-wlm-mysql-plugin slurm-wlm-basic-plugins
+##      munge mariadb-server
+################################################################################
+EOF
+fi
+exit "$status"

@@ -1,0 +1,413 @@
+"""What every call of a backend guarantees (`penstock.slurm.base`), held against each backend."""
+
+import asyncio
+import time
+
+import pytest
+
+from penstock.api import Allocation, JobSpec, JobState
+from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted
+
+PENDING, RUNNING, COMPLETED = JobState.PENDING, JobState.RUNNING, JobState.COMPLETED
+FAILED, CANCELLED, TIMEOUT = JobState.FAILED, JobState.CANCELLED, JobState.TIMEOUT
+UNKNOWN_JOB = 4_000_000
+NODES = tuple(f"n{i}" for i in range(1, 9))
+
+
+def sleeper(seconds=60, nodes=1, exit_code=0, name="job", **more):
+    more.setdefault("time_limit", 600.0)
+    script = f"#!/bin/sh\nsleep {seconds}\nexit {exit_code}\n"
+    return JobSpec(name, script, nodes, output="/dev/null", workdir="/tmp", **more)
+
+
+async def running(world, **more):
+    """A job that runs until the test ends."""
+    job = await world.backend.submit(sleeper(300, **more))
+    await world.until(job, RUNNING)
+    return job
+
+
+# -- looking -----------------------------------------------------------------------------------------------------
+
+
+async def test_an_idle_cluster(world):
+    nodes = await world.backend.nodes()
+    assert sorted(n.name for n in nodes) == list(NODES)
+    (partition,) = await world.backend.partitions()
+    assert all(n.usable and n.cpus == 2 and n.partitions == (partition.name,) for n in nodes)
+    assert sorted(partition.nodes) == list(NODES)
+    assert partition.up and partition.default and partition.max_time is None and partition.max_nodes is None
+    site = await world.backend.site()
+    assert site.version >= (22, 5) and site.permits_expansion and not site.accrues_always
+    assert not [job for job in await world.backend.jobs() if not job.state.ended]
+
+
+async def test_a_running_job_in_the_snapshot(world):
+    before = world.backend.now()
+    job = await running(world, nodes=3, time_limit=601.0)
+    seen = await world.look(job)
+    assert (seen.id, seen.user, seen.state) == (job, world.backend.whoami(), RUNNING)
+    assert seen.running and not seen.pending
+    assert (seen.num_nodes, len(set(seen.nodes)), seen.num_cpus) == (3, 3, 6)
+    assert set(seen.nodes) <= set(NODES)
+    assert seen.time_limit in (601.0, 660.0)  # Slurm keeps whole minutes, rounded up
+    assert before - 1 <= seen.submit <= seen.start <= world.backend.now() + 1
+    assert seen.eligible is not None and seen.submit <= seen.eligible <= seen.start
+    assert seen.end == pytest.approx(seen.start + seen.time_limit, abs=1)
+    (partition,) = await world.backend.partitions()
+    assert seen.partition == partition.name and seen.qos == "normal"
+    assert seen.priority > 0 and seen.dependency == ""
+
+
+async def test_everybody_sees_every_job(world):
+    job = await running(world)
+    theirs = next(j for j in await world.other.jobs() if j.id == job)
+    assert theirs == await world.look(job)
+    assert world.other.whoami() != world.backend.whoami()
+
+
+async def test_a_job_that_waits_for_nodes(world):
+    await running(world, nodes=8)
+    job = await world.backend.submit(sleeper(1, nodes=8))
+    seen = await world.look(job)
+    assert seen.pending and seen.nodes == () and seen.num_nodes == 8
+    assert seen.eligible == pytest.approx(seen.submit, abs=1)
+    assert seen.start is None or seen.start >= seen.submit
+
+
+async def test_the_steps_of_a_job(world):
+    job = await running(world, nodes=2)
+    nodes = (await world.look(job)).nodes
+
+    async def there():
+        return bool(await world.backend.steps(job))
+
+    await world.settle(there)
+    (batch,) = [s for s in await world.backend.steps(job) if s.id == "batch"]
+    assert (batch.job, batch.nodes) == (job, nodes[:1])
+    assert await world.backend.steps(UNKNOWN_JOB) == []
+    await world.backend.cancel(job)
+    await world.until(job, CANCELLED)
+    assert await world.backend.steps(job) == []
+
+
+# -- submitting --------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_runs_and_completes(world):
+    job = await world.backend.submit(sleeper(1, nodes=2, name="short"))
+    seen = await world.until(job, COMPLETED)
+    assert seen.state.ended and seen.end >= seen.start
+    (record,) = await finished(world, job)
+    assert (record.id, record.user, record.state, record.exit_code) == (job, world.backend.whoami(), COMPLETED, 0)
+    assert (record.submit, record.start, record.end) == (seen.submit, seen.start, seen.end)
+    assert record.eligible == seen.eligible and record.num_nodes == 2 and record.name == "short"
+    assert record.time_limit == seen.time_limit == 600.0
+
+
+async def finished(world, job):
+    """The record of a job; accounting may lag."""
+    found = []
+
+    async def recorded():
+        found[:] = await world.backend.history(ids=[job])
+        return bool(found) and found[0].state.ended
+
+    await world.settle(recorded)
+    return found
+
+
+async def test_a_script_that_fails(world):
+    job = await world.backend.submit(sleeper(1, exit_code=3))
+    await world.until(job, FAILED)
+    (record,) = await finished(world, job)
+    assert (record.state, record.exit_code) == (FAILED, 3)
+
+
+async def test_history_by_name_and_time(world):
+    mine = await world.backend.submit(sleeper(1, name="by-name"))
+    theirs = await world.other.submit(sleeper(1, name="by-name"))
+    await world.until(mine, COMPLETED)
+    await finished(world, mine)
+    await finished(world, theirs)
+    since = (await world.look(mine)).submit - 1
+    assert [r.id for r in await world.backend.history(name="by-name", since=since)] == [mine]
+    assert [r.id for r in await world.backend.history(name="by-na", since=since)] == []
+    assert mine in [r.id for r in await world.backend.history(since=since)]
+    assert sorted(r.id for r in await world.backend.history(ids=[mine, theirs])) == [mine, theirs]
+    assert await world.backend.history(ids=[UNKNOWN_JOB]) == []
+    await world.advance(2)
+    assert await world.backend.history(name="by-name", since=world.backend.now()) == []
+
+
+@pytest.mark.parametrize(
+    "world", ["mock", pytest.param("slurm", marks=[pytest.mark.slurm, pytest.mark.long])], indirect=True
+)
+async def test_the_time_limit_ends_a_job(world):
+    job = await world.backend.submit(sleeper(1000, time_limit=60.0))
+    seen = await world.until(job, TIMEOUT, deadline=160)
+    assert seen.end - seen.start >= 60
+
+
+async def test_a_held_job_waits_for_its_release(world):
+    job = await world.backend.submit(sleeper(1, hold=True))
+    await world.advance(2)
+    seen = await world.look(job)
+    assert seen.pending and seen.priority == 0 and seen.eligible is None
+    await world.backend.release(job)
+    await world.backend.release(job)
+    await world.until(job, COMPLETED)
+    await world.backend.release(job)
+
+
+async def test_begin_puts_a_job_off(world):
+    job = await world.backend.submit(sleeper(1, begin="now+3600"))
+    await world.advance(2)
+    assert (await world.look(job)).pending
+    await world.backend.update(job, begin="now")
+    await world.until(job, COMPLETED)
+
+
+async def test_afterok_waits_for_its_parent(world):
+    parent = await world.backend.submit(sleeper(3))
+    child = await world.backend.submit(sleeper(1, dependency=f"afterok:{parent}"))
+    seen = await world.look(child)
+    assert seen.pending and seen.eligible is None and str(parent) in seen.dependency
+    ended = await world.until(parent, COMPLETED)
+    seen = await world.until(child, COMPLETED)
+    assert seen.eligible is not None and seen.start >= ended.end
+
+
+async def test_afterok_of_a_failed_parent_never_starts(world):
+    parent = await world.backend.submit(sleeper(1, exit_code=1))
+    child = await world.backend.submit(sleeper(1, dependency=f"afterok:{parent}"))
+    await world.until(parent, FAILED)
+
+    async def hopeless():
+        return (await world.look(child)).reason == "DependencyNeverSatisfied"
+
+    await world.settle(hopeless)
+    seen = await world.look(child)
+    assert seen.pending and seen.eligible is None
+
+
+async def test_a_dependency_can_be_taken_off(world):
+    parent = await running(world)
+    child = await world.backend.submit(sleeper(1, dependency=f"afterok:{parent}"))
+    await world.backend.update(child, dependency="")
+    await world.until(child, COMPLETED)
+
+
+async def test_what_slurm_refuses_for_ever(world):
+    for spec in (
+        sleeper(nodes=9),
+        sleeper(partition="nowhere"),
+        sleeper(dependency="afterok:what"),
+        sleeper(begin="whenever"),
+        JobSpec("job", "no shebang", 1, 60.0),
+    ):
+        with pytest.raises(Infeasible):
+            await world.backend.submit(spec)
+    with pytest.raises(Infeasible):
+        await world.backend.allocate(Allocation("big", 9, 60.0), 2.0)
+    assert not [job for job in await world.backend.jobs() if not job.state.ended]
+
+
+async def test_find_by_name(world):
+    assert await world.backend.find("never-used") == []
+    ended = await world.backend.submit(sleeper(1, name="find.me-1_x"))
+    await world.until(ended, COMPLETED)
+    held = await world.backend.submit(sleeper(1, name="find.me-1_x", hold=True))
+    await world.backend.submit(sleeper(1, name="find.me", hold=True))
+    await world.other.submit(sleeper(1, name="find.me-1_x", hold=True))
+    assert await world.backend.find("find.me-1_x") == [ended, held]
+
+
+# -- changing ----------------------------------------------------------------------------------------------------
+
+
+async def test_cancel_is_idempotent(world):
+    job = await running(world)
+    await world.backend.cancel(job)
+    await world.until(job, CANCELLED)
+    await world.backend.cancel(job)
+    waiting = await world.backend.submit(sleeper(hold=True))
+    await world.backend.cancel(waiting)
+    await world.until(waiting, CANCELLED)
+    with pytest.raises(NotFound):
+        await world.backend.cancel(UNKNOWN_JOB)
+
+
+async def test_update_changes_what_is_given(world):
+    job = await world.backend.submit(sleeper(hold=True, time_limit=600.0, dependency=None))
+    await world.backend.update(job, time_limit=300.0)
+    seen = await world.look(job)
+    assert (seen.time_limit, seen.priority, seen.state) == (300.0, 0, PENDING)
+    await world.backend.update(job)
+    with pytest.raises(NotFound):
+        await world.backend.update(UNKNOWN_JOB, time_limit=60.0)
+    with pytest.raises(NotPermitted):
+        await world.backend.update(job, priority=1_000_000_000)
+    for call in (world.backend.release, lambda j: world.backend.shrink(j, ["n1"])):
+        with pytest.raises(NotFound):
+            await call(UNKNOWN_JOB)
+
+
+async def test_a_foreign_job_is_out_of_reach(world):
+    job = await running(world, nodes=2)
+    held = await world.backend.submit(sleeper(hold=True))
+    first = (await world.look(job)).nodes[0]
+    for attempt in (
+        world.other.cancel(job),
+        world.other.shrink(job, [first]),
+        world.other.update(job, time_limit=60.0),
+        world.other.update(held, dependency=""),
+        world.other.release(held),
+    ):
+        with pytest.raises(NotPermitted):
+            await attempt
+    seen = await world.look(job)
+    assert (seen.state, len(seen.nodes), seen.time_limit) == (RUNNING, 2, 600.0)
+    assert (await world.look(held)).priority == 0
+
+
+# -- allocations and resizing --------------------------------------------------------------------------------------
+
+
+async def test_allocate(world):
+    job = await world.backend.allocate(Allocation("alloc-1", 3, 600.0), 10.0)
+    seen = await world.look(job)
+    assert seen.running and len(seen.nodes) == 3
+    assert await world.backend.find("alloc-1") == [job]
+    await world.backend.cancel(job)
+    await world.until(job, CANCELLED, COMPLETED)
+
+
+async def test_an_allocation_that_is_not_granted_leaves_nothing(world):
+    await running(world, nodes=6)
+    with pytest.raises(NotNow) as caught:
+        await world.backend.allocate(Allocation("alloc-2", 3, 600.0), 1.0)
+    assert not isinstance(caught.value, Infeasible)
+    states = {j.id: j.state for j in await world.backend.jobs()}
+    assert all(states[job].ended for job in await world.backend.find("alloc-2"))
+    assert len([j for j in await world.backend.jobs() if not j.state.ended]) == 1
+
+
+async def test_an_allocation_that_nobody_waits_for_leaves_nothing(world):
+    await running(world, nodes=8)
+    task = asyncio.ensure_future(world.backend.allocate(Allocation("alloc-3", 1, 600.0), 60.0))
+
+    async def asked():
+        await asyncio.sleep(0)
+        return bool(await world.backend.find("alloc-3"))
+
+    await world.settle(asked)
+    task.cancel()
+    with pytest.raises((asyncio.CancelledError, NotNow)):
+        await task
+    states = {j.id: j.state for j in await world.backend.jobs()}
+    assert all(states[job].ended for job in await world.backend.find("alloc-3"))
+
+
+async def grown(world, nodes=2, more=2):
+    """A running job, its first nodes, and the resizer that was merged into it."""
+    job = await running(world, nodes=nodes)
+    before = (await world.look(job)).nodes
+    resizer = await world.backend.allocate(Allocation(f"resize-{job}", more, 600.0, expands=job), 10.0)
+    extra = (await world.look(resizer)).nodes
+    await world.backend.merge(resizer, job)
+    return job, resizer, before, extra
+
+
+async def test_merge_grows_the_job_at_once(world):
+    job, resizer, before, extra = await grown(world)
+    now = await world.look(job)
+    assert set(now.nodes) == {*before, *extra} and now.num_nodes == 4 and now.running
+    gone = await world.look(resizer)
+    assert gone.state.ended and gone.nodes == ()
+
+
+async def test_merge_is_idempotent(world):
+    job, resizer, before, extra = await grown(world)
+    await world.backend.merge(resizer, job)
+    assert set((await world.look(job)).nodes) == {*before, *extra}
+
+
+async def test_a_job_grows_twice_and_shrinks(world):
+    job, _, before, extra = await grown(world)
+    again = await world.backend.allocate(Allocation("again", 2, 600.0, expands=job), 10.0)
+    await world.backend.merge(again, job)
+    assert len((await world.look(job)).nodes) == 6
+    await world.backend.shrink(job, before)
+    assert set((await world.look(job)).nodes) == set(before)
+    third = await world.backend.allocate(Allocation("third", 6, 600.0, expands=job), 10.0)
+    await world.backend.merge(third, job)
+    assert len((await world.look(job)).nodes) == 8
+
+
+async def test_what_cannot_be_merged(world):
+    job = await running(world, nodes=2)
+    stranger = await world.backend.allocate(Allocation("stranger", 1, 600.0), 10.0)
+    with pytest.raises(Infeasible):
+        await world.backend.merge(stranger, job)
+    assert (await world.look(stranger)).running
+    with pytest.raises(NotFound):
+        await world.backend.merge(UNKNOWN_JOB, job)
+    with pytest.raises(NotFound):
+        await world.backend.merge(stranger, UNKNOWN_JOB)
+    cancelled = await world.backend.allocate(Allocation("cancelled", 1, 600.0, expands=job), 10.0)
+    await world.backend.cancel(cancelled)
+    await world.until(cancelled, CANCELLED, COMPLETED)
+    with pytest.raises(Infeasible):
+        await world.backend.merge(cancelled, job)
+    assert len((await world.look(job)).nodes) == 2
+
+
+async def test_an_allocation_for_a_job_that_does_not_run(world):
+    job = await world.backend.submit(sleeper(hold=True))
+    with pytest.raises(Infeasible):
+        await world.backend.allocate(Allocation("early", 1, 600.0, expands=job), 2.0)
+
+
+async def test_shrink_keeps_what_it_should(world):
+    job = await running(world, nodes=4)
+    nodes = (await world.look(job)).nodes
+    keep = {nodes[0], nodes[2]}
+    await world.backend.shrink(job, keep)
+    seen = await world.look(job)
+    assert set(seen.nodes) == keep and seen.num_nodes == 2 and seen.running
+    await world.backend.shrink(job, keep)
+    assert await world.look(job) == seen
+    other = await world.backend.submit(sleeper(1, nodes=6))  # what was given back is free
+    await world.until(other, COMPLETED)
+    assert (await world.look(job)).running
+
+
+async def test_what_cannot_be_shrunk(world):
+    job = await running(world, nodes=2)
+    first, second = (await world.look(job)).nodes
+    foreign = next(n for n in NODES if n not in (first, second))
+    for keep in ([foreign], [first, foreign], [second], [], ["no-such-node"]):
+        with pytest.raises(Infeasible):
+            await world.backend.shrink(job, keep)
+    assert set((await world.look(job)).nodes) == {first, second}
+    held = await world.backend.submit(sleeper(hold=True))
+    with pytest.raises(Infeasible):
+        await world.backend.shrink(held, [first])
+
+
+async def test_a_resized_job_is_one_record(world):
+    job, _, before, _ = await grown(world)
+    begun = await world.look(job)
+    await world.backend.shrink(job, before)
+    await world.backend.cancel(job)
+    await world.until(job, CANCELLED)
+    (record,) = await finished(world, job)
+    assert (record.state, record.submit, record.start) == (CANCELLED, begun.submit, begun.start)
+
+
+async def test_calls_end_soon(world):
+    started = time.monotonic()
+    await asyncio.gather(world.backend.jobs(), world.backend.nodes(), world.backend.partitions(), world.backend.site())
+    assert time.monotonic() - started < 5
+    await world.backend.close()

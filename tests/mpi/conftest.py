@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dmr import credential
+
+TIME_LIMIT = 90
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> credential.Key:
+    path = tmp_path / "key"
+    path.touch(mode=0o600)
+    path.write_bytes(secrets.token_bytes(32))
+    return credential.load_key(path)
+
+
+@pytest.fixture
+def mpirun(tmp_path: Path):
+    """Runs `mpiexec -n N python ARGS...` with the launcher that needs no cluster; returns the finished process."""
+    pytest.importorskip("mpi4py")
+    mpiexec = Path(sys.executable).parent / "mpiexec"
+    if not mpiexec.exists():
+        pytest.skip("no mpiexec beside this Python: pip install mpich")
+
+    def run(ranks: int, *args: str, agent: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "DMR", "PMI", "HYDRA"))}
+        environment = {
+            # Slurm's resource manager would be chosen because of SLURM_JOB_ID, and then want a node list.
+            "HYDRA_LAUNCHER": "fork",
+            "HYDRA_RMK": "user",
+            "SLURM_JOB_ID": "42",
+            "DMR_KEY_FILE": str(tmp_path / "key"),
+            **({"DMR_AGENT": agent} if agent else {}),
+            **environment,
+        }
+        command = [str(mpiexec), "-n", str(ranks), sys.executable, *args]
+        return subprocess.run(
+            command, cwd=tmp_path, env=inherited | environment, capture_output=True, text=True, timeout=TIME_LIMIT
+        )
+
+    return run

@@ -1,0 +1,96 @@
+"""A real Slurm for the tests in this folder: one cluster per session, each test finds and leaves it without jobs."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from penstock.cluster import Cluster, ClusterSpec, down, up
+from penstock.cluster.programs import check_programs
+from penstock.errors import UserError
+
+# The number of the pytest process ends the name, so that sessions run side by side and those that were killed
+# are cleaned by the next one.
+PREFIX = "pst-test-"
+FOLDERS = Path("/var/tmp")
+
+
+def folder_of(name: str) -> Path:
+    """The folder of a cluster of this session's own; ordinary users can reach it, unlike pytest's tmp_path."""
+    return FOLDERS / f"{PREFIX}{name}-{os.getpid()}"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if "slurm" not in item.keywords:
+        return
+    try:
+        check_programs()
+        if os.geteuid() != 0:
+            raise UserError("only root can make the users of these tests")
+    except UserError as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def sweep() -> Iterator[None]:
+    """Take down what killed sessions left before, and what a test of this one left after."""
+    for folder in FOLDERS.glob(f"{PREFIX}*-*"):
+        pid = folder.name.rsplit("-", 1)[1]
+        if not pid.isdigit() or not psutil.pid_exists(int(pid)):
+            down(folder)
+    yield
+    for folder in FOLDERS.glob(f"{PREFIX}*-{os.getpid()}"):
+        down(folder)
+
+
+@pytest.fixture(scope="session")
+def session_cluster(sweep: None) -> Iterator[Cluster]:
+    it = up(ClusterSpec(nodes=8, folder=folder_of("s")))
+    yield it
+    it.down()
+
+
+@pytest.fixture
+def cluster(session_cluster: Cluster) -> Iterator[Cluster]:
+    """The session's cluster of 8 nodes, n1 to n8, all idle and with an empty queue.
+
+    `cluster.run_as("alice", [...])` runs a command as one of its users: alice, bob, operator, or root.
+    """
+    empty(session_cluster)
+    yield session_cluster
+    empty(session_cluster)
+
+
+def empty(it: Cluster, limit: float = 40.0) -> None:
+    """Cancel every job and wait until the nodes are idle again."""
+    deadline = time.monotonic() + limit
+    while it.run_as("root", ["squeue", "-h", "-o", "%i"]).stdout.strip():
+        assert time.monotonic() < deadline, it.run_as("root", ["squeue"]).stdout
+        it.run_as("root", ["scancel", "--partition=batch"])
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def new_folder() -> Callable[[str], Path]:
+    """`new_folder("x")` names a folder for one more cluster, taken down at the end of the session at the latest."""
+    return folder_of
+
+
+@pytest.fixture
+def wait_for_state() -> Callable[..., None]:
+    """`wait_for_state(cluster, job, "RUNNING", limit=30.0)` waits for a state in squeue's long word."""
+    return _wait_for_state
+
+
+def _wait_for_state(it: Cluster, job: int, state: str, limit: float = 30.0) -> None:
+    deadline = time.monotonic() + limit
+    said = ""
+    while said != state:
+        assert time.monotonic() < deadline, f"job {job} is {said!r}, not {state!r}"
+        said = it.run_as("root", ["squeue", "-h", "-t", "all", "-j", str(job), "-o", "%T"]).stdout.strip()
+        time.sleep(0.05)

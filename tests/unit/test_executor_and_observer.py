@@ -1,0 +1,137 @@
+"""Acting and looking under failure: journaled, backed off, held; no clock but a manual one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from factories import ManualClock, make_job, make_snapshot
+
+from penstock.errors import Infeasible, NotNow, OutcomeUnknown, SlurmUnavailable
+from penstock.executor import Executor
+from penstock.observe import Observer
+from penstock.store import Store
+
+
+async def _fail(error):
+    raise error
+
+
+def run(coroutine):
+    return asyncio.run(coroutine)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "s.db")
+
+
+@pytest.mark.parametrize(
+    ("error", "left_open"), [(OutcomeUnknown("lost"), 1), (SlurmUnavailable("away"), 0), (Infeasible("never"), 0)]
+)
+def test_every_act_is_in_the_journal(store, error, left_open):
+    executor = Executor(store, ManualClock())
+    with pytest.raises(type(error)):
+        run(executor.act("submit", "workflow 1/a", {"name": "x"}, lambda: _fail(error)))
+    assert len(store.open_intents()) == left_open
+
+
+def test_the_intent_is_written_before_the_request(store):
+    seen = []
+
+    async def request():
+        seen.extend(store.open_intents())
+        return 5
+
+    assert run(Executor(store, ManualClock()).act("submit", "w", {"name": "x"}, request)) == 5
+    assert seen[0].payload == {"name": "x"} and not store.open_intents()
+
+
+def test_failures_back_off_per_subject_and_success_forgets_them(store):
+    clock = ManualClock()
+    executor = Executor(store, clock)
+    waits = []
+    for _ in range(3):
+        with pytest.raises(NotNow):
+            run(executor.act("merge", "job 1", {}, lambda: _fail(SlurmUnavailable("away"))))
+        assert not executor.ready("job 1") and executor.ready("job 2")
+        waits.append(executor.ready_at("job 1") - clock.at)
+        clock.at = executor.ready_at("job 1")
+    assert waits == sorted(waits) and waits[0] < waits[-1]
+
+    async def fine():
+        return None
+
+    run(executor.act("merge", "job 1", {}, fine))
+    assert executor.ready("job 1")
+
+
+def test_many_failures_in_a_row_pause_everything(store):
+    clock = ManualClock()
+    executor = Executor(store, clock)
+    for number in range(10):
+        with pytest.raises(NotNow):
+            run(executor.act("submit", f"w{number}", {}, lambda: _fail(SlurmUnavailable("away"))))
+    assert not executor.ready("somebody else")
+    clock.at = executor.paused_until
+    assert executor.ready("somebody else")
+
+
+class FakeSlurm:
+    def __init__(self):
+        self.calls = []
+        self.error = None
+
+    async def _answer(self, name, value):
+        self.calls.append(name)
+        if self.error:
+            raise self.error
+        return value
+
+    async def partitions(self):
+        return await self._answer("partitions", list(make_snapshot().partitions.values()))
+
+    async def nodes(self):
+        return await self._answer("nodes", list(make_snapshot().nodes.values()))
+
+    async def jobs(self):
+        return await self._answer("jobs", [make_job(1, "n1")])
+
+
+def test_many_callers_share_one_look():
+    slurm, clock = FakeSlurm(), ManualClock()
+    observer = Observer(slurm, clock, min_interval=10, stale_after=120)
+
+    async def many():
+        return await asyncio.gather(*(observer.look() for _ in range(50)))
+
+    assert len({id(s) for s in run(many())}) == 1
+    assert slurm.calls.count("jobs") == 1
+    clock.at += 11
+    run(observer.look())
+    assert slurm.calls.count("jobs") == 2 and slurm.calls.count("partitions") == 1
+
+
+def test_a_failed_look_keeps_the_old_picture_and_says_so():
+    slurm, clock = FakeSlurm(), ManualClock()
+    observer = Observer(slurm, clock, min_interval=10, stale_after=120)
+    good = run(observer.look())
+    assert good.usable
+    slurm.error = SlurmUnavailable("no answer in 30 s")
+    clock.at += 11
+    held = run(observer.look())
+    assert not held.usable and "no answer" in held.problems[0] and held.jobs == good.jobs
+    before = len(slurm.calls)
+    clock.at += 1
+    assert not run(observer.look()).usable
+    assert len(slurm.calls) == before, "it backs off"
+    slurm.error = None
+    clock.at += 1000
+    assert run(observer.look()).usable
+
+
+def test_no_answer_at_all_gives_an_empty_unusable_picture():
+    slurm = FakeSlurm()
+    slurm.error = SlurmUnavailable("away")
+    snapshot = run(Observer(slurm, ManualClock(), min_interval=10, stale_after=120).look())
+    assert not snapshot.usable and not snapshot.jobs

@@ -1,0 +1,239 @@
+"""The resize machine: these facts give this state and these instructions. No clock, no socket."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.api import Job, JobState, Offer, Reason, ResizeVerdict, Step
+from penstock.malleable.machine import (
+    Allocate,
+    AskSteps,
+    CancelResizer,
+    Deadlines,
+    MalleableJob,
+    Merge,
+    Phase,
+    Shrink,
+)
+
+LIMITS = Deadlines(grant=40, accept=60, cooldown=10, settle=5)
+
+
+def job(*nodes: str) -> Job:
+    return Job(
+        id=7,
+        uid=1000,
+        user="alice",
+        account="",
+        partition="batch",
+        qos="normal",
+        state=JobState.RUNNING,
+        reason="None",
+        submit=0,
+        eligible=0,
+        start=0,
+        end=3600,
+        time_limit=3600,
+        num_nodes=len(nodes),
+        num_cpus=len(nodes),
+        nodes=nodes,
+        priority=1,
+    )
+
+
+def registered(size: int = 2) -> MalleableJob:
+    nodes = tuple(f"n{i + 1}" for i in range(size))
+    offer = Offer(job=7, size=size, minimum=1, maximum=8, factor=2, nodes=nodes)
+    return MalleableJob(7, 1000, offer, nodes)
+
+
+def verdict(size: int, beneficiary: int | None = None) -> ResizeVerdict:
+    return ResizeVerdict(size, (Reason("test", "because"),), beneficiary)
+
+
+def offered() -> MalleableJob:
+    me = registered().decided(verdict(4), job("n1", "n2"), "penstock-7-x", LIMITS, 100)
+    me = me.granted(8, 101)
+    return me.merged(job("n1", "n2", "n5", "n6"), 102)
+
+
+def test_growing_goes_through_grant_merge_offer_accept_and_done():
+    me = registered().decided(verdict(4), job("n1", "n2"), "penstock-7-x", LIMITS, 100)
+    assert me.phase is Phase.ALLOCATING and me.epoch == 1
+    me, todo = me.advance(job("n1", "n2"), LIMITS, 100)
+    assert todo == (Allocate(7, "penstock-7-x", 2, 3500),)
+    me = me.granted(8, 101)
+    me, todo = me.advance(job("n1", "n2"), LIMITS, 101)
+    assert todo == (Merge(8, 7),)
+    me = me.merged(job("n1", "n2", "n5", "n6"), 102)
+    assert me.reply() == ("expand", 4, ("n1", "n2", "n5", "n6"))
+    accepted = me.accepted(1, 103)
+    assert accepted is not None and accepted.phase is Phase.RESIZING
+    assert accepted.reply()[0] == "none"
+    finished = accepted.done(1, {"spawn": 0.3}, 104)
+    assert finished.phase is Phase.IDLE
+    assert finished.offer.size == 4 and finished.nodes == ("n1", "n2", "n5", "n6")
+    assert finished.marks["app_spawn"] == 0.3 and finished.resizer_name == ""
+
+
+def test_a_shrink_is_told_to_slurm_only_after_the_step_is_gone():
+    me = registered(4).decided(verdict(2, beneficiary=9), job("n1", "n2", "n3", "n4"), "x", LIMITS, 100)
+    assert me.phase is Phase.PROPOSED and me.reply() == ("shrink", 2, ("n1", "n2"))
+    assert me.advance(job("n1", "n2", "n3", "n4"), LIMITS, 101)[1] == ()
+    leaving = me.accepted(1, 101)
+    assert leaving is not None
+    assert leaving.advance(job("n1", "n2", "n3", "n4"), LIMITS, 102)[1] == ()
+    releasing = leaving.done(1, {}, 103)
+    assert releasing.advance(job("n1", "n2", "n3", "n4"), LIMITS, 103)[1] == (AskSteps(7),)
+    old = Step(7, "0", ("n1", "n2", "n3", "n4"))
+    new = Step(7, "1", ("n1", "n2"))
+    batch = Step(7, "batch", ("n1",))
+    extern = Step(7, "extern", ("n1", "n2", "n3", "n4"))
+    assert not releasing.leaving_clear([old, new, batch])
+    assert releasing.leaving_clear([new, batch, extern])
+    assert releasing.shrunk(104).phase is Phase.IDLE
+
+
+def test_an_offer_that_is_not_taken_up_goes_back():
+    me, todo = offered().advance(job("n1", "n2", "n5", "n6"), LIMITS, 102 + 61)
+    assert me.phase is Phase.GIVING_BACK and todo == (Shrink(7, ("n1", "n2")),)
+    assert me.accepted(1, 164) is None
+    idle = me.shrunk(165)
+    assert idle.phase is Phase.IDLE and idle.offer.size == 2
+
+
+def test_a_refusal_gives_the_nodes_back():
+    me = offered().accepted(1, 103)
+    assert me is not None
+    me = me.refused(1, "spawn failed", 104)
+    assert me.advance(job("n1", "n2", "n5", "n6"), LIMITS, 104)[1] == (Shrink(7, ("n1", "n2")),)
+
+
+def test_a_failed_grant_is_cleaned_up_until_nothing_can_surface():
+    me = registered().decided(verdict(4), job("n1", "n2"), "name", LIMITS, 100).grant_failed("timed out", 110)
+    assert me.advance(job("n1", "n2"), LIMITS, 110)[1] == (CancelResizer(7, "name"),)
+    assert me.resizer_gone(job("n1", "n2"), LIMITS, 112).phase is Phase.CLEANING
+    assert me.resizer_gone(job("n1", "n2"), LIMITS, 116).phase is Phase.IDLE
+    late = me.resizer_gone(job("n1", "n2", "n3", "n4"), LIMITS, 116)
+    assert late.phase is Phase.GIVING_BACK, "it was merged after all: the nodes must not stay unused"
+
+
+def test_lost_messages_are_inferred_from_the_next_check():
+    me = offered().accepted(1, 103)
+    assert me is not None
+    new = replace(me.offer, size=4, nodes=me.target_nodes)
+    assert me.checked(new, 1, 110).phase is Phase.IDLE, "the message done was lost"
+    assert me.checked(me.offer, 0, 110).phase is Phase.GIVING_BACK, "it goes on with its old size"
+
+
+@pytest.mark.parametrize("epoch", [0, 2, 99])
+def test_a_message_of_another_epoch_changes_nothing(epoch: int):
+    me = offered()
+    assert me.accepted(epoch, 103) is None
+    assert me.refused(epoch, "old", 103) is me
+    taken = me.accepted(1, 103)
+    assert taken is not None and taken.done(epoch, {}, 104) is taken
+
+
+def test_accept_and_done_can_be_repeated():
+    me = offered().accepted(1, 103)
+    assert me is not None and me.accepted(1, 104) is me
+    done = me.done(1, {}, 105)
+    assert done.done(1, {}, 106) is done
+
+
+def test_a_proposal_is_withdrawn_when_no_longer_wanted():
+    me = registered(4).decided(verdict(2), job("n1", "n2", "n3", "n4"), "x", LIMITS, 100)
+    assert me.decided(verdict(4), job("n1", "n2", "n3", "n4"), "y", LIMITS, 101).phase is Phase.IDLE
+
+
+def test_cooldown_keeps_the_next_resize_away():
+    me = replace(registered(), since=95.0)
+    assert me.decided(verdict(4), job("n1", "n2"), "x", LIMITS, 100) is me
+    assert me.decided(verdict(4), job("n1", "n2"), "x", LIMITS, 106).phase is Phase.ALLOCATING
+
+
+def test_an_application_ahead_of_the_store_is_believed():
+    me = registered().checked(Offer(job=7, size=4, minimum=1, maximum=8, nodes=("n1", "n2", "n3", "n4")), 5, 10)
+    assert me.epoch == 5 and me.nodes == ("n1", "n2", "n3", "n4")
+
+
+EVENTS = st.sampled_from(
+    [
+        "check",
+        "new-check",
+        "accept",
+        "refuse",
+        "done",
+        "stale",
+        "grow",
+        "shrink",
+        "stay",
+        "granted",
+        "grant-failed",
+        "merged",
+        "merge-failed",
+        "gone",
+        "shrunk",
+        "tick",
+    ]
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.tuples(EVENTS, st.integers(0, 80)), max_size=40))
+def test_no_order_of_events_loses_a_node_or_tells_slurm_of_an_unconfirmed_shrink(events):
+    """Whatever comes in whatever order: nodes are asked back only when the ranks do not run there, the state survives
+    its dictionary, and being idle means that nothing is on its way."""
+    me, now = registered(), 0.0
+    confirmed_shrink = False
+    for event, wait in events:
+        now += wait
+        alloc = job(*me.nodes) if me.phase not in (Phase.MERGING, Phase.OFFERED) else job(*me.nodes, "m1", "m2")
+        before = me
+        match event:
+            case "check":
+                me = me.checked(me.offer, max(0, me.epoch - 1), now)
+            case "new-check":
+                size = me.target or me.offer.size
+                me = me.checked(replace(me.offer, size=size, nodes=()), me.epoch, now)
+            case "accept":
+                me = me.accepted(me.epoch, now) or me
+            case "refuse":
+                me = me.refused(me.epoch, "no", now)
+            case "done":
+                me = me.done(me.epoch, {}, now)
+            case "stale":
+                me = me.done(me.epoch + 1, {}, now)
+            case "grow" | "shrink" | "stay":
+                size = {"grow": me.offer.size * 2, "shrink": max(1, me.offer.size // 2), "stay": me.offer.size}[event]
+                me = me.decided(verdict(min(size, 8)), alloc, f"r{now}", LIMITS, now)
+            case "granted":
+                me = me.granted(8, now)
+            case "grant-failed":
+                me = me.grant_failed("no", now)
+            case "merged":
+                me = me.merged(job(*me.nodes, *(f"x{me.epoch}-{i}" for i in range(me.target))), now)
+            case "merge-failed":
+                me = me.merge_failed("no", now)
+            case "gone":
+                me = me.resizer_gone(alloc, LIMITS, now)
+            case "shrunk":
+                me = me.shrunk(now)
+            case "tick":
+                me, todo = me.advance(alloc, LIMITS, now)
+                for order in todo:
+                    if isinstance(order, Shrink):
+                        assert set(order.keep) == set(me.nodes), "never a node that ranks run on"
+        if before.phase is Phase.LEAVING and me.phase is Phase.RELEASING:
+            confirmed_shrink = True
+        if me.phase is Phase.RELEASING:
+            assert confirmed_shrink
+        assert MalleableJob.from_dict(me.to_dict()) == me
+        assert not me.nodes or len(me.nodes) * me.offer.per_node == me.offer.size
+        if me.phase is Phase.IDLE:
+            assert not me.resizer_name and not me.target_nodes

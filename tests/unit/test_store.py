@@ -1,0 +1,74 @@
+"""The agent's memory survives, is written together or not at all, and refuses what it does not know."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from penstock.api import Decision, Reason, Verb
+from penstock.errors import StoreError
+from penstock.store import Store
+
+
+def test_intents_stay_open_until_settled(tmp_path):
+    store = Store(tmp_path / "s.db")
+    first = store.intend("submit", "workflow 1/a", {"name": "x"}, 1.0)
+    second = store.intend("merge", "job 7", {"resizer": 8}, 2.0)
+    store.settle(first, "done", "", 3.0)
+    store.close()
+    again = Store(tmp_path / "s.db")
+    assert [(i.id, i.verb, i.payload["resizer"]) for i in again.open_intents()] == [(second, "merge", 8)]
+
+
+def test_a_killed_process_loses_nothing_that_was_written(tmp_path):
+    script = (
+        "import os, signal, sys; from penstock.store import Store; s = Store(sys.argv[1]);"
+        "s.intend('submit', 'w', {}, 1.0); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "s.db")], timeout=60, check=False)
+    assert len(Store(tmp_path / "s.db").open_intents()) == 1
+
+
+def test_together_is_all_or_nothing(tmp_path):
+    store = Store(tmp_path / "s.db")
+    with pytest.raises(RuntimeError), store.together():
+        store.remember("a", "1")
+        raise RuntimeError
+    assert store.fact("a") is None
+    with store.together():
+        store.remember("a", "1")
+        store.remember("b", "2")
+    assert (store.fact("a"), store.fact("b")) == ("1", "2")
+
+
+def test_the_same_decision_is_kept_once(tmp_path):
+    store = Store(tmp_path / "s.db")
+    first = Decision(Verb.EXPAND, "job 7", (Reason("idle", "3 nodes are idle"),))
+    assert store.record(first, 1.0)
+    assert not store.record(Decision(Verb.EXPAND, "job 7", (Reason("idle", "4 nodes are idle"),)), 2.0)
+    assert store.record(first.because("cap", "at most 2"), 3.0)
+    assert [d["at"] for d in store.decisions("job 7")] == [1.0, 3.0]
+
+
+def test_decisions_of_a_subject_hold_those_below_it_only(tmp_path):
+    store = Store(tmp_path / "s.db")
+    for subject in ("workflow 3", "workflow 3/align", "workflow 30/align", "workflow 3_x"):
+        store.record(Decision(Verb.SUBMIT, subject, (Reason("x", "x"),)), 1.0)
+    assert {d["subject"] for d in store.decisions("workflow 3")} == {"workflow 3", "workflow 3/align"}
+
+
+def test_a_newer_file_is_refused_with_the_way_out(tmp_path):
+    Store(tmp_path / "s.db").close()
+    with sqlite3.connect(tmp_path / "s.db") as db:
+        db.execute("PRAGMA user_version=99")
+    with pytest.raises(StoreError, match="newer Penstock"):
+        Store(tmp_path / "s.db")
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path):
+    (tmp_path / "s.db").write_text("hello " * 1000)
+    with pytest.raises(StoreError, match=r"s\.db"):
+        Store(tmp_path / "s.db")

@@ -1,0 +1,281 @@
+"""Random lives of jobs, lost answers, stale views and restarts: what must hold of the runner whatever happens.
+
+`Queue` is a small Slurm of its own: holds, afterok, jobs that leave the controller's memory, accounting that lags,
+dependencies that are dropped when their parent has been forgotten.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.api import AccountingRecord, Job, JobState
+from penstock.waits.base import Estimate
+from penstock.workflow.instructions import Cancel, Finished, Lookup, Observe, Submit, VerifyAndRelease, View
+from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.runner import Runner
+from penstock.workflow.state import Phase, RunPhase, run_from_dict, run_to_dict
+from penstock.workflow.strategies import STRATEGIES
+
+
+@dataclass
+class Entry:
+    id: int
+    name: str
+    submit: float
+    held: bool
+    parent: int | None
+    wait: float
+    length: float
+    limit: float
+    outcome: JobState
+    state: JobState = JobState.PENDING
+    eligible: float | None = None
+    start: float | None = None
+    end: float | None = None
+
+
+class Queue:
+    def __init__(self, rng, failing):
+        self.rng, self.failing, self.now, self.entries = rng, failing, 0.0, {}
+        self.memory = rng.choice([20.0, 300.0, 1e9])
+        self.lag = rng.choice([0.0, 10.0, 60.0])
+
+    def submit(self, spec):
+        number = len(self.entries) + 1
+        parent = None
+        if spec.dependency is not None:
+            parent = int(spec.dependency.removeprefix("afterok:"))
+            if self.forgotten(self.entries[parent]) or self.rng.random() < self.failing / 2:
+                parent = None  # up to 22.05 a dependency on a forgotten job is dropped without a word
+        outcome = JobState.COMPLETED
+        if self.rng.random() < self.failing:
+            outcome = self.rng.choice([JobState.FAILED, JobState.TIMEOUT, JobState.NODE_FAIL, JobState.CANCELLED])
+        self.entries[number] = Entry(
+            number, spec.name, self.now, spec.hold, parent, self.rng.choice([0, 1, 30, 200]),
+            self.rng.choice([1, 40, 100, 150]), spec.time_limit, outcome,
+        )  # fmt: skip
+        return number
+
+    def forgotten(self, entry):
+        return entry.state.ended and entry.end is not None and self.now - entry.end > self.memory
+
+    def advance(self, now):
+        while self.now < now:
+            self.now += 1
+            for entry in self.entries.values():
+                self.live(entry)
+
+    def live(self, entry):
+        if entry.state is JobState.PENDING and not entry.held:
+            before = None if entry.parent is None else self.entries[entry.parent]
+            if before is not None and before.state is not JobState.COMPLETED:
+                if before.state.ended and self.rng.random() < 0.5:  # kill_invalid_depend
+                    entry.state, entry.start, entry.end = JobState.CANCELLED, self.now, self.now
+                return
+            if entry.eligible is None:
+                entry.eligible = self.now
+            if self.now >= entry.submit + entry.wait:
+                entry.state, entry.start = JobState.RUNNING, self.now
+        elif entry.state is JobState.RUNNING and self.now >= entry.start + entry.length:
+            entry.state = JobState.COMPLETING
+        elif entry.state is JobState.COMPLETING:
+            entry.state, entry.end = entry.outcome, self.now
+
+    def cancel(self, number):
+        entry = self.entries[number]
+        if not entry.state.ended:
+            if entry.start is None:
+                entry.start = self.now
+            entry.state, entry.end = JobState.CANCELLED, self.now
+
+    def view(self, wanted):
+        jobs, records = {}, {}
+        for entry in self.entries.values():
+            done = entry.parent is not None and self.entries[entry.parent].state is JobState.COMPLETED
+            if not self.forgotten(entry):
+                jobs[entry.id] = Job(
+                    id=entry.id, uid=1, user="ann", account="", partition="batch", qos="", state=entry.state,
+                    reason="JobHeldUser" if entry.held else "None", submit=entry.submit, eligible=entry.eligible,
+                    start=entry.start, end=entry.end, time_limit=entry.limit, num_nodes=1, num_cpus=1, nodes=(),
+                    priority=0 if entry.held else 9,
+                    dependency="" if entry.parent is None or done else f"afterok:{entry.parent}(unfulfilled)",
+                )  # fmt: skip
+            elif entry.id in wanted and self.now - entry.end > self.memory + self.lag:
+                records[entry.id] = AccountingRecord(
+                    id=entry.id, name=entry.name, user="ann", partition="batch", qos="", account="", state=entry.state,
+                    exit_code=int(entry.state is not JobState.COMPLETED), submit=entry.submit, eligible=entry.eligible,
+                    start=entry.start, end=entry.end, time_limit=entry.limit, num_nodes=1,
+                )  # fmt: skip
+        return View(self.now, jobs, records)
+
+
+class Agent:
+    """The loop as it should be, on a bad day: lost answers, refused acts, old views, restarts in between."""
+
+    def __init__(self, seed, strategy, stages, trouble):
+        self.rng = random.Random(seed)
+        self.trouble = trouble
+        self.queue = Queue(self.rng, 0.15 * trouble)
+        names = [f"s{i}" for i in range(stages)]
+        flow = Workflow(
+            "w",
+            tuple(Stage(n, 1, 200, 100, "x", tuple(names[max(i - 1, 0) : i])) for i, n in enumerate(names)),
+        )
+        self.runner = Runner(accrues=self.rng.random() < 0.5)
+        self.run = self.runner.start(1, flow, strategy, 0.0, partition="batch")
+        self.units = STRATEGIES[strategy].units(flow)
+        self.orders, self.observed, self.finished, self.wanted, self.sampled = [], [], [], set(), 0
+        self.stage_of = {}
+
+    def chance(self, p):
+        return self.rng.random() < p * self.trouble
+
+    def predict(self, geometry):
+        self.sampled += 1
+        return Estimate(0, self.rng.choice([10.0, 80.0, 300.0, 1e5]))
+
+    def one_pass(self):
+        view = self.queue.view(self.wanted)
+        if self.chance(0.2):
+            self.queue.advance(self.queue.now + self.rng.choice([1, 5, 30]))  # the view is old when it is used
+        now = self.queue.now
+        before = self.run
+        step = self.runner.step(before, view, now, self.predict)
+        sampled = self.sampled
+        again = self.runner.step(step.run, view, now, self.predict)
+        assert again.run == step.run and self.sampled == sampled
+        assert not [i for i in again.instructions if isinstance(i, Submit | Observe | Finished)]
+        self.run = run_from_dict(json.loads(json.dumps(run_to_dict(step.run))))
+        assert self.run == step.run
+        for instruction in step.instructions:
+            self.carry_out(instruction)
+        if self.chance(0.05):
+            self.run = self.runner.cancel(self.run, "asked for")
+        return now
+
+    def carry_out(self, instruction):
+        now = self.queue.now
+        match instruction:
+            case Submit(stage=stage, spec=spec):
+                assert spec.name not in [o.name for o in self.orders], "nothing is ordered twice"
+                self.orders.append(spec)
+                self.check_order(stage, spec)
+                if self.chance(0.2):
+                    self.run = self.runner.submit_failed(self.run, stage, self.chance(0.2), "no", now)
+                    return
+                number = self.queue.submit(spec)
+                self.stage_of[number] = stage
+                if not self.chance(0.3):  # else the answer is lost, or the agent killed: found by name below
+                    self.run = self.runner.submitted(self.run, stage, number, now)
+            case VerifyAndRelease(stage=stage, job=number, parent=parent):
+                entry = self.queue.entries[number]
+                done = parent is not None and self.queue.entries[parent].state is JobState.COMPLETED
+                if parent is not None and entry.parent != parent and not done:
+                    return
+                if not self.chance(0.3):
+                    entry.held = False
+                    if not self.chance(0.3):
+                        self.run = self.runner.released(self.run, stage, now)
+            case Cancel(job=number):
+                if not self.chance(0.3):
+                    self.queue.cancel(number)
+            case Lookup(jobs=numbers):
+                self.wanted.update(numbers)
+            case Observe():
+                self.observed.append(instruction)
+            case Finished():
+                self.finished.append(instruction)
+
+    def check_order(self, stage, spec):
+        i = [s.name for s in self.run.stages].index(stage)
+        if i > 0:
+            parent = self.run.stages[i - 1]
+            if spec.dependency is None:
+                assert parent.phase is Phase.DONE
+            else:
+                assert spec.hold and spec.dependency == f"afterok:{parent.job}"
+
+    def recover(self):
+        for order in self.runner.intended(self.run):
+            found = [e.id for e in self.queue.entries.values() if e.name == order.spec.name]
+            if found:
+                self.run = self.runner.submitted(self.run, order.stage, found[0], self.queue.now)
+            else:
+                self.run = self.runner.submit_failed(self.run, order.stage, False, "never sent", self.queue.now)
+
+    def go(self):
+        for _ in range(4000):
+            if self.run.phase.final:
+                break
+            if self.rng.random() < 0.7:
+                self.recover()
+            now = self.one_pass()
+            wake = self.runner.next_wake(self.run, now)
+            assert wake is None or wake > now
+            later = now + self.rng.choice([1, 5, 20, 60])
+            if self.runner.wants_look(self.run, now):
+                later = now + 1
+            self.queue.advance(min(later, max(wake, now + 1)) if wake is not None else later)
+        self.check_end()
+
+    def check_end(self):
+        run, entries = self.run, self.queue.entries
+        assert run.phase.final, f"stuck: {[s.phase.value for s in run.stages]}"
+        assert len(self.finished) == 1 and self.finished[0].ok == (run.phase is RunPhase.COMPLETED)
+        assert all(e.state.ended for e in entries.values()), "no job is left behind"
+        assert all(s.phase.final for s in run.stages)
+        if run.phase is RunPhase.COMPLETED:
+            assert all(s.phase is Phase.DONE for s in run.stages)
+        else:
+            assert run.why and all(s.phase is Phase.DONE or s.failure for s in run.stages)
+        for before, after in zip(run.stages, run.stages[1:], strict=False):
+            if after.phase is Phase.DONE:
+                assert before.phase is Phase.DONE and before.end <= after.start, "the order is kept"
+        names = [o.stage for o in self.observed]
+        assert len(names) == len(set(names)), "a wait is learned once"
+        ran = {
+            n: [e for e in entries.values() if self.stage_of[e.id] == n and e.state is JobState.COMPLETED]
+            for n in (u.name for u in self.units)
+        }
+        assert all(len(done) <= 1 for done in ran.values()), "no stage runs to its end twice"
+        assert self.sampled <= len(run.stages)
+        if run.strategy != "asa":
+            assert self.sampled == 0
+
+
+@given(st.integers(0, 2**32), st.sampled_from(sorted(STRATEGIES)), st.integers(1, 5), st.sampled_from([0.0, 0.3, 1.0]))
+@settings(max_examples=300, deadline=None)
+def test_whatever_happens(seed, strategy, stages, trouble):
+    agent = Agent(seed, strategy, stages, trouble)
+    agent.go()
+    if trouble == 0:
+        assert agent.run.phase is RunPhase.COMPLETED
+        assert len(agent.orders) == len(agent.units), "without trouble every job is submitted once"
+        assert len(agent.observed) == len(agent.units)
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=50, deadline=None)
+def test_stages_are_submitted_on_time(seed):
+    """Sleeping until `next_wake`, a stage whose parent runs goes out within a second of its due instant."""
+    agent = Agent(seed, "asa", 4, 0.0)
+    predicted = agent.rng.choice([10.0, 30.0, 90.0])
+    agent.predict = lambda geometry: Estimate(0, predicted)
+    for _ in range(2000):
+        if agent.run.phase.final:
+            break
+        waiting = {s.name for s in agent.run.stages if s.phase is Phase.WAITING}
+        now = agent.one_pass()
+        for i, stage in enumerate(agent.run.stages):
+            if stage.name in waiting and stage.phase is not Phase.WAITING and stage.depends_on is not None:
+                parent = agent.run.stages[i - 1]
+                if parent.start is not None and parent.start < stage.due - 60 and now <= parent.start + 100:
+                    assert 0 <= now - stage.due <= 1.0
+        wake = agent.runner.next_wake(agent.run, now)
+        agent.queue.advance(now + 60 if wake is None else min(now + 60, wake))
+    assert agent.run.phase is RunPhase.COMPLETED

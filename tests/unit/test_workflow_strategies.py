@@ -1,0 +1,186 @@
+"""When each strategy submits, into which jobs it cuts a workflow, and what their scripts do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from penstock.errors import UserError
+from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.runner import Runner
+from penstock.workflow.scripts import combined_command, job_spec
+from penstock.workflow.state import Phase
+from penstock.workflow.strategies import STRATEGIES, expected_end, strategy_named
+
+FLOW = Workflow(
+    "mosaic",
+    (
+        Stage("project", 4, 1800, 720, "srun ./project"),
+        Stage("merge", 1, 600, 60, "./merge", ("project",)),
+        Stage("view", 2, 600, 300, "./view", ("merge",)),
+    ),
+    source="mosaic.yaml",
+)
+
+
+def run_with(strategy, *entries, now=1000.0):
+    run = Runner(accrues=True).start(7, FLOW, strategy, now, partition="batch")
+    for name, changes in entries:
+        run = run.with_stage(replace(run.stage(name), **changes))
+    return run
+
+
+def due(run, i, now):
+    strategy = STRATEGIES[run.strategy]
+    return strategy.due(run, strategy.units(run.workflow), i, now)
+
+
+def test_the_first_is_due_at_once():
+    for name in STRATEGIES:
+        assert due(run_with(name), 0, 1000).at == 1000
+
+
+def test_perstage_waits_for_the_end():
+    run = run_with("perstage", ("project", {"phase": Phase.RUNNING, "job": 1, "start": 1100, "submitted": 1000}))
+    verdict = due(run, 1, 1200)
+    assert verdict.at is None and verdict.reason.code == "perstage-waits"
+    assert verdict.reason.text == "merge waits for project (running, job 1)"
+    run = run.with_stage(replace(run.stage("project"), phase=Phase.DONE, end=1820))
+    assert due(run, 1, 1900).at == 1820
+    assert due(run, 1, 1819).at == 1819, "Slurm's clock may be ahead: what has ended has ended"
+
+
+def test_asa_submits_an_estimate_before_the_expected_end():
+    """Section 3.2: at t_{y-1} - a. The parent started at 1100 and is expected to take 720 s; the estimate is 33 s."""
+    run = run_with(
+        "asa",
+        ("project", {"phase": Phase.RUNNING, "job": 1, "submitted": 1000, "start": 1100, "estimate": 50}),
+        ("merge", {"estimate": 33.0}),
+    )
+    verdict = due(run, 1, 1200)
+    assert (verdict.at, verdict.fixed, verdict.parent_end) == (1787, True, 1820)
+    assert verdict.reason.text == ("submit merge at 00:29:47Z: project expected to end 00:30:20Z, estimated wait 33 s")
+    overrun = due(run, 1, 1900)
+    assert (overrun.at, overrun.fixed, overrun.parent_end) == (1867, False, 1900)
+
+
+def test_asa_may_submit_before_the_parent_starts():
+    """Section 4.6. The parent, submitted at 1000 with an estimate of 500, is expected to end at 1500 + 720."""
+    entries = (
+        ("project", {"phase": Phase.QUEUED, "job": 1, "submitted": 1000, "estimate": 500.0}),
+        ("merge", {"estimate": 900.0}),
+    )
+    assert due(run_with("asa", *entries), 1, 1100).at == 2220 - 900 < 1500
+    late = due(run_with("asa", *entries), 1, 1600)
+    assert (late.at, late.fixed) == (1600 + 720 - 900, False), "its estimate is over: it may start any moment"
+
+
+def test_asa_looks_through_a_pending_parent_to_its_own_parent():
+    """merge depends on project: it cannot start before project's expected end at 1820, whatever its estimate."""
+    run = run_with(
+        "asa",
+        ("project", {"phase": Phase.RUNNING, "job": 1, "submitted": 1000, "start": 1100, "estimate": 50.0}),
+        ("merge", {"phase": Phase.QUEUED, "job": 2, "submitted": 1200, "estimate": 100.0, "depends_on": 1}),
+        ("view", {"estimate": 10.0}),
+    )
+    units = STRATEGIES["asa"].units(FLOW)
+    assert expected_end(run, units, 1, 1250) == (1880, True)
+    assert due(run, 2, 1250).at == 1870
+    assert expected_end(run, units, 1, 2000) == (2060, False), "project overruns: everything moves with the present"
+
+
+def test_asa_keeps_the_order():
+    run = run_with("asa", ("merge", {"estimate": 1e5}))
+    assert due(run, 1, 1000).reason.code == "asa-parent-first"
+    run = run_with("asa", ("project", {"phase": Phase.INTENDED}), ("merge", {"estimate": 1e5}))
+    assert due(run, 1, 1000).at is None
+
+
+def test_bigjob_is_one_job():
+    (unit,) = STRATEGIES["bigjob"].units(FLOW)
+    assert (unit.nodes, unit.time_limit, unit.run_time) == (4, 3000, 1080)
+
+
+def test_strategies_refuse_what_is_no_chain():
+    stages = [Stage("a", 1, 60, 60, "x"), Stage("b", 1, 60, 60, "x", ("a",)), Stage("c", 1, 60, 60, "x", ("a",))]
+    two_children = Workflow("w", tuple(stages), source="w.yaml")
+    two_roots = Workflow("w", (stages[0], replace(stages[1], after=())), source="w.yaml")
+    two_parents = Workflow("w", (*stages[:2], replace(stages[2], after=("a", "b"))), source="w.yaml")
+    for name in STRATEGIES:
+        for workflow, place in ((two_children, 1), (two_roots, 1), (two_parents, 1)):
+            with pytest.raises(UserError, match=rf"w.yaml: stages\[{place}\].after: the strategy {name} runs chains"):
+                STRATEGIES[name].units(workflow)
+
+
+def test_an_unknown_strategy():
+    with pytest.raises(UserError, match="strategy: must be one of asa, perstage, bigjob, not 'fast'"):
+        strategy_named("fast")
+
+
+# -- scripts, run by a real bash ---------------------------------------------------------------------
+
+
+def bash(script, cwd):
+    return subprocess.run(
+        ["bash"], input=script, text=True, capture_output=True, cwd=cwd, env={"PATH": os.environ["PATH"]}, timeout=20
+    )
+
+
+def stage(name, command, nodes=1):
+    return Stage(name, nodes, 60, 60, command)
+
+
+def spec(command, **fields):
+    flow = Workflow("w", (stage("a", command),), environment={"MODE": "fast"}, **fields)
+    return job_spec(flow, flow.stages[0], 3, 2, None)
+
+
+def test_the_job_of_a_stage(tmp_path):
+    there = tmp_path / "it's here"
+    there.mkdir()
+    made = spec("pwd\necho done", workdir=str(there), partition="p", account="acc", qos="q")
+    assert (made.name, made.nodes, made.time_limit) == ("penstock.3.2.w.a", 1, 60)
+    assert (made.partition, made.account, made.qos, made.workdir) == ("p", "acc", "q", str(there))
+    assert (made.dependency, made.hold, made.requeue) == (None, False, False)
+    assert made.environment == {
+        "MODE": "fast", "PENSTOCK_WORKFLOW": "w", "PENSTOCK_RUN": "3", "PENSTOCK_STAGE": "a"
+    }  # fmt: skip
+    done = bash(made.script, tmp_path)
+    assert (done.returncode, done.stdout.split("\n")[0]) == (0, str(there))
+    dependent = job_spec(FLOW, FLOW.stages[1], 3, 1, 12)
+    assert (dependent.dependency, dependent.hold) == ("afterok:12", True)
+
+
+@pytest.mark.parametrize("command", ["false\necho on", "exit 3 | true\necho on", "cd /nowhere\necho on"])
+def test_the_first_failure_ends_a_stage(tmp_path, command):
+    done = bash(spec(command).script, tmp_path)
+    assert done.returncode != 0 and "on" not in done.stdout
+
+
+def test_an_unset_variable_is_no_failure(tmp_path):
+    assert bash(spec("echo [$NOT_SET]").script, tmp_path).stdout == "[]\n"
+
+
+def test_bigjob_runs_the_stages_in_order_and_narrow(tmp_path):
+    command = combined_command(
+        [
+            stage("a", "echo A $PENSTOCK_STAGE ${SLURM_NNODES-all}; cd /; exit 0", 4),
+            stage("b", "echo 'B' \"$PENSTOCK_STAGE\" $SLURM_NNODES $SLURM_JOB_NUM_NODES; pwd", 2),
+            stage("c", "cat <<END\n( unbalanced 'quote\nEND", 4),
+        ]
+    )
+    done = bash(spec(command).script, tmp_path)
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("penstock: stage ")]
+    assert lines == ["A a all", "B b 2 2", str(tmp_path), "( unbalanced 'quote"], done.stderr
+    assert done.returncode == 0
+    assert [line.split()[2] for line in done.stdout.splitlines() if line.startswith("penstock:")] == ["a", "b", "c"]
+
+
+def test_bigjob_stops_at_the_first_failure(tmp_path):
+    command = combined_command([stage("a", "echo A"), stage("b", "false\necho no"), stage("c", "echo C")])
+    done = bash(spec(command).script, tmp_path)
+    assert done.returncode == 1 and "C" not in done.stdout and "no" not in done.stdout
+    assert bash(spec(combined_command([stage("a", "exit 9")])).script, tmp_path).returncode == 9
