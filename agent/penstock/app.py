@@ -142,8 +142,7 @@ class App:
             _log.warning("the port of the last run is taken", was=wanted, now=bound)
         self.store.remember("dmr.port", str(bound))
         advertised = self.config.dmr.advertise or (socket.gethostname() if host in ("0.0.0.0", "", "::") else host)  # noqa: S104
-        # New ranks start on nodes where a step of the job runs already; without overlap srun would wait for ever.
-        self.workflows.environment = {"DMR_AGENT": f"{advertised}:{bound}", "SLURM_OVERLAP": "1"}
+        self.workflows.environment = {"DMR_AGENT": f"{advertised}:{bound}"}
         if munge_socket is not None:
             self.workflows.environment["DMR_MUNGE_SOCKET"] = munge_socket
         if self.config.agent.serve == "own":

@@ -1,8 +1,8 @@
 """What the MPI libraries can do, and what they need: found by running them, not by reading their manuals.
 
 Spawning can go wrong in ways that no error code reports: MPICH's hydra ends the whole application when it cannot reach
-a node, and waits for ever when srun waits for nodes that a step already uses. So what is not known to work is not
-tried, and `obstacle` says why. Standard library only.
+a node, and waits for ever when srun refuses to start a step or a program ends before it has called MPI_Init. So what is
+not known to work is not tried, and `obstacle` says why. Standard library only.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def obstacle(library_version: str, environ: Mapping[str, str]) -> str | None:
         # Set by hydra's proxy alone. A process that nothing, or srun itself, started aborts in MPI_Comm_spawn.
         return "the application was not started by MPICH's mpiexec"
     by_slurm = "SLURM_JOB_ID" in environ and environ.get("HYDRA_LAUNCHER", "slurm") == "slurm"
-    if by_slurm and environ.get("SLURM_OVERLAP", "0") in ("", "0"):
-        # srun would wait for ever for the nodes on which the old processes still run ("Requested nodes are busy").
-        return "SLURM_OVERLAP=1 is not set in the environment of mpiexec"
+    if by_slurm and "DMR_LAUNCHED" not in environ:
+        # srun refuses or waits for ever, and hydra with it: see dmr.launch.
+        return "start it with `python -m dmr.launch` in place of mpiexec, which cannot reach nodes that come later"
     return None
 
 

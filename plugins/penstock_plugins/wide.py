@@ -10,18 +10,26 @@ In this order, with sizes in processes and only sizes the application can reach:
    and no pending job can use them.
 
 A pending job counts when only nodes keep it from starting (Slurm's reason is Resources or Priority). Nodes that
-Slurm has planned for such a job are not idle.
+Slurm has planned for such a job (state PLANNED) are idle as far as that job is concerned, but nothing grows onto them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from penstock.api import Job, Offer, Reason, ResizeVerdict, Snapshot
 
 __all__ = ["WideOptimization"]
 
 _WAITS_FOR_NODES = frozenset({"", "None", "Resources", "Priority"})
+
+
+class _Idle(NamedTuple):
+    """Numbers of idle nodes: all, and those that Slurm has not planned for a pending job."""
+
+    all: int
+    unplanned: int
 
 
 class WideOptimization:
@@ -31,7 +39,8 @@ class WideOptimization:
 
     def decide(self, offer: Offer, job: Job, snapshot: Snapshot) -> ResizeVerdict:
         """The size that `job` should have now (see the module's text)."""
-        idle = _idle(snapshot, job.partition)
+        names = snapshot.idle_nodes(job.partition)
+        idle = _Idle(len(names), sum("PLANNED" not in snapshot.nodes[n].state.upper() for n in names))
         waiting = _waiting(job, snapshot)
         if offer.size < offer.minimum:
             return self._grow(offer, idle, waiting, "the application asks to grow", offer.maximum)
@@ -41,7 +50,7 @@ class WideOptimization:
             return self._towards_preferred(offer, idle, waiting, offer.preferred)
         return self._wide(offer, idle, waiting)
 
-    def _towards_preferred(self, offer: Offer, idle: int, waiting: Sequence[Job], preferred: int) -> ResizeVerdict:
+    def _towards_preferred(self, offer: Offer, idle: _Idle, waiting: Sequence[Job], preferred: int) -> ResizeVerdict:
         if not waiting:
             return self._grow(offer, idle, waiting, "nothing is pending", offer.maximum)
         if offer.size == preferred:
@@ -50,27 +59,29 @@ class WideOptimization:
             return self._grow(offer, idle, waiting, f"prefers {preferred}", preferred)
         return self._shrink_to(offer, preferred, "preferred", f"prefers {preferred}, and jobs are pending")
 
-    def _wide(self, offer: Offer, idle: int, waiting: Sequence[Job]) -> ResizeVerdict:
+    def _wide(self, offer: Offer, idle: _Idle, waiting: Sequence[Job]) -> ResizeVerdict:
         for pending in waiting:
-            missing = pending.num_nodes - idle
+            missing = pending.num_nodes - idle.all
             if missing <= 0:
-                return _stay(offer, "startable", f"job {pending.id} can start on the {idle} idle nodes by itself")
+                return _stay(offer, "startable", f"job {pending.id} can start on the {idle.all} idle nodes by itself")
             for size in sorted((s for s in offer.reachable() if s < offer.size), reverse=True):
                 if (offer.size - size) // offer.per_node >= missing:
-                    text = f"job {pending.id} needs {pending.num_nodes} nodes, {idle} idle: {missing} more let it start"
+                    text = f"{missing} more than the {idle.all} idle nodes let job {pending.id} start on {pending.num_nodes}"
                     return ResizeVerdict(size, (Reason("shrink-for-pending", text),), beneficiary=pending.id)
         return self._grow(offer, idle, waiting, "no pending job can use the idle nodes", offer.maximum)
 
-    def _grow(self, offer: Offer, idle: int, waiting: Sequence[Job], why: str, at_most: int) -> ResizeVerdict:
-        startable = next((p for p in waiting if p.num_nodes <= idle), None)
+    def _grow(self, offer: Offer, idle: _Idle, waiting: Sequence[Job], why: str, at_most: int) -> ResizeVerdict:
+        startable = next((p for p in waiting if p.num_nodes <= idle.all), None)
         if startable is not None:
-            return _stay(offer, "startable", f"job {startable.id} can start on the {idle} idle nodes by itself")
+            return _stay(offer, "startable", f"job {startable.id} can start on the {idle.all} idle nodes by itself")
         fitting = [
-            s for s in offer.reachable() if offer.size < s <= at_most and (s - offer.size) // offer.per_node <= idle
+            s
+            for s in offer.reachable()
+            if offer.size < s <= at_most and (s - offer.size) // offer.per_node <= idle.unplanned
         ]
         if not fitting:
-            return _stay(offer, "no-room", f"{idle} idle nodes do not fill a larger reachable size")
-        return ResizeVerdict(max(fitting), (Reason("expand-idle", f"{idle} nodes are idle; {why}"),))
+            return _stay(offer, "no-room", f"{idle.unplanned} idle nodes do not fill a larger reachable size")
+        return ResizeVerdict(max(fitting), (Reason("expand-idle", f"{idle.unplanned} nodes are idle; {why}"),))
 
     def _shrink_to(self, offer: Offer, target: int, code: str, why: str) -> ResizeVerdict:
         fitting = [s for s in offer.reachable() if s < offer.size and s <= target]
@@ -90,7 +101,3 @@ def _waiting(job: Job, snapshot: Snapshot) -> list[Job]:
         for p in snapshot.pending(job.partition)
         if p.reason in _WAITS_FOR_NODES and not p.dependency.startswith("expand:")
     ]
-
-
-def _idle(snapshot: Snapshot, partition: str) -> int:
-    return sum("PLANNED" not in snapshot.nodes[name].state.upper() for name in snapshot.idle_nodes(partition))

@@ -19,7 +19,8 @@ from click.testing import CliRunner
 
 from penstock.cli.cluster import cluster as command
 from penstock.cluster import Cluster, ClusterSpec, down, up
-from penstock.cluster.processes import MARK
+from penstock.cluster.files import cgroup_conf
+from penstock.cluster.processes import MARK, other_clusters
 from penstock.errors import PenstockError, UserError
 
 pytestmark = pytest.mark.slurm
@@ -165,8 +166,7 @@ class TestFaults:
         assert again.already_up
         assert again.status().healthy
         assert again.daemons.state.processes["slurmctld"] == cluster.daemons.state.processes["slurmctld"]
-        # The session's own view must know the new process.
-        cluster.daemons.state.processes["n8"] = again.daemons.state.processes["n8"]
+        assert cluster.status().healthy
 
     def test_unknown_names(self, cluster):
         with pytest.raises(UserError, match="no daemon"):
@@ -190,6 +190,23 @@ class TestLife:
             assert not folder.exists()
             assert not marked(folder)
             assert not down(folder)
+
+    def test_processes_without_any_sign_of_the_cluster_go_too(self, folder):
+        it = up(ClusterSpec(nodes=1, folder=folder))
+        out = it.home("alice") / "out"
+        submit(
+            it, "alice", "--export=NONE", "-t5", "-o", str(out), "--wrap", "setsid env -i sleep 4323.5 & sleep 4323.5"
+        )
+        stray = it.popen_as("bob", ["env", "-i", "sleep", "4323.5"])
+        time.sleep(1)
+        it.down()
+        left = [p for p in psutil.process_iter(["cmdline"]) if "4323.5" in (p.info["cmdline"] or ())]
+        if other_clusters(folder):
+            for process in left:  # they may be of any cluster that runs now; the last one takes them along
+                process.kill()
+        else:
+            assert not left
+        stray.wait(5)
 
     def test_two_side_by_side_and_users_until_the_last_one_goes(self, cluster, folder):
         other = up(ClusterSpec(nodes=2, folder=folder))
@@ -314,6 +331,26 @@ class TestCrashes:
             assert not folder.exists()
             assert not marked(folder)
 
+    def test_a_cluster_of_another_release_is_named_and_can_be_taken_down(self, folder):
+        it = up(ClusterSpec(nodes=1, folder=folder))
+        record = it.daemons.layout.state_file
+        record.write_text(json.dumps({**json.loads(record.read_text()), "version": 1, "unknown": 1}))
+        with pytest.raises(UserError, match="another release"):
+            up(ClusterSpec(nodes=1, folder=folder))
+        assert down(folder)
+        assert not marked(folder)
+
+    def test_a_foreign_record_is_left_alone(self, folder):
+        folder.mkdir()
+        record = folder / "cluster.json"
+        for text in ("", "[]", '{"version": 2}'):
+            record.write_text(text)
+            with pytest.raises(UserError, match="not the record of a cluster"):
+                up(ClusterSpec(nodes=1, folder=folder))
+            assert not down(folder)
+            assert record.read_text() == text
+        shutil.rmtree(folder)
+
     def test_a_daemon_that_does_not_start_is_quoted_and_nothing_stays(self, folder):
         with pytest.raises(PenstockError, match=r"(?s)slurmctld ended while starting.*nosuch"):
             up(ClusterSpec(nodes=1, folder=folder, extra=("JobSubmitPlugins=nosuch",)))
@@ -428,3 +465,10 @@ class TestCommand:
             assert isinstance(result.exception, UserError)
             assert f"penstock cluster up --dir {folder}" in str(result.exception)
             assert not result.stdout
+
+
+def test_from_23_11_on_the_cgroup_plug_in_is_turned_off():
+    assert cgroup_conf((22, 5)) is None
+    assert cgroup_conf((23, 2)) is None
+    assert cgroup_conf((23, 11)) == "CgroupPlugin=disabled\n"
+    assert cgroup_conf((25, 11)) == "CgroupPlugin=disabled\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from factories import NODES, make_job, make_snapshot
 from hypothesis import given
@@ -38,6 +40,16 @@ def test_shrinks_just_far_enough_for_a_pending_job():
     answer = verdict(4, busy, make_job(3, num_nodes=5))
     assert (answer.size, answer.beneficiary) == (2, 3)
     assert verdict(4, busy, make_job(3, num_nodes=7), minimum=2).size == 4, "even 2 would not free enough"
+
+
+def test_nodes_planned_for_a_pending_job_are_idle_for_it_and_for_nobody_else():
+    offer = Offer(1, 4, 2, 8, 2, None, 1, NODES[:4])
+    pending = make_job(3, num_nodes=6)
+    snapshot = make_snapshot([make_job(1, *NODES[:4]), pending])
+    planned = {n: replace(node, state="IDLE+PLANNED") for n, node in snapshot.nodes.items()}
+    assert POLICY.decide(offer, snapshot.jobs[1], replace(snapshot, nodes=planned)).size == 2
+    alone = replace(snapshot, nodes=planned, jobs={1: snapshot.jobs[1]})
+    assert POLICY.decide(offer, snapshot.jobs[1], alone).size == 4
 
 
 def test_the_first_pending_job_that_can_be_helped_is():
@@ -87,7 +99,7 @@ def test_several_ranks_on_a_node():
     factor=st.integers(1, 3),
 )
 def test_the_verdict_is_always_possible(size, widths, taken, preferred, factor):
-    free = [n for n in NODES[size:]]
+    free = list(NODES[size:])
     others = [make_job(2, *free[:taken])] if free[:taken] else []
     others += [make_job(10 + i, num_nodes=w) for i, w in enumerate(widths)]
     answer = verdict(size, *others, factor=factor, preferred=preferred)

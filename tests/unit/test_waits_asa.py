@@ -223,6 +223,19 @@ def test_the_total_loss_stays_within_the_bound_of_the_proof():
     assert loss <= 4 * asa.round + math.log(m) + math.sqrt(2 * t * math.log(m / 0.01))
 
 
+def test_charges_that_fall_on_all_alike_leave_p_as_it_is():
+    """Only differences count: the weights do not sink together until the floor makes them all equal."""
+    asa = Asa((1, 10))
+    for _ in range(5):
+        asa.charge(0, Observation(10))
+        asa.charge(0, Observation(10))
+    before = asa.p
+    for _ in range(1000):
+        for index, wait in ((0, 10), (0, 10), (1, 1), (1, 1)):
+            asa.charge(index, Observation(wait))
+    assert asa.p == pytest.approx(before)
+
+
 def test_a_hundred_thousand_rounds_leave_sound_numbers():
     asa = Asa(PAPER)
     for _ in range(200_000):

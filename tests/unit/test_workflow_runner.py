@@ -382,6 +382,34 @@ def test_a_final_refusal_fails_the_workflow():
     assert d.phases() == ["failed", "cancelled"]
 
 
+def test_running_stages_before_the_failed_one_run_on_but_later_ones_do_not():
+    stages = (*FLOW.stages, Stage("view", 1, 600, 60, "./view", ("merge",)))
+    d = Driver(flow=Workflow("mosaic", stages), estimates=(50.0, 5000.0, 5000.0))
+    running = to_running_parent(d)
+    d.run = d.runner.submitted(d.run, "merge", 2, 1110.0)
+    queued = job(2, dependency="afterok:1(unfulfilled)", eligible=None)
+    d.submit(1200, 3, running, queued)
+    against_all_rules = job(3, "RUNNING", start=1299.0)
+    out = d.step(1300, running, replace(queued, state=JobState.CANCELLED), against_all_rules)
+    assert d.run.why == "merge: job 2 ended CANCELLED" and [i.job for i in out] == [3]
+    assert d.phases() == ["running", "failed", "running"] and "runs-on" in d.notes
+
+
+def test_a_job_that_depends_on_a_given_up_job_is_given_up_too():
+    stages = (*FLOW.stages, Stage("view", 1, 600, 60, "./view", ("merge",)))
+    d = Driver(flow=Workflow("mosaic", stages), estimates=(50.0, 5000.0, 5000.0))
+    running = to_running_parent(d)
+    d.run = d.runner.submitted(d.run, "merge", 2, 1110.0)
+    d.submit(1200, 3, running, job(2, dependency="afterok:1(unfulfilled)"))
+    out = d.step(1300, running, job(2, "RUNNING", start=1250.0), job(3, dependency="afterok:2(unfulfilled)"))
+    assert {i.reasons[0].code: i.job for i in out if isinstance(i, Cancel)} == {
+        "started-early": 2,
+        "dependency-stale": 3,
+    }
+    assert [i.stage for i in out if isinstance(i, Submit)] == ["merge"]
+    assert d.run.discarded == (2, 3)
+
+
 def test_a_refused_dependency_gets_one_more_look_at_the_parent():
     d = Driver()
     running = to_running_parent(d)

@@ -73,9 +73,12 @@ def _up(
         min_job_age=min_job_age,
     )
     # A kill is to clean up as Ctrl-C does; what kill -9 leaves, the next `up` or `down` finds.
-    signal.signal(signal.SIGTERM, _interrupt)
+    before = signal.signal(signal.SIGTERM, _interrupt)
     begun = time.monotonic()
-    it = up(spec)
+    try:
+        it = up(spec)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     if it.already_up:
         click.echo(f"{it.name} is already up in {it.folder} ({len(it.nodes)} nodes)")
     else:

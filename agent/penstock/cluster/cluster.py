@@ -166,17 +166,18 @@ class Cluster:
 
     def status(self) -> Status:
         """What runs of it."""
+        self.daemons.refresh()
         return look(self.daemons)
 
     def stop(self, daemon: str) -> None:
         """Stop one daemon in an orderly way: munged, mariadbd, slurmdbd, slurmctld, or a node's by its name."""
-        self._check_daemon(daemon)
+        self._known(daemon)
         if (process := self.daemons.state.processes.get(daemon)) is not None:
             processes.stop(process)
 
     def start(self, daemon: str) -> None:
         """Start a stopped daemon and wait until it serves; nothing happens if it runs."""
-        self._check_daemon(daemon)
+        self._known(daemon)
         if self.daemons.alive(daemon):
             return
         self.daemons.start(daemon)
@@ -187,9 +188,10 @@ class Cluster:
         if daemon == "slurmctld":
             self.daemons.await_known()
 
-    def _check_daemon(self, daemon: str) -> None:
+    def _known(self, daemon: str) -> None:
         if daemon not in (*self.daemons.core(), *self.nodes):
             raise UserError(f"{daemon!r} is no daemon of this cluster")
+        self.daemons.refresh()
 
     def stop_controller(self) -> None:
         """Stop slurmctld; it saves its state."""

@@ -14,7 +14,7 @@ from penstock.cluster.files import LOCALHOST
 from penstock.cluster.layout import Layout
 from penstock.cluster.processes import Process
 from penstock.cluster.programs import PATH
-from penstock.cluster.state import State, save
+from penstock.cluster.state import State, load, save
 from penstock.cluster.users import Identity, identity
 from penstock.errors import PenstockError
 
@@ -34,6 +34,11 @@ class Daemons:
         """The daemons besides the nodes' slurmd, in the order in which they start."""
         shared = () if self.state.spec.join else ("munged", "mariadbd", "slurmdbd")
         return (*shared, "slurmctld")
+
+    def refresh(self) -> None:
+        """Learn what other commands recorded meanwhile."""
+        if (recorded := load(self.layout)) is not None:
+            self.state.processes.update(recorded.processes)
 
     def alive(self, name: str) -> bool:
         """Whether the daemon that is recorded under this name runs."""

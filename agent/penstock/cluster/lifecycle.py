@@ -17,7 +17,7 @@ from penstock.cluster.files import Accounting, Ports
 from penstock.cluster.layout import Layout, folder_lock, reserved_ports
 from penstock.cluster.programs import check_programs, slurm_version, version_pair
 from penstock.cluster.spec import ClusterSpec, check_folder, default_folder
-from penstock.cluster.state import State, load, save
+from penstock.cluster.state import State, is_ours, load, save
 from penstock.errors import UserError
 
 __all__ = ["down", "up"]
@@ -62,9 +62,9 @@ def down(folder: Path | None = None) -> bool:
     if not layout.root.exists() and not layout.root.is_symlink():
         return False
     with folder_lock(layout.root, create=False) as held:
-        if not held or load(layout) is None:
+        if not held or not is_ours(layout):
             return False
-        for link in layout.joined.iterdir() if layout.joined.is_dir() else ():
+        for link in list(layout.joined.iterdir()) if layout.joined.is_dir() else ():
             down(link.readlink())
         _clean(layout)
     return True
@@ -226,10 +226,16 @@ def _write(path: Path, content: bytes, mode: int, owner: users.Identity) -> None
 
 def _clean(layout: Layout) -> None:
     """End every process of the cluster, running, half-started or orphaned; then its users and its folder."""
-    state = load(layout)
+    try:
+        state = load(layout)
+    except UserError:
+        state = None  # of another release; its processes and folder are known without
     if state is not None and state.spec.join is not None:
-        database.forget(Daemons(layout, state))
-        link = Layout(state.spec.join).joined / state.name
+        base = Layout(state.spec.join)
+        shared = load(base)
+        if shared is not None and Daemons(base, shared).alive("slurmdbd"):
+            database.forget(Daemons(layout, state))
+        link = base.joined / state.name
         if link.is_symlink() and link.readlink() == layout.root:
             link.unlink()
     root = os.geteuid() == 0
@@ -238,5 +244,7 @@ def _clean(layout: Layout) -> None:
     if root:
         with users.users_lock():
             if not processes.other_clusters(layout.root):
+                # What is left of them has no sign of any cluster (a shell of theirs), but keeps userdel from working.
+                processes.kill_all(lambda: processes.of_users(uids))
                 users.remove_users()
     shutil.rmtree(layout.root)

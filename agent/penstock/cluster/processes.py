@@ -13,7 +13,19 @@ import psutil
 from penstock.cluster.users import Identity
 from penstock.errors import PenstockError
 
-__all__ = ["MARK", "NODE_MARK", "Process", "find", "kill_all", "other_clusters", "start", "stop", "tail", "wait_for"]
+__all__ = [
+    "MARK",
+    "NODE_MARK",
+    "Process",
+    "find",
+    "kill_all",
+    "of_users",
+    "other_clusters",
+    "start",
+    "stop",
+    "tail",
+    "wait_for",
+]
 
 # Every daemon carries the cluster's folder in its environment, and slurmstepd inherits it from slurmd. So processes
 # are found even if the command that started them died before it could record them.
@@ -26,9 +38,14 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process, safe against the reuse of its number."""
+    """A process, safe against the reuse of its number.
+
+    `ticks` is its start in the kernel's count since boot, which no correction of the clock moves; `started` is the
+    time of day in seconds, for comparing with what daemons say of themselves.
+    """
 
     pid: int
+    ticks: int
     started: float
 
     @property
@@ -36,15 +53,23 @@ class Process:
         """Whether exactly this process runs."""
         if (child := _children.get(self.pid)) is not None:
             child.poll()
-        try:
-            process = psutil.Process(self.pid)
-            return abs(process.create_time() - self.started) < 0.02 and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return False
+        state, ticks = _stat(self.pid)
+        return ticks == self.ticks and state not in ("Z", "X")
+
+
+def _stat(pid: int) -> tuple[str, int]:
+    """State and start of a process from /proc; ("", -1) if there is none."""
+    try:
+        # The second field, the name in parentheses, may hold anything.
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return fields[0], int(fields[19])
+    except (OSError, IndexError, ValueError):
+        return "", -1
 
 
 def start(argv: list[str], env: Mapping[str, str], log: Path, who: Identity) -> Process:
     """Start a daemon in the foreground mode it has, in a session of its own, with all output in `log`."""
+    started = time.time()
     with log.open("ab") as output:
         child = subprocess.Popen(
             argv,
@@ -58,7 +83,7 @@ def start(argv: list[str], env: Mapping[str, str], log: Path, who: Identity) -> 
             **who.run_as(),
         )
     _children[child.pid] = child
-    return Process(child.pid, psutil.Process(child.pid).create_time())
+    return Process(child.pid, _stat(child.pid)[1], started)
 
 
 def tail(log: Path, lines: int = 8) -> str:
@@ -123,6 +148,18 @@ def find(root: Path, conf: Path, uids: Iterable[int] = (), node: str | None = No
     for process in (psutil.Process(), *psutil.Process().parents()):
         found.pop(process.pid, None)
     return list(found.values())
+
+
+def of_users(uids: Iterable[int]) -> list[psutil.Process]:
+    """All processes of these users."""
+    own, found = set(uids), []
+    for process in psutil.process_iter():
+        try:
+            if process.uids().real in own:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
 
 
 def other_clusters(root: Path) -> set[str]:

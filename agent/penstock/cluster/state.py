@@ -13,9 +13,10 @@ from penstock.cluster.processes import Process
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UserError
 
-__all__ = ["State", "load", "save"]
+__all__ = ["State", "is_ours", "load", "save"]
 
-_VERSION = 1
+_VERSION = 2
+_KEYS = {"version", "spec", "slurm_user", "processes"}
 
 
 @dataclass
@@ -33,6 +34,15 @@ class State:
     users: dict[str, str]
     up: bool = False
     processes: dict[str, Process] = field(default_factory=dict)
+
+
+def is_ours(layout: Layout) -> bool:
+    """Whether the folder holds a cluster of this or any other release of Penstock, so that it may be removed."""
+    try:
+        data = json.loads(layout.state_file.read_text())
+    except (OSError, ValueError):
+        return False
+    return isinstance(data, dict) and data.keys() >= _KEYS
 
 
 def _plain(value: object) -> str:
@@ -62,7 +72,9 @@ def load(layout: Layout) -> State | None:
         raise UserError(f"{layout.state_file}: not the record of a cluster ({error})") from error
     try:
         if data.pop("version") != _VERSION:
-            raise UserError(f"{layout.state_file}: written by another release of Penstock")
+            raise UserError(
+                f"{layout.root}: a cluster of another release of Penstock; penstock cluster down --dir {layout.root}"
+            )
         spec = data.pop("spec")
         for key in ("folder", "join"):
             spec[key] = None if spec[key] is None else Path(spec[key])

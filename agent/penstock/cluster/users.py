@@ -117,8 +117,8 @@ def ensure_users(homes: Path) -> None:
 
 
 def made_uids() -> set[int]:
-    """Numbers of the people that a cluster made: whatever they run, they run for a cluster."""
-    return {identity(name).uid for name in PEOPLE.values() if _ours(name)}
+    """Numbers of the users that clusters made: whatever they run, they run for a cluster."""
+    return {identity(name).uid for name in (*PEOPLE.values(), SLURM_USER) if _ours(name)}
 
 
 def remove_users() -> None:

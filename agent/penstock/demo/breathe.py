@@ -78,18 +78,13 @@ async def breathe(arena: LiveArena, own: Backend, folder: Path, nodes: int, view
 
 def _jacobi(folder: Path, name: str, environment: dict[str, str]) -> JobSpec:
     """400 sweeps: far from converged, so that a lost row would show."""
-    command = ["mpiexec", "-n", "2", "-ppn", "1", sys.executable, "-m", "dmr.examples.jacobi"]
+    command = [sys.executable, "-m", "dmr.launch", "-n", "2", "-ppn", "1", sys.executable, "-m", "dmr.examples.jacobi"]
     command += ["--rows", "192", "--cols", "192", "--sweeps", "400", "--check-every", "5"]
     command += ["--min", "2", "--max", "4", "--factor", "2", "--sweep-seconds", "0.08" if environment else "0.0"]
     command += ["--out", f"{folder}/{name}.npy", "--report", f"{folder}/{name}.jsonl"]
-    lines = [
-        "#!/bin/bash",
-        f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH",
-        f"exec {shlex.join(command)}",
-    ]
     return JobSpec(
         name=f"jacobi-{name}",
-        script="\n".join([*lines, ""]),
+        script=f"#!/bin/bash\nexec {shlex.join(command)}\n",
         nodes=2,
         time_limit=600.0,
         workdir=str(folder),

@@ -1,7 +1,8 @@
 """The backend that speaks to a real Slurm through its commands.
 
 Works with every release since 22.05, needs nothing but the client programs, and acts as the user it runs as. Every
-request goes through `_run`. Answers are read by `records`, refusals by `refusals`.
+request goes through `_run`. Looking is in `queries`, reading answers in `records` and
+`refusals`; this module changes things.
 """
 
 from __future__ import annotations
@@ -13,128 +14,27 @@ import pwd
 import re
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
-from typing import TypeVar
 
-from penstock.api import AccountingRecord, Allocation, Job, JobSpec, JobState, Node, Partition, SiteConfig, Step
-from penstock.errors import Infeasible, NotFound, NotNow, OutcomeUnknown, PenstockError, SlurmUnavailable
-from penstock.slurm import records
-from penstock.slurm.commands import CommandRunner, Finished
-from penstock.slurm.parse import HostListError, ParseError, compress_hosts, format_minutes
+from penstock.api import Allocation, Job, JobSpec, JobState
+from penstock.errors import Infeasible, NotFound, NotNow, OutcomeUnknown, PenstockError
+from penstock.slurm.commands import Finished
+from penstock.slurm.parse import HostListError, compress_hosts, format_minutes
+from penstock.slurm.queries import CliQueries, checked_name
 from penstock.slurm.refusals import classify, message_of
 
 __all__ = ["CliBackend"]
 
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _GRANTED = re.compile(r"^salloc: Granted job allocation ([0-9]+)", re.MULTILINE)
 _ASKED = re.compile(r"^salloc: Pending job allocation ([0-9]+)", re.MULTILINE)
 _SETTLE = 5.0  # seconds that Slurm may take until a resize shows in the job
 _POLL = 0.2
 
-T = TypeVar("T")
 
-
-class CliBackend:
-    """One cluster through Slurm's commands, as one user.
-
-    `prefix` is put before every command line, `user` names whom that acts as (default: this process's user).
-    `timeout` is the time limit of one command in seconds. Slurm itself tries about 9 s to reach a controller
-    that is down, so a shorter limit turns such a refusal of a change into `OutcomeUnknown`.
-    `requests` and `seconds` count calls and time per command.
-    """
-
-    def __init__(
-        self,
-        *,
-        name: str = "slurm",
-        prefix: Sequence[str] = (),
-        user: str | None = None,
-        slurm_conf: str | None = None,
-        environment: Mapping[str, str] | None = None,
-        timeout: float = 30.0,
-    ) -> None:
-        self.name = name
-        self._user = user if user is not None else pwd.getpwuid(os.geteuid()).pw_name
-        self._limit = timeout
-        self._runner = CommandRunner(prefix=prefix, slurm_conf=slurm_conf, environment=environment)
-        self._partitions: dict[str, Partition] | None = None
-
-    @property
-    def requests(self) -> Counter[str]:
-        """How often each command was run."""
-        return self._runner.requests
-
-    @property
-    def seconds(self) -> Mapping[str, float]:
-        """How long each command took, in total."""
-        return self._runner.seconds
-
-    def now(self) -> float:
-        """Real time."""
-        return time.time()
-
-    def whoami(self) -> str:
-        """The user name that requests are made as."""
-        return self._user
-
-    async def close(self) -> None:
-        """Kill and reap what still runs."""
-        await self._runner.close()
-
-    # -- looking ------------------------------------------------------------------------------------------------
-
-    async def site(self) -> SiteConfig:
-        """See `Backend.site`."""
-        text = await self._read("scontrol", "show", "config")
-        return _understood("scontrol show config", lambda: records.site_from_text(text))
-
-    async def jobs(self) -> Sequence[Job]:
-        """See `Backend.jobs`."""
-        return [job for job, _ in await self._queue()]
-
-    async def nodes(self) -> Sequence[Node]:
-        """See `Backend.nodes`."""
-        text = await self._read("scontrol", "-a", "-o", "show", "nodes")
-        lines = [line for line in text.splitlines() if line.startswith("NodeName=")]
-        return _understood("scontrol show nodes", lambda: [records.node_from_line(line) for line in lines])
-
-    async def partitions(self) -> Sequence[Partition]:
-        """See `Backend.partitions`."""
-        text = await self._read("scontrol", "-a", "-o", "show", "partition")
-        lines = [line for line in text.splitlines() if line.startswith("PartitionName=")]
-        found = _understood("scontrol show partition", lambda: [records.partition_from_line(line) for line in lines])
-        self._partitions = {partition.name: partition for partition in found}
-        return found
-
-    async def steps(self, job: int) -> Sequence[Step]:
-        """See `Backend.steps`."""
-        try:
-            # squeue -s takes its format from the arguments only; nothing that is asked for here is a user's text.
-            mark = records.draw_mark()
-            form = records.long_format(records.STEP_FIELDS, mark)
-            text = await self._read("squeue", "-h", "--local", "-s", "-a", "-j", str(int(job)), "-O", form)
-        except NotFound:
-            return []
-        rows = _understood("squeue -s", lambda: records.split_rows(text, records.STEP_FIELDS, mark))
-        steps = _understood("squeue -s", lambda: [records.step_from_row(row, job) for row in rows])
-        return [step for step in steps if step is not None]
-
-    async def find(self, name: str) -> Sequence[int]:
-        """See `Backend.find`. The name must be of letters, digits, `.`, `_` and `-`, as all names that we give are."""
-        text = await self._read("squeue", "-h", "-a", "--local", "-t", "all", "--me", f"--name={_valid(name)}", "-o%A")
-        words = text.split()
-        if not all(word.isascii() and word.isdigit() for word in words):
-            raise SlurmUnavailable(f"squeue gave something that is not a list of job ids: {text[:80]!r}")
-        return sorted({int(word) for word in words})
-
-    async def history(
-        self, *, ids: Collection[int] = (), name: str | None = None, since: float | None = None
-    ) -> Sequence[AccountingRecord]:
-        """See `Backend.history`. For `state` RESIZING see `records.accounting_from_rows`."""
-        return [record for record, _ in await self._accounting(ids, name, since)]
+class CliBackend(CliQueries):
+    """One cluster through Slurm's commands, as one user. The options are those of `CliQueries`."""
 
     # -- submitting ---------------------------------------------------------------------------------------------
 
@@ -146,7 +46,7 @@ class CliBackend:
         """
         await self._check_size(spec.partition, spec.nodes)
         home = self._home()
-        argv = ["sbatch", "--parsable", f"--job-name={_valid(spec.name)}", f"--nodes={int(spec.nodes)}"]
+        argv = ["sbatch", "--parsable", f"--job-name={checked_name(spec.name)}", f"--nodes={int(spec.nodes)}"]
         argv += _common(spec.time_limit, spec.partition, spec.account, spec.qos)
         argv += ["--requeue" if spec.requeue else "--no-requeue", "--kill-on-invalid-dep=no"]
         argv.append(f"--chdir={spec.workdir or home}")
@@ -168,7 +68,7 @@ class CliBackend:
 
     async def allocate(self, spec: Allocation, patience: float) -> int:
         """See `Backend.allocate`."""
-        name = _valid(spec.name)
+        name = checked_name(spec.name)
         await self._check_size(spec.partition, spec.nodes)
         argv = ["salloc", "--no-shell", f"--job-name={name}", f"--nodes={int(spec.nodes)}"]
         argv += _common(spec.time_limit, spec.partition, spec.account, spec.qos)
@@ -255,7 +155,9 @@ class CliBackend:
         if seen is not None:
             raise Infeasible(f"job {resizer} has ended ({seen.state}); it has no nodes to merge")
         for record, nodes in await self._accounting([resizer], None, None):
-            if record.state is JobState.RESIZING and nodes and set(nodes) <= set(target.nodes):
+            # A resizer's only row stays RESIZING, until a restart of the controller makes it COMPLETED on 0 nodes.
+            gave_all = record.state in (JobState.RESIZING, JobState.COMPLETED) and not nodes
+            if gave_all or (record.state is JobState.RESIZING and set(nodes) <= set(target.nodes)):
                 return
             raise Infeasible(f"job {resizer} has ended ({record.state}); it has no nodes to merge")
         raise NotFound(f"job {resizer} is not there")
@@ -334,98 +236,13 @@ class CliBackend:
         if changes:
             await self._change(["scontrol", "update", f"jobid={int(job)}", *changes])
 
-    # -- asking Slurm -------------------------------------------------------------------------------------------
-
-    async def _queue(self, *filters: str) -> list[tuple[Job, str]]:
-        rows = await self._rows(records.JOB_FIELDS, "-a", "-t", "all", *filters)
-        column = records.JOB_FIELDS.index("TimeLimit")
-        if self._partitions is None and any(row[column] in ("Partition_Limit", "NOT_SET") for row in rows):
-            await self.partitions()
-        return _understood("squeue", lambda: [records.job_from_row(row, self._default_limit) for row in rows])
-
-    async def _look(self, job: int) -> tuple[Job, str] | None:
-        """One job as it is now, and the host of its batch script; None when the controller does not know it."""
-        try:
-            found = await self._queue("-j", str(int(job)))
-        except NotFound:
-            return None
-        return next((item for item in found if item[0].id == job), None)
-
-    async def _rows(self, fields: Sequence[str], *options: str) -> list[list[str]]:
-        mark = records.draw_mark()
-        # In the environment, which other users cannot read, and not among the arguments, which they can.
-        extra = {"SQUEUE_FORMAT2": records.long_format(fields, mark)}
-        text = await self._read("squeue", "-h", "--local", "--noconvert", *options, extra=extra)
-        return _understood("squeue", lambda: records.split_rows(text, fields, mark))
-
-    async def _accounting(
-        self, ids: Collection[int], name: str | None, since: float | None
-    ) -> list[tuple[AccountingRecord, tuple[str, ...]]]:
-        """Records and the nodes of each job's last row. -D, as only the rows of all sizes tell when a job started."""
-        fields = ",".join(records.ACCOUNTING_FIELDS)
-        mark = records.draw_mark()
-        argv = ["sacct", "-p", "-n", "-X", "-D", "--noconvert", "--local", f"--delimiter={mark}", f"--format={fields}"]
-        if ids:
-            argv += ["-a", f"--jobs={','.join(str(int(job)) for job in sorted(ids))}"]
-        else:
-            argv.append(f"--user={self._user}")
-        if name is not None:
-            argv.append(f"--name={_valid(name)}")
-        if since is not None:
-            argv += ["-S", f"now-{max(0, int(self.now() - since) + 1)}"]
-        elif not ids:
-            argv += ["-S", "1970-01-02"]
-        text = await self._read(*argv)
-
-        def parsed() -> list[tuple[AccountingRecord, tuple[str, ...]]]:
-            rows = records.split_rows(text, records.ACCOUNTING_FIELDS, mark)
-            return records.accounting_from_rows(rows)
-
-        # -j of an array names all its tasks.
-        return [item for item in _understood("sacct", parsed) if not ids or item[0].id in ids]
-
-    async def _read(self, *argv: str, extra: Mapping[str, str] | None = None) -> str:
-        done = await self._run(argv, changing=False, extra=extra)
-        if done.code != 0 or "error:" in done.stderr:
-            error = classify(done.stderr, changing=False)
-            # A read has nothing to be final about but the thing not being there.
-            raise error if isinstance(error, (NotNow, NotFound)) else SlurmUnavailable(str(error))
-        return done.stdout
+    # -- small things -------------------------------------------------------------------------------------------
 
     async def _change(self, argv: Sequence[str], *, stdin: bytes = b"", pass_fds: Sequence[int] = ()) -> Finished:
         done = await self._run(argv, changing=True, stdin=stdin, pass_fds=pass_fds)
         if done.code != 0:
             raise classify(done.stderr, changing=True)
         return done
-
-    async def _run(
-        self,
-        argv: Sequence[str],
-        *,
-        changing: bool,
-        limit: float | None = None,
-        stdin: bytes = b"",
-        extra: Mapping[str, str] | None = None,
-        pass_fds: Sequence[int] = (),
-        graceful: bool = False,
-    ) -> Finished:
-        """The door to Slurm: every request passes here and is counted."""
-        return await self._runner.run(
-            argv,
-            limit=self._limit if limit is None else limit,
-            changing=changing,
-            stdin=stdin,
-            extra=extra,
-            pass_fds=pass_fds,
-            graceful=graceful,
-            label=f"scontrol {'show' if 'show' in argv else argv[1]}" if argv[0] == "scontrol" else None,
-        )
-
-    # -- small things -------------------------------------------------------------------------------------------
-
-    def _default_limit(self, partition: str) -> float | None:
-        known = self._partitions or {}
-        return next((known[name].default_time for name in partition.split(",") if name in known), None)
 
     async def _check_size(self, partition: str | None, nodes: int) -> None:
         """Refuse more nodes than there are; with EnforcePartLimits=NO, the default, Slurm queues such jobs for ever."""
@@ -471,20 +288,6 @@ def _common(time_limit: float, partition: str | None, account: str | None, qos: 
     options = [f"--time={format_minutes(time_limit)}"]
     options += [f"--{k}={v}" for k, v in (("partition", partition), ("account", account), ("qos", qos)) if v]
     return options
-
-
-def _valid(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise Infeasible(f"a job name that Penstock gives is made of letters, digits and ._- only, not {name!r}")
-    return name
-
-
-def _understood(what: str, parse: Callable[[], T]) -> T:
-    """What cannot be read is no answer."""
-    try:
-        return parse()
-    except ParseError as error:
-        raise SlurmUnavailable(f"{what}: {error}") from error
 
 
 async def _soon(condition: Callable[[], Awaitable[bool]]) -> bool:

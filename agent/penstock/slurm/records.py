@@ -224,8 +224,12 @@ def accounting_from_rows(rows: Iterable[Sequence[str]]) -> list[tuple[Accounting
     RESIZING). Of several runs the last counts. The rows of one run are joined: when it was submitted, became eligible
     and started is in the first, how it ended in the last. RESIZING as the last state means that the final row has not
     been written: the job lives, or it was merged into another one; `end` is None then.
+
+    For some seconds slurmdbd may know that a job started or ended, but not yet its partition, name and times (seen on
+    22.05 for jobs that start at once). Such a row has not been written as far as we are concerned.
     """
     cells = [dict(zip(ACCOUNTING_FIELDS, row, strict=True)) for row in rows]
+    cells = [cell for cell in cells if cell["Partition"]]
     cells.sort(key=lambda cell: _integer(cell["JobIDRaw"]))  # stable: the rows of a job keep their order
     found = []
     for job, group in groupby(cells, key=lambda cell: _integer(cell["JobIDRaw"])):

@@ -22,7 +22,7 @@ from penstock.slurm.base import Backend
 from penstock.store import Store
 from penstock.waits.base import Estimate
 from penstock.waits.shelf import Shelf
-from penstock.workflow.formats import check_against
+from penstock.workflow.checks import check_against
 from penstock.workflow.instructions import (
     Cancel,
     Finished,
@@ -34,6 +34,7 @@ from penstock.workflow.instructions import (
     View,
 )
 from penstock.workflow.model import Workflow
+from penstock.workflow.reading import names_parent
 from penstock.workflow.runner import Runner
 from penstock.workflow.state import WorkflowRun, run_from_dict, run_to_dict
 
@@ -83,7 +84,7 @@ class WorkflowController:
         if not snapshot.partitions:
             raise NotNow("Slurm does not answer; nothing was submitted: " + "; ".join(snapshot.problems))
         default = next((p.name for p in snapshot.partitions.values() if p.default), None)
-        check_against(workflow, snapshot.partitions, default)
+        check_against(workflow, snapshot.partitions, default, strategy)
         now = self._clock.now()
         partition = workflow.partition or default or ""
         number = self._store.add_run(uid, {}, now)
@@ -239,7 +240,11 @@ class WorkflowController:
         # One fresh look before the act that lets the job go (the picture is shared by all runs of the pass).
         fresh = await self._observer.look(max_age=self._observer.min_interval)
         job = fresh.jobs.get(order.job)
-        if not fresh.usable or job is None or (order.parent is not None and str(order.parent) not in job.dependency):
+        if (
+            not fresh.usable
+            or job is None
+            or (order.parent is not None and not names_parent(job.dependency, order.parent))
+        ):
             return False
         await self._executor.act("release", subject, {"job": order.job}, lambda: self._backend.release(order.job))
         self._save(self._runner.released(self.runs[number], order.stage, self._clock.now()))

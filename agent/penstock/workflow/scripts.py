@@ -49,6 +49,7 @@ def combined_command(stages: Sequence[Stage]) -> str:
 
     Each runs in a subshell of its own, as a quoted text: its `exit`, `cd` and unbalanced brackets stay its own. A stage
     narrower than the allocation has srun told so, else `srun ./merge` would start one copy per node of the widest.
+    Run on Slurm 22.05.8 with srun and with MPICH's `mpiexec -launcher slurm`: both honour it.
     """
     widest = max(s.nodes for s in stages)
     lines = []

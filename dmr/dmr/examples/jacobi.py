@@ -1,6 +1,6 @@
 """Jacobi's method for Laplace's equation, malleable: it may grow and shrink while it runs.
 
-    mpiexec -n 2 python -m dmr.examples.jacobi --rows 512 --cols 512 --sweeps 2000 --out result.npy
+    python -m dmr.launch -n 2 python -m dmr.examples.jacobi --rows 512 --cols 512 --sweeps 2000 --out result.npy
 
 The field is dealt to the ranks in blocks of rows. The upper edge is held at 1, the other edges at 0. The result is the
 same to the last bit whatever the number of ranks, and however often it changes on the way. What makes the program

@@ -68,6 +68,8 @@ class Engine:
         self.now = now
         self.uid_of = uid_of
         self.partitions: dict[str, PartitionConfig] = {p.name: p for p in self.config.partitions}
+        self._names = self.config.node_names
+        self._within = {p.name: self.config.nodes_of(p) for p in self.config.partitions}
         self.jobs: dict[int, SimJob] = {}  # the controller's memory
         self.records: dict[int, SimJob] = {}  # accounting: never forgets
         self._duration = duration
@@ -235,7 +237,7 @@ class Engine:
         self._set_node(name, None)
 
     def _set_node(self, name: str, trouble: str | None) -> None:
-        if name not in self.config.node_names:
+        if name not in self._names:
             raise NotFound(f"Invalid node name specified: {name}")
         self.out_of_order.pop(name, None)
         if trouble is not None:
@@ -270,7 +272,7 @@ class Engine:
     # -- scheduling ------------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
-        """Run the scheduler until nothing changes: a start can fulfil the dependency of another job."""
+        """Run the scheduler until nothing changes."""
         while self._dirty:
             self._dirty = False
             self._admit()
@@ -303,7 +305,7 @@ class Engine:
         return max(self.jobs[job.expands].limit_at - self.now, 0.0)
 
     def _pass(self) -> None:
-        profile = Profile(self.config.node_names, self.now)
+        profile = Profile(self._names, self.now)
         profile.claim(self.out_of_order, self.now)
         for running in self._running.values():
             # A job whose limit was lowered to this very instant still has its nodes until its event is processed.
@@ -322,12 +324,14 @@ class Engine:
                 job.reason = "PartitionNodeLimit"
             else:
                 job.reason = "Priority"
-                ready.append(Request(job.id, job.num_nodes, limit, self.config.nodes_of(partition), job.partition))
+                ready.append(Request(job.id, job.num_nodes, limit, self._within[job.partition], job.partition))
         plan = backfill(profile, ready, self.now)
         for number, slot in plan.reserved.items():
             self._queue[number].planned, self._queue[number].reason = slot.start, "Resources"
         for number, nodes in plan.starts.items():
             self._start(self._queue[number], nodes)
+        if plan.starts and self._waiting:
+            self._dirty = True  # a start can fulfil the dependency of another job
 
     def _start(self, job: SimJob, nodes: tuple[str, ...]) -> None:
         job.time_limit = self._limit(job)
@@ -340,4 +344,3 @@ class Engine:
             seconds, code = self._duration(job.spec)
             self.retime(job, self.now + seconds, code)
         self._effects.append(Started(job.id, nodes))
-        self._dirty = True

@@ -1,0 +1,228 @@
+"""The reading half of `CliBackend`: one command per look, checked before anything is believed."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
+
+from penstock.api import AccountingRecord, Job, Node, Partition, SiteConfig, Step
+from penstock.errors import Infeasible, NotFound, NotNow, SlurmUnavailable
+from penstock.slurm import records
+from penstock.slurm.commands import CommandRunner, Finished
+from penstock.slurm.parse import ParseError
+from penstock.slurm.refusals import classify
+
+__all__ = ["CliQueries", "checked_name"]
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}", re.ASCII)
+
+T = TypeVar("T")
+
+
+class CliQueries:
+    """What one user sees of a cluster through Slurm's commands.
+
+    `prefix` is put before every command line, `user` names whom that acts as (default: this process's user).
+    `timeout` is the time limit of one command in seconds. Slurm itself tries about 9 s to reach a controller
+    that is down, so a shorter limit turns such a refusal of a change into `OutcomeUnknown`.
+    `requests` and `seconds` count calls and time per command.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str = "slurm",
+        prefix: Sequence[str] = (),
+        user: str | None = None,
+        slurm_conf: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        timeout: float = 30.0,
+    ) -> None:
+        self.name = name
+        self._user = user if user is not None else pwd.getpwuid(os.geteuid()).pw_name
+        self._limit = timeout
+        self._runner = CommandRunner(prefix=prefix, slurm_conf=slurm_conf, environment=environment)
+        self._partitions: dict[str, Partition] | None = None
+
+    @property
+    def requests(self) -> Counter[str]:
+        """How often each command was run."""
+        return self._runner.requests
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """How long each command took, in total."""
+        return self._runner.seconds
+
+    def now(self) -> float:
+        """Real time."""
+        return time.time()
+
+    def whoami(self) -> str:
+        """The user name that requests are made as."""
+        return self._user
+
+    async def close(self) -> None:
+        """Kill and reap what still runs."""
+        await self._runner.close()
+
+    # -- looking ------------------------------------------------------------------------------------------------
+
+    async def site(self) -> SiteConfig:
+        """See `Backend.site`."""
+        text = await self._read("scontrol", "show", "config")
+        return _understood("scontrol show config", lambda: records.site_from_text(text))
+
+    async def jobs(self) -> Sequence[Job]:
+        """See `Backend.jobs`."""
+        return [job for job, _ in await self._queue()]
+
+    async def nodes(self) -> Sequence[Node]:
+        """See `Backend.nodes`."""
+        text = await self._read("scontrol", "-a", "-o", "show", "nodes")
+        lines = [line for line in text.splitlines() if line.startswith("NodeName=")]
+        return _understood("scontrol show nodes", lambda: [records.node_from_line(line) for line in lines])
+
+    async def partitions(self) -> Sequence[Partition]:
+        """See `Backend.partitions`."""
+        text = await self._read("scontrol", "-a", "-o", "show", "partition")
+        lines = [line for line in text.splitlines() if line.startswith("PartitionName=")]
+        found = _understood("scontrol show partition", lambda: [records.partition_from_line(line) for line in lines])
+        self._partitions = {partition.name: partition for partition in found}
+        return found
+
+    async def steps(self, job: int) -> Sequence[Step]:
+        """See `Backend.steps`."""
+        try:
+            # squeue -s takes its format from the arguments only; nothing that is asked for here is a user's text.
+            mark = records.draw_mark()
+            form = records.long_format(records.STEP_FIELDS, mark)
+            text = await self._read("squeue", "-h", "--local", "-s", "-a", "-j", str(int(job)), "-O", form)
+        except NotFound:
+            return []
+        rows = _understood("squeue -s", lambda: records.split_rows(text, records.STEP_FIELDS, mark))
+        steps = _understood("squeue -s", lambda: [records.step_from_row(row, job) for row in rows])
+        return [step for step in steps if step is not None]
+
+    async def find(self, name: str) -> Sequence[int]:
+        """See `Backend.find`. The name must be of letters, digits, `.`, `_` and `-`, as all names that we give are."""
+        text = await self._read(
+            "squeue", "-h", "-a", "--local", "-t", "all", "--me", f"--name={checked_name(name)}", "-o%A"
+        )
+        words = text.split()
+        if not all(word.isascii() and word.isdigit() for word in words):
+            raise SlurmUnavailable(f"squeue gave something that is not a list of job ids: {text[:80]!r}")
+        return sorted({int(word) for word in words})
+
+    async def history(
+        self, *, ids: Collection[int] = (), name: str | None = None, since: float | None = None
+    ) -> Sequence[AccountingRecord]:
+        """See `Backend.history`. For `state` RESIZING see `records.accounting_from_rows`."""
+        return [record for record, _ in await self._accounting(ids, name, since)]
+
+    # -- asking Slurm -------------------------------------------------------------------------------------------
+
+    async def _queue(self, *filters: str) -> list[tuple[Job, str]]:
+        rows = await self._rows(records.JOB_FIELDS, "-a", "-t", "all", *filters)
+        column = records.JOB_FIELDS.index("TimeLimit")
+        if self._partitions is None and any(row[column] in ("Partition_Limit", "NOT_SET") for row in rows):
+            await self.partitions()
+        return _understood("squeue", lambda: [records.job_from_row(row, self._default_limit) for row in rows])
+
+    async def _look(self, job: int) -> tuple[Job, str] | None:
+        """One job as it is now, and the host of its batch script; None when the controller does not know it."""
+        try:
+            found = await self._queue("-j", str(int(job)))
+        except NotFound:
+            return None
+        return next((item for item in found if item[0].id == job), None)
+
+    async def _rows(self, fields: Sequence[str], *options: str) -> list[list[str]]:
+        mark = records.draw_mark()
+        # In the environment, which other users cannot read, and not among the arguments, which they can.
+        extra = {"SQUEUE_FORMAT2": records.long_format(fields, mark)}
+        text = await self._read("squeue", "-h", "--local", "--noconvert", *options, extra=extra)
+        return _understood("squeue", lambda: records.split_rows(text, fields, mark))
+
+    async def _accounting(
+        self, ids: Collection[int], name: str | None, since: float | None
+    ) -> list[tuple[AccountingRecord, tuple[str, ...]]]:
+        """Records and the nodes of each job's last row. -D, as only the rows of all sizes tell when a job started."""
+        fields = ",".join(records.ACCOUNTING_FIELDS)
+        mark = records.draw_mark()
+        argv = ["sacct", "-p", "-n", "-X", "-D", "--noconvert", "--local", f"--delimiter={mark}", f"--format={fields}"]
+        if ids:
+            argv += ["-a", f"--jobs={','.join(str(int(job)) for job in sorted(ids))}"]
+        else:
+            argv.append(f"--user={self._user}")
+        if name is not None:
+            argv.append(f"--name={checked_name(name)}")
+        if since is not None:
+            argv += ["-S", f"now-{max(0, int(self.now() - since) + 1)}"]
+        elif not ids:
+            argv += ["-S", "1970-01-02"]
+        text = await self._read(*argv)
+
+        def parsed() -> list[tuple[AccountingRecord, tuple[str, ...]]]:
+            rows = records.split_rows(text, records.ACCOUNTING_FIELDS, mark)
+            return records.accounting_from_rows(rows)
+
+        # -j of an array names all its tasks.
+        return [item for item in _understood("sacct", parsed) if not ids or item[0].id in ids]
+
+    async def _read(self, *argv: str, extra: Mapping[str, str] | None = None) -> str:
+        done = await self._run(argv, changing=False, extra=extra)
+        if done.code != 0:
+            error = classify(done.stderr, changing=False)
+            # A read has nothing to be final about but the thing not being there.
+            raise error if isinstance(error, (NotNow, NotFound)) else SlurmUnavailable(str(error))
+        return done.stdout
+
+    async def _run(
+        self,
+        argv: Sequence[str],
+        *,
+        changing: bool,
+        limit: float | None = None,
+        stdin: bytes = b"",
+        extra: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+        graceful: bool = False,
+    ) -> Finished:
+        """The door to Slurm: every request passes here and is counted."""
+        return await self._runner.run(
+            argv,
+            limit=self._limit if limit is None else limit,
+            changing=changing,
+            stdin=stdin,
+            extra=extra,
+            pass_fds=pass_fds,
+            graceful=graceful,
+            label=f"scontrol {'show' if 'show' in argv else argv[1]}" if argv[0] == "scontrol" else None,
+        )
+
+    # -- small things -------------------------------------------------------------------------------------------
+
+    def _default_limit(self, partition: str) -> float | None:
+        known = self._partitions or {}
+        return next((known[name].default_time for name in partition.split(",") if name in known), None)
+
+
+def checked_name(name: str) -> str:
+    """The name, if it is one that Slurm's options take as it is (a comma would make two of it)."""
+    if not _NAME.fullmatch(name):
+        raise Infeasible(f"a job name that Penstock gives is made of letters, digits and ._- only, not {name!r}")
+    return name
+
+
+def _understood(what: str, parse: Callable[[], T]) -> T:
+    """What cannot be read is no answer."""
+    try:
+        return parse()
+    except ParseError as error:
+        raise SlurmUnavailable(f"{what}: {error}") from error

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dmr import launch, quirks
+
+MPICH = "MPICH Version:      5.0.2\nMPICH Release date: ..."
+HYDRA = {"PMI_HOSTNAME": "n1"}
+SLURM = {**HYDRA, "SLURM_JOB_ID": "1"}
+
+
+@pytest.mark.parametrize(
+    ("version", "environ", "why"),
+    [
+        (MPICH, HYDRA, None),
+        (MPICH, {**SLURM, "DMR_LAUNCHED": "1"}, None),
+        (MPICH, {**SLURM, "HYDRA_LAUNCHER": "fork"}, None),
+        (MPICH, SLURM, "dmr.launch"),
+        (MPICH, {}, "not started by MPICH's mpiexec"),
+        ("MPICH Version:\t3.4.2", HYDRA, "before 4.1"),
+        ("MPICH Version:\t4.1", HYDRA, None),
+        ("Open MPI v5.0.6, package: Debian OpenMPI", HYDRA, "Open MPI refuses"),
+        ("Intel(R) MPI Library 2021.13 for Linux* OS", HYDRA, "Intel MPI"),
+        ("MPI VERSION    : CRAY MPICH version 8.1.28.29", HYDRA, "Cray"),
+        ("MVAPICH Version      :\t4.0", HYDRA, "MVAPICH"),
+        ("Something else 1.0", HYDRA, "unknown MPI library"),
+        ("", HYDRA, "unknown MPI library"),
+    ],
+)
+def test_obstacles(version: str, environ: dict[str, str], why: str | None) -> None:
+    found = quirks.obstacle(version, environ)
+    assert found is None if why is None else found is not None and why in found
+
+
+def test_hosts() -> None:
+    assert quirks.hosts_value(["n4", "n5"], 1) == "n4,n5"
+    assert quirks.hosts_value(["n4", "n5"], 2) == "n4:2,n5:2"
+
+
+def test_launch_takes_the_stale_node_list_away() -> None:
+    before = {"SLURM_NODELIST": "n[1-2]", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_NTASKS_PER_NODE": "2", "HOME": "/h"}
+    arguments, environment = launch.prepare(["-n", "4", "python", "a.py"], before, ["n1", "n2"])
+    assert arguments == ["-launcher", "slurm", "-hosts", "n1,n2", "-n", "4", "python", "a.py"]
+    assert environment == {"SLURM_OVERLAP": "1", "DMR_LAUNCHED": "1", "DMR_RANKS_PER_NODE": "2", "HOME": "/h"}
+    assert launch.prepare(["-ppn", "3", "a"], {}, ["n1"])[1]["DMR_RANKS_PER_NODE"] == "3"
+    assert launch.prepare(["a"], {"DMR_RANKS_PER_NODE": "5"}, ["n1"])[1]["DMR_RANKS_PER_NODE"] == "5"
+
+
+@pytest.mark.parametrize(
+    ("squeue", "expected"),
+    [
+        ("echo n1,n3", ["n1", "n3"]),  # resized before
+        ("echo m1,m2", ["n1", "n2"]),  # another Slurm's job of this number
+        ("echo", ["n1", "n2"]),
+        ("exit 1", ["n1", "n2"]),
+        ("echo 'n[1-3]'", ["n1", "n2", "n3"]),
+    ],
+)
+def test_launch_finds_the_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, squeue: str, expected: list) -> None:
+    for name, text in {"squeue": squeue, "scontrol": "printf 'n1\\nn2\\nn3\\n'"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    environ = {"SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "n1,n2", "SLURMD_NODENAME": "n1"}
+    assert launch._nodes(environ) == expected
