@@ -66,7 +66,7 @@ class WideOptimization:
                 return _stay(offer, "startable", f"job {pending.id} can start on the {idle.all} idle nodes by itself")
             for size in sorted((s for s in offer.reachable() if s < offer.size), reverse=True):
                 if (offer.size - size) // offer.per_node >= missing:
-                    text = f"{missing} more than the {idle.all} idle nodes let job {pending.id} start on {pending.num_nodes}"
+                    text = f"job {pending.id} waits for {pending.num_nodes} nodes, and {idle.all} are idle"
                     return ResizeVerdict(size, (Reason("shrink-for-pending", text),), beneficiary=pending.id)
         return self._grow(offer, idle, waiting, "no pending job can use the idle nodes", offer.maximum)
 

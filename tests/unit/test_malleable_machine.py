@@ -157,6 +157,20 @@ def test_cooldown_keeps_the_next_resize_away():
     assert me.decided(verdict(4), job("n1", "n2"), "x", LIMITS, 106).phase is Phase.ALLOCATING
 
 
+def test_no_growth_right_after_nodes_went_back():
+    me = registered(4).decided(verdict(2), job("n1", "n2", "n3", "n4"), "x", LIMITS, 100).accepted(1, 101)
+    assert me is not None
+    me = me.done(1, {}, 102).shrunk(103)
+    eager = replace(LIMITS, cooldown=0)
+    assert me.decided(verdict(4), job("n1", "n2"), "y", eager, 106) is me
+    assert me.decided(verdict(4), job("n1", "n2"), "y", eager, 108.5).phase is Phase.ALLOCATING
+
+
+def test_a_job_with_nodes_beside_its_ranks_is_left_alone():
+    me = registered(2).decided(verdict(4), job("n1", "n2", "n3"), "x", LIMITS, 100)
+    assert me.phase is Phase.IDLE and "all of the job's nodes" in me.note
+
+
 def test_an_application_ahead_of_the_store_is_believed():
     me = registered().checked(Offer(job=7, size=4, minimum=1, maximum=8, nodes=("n1", "n2", "n3", "n4")), 5, 10)
     assert me.epoch == 5 and me.nodes == ("n1", "n2", "n3", "n4")
@@ -211,7 +225,7 @@ def test_no_order_of_events_loses_a_node_or_tells_slurm_of_an_unconfirmed_shrink
                 me = me.done(me.epoch + 1, {}, now)
             case "grow" | "shrink" | "stay":
                 size = {"grow": me.offer.size * 2, "shrink": max(1, me.offer.size // 2), "stay": me.offer.size}[event]
-                me = me.decided(verdict(min(size, 8)), alloc, f"r{now}", LIMITS, now)
+                me = me.decided(verdict(min(size, 8)), job(*me.nodes), f"r{now}", LIMITS, now)
             case "granted":
                 me = me.granted(8, now)
             case "grant-failed":

@@ -135,7 +135,7 @@ def stage(name, command, nodes=1):
 
 def spec(command, **fields):
     flow = Workflow("w", (stage("a", command),), environment={"MODE": "fast"}, **fields)
-    return job_spec(flow, flow.stages[0], 3, 2, None)
+    return job_spec(flow, flow.stages[0], "3", 2, None)
 
 
 def test_the_job_of_a_stage(tmp_path):
@@ -150,7 +150,7 @@ def test_the_job_of_a_stage(tmp_path):
     }  # fmt: skip
     done = bash(made.script, tmp_path)
     assert (done.returncode, done.stdout.split("\n")[0]) == (0, str(there))
-    dependent = job_spec(FLOW, FLOW.stages[1], 3, 1, 12)
+    dependent = job_spec(FLOW, FLOW.stages[1], "3", 1, 12)
     assert (dependent.dependency, dependent.hold) == ("afterok:12", True)
 
 

@@ -296,7 +296,7 @@ class MalleableController:
             _log.info("resize", job=after.job, epoch=after.epoch, was=before.phase.value, now=after.phase.value)
         if before is not None and after.phase is Phase.IDLE and before.phase is not Phase.IDLE:
             grew = before.resizer_name != ""
-            completed = "released" in after.marks or (grew and "done" in after.marks)
+            completed = "done" in after.marks and before.phase in (Phase.RESIZING, Phase.RELEASING)
             self._store.add_resize(
                 after.job,
                 after.epoch,

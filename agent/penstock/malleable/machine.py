@@ -22,6 +22,7 @@ resize it speaks of.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
@@ -107,12 +108,15 @@ class Deadlines:
     """Seconds: how long a grant may take, how long the application may take to accept it, and the rest between resizes.
 
     `settle` is how long a lost request may still surface in Slurm after the agent was killed while sending it.
+    `regrow` is how long a job does not grow after it gave nodes back: a step that starts on such a node within the same
+    second is refused by slurmd ("Job credential revoked"), and MPICH's mpiexec then ends the whole application.
     """
 
     grant: float = 40.0
     accept: float = 120.0
     cooldown: float = 10.0
     settle: float = 5.0
+    regrow: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +211,14 @@ class MalleableJob:
             return self
         if self.since and now - self.since < limits.cooldown:
             return self
+        if verdict.size > self.offer.size and now - self.marks.get("released", -math.inf) < limits.regrow:
+            return self
         per_node = self.offer.per_node
         nodes = self.nodes or job.nodes
         if len(nodes) * per_node != self.offer.size or verdict.size % per_node:
             return replace(self, note="the ranks do not fill whole nodes")
+        if set(nodes) != set(job.nodes):  # never touch nodes that may serve something else of the user's
+            return replace(self, note="the ranks do not use all of the job's nodes")
         fresh = replace(self, epoch=self.epoch + 1, origin=self.offer.size, target=verdict.size, note="")
         fresh = replace(fresh, beneficiary=verdict.beneficiary, nodes=nodes)
         fresh = replace(fresh, marks=MappingProxyType({"decided": now}))
@@ -258,7 +266,7 @@ class MalleableJob:
         if self.phase is Phase.RELEASING:
             return self._to(Phase.IDLE, now, released=now)._clear()
         if self.phase is Phase.GIVING_BACK:
-            return self._idle(now, self.note)
+            return replace(self, marks=MappingProxyType({**self.marks, "released": now}))._idle(now, self.note)
         return self
 
     def leaving_clear(self, steps: Collection[Step]) -> bool:

@@ -7,6 +7,7 @@ was killed, or the answer was lost) is looked for by its unique name before it i
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from types import MappingProxyType
@@ -89,7 +90,7 @@ class WorkflowController:
         partition = workflow.partition or default or ""
         number = self._store.add_run(uid, {}, now)
         try:
-            run = self._runner.start(number, workflow, strategy, now, partition=partition)
+            run = self._runner.start(number, workflow, strategy, now, partition=partition, token=secrets.token_hex(3))
         except UserError:
             self._store.drop_run(number)
             raise

@@ -261,7 +261,7 @@ def _plan(p: _Pass, run: WorkflowRun, i: int, predict: Callable[[Geometry], Esti
     run = run.with_stage(
         replace(stage, phase=Phase.INTENDED, attempt=attempt, depends_on=depends_on, retry_at=None, failure=None)
     )
-    spec = job_spec(run.workflow, p.units[i], run.id, attempt, depends_on)
+    spec = job_spec(run.workflow, p.units[i], run.label, attempt, depends_on)
     p.out.append(Submit(stage.name, spec, tuple(reasons)))
     return run
 

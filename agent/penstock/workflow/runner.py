@@ -45,9 +45,19 @@ class Runner:
         self._site = Site(accrues, cycle)
 
     def start(
-        self, run_id: int, workflow: Workflow, strategy: str, now: float, *, partition: str, qos: str = ""
+        self,
+        run_id: int,
+        workflow: Workflow,
+        strategy: str,
+        now: float,
+        *,
+        partition: str,
+        qos: str = "",
+        token: str = "",
     ) -> WorkflowRun:
         """A new run, nothing submitted yet. `partition` and `qos` are what Slurm uses where the workflow names none.
+
+        `token` tells runs of the same number apart when the agent's state was started afresh: job names hold it.
 
         Raises UserError for an unknown strategy or a workflow that the strategy cannot run.
         """
@@ -60,6 +70,7 @@ class Runner:
             partition=workflow.partition or partition,
             qos=workflow.qos or qos,
             stages=tuple(StageRun(unit.name) for unit in units),
+            token=token,
         )
 
     def step(self, run: WorkflowRun, view: View, now: float, predict: Callable[[Geometry], Estimate]) -> Step:
@@ -148,7 +159,7 @@ class Runner:
         """The Submits that were given out and not reported on, as they were: for reconciling after a restart."""
         units = {u.name: u for u in strategy_named(run.strategy).units(run.workflow)}
         return tuple(
-            Submit(s.name, job_spec(run.workflow, units[s.name], run.id, s.attempt, s.depends_on))
+            Submit(s.name, job_spec(run.workflow, units[s.name], run.label, s.attempt, s.depends_on))
             for s in run.stages
             if s.phase is Phase.INTENDED
         )

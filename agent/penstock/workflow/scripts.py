@@ -14,18 +14,18 @@ __all__ = ["combined_command", "job_name", "job_spec"]
 _SHELL_OPTIONS = "set -eo pipefail"
 
 
-def job_name(workflow: Workflow, run_id: int, stage: str, attempt: int) -> str:
-    """A job name that no other run, stage or attempt has, from characters that Slurm's tools take as they are."""
-    return f"penstock.{run_id}.{attempt}.{workflow.name}.{stage}"
+def job_name(workflow: Workflow, run: str, stage: str, attempt: int) -> str:
+    """A job name that no other run (`WorkflowRun.label`), stage or attempt has, in characters that need no quoting."""
+    return f"penstock.{run}.{attempt}.{workflow.name}.{stage}"
 
 
-def job_spec(workflow: Workflow, unit: Stage, run_id: int, attempt: int, depends_on: int | None) -> JobSpec:
+def job_spec(workflow: Workflow, unit: Stage, run: str, attempt: int, depends_on: int | None) -> JobSpec:
     """The batch job of one stage; held if it depends on a job, so that the dependency can be read back first."""
     lines = ["#!/bin/bash", _SHELL_OPTIONS]
     if workflow.workdir is not None:
         lines.append(f"cd -- {shlex.quote(workflow.workdir)}")
     return JobSpec(
-        name=job_name(workflow, run_id, unit.name, attempt),
+        name=job_name(workflow, run, unit.name, attempt),
         script="\n".join([*lines, unit.command.rstrip("\n"), ""]),
         nodes=unit.nodes,
         time_limit=unit.time_limit,
@@ -38,7 +38,7 @@ def job_spec(workflow: Workflow, unit: Stage, run_id: int, attempt: int, depends
         environment={
             **workflow.environment,
             "PENSTOCK_WORKFLOW": workflow.name,
-            "PENSTOCK_RUN": str(run_id),
+            "PENSTOCK_RUN": run,
             "PENSTOCK_STAGE": unit.name,
         },
     )

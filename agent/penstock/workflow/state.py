@@ -92,6 +92,7 @@ class StageRun:
 class WorkflowRun:
     """One submission of a workflow under a strategy. `partition` and `qos` are what its geometries are learned under.
 
+    `token` keeps job names unique when numbers start again with a new state file.
     `stages` has one entry per job in the order they run. `discarded` are jobs given up (their dependency was lost) that
     must be seen to end. `why` says what made it fail or who cancelled it.
     """
@@ -107,6 +108,12 @@ class WorkflowRun:
     why: str | None = None
     ended_at: float | None = None
     discarded: tuple[int, ...] = ()
+    token: str = ""
+
+    @property
+    def label(self) -> str:
+        """What the run is called in job names: its number and token, unique beyond this agent's state."""
+        return f"{self.id}-{self.token}" if self.token else str(self.id)
 
     def stage(self, name: str) -> StageRun:
         """The entry of a stage. Raises KeyError."""
@@ -144,6 +151,7 @@ def run_to_dict(run: WorkflowRun) -> dict[str, Any]:
         "why": run.why,
         "ended_at": run.ended_at,
         "discarded": list(run.discarded),
+        "token": run.token,
     }
 
 
@@ -163,4 +171,5 @@ def run_from_dict(data: Mapping[str, Any]) -> WorkflowRun:
         why=data["why"],
         ended_at=data["ended_at"],
         discarded=tuple(data["discarded"]),
+        token=data.get("token", ""),
     )
