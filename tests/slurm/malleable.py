@@ -1,0 +1,215 @@
+"""What the tests of malleable jobs on real Slurm share: an agent to kill, a Jacobi job, commands that go wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from penstock.cluster import Cluster
+from penstock.ipc.client import ask
+
+PYTHON = sys.executable
+
+
+def until(what: str, condition: Callable[[], object], limit: float = 60.0) -> object:
+    """Poll until the condition holds; fail naming what was waited for."""
+    deadline = time.monotonic() + limit
+    while time.monotonic() < deadline:
+        if answer := condition():
+            return answer
+        time.sleep(0.02)
+    raise AssertionError(f"waited {limit:g} s in vain until {what}")
+
+
+class Agent:
+    """An agent that runs as one of the cluster's users, restartable over the same state.
+
+    `commands` maps a Slurm command to a shell script that the agent finds instead of it; `$REAL` is the real one and
+    `$AGENT` the agent's process.
+    """
+
+    def __init__(self, cluster: Cluster, who: str = "alice", **settings: dict[str, object]) -> None:
+        self.cluster = cluster
+        self.who = who
+        self.folder = cluster.home(who) / "agent"
+        self.bin = cluster.home(who) / "bin"
+        self.log = cluster.home(who) / "agent.log"
+        self._process: subprocess.Popen[str] | None = None
+        base: dict[str, dict[str, object]] = {
+            "agent": {"state_dir": str(self.folder), "interval": 0.5, "idle_interval": 0.5},
+            "slurm": {"min_interval": 0.3, "timeout": 15},
+            "dmr": {
+                "listen": "127.0.0.1:0",
+                "cooldown": 1,
+                "grant_timeout": 10,
+                "munge_socket": str(cluster.munge_socket),
+            },
+            "log": {"level": "debug"},
+        }
+        for section, values in settings.items():
+            base[section] = {**base.get(section, {}), **values}
+        config = cluster.home(who) / "penstock.yaml"
+        config.write_text(yaml.safe_dump(base))
+        config.chmod(0o644)
+        self._config = config
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "agent.sock"
+
+    def start(self, commands: dict[str, str] | None = None) -> None:
+        environment = {"PENSTOCK_CONFIG": str(self._config)}
+        if commands:
+            self._write(commands)
+            environment["PATH"] = f"{self.bin}:{os.environ['PATH']}:/usr/sbin"
+        with self.log.open("a") as log:
+            self._process = self.cluster.popen_as(
+                self.who,
+                [PYTHON, "-c", "from penstock.cli import main; main()", "agent"],
+                env=environment,
+                stdout=log,
+                stderr=log,
+            )
+        (self.folder.parent / "agent.pid").write_text(str(self._process.pid))
+        until("the agent answers", self.answers, 30)
+
+    def _write(self, commands: dict[str, str]) -> None:
+        self.bin.mkdir(exist_ok=True)
+        for name, script in commands.items():
+            real = subprocess.run(["which", name], capture_output=True, text=True, check=True).stdout.strip()
+            text = f"#!/bin/bash\nREAL={real}\nAGENT=$(cat {self.folder.parent}/agent.pid)\n{script}\n"
+            (self.bin / name).write_text(text)
+            (self.bin / name).chmod(0o755)
+
+    def answers(self) -> bool:
+        if self._process is not None and self._process.poll() is not None:
+            raise AssertionError("the agent ended: " + self.log.read_text()[-2000:])
+        try:
+            ask(self.socket, "ping", timeout=2)
+        except Exception:
+            return False
+        return True
+
+    def dead(self) -> bool:
+        return self._process is None or self._process.poll() is not None
+
+    def kill(self) -> None:
+        """SIGKILL, as the kernel's out-of-memory killer would."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(10)
+
+    def stop(self) -> None:
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.wait(15)
+        self._process = None
+
+    def ask(self, op: str, **arguments: object):
+        return ask(self.socket, op, arguments)
+
+    def phase(self, job: int) -> str:
+        """The phase of a job's resize as the store has it; works while the agent is dead."""
+        with sqlite3.connect(f"file:{self.folder}/penstock.db?mode=ro", uri=True, timeout=5) as db:
+            rows = db.execute("SELECT state FROM malleable WHERE job=?", (job,)).fetchall()
+        return json.loads(rows[0][0])["phase"] if rows else ""
+
+    def resizes(self, kind: str, job: int) -> list[dict[str, object]]:
+        done = [r for r in self.ask("status")["resizes"] if r["job"] == job and r["kind"] == kind]
+        return [r for r in done if r["outcome"] == "completed"]
+
+
+class Jacobi:
+    """A Jacobi job of the cluster's user, and the bits it must compute."""
+
+    ROWS, COLS, SWEEPS = 48, 32, 240
+
+    def __init__(
+        self, agent: Agent, *, size: int = 2, smallest: int = 2, largest: int = 4, pause: float = 0.05, who: str = ""
+    ) -> None:
+        cluster, who = agent.cluster, who or agent.who
+        self.cluster = cluster
+        self.folder = cluster.home(who)
+        for name in ("result.npy", "report.jsonl"):
+            (self.folder / name).unlink(missing_ok=True)
+        command = (
+            f"exec {PYTHON} -m dmr.launch -n {size} -ppn 1 {PYTHON} -m dmr.examples.jacobi --rows {self.ROWS} "
+            f"--cols {self.COLS} --sweeps {self.SWEEPS} --check-every 3 --min {smallest} --max {largest} --factor 2 "
+            f"--sweep-seconds {pause} --out result.npy --report report.jsonl"
+        )
+        environment = agent.ask("env")
+        if who != agent.who:  # another user cannot read the agent's key, and proves itself by munge
+            environment = {k: v for k, v in environment.items() if k != "DMR_KEY_FILE"}
+        submitted = cluster.run_as(
+            who,
+            ["sbatch", "--parsable", "-J", "jacobi", f"-N{size}", "-t10", "-o", "jacobi-%j.out", "--no-requeue"],
+            input=f"#!/bin/bash\n{command}\n",
+            env=environment,
+            check=True,
+        )
+        self.id = int(submitted.stdout)
+
+    def state(self) -> str:
+        shown = self.cluster.run_as("root", ["scontrol", "-o", "show", "job", str(self.id)]).stdout
+        fields = dict(part.split("=", 1) for part in shown.split() if "=" in part)
+        return fields.get("JobState", "")
+
+    def nodes(self) -> int:
+        shown = self.cluster.run_as("root", ["squeue", "-h", "-j", str(self.id), "-o", "%D"]).stdout.strip()
+        return int(shown or 0)
+
+    def events(self) -> list[dict[str, object]]:
+        report = self.folder / "report.jsonl"
+        return [json.loads(line) for line in report.read_text().splitlines()] if report.exists() else []
+
+    def sizes(self) -> list[object]:
+        return [e["size"] for e in self.events() if e["event"] in ("start", "resized")]
+
+    def output(self) -> str:
+        return "".join(p.read_text(errors="replace") for p in self.folder.glob(f"jacobi-{self.id}.out"))
+
+    def assert_exact(self, limit: float = 120.0) -> None:
+        """Ended well, with the bits of a run that never changed its size, far from converged."""
+        until("Jacobi has ended", lambda: self.state() not in ("PENDING", "RUNNING", "COMPLETING"), limit)
+        assert self.state() == "COMPLETED", self.output()
+        expected, change = serial(self.ROWS, self.COLS, self.SWEEPS)
+        assert change > 1e-3, "a converged field would hide lost rows"
+        assert np.load(self.folder / "result.npy").tobytes() == expected.tobytes()
+
+
+def serial(rows: int, cols: int, sweeps: int) -> tuple[np.ndarray, float]:
+    """Jacobi without MPI: the field after the sweeps, and the last change."""
+    row, col = np.ogrid[:rows, :cols]
+    field = np.zeros((rows + 2, cols))
+    field[0] = 1.0
+    field[1:-1] = (row * row + 37 * row + 11 * col) % 1009 / 1009
+    field[1:-1, [0, -1]] = 0.0
+    change = 0.0
+    for _ in range(sweeps):
+        new = 0.25 * (field[:-2, 1:-1] + field[2:, 1:-1] + field[1:-1, :-2] + field[1:-1, 2:])
+        change = float(np.abs(new - field[1:-1, 1:-1]).max())
+        field[1:-1, 1:-1] = new
+    return field[1:-1], change
+
+
+def assert_nothing_left(cluster: Cluster) -> None:
+    """No resizer is pending or running, and every node is idle again."""
+
+    def left() -> str:
+        return cluster.run_as("root", ["squeue", "-h", "-o", "%i %j %T %E"]).stdout.strip()
+
+    until("no job is left: " + left(), lambda: not left(), 40)
+    states = cluster.run_as("root", ["sinfo", "-h", "-N", "-o", "%T"]).stdout.split()
+    assert set(states) <= {"idle", "planned"}, states
