@@ -8,6 +8,7 @@ import asyncio
 import inspect
 import os
 import shutil
+import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
@@ -21,7 +22,9 @@ from penstock.cluster.programs import PATH, check_programs
 from penstock.errors import UserError
 from penstock.slurm.base import Backend
 from penstock.slurm.cli import CliBackend
+from penstock.slurm.mock import control
 from penstock.slurm.mock.backend import VirtualClock, virtual_cluster
+from penstock.slurm.mock.client import MockClient
 from penstock.slurm.mock.model import ClusterConfig
 
 NODES = tuple(f"n{i}" for i in range(1, 9))
@@ -71,6 +74,18 @@ class MockWorld(World):
 
     async def advance(self, seconds: float) -> None:
         self.mock.clock.advance(seconds)
+
+
+class ServerWorld(World):
+    """The simulated Slurm as a process of its own, whose jobs really run."""
+
+    def __init__(self, handle: control.Handle) -> None:
+        client, root = MockClient(handle.socket), os.geteuid() == 0
+        self.backend = client.as_user("nobody") if root else client
+        self.other = client.as_user("daemon" if root else "bob")
+
+    async def advance(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
 
 class SlurmWorld(World):
@@ -128,9 +143,20 @@ def slurm_world(real_cluster: Cluster) -> Iterator[SlurmWorld]:
     _empty(real_cluster)
 
 
-@pytest.fixture(params=["mock", pytest.param("slurm", marks=pytest.mark.slurm)])
+@pytest.fixture
+def server_world() -> Iterator[ServerWorld]:
+    folder = Path(tempfile.mkdtemp(prefix="pst-c-"))
+    folder.chmod(0o755)
+    try:
+        yield ServerWorld(control.start(folder, ClusterConfig(nodes=8, version=(22, 5, 8)), kill_wait=0.2))
+    finally:
+        control.stop(folder)
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(params=["mock", "server", pytest.param("slurm", marks=pytest.mark.slurm)])
 def world(request: pytest.FixtureRequest) -> World:
-    return MockWorld() if request.param == "mock" else request.getfixturevalue("slurm_world")
+    return MockWorld() if request.param == "mock" else request.getfixturevalue(f"{request.param}_world")
 
 
 def _empty(cluster: Cluster) -> None:

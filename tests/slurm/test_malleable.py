@@ -18,6 +18,7 @@ def agent(cluster: Cluster) -> Iterator[Agent]:
     it = Agent(cluster)
     yield it
     it.stop()
+    print(it.log.read_text()[-6000:])  # shown by pytest when the test failed
     cluster.run_as("alice", ["rm", "-rf", str(it.folder), str(it.bin)])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import pwd
@@ -157,6 +158,9 @@ class MockClient:
         except asyncio.CancelledError:
             if method == "allocate":
                 writer.write(b"{}\n")  # any line: take it back; without one the request would outlive us
+                with contextlib.suppress(OSError, TimeoutError):
+                    async with asyncio.timeout(self._time_limit):
+                        await reader.read()  # the server hangs up when it is withdrawn
             raise
         finally:
             writer.close()

@@ -1,0 +1,133 @@
+"""What the tests of the whole agent share: a simulated cluster and an agent in virtual time, and an agent process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from penstock.errors import PenstockError
+from penstock.ipc.client import ask
+from penstock.slurm.mock import control
+from penstock.slurm.mock.model import ClusterConfig
+
+COMMAND = [sys.executable, "-c", "from penstock.cli import main; main()"]
+
+
+def until(probe: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
+    """Poll until `probe` gives something true, and return it."""
+    end = time.monotonic() + seconds
+    while not (found := probe()):
+        assert time.monotonic() < end, f"timed out waiting for {what}"
+        time.sleep(0.05)
+    return found
+
+
+class AgentSite:
+    """A simulated Slurm of four nodes with real processes, and an agent that a test starts, kills and starts again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cluster = control.start(folder / "slurm", ClusterConfig(nodes=4), kill_wait=0.3)
+        self.config = folder / "penstock.yaml"
+        self.settings: dict[str, Any] = {
+            "agent": {"state_dir": str(folder / "agent"), "interval": 0.2, "idle_interval": 0.2, "seed": 7},
+            "slurm": {"backend": "mock", "mock_socket": str(self.cluster.socket), "min_interval": 0.1},
+            "asa": {"alternatives": [0.5, 1.0]},
+            "dmr": {"listen": "127.0.0.1:0"},
+        }
+        self.configure()
+        self.log = folder / "agent.log"
+        self.socket = folder / "agent" / "agent.sock"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def configure(self, **sections: dict[str, Any]) -> None:
+        """Write the configuration file, with these keys changed."""
+        for section, values in sections.items():
+            self.settings.setdefault(section, {}).update(values)
+        self.config.write_text(yaml.safe_dump(self.settings))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
+        return {**clean, "PENSTOCK_CONFIG": str(self.config), "COLUMNS": "200"}
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start the agent and wait until it answers."""
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [*COMMAND, "agent", *arguments],
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+        until(self.answers, f"the agent; it said: {self.log.read_text()[-2000:]}")
+        return self.process
+
+    def answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log.read_text()[-2000:]
+        try:
+            return bool(ask(self.socket, "ping")["pid"] == self.process.pid)
+        except PenstockError:
+            return False
+
+    def stop(self, number: int = signal.SIGTERM, seconds: float = 10.0) -> int:
+        """End the agent; its exit code."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.process.wait(seconds)
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """One command of the command line."""
+        return subprocess.run(
+            [*COMMAND, *arguments],
+            env=self.environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    def names(self) -> list[str]:
+        """The names of all jobs that were ever submitted to the simulated Slurm by this user."""
+        return [r["name"] for r in control.call(self.cluster.folder, "history", ids=[], name=None, since=None)]
+
+    def down(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(10)
+        self.cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[AgentSite]:
+    """A cluster for a module of tests; each starts the agent (or finds it started by the one before)."""
+    folder = Path(tempfile.mkdtemp(prefix="pa-"))
+    folder.chmod(0o755)
+    it = AgentSite(folder)
+    try:
+        yield it
+    finally:
+        it.down()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def agent(site: AgentSite) -> AgentSite:
+    """The site with its agent running."""
+    if site.process is None or site.process.poll() is not None:
+        site.start()
+    return site
