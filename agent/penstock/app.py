@@ -93,6 +93,10 @@ class App:
     async def start(self) -> None:
         """Learn the site, then build what depends on it. Raises `SlurmUnavailable` when Slurm does not answer."""
         site = await self.backend.site()
+        for intent in self.store.open_intents():
+            # Whoever owns the subject reads back what became of it: stages by name, resizes by their phase.
+            _log.warning("was under way when the agent died", verb=intent.verb, subject=intent.subject)
+            self.store.settle(intent.id, "interrupted", "read back after the restart", self.clock.now())
         accrues = site.accrues_always or site.priority_type == "priority/basic"
         self.workflows = WorkflowController(
             self.backend,

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import ConfigError
-from penstock.workflow.durations import DURATION_FORMS, parse_duration
 
 __all__ = ["Config", "load"]
 

@@ -8,9 +8,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.api import Partition
+from penstock.durations import duration_text, parse_duration
 from penstock.errors import UserError
 from penstock.workflow.checks import check_against
-from penstock.workflow.durations import duration_text, parse_duration
 from penstock.workflow.formats import load_workflow, parse_workflow
 from penstock.workflow.model import Workflow, workflow_from_dict, workflow_to_dict
 

@@ -62,9 +62,13 @@ class MalleableController:
         self._wake = wake
         self.jobs: dict[int, MalleableJob] = {}
         self._allocating: dict[str, asyncio.Task[None]] = {}
+        # What an earlier agent was waiting for when it died is never asked for again: it may yet be granted.
+        self._interrupted: set[str] = set()
         for state in store.malleable():
             me = MalleableJob.from_dict(state)
             self.jobs[me.job] = me
+            if me.phase is Phase.ALLOCATING:
+                self._interrupted.add(me.resizer_name)
 
     # -- what applications say (any time, from ipc.handlers) -----------------------------------------------------------
 
@@ -202,9 +206,8 @@ class MalleableController:
                 await self._clean(name, job)
 
     async def _start_allocating(self, order: Allocate, job: Job) -> None:
-        found = await self._backend.find(order.name)
-        if found:  # the agent was killed after asking: never ask twice
-            await self._adopt(found[-1], order)
+        if order.name in self._interrupted:
+            await self._adopt(order)
             return
         task = asyncio.ensure_future(self._allocate(order, job))
         self._allocating[order.name] = task
@@ -212,12 +215,13 @@ class MalleableController:
         # A backend that answers at once (the simulation) shall have answered within this pass.
         await asyncio.sleep(0)
 
-    async def _adopt(self, resizer: int, order: Allocate) -> None:
-        me = self.jobs[order.job]
-        seen = {j.id: j for j in await self._backend.jobs()}.get(resizer)
-        now = self._clock.now()
-        if seen is not None and seen.running:
-            self._put(me.granted(resizer, now))
+    async def _adopt(self, order: Allocate) -> None:
+        seen = {j.id: j for j in await self._backend.jobs()}
+        granted = [i for i in await self._backend.find(order.name) if i in seen and seen[i].running]
+        me, now = self.jobs[order.job], self._clock.now()
+        self._interrupted.discard(order.name)
+        if granted:
+            self._put(me.granted(granted[-1], now))
         else:
             self._put(me.grant_failed("the agent was restarted while it waited for the nodes", now))
 

@@ -95,7 +95,7 @@ class CommandRunner:
         self.requests[label] += 1
         started = time.monotonic()
         try:
-            process = await self._start(argv, extra or {}, pass_fds)
+            process = await self._start(argv, extra or {}, pass_fds, mortal=graceful)
             self._running.add(process)
             try:
                 return await self._finish(process, argv[0], limit, changing, stdin, graceful)
@@ -111,14 +111,18 @@ class CommandRunner:
         await asyncio.gather(*(_reap(process) for process in tuple(self._running)))
 
     async def _start(
-        self, argv: Sequence[str], extra: Mapping[str, str], pass_fds: Sequence[int]
+        self, argv: Sequence[str], extra: Mapping[str, str], pass_fds: Sequence[int], *, mortal: bool
     ) -> asyncio.subprocess.Process:
         program = which(argv[0], path=self._environment["PATH"])
         if program is None:
             raise SlurmUnavailable(f"the command {argv[0]} is not on PATH; are Slurm's client programs installed?")
+        # A command that waits long (salloc in the queue) must not go on waiting when the agent is killed.
+        setpriv = which("setpriv", path=self._environment["PATH"]) if mortal else None
+        ends_with_us = (setpriv, "--pdeathsig", "TERM", "--") if setpriv else ()
         try:
             return await asyncio.create_subprocess_exec(
                 *self._prefix,
+                *ends_with_us,
                 program,
                 *argv[1:],
                 stdin=subprocess.PIPE,

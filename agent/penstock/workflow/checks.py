@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Mapping
 
 from penstock.api import Partition
+from penstock.durations import duration_text
 from penstock.errors import UserError
-from penstock.workflow.durations import duration_text
 from penstock.workflow.model import Workflow
 from penstock.workflow.strategies import strategy_named
 

@@ -30,9 +30,9 @@ from typing import Any, Final
 
 import yaml
 
+from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import UserError
 from penstock.workflow.checks import check_against
-from penstock.workflow.durations import DURATION_FORMS, parse_duration
 from penstock.workflow.model import NAME_PATTERN, Stage, Workflow
 
 __all__ = ["check_against", "load_workflow", "parse_workflow"]

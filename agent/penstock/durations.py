@@ -1,4 +1,4 @@
-"""Durations as people write them in a workflow file."""
+"""Durations as people write them, in workflow files and in the configuration."""
 
 from __future__ import annotations
 

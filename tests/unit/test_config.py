@@ -1,0 +1,223 @@
+"""The configuration: where it comes from, what is refused and how that is said, and what a reload takes over."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.app import App, make_backend, make_policy
+from penstock.config import Config, find, load
+from penstock.errors import ConfigError
+from penstock.slurm.mock.backend import virtual_cluster
+from penstock.store import Store
+
+
+def wrong(path: Path, text: str) -> str:
+    """What is said about a file with this text."""
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(path, {})
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    assert "\n" not in message
+    return message.removeprefix(f"{path}: ")
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "penstock.yaml"
+
+
+def test_without_a_file_the_defaults_are_kind_to_the_cluster(tmp_path):
+    config = load(None, {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)})
+    assert (config.agent.interval, config.agent.idle_interval, config.slurm.min_interval) == (60, 300, 10)
+    assert (config.slurm.backend, config.agent.serve, config.dmr.policy) == ("cli", "own", "wide")
+    assert config.metrics.listen is None
+    assert config.socket_path == config.agent.state_dir / "agent.sock"
+
+
+def test_a_file_gives_what_it_gives_and_durations_are_text_or_seconds(file):
+    file.write_text("agent:\n  interval: 90s\n  idle_interval: 5m\nslurm:\n  timeout: 7\ndmr:\n  cooldown: 1-00:00:00\n")
+    config = load(file, {})
+    assert (config.agent.interval, config.agent.idle_interval) == (90, 300)
+    assert (config.slurm.timeout, config.dmr.cooldown) == (7, 86400)
+    assert config.slurm.min_interval == 10
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "{}"])
+def test_an_empty_file_means_the_defaults(file, text):
+    file.write_text(text)
+    assert load(file, {}) == load(None, {"HOME": "/nonexistent", "XDG_CONFIG_HOME": "/nonexistent"})
+
+
+def test_the_environment_overrides_single_keys(file):
+    file.write_text("agent:\n  interval: 90s\n  seed: 3\n")
+    environ = {
+        "PENSTOCK_AGENT__INTERVAL": "2m",
+        "PENSTOCK_AGENT__SOCKET": "/run/x.sock",
+        "PENSTOCK_ASA__ALTERNATIVES": "[1, 2.5, 10]",
+        "PENSTOCK_LOG__LEVEL": "debug",
+        "PENSTOCK_CONFIG": "/never/read/since/a/path/is/given",
+        "OTHER__KEY": "x",
+    }
+    config = load(file, environ)
+    assert (config.agent.interval, config.agent.seed) == (120, 3)
+    assert config.socket_path == Path("/run/x.sock")
+    assert config.asa.alternatives == (1, 2.5, 10)
+    assert config.log.level == "debug"
+
+
+def test_the_first_file_that_exists_applies(tmp_path):
+    home = tmp_path / "home" / "penstock" / "config.yaml"
+    environ = {"XDG_CONFIG_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
+    home.parent.mkdir(parents=True)
+    home.write_text("agent: {seed: 1}")
+    assert find(environ) == home
+    assert load(None, environ).agent.seed == 1
+    named = tmp_path / "named.yaml"
+    named.write_text("agent: {seed: 2}")
+    assert load(None, {**environ, "PENSTOCK_CONFIG": str(named)}).agent.seed == 2
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(None, {**environ, "PENSTOCK_CONFIG": str(tmp_path / "missing.yaml")})
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "near"),
+    [
+        ("agent: {intervall: 5}", "`agent.intervall` is not a known key", "did you mean `interval`?"),
+        ("slrm: {timeout: 5}", "`slrm` is not a known key", "did you mean `slurm`?"),
+        ("dmr: {grant-timeout: 5}", "`dmr.grant-timeout` is not a known key", "did you mean `grant_timeout`?"),
+        ("agent: {qwxz: 5}", "`agent.qwxz` is not a known key", ""),
+    ],
+)
+def test_an_unknown_key_is_named_with_the_nearest_known_one(file, text, key, near):
+    message = wrong(file, text)
+    assert key in message
+    assert near in message
+    assert near or "did you mean" not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("agent: {interval: soon}", "`agent.interval`"),
+        ("agent: {interval: 5 parsecs}", "`agent.interval`"),
+        ("agent: {interval: -5}", "`agent.interval`"),
+        ("agent: {interval: .nan}", "`agent.interval`"),
+        ("agent: {interval: [5]}", "`agent.interval`"),
+        ("agent: {seed: x}", "`agent.seed`"),
+        ("agent: {serve: nobody}", "`agent.serve`"),
+        ("agent: {state_dir: [1]}", "`agent.state_dir`"),
+        ("agent: 5", "`agent`"),
+        ("slurm: {backend: pbs}", "`slurm.backend`"),
+        ("asa: {alternatives: [1, x]}", "`asa.alternatives.1`"),
+        ("dmr: {listen: 5}", "`dmr.listen`"),
+        ("log: {level: loud}", "`log.level`"),
+    ],
+)
+def test_a_wrong_type_or_value_names_the_key_and_what_was_there(file, text, key):
+    assert wrong(file, text).startswith(f"{key}: ")
+
+
+def test_a_bad_duration_says_how_durations_are_written(file):
+    assert "90s" in wrong(file, "agent: {interval: soon}") or "1h30m" in wrong(file, "agent: {interval: soon}")
+
+
+@pytest.mark.parametrize("text", ["agent: [", "\tagent: 5", "a: b: c", "agent: {interval: 5}}"])
+def test_what_is_not_yaml_cannot_be_read(file, text):
+    assert wrong(file, text).startswith("cannot be read")
+
+
+@pytest.mark.parametrize("text", ["- a\n- b\n", "just text", "5"])
+def test_what_is_no_mapping_says_what_it_must_be(file, text):
+    assert wrong(file, text).startswith("must be a mapping of sections")
+
+
+def test_bytes_that_are_no_text_and_folders_cannot_be_read(tmp_path):
+    (tmp_path / "x").write_bytes(b"\xff\xfe\x00")
+    for path in (tmp_path / "x", tmp_path, tmp_path / "missing"):
+        with pytest.raises(ConfigError, match="cannot be read"):
+            load(path, {})
+
+
+def test_an_environment_with_a_wrong_key_is_refused(file):
+    file.write_text("agent: {interval: 5}")
+    with pytest.raises(ConfigError, match=r"`agent\.intervall` is not a known key; did you mean `interval`"):
+        load(file, {"PENSTOCK_AGENT__INTERVALL": "5"})
+    with pytest.raises(ConfigError, match=r"`agent\.interval`"):
+        load(file, {"PENSTOCK_AGENT__INTERVAL": "soon"})
+
+
+def test_a_configuration_cannot_be_changed_after_it_was_read():
+    with pytest.raises(ValueError, match="frozen"):
+        Config.model_validate({}).agent.interval = 5
+
+
+def test_a_policy_that_is_not_installed_is_refused_with_those_that_are():
+    with pytest.raises(ConfigError, match=r"`dmr\.policy`.*'nope'.*wide"):
+        make_policy("nope")
+
+
+def test_the_simulated_slurm_needs_its_socket():
+    with pytest.raises(ConfigError, match=r"slurm\.mock_socket"):
+        make_backend(Config.model_validate({"slurm": {"backend": "mock"}}))
+
+
+@pytest.mark.parametrize("command", [["agent"], ["config", "check"], ["status"]])
+def test_a_wrong_configuration_ends_every_command_with_exit_code_78(file, command):
+    file.write_text("agent: {intervall: 5}")
+    done = subprocess.run(
+        [sys.executable, "-c", "from penstock.cli import main; main()", *command],
+        env={**os.environ, "PENSTOCK_CONFIG": str(file)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 78
+    assert done.stderr == f"penstock: {file}: `agent.intervall` is not a known key; did you mean `interval`?\n"
+    assert done.stdout == ""
+
+
+# -- reload ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def app(file, monkeypatch):
+    file.write_text("agent: {interval: 5, idle_interval: 50}\nslurm: {min_interval: 1}\n")
+    monkeypatch.setenv("PENSTOCK_CONFIG", str(file))
+    backend = virtual_cluster()
+    made = App(load(), backend, backend.clock, Store(":memory:"))
+    asyncio.run(made.start())
+    return made
+
+
+def test_a_reload_changes_what_can_change_while_running(app, file):
+    file.write_text(
+        "agent: {interval: 7, idle_interval: 70}\nslurm: {min_interval: 2}\ndmr: {cooldown: 9, accept_timeout: 8}\n"
+    )
+    app.reload()
+    assert (app.loop.interval, app.loop.idle_interval, app.observer.min_interval) == (7, 70, 2)
+    assert (app.malleable.limits.cooldown, app.malleable.limits.accept) == (9, 8)
+    assert app.config.agent.interval == 7
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["agent: {intervall: 7}", "agent: {interval: soon}", "agent: [", "dmr: {policy: nope}\nagent: {interval: 7}"],
+)
+def test_a_reload_of_a_wrong_file_keeps_the_old_configuration(app, file, text):
+    before, policy, limits = app.config, app.malleable.policy, app.malleable.limits
+    file.write_text(text)
+    app.reload()
+    assert app.config is before
+    assert (app.malleable.policy, app.malleable.limits) == (policy, limits)
+    assert (app.loop.interval, app.loop.idle_interval, app.observer.min_interval) == (5, 50, 1)
+    file.unlink()
+    app.reload()
+    assert app.config is before

@@ -1,0 +1,510 @@
+"""The agent's two doors: the Unix socket with the peer's uid from the kernel, TCP with a credential per request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pwd
+import socket
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from dmr import credential, wire
+from factories import ManualClock, make_job, make_snapshot
+from penstock import errors
+from penstock.api import JobState, Offer
+from penstock.errors import AgentUnavailable, PenstockError
+from penstock.ipc.auth import FRESH, Verifier, make_key, peer_uid
+from penstock.ipc.client import ask
+from penstock.ipc.handlers import LocalDoor, RemoteDoor
+from penstock.ipc.server import Server
+from penstock.malleable.controller import MalleableController
+from penstock.malleable.machine import Deadlines, MalleableJob, Phase
+from penstock.store import Store
+
+UID = 1000
+KEY = credential.Key(UID, b"k" * 64)
+
+
+def serve(body):
+    """Run `body(server)` in an event loop; the server is closed after it."""
+
+    async def run():
+        seen = []
+
+        async def local(uid, line):
+            seen.append((uid, line))
+            return await door.answer(uid, line)
+
+        async def remote(line):
+            return b"remote " + line
+
+        async def echo(uid, request):
+            return {"uid": uid, "said": request.get("text")}
+
+        async def fail(_uid, request):
+            raise getattr(errors, request["kind"])(f"because of {request['kind']}")
+
+        async def crash(_uid, _request):
+            return 1 / 0
+
+        door = LocalDoor({"echo": echo, "fail": fail, "crash": crash})
+        server = Server(local, remote)
+        server.seen = seen
+        try:
+            return await asyncio.wait_for(body(server), 20)
+        finally:
+            await server.close()
+
+    return asyncio.run(run())
+
+
+def asked(path, op, **arguments):
+    return asyncio.to_thread(ask, path, op, arguments, 5.0)
+
+
+def test_the_peers_uid_is_what_the_kernel_says():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert peer_uid(ours) == os.geteuid()
+
+
+def test_a_request_is_answered_with_the_callers_uid(tmp_path):
+    async def body(server):
+        await server.listen_unix(tmp_path / "s")
+        assert await asked(tmp_path / "s", "echo", text="é\n") == {"uid": os.geteuid(), "said": "é\n"}
+        assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o666
+
+    serve(body)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_another_user_is_known_by_its_own_uid(tmp_path):
+    nobody = pwd.getpwnam("nobody")
+    # A socket in a folder that others may enter; a process that is really another user's.
+    place = f"/tmp/penstock-ipc-{os.getpid()}.sock"
+    program = (
+        "import json, os, socket, sys; os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))\n"
+        "s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n"
+        's.sendall(b\'{"op": "echo"}\\n\'); print(s.makefile().readline())'
+    )
+
+    async def body(server):
+        await server.listen_unix(type(tmp_path)(place))
+        argv = [sys.executable, "-c", program, place, str(nobody.pw_uid)]
+        done = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True, timeout=20)
+        assert json.loads(done.stdout)["result"]["uid"] == nobody.pw_uid, done.stderr
+
+    serve(body)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"garbage", b"{", b"[]", b"5", b"null", b'{"no": "op"}', b'{"op": "nope"}', b'{"op": ["echo"]}', b'{"op": null}',
+     b"\xff\xfe", b""],
+)  # fmt: skip
+def test_what_is_no_request_is_refused_and_the_connection_lives(tmp_path, line):
+    async def body(server):
+        await server.listen_unix(tmp_path / "s")
+        reader, writer = await asyncio.open_unix_connection(tmp_path / "s")
+        writer.write(line + b"\n")
+        reply = json.loads(await reader.readline())
+        assert (reply["ok"], reply["error"]) == (False, "UserError")
+        assert "operations: crash, echo, fail" in reply["message"]
+        writer.write(b'{"op": "echo", "text": 1}\n{"op": "echo", "text": 2}\n')
+        assert [json.loads(await reader.readline())["result"]["said"] for _ in range(2)] == [1, 2]
+        writer.close()
+
+    serve(body)
+
+
+def test_a_line_that_is_too_long_ends_its_connection_and_nothing_else(tmp_path):
+    async def body(server):
+        await server.listen_unix(tmp_path / "s")
+        reader, writer = await asyncio.open_unix_connection(tmp_path / "s")
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            for _ in range(200):
+                writer.write(b"x" * 100_000)
+                await writer.drain()
+            assert await reader.readexactly(1)
+        writer.close()
+        assert server.seen == []
+        assert (await asked(tmp_path / "s", "echo", text="still here"))["said"] == "still here"
+
+    serve(body)
+
+
+def test_peers_that_go_away_or_say_half_a_line_do_no_harm(tmp_path):
+    async def body(server):
+        await server.listen_unix(tmp_path / "s")
+        for sent in (b"", b'{"op": "ec', b'{"op": "echo"}\n'):
+            _reader, writer = await asyncio.open_unix_connection(tmp_path / "s")
+            writer.write(sent)
+            await writer.drain()
+            writer.close()
+        assert (await asked(tmp_path / "s", "echo", text=1))["said"] == 1
+        # One that is silent keeps nobody waiting.
+        _reader, silent = await asyncio.open_unix_connection(tmp_path / "s")
+        assert (await asked(tmp_path / "s", "echo", text=2))["said"] == 2
+        silent.close()
+
+    serve(body)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["UserError", "ConfigError", "NotPermitted", "Infeasible", "NotFound", "NotNow", "SlurmUnavailable",
+     "OutcomeUnknown", "StoreError", "PenstockError"],
+)  # fmt: skip
+def test_the_kind_of_an_error_travels_to_the_client(tmp_path, kind):
+    async def body(server):
+        await server.listen_unix(tmp_path / "s")
+        with pytest.raises(PenstockError) as caught:
+            await asked(tmp_path / "s", "fail", kind=kind)
+        assert type(caught.value).__name__ == kind
+        assert caught.value.exit_code == getattr(errors, kind).exit_code
+        assert str(caught.value) == f"because of {kind}"
+
+    serve(body)
+
+
+def test_a_bug_in_an_operation_is_an_error_of_that_request_only(tmp_path):
+    async def body(server):
+        await server.listen_unix(tmp_path / "s")
+        with pytest.raises(PenstockError, match="internal error.*ZeroDivisionError") as caught:
+            await asked(tmp_path / "s", "crash")
+        assert caught.value.exit_code == 1
+        assert (await asked(tmp_path / "s", "echo", text=1))["said"] == 1
+
+    serve(body)
+
+
+@pytest.mark.parametrize("name", ["__doc__", "annotations", "nonsense", "", None])
+def test_an_error_of_an_unknown_kind_is_a_plain_error(tmp_path, name):
+    async def body(server):
+        async def odd(_uid, _line):
+            return json.dumps({"ok": False, "error": name, "message": "odd"}).encode() + b"\n"
+
+        server._on_local = odd
+        await server.listen_unix(tmp_path / "s")
+        with pytest.raises(PenstockError, match="odd") as caught:
+            await asked(tmp_path / "s", "echo")
+        assert type(caught.value) is PenstockError
+
+    serve(body)
+
+
+def test_without_an_agent_the_error_says_how_to_start_one(tmp_path):
+    for path in (tmp_path / "missing", tmp_path):
+        with pytest.raises(AgentUnavailable, match=r"penstock agent.*systemctl --user start") as caught:
+            ask(path, "ping")
+        assert caught.value.exit_code == 3
+        assert str(path) in str(caught.value)
+
+
+def test_an_agent_that_does_not_answer_in_time_is_none(tmp_path):
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(str(tmp_path / "s"))
+        deaf.listen()
+        with pytest.raises(AgentUnavailable):
+            ask(tmp_path / "s", "ping", timeout=0.1)
+
+
+def test_a_second_agent_at_the_same_socket_is_refused(tmp_path):
+    async def body(server):
+        await server.listen_unix(tmp_path / "s")
+        second = Server(server._on_local, server._on_remote)
+        with pytest.raises(PenstockError, match="another agent already listens"):
+            await second.listen_unix(tmp_path / "s")
+        await second.close()
+        assert (await asked(tmp_path / "s", "echo", text=1))["said"] == 1
+
+    serve(body)
+
+
+def test_a_stale_socket_is_replaced_and_a_closed_server_removes_its_own(tmp_path):
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "s"))  # as kill -9 leaves it
+
+    async def body(server):
+        await server.listen_unix(tmp_path / "s")
+        assert (await asked(tmp_path / "s", "echo", text=1))["said"] == 1
+
+    serve(body)
+    assert not (tmp_path / "s").exists()
+
+
+def test_tcp_takes_the_given_port_or_picks_one(tmp_path):
+    async def body(server):
+        port = await server.listen_tcp("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"a\n")
+        assert await reader.readline() == b"remote a\n"
+        writer.close()
+        await server.close()
+        assert await server.listen_tcp("127.0.0.1", port) == port
+
+    serve(body)
+
+
+# -- credentials -------------------------------------------------------------------------------------------------------
+
+
+def test_the_key_is_made_once_and_for_its_owner_only(tmp_path):
+    key = make_key(tmp_path / "key")
+    assert key.uid == os.geteuid()
+    assert make_key(tmp_path / "key") == key
+    assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
+    assert [p.name for p in tmp_path.iterdir()] == ["key"]
+    (tmp_path / "key").chmod(0o644)
+    with pytest.raises(errors.StoreError, match="chmod 600"):
+        make_key(tmp_path / "key")
+
+
+# -- the door for programs ---------------------------------------------------------------------------------------------
+
+
+class Grow:
+    name = "grow"
+
+    def decide(self, offer, job, snapshot):
+        raise AssertionError("a message never decides")
+
+
+class Door:
+    """A RemoteDoor over a snapshot with alice's running job 7, and a way to speak to it."""
+
+    def __init__(self, serves=lambda _uid: True, **changes):
+        self.clock = ManualClock(10_000.0)
+        self.woken = []
+        store = Store(":memory:")
+        self.controller = MalleableController(
+            None, None, store, self.clock, Grow(), Deadlines(), self.woken.append
+        )  # a message reaches neither the backend nor the executor
+        self.observer = SimpleNamespace(last=make_snapshot([make_job(7, "n1", "n2", uid=UID, **changes)]))
+        self.door = RemoteDoor(
+            self.controller, self.observer, Verifier(KEY, None), self.clock, serves, self.woken.append
+        )
+
+    def check(self, **changes):
+        values = {"job": 7, "epoch": 0, "size": 2, "minimum": 1, "maximum": 8, "nodes": ("n1", "n2")}
+        return wire.Check(**{**values, "time": self.clock.now(), **changes})
+
+    def line(self, request, key=KEY):
+        return wire.encode(wire.signed(request, lambda digest: credential.sign_key(digest, key)))
+
+    def say(self, request, key=KEY):
+        return self.raw(self.line(request, key))
+
+    def raw(self, line):
+        return wire.decode_reply(asyncio.run(self.door.answer(line)))
+
+
+def refused(reply, error="not-permitted"):
+    assert isinstance(reply, wire.Failure), reply
+    assert reply.error == error
+    return reply.message
+
+
+def test_a_check_with_the_owners_key_registers_the_job_and_wakes_the_agent():
+    door = Door()
+    reply = door.say(door.check())
+    assert (reply.action, reply.size, reply.epoch) == ("none", 2, 0)
+    assert door.controller.jobs[7].offer.maximum == 8
+    assert door.woken == ["job 7 is malleable"]
+    door.say(door.check())
+    assert len(door.woken) == 1
+    door.say(door.check(maximum=16))
+    assert door.woken[1:] == ["job 7 said something new"]
+
+
+def test_a_request_signed_with_another_key_is_refused():
+    door = Door()
+    message = refused(door.say(door.check(), credential.Key(UID, b"x" * 64)))
+    assert "does not fit" in message
+    assert door.controller.jobs == {}
+    assert door.door.refused == 1
+
+
+@pytest.mark.parametrize("auth", ["", "key:", "key:00", "nonsense", "munge:", "munge:MUNGE:xx:"])
+def test_a_request_without_a_credential_that_counts_is_refused(auth):
+    door = Door()
+    refused(door.raw(wire.encode(replace(door.check(), auth=auth))))
+    assert door.controller.jobs == {}
+
+
+def test_a_request_changed_on_its_way_is_refused():
+    door = Door()
+    body = json.loads(door.line(door.check()))
+    body["maximum"] = 1000
+    refused(door.raw(json.dumps(body).encode() + b"\n"))
+
+
+def test_a_request_counts_once():
+    door = Door()
+    line = door.line(door.check())
+    assert isinstance(door.raw(line), wire.CheckReply)
+    assert "used before" in refused(door.raw(line))
+    door.clock.at += FRESH - 1
+    assert "used before" in refused(door.raw(line))
+
+
+@pytest.mark.parametrize("shift", [FRESH + 1, -FRESH - 1])
+def test_a_request_from_another_time_is_refused(shift):
+    door = Door()
+    assert "check the clocks" in refused(door.say(door.check(time=door.clock.now() + shift)))
+    assert isinstance(door.say(door.check(time=door.clock.now() + shift * 0.9)), wire.CheckReply)
+
+
+def test_a_job_of_another_user_is_refused():
+    door = Door()
+    door.observer.last = make_snapshot([make_job(7, "n1", "n2", uid=UID + 1)])
+    assert "is not yours" in refused(door.say(door.check()))
+    for request in (wire.Accept(job=7, epoch=1), wire.Refuse(job=7, epoch=1, why="x")):
+        assert "is not yours" in refused(door.say(replace(request, time=door.clock.now())))
+    assert door.controller.jobs == {}
+    assert door.woken == []
+
+
+def test_a_user_whom_the_agent_does_not_serve_is_refused():
+    door = Door(serves=lambda uid: uid != UID)
+    assert "own user's jobs only" in refused(door.say(door.check()))
+
+
+@pytest.mark.parametrize("picture", [True, False])
+def test_an_unknown_job_gets_no_action_and_a_look_soon(picture):
+    door = Door()
+    if not picture:
+        door.observer.last = None
+    reply = door.say(door.check(job=99, size=5))
+    assert (reply.action, reply.size) == ("none", 5)
+    assert len(door.woken) == 1
+    accept = wire.Accept(job=99, epoch=1, time=door.clock.now())
+    refused(door.say(accept), "unknown-job")
+    assert door.controller.jobs == {}
+
+
+@pytest.mark.parametrize("state", [JobState.PENDING, JobState.COMPLETED, JobState.SUSPENDED, JobState.COMPLETING])
+def test_a_job_that_does_not_run_gets_no_action(state):
+    door = Door(state=state)
+    assert door.say(door.check()).action == "none"
+    assert door.controller.jobs == {}
+
+
+def offered(door, phase=Phase.OFFERED, epoch=3):
+    offer = Offer(job=7, size=2, minimum=1, maximum=8, nodes=("n1", "n2"))
+    me = MalleableJob(
+        7, UID, offer, ("n1", "n2"), epoch=epoch, phase=phase, target=4, target_nodes=("n1", "n2", "n3", "n4")
+    )
+    door.controller.jobs[7] = me
+    return me
+
+
+def test_an_offer_is_answered_with_all_nodes_and_taken_up_by_its_epoch():
+    door = Door()
+    offered(door)
+    reply = door.say(door.check(epoch=2))
+    assert (reply.action, reply.size, reply.epoch, reply.nodes) == ("expand", 4, 3, ("n1", "n2", "n3", "n4"))
+    accept = wire.Accept(job=7, epoch=3, time=door.clock.now())
+    assert isinstance(door.say(accept), wire.Done)
+    assert door.controller.jobs[7].phase is Phase.RESIZING
+    again = replace(accept, id="0" * 16)
+    assert isinstance(door.say(again), wire.Done)  # its answer was lost: sent again, with a credential of its own
+    timings = {"spawn": 0.5}
+    done = wire.Finished(job=7, epoch=3, time=door.clock.now(), size=4, nodes=reply.nodes, timings=timings)
+    assert isinstance(door.say(done), wire.Done)
+    assert door.controller.jobs[7].phase is Phase.IDLE
+    assert door.controller.jobs[7].offer.size == 4
+
+
+@pytest.mark.parametrize("epoch", [2, 4])
+def test_a_stale_epoch_must_not_be_resized(epoch):
+    door = Door()
+    before = offered(door)
+    refused(door.say(wire.Accept(job=7, epoch=epoch, time=door.clock.now())), "stale-epoch")
+    assert door.controller.jobs[7] == before
+
+
+@pytest.mark.parametrize("phase", [Phase.IDLE, Phase.ALLOCATING, Phase.MERGING, Phase.CLEANING, Phase.GIVING_BACK])
+def test_an_accept_outside_of_an_offer_is_stale(phase):
+    door = Door()
+    before = offered(door, phase)
+    refused(door.say(wire.Accept(job=7, epoch=3, time=door.clock.now())), "stale-epoch")
+    assert door.controller.jobs[7] == before
+
+
+def test_a_refusal_gives_the_nodes_back_and_wakes_the_agent():
+    door = Door()
+    offered(door)
+    reply = door.say(wire.Refuse(job=7, epoch=3, why="no memory", time=door.clock.now()))
+    assert isinstance(reply, wire.Done)
+    assert (door.controller.jobs[7].phase, door.controller.jobs[7].note) == (Phase.GIVING_BACK, "no memory")
+    assert door.woken == ["job 7 refused"]
+
+
+def test_malformed_lines_are_bad_requests_and_the_connection_lives():
+    door = Door()
+    body = json.loads(door.line(door.check()))
+    lines = [
+        b"garbage\n",
+        b"{}\n",
+        b"[1]\n",
+        b'{"v":2}\n',
+        b"\xff\n",
+        b"\n",
+        json.dumps({**body, "op": "nope"}).encode() + b"\n",
+        json.dumps({**body, "size": -1}).encode() + b"\n",
+        json.dumps({**body, "nodes": ["n1; rm"]}).encode() + b"\n",
+        json.dumps({k: v for k, v in body.items() if k != "job"}).encode() + b"\n",
+    ]
+
+    async def run():
+        async def never(_uid, _line):
+            raise AssertionError
+
+        server = Server(never, door.door.answer)
+        port = await server.listen_tcp("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for line in lines:
+            writer.write(line)
+            reply = wire.decode_reply(await asyncio.wait_for(reader.readline(), 5))
+            assert isinstance(reply, wire.Failure), line
+            assert reply.error == "bad-request", line
+        writer.write(door.line(door.check()))
+        assert isinstance(wire.decode_reply(await asyncio.wait_for(reader.readline(), 5)), wire.CheckReply)
+        writer.close()
+        await server.close()
+
+    asyncio.run(run())
+    assert door.door.refused == 0
+
+
+def test_a_line_that_is_too_long_ends_only_its_own_tcp_connection():
+    door = Door()
+
+    async def run():
+        async def never(_uid, _line):
+            raise AssertionError
+
+        server = Server(never, door.door.answer)
+        port = await server.listen_tcp("127.0.0.1", 0)
+        other, to_other = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"x" * (4 * wire.MAX_LINE))
+        try:
+            assert await asyncio.wait_for(reader.read(1), 5) == b""
+        except ConnectionError:
+            pass
+        to_other.write(door.line(door.check()))
+        assert isinstance(wire.decode_reply(await asyncio.wait_for(other.readline(), 5)), wire.CheckReply)
+        writer.close()
+        to_other.close()
+        await server.close()
+
+    asyncio.run(run())
