@@ -281,12 +281,20 @@ class Snapshot:
         return tuple(sorted(n for n in names if n in self.nodes and self.nodes[n].usable and n not in busy))
 
     def pending(self, partition: str | None = None) -> tuple[Job, ...]:
-        """Pending jobs that may start (eligible, not held), highest priority first, then oldest."""
-        jobs = (
-            j
-            for j in self.jobs.values()
-            if j.pending and j.eligible is not None and j.priority > 0 and partition in (None, j.partition)
-        )
+        """Pending jobs that may start (eligible, not held), highest priority first, then oldest.
+
+        With a partition: those that could use any of its nodes, also by way of another partition.
+        """
+        wanted = None if partition is None else set(self.partitions[partition].nodes)
+
+        def fits(job: Job) -> bool:
+            names = job.partition.split(",")
+            return wanted is None or any(
+                name == partition or (name in self.partitions and wanted & set(self.partitions[name].nodes))
+                for name in names
+            )
+
+        jobs = (j for j in self.jobs.values() if j.pending and j.eligible is not None and j.priority > 0 and fits(j))
         return tuple(sorted(jobs, key=lambda j: (-j.priority, j.submit, j.id)))
 
 
@@ -350,7 +358,8 @@ class Offer:
     def reachable(self) -> tuple[int, ...]:
         """The sizes the job can be resized to, ascending, without its own; only those that fill whole nodes."""
         if self.factor == 1:
-            sizes = set(range(self.minimum, self.maximum + 1))
+            first = -(-max(self.minimum, 1) // self.per_node) * self.per_node
+            sizes = set(range(first, self.maximum + 1, self.per_node))
         else:
             sizes = set()
             up = self.size * self.factor

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
+import resource
 import signal
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -17,7 +20,7 @@ from penstock import __version__, logs, sdnotify
 from penstock.api import ResizePolicy
 from penstock.clock import Clock, SystemClock
 from penstock.config import Config, load
-from penstock.errors import ConfigError, Infeasible, NotPermitted, PenstockError, SlurmUnavailable, UserError
+from penstock.errors import ConfigError, Infeasible, NotNow, NotPermitted, PenstockError, SlurmUnavailable, UserError
 from penstock.executor import Executor
 from penstock.ipc.auth import Verifier, make_key
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
@@ -39,6 +42,7 @@ from penstock.workflow.state import WorkflowRun, run_from_dict, run_to_dict
 __all__ = ["App", "make_backend", "make_policy", "serve"]
 
 _log = structlog.get_logger(__name__)
+_FILES = 16384
 
 
 def make_backend(config: Config) -> Backend:
@@ -78,7 +82,14 @@ class App:
         alternatives = config.asa.alternatives or ALTERNATIVES
         self.shelf = Shelf(store, clock.now, alternatives, seed=config.agent.seed)
         self.malleable = MalleableController(
-            backend, self.executor, store, clock, make_policy(config.dmr.policy), _limits(config), self.wake
+            backend,
+            self.executor,
+            store,
+            clock,
+            make_policy(config.dmr.policy),
+            _limits(config),
+            self.wake,
+            self.want_look,
         )
         self.workflows: WorkflowController | None = None
         self.loop: Loop | None = None
@@ -89,6 +100,11 @@ class App:
         """Ask the loop for a pass soon."""
         if self.loop is not None:
             self.loop.wake(why)
+
+    def want_look(self) -> None:
+        """Ask for a newer picture as soon as Slurm may be asked again."""
+        if self.loop is not None:
+            self.loop.want_look()
 
     async def start(self) -> None:
         """Learn the site, then build what depends on it. Raises `SlurmUnavailable` when Slurm does not answer."""
@@ -108,6 +124,7 @@ class App:
             self.shelf,
             self.wake,
         )
+        self.malleable.can_grow = site.permits_expansion
         if not site.permits_expansion:
             _log.warning("jobs cannot grow here", why="SchedulerParameters lacks permit_job_expansion, or PrologFlags")
         self.loop = Loop(
@@ -128,7 +145,7 @@ class App:
         key_path = state_dir / "dmr.key"
         munge_socket = str(self.config.dmr.munge_socket) if self.config.dmr.munge_socket else None
         verifier = Verifier(make_key(key_path), munge_socket)
-        self.remote = RemoteDoor(self.malleable, self.observer, verifier, self.clock, self._serves, self.wake)
+        self.remote = RemoteDoor(self.malleable, self.observer, verifier, self.clock, self._serves, self.want_look)
         local = LocalDoor(_operations(self))
         self.server = Server(local.answer, self.remote.answer)
         await self.server.listen_unix(self.config.socket_path)
@@ -192,6 +209,8 @@ class App:
 async def serve(config: Config) -> None:
     """Run the daemon until SIGTERM or SIGINT."""
     config.agent.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
+    lock = _lock(config.agent.state_dir)
+    _raise_file_limit()
     app = App(config, make_backend(config), SystemClock(), Store(config.agent.state_dir / "penstock.db"))
     running = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -217,6 +236,25 @@ async def serve(config: Config) -> None:
         _log.info("stopped", passes=app.loop.passes)
     finally:
         await app.close()
+        os.close(lock)
+
+
+def _lock(folder: Path) -> int:
+    """One agent per state folder; the lock ends with the process, however it ends."""
+    descriptor = os.open(folder / "agent.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as e:
+        os.close(descriptor)
+        raise NotNow(f"another agent already runs on {folder}") from e
+    return descriptor
+
+
+def _raise_file_limit() -> None:
+    """Every connected application takes a descriptor, and Slurm commands must still find one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Not without bound: Slurm may hand the limit on to the jobs that are submitted.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, _FILES)), hard))
 
 
 async def _start_patiently(app: App, stop: asyncio.Event) -> None:
@@ -293,7 +331,8 @@ def _operations(app: App) -> dict[str, Any]:
         return workflows.environment
 
     async def queue(uid: int, _request: Mapping[str, Any]) -> object:
-        """The last picture: what squeue would tell anybody, without asking Slurm again."""
+        """The last picture, without asking Slurm again. For the agent's user only: a site may hide others' jobs."""
+        may(uid)
         snapshot = app.observer.last
         return {
             "at": snapshot.taken_at if snapshot else None,

@@ -14,7 +14,7 @@ from typing import TypeVar
 import structlog
 
 from penstock.clock import Clock
-from penstock.errors import Infeasible, NotNow, OutcomeUnknown, SlurmUnavailable
+from penstock.errors import OutcomeUnknown, PenstockError, SlurmUnavailable
 from penstock.store import Store
 
 __all__ = ["Executor"]
@@ -61,17 +61,10 @@ class Executor:
         intent = self._store.intend(verb, subject, payload, self._clock.now())
         try:
             answer = await request()
-        except OutcomeUnknown as e:
-            self._failed(verb, subject, intent, "unknown", str(e), True)
-            raise
-        except NotNow as e:
-            self._failed(verb, subject, intent, "failed", str(e), isinstance(e, SlurmUnavailable))
-            raise
-        except Infeasible as e:
-            # Slurm works and said no: nothing to wait for, and no sign of trouble.
-            self.outcomes[verb, "refused"] += 1
-            self._store.settle(intent, "failed", str(e), self._clock.now())
-            _log.warning("slurm refuses", verb=verb, subject=subject, why=str(e))
+        except PenstockError as e:
+            state = "unknown" if isinstance(e, OutcomeUnknown) else "failed"
+            # A refusal is no sign that Slurm is in trouble, and no reason to pause everything.
+            self._failed(verb, subject, intent, state, str(e), isinstance(e, OutcomeUnknown | SlurmUnavailable))
             raise
         except BaseException as e:
             self._store.settle(intent, "unknown", repr(e), self._clock.now())

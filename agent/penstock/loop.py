@@ -25,7 +25,8 @@ __all__ = ["Controller", "Loop"]
 _log = structlog.get_logger(__name__)
 
 # Wakes that come in a burst (every rank 0 of a large array starting at once) share one pass.
-_GATHER = 0.02
+_GATHER = 0.025
+_AFTER_FAILURE = 5.0
 
 
 class Controller(Protocol):
@@ -61,26 +62,38 @@ class Loop:
         self._metrics = metrics
         self.interval = interval
         self.idle_interval = idle_interval
-        self._woken = asyncio.Event()
+        self._signal = asyncio.Event()
+        self._pass_wanted = False
         self._stopping = False
         self.passes = 0
 
     def wake(self, why: str) -> None:
         """Ask for a pass soon."""
         _log.debug("woken", why=why)
-        self._woken.set()
+        self._pass_wanted = True
+        self._signal.set()
+
+    def want_look(self) -> None:
+        """Ask for a newer picture as soon as Slurm may be asked again; cheap, however often it is called."""
+        self._observer.want()
+        self._signal.set()
 
     def stop(self) -> None:
         """End `run` after the current pass."""
         self._stopping = True
-        self._woken.set()
+        self._signal.set()
 
     async def run(self) -> None:
         """Pass after pass until `stop`."""
         while not self._stopping:
-            self._woken.clear()
-            await self.one_pass()
-            sdnotify.notify("WATCHDOG=1")
+            self._pass_wanted = False
+            try:
+                await self.one_pass()
+                sdnotify.notify("WATCHDOG=1")
+            except Exception:
+                # Say, a full disk: hold, say so, and try again; the watchdog is not fed meanwhile.
+                _log.exception("a pass failed")
+                await asyncio.sleep(_AFTER_FAILURE)
             if not self._stopping:
                 await self._rest()
 
@@ -120,12 +133,24 @@ class Loop:
     def next_pass(self) -> float:
         """When the next pass is due if nothing wakes the loop."""
         now = self._clock.now()
+        look = self._observer.next_look()
+        last = self._observer.last
+        if last is not None and not last.usable and look is not None:
+            return look  # nothing can be done before Slurm may be asked again
         due = [t for c in self._controllers if (t := c.next_wake(now)) is not None]
-        return min([now + (self.interval if due else self.idle_interval), *due])
+        usual = now + (self.interval if due else self.idle_interval)
+        return min([usual, *due] if look is None else [usual, *due, look])
 
     async def _rest(self) -> None:
-        try:
-            await asyncio.wait_for(self._woken.wait(), max(0.01, self.next_pass() - self._clock.now()))
-        except TimeoutError:
-            return
+        """Until a pass is wanted or due. Whatever the controllers say, there are at most 20 passes a second."""
+        await asyncio.sleep(_GATHER)
+        while not self._stopping and not self._pass_wanted:
+            self._signal.clear()
+            delay = self.next_pass() - self._clock.now()
+            if delay <= 0:
+                return
+            try:
+                await asyncio.wait_for(self._signal.wait(), delay)
+            except TimeoutError:
+                return
         await asyncio.sleep(_GATHER)

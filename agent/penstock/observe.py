@@ -37,6 +37,7 @@ class Observer:
         self.failures = 0
         self._last: Snapshot | None = None
         self._not_before = 0.0
+        self._wanted = False
         self._partitions: Mapping[str, Partition] = {}
         self._partitions_at = float("-inf")
         self._lock = asyncio.Lock()
@@ -46,6 +47,18 @@ class Observer:
         """The latest picture, however old."""
         return self._last
 
+    def want(self) -> None:
+        """Somebody waits for a newer picture: the next look should come as soon as it may."""
+        self._wanted = True
+
+    def next_look(self) -> float | None:
+        """When the next look should come: after a failure when Slurm may be asked again, else if one is wanted."""
+        if self._last is None:
+            return None
+        if not self._last.usable:
+            return self._not_before
+        return self._last.taken_at + self.min_interval if self._wanted else None
+
     async def look(self, max_age: float | None = None) -> Snapshot:
         """A picture at most `max_age` seconds old (default: the interval between looks) if Slurm answers and may be
         asked; else the last one, with its problems."""
@@ -53,7 +66,8 @@ class Observer:
         async with self._lock:
             now = self._clock.now()
             age = float("inf") if self._last is None else now - self._last.taken_at
-            if self._last is not None and self._last.usable and age < wanted:
+            # An age below zero means that the clock was set back: look again.
+            if self._last is not None and self._last.usable and 0 <= age < wanted:
                 return self._last
             if self._last is not None and now < self._not_before:
                 return self._marked(self._last, age)
@@ -71,13 +85,14 @@ class Observer:
             self.failures += 1
             self._not_before = now + min(_LONGEST_BACKOFF, max(self.min_interval, 1.0) * 2 ** min(self.failures, 10))
             problem = f"slurm: {e}"
-            if self._last is None:
-                empty: Snapshot = Snapshot(now, {}, {}, {}, (problem,))
-                return empty
-            self._last = replace(self._last, problems=(problem,))
+            base = self._last or Snapshot(now, {}, {}, {})
+            self._last = replace(base, problems=(problem,))
             return self._last
         self.looks += 1
         self.failures = 0
+        self._wanted = False
+        if any(part not in self._partitions for job in jobs.values() for part in job.partition.split(",")):
+            self._partitions_at = float("-inf")  # a partition made since: read them again with the next look
         self._not_before = 0.0
         self._last = Snapshot(now, jobs, nodes, self._partitions)
         return self._last

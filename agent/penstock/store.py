@@ -7,6 +7,7 @@ Calls are synchronous: each is one small transaction, durable when it returns (W
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -63,13 +64,16 @@ class Store:
     def __init__(self, path: Path | str) -> None:
         self.path = str(path)
         try:
+            if self.path != ":memory:":
+                # Commands and environments of users: for nobody else's eyes. SQLite gives -wal and -shm the same mode.
+                os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
             self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
             self._db.row_factory = sqlite3.Row
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.execute("PRAGMA busy_timeout=2000")
             self._migrate()
-        except sqlite3.Error as e:
+        except (sqlite3.Error, OSError) as e:
             raise StoreError(f"cannot open the state file {self.path}: {e}") from e
 
     def _migrate(self) -> None:
@@ -98,10 +102,11 @@ class Store:
         self._execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._execute("COMMIT")
         except BaseException:
-            self._execute("ROLLBACK")
+            if self._db.in_transaction:
+                self._execute("ROLLBACK")
             raise
-        self._execute("COMMIT")
 
     def close(self) -> None:
         """Close the file."""
@@ -179,12 +184,8 @@ class Store:
         """Replace a run's state."""
         self._execute("UPDATE runs SET state=?, finished=? WHERE id=?", (json.dumps(dict(state)), finished, run))
 
-    def drop_run(self, run: int) -> None:
-        """Forget a run that was refused."""
-        self._execute("DELETE FROM runs WHERE id=?", (run,))
-
-    def runs(self, *, live_only: bool = False, limit: int = 1000) -> list[tuple[int, int, dict[str, Any]]]:
-        """(number, uid, state) of runs, newest last."""
+    def runs(self, *, live_only: bool = False, limit: int = -1) -> list[tuple[int, int, dict[str, Any]]]:
+        """(number, uid, state) of the latest runs (all, unless limited), newest last."""
         rows = self._rows(
             "SELECT id, uid, state FROM (SELECT * FROM runs WHERE NOT ? OR finished IS NULL ORDER BY id DESC LIMIT ?) "
             "ORDER BY id",

@@ -42,7 +42,9 @@ def test_without_a_file_the_defaults_are_kind_to_the_cluster(tmp_path):
 
 
 def test_a_file_gives_what_it_gives_and_durations_are_text_or_seconds(file):
-    file.write_text("agent:\n  interval: 90s\n  idle_interval: 5m\nslurm:\n  timeout: 7\ndmr:\n  cooldown: 1-00:00:00\n")
+    file.write_text(
+        "agent:\n  interval: 90s\n  idle_interval: 5m\nslurm:\n  timeout: 7\ndmr:\n  cooldown: 1-00:00:00\n"
+    )
     config = load(file, {})
     assert (config.agent.interval, config.agent.idle_interval) == (90, 300)
     assert (config.slurm.timeout, config.dmr.cooldown) == (7, 86400)

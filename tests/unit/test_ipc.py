@@ -19,13 +19,14 @@ from dmr import credential, wire
 from factories import ManualClock, make_job, make_snapshot
 from penstock import errors
 from penstock.api import JobState, Offer
+from penstock.app import App
+from penstock.config import Config
 from penstock.errors import AgentUnavailable, PenstockError
 from penstock.ipc.auth import FRESH, Verifier, make_key, peer_uid
 from penstock.ipc.client import ask
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
 from penstock.ipc.server import Server
-from penstock.malleable.controller import MalleableController
-from penstock.malleable.machine import Deadlines, MalleableJob, Phase
+from penstock.malleable.machine import MalleableJob, Phase
 from penstock.store import Store
 
 UID = 1000
@@ -270,23 +271,16 @@ def test_the_key_is_made_once_and_for_its_owner_only(tmp_path):
 # -- the door for programs ---------------------------------------------------------------------------------------------
 
 
-class Grow:
-    name = "grow"
-
-    def decide(self, offer, job, snapshot):
-        raise AssertionError("a message never decides")
-
-
 class Door:
     """A RemoteDoor over a snapshot with alice's running job 7, and a way to speak to it."""
 
     def __init__(self, serves=lambda _uid: True, **changes):
         self.clock = ManualClock(10_000.0)
         self.woken = []
-        store = Store(":memory:")
-        self.controller = MalleableController(
-            None, None, store, self.clock, Grow(), Deadlines(), self.woken.append
-        )  # a message reaches neither the backend nor the executor
+        # A message reaches neither the backend nor a policy: those are the loop's.
+        app = App(Config.model_validate({}), SimpleNamespace(), self.clock, Store(":memory:"))
+        self.controller = app.malleable
+        self.controller._wake = self.woken.append
         self.observer = SimpleNamespace(last=make_snapshot([make_job(7, "n1", "n2", uid=UID, **changes)]))
         self.door = RemoteDoor(
             self.controller, self.observer, Verifier(KEY, None), self.clock, serves, self.woken.append

@@ -93,8 +93,8 @@ def test_a_shrink_is_told_to_slurm_only_after_the_step_is_gone():
     new = Step(7, "1", ("n1", "n2"))
     batch = Step(7, "batch", ("n1",))
     extern = Step(7, "extern", ("n1", "n2", "n3", "n4"))
-    assert not releasing.leaving_clear([old, new, batch])
-    assert releasing.leaving_clear([new, batch, extern])
+    assert not releasing.clear_beyond(releasing.target_nodes, [old, new, batch])
+    assert releasing.clear_beyond(releasing.target_nodes, [new, batch, extern])
     assert releasing.shrunk(104).phase is Phase.IDLE
 
 
@@ -146,6 +146,25 @@ def test_accept_and_done_can_be_repeated():
     assert done.done(1, {}, 106) is done
 
 
+def test_a_check_that_was_sent_before_the_accept_and_comes_late_changes_nothing():
+    me = offered().accepted(1, 103, sent=103.0)
+    assert me is not None
+    assert me.checked(me.offer, 0, 104, sent=102.0) is me
+    assert me.checked(me.offer, 0, 104, sent=103.5).phase is Phase.GIVING_BACK
+
+
+def test_a_proposal_that_nobody_answers_is_dropped():
+    me = registered(4).decided(verdict(2), job("n1", "n2", "n3", "n4"), "x", LIMITS, 100)
+    assert me.advance(job("n1", "n2", "n3", "n4"), LIMITS, 161)[0].phase is Phase.IDLE
+
+
+def test_an_application_that_vanishes_in_a_resize_is_looked_after():
+    me = offered().accepted(1, 103)
+    assert me is not None
+    assert me.advance(job("n1", "n2", "n5", "n6"), LIMITS, 110)[1] == ()
+    assert me.advance(job("n1", "n2", "n5", "n6"), LIMITS, 103 + 601)[1] == (AskSteps(7),)
+
+
 def test_a_proposal_is_withdrawn_when_no_longer_wanted():
     me = registered(4).decided(verdict(2), job("n1", "n2", "n3", "n4"), "x", LIMITS, 100)
     assert me.decided(verdict(4), job("n1", "n2", "n3", "n4"), "y", LIMITS, 101).phase is Phase.IDLE
@@ -172,7 +191,10 @@ def test_a_job_with_nodes_beside_its_ranks_is_left_alone():
 
 
 def test_an_application_ahead_of_the_store_is_believed():
-    me = registered().checked(Offer(job=7, size=4, minimum=1, maximum=8, nodes=("n1", "n2", "n3", "n4")), 5, 10)
+    ahead = Offer(job=7, size=4, minimum=1, maximum=8, nodes=("n1", "n2", "n3", "n4"))
+    asking = registered().decided(verdict(4), job("n1", "n2"), "name", LIMITS, 5).checked(ahead, 5, 10)
+    assert asking.phase is Phase.CLEANING and asking.resizer_name == "name", "the resizer must not be forgotten"
+    me = registered().checked(ahead, 5, 10)
     assert me.epoch == 5 and me.nodes == ("n1", "n2", "n3", "n4")
 
 

@@ -7,6 +7,7 @@ and good once.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import socket
@@ -22,6 +23,8 @@ __all__ = ["FRESH", "Verifier", "make_key", "peer_uid"]
 
 FRESH = 300.0
 _REMEMBERED = 100_000
+_MAX_DECODING = 16
+_MUNGE_LIMIT = 5.0
 
 
 def peer_uid(connection: socket.socket) -> int:
@@ -52,8 +55,9 @@ class Verifier:
         self._key = key
         self._munge_socket = munge_socket
         self._seen: OrderedDict[str, float] = OrderedDict()
+        self._decoding = 0
 
-    def uid(self, received: Received, now: float) -> int:
+    async def uid(self, received: Received, now: float) -> int:
         """The uid that the request proves. Raises `NotPermitted`."""
         request = received.request
         if abs(now - request.time) > FRESH:
@@ -62,13 +66,30 @@ class Verifier:
             if request.auth.startswith("key:") and self._key is not None:
                 uid = credential.verify_key(request.auth, received.digest, self._key)
             elif request.auth.startswith("munge:"):
-                uid = credential.verify_munge(request.auth, received.digest, self._munge_socket).uid
+                uid = await self._munge(request.auth, received.digest)
             else:
                 raise NotPermitted("the request carries no credential that this agent accepts")
         except credential.CredentialError as e:
             raise NotPermitted(str(e)) from e
         self._once(f"{uid}:{request.id}", now)
         return uid
+
+    async def _munge(self, token: str, digest: str) -> int:
+        """In a thread: a munged that hangs blocks libmunge for seconds, and must not block the agent."""
+        if self._decoding >= _MAX_DECODING:
+            raise NotPermitted("munged is too slow: too many credentials wait to be decoded")
+        self._decoding += 1
+        work = asyncio.ensure_future(asyncio.to_thread(credential.verify_munge, token, digest, self._munge_socket))
+        work.add_done_callback(self._decoded)
+        try:
+            return (await asyncio.wait_for(asyncio.shield(work), _MUNGE_LIMIT)).uid
+        except TimeoutError as e:
+            raise NotPermitted("munged did not answer in time") from e
+
+    def _decoded(self, work: asyncio.Future[credential.Peer]) -> None:
+        self._decoding -= 1
+        if not work.cancelled():
+            work.exception()  # whoever waited has it, or has given up
 
     def _once(self, nonce: str, now: float) -> None:
         # Only proven requests are remembered, so that nobody can fill the memory for others.

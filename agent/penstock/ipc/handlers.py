@@ -14,7 +14,7 @@ from penstock.clock import Clock
 from penstock.errors import NotPermitted, PenstockError, UserError
 from penstock.ipc.auth import Verifier
 from penstock.malleable.controller import MalleableController
-from penstock.malleable.machine import MalleableJob, Phase
+from penstock.malleable.machine import MalleableJob
 from penstock.observe import Observer
 
 __all__ = ["LocalDoor", "RemoteDoor"]
@@ -61,14 +61,14 @@ class RemoteDoor:
         verifier: Verifier,
         clock: Clock,
         serves: Callable[[int], bool],
-        wake: Callable[[str], None],
+        want_look: Callable[[], None],
     ) -> None:
         self._controller = controller
         self._observer = observer
         self._verifier = verifier
         self._clock = clock
         self._serves = serves
-        self._wake = wake
+        self._want_look = want_look
         self.refused = 0
 
     async def answer(self, line: bytes) -> bytes:
@@ -78,7 +78,7 @@ class RemoteDoor:
         except wire.WireError as e:
             return wire.encode(wire.Failure(error="bad-request", message=wire.clean(str(e))))
         try:
-            uid = self._verifier.uid(received, self._clock.now())
+            uid = await self._verifier.uid(received, self._clock.now())
             return wire.encode(self._reply(uid, received.request))
         except NotPermitted as e:
             self.refused += 1
@@ -102,7 +102,7 @@ class RemoteDoor:
             case wire.Check():
                 return self._check(request, job)
             case wire.Accept():
-                if self._controller.accepted(request.job, request.epoch):
+                if self._controller.accepted(request.job, request.epoch, request.time):
                     return wire.Done()
                 return wire.Failure(error="stale-epoch", message="this resize is not on offer (any more)")
             case wire.Refuse():
@@ -115,18 +115,21 @@ class RemoteDoor:
 
     def _not_seen_yet(self, request: wire.Request) -> wire.Reply:
         """A job that started since the last look: no action now, and a look soon."""
-        self._wake(f"job {request.job} is not in the picture yet")
+        self._want_look()
         if isinstance(request, wire.Check):
             text = "the agent has not seen this job in the queue yet"
             return wire.CheckReply(action="none", size=request.size, epoch=request.epoch, reason=text)
         return wire.Failure(error="unknown-job", message="this job is not registered")
 
     def _check(self, request: wire.Check, job: Job | None) -> wire.Reply:
+        # "No limit" is a large number: nobody gets more than the cluster has.
+        snapshot = self._observer.last
+        most = max(request.size, request.per_node * len(snapshot.nodes) if snapshot else 0)
         offer = Offer(
             job=request.job,
             size=request.size,
-            minimum=request.minimum,
-            maximum=request.maximum,
+            minimum=min(request.minimum, most),
+            maximum=min(request.maximum, most),
             factor=request.factor,
             preferred=request.preferred,
             per_node=request.per_node,
@@ -137,12 +140,7 @@ class RemoteDoor:
         elif not job.running:
             me = None
         else:
-            foreign = set(request.nodes) - set(job.nodes)
-            known = self._controller.jobs.get(request.job)
-            if foreign and not (known and known.phase in (Phase.RESIZING, Phase.OFFERED, Phase.RELEASING)):
-                # The picture may lag behind a merge, so this is no error of the application.
-                self._wake(f"job {job.id} runs on nodes that the picture does not give it")
-            me = self._controller.checked(job, offer, request.epoch)
+            me = self._controller.checked(job, offer, request.epoch, request.time)
         if me is None:
             return wire.CheckReply(
                 action="none", size=request.size, epoch=request.epoch, reason="the job is not running"

@@ -20,8 +20,15 @@ from penstock.ipc.auth import peer_uid
 __all__ = ["Server"]
 
 _log = structlog.get_logger(__name__)
+# Per door, so that strangers on the network cannot keep the command line out, and per address, so that one host cannot
+# keep out the others.
 _MAX_CONNECTIONS = 4096
+_MAX_PER_ADDRESS = 512
+_FIRST_LINE = 10.0
 _IDLE = 3600.0
+_DRAIN = 30.0
+# A workflow file may be long; an application's request is short.
+_LOCAL_LINE = 4 * 1024 * 1024
 
 UnixHandler = Callable[[int, bytes], Awaitable[bytes]]
 TcpHandler = Callable[[bytes], Awaitable[bytes]]
@@ -34,7 +41,7 @@ class Server:
         self._on_local = on_local
         self._on_remote = on_remote
         self._servers: list[asyncio.AbstractServer] = []
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._writers: dict[asyncio.StreamWriter, str] = {}
         self._unix: Path | None = None
 
     async def listen_unix(self, path: Path) -> None:
@@ -43,7 +50,7 @@ class Server:
             if _answers(path):
                 raise PenstockError(f"another agent already listens at {path}")
             path.unlink()
-        server = await asyncio.start_unix_server(self._local, path, limit=MAX_LINE)
+        server = await asyncio.start_unix_server(self._local, path, limit=_LOCAL_LINE)
         # Open to connect: every request is authorised by the peer's uid.
         path.chmod(0o666)
         self._servers.append(server)
@@ -66,24 +73,31 @@ class Server:
 
     async def _local(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         uid = peer_uid(writer.get_extra_info("socket"))
-        await self._serve(reader, writer, lambda line: self._on_local(uid, line))
+        await self._serve(reader, writer, f"uid {uid}", lambda line: self._on_local(uid, line))
 
     async def _remote(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._serve(reader, writer, self._on_remote)
+        await self._serve(reader, writer, str(writer.get_extra_info("peername")[0]), self._on_remote)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: TcpHandler) -> None:
-        if len(self._writers) >= _MAX_CONNECTIONS:
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str, answer: TcpHandler
+    ) -> None:
+        local = peer.startswith("uid ")
+        beside = [p for p in self._writers.values() if p.startswith("uid ") == local]
+        if len(beside) >= _MAX_CONNECTIONS or beside.count(peer) >= _MAX_PER_ADDRESS:
+            _log.warning("too many connections", peer=peer)
             writer.close()
             return
-        self._writers.add(writer)
+        self._writers[writer] = peer
+        patience = _FIRST_LINE
         try:
-            while line := await asyncio.wait_for(reader.readline(), _IDLE):
+            while line := await asyncio.wait_for(reader.readline(), patience):
                 writer.write(await answer(line))
-                await writer.drain()
+                await asyncio.wait_for(writer.drain(), _DRAIN)
+                patience = _IDLE
         except (OSError, ValueError, asyncio.IncompleteReadError, TimeoutError) as e:
-            _log.debug("connection ended", why=repr(e))
+            _log.debug("connection ended", peer=peer, why=repr(e))
         finally:
-            self._writers.discard(writer)
+            self._writers.pop(writer, None)
             writer.close()
 
 

@@ -11,12 +11,13 @@ import asyncio
 import math
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import structlog
 
 from penstock.api import Allocation, Decision, Job, Offer, ResizePolicy, Snapshot, Verb
 from penstock.clock import Clock
-from penstock.errors import Infeasible, NotNow, PenstockError
+from penstock.errors import Infeasible, NotNow, NotPermitted, PenstockError
 from penstock.executor import Executor
 from penstock.malleable.machine import (
     Allocate,
@@ -36,12 +37,16 @@ __all__ = ["MalleableController"]
 
 _log = structlog.get_logger(__name__)
 
-# Phases in which something is on its way in Slurm and the next look should come soon.
+# Phases in which something is on its way in Slurm, and the seconds after which it is asked again at first.
 _BUSY = {Phase.ALLOCATING: 1.0, Phase.MERGING: 0.5, Phase.CLEANING: 1.0, Phase.GIVING_BACK: 0.5, Phase.RELEASING: 0.25}
+_PATIENT = 10.0
 
 
 class MalleableController:
-    """All malleable jobs of one agent. `wake` is called when an application said something new."""
+    """All malleable jobs of one agent.
+
+    `wake` is called when an application said something new, `want_look` when a newer picture is needed.
+    """
 
     def __init__(
         self,
@@ -52,6 +57,7 @@ class MalleableController:
         policy: ResizePolicy,
         limits: Deadlines,
         wake: Callable[[str], None],
+        want_look: Callable[[], None],
     ) -> None:
         self._backend = backend
         self._executor = executor
@@ -60,7 +66,12 @@ class MalleableController:
         self.policy = policy
         self.limits = limits
         self._wake = wake
+        self._want_look = want_look
         self.jobs: dict[int, MalleableJob] = {}
+        # Whether this site lets jobs grow at all; set when the site has been looked at.
+        self.can_grow = True
+        # A picture begun before this instant does not show what was changed since, and nothing is decided on it.
+        self._acted_at = -math.inf
         self._allocating: dict[str, asyncio.Task[None]] = {}
         # What an earlier agent was waiting for when it died is never asked for again: it may yet be granted.
         self._interrupted: set[str] = set()
@@ -72,24 +83,28 @@ class MalleableController:
 
     # -- what applications say (any time, from ipc.handlers) -----------------------------------------------------------
 
-    def checked(self, job: Job, offer: Offer, epoch: int) -> MalleableJob:
-        """A check by the owner of `job`; the state to answer from."""
+    def checked(self, job: Job, offer: Offer, epoch: int, sent: float = math.inf) -> MalleableJob:
+        """A check by the owner of `job`; the state to answer from. `sent`: the sender's clock."""
         now = self._clock.now()
         known = self.jobs.get(job.id)
+        if known is not None and not _same(known, job):
+            # It was requeued: what is known is about its former life, which the next pass ends.
+            self._wake(f"job {job.id} has started anew")
+            return MalleableJob(job.id, job.uid, offer, offer.nodes, epoch=epoch)
         if known is None:
-            me = MalleableJob(job.id, job.uid, offer, offer.nodes or job.nodes, epoch=epoch)
+            me = MalleableJob(job.id, job.uid, offer, offer.nodes or job.nodes, epoch=epoch, started=job.start)
             self._wake(f"job {job.id} is malleable")
         else:
-            me = known.checked(offer, epoch, now)
+            me = known.checked(offer, epoch, now, sent)
             if me.phase is not known.phase or _wish(me.offer) != _wish(known.offer):
                 self._wake(f"job {job.id} said something new")
         self._put(me)
         return me
 
-    def accepted(self, job: int, epoch: int) -> bool:
+    def accepted(self, job: int, epoch: int, sent: float = 0.0) -> bool:
         """The application starts the resize; false when it must not."""
         me = self.jobs.get(job)
-        after = me.accepted(epoch, self._clock.now()) if me else None
+        after = me.accepted(epoch, self._clock.now(), sent) if me else None
         if after is None:
             return False
         self._put(after)
@@ -97,14 +112,12 @@ class MalleableController:
 
     def refused(self, job: int, epoch: int, why: str) -> None:
         """The application did not resize."""
-        if me := self.jobs.get(job):
-            self._put(me.refused(epoch, why, self._clock.now()))
+        if (me := self.jobs.get(job)) and self._put(me.refused(epoch, why, self._clock.now())):
             self._wake(f"job {job} refused")
 
     def done(self, job: int, epoch: int, timings: Mapping[str, float]) -> None:
         """The application's new ranks run."""
-        if me := self.jobs.get(job):
-            self._put(me.done(epoch, timings, self._clock.now()))
+        if (me := self.jobs.get(job)) and self._put(me.done(epoch, timings, self._clock.now())):
             self._wake(f"job {job} has resized")
 
     # -- one pass ----------------------------------------------------------------------------------------------------
@@ -113,23 +126,37 @@ class MalleableController:
         """Take at most one step per job; the decisions taken."""
         decisions: list[Decision] = []
         for number in list(self.jobs):
-            job = snapshot.jobs.get(number)
-            if job is None or job.state.ended:
-                await self._ended(number, job)
-            elif job.running:
-                decisions.extend(self._decide(job, snapshot))
-                await self._advance(job)
+            try:
+                decisions.extend(await self._serve(number, snapshot))
+            except NotNow as e:
+                _log.debug("not now", job=number, why=str(e))
+            except Exception:
+                # One bad subject, or a policy that fails, must not keep the others from being served.
+                _log.exception("a malleable job could not be served", job=number)
+        return decisions
+
+    async def _serve(self, number: int, snapshot: Snapshot) -> list[Decision]:
+        job = snapshot.jobs.get(number)
+        if job is None or job.state.ended or job.pending or not _same(self.jobs[number], job):
+            await self._ended(number, job)
+            return []
+        if not job.running:
+            return []
+        decisions = self._decide(job, snapshot)
+        await self._advance(job)
         return decisions
 
     def next_wake(self, now: float) -> float | None:
         """When this controller wants the next pass at the latest; infinity while jobs are merely registered."""
         if not self.jobs:
             return None
-        return now + min(_BUSY.get(me.phase, math.inf) for me in self.jobs.values())
+        return now + min(_pause(me, now) for me in self.jobs.values())
 
     def _decide(self, job: Job, snapshot: Snapshot) -> list[Decision]:
         me = self.jobs[job.id]
-        if me.phase not in (Phase.IDLE, Phase.PROPOSED) or not self._executor.ready(f"job {job.id}"):
+        if me.phase not in (Phase.IDLE, Phase.PROPOSED) or job.partition not in snapshot.partitions:
+            return []
+        if snapshot.taken_at <= self._acted_at:
             return []
         verdict = self.policy.decide(me.offer, job, snapshot)
         decision = Decision(
@@ -139,6 +166,10 @@ class MalleableController:
             pass
         elif verdict.size not in me.offer.reachable():
             return [decision.rewritten(Verb.NOTHING, "unreachable", f"size {verdict.size} cannot be reached")]
+        elif decision.verb is Verb.EXPAND and not self.can_grow:
+            return [decision.rewritten(Verb.NOTHING, "no-expansion", "this site does not let jobs grow")]
+        elif decision.verb is Verb.EXPAND and not all(map(self._executor.ready, _growth(job.id))):
+            return [decision.rewritten(Verb.NOTHING, "backing-off", "growing failed a moment ago")]
         elif me.phase is Phase.IDLE and self._promised(me, verdict.size, verdict.beneficiary, snapshot):
             return [
                 decision.rewritten(Verb.NOTHING, "one-at-a-time", "another resize already uses or frees those nodes")
@@ -162,13 +193,8 @@ class MalleableController:
     async def _advance(self, job: Job) -> None:
         after, instructions = self.jobs[job.id].advance(job, self.limits, self._clock.now())
         self._put(after)
-        if not self._executor.ready(f"job {job.id}"):
-            return
         for instruction in instructions:
-            try:
-                await self._carry_out(instruction, job)
-            except NotNow as e:
-                _log.debug("not now", job=job.id, why=str(e))
+            await self._carry_out(instruction, job)
 
     async def _carry_out(self, instruction: Instruction, job: Job) -> None:
         me = self.jobs[job.id]
@@ -178,30 +204,39 @@ class MalleableController:
                 if name not in self._allocating:
                     await self._start_allocating(instruction, job)
             case Merge(resizer=resizer):
+                subject = f"{subject}/merge"
+                if not self._executor.ready(subject):
+                    return
                 try:
                     await self._executor.act(
                         "merge", subject, {"resizer": resizer}, lambda: self._backend.merge(resizer, job.id)
                     )
-                except Infeasible as e:
-                    self._put(me.merge_failed(str(e), self._clock.now()))
+                except (Infeasible, NotPermitted) as e:
+                    self._put(self.jobs[job.id].merge_failed(str(e), self._clock.now()))
                     return
-                await self._after_merge(me)
+                finally:
+                    self._changed()
+                await self._after_merge(job.id)
             case Shrink(keep=keep):
-                if set(job.nodes) == set(keep):
-                    self._put(me.shrunk(self._clock.now()))
+                if not self._executor.ready(subject):
                     return
                 payload: dict[str, str | float | None] = {"keep": ",".join(keep), "epoch": me.epoch}
                 try:
                     await self._executor.act("shrink", subject, payload, lambda: self._backend.shrink(job.id, keep))
-                except Infeasible as e:
-                    self._put(me.shrunk(self._clock.now()))
-                    _log.error("nodes cannot be given back", job=job.id, why=str(e))
+                except (Infeasible, NotPermitted) as e:
+                    # Tried again ever more rarely: it may be that a node is down, or that the site forbids it.
+                    self._put(replace(self.jobs[job.id], note=f"the nodes cannot be given back: {e}"))
                     return
+                finally:
+                    self._changed()
                 self._put(self.jobs[job.id].shrunk(self._clock.now()))
             case AskSteps():
                 steps = await self._backend.steps(job.id)
-                if self.jobs[job.id].leaving_clear(steps):
-                    await self._carry_out(Shrink(job.id, self.jobs[job.id].target_nodes), job)
+                me = self.jobs[job.id]
+                if me.phase is Phase.RELEASING and me.clear_beyond(me.target_nodes, steps):
+                    await self._carry_out(Shrink(job.id, me.target_nodes), job)
+                elif me.phase is Phase.RESIZING and me.clear_beyond(me.nodes, steps):
+                    self._put(me.refused(me.epoch, "no new rank is running", self._clock.now()))
             case CancelResizer(name=name):
                 await self._clean(name, job)
 
@@ -235,7 +270,7 @@ class MalleableController:
             account=job.account or None,
             expands=job.id,
         )
-        subject = f"job {job.id}"
+        subject = f"job {job.id}/expand"
         try:
             resizer = await self._executor.act(
                 "expand",
@@ -244,56 +279,74 @@ class MalleableController:
                 lambda: self._backend.allocate(spec, self.limits.grant),
             )
         except PenstockError as e:
-            if me := self.jobs.get(job.id):
+            if (me := self.jobs.get(job.id)) and me.resizer_name == order.name:
                 self._put(me.grant_failed(str(e), self._clock.now()))
         else:
-            if (me := self.jobs.get(job.id)) and me.resizer_name == order.name:
+            self._changed()
+            if (me := self.jobs.get(job.id)) and me.resizer_name == order.name and me.phase is Phase.ALLOCATING:
                 self._put(me.granted(resizer, self._clock.now()))
+            else:  # nobody wants it any more
+                await self._backend.cancel(resizer)
         self._wake(f"{subject}: the resizer was answered")
 
-    async def _after_merge(self, me: MalleableJob) -> None:
+    async def _after_merge(self, number: int) -> None:
         """Read back what the job has now; a failed look leaves MERGING, which is safe to repeat."""
-        job = {j.id: j for j in await self._backend.jobs()}.get(me.job)
+        job = {j.id: j for j in await self._backend.jobs()}.get(number)
         if job is not None:
-            self._put(me.merged(job, self._clock.now()))
+            self._put(self.jobs[number].merged(job, self._clock.now()))
+
+    def _changed(self) -> None:
+        """Slurm was asked to move nodes: what was seen before is old, and a new look is wanted."""
+        self._acted_at = self._clock.now()
+        self._want_look()
 
     async def _clean(self, name: str, job: Job) -> None:
+        subject = f"job {job.id}/clean"
+        if not self._executor.ready(subject):
+            return
+        named = await self._backend.find(name)
         seen = {j.id: j for j in await self._backend.jobs()}
-        alive = [i for i in await self._backend.find(name) if i in seen and not seen[i].state.ended]
+        alive = [i for i in named if i in seen and not seen[i].state.ended]
         for resizer in alive:
-            await self._executor.act(
-                "cancel",
-                f"job {job.id}",
-                {"resizer": resizer},
-                lambda r=resizer: self._backend.cancel(r),  # type: ignore[misc]
-            )
+            await self._cancel(subject, resizer)
         if not alive:
             self._put(self.jobs[job.id].resizer_gone(seen.get(job.id, job), self.limits, self._clock.now()))
 
+    async def _cancel(self, subject: str, resizer: int) -> None:
+        async def request() -> None:
+            await self._backend.cancel(resizer)
+
+        await self._executor.act("cancel", subject, {"resizer": resizer}, request)
+        self._changed()
+
     async def _ended(self, number: int, job: Job | None) -> None:
-        """The job is gone: nothing of it may be left."""
+        """The job is gone, or lives anew after a requeue: nothing of it may be left."""
         me = self.jobs[number]
+        subject = f"job {number}/clean"
         if me.resizer_name:
-            try:
-                seen = {j.id: j for j in await self._backend.jobs()}
-                if job is None and number in seen:
-                    return
-                for resizer in await self._backend.find(me.resizer_name):
-                    if resizer in seen and not seen[resizer].state.ended:
-                        await self._backend.cancel(resizer)
-            except PenstockError as e:
-                _log.warning("a resizer may be left", job=number, name=me.resizer_name, why=str(e))
+            if not self._executor.ready(subject):
                 return
-        if task := self._allocating.pop(me.resizer_name, None):
-            task.cancel()
+            if task := self._allocating.pop(me.resizer_name, None):
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+            named = await self._backend.find(me.resizer_name)
+            seen = {j.id: j for j in await self._backend.jobs()}
+            for resizer in named:
+                if resizer in seen and not seen[resizer].state.ended:
+                    await self._cancel(subject, resizer)
         del self.jobs[number]
         self._store.save_malleable(number, me.to_dict(), ended=self._clock.now())
+        if job is not None and job.running:
+            _log.info("forgotten: the job has started anew", job=number)
 
-    def _put(self, after: MalleableJob) -> None:
-        """The one way a job's state changes: stored, logged, finished resizes kept with their instants."""
+    def _put(self, after: MalleableJob) -> bool:
+        """The one way a job's state changes: stored, logged, finished resizes kept with their instants.
+
+        Whether anything changed.
+        """
         before = self.jobs.get(after.job)
         if before == after:
-            return
+            return False
         self.jobs[after.job] = after
         self._store.save_malleable(after.job, after.to_dict())
         if before is not None and before.phase is not after.phase:
@@ -310,6 +363,7 @@ class MalleableController:
                 after.marks,
                 self._clock.now(),
             )
+        return True
 
     async def close(self) -> None:
         """Stop waiting for grants; what Slurm grants later is found by name at the next start."""
@@ -321,6 +375,22 @@ class MalleableController:
 
 def _wish(offer: Offer) -> tuple[int, int, int, int, int | None]:
     return (offer.size, offer.minimum, offer.maximum, offer.factor, offer.preferred)
+
+
+def _same(me: MalleableJob, job: Job) -> bool:
+    """Whether this is the life of the job that is known, and not one after a requeue or under a reused number."""
+    return me.uid == job.uid and (me.started is None or job.start is None or abs(me.started - job.start) < 1.0)
+
+
+def _growth(number: int) -> tuple[str, str]:
+    return f"job {number}/expand", f"job {number}/merge"
+
+
+def _pause(me: MalleableJob, now: float) -> float:
+    """Seconds until a job that something is on its way for is looked at again: soon at first, then ever more rarely."""
+    if me.phase not in _BUSY:
+        return math.inf
+    return min(_PATIENT, max(_BUSY[me.phase], (now - me.since) / 4))
 
 
 def _verb(new: int, old: int) -> Verb:

@@ -107,13 +107,15 @@ Instruction = Allocate | Merge | Shrink | CancelResizer | AskSteps
 class Deadlines:
     """Seconds: how long a grant may take, how long the application may take to accept it, and the rest between resizes.
 
-    `settle` is how long a lost request may still surface in Slurm after the agent was killed while sending it.
+    `resize` is how long the application may take to resize once it has accepted before the agent looks whether it still
+    does. `settle` is how long a lost request may still surface in Slurm after the agent was killed while sending it.
     `regrow` is how long a job does not grow after it gave nodes back: a step that starts on such a node within the same
     second is refused by slurmd ("Job credential revoked"), and MPICH's mpiexec then ends the whole application.
     """
 
     grant: float = 40.0
     accept: float = 120.0
+    resize: float = 600.0
     cooldown: float = 10.0
     settle: float = 5.0
     regrow: float = 5.0
@@ -123,7 +125,9 @@ class Deadlines:
 class MalleableJob:
     """A registered job and its resize. `epoch` numbers the resizes; `marks` are the current one's instants.
 
-    `origin` and `target` are its sizes in processes, before and after.
+    `origin` and `target` are its sizes in processes, before and after. `started` is the job's start: a requeued job, or
+    another one of the same number, has another. `accepted_at` is the sender's clock when it accepted: what it sent
+    before and arrives later is old.
     """
 
     job: int
@@ -131,6 +135,8 @@ class MalleableJob:
     offer: Offer
     nodes: tuple[str, ...]
     epoch: int = 0
+    started: float | None = None
+    accepted_at: float = 0.0
     phase: Phase = Phase.IDLE
     since: float = 0.0
     origin: int = 0
@@ -144,30 +150,33 @@ class MalleableJob:
 
     # -- what the application says -----------------------------------------------------------------------------------
 
-    def checked(self, offer: Offer, epoch: int, now: float) -> MalleableJob:
+    def checked(self, offer: Offer, epoch: int, now: float, sent: float = math.inf) -> MalleableJob:
         """A check: the offer is taken, and what it implies about a resize whose messages were lost."""
+        if sent < self.accepted_at:
+            return self
         me = replace(self, offer=offer)
         if epoch > me.epoch:  # the store was lost; the application knows better
-            return replace(me._idle(now, "the application is ahead"), epoch=epoch, nodes=offer.nodes or me.nodes)
+            ahead = replace(me, epoch=epoch, nodes=offer.nodes or me.nodes, note="the application is ahead")
+            return ahead._to(Phase.CLEANING, now) if me.resizer_name else ahead._idle(now, ahead.note)
         if me.phase in (Phase.RESIZING, Phase.LEAVING):
             if epoch == me.epoch and offer.size == me.target:
                 return replace(me, offer=self.offer).done(epoch, {}, now)
             if epoch < me.epoch:  # it accepted, and goes on as before: it did not resize
                 me = me.refused(me.epoch, "the application went on with its old size", now)
+        if me.phase is Phase.IDLE:  # perhaps another program in the same job, started elsewhere or with another size
+            return replace(me, nodes=offer.nodes or (me.nodes if offer.size == self.offer.size else ()))
         if offer.size == self.offer.size:
             return me
-        if me.phase is Phase.IDLE:  # another program in the same job, started with another size
-            return replace(me, nodes=offer.nodes)
         return replace(me, offer=replace(offer, size=self.offer.size))
 
-    def accepted(self, epoch: int, now: float) -> MalleableJob | None:
+    def accepted(self, epoch: int, now: float, sent: float = 0.0) -> MalleableJob | None:
         """The application takes the resize up; None when this epoch is not on offer (any more)."""
         if epoch != self.epoch:
             return None
         if self.phase is Phase.OFFERED:
-            return self._to(Phase.RESIZING, now, accepted=now)
+            return replace(self._to(Phase.RESIZING, now, accepted=now), accepted_at=sent)
         if self.phase is Phase.PROPOSED:
-            return self._to(Phase.LEAVING, now, accepted=now)
+            return replace(self._to(Phase.LEAVING, now, accepted=now), accepted_at=sent)
         return self if self.phase in (Phase.RESIZING, Phase.LEAVING) else None
 
     def refused(self, epoch: int, why: str, now: float) -> MalleableJob:
@@ -269,10 +278,9 @@ class MalleableJob:
             return replace(self, marks=MappingProxyType({**self.marks, "released": now}))._idle(now, self.note)
         return self
 
-    def leaving_clear(self, steps: Collection[Step]) -> bool:
-        """Whether no step but batch and extern touches a node that is about to be given back."""
-        keep = set(self.target_nodes)
-        return all(set(s.nodes) <= keep for s in steps if s.id not in ("batch", "extern"))
+    def clear_beyond(self, keep: Collection[str], steps: Collection[Step]) -> bool:
+        """Whether no step but batch and extern touches a node that is not in `keep`."""
+        return all(set(s.nodes) <= set(keep) for s in steps if s.id not in ("batch", "extern"))
 
     # -- what to do now ----------------------------------------------------------------------------------------------
 
@@ -281,6 +289,8 @@ class MalleableJob:
         me = self
         if me.phase is Phase.OFFERED and now - me.since > limits.accept:
             me = replace(me._to(Phase.GIVING_BACK, now), note="the application did not take the nodes up in time")
+        if me.phase is Phase.PROPOSED and now - me.since > limits.accept:
+            me = me._idle(now, "the application did not answer in time")
         match me.phase:
             case Phase.ALLOCATING:
                 missing = me.target // me.offer.per_node - len(me.nodes)
@@ -293,6 +303,8 @@ class MalleableJob:
             case Phase.GIVING_BACK:
                 return me, (Shrink(me.job, me.nodes),)
             case Phase.RELEASING:
+                return me, (AskSteps(me.job),)
+            case Phase.RESIZING if now - me.since > limits.resize:
                 return me, (AskSteps(me.job),)
             case _:
                 return me, ()

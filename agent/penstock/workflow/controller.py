@@ -14,14 +14,13 @@ from types import MappingProxyType
 
 import structlog
 
-from penstock.api import AccountingRecord, Decision, Geometry, Reason, Snapshot, Verb
+from penstock.api import AccountingRecord, Decision, Reason, Snapshot, Verb
 from penstock.clock import Clock
-from penstock.errors import Infeasible, NotFound, NotNow, OutcomeUnknown, UserError
+from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted, OutcomeUnknown, PenstockError
 from penstock.executor import Executor
 from penstock.observe import Observer
 from penstock.slurm.base import Backend
 from penstock.store import Store
-from penstock.waits.base import Estimate
 from penstock.waits.shelf import Shelf
 from penstock.workflow.checks import check_against
 from penstock.workflow.instructions import (
@@ -44,7 +43,7 @@ __all__ = ["WorkflowController"]
 _log = structlog.get_logger(__name__)
 
 # How long a submission whose answer was lost may take to show up in the queue before it is sent again.
-_SETTLE = 15.0
+_SETTLE = 30.0
 
 
 class WorkflowController:
@@ -70,12 +69,18 @@ class WorkflowController:
         self._shelf = shelf
         self._wake = wake
         self._records: dict[int, AccountingRecord] = {}
-        self._not_before: dict[int, float] = {}
+        # When an unanswered submission was sent, and how often it was looked for and when it is again, by run.
+        self._sent_at: dict[int, float] = {}
+        self._recover_at: dict[int, tuple[int, float]] = {}
         self._lookups: dict[int, tuple[int, float]] = {}
         self.environment: dict[str, str] = {}
-        self.runs: dict[int, WorkflowRun] = {
-            number: run_from_dict(state) for number, _uid, state in store.runs(live_only=True)
-        }
+        self._cancelled_at: dict[int, float] = {}
+        self.runs: dict[int, WorkflowRun] = {}
+        for number, _uid, state in store.runs(live_only=True):
+            try:
+                self.runs[number] = run_from_dict(state)
+            except (KeyError, TypeError, ValueError):
+                _log.exception("a stored workflow cannot be read; its jobs are left alone", workflow=number)
 
     # -- what users ask (any time, from the door) ----------------------------------------------------------------------
 
@@ -88,13 +93,11 @@ class WorkflowController:
         check_against(workflow, snapshot.partitions, default, strategy)
         now = self._clock.now()
         partition = workflow.partition or default or ""
-        number = self._store.add_run(uid, {}, now)
-        try:
-            run = self._runner.start(number, workflow, strategy, now, partition=partition, token=secrets.token_hex(3))
-        except UserError:
-            self._store.drop_run(number)
-            raise
-        self._save(run)
+        with self._store.together():
+            number = self._store.add_run(uid, {}, now)
+            self._save(
+                self._runner.start(number, workflow, strategy, now, partition=partition, token=secrets.token_hex(3))
+            )
         self._wake(f"workflow {number} was submitted")
         return number
 
@@ -112,48 +115,52 @@ class WorkflowController:
         decisions: list[Decision] = []
         for number in list(self.runs):
             try:
-                decisions.extend(await self._step(self.runs[number], snapshot))
-            except NotNow as e:
-                _log.debug("not now", workflow=number, why=str(e))
+                decisions.extend(await self._step(number, snapshot))
+            except PenstockError as e:
+                _log.info("not now", workflow=number, why=str(e))
+            except Exception:
+                # One bad subject must not keep the others from being served.
+                _log.exception("a workflow could not be served", workflow=number)
         return decisions
 
     def next_wake(self, now: float) -> float | None:
-        """The next instant at which a stage is due; infinity while runs merely go on."""
+        """The next instant at which a stage is due or expected to end; infinity while runs merely go on."""
         if not self.runs:
             return None
-        due = math.inf
         last = self._observer.last
+        due = math.inf
         for run in self.runs.values():
-            instant = self._runner.next_wake(run, now)
-            if instant is not None:
-                due = min(due, instant)
+            instants = [self._runner.next_wake(run, now), *_expected(run, now)]
             if last is not None and self._runner.wants_look(run, last.taken_at):
-                due = min(due, last.taken_at + self._observer.min_interval)
+                instants.append(last.taken_at + self._observer.min_interval)
             if self._runner.intended(run):
-                due = min(due, now + _SETTLE / 5)
+                instants.append(max(now + 1.0, self._recover_at.get(run.id, (0, 0.0))[1]))
             if run.id in self._lookups:
-                due = min(due, self._lookups[run.id][1])
+                instants.append(self._lookups[run.id][1])
+            due = min([due, *(t for t in instants if t is not None)])
         return max(due, now)
 
-    async def _step(self, run: WorkflowRun, snapshot: Snapshot) -> list[Decision]:
-        run = await self._recover(run)
+    async def _step(self, number: int, snapshot: Snapshot) -> list[Decision]:
+        await self._recover(number)
+        run = self.runs[number]
+        if run.phase.final:  # the agent died between the last step and this
+            return [self._finish(number, run.phase.value, run.why or "")]
         jobs = {i: snapshot.jobs[i] for i in self._watched(run) if i in snapshot.jobs}
         records = {i: self._records[i] for i in self._watched(run) if i in self._records and i not in jobs}
         view = View(snapshot.taken_at, jobs, MappingProxyType(records), usable=snapshot.usable)
-        step = self._runner.step(run, view, self._clock.now(), self._predict)
+        step = self._runner.step(run, view, self._clock.now(), self._shelf.predict)
         decisions = [Decision(Verb.NOTHING, _subject(run, stage), (reason,)) for stage, reason in step.notes]
         self._learn(step.run, step.instructions)
+        if not any(isinstance(i, Lookup) for i in step.instructions):
+            self._lookups.pop(number, None)
         for instruction in step.instructions:
-            decision = await self._carry_out(step.run.id, instruction, snapshot)
+            decision = await self._carry_out(number, instruction, snapshot)
             if decision is not None:
                 decisions.append(decision)
         return decisions
 
     def _watched(self, run: WorkflowRun) -> Collection[int]:
         return {*run.jobs(), *(s.job for s in run.stages if s.job is not None)}
-
-    def _predict(self, geometry: Geometry) -> Estimate:
-        return self._shelf.predict(geometry)
 
     def _learn(self, run: WorkflowRun, instructions: Collection[Instruction]) -> None:
         """Store the new state and what was learned together: a wait is never learned twice, nor forgotten."""
@@ -170,23 +177,34 @@ class WorkflowController:
                 await self._submit(number, instruction)
                 return Decision(Verb.SUBMIT, _subject(self.runs[number], stage), reasons, self._figures(number, stage))
             case VerifyAndRelease(stage=stage, reasons=reasons):
-                if not await self._release(number, instruction):
+                if not await self._release(number, instruction, snapshot):
                     return None
                 return Decision(Verb.RELEASE, _subject(self.runs[number], stage), reasons)
             case Cancel(stage=stage, job=job, reasons=reasons):
                 subject = _subject(self.runs[number], stage)
-                if self._executor.ready(subject):
+                # Once per picture: until the next one the job is seen alive although it is being cancelled.
+                if self._executor.ready(subject) and self._cancelled_at.get(job, -math.inf) < snapshot.taken_at:
                     await self._executor.act("cancel", subject, {"job": job}, lambda: self._backend.cancel(job))
+                    self._cancelled_at[job] = self._clock.now()
+                    self._observer.want()
                 return Decision(Verb.CANCEL, subject, reasons)
             case Lookup(jobs=jobs):
                 await self._look_up(number, jobs)
             case Finished(ok=ok, why=why):
-                subject = _subject(self.runs[number])
-                self._store.save_run(number, run_to_dict(self.runs.pop(number)), finished=self._clock.now())
-                return Decision(Verb.NOTHING, subject, (Reason("completed" if ok else "failed", why),))
+                return self._finish(number, "completed" if ok else "failed", why)
             case Observe():
                 pass
         return None
+
+    def _finish(self, number: int, code: str, why: str) -> Decision:
+        run = self.runs.pop(number)
+        self._store.save_run(number, run_to_dict(run), finished=self._clock.now())
+        for job in self._watched(run):
+            self._records.pop(job, None)
+            self._cancelled_at.pop(job, None)
+        for waiting in (self._lookups, self._recover_at, self._sent_at):
+            waiting.pop(number, None)
+        return Decision(Verb.NOTHING, _subject(run), (Reason(code, why),))
 
     def _figures(self, number: int, stage: str) -> dict[str, str | int | float | None]:
         entry = self.runs[number].stage(stage)
@@ -204,48 +222,54 @@ class WorkflowController:
                 "submit", subject, {"name": spec.name, "nodes": spec.nodes}, lambda: self._backend.submit(spec)
             )
         except OutcomeUnknown:
-            self._not_before[number] = self._clock.now() + _SETTLE
-        except NotNow as e:
-            self._save(self._runner.submit_failed(run, order.stage, False, str(e), self._clock.now()))
-        except Infeasible as e:
-            self._save(self._runner.submit_failed(run, order.stage, True, str(e), self._clock.now()))
+            self._sent_at[number] = self._clock.now()
+            return
+        except PenstockError as e:
+            failed: PenstockError | None = e
         else:
-            self._save(self._runner.submitted(run, order.stage, job, self._clock.now()))
+            failed = None
+        # The user may have cancelled the run while sbatch was answering, so the state of before is old.
+        run, now = self.runs[number], self._clock.now()
+        if failed is None:
+            self._save(self._runner.submitted(run, order.stage, job, now))
+        else:
+            final = isinstance(failed, Infeasible | NotPermitted)
+            self._save(self._runner.submit_failed(run, order.stage, final, str(failed), now))
 
-    async def _recover(self, run: WorkflowRun) -> WorkflowRun:
-        """Settle what is INTENDED: find it by name, or conclude that it was never sent."""
-        for order in self._runner.intended(run):
-            subject = _subject(run, order.stage)
-            if not self._executor.ready(subject):
-                continue
+    async def _recover(self, number: int) -> None:
+        """Settle what is INTENDED: find it by name, or conclude after a while that it was never sent."""
+        tries, not_before = self._recover_at.get(number, (0, -math.inf))
+        orders = self._runner.intended(self.runs[number])
+        if not orders:
+            self._recover_at.pop(number, None)
+            return
+        if self._clock.now() < not_before:
+            return
+        self._recover_at[number] = (tries + 1, self._clock.now() + min(60.0, 2.0**tries))
+        for order in orders:
             found = list(await self._backend.find(order.spec.name))
             if not found:
-                found = [r.id for r in await self._backend.history(name=order.spec.name, since=run.submitted_at - 60)]
-            now = self._clock.now()
+                since = self.runs[number].submitted_at - 60
+                found = [r.id for r in await self._backend.history(name=order.spec.name, since=since)]
+            run, now = self.runs[number], self._clock.now()
             if found:
-                run = self._runner.submitted(run, order.stage, found[0], now)
-                for extra in found[1:]:
-                    run = self._runner.submitted(run, order.stage, extra, now)
+                for job in found:
+                    run = self._runner.submitted(run, order.stage, job, now)
                 reason = Reason("found", f"job {found[0]} was submitted before the answer was lost")
-                self._store.record(Decision(Verb.ADOPT, subject, (reason,)), now)
-            elif now >= self._not_before.setdefault(run.id, now + _SETTLE):
-                self._not_before.pop(run.id)
+                self._store.record(Decision(Verb.ADOPT, _subject(run, order.stage), (reason,)), now)
+                self._sent_at.pop(number, None)
+            elif now - self._sent_at.setdefault(number, now) >= _SETTLE:
+                self._sent_at.pop(number)
                 run = self._runner.submit_failed(run, order.stage, False, "it never reached Slurm", now)
             self._save(run)
-        return run
 
-    async def _release(self, number: int, order: VerifyAndRelease) -> bool:
+    async def _release(self, number: int, order: VerifyAndRelease, snapshot: Snapshot) -> bool:
         subject = _subject(self.runs[number], order.stage)
         if not self._executor.ready(subject):
             return False
-        # One fresh look before the act that lets the job go (the picture is shared by all runs of the pass).
-        fresh = await self._observer.look(max_age=self._observer.min_interval)
-        job = fresh.jobs.get(order.job)
-        if (
-            not fresh.usable
-            or job is None
-            or (order.parent is not None and not names_parent(job.dependency, order.parent))
-        ):
+        # The picture shows the job, so it is younger than the submission; nobody but its owner changes it after that.
+        job = snapshot.jobs.get(order.job)
+        if job is None or (order.parent is not None and not names_parent(job.dependency, order.parent)):
             return False
         await self._executor.act("release", subject, {"job": order.job}, lambda: self._backend.release(order.job))
         self._save(self._runner.released(self.runs[number], order.stage, self._clock.now()))
@@ -260,14 +284,20 @@ class WorkflowController:
         self._lookups[number] = (tries + 1, now + min(60.0, 0.5 * 2**tries))
         for record in await self._backend.history(ids=jobs):
             self._records[record.id] = record
-        if all(i in self._records for i in jobs):
-            del self._lookups[number]
+        if all(i in self._records and self._records[i].state.ended for i in jobs):
             self._wake("accounting answered")
 
     def _save(self, run: WorkflowRun) -> None:
         if self.runs.get(run.id) != run:
             self.runs[run.id] = run
             self._store.save_run(run.id, run_to_dict(run))
+
+
+def _expected(run: WorkflowRun, now: float) -> list[float]:
+    """When running stages should end, so that their end is seen soon: the next stage may wait for it."""
+    run_times = {s.name: s.run_time for s in run.workflow.stages}
+    ends = (s.start + run_times.get(s.name, math.inf) + 1.0 for s in run.stages if s.phase.live and s.start is not None)
+    return [t for t in ends if t > now]
 
 
 def _subject(run: WorkflowRun, stage: str = "") -> str:

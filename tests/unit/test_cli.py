@@ -1,0 +1,299 @@
+"""The command line against a running agent on the simulated Slurm, as a user meets it: every command is a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+import pytest
+import yaml
+
+from conftest import AgentSite, until
+from penstock.ipc.client import ask
+from penstock.slurm.mock import control
+
+GOOD = """
+name: good
+stages:
+  - {name: first, nodes: 1, time: 60, expect: 1, run: sleep 1}
+  - {name: second, nodes: 2, time: 60, expect: 1, run: sleep 1, after: first}
+"""
+
+
+def changed(before: str, after: str) -> str:
+    assert before in GOOD
+    return GOOD.replace(before, after)
+
+
+def state(agent: AgentSite, run: int) -> dict:
+    """The workflow as `penstock status --json` shows it."""
+    done = agent.run("status", str(run), "--json")
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["workflows"]
+    return found
+
+
+def submit(agent: AgentSite, text: str, *options: str) -> int:
+    (agent.folder / "w.yaml").write_text(text)
+    done = agent.run("submit", "w.yaml", "--json", *options)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["run"]
+
+
+def refused(agent: AgentSite, text: str, *options: str) -> str:
+    """What `penstock submit` says of this file, on one line; exit 2, nothing submitted."""
+    before = agent.names(), len(ask(agent.socket, "status")["workflows"])
+    (agent.folder / "bad.yaml").write_text(text)
+    done = agent.run("submit", "bad.yaml", *options)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.startswith("penstock: bad.yaml: ")
+    assert done.stderr.count("\n") == 1
+    assert (agent.names(), len(ask(agent.socket, "status")["workflows"])) == before
+    return done.stderr.removeprefix("penstock: bad.yaml: ").rstrip("\n")
+
+
+# -- without an agent --------------------------------------------------------------------------------------------------
+
+
+def test_help_lists_all_commands(site):
+    done = site.run("--help")
+    assert done.returncode == 0
+    words = {line.split()[0] for line in done.stdout.partition("Commands:")[2].splitlines() if line.strip()}
+    assert {"agent", "cancel", "cluster", "config", "demo", "env", "explain", "status", "submit"} <= words
+    assert site.run("--version").stdout.startswith("penstock, version ")
+
+
+@pytest.mark.parametrize("command", [["status"], ["explain", "w1"], ["cancel", "1"], ["env"], ["submit", "ok.yaml"]])
+def test_without_an_agent_a_command_says_how_to_start_one(site, command):
+    if site.process is not None and site.process.poll() is None:
+        site.stop()
+    (site.folder / "ok.yaml").write_text(GOOD)
+    done = site.run(*command)
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "`penstock agent`" in done.stderr
+    assert str(site.socket) in done.stderr
+
+
+def test_a_wrong_file_is_refused_even_without_an_agent(site):
+    if site.process is not None and site.process.poll() is None:
+        site.stop()
+    (site.folder / "bad.yaml").write_text("name: x\n")
+    assert site.run("submit", "bad.yaml").returncode == 2
+
+
+@pytest.mark.parametrize(
+    "command", [["nonsense"], ["submit"], ["submit", "x", "--strategy", "nope"], ["cancel", "x"], ["status", "--nope"]]
+)
+def test_a_wrong_command_line_is_exit_2_and_said_on_stderr(site, command):
+    done = site.run(*command)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Error: " in done.stderr
+
+
+def test_the_configuration_can_be_checked_and_shown(site):
+    assert site.run("config", "check").stdout == f"{site.config}: ok\n"
+    shown = yaml.safe_load(site.run("config", "show").stdout)
+    assert shown["agent"]["interval"] == 0.2
+    assert shown["dmr"]["policy"] == "wide"
+
+
+# -- bad workflows -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        (changed("stages:", "stagess:"), "stagess"),
+        (changed("nodes: 2", "node: 2"), "stages[1]: unknown key 'node': did you mean 'nodes'"),
+        (changed("name: good", "name: good\nqueue: x"), "queue"),
+        (changed("nodes: 2", "nodes: two"), "stages[1].nodes"),
+        (changed("nodes: 2", "nodes: 1.5"), "stages[1].nodes"),
+        (changed("nodes: 2", "nodes: 0"), "stages[1].nodes"),
+        (changed("time: 60, expect: 1, run: sleep 1, after", "time: soon, run: sleep 1, after"), "stages[1].time"),
+        (changed("run: sleep 1, after: first", "run: [], after: first"), "stages[1].run"),
+        (changed("after: first", "after: 5"), "stages[1].after"),
+        (changed("after: first", "after: frist"), "stages[1].after"),
+        (changed("after: first", "after: second"), "stages[1].after"),
+        (changed("run: sleep 1}", "run: sleep 1, after: second}"), "stages[0].after"),
+        (changed("name: second", "name: first"), "stages[1].name"),
+        ("name: x\nstages: []\n", "stages"),
+        ("name: x\n", "stages"),
+        ("just text", "map"),
+        ("name: [", "line 1"),
+        ("", ""),
+    ],
+)
+def test_a_wrong_workflow_is_refused_with_file_and_key(agent, text, key):
+    assert key in refused(agent, text)
+
+
+@pytest.mark.parametrize("strategy", ["asa", "perstage", "bigjob"])
+def test_more_nodes_than_the_partition_are_refused_with_file_and_key(agent, strategy):
+    said = refused(agent, changed("nodes: 2", "nodes: 5"), "--strategy", strategy)
+    assert said.startswith("stages[1].nodes: must be at most 4")
+
+
+def test_an_unknown_partition_is_refused_with_those_there_are(agent):
+    assert "'mian' (did you mean 'main'?)" in refused(agent, "partition: mian" + GOOD)
+
+
+def test_a_workflow_that_is_no_chain_is_refused(agent):
+    assert "chains only" in refused(agent, changed("after: first", "after: []"))
+
+
+def test_a_file_that_is_not_there_is_refused(agent):
+    done = agent.run("submit", "missing.yaml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "penstock: missing.yaml: cannot be read: No such file or directory\n"
+
+
+# -- the way it should go ----------------------------------------------------------------------------------------------
+
+
+def test_a_workflow_is_submitted_shown_explained_and_completes(agent):
+    known = len(agent.names())
+    (agent.folder / "w.yaml").write_text(GOOD)
+    done = agent.run("submit", "w.yaml", "--strategy", "perstage")
+    assert (done.returncode, done.stderr) == (0, "")
+    run = int(done.stdout.removeprefix("Submitted workflow "))
+    until(lambda: state(agent, run)["phase"] == "completed", "the workflow's end")
+    stages = state(agent, run)["stages"]
+    assert [(s["name"], s["phase"], s["exit_code"]) for s in stages] == [("first", "done", 0), ("second", "done", 0)]
+    assert stages[0]["end"] <= stages[1]["start"]
+    assert len(agent.names()) == known + 2
+    shown = agent.run("status", str(run))
+    assert f"workflow {run} good (perstage): completed" in shown.stdout
+    assert "second" in shown.stdout
+    told = agent.run("explain", f"w{run}")
+    assert "submit: submit first at once: it comes first" in told.stdout
+    decisions = json.loads(agent.run("explain", f"w{run}", "--json").stdout)
+    assert {d["verb"] for d in decisions} >= {"submit"}
+    assert all(d["reasons"] for d in decisions if d["verb"] == "submit")
+    job = stages[0]["job"]
+    assert agent.run("explain", str(job)).stdout == f"Nothing was decided about job {job}.\n"
+
+
+def test_stages_run_in_the_folder_of_the_submission(agent):
+    run = submit(agent, changed("sleep 1, after", "pwd > where.txt, after"))
+    until(lambda: state(agent, run)["phase"] == "completed", "the workflow's end")
+    assert (agent.folder / "where.txt").read_text().strip() == str(agent.folder)
+
+
+def test_a_failing_stage_fails_the_workflow_and_says_why(agent):
+    run = submit(agent, changed("run: sleep 1}", "run: exit 3}"))
+    until(lambda: state(agent, run)["phase"] == "failed", "the workflow's failure")
+    found = state(agent, run)
+    assert "first" in found["why"]
+    assert [s["phase"] for s in found["stages"]] == ["failed", "cancelled"]
+    assert "failed" in agent.run("status", str(run)).stdout
+
+
+def test_a_cancelled_workflow_ends_and_cannot_be_cancelled_again(agent):
+    run = submit(agent, changed("run: sleep 1}", "run: sleep 50}"))
+    until(lambda: state(agent, run)["stages"][0]["phase"] == "running", "the first stage")
+    done = agent.run("cancel", str(run))
+    assert (done.returncode, done.stdout) == (0, f"Workflow {run} is being cancelled\n")
+    until(lambda: state(agent, run)["phase"] == "cancelled", "the cancellation")
+    again = agent.run("cancel", str(run))
+    assert (again.returncode, again.stderr) == (5, f"penstock: no running workflow {run}\n")
+    living = [j for j in control.call(agent.cluster.folder, "jobs") if j["state"] in ("PENDING", "RUNNING")]
+    assert living == []
+
+
+def test_what_is_not_there_or_not_understood_is_exit_2(agent):
+    assert agent.run("status", "4711").stderr == "penstock: there is no workflow 4711\n"
+    done = agent.run("explain", "this")
+    assert done.returncode == 2
+    assert "SUBJECT must be" in done.stderr
+    assert json.loads(agent.run("explain", "w4711", "--json").stdout) == []
+
+
+def test_status_prints_json_with_everything(agent):
+    found = json.loads(agent.run("status", "--json").stdout)
+    assert {"now", "problems", "workflows", "malleable", "resizes", "paused_until"} <= set(found)
+    assert found["problems"] == []
+    assert agent.run("status").returncode == 0
+
+
+def test_env_prints_what_a_malleable_job_needs(agent):
+    lines = dict(line.removeprefix("export ").split("=", 1) for line in agent.run("env").stdout.splitlines())
+    host, _, port = lines["DMR_AGENT"].rpartition(":")
+    assert host == "127.0.0.1"
+    assert 0 < int(port) < 65536
+    assert os.stat(lines["DMR_KEY_FILE"]).st_mode & 0o077 == 0
+
+
+# -- the daemon --------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_agent_is_refused_and_the_first_goes_on(agent):
+    done = agent.run("agent")
+    assert done.returncode == 1
+    assert f"another agent already listens at {agent.socket}" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert agent.answers()
+
+
+def test_sigterm_stops_the_agent_soon_and_cleanly(agent):
+    run = submit(agent, changed("run: sleep 1}", "run: sleep 3}"))
+    until(lambda: state(agent, run)["stages"][0]["phase"] == "running", "the first stage")
+    begun = time.monotonic()
+    assert agent.stop(signal.SIGTERM) == 0
+    assert time.monotonic() - begun < 5
+    assert not agent.socket.exists()
+    assert "Traceback" not in agent.log.read_text()
+    agent.start()  # the job has gone on meanwhile, and so does the workflow
+    until(lambda: state(agent, run)["phase"] == "completed", "the workflow's end")
+
+
+def test_sighup_takes_a_changed_setting_over_and_refuses_a_wrong_one(agent):
+    agent.configure(log={"level": "debug"})
+    agent.process.send_signal(signal.SIGHUP)
+    until(lambda: "[debug" in agent.log.read_text(), "the first debug message after the reload")
+    agent.config.write_text("agent: {intervall: 5}")
+    agent.process.send_signal(signal.SIGHUP)
+    until(lambda: "reload refused" in agent.log.read_text(), "the refusal")
+    assert "did you mean `interval`" in agent.log.read_text()
+    agent.configure(log={"level": "info"})
+    agent.process.send_signal(signal.SIGHUP)
+    until(lambda: agent.log.read_text().count("reloaded") == 2, "the second reload")
+    assert agent.answers()
+
+
+def test_kill_9_and_a_restart_keep_the_port_and_the_workflow(agent):
+    run = submit(agent, changed("run: sleep 1}", "run: sleep 2}"))
+    until(lambda: state(agent, run)["stages"][0]["phase"] == "running", "the first stage")
+    before = agent.run("env").stdout
+    assert agent.stop(signal.SIGKILL) == -signal.SIGKILL
+    assert agent.socket.exists()
+    assert agent.run("status").returncode == 3
+    agent.start()
+    assert agent.run("env").stdout == before
+    until(lambda: state(agent, run)["phase"] == "completed", "the workflow's end")
+    jobs = [s["job"] for s in state(agent, run)["stages"]]
+    records = control.call(agent.cluster.folder, "history", ids=[], name=None, since=None)
+    names = [r["name"] for r in records if r["id"] >= min(jobs)]
+    assert sorted(n.rsplit(".", 1)[1] for n in names) == ["first", "second"]
+
+
+def test_slurm_that_fails_or_loses_answers_delays_a_workflow_and_no_more(agent):
+    agent.cluster.fault("submit", "lost-answer")
+    agent.cluster.fault("jobs", "error", count=2)
+    known = len(agent.names())
+    run = submit(agent, GOOD, "--strategy", "perstage")
+    until(lambda: state(agent, run)["phase"] == "completed", "the workflow's end", 60)
+    assert len(agent.names()) == known + 2
+
+
+def test_an_agent_waits_for_a_slurm_that_is_not_there_yet(site):
+    if site.process is not None and site.process.poll() is None:
+        site.stop()
+    site.cluster.fault("site", "error", count=1)
+    site.start()
+    assert "slurm does not answer yet" in site.log.read_text()
+    assert site.run("status").returncode == 0
