@@ -8,11 +8,8 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Mapping
-from dataclasses import asdict
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
 
 import structlog
 
@@ -20,10 +17,11 @@ from penstock import __version__, logs, sdnotify
 from penstock.api import ResizePolicy
 from penstock.clock import Clock, SystemClock
 from penstock.config import Config, load
-from penstock.errors import ConfigError, Infeasible, NotNow, NotPermitted, PenstockError, SlurmUnavailable, UserError
+from penstock.errors import ConfigError, NotNow, PenstockError, SlurmUnavailable
 from penstock.executor import Executor
 from penstock.ipc.auth import Verifier, make_key
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
+from penstock.ipc.operations import operations
 from penstock.ipc.server import Server
 from penstock.loop import Loop
 from penstock.malleable.controller import MalleableController
@@ -35,9 +33,7 @@ from penstock.store import Store
 from penstock.waits.asa import ALTERNATIVES
 from penstock.waits.shelf import Shelf
 from penstock.workflow.controller import WorkflowController
-from penstock.workflow.model import workflow_from_dict
 from penstock.workflow.runner import Runner
-from penstock.workflow.state import WorkflowRun, run_from_dict, run_to_dict
 
 __all__ = ["App", "make_backend", "make_policy", "serve"]
 
@@ -146,7 +142,8 @@ class App:
         munge_socket = str(self.config.dmr.munge_socket) if self.config.dmr.munge_socket else None
         verifier = Verifier(make_key(key_path), munge_socket)
         self.remote = RemoteDoor(self.malleable, self.observer, verifier, self.clock, self._serves, self.want_look)
-        local = LocalDoor(_operations(self))
+        known = (self.store, self.observer, self.executor, self.clock, self.workflows, self.malleable)
+        local = LocalDoor(operations(*known, serves=self._serves))
         self.server = Server(local.answer, self.remote.answer)
         await self.server.listen_unix(self.config.socket_path)
         host, _, port = self.config.dmr.listen.rpartition(":")
@@ -275,82 +272,3 @@ async def _start_patiently(app: App, stop: asyncio.Event) -> None:
 def _limits(config: Config) -> Deadlines:
     dmr = config.dmr
     return Deadlines(grant=dmr.grant_timeout, accept=dmr.accept_timeout, cooldown=dmr.cooldown)
-
-
-def _operations(app: App) -> dict[str, Any]:
-    """What the command line may ask. Each operation authorises its caller by uid first."""
-    assert app.workflows is not None
-    workflows = app.workflows
-
-    def may(uid: int) -> None:
-        if uid not in (os.geteuid(), 0):
-            raise NotPermitted("this agent serves its own user only")
-
-    def own_runs(uid: int) -> list[tuple[int, WorkflowRun]]:
-        latest = [(n, workflows.runs.get(n) or run_from_dict(s)) for n, _u, s in app.store.runs(limit=200) if s]
-        owners = {n: u for n, u, _s in app.store.runs(limit=200)}
-        return [(n, r) for n, r in latest if uid in (0, owners[n])]
-
-    async def ping(uid: int, _request: Mapping[str, Any]) -> object:
-        return {"version": __version__, "pid": os.getpid(), "uid": os.geteuid()}
-
-    async def submit(uid: int, request: Mapping[str, Any]) -> object:
-        may(uid)
-        try:
-            workflow = workflow_from_dict(request["workflow"])
-            strategy = str(request["strategy"])
-        except (KeyError, TypeError, ValueError) as e:
-            raise UserError(f"not a workflow: {e!r}") from e
-        return {"run": await workflows.submit(uid, workflow, strategy)}
-
-    async def status(uid: int, _request: Mapping[str, Any]) -> object:
-        snapshot = app.observer.last
-        return {
-            "now": app.clock.now(),
-            "problems": list(snapshot.problems) if snapshot else ["no look at Slurm yet"],
-            "paused_until": app.executor.paused_until,
-            "workflows": [run_to_dict(r) for _n, r in own_runs(uid)],
-            "malleable": [m.to_dict() for m in app.malleable.jobs.values() if uid in (0, m.uid)],
-            "resizes": app.store.resizes() if uid in (0, os.geteuid()) else [],
-        }
-
-    async def explain(uid: int, request: Mapping[str, Any]) -> object:
-        may(uid)
-        return app.store.decisions(str(request.get("subject", "")))
-
-    async def cancel(uid: int, request: Mapping[str, Any]) -> object:
-        may(uid)
-        number = request.get("run")
-        if not isinstance(number, int) or number not in workflows.runs:
-            raise Infeasible(f"no running workflow {number}")
-        workflows.cancel(number, "cancelled by the user")
-        return None
-
-    async def environment(uid: int, _request: Mapping[str, Any]) -> object:
-        may(uid)
-        return workflows.environment
-
-    async def queue(uid: int, _request: Mapping[str, Any]) -> object:
-        """The last picture, without asking Slurm again. For the agent's user only: a site may hide others' jobs."""
-        may(uid)
-        snapshot = app.observer.last
-        return {
-            "at": snapshot.taken_at if snapshot else None,
-            "nodes": sorted(snapshot.nodes) if snapshot else [],
-            "jobs": [asdict(j) for j in snapshot.jobs.values()] if snapshot else [],
-        }
-
-    async def waits(uid: int, request: Mapping[str, Any]) -> object:
-        may(uid)
-        return app.store.waits()
-
-    return {
-        "ping": ping,
-        "submit": submit,
-        "status": status,
-        "explain": explain,
-        "cancel": cancel,
-        "env": environment,
-        "queue": queue,
-        "waits": waits,
-    }

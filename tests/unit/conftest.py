@@ -1,4 +1,4 @@
-"""What the tests of the whole agent share: a simulated cluster and an agent in virtual time, and an agent process."""
+"""An agent as a process, over a simulated Slurm whose jobs really run."""
 
 from __future__ import annotations
 
@@ -22,15 +22,6 @@ from penstock.slurm.mock import control
 from penstock.slurm.mock.model import ClusterConfig
 
 COMMAND = [sys.executable, "-c", "from penstock.cli import main; main()"]
-
-
-def until(probe: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
-    """Poll until `probe` gives something true, and return it."""
-    end = time.monotonic() + seconds
-    while not (found := probe()):
-        assert time.monotonic() < end, f"timed out waiting for {what}"
-        time.sleep(0.05)
-    return found
 
 
 class AgentSite:
@@ -62,6 +53,18 @@ class AgentSite:
         clean = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
         return {**clean, "PENSTOCK_CONFIG": str(self.config), "COLUMNS": "200"}
 
+    def until(self, probe: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
+        """Poll until `probe` gives something true, and return it."""
+        end = time.monotonic() + seconds
+        while not (found := probe()):
+            assert time.monotonic() < end, f"timed out waiting for {what}; the agent said: {self.said()}"
+            time.sleep(0.05)
+        return found
+
+    def said(self) -> str:
+        """The end of the agent's log."""
+        return self.log.read_text(errors="replace")[-2000:] if self.log.exists() else ""
+
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         """Start the agent and wait until it answers."""
         with self.log.open("ab") as output:
@@ -72,12 +75,12 @@ class AgentSite:
                 stdout=output,
                 stderr=output,
             )
-        until(self.answers, f"the agent; it said: {self.log.read_text()[-2000:]}")
+        self.until(self.answers, "the agent")
         return self.process
 
     def answers(self) -> bool:
         assert self.process is not None
-        assert self.process.poll() is None, self.log.read_text()[-2000:]
+        assert self.process.poll() is None, self.said()
         try:
             return bool(ask(self.socket, "ping")["pid"] == self.process.pid)
         except PenstockError:

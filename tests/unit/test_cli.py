@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 import yaml
 
-from conftest import AgentSite, until
 from penstock.ipc.client import ask
 from penstock.slurm.mock import control
 
@@ -27,7 +26,7 @@ def changed(before: str, after: str) -> str:
     return GOOD.replace(before, after)
 
 
-def state(agent: AgentSite, run: int) -> dict:
+def state(agent, run: int) -> dict:
     """The workflow as `penstock status --json` shows it."""
     done = agent.run("status", str(run), "--json")
     assert done.returncode == 0, done.stderr
@@ -35,14 +34,14 @@ def state(agent: AgentSite, run: int) -> dict:
     return found
 
 
-def submit(agent: AgentSite, text: str, *options: str) -> int:
+def submit(agent, text: str, *options: str) -> int:
     (agent.folder / "w.yaml").write_text(text)
     done = agent.run("submit", "w.yaml", "--json", *options)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["run"]
 
 
-def refused(agent: AgentSite, text: str, *options: str) -> str:
+def refused(agent, text: str, *options: str) -> str:
     """What `penstock submit` says of this file, on one line; exit 2, nothing submitted."""
     before = agent.names(), len(ask(agent.socket, "status")["workflows"])
     (agent.folder / "bad.yaml").write_text(text)
@@ -161,7 +160,7 @@ def test_a_workflow_is_submitted_shown_explained_and_completes(agent):
     done = agent.run("submit", "w.yaml", "--strategy", "perstage")
     assert (done.returncode, done.stderr) == (0, "")
     run = int(done.stdout.removeprefix("Submitted workflow "))
-    until(lambda: state(agent, run)["phase"] == "completed", "the workflow's end")
+    agent.until(lambda: state(agent, run)["phase"] == "completed", "the workflow's end")
     stages = state(agent, run)["stages"]
     assert [(s["name"], s["phase"], s["exit_code"]) for s in stages] == [("first", "done", 0), ("second", "done", 0)]
     assert stages[0]["end"] <= stages[1]["start"]
@@ -180,13 +179,13 @@ def test_a_workflow_is_submitted_shown_explained_and_completes(agent):
 
 def test_stages_run_in_the_folder_of_the_submission(agent):
     run = submit(agent, changed("sleep 1, after", "pwd > where.txt, after"))
-    until(lambda: state(agent, run)["phase"] == "completed", "the workflow's end")
+    agent.until(lambda: state(agent, run)["phase"] == "completed", "the workflow's end")
     assert (agent.folder / "where.txt").read_text().strip() == str(agent.folder)
 
 
 def test_a_failing_stage_fails_the_workflow_and_says_why(agent):
     run = submit(agent, changed("run: sleep 1}", "run: exit 3}"))
-    until(lambda: state(agent, run)["phase"] == "failed", "the workflow's failure")
+    agent.until(lambda: state(agent, run)["phase"] == "failed", "the workflow's failure")
     found = state(agent, run)
     assert "first" in found["why"]
     assert [s["phase"] for s in found["stages"]] == ["failed", "cancelled"]
@@ -195,10 +194,10 @@ def test_a_failing_stage_fails_the_workflow_and_says_why(agent):
 
 def test_a_cancelled_workflow_ends_and_cannot_be_cancelled_again(agent):
     run = submit(agent, changed("run: sleep 1}", "run: sleep 50}"))
-    until(lambda: state(agent, run)["stages"][0]["phase"] == "running", "the first stage")
+    agent.until(lambda: state(agent, run)["stages"][0]["phase"] == "running", "the first stage")
     done = agent.run("cancel", str(run))
     assert (done.returncode, done.stdout) == (0, f"Workflow {run} is being cancelled\n")
-    until(lambda: state(agent, run)["phase"] == "cancelled", "the cancellation")
+    agent.until(lambda: state(agent, run)["phase"] == "cancelled", "the cancellation")
     again = agent.run("cancel", str(run))
     assert (again.returncode, again.stderr) == (5, f"penstock: no running workflow {run}\n")
     living = [j for j in control.call(agent.cluster.folder, "jobs") if j["state"] in ("PENDING", "RUNNING")]
@@ -225,7 +224,7 @@ def test_env_prints_what_a_malleable_job_needs(agent):
     host, _, port = lines["DMR_AGENT"].rpartition(":")
     assert host == "127.0.0.1"
     assert 0 < int(port) < 65536
-    assert os.stat(lines["DMR_KEY_FILE"]).st_mode & 0o077 == 0
+    assert Path(lines["DMR_KEY_FILE"]).stat().st_mode & 0o077 == 0
 
 
 # -- the daemon --------------------------------------------------------------------------------------------------------
@@ -241,40 +240,40 @@ def test_a_second_agent_is_refused_and_the_first_goes_on(agent):
 
 def test_sigterm_stops_the_agent_soon_and_cleanly(agent):
     run = submit(agent, changed("run: sleep 1}", "run: sleep 3}"))
-    until(lambda: state(agent, run)["stages"][0]["phase"] == "running", "the first stage")
+    agent.until(lambda: state(agent, run)["stages"][0]["phase"] == "running", "the first stage")
     begun = time.monotonic()
     assert agent.stop(signal.SIGTERM) == 0
     assert time.monotonic() - begun < 5
     assert not agent.socket.exists()
     assert "Traceback" not in agent.log.read_text()
     agent.start()  # the job has gone on meanwhile, and so does the workflow
-    until(lambda: state(agent, run)["phase"] == "completed", "the workflow's end")
+    agent.until(lambda: state(agent, run)["phase"] == "completed", "the workflow's end")
 
 
 def test_sighup_takes_a_changed_setting_over_and_refuses_a_wrong_one(agent):
     agent.configure(log={"level": "debug"})
     agent.process.send_signal(signal.SIGHUP)
-    until(lambda: "[debug" in agent.log.read_text(), "the first debug message after the reload")
+    agent.until(lambda: "[debug" in agent.log.read_text(), "the first debug message after the reload")
     agent.config.write_text("agent: {intervall: 5}")
     agent.process.send_signal(signal.SIGHUP)
-    until(lambda: "reload refused" in agent.log.read_text(), "the refusal")
+    agent.until(lambda: "reload refused" in agent.log.read_text(), "the refusal")
     assert "did you mean `interval`" in agent.log.read_text()
     agent.configure(log={"level": "info"})
     agent.process.send_signal(signal.SIGHUP)
-    until(lambda: agent.log.read_text().count("reloaded") == 2, "the second reload")
+    agent.until(lambda: agent.log.read_text().count("reloaded") == 2, "the second reload")
     assert agent.answers()
 
 
 def test_kill_9_and_a_restart_keep_the_port_and_the_workflow(agent):
     run = submit(agent, changed("run: sleep 1}", "run: sleep 2}"))
-    until(lambda: state(agent, run)["stages"][0]["phase"] == "running", "the first stage")
+    agent.until(lambda: state(agent, run)["stages"][0]["phase"] == "running", "the first stage")
     before = agent.run("env").stdout
     assert agent.stop(signal.SIGKILL) == -signal.SIGKILL
     assert agent.socket.exists()
     assert agent.run("status").returncode == 3
     agent.start()
     assert agent.run("env").stdout == before
-    until(lambda: state(agent, run)["phase"] == "completed", "the workflow's end")
+    agent.until(lambda: state(agent, run)["phase"] == "completed", "the workflow's end")
     jobs = [s["job"] for s in state(agent, run)["stages"]]
     records = control.call(agent.cluster.folder, "history", ids=[], name=None, since=None)
     names = [r["name"] for r in records if r["id"] >= min(jobs)]
@@ -286,7 +285,7 @@ def test_slurm_that_fails_or_loses_answers_delays_a_workflow_and_no_more(agent):
     agent.cluster.fault("jobs", "error", count=2)
     known = len(agent.names())
     run = submit(agent, GOOD, "--strategy", "perstage")
-    until(lambda: state(agent, run)["phase"] == "completed", "the workflow's end", 60)
+    agent.until(lambda: state(agent, run)["phase"] == "completed", "the workflow's end", 60)
     assert len(agent.names()) == known + 2
 
 

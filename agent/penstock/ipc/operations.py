@@ -1,0 +1,104 @@
+"""What the command line may ask at the Unix socket. Each operation authorises its caller by uid first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from penstock import __version__
+from penstock.clock import Clock
+from penstock.errors import Infeasible, NotPermitted, UserError
+from penstock.executor import Executor
+from penstock.ipc.handlers import LocalOp
+from penstock.malleable.controller import MalleableController
+from penstock.observe import Observer
+from penstock.store import Store
+from penstock.workflow.controller import WorkflowController
+from penstock.workflow.model import workflow_from_dict
+from penstock.workflow.state import WorkflowRun, run_from_dict, run_to_dict
+
+__all__ = ["operations"]
+
+_SHOWN = 200
+
+
+def operations(
+    store: Store,
+    observer: Observer,
+    executor: Executor,
+    clock: Clock,
+    workflows: WorkflowController,
+    malleable: MalleableController,
+    serves: Callable[[int], bool],
+) -> dict[str, LocalOp]:
+    """The operations by name. `serves`: whether the agent looks after jobs of that user."""
+
+    def may(uid: int) -> None:
+        if uid not in (os.geteuid(), 0):
+            raise NotPermitted("this agent serves its own user only")
+
+    def own_runs(uid: int) -> list[WorkflowRun]:
+        latest = store.runs(limit=_SHOWN)
+        return [workflows.runs.get(n) or run_from_dict(state) for n, owner, state in latest if uid in (0, owner)]
+
+    async def ping(uid: int, _request: Mapping[str, Any]) -> object:
+        return {"version": __version__, "pid": os.getpid(), "uid": os.geteuid()}
+
+    async def submit(uid: int, request: Mapping[str, Any]) -> object:
+        may(uid)
+        try:
+            workflow = workflow_from_dict(request["workflow"])
+            strategy = str(request["strategy"])
+        except (KeyError, TypeError, ValueError) as e:
+            raise UserError(f"not a workflow: {e!r}") from e
+        return {"run": await workflows.submit(uid, workflow, strategy)}
+
+    async def status(uid: int, _request: Mapping[str, Any]) -> object:
+        snapshot = observer.last
+        return {
+            "now": clock.now(),
+            "problems": list(snapshot.problems) if snapshot else ["no look at Slurm yet"],
+            "paused_until": executor.paused_until,
+            "workflows": [run_to_dict(run) for run in own_runs(uid)],
+            "malleable": [m.to_dict() for m in malleable.jobs.values() if uid in (0, m.uid)],
+            "resizes": store.resizes() if uid in (0, os.geteuid()) else [],
+        }
+
+    async def explain(uid: int, request: Mapping[str, Any]) -> object:
+        may(uid)
+        return store.decisions(str(request.get("subject", "")))
+
+    async def cancel(uid: int, request: Mapping[str, Any]) -> object:
+        may(uid)
+        number = request.get("run")
+        if not isinstance(number, int) or number not in workflows.runs:
+            raise Infeasible(f"no running workflow {number}")
+        workflows.cancel(number, "cancelled by the user")
+        return None
+
+    async def environment(uid: int, _request: Mapping[str, Any]) -> object:
+        if not serves(uid) and uid != 0:
+            raise NotPermitted("this agent serves its own user only")
+        return workflows.environment
+
+    async def queue(uid: int, _request: Mapping[str, Any]) -> object:
+        """The last picture, without asking Slurm again. For the agent's user only: a site may hide others' jobs."""
+        may(uid)
+        snapshot = observer.last
+        return {
+            "at": snapshot.taken_at if snapshot else None,
+            "nodes": sorted(snapshot.nodes) if snapshot else [],
+            "jobs": [asdict(j) for j in snapshot.jobs.values()] if snapshot else [],
+        }
+
+    return {
+        "ping": ping,
+        "submit": submit,
+        "status": status,
+        "explain": explain,
+        "cancel": cancel,
+        "env": environment,
+        "queue": queue,
+    }
