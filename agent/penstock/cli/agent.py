@@ -29,7 +29,7 @@ def agent(path: Path | None) -> None:
 
 @click.command()
 def env() -> None:
-    """Print what an MPI job must have in its environment to be malleable.
+    """Print what makes an MPI job malleable.
 
     Use it before sbatch: eval "$(penstock env)"
     """

@@ -50,7 +50,7 @@ def draw(path: Path, panels: Sequence[tuple[str, Timeline]], nodes: Sequence[str
             axis.annotate(
                 text, (at - origin, -0.65), fontsize=7, rotation=30, ha="left", va="bottom", annotation_clip=False
             )
-        axis.set_title(title, fontsize=10, loc="left", pad=26)
+        axis.set_title(title, fontsize=10, loc="left", pad=38)
         axis.set_yticks(range(len(nodes)), nodes, fontsize=8)
         axis.invert_yaxis()
         axis.set_xlabel("seconds", fontsize=8)

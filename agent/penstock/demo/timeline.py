@@ -37,6 +37,8 @@ class Timeline:
     def sample(self, at: float, jobs: Iterable[Job]) -> None:
         """What is held at this instant."""
         held = {(node, job.id): job for job in jobs if job.state.holds_nodes for node in job.nodes}
+        for key in [k for k in self._open if k not in held]:
+            self._open.pop(key).end = at
         for key, job in held.items():
             bar = self._open.get(key)
             if bar is None:
@@ -45,8 +47,6 @@ class Timeline:
                 self._open[key] = bar
                 self.bars.append(bar)
             bar.end = at
-        for key in [k for k in self._open if k not in held]:
-            self._open.pop(key).end = at
 
     def _last(self, node: str) -> float:
         """A job cannot have held a node before another one left it."""

@@ -30,8 +30,9 @@ def ask(path: Path, op: str, arguments: Mapping[str, Any] | None = None, timeout
                 line = stream.readline(_LONGEST_REPLY)
         reply = json.loads(line)
     except (OSError, ValueError) as e:
+        why = e.strerror if isinstance(e, OSError) and e.strerror else e
         raise errors.AgentUnavailable(
-            f"no agent answers at {path} ({e}). Start one with `penstock agent`, or as a service with "
+            f"no agent answers at {path} ({why}). Start one with `penstock agent`, or as a service with "
             "`systemctl --user start penstock-user`."
         ) from e
     if reply.get("ok"):
