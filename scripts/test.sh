@@ -37,14 +37,15 @@ echo "== tests"
 status=0
 python -m pytest -m "$marks" || status=$?
 
-if [ "$HAVE_SLURM" = 0 ]; then
+if [ "$HAVE_SLURM" = 0 ] || [ "$(id -u)" != 0 ]; then
     cat <<'EOF'
 
 ################################################################################
 ##  NOT RUN: everything that needs a real Slurm (tests/slurm, and the real half
-##  of tests/contract). Install Debian's packages, or run this script as root:
+##  of tests/contract). Run this script as root: it installs Debian's packages
 ##      slurm-wlm slurmdbd slurm-wlm-mysql-plugin slurm-wlm-basic-plugins
 ##      munge mariadb-server
+##  and acts as several users, which only root can.
 ################################################################################
 EOF
 fi

@@ -88,7 +88,8 @@ class Job:
     """One row of the queue, from fields that only Slurm writes (never a user's text).
 
     `time_limit` None means unlimited. `eligible` None means not eligible yet (an unfulfilled dependency or a hold).
-    `start` of a pending job is Slurm's own estimate or None. `end` of a running job is start + limit.
+    `start` of a pending job is Slurm's own estimate or None. `end` of a running job is start + limit. `num_nodes` of a
+    pending job that takes a range is the largest. `partition` is a list with commas while it waits in several.
     """
 
     id: int

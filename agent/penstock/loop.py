@@ -83,10 +83,14 @@ class Loop:
         self._stopping = True
         self._signal.set()
 
+    @property
+    def woken(self) -> bool:
+        """Whether a pass was asked for since the last one began."""
+        return self._pass_wanted
+
     async def run(self) -> None:
         """Pass after pass until `stop`."""
         while not self._stopping:
-            self._pass_wanted = False
             try:
                 await self.one_pass()
                 sdnotify.notify("WATCHDOG=1")
@@ -99,6 +103,7 @@ class Loop:
 
     async def one_pass(self) -> None:
         """Observe, then let every controller take its step. A controller's failure never ends the loop."""
+        self._pass_wanted = False
         started = time.perf_counter()
         snapshot = await self._observer.look()
         if not snapshot.usable:

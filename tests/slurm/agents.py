@@ -82,11 +82,15 @@ class SlurmAgent:
         """One `penstock` command of a user."""
         return self.cluster.run_as(who, [*COMMAND, *words], env=self.environment, cwd=self.place)
 
-    def submit(self, text: str, strategy: str) -> int:
-        """Hand a workflow to the agent as its own user; the run's number."""
+    def write(self, text: str) -> str:
+        """A workflow file whose stages run in a folder that the agent's user can write to; its path."""
         file = self.place / "w.yaml"
         file.write_text(f"workdir: {self.folder}\n{text}")
-        done = self.run(self.who, "submit", str(file), "--strategy", strategy)
+        return str(file)
+
+    def submit(self, text: str, strategy: str) -> int:
+        """Hand a workflow to the agent as its own user; the run's number."""
+        done = self.run(self.who, "submit", self.write(text), "--strategy", strategy)
         assert done.returncode == 0, done.stderr
         return int(done.stdout.removeprefix("Submitted workflow "))
 

@@ -158,7 +158,7 @@ class World:
         await self.app.start()
         verifier = Verifier(self.key, None)
         self.door = RemoteDoor(
-            self.app.malleable, self.app.observer, verifier, self.clock, lambda _uid: True, self.app.wake
+            self.app.malleable, self.app.observer, verifier, self.clock, lambda _uid: True, self.app.want_look
         )
         self.pass_at = self.now
         self.lives += 1
@@ -190,10 +190,10 @@ class World:
         for program in self.programs:
             if program.next_at <= self.now:
                 await program.step()
-        if loop._woken.is_set():
+        self.pass_at = min(self.pass_at, max(loop.next_pass(), self.now))
+        if loop.woken:
             self.pass_at = min(self.pass_at, self.now + 0.02)
         if self.now >= self.pass_at and not self.fuse.dead:
-            loop._woken.clear()
             await loop.one_pass()
             self.passes += 1
             self.pass_at = max(loop.next_pass(), self.now + 0.01)

@@ -14,7 +14,7 @@ from penstock.config import Config
 from penstock.demo.arena import VirtualArena
 from penstock.demo.breathe import breathe
 from penstock.demo.compare import Comparison, Outcome, alternatives, compare
-from penstock.demo.gantt import draw
+from penstock.demo.gantt import draw, require
 from penstock.demo.report import checks, print_summary
 from penstock.demo.sites import NODES, Site, mock_site, slurm_site
 from penstock.demo.view import View
@@ -37,6 +37,7 @@ def demo(backend: str, quick: bool, out: Path) -> None:
     mock needs no Slurm: the comparison of strategies runs in virtual time, the MPI job as real processes. slurm starts
     a throw-away cluster of eight nodes on this machine. Exits 0 only if everything happened.
     """
+    require()
     logs.configure("error", "text")
     sys.exit(asyncio.run(_demo(backend, _QUICK if quick else _FULL, out)))
 

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.demo.timeline import Timeline
 from penstock.errors import UserError
 
-__all__ = ["draw"]
+__all__ = ["draw", "require"]
 
 _COLOURS = {"rival": "#c9ced6", "warm-up": "#9fb8d8", "jacobi": "#e07a3f", "resizer": "#f2b48c"}
 _STAGES = ("#1b6ca8", "#2a9d6f", "#7b4fa3", "#b8336a", "#8a7a1f", "#3d3d3d")
 
 
+def require() -> None:
+    """Fail early where the picture could not be drawn in the end. Raises `UserError`."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UserError("the Gantt picture needs matplotlib: pip install 'penstock[plot]'")
+
+
 def draw(path: Path, panels: Sequence[tuple[str, Timeline]], nodes: Sequence[str]) -> None:
     """Write one panel per timeline to a PNG file."""
-    try:
-        import matplotlib as mpl
+    require()
+    import matplotlib as mpl
 
-        mpl.use("Agg")
-        from matplotlib import pyplot as plt
-    except ImportError as e:
-        raise UserError("the Gantt picture needs matplotlib: pip install 'penstock[plot]'") from e
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(
         len(panels), 1, figsize=(12, 0.9 + 2.6 * len(panels)), squeeze=False, layout="constrained"

@@ -58,7 +58,8 @@ class Backend(Protocol):
         self, *, ids: Collection[int] = (), name: str | None = None, since: float | None = None
     ) -> Sequence[AccountingRecord]:
         """Accounting records, one per job (the latest where a job was requeued), of the given ids, or of the caller's
-        jobs with a name and/or submitted or alive after `since`. Records may lag by some seconds."""
+        jobs with a name and/or submitted or alive after `since`. Records may lag by some seconds. RESIZING as a state
+        means that the job lives, or was merged into another; such a record is no source of waits or run times."""
         ...
 
     async def submit(self, spec: JobSpec) -> int:
@@ -72,7 +73,8 @@ class Backend(Protocol):
 
     async def merge(self, resizer: int, into: int) -> None:
         """Move all nodes of the granted allocation `resizer` into the running job `into`, which ends `resizer`.
-        Idempotent: when `resizer` has gone and its nodes are with `into` already, it returns."""
+        Idempotent: when `resizer` has gone and its nodes are with `into` already, it returns. `NotNow` while `resizer`
+        is still pending. A resizer merged into another job than `into` earlier is not told apart: its id is spent."""
         ...
 
     async def shrink(self, job: int, keep: Collection[str]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from datetime import datetime
 
 from penstock.api import AccountingRecord, Allocation, JobSpec, JobState, Step
-from penstock.errors import Infeasible, NotFound, NotPermitted
+from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted
 from penstock.slurm.mock.dependency import Dependency, parse
 from penstock.slurm.mock.engine import Engine
 from penstock.slurm.mock.model import SimJob
@@ -107,6 +107,8 @@ class Controller:
             return
         if b.state.ended:
             raise Infeasible(f"Job {resizer} has already completed ({b.state}), its nodes are not with {into}")
+        if b.state is JobState.PENDING and a.state is JobState.RUNNING:
+            raise NotNow(f"job {resizer} has not been granted its nodes yet")
         if b.state is not JobState.RUNNING or a.state is not JobState.RUNNING:
             raise Infeasible(f"Job is no longer or not yet running: {resizer} is {b.state}, {into} is {a.state}")
         if b.expands != into:
