@@ -15,12 +15,14 @@ import asyncio
 import json
 import os
 import shlex
+import signal
 import statistics
 import sys
 import time
 from pathlib import Path
 
 import psutil
+import yaml
 from rich.console import Console
 from rich.table import Table
 
@@ -115,7 +117,16 @@ async def measure(rounds: int) -> dict:
     async with slurm_site((1.0, 10.0, 60.0)) as site:
         baseline = await raw(site.own, site.folder, rounds)
         resizes = await breathe(site, rounds)
-        quiet = await idle(site, 30.0)
+        busy = await idle(site, 20.0)
+        settings = yaml.safe_load(site.config.read_text())
+        for key in ("interval", "idle_interval"):
+            del settings["agent"][key]
+        del settings["slurm"]["min_interval"]
+        site.config.write_text(yaml.safe_dump(settings))
+        site.agent.send_signal(signal.SIGHUP)
+        await asyncio.sleep(2)
+        quiet = await idle(site, 40.0)
+        quiet["core_percent looking twice a second"] = busy["core_percent"]
     out: dict = {"rounds": rounds, "raw": {k: middle(v) for k, v in baseline.items()}, "idle": quiet}
     for kind, parts in PARTS.items():
         mine = [r["marks"] for r in resizes if r["kind"] == kind][:rounds]

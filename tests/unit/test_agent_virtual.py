@@ -10,6 +10,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from dmr import credential, wire
 from penstock.api import Allocation, JobSpec, JobState
 from penstock.app import App, make_policy
 from penstock.config import Config
-from penstock.errors import Infeasible, NotNow, OutcomeUnknown, SlurmUnavailable, UserError
+from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted, OutcomeUnknown, SlurmUnavailable, UserError
 from penstock.ipc.auth import Verifier
 from penstock.ipc.handlers import RemoteDoor
 from penstock.malleable.machine import Phase
@@ -641,6 +642,92 @@ async def test_a_stage_that_slurm_refuses_for_good_fails_the_workflow(tmp_path):
     assert world.engine.records == {}
 
 
+@virtual
+async def test_an_agent_killed_while_it_accepts_a_workflow_starts_again_with_all_of_it_or_nothing(tmp_path):
+    k, blown = 0, True
+    while blown:
+        world = World(tmp_path / str(k))
+        await world.boot()
+        world.fuse.at = world.fuse.points + k
+        try:
+            await world.submit(chain(10, 11), "perstage")
+            blown = False
+        except Killed:
+            await world.restart()
+        await world.until(lambda w=world: w.now > START + 100)
+        assert world.submissions() in ({}, {"a": 1, "b": 1}), k
+        k += 1
+    assert k > 1
+
+
+@virtual
+async def test_a_run_that_ended_is_finished_in_the_file_whenever_the_agent_is_killed(tmp_path):
+    k, blown = 0, True
+    while blown:
+        world = World(tmp_path / str(k))
+        await world.boot()
+        number = await world.submit(chain(26, 27), "perstage")
+        world.fuse.at = world.fuse.points + k
+        await world.finish(number)
+        before = world.now
+        await world.until(lambda w=world, b=before: w.now > b + 15)
+        blown = world.lives > 1
+        assert world.store.runs(live_only=True) == [], k
+        assert world.app.workflows.runs == {}, k
+        world.kill()
+        k += 1
+
+
+@virtual
+async def test_a_submission_that_is_not_permitted_fails_its_workflow_and_no_other(tmp_path):
+    world = World(tmp_path)
+    await world.boot()
+    bad = await world.submit(chain(10, 11, name="bad"), "asa")
+    good = await world.submit(chain(10, 11, name="good"), "asa")
+    real = world.backend.submit
+
+    async def submit(spec):
+        if ".bad." in spec.name:
+            raise NotPermitted("Access/permission denied")
+        return await real(spec)
+
+    world.app.backend.submit = submit
+    assert (await world.finish(good, 200)).phase is RunPhase.COMPLETED
+    assert (await world.finish(bad, 200)).phase is RunPhase.FAILED
+
+
+@virtual
+async def test_accounting_that_lags_is_asked_less_and_less_often(tmp_path):
+    """A job has left the queue, and accounting still says that it runs."""
+    world = World(tmp_path, min_job_age=1.0)
+    await world.boot()
+    number = await world.submit(chain(20, 21), "perstage")
+    calls = []
+    real = world.backend.history
+
+    async def history(**query):
+        calls.append(world.now)
+        late = world.now < START + 220
+        return [replace(r, state=JobState.RUNNING, end=None) if late else r for r in await real(**query)]
+
+    world.app.backend.history = history
+    assert (await world.finish(number)).phase is RunPhase.COMPLETED
+    assert len(calls) < 30
+
+
+@virtual
+async def test_a_cancel_of_a_job_that_slurm_has_forgotten_holds_up_nobody(tmp_path):
+    world = World(tmp_path)
+    await world.boot()
+    bad = await world.submit(chain(40, 40, name="bad"), "asa")
+    good = await world.submit(chain(40, 40, name="good"), "asa")
+    await world.until(lambda: world.submissions()["a"] == 2)
+    world.app.backend.faults = lambda method: NotFound("Invalid job id specified") if method == "cancel" else None
+    world.app.workflows.cancel(bad, "not wanted")
+    assert (await world.finish(good)).phase is RunPhase.COMPLETED
+    assert (await world.finish(bad)).phase is RunPhase.CANCELLED
+
+
 # -- malleable jobs ----------------------------------------------------------------------------------------------------
 
 
@@ -888,3 +975,70 @@ async def test_whatever_fails_a_resize_leaves_no_resizer_and_no_lost_node(tmp_pa
     world.app.backend.faults = lambda _method: None
     await world.until(lambda: settled(world, program), seconds=3000)
     assert len(program.sizes) > 2
+
+
+@pytest.mark.parametrize("answers", ["refuse", "fail"])
+@virtual
+async def test_nodes_go_back_even_if_the_last_look_is_older_than_the_merge(tmp_path, answers):
+    slow = {"slurm": {"min_interval": 10}, "agent": {"interval": 60, "idle_interval": 60}}
+    world = World(tmp_path, slow)
+    await world.boot()
+    program = await world.malleable(seconds=3000, answers=answers, every=1.0)
+    await world.until(lambda: len(world.engine.job(program.job).nodes) == 8)
+    await world.until(lambda: len(world.engine.job(program.job).nodes) == 2, seconds=120)
+    await world.until(lambda: settled(world, program), seconds=120)
+
+
+@virtual
+async def test_where_jobs_cannot_grow_resizers_are_not_asked_for_again_and_again(tmp_path):
+    world = World(tmp_path, contain=True)
+    await world.boot()
+    await world.malleable(seconds=3000)
+    await world.until(lambda: world.now > START + 600)
+    assert sum(isinstance(j.spec, Allocation) for j in world.engine.records.values()) <= 3
+    assert world.resizers() == []
+
+
+@virtual
+async def test_a_merge_that_is_not_permitted_gives_the_resizers_nodes_back(tmp_path):
+    world = World(tmp_path)
+    await world.boot()
+    program = await world.malleable(seconds=3000)
+    denied = NotPermitted("Access/permission denied")
+    world.app.backend.faults = lambda method: denied if method == "merge" else None
+    await world.until(lambda: the_phase(world, program) is Phase.CLEANING, seconds=60)
+    world.app.backend.faults = lambda method: NotNow("busy") if method == "allocate" else None
+    await world.until(lambda: not world.resizers(), seconds=60)
+
+
+@pytest.mark.parametrize("phase", [Phase.MERGING, Phase.OFFERED])
+@virtual
+async def test_a_program_ahead_of_the_agents_state_file_leaves_no_resizer(tmp_path, phase):
+    world = World(tmp_path)
+    await world.boot()
+    program = await world.malleable(seconds=3000)
+    await world.until(lambda: the_phase(world, program) is phase)
+    program.epoch = 7
+    await program.step()
+    before = world.now
+    await world.until(lambda: world.now > before + 100)
+    await world.until(lambda: settled(world, program))
+
+
+@virtual
+async def test_a_policy_that_fails_for_one_job_holds_up_no_other(tmp_path):
+    world = World(tmp_path)
+    await world.boot()
+    first, second = await world.malleable(seconds=3000), await world.malleable(seconds=3000)
+    real = world.app.malleable.policy
+
+    class FailsForTheFirst:
+        name = "fails-for-the-first"
+
+        def decide(self, offer, job, snapshot):
+            if job.id == first.job:
+                raise KeyError(job.partition)
+            return real.decide(offer, job, snapshot)
+
+    world.app.malleable.policy = FailsForTheFirst()
+    await world.until(lambda: second.sizes[-1] > 2, seconds=100)

@@ -183,6 +183,12 @@ def test_stages_run_in_the_folder_of_the_submission(agent):
     assert (agent.folder / "where.txt").read_text().strip() == str(agent.folder)
 
 
+def test_a_workflow_of_a_hundred_kilobytes_is_taken(agent):
+    stages = [f"  - {{name: s{i}, nodes: 1, time: 60, run: 'true # {'x' * 300}'}}" for i in range(300)]
+    run = submit(agent, "name: long\nstages:\n" + "\n".join(stages), "--strategy", "bigjob")
+    agent.until(lambda: state(agent, run)["phase"] == "completed", "the workflow's end")
+
+
 def test_a_failing_stage_fails_the_workflow_and_says_why(agent):
     run = submit(agent, changed("run: sleep 1}", "run: exit 3}"))
     agent.until(lambda: state(agent, run)["phase"] == "failed", "the workflow's failure")
@@ -232,9 +238,22 @@ def test_env_prints_what_a_malleable_job_needs(agent):
 
 def test_a_second_agent_is_refused_and_the_first_goes_on(agent):
     done = agent.run("agent")
-    assert done.returncode == 1
-    assert f"another agent already listens at {agent.socket}" in done.stderr
+    assert done.returncode != 0
+    assert done.stderr.startswith("penstock: another agent already ")
     assert "Traceback" not in done.stderr
+    assert agent.answers()
+
+
+def test_a_second_agent_over_the_same_state_is_refused_whatever_its_socket(agent):
+    agent.settings["agent"]["socket"] = str(agent.folder / "second.sock")
+    agent.configure()
+    try:
+        done = agent.run("agent")
+    finally:
+        del agent.settings["agent"]["socket"]
+        agent.configure()
+    assert done.returncode != 0
+    assert "another agent already runs" in done.stderr
     assert agent.answers()
 
 

@@ -284,7 +284,7 @@ class Door:
         self.controller._wake = self.woken.append
         self.observer = SimpleNamespace(last=make_snapshot([make_job(7, "n1", "n2", uid=UID, **changes)]))
         self.door = RemoteDoor(
-            self.controller, self.observer, Verifier(KEY, None), self.clock, serves, self.woken.append
+            self.controller, self.observer, Verifier(KEY, None), self.clock, serves, lambda: self.woken.append("look")
         )
 
     def check(self, **changes):
@@ -315,7 +315,7 @@ def test_a_check_with_the_owners_key_registers_the_job_and_wakes_the_agent():
     assert door.woken == ["job 7 is malleable"]
     door.say(door.check())
     assert len(door.woken) == 1
-    door.say(door.check(maximum=16))
+    door.say(door.check(maximum=4))
     assert door.woken[1:] == ["job 7 said something new"]
 
 

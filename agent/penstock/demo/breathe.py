@@ -77,9 +77,9 @@ async def breathe(arena: LiveArena, own: Backend, folder: Path, nodes: int, view
 
 
 def _jacobi(folder: Path, name: str, environment: dict[str, str]) -> JobSpec:
-    """400 sweeps: far from converged, so that a lost row would show."""
+    """300 sweeps: far from converged, so that a lost row would show."""
     command = [sys.executable, "-m", "dmr.launch", "-n", "2", "-ppn", "1", sys.executable, "-m", "dmr.examples.jacobi"]
-    command += ["--rows", "192", "--cols", "192", "--sweeps", "400", "--check-every", "5"]
+    command += ["--rows", "192", "--cols", "192", "--sweeps", "300", "--check-every", "5"]
     command += ["--min", "2", "--max", "4", "--factor", "2", "--sweep-seconds", "0.08" if environment else "0.0"]
     command += ["--out", f"{folder}/{name}.npy", "--report", f"{folder}/{name}.jsonl"]
     return JobSpec(

@@ -31,7 +31,7 @@ class Comparison:
     warm_ups: int = 20
     stage_nodes: int = 2
     rival_nodes: int = 2
-    rival_seconds: float = 10.0
+    rival_seconds: float = 8.0
     backlog: int = 6
     strategies: tuple[str, ...] = ("asa", "perstage")
 

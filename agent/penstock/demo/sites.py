@@ -36,6 +36,7 @@ class Site:
     folder: Path
     agent_log: Path
     agent: subprocess.Popen[Any]
+    config: Path
 
 
 def agent_settings(folder: Path, alternatives: tuple[float, ...], **slurm: object) -> dict[str, Any]:
@@ -67,7 +68,7 @@ async def mock_site(alternatives: tuple[float, ...]) -> AsyncIterator[Site]:
             client = MockClient(cluster.socket)
             arena = LiveArena(folder / "agent" / "agent.sock", client, pause=0.25)
             await _until_answering(arena, agent, log)
-            yield Site(arena, client, folder, log, agent)
+            yield Site(arena, client, folder, log, agent, Path(environment["PENSTOCK_CONFIG"]))
         finally:
             _end(agent)
     finally:
@@ -102,7 +103,7 @@ async def slurm_site(alternatives: tuple[float, ...]) -> AsyncIterator[Site]:
         try:
             arena = LiveArena(folder / "agent" / "agent.sock", others, pause=0.4)
             await _until_answering(arena, agent, log)
-            yield Site(arena, own, folder, log, agent)
+            yield Site(arena, own, folder, log, agent, Path(environment["PENSTOCK_CONFIG"]))
         finally:
             _end(agent)
             await own.close()
