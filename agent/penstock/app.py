@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import resource
@@ -39,6 +40,7 @@ __all__ = ["App", "make_backend", "make_policy", "serve"]
 
 _log = structlog.get_logger(__name__)
 _FILES = 16384
+_PATIENCE_AT_STOP = 3.0
 
 
 def make_backend(config: Config) -> Backend:
@@ -66,8 +68,11 @@ def make_policy(name: str) -> ResizePolicy:
 class App:
     """One agent: its objects, joined. `clock` and `backend` may be a simulation's."""
 
-    def __init__(self, config: Config, backend: Backend, clock: Clock, store: Store) -> None:
+    def __init__(
+        self, config: Config, backend: Backend, clock: Clock, store: Store, config_path: Path | None = None
+    ) -> None:
         self.config = config
+        self._config_path = config_path
         self.backend = backend
         self.clock = clock
         self.store = store
@@ -76,7 +81,7 @@ class App:
         self.observer = Observer(backend, clock, min_interval=config.slurm.min_interval, stale_after=stale)
         self.executor = Executor(store, clock)
         alternatives = config.asa.alternatives or ALTERNATIVES
-        self.shelf = Shelf(store, clock.now, alternatives, seed=config.agent.seed)
+        self.shelf = Shelf(store, clock.now, alternatives, config.asa.gamma, seed=config.agent.seed)
         self.malleable = MalleableController(
             backend,
             self.executor,
@@ -147,17 +152,9 @@ class App:
         self.server = Server(local.answer, self.remote.answer)
         await self.server.listen_unix(self.config.socket_path)
         host, _, port = self.config.dmr.listen.rpartition(":")
-        if not port.isdigit():
-            raise ConfigError(f"`dmr.listen`: must be HOST:PORT, not {self.config.dmr.listen!r}")
         # Running applications know the port: after a restart the agent must be where it was.
         wanted = int(port) or int(self.store.fact("dmr.port") or 0)
-        try:
-            bound = await self.server.listen_tcp(host, wanted)
-        except OSError:
-            if int(port):
-                raise
-            bound = await self.server.listen_tcp(host, 0)
-            _log.warning("the port of the last run is taken", was=wanted, now=bound)
+        bound = await self._listen(host, [wanted] if int(port) or not wanted else [wanted, 0])
         self.store.remember("dmr.port", str(bound))
         advertised = self.config.dmr.advertise or (socket.gethostname() if host in ("0.0.0.0", "", "::") else host)  # noqa: S104
         self.workflows.environment = {"DMR_AGENT": f"{advertised}:{bound}"}
@@ -166,6 +163,17 @@ class App:
         if self.config.agent.serve == "own":
             self.workflows.environment["DMR_KEY_FILE"] = str(key_path)
 
+    async def _listen(self, host: str, ports: list[int]) -> int:
+        """Listen at the first of these ports that is free; 0 lets the system choose."""
+        assert self.server is not None
+        for port in ports:
+            try:
+                return await self.server.listen_tcp(host, port)
+            except OSError as e:
+                failure = e
+                _log.warning("cannot listen for applications", host=host, port=port, why=e.strerror)
+        raise ConfigError(f"`dmr.listen`: cannot listen at {host}:{ports[0]}: {failure.strerror}") from failure
+
     def _serves(self, uid: int) -> bool:
         return self.config.agent.serve == "all" or uid == os.geteuid()
 
@@ -173,7 +181,7 @@ class App:
         """Take over what can change while running; a wrong file leaves everything as it was."""
         sdnotify.notify("RELOADING=1")
         try:
-            config = load()
+            config = load(self._config_path)
             policy = make_policy(config.dmr.policy)
         except PenstockError as e:
             _log.error("reload refused, the old configuration stays", why=str(e))
@@ -203,12 +211,16 @@ class App:
         self.store.close()
 
 
-async def serve(config: Config) -> None:
-    """Run the daemon until SIGTERM or SIGINT."""
-    config.agent.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
-    lock = _lock(config.agent.state_dir)
+async def serve(config: Config, config_path: Path | None = None) -> None:
+    """Run the daemon until SIGTERM or SIGINT. `config_path` is what a reload reads; None: where `load` looks."""
+    state_dir = config.agent.state_dir
+    try:
+        state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
+        lock = _lock(state_dir)
+    except OSError as e:
+        raise ConfigError(f"`agent.state_dir`: {state_dir} cannot be used: {e.strerror}") from e
     _raise_file_limit()
-    app = App(config, make_backend(config), SystemClock(), Store(config.agent.state_dir / "penstock.db"))
+    app = App(config, make_backend(config), SystemClock(), Store(state_dir / "penstock.db"), config_path)
     running = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -228,8 +240,10 @@ async def serve(config: Config) -> None:
         await asyncio.wait({passes, stopped}, return_when=asyncio.FIRST_COMPLETED)
         sdnotify.notify("STOPPING=1")
         app.loop.stop()
-        await passes
         stopped.cancel()
+        # A Slurm command may hang for its whole time limit; what it was about is read back at the next start.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(passes, _PATIENCE_AT_STOP)
         _log.info("stopped", passes=app.loop.passes)
     finally:
         await app.close()
@@ -257,16 +271,21 @@ def _raise_file_limit() -> None:
 async def _start_patiently(app: App, stop: asyncio.Event) -> None:
     """Wait for Slurm as long as it takes: an agent that starts at boot may be earlier than slurmctld."""
     delay = 1.0
+    stopped = asyncio.ensure_future(stop.wait())
     while not stop.is_set():
+        starting = asyncio.ensure_future(app.start())
+        await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            break
         try:
-            await app.start()
-            return
+            starting.result()
+            break
         except SlurmUnavailable as e:
             _log.warning("slurm does not answer yet", why=str(e), again_in=delay)
-            try:
-                await asyncio.wait_for(stop.wait(), delay)
-            except TimeoutError:
-                delay = min(60.0, delay * 2)
+            await asyncio.wait({stopped}, timeout=delay)
+            delay = min(60.0, delay * 2)
+    stopped.cancel()
 
 
 def _limits(config: Config) -> Deadlines:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import ConfigError
@@ -23,6 +23,8 @@ __all__ = ["Config", "load"]
 
 
 def _duration(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError(f"must be {DURATION_FORMS}")
     if not isinstance(value, str) or value.strip() == "0":
         return value
     seconds = parse_duration(value)
@@ -31,7 +33,24 @@ def _duration(value: object) -> object:
     return seconds
 
 
-Seconds = Annotated[float, BeforeValidator(_duration), Field(ge=0)]
+def _ascending(values: tuple[float, ...] | None) -> tuple[float, ...] | None:
+    if values is not None and (not values or any(a >= b for a, b in zip((0.0, *values), values, strict=False))):
+        raise ValueError("must be seconds above 0 in ascending order")
+    return values
+
+
+def _address(value: str | None) -> str | None:
+    if value is None:
+        return value
+    host, colon, port = value.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise ValueError("must be HOST:PORT with a port up to 65535")
+    return value
+
+
+Seconds = Annotated[float, BeforeValidator(_duration), Field(ge=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Address = Annotated[str, AfterValidator(_address)]
 
 
 class _Section(BaseModel):
@@ -68,14 +87,18 @@ class SlurmSection(_Section):
 class AsaSection(_Section):
     """The learner of waits (paper 002)."""
 
-    alternatives: tuple[float, ...] | None = Field(None, description="Waits in seconds to choose among; default 53.")
-    gamma: float = Field(1.0, gt=0, description="Learning rate of Algorithm 1.")
+    alternatives: Annotated[tuple[Finite, ...] | None, AfterValidator(_ascending)] = Field(
+        None, description="Waits in seconds to choose among, ascending; default: the paper's 53."
+    )
+    gamma: Literal["constant", "inverse-sqrt", "harmonic"] = Field(
+        "constant", description="The learning rate's course over the rounds of Algorithm 1."
+    )
 
 
 class DmrSection(_Section):
     """Malleable MPI jobs (paper 003)."""
 
-    listen: str = Field("0.0.0.0:0", description="HOST:PORT for applications; port 0 picks one and keeps it.")
+    listen: Address = Field("0.0.0.0:0", description="HOST:PORT for applications; port 0 picks one and keeps it.")
     advertise: str | None = Field(None, description="Host name given to applications; default: this host's name.")
     munge_socket: Path | None = Field(None, description="munged's socket where it is not the default one.")
     policy: str = Field("wide", description="Name of the resize policy (entry point penstock.policies).")
@@ -87,7 +110,7 @@ class DmrSection(_Section):
 class MetricsSection(_Section):
     """Prometheus metrics."""
 
-    listen: str | None = Field(None, description="HOST:PORT of /metrics; unset: none.")
+    listen: Address | None = Field(None, description="HOST:PORT of /metrics; unset: none.")
 
 
 class LogSection(_Section):
@@ -138,18 +161,32 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> C
             raise ConfigError(f"{path}: cannot be read: {' '.join(str(e).split())}") from e
         if loaded is not None and not isinstance(loaded, dict):
             raise ConfigError(f"{path}: must be a mapping of sections, such as `agent:`")
-        data = loaded or {}
-    where = str(path) if path else "environment"
-    for key, value in environ.items():
-        if key.startswith("PENSTOCK_") and "__" in key:
-            section, _, name = key.removeprefix("PENSTOCK_").lower().partition("__")
+        # A section whose keys are all commented out is an empty one.
+        data = {section: {} if keys is None else keys for section, keys in (loaded or {}).items()}
+    variables: dict[tuple[str, ...], str] = {}
+    for variable, value in environ.items():
+        if variable.startswith("PENSTOCK_") and "__" in variable:
+            section, _, name = variable.removeprefix("PENSTOCK_").lower().partition("__")
             inner = data.setdefault(section, {})
             if isinstance(inner, dict):
-                inner[name] = yaml.safe_load(value) if value[:1] in "[{" else value
+                inner[name] = _list_or_text(variable, value)
+                variables[section, name] = variable
+                variables[section,] = variable if section not in Config.model_fields else variables.get((section,), "")
     try:
         return Config.model_validate(data)
     except ValidationError as e:
+        location = tuple(str(part) for part in e.errors()[0]["loc"])
+        where = variables.get(location[:2]) or variables.get(location[:1]) or path or "configuration"
         raise ConfigError(f"{where}: {_say(e)}") from e
+
+
+def _list_or_text(variable: str, value: str) -> object:
+    if value[:1] not in ("[", "{"):
+        return value
+    try:
+        return yaml.safe_load(value)
+    except yaml.YAMLError as e:
+        raise ConfigError(f"{variable}: is not a list such as [1, 2, 3]: {value!r}") from e
 
 
 def _say(error: ValidationError) -> str:

@@ -92,11 +92,11 @@ class AgentSite:
         self.process.send_signal(number)
         return self.process.wait(seconds)
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """One command of the command line."""
+    def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """One command of the command line, with these variables in its environment."""
         return subprocess.run(
             [*COMMAND, *arguments],
-            env=self.environment,
+            env={**self.environment, **variables},
             cwd=self.folder,
             capture_output=True,
             text=True,

@@ -1042,3 +1042,25 @@ async def test_a_policy_that_fails_for_one_job_holds_up_no_other(tmp_path):
 
     world.app.malleable.policy = FailsForTheFirst()
     await world.until(lambda: second.sizes[-1] > 2, seconds=100)
+
+
+@virtual
+async def test_a_resizer_that_surfaces_long_after_the_agent_was_killed_is_cancelled(tmp_path):
+    """The killed agent's request was under way; it reaches Slurm when the restarted one has stopped waiting for it."""
+    world = World(tmp_path)
+    await world.boot()
+    program = await world.malleable(seconds=900, answers="ignore")
+    sent = []
+
+    async def allocate(spec, patience):
+        sent.append(spec)
+        world.fuse.dead = True
+        raise Killed
+
+    world.app.backend.allocate = allocate
+    await world.until(lambda: sent and world.lives > 1)
+    await world.until(lambda: world.app.malleable.jobs[program.job].phase is not Phase.CLEANING)
+    late = await world.backend.allocate(replace(sent[0], nodes=1), 1.0)
+    begun = world.now
+    await world.until(lambda: world.engine.job(late).state.ended, 200)
+    assert world.now - begun < 130

@@ -315,3 +315,46 @@ def test_an_agent_waits_for_a_slurm_that_is_not_there_yet(site):
     site.start()
     assert "slurm does not answer yet" in site.log.read_text()
     assert site.run("status").returncode == 0
+
+
+def test_a_reload_reads_the_file_that_was_named(agent):
+    agent.stop()
+    other = agent.folder / "other.yaml"
+    other.write_text(agent.config.read_text())
+    agent.start("--config", str(other))
+    before = len(agent.log.read_text())
+    other.write_text("agent: {interval: nonsense}\n")
+    agent.process.send_signal(signal.SIGHUP)
+    agent.until(lambda: "other.yaml" in agent.log.read_text()[before:], "the refusal of that file", 5)
+    agent.stop()
+
+
+def test_sigterm_does_not_wait_for_slurm_that_hangs(agent):
+    agent.cluster.fault("jobs", "hang", count=1)
+    agent.until(lambda: ask(agent.socket, "queue")["at"] < time.time() - 1.0, "the look that hangs")
+    begun = time.monotonic()
+    assert agent.stop(signal.SIGTERM, 20) == 0
+    assert time.monotonic() - begun < 6
+
+
+def test_the_agent_can_be_asked_to_explain_itself(agent):
+    agent.until(lambda: "complete" in agent.run("explain", "agent").stdout, "what it thinks of the picture")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("PENSTOCK_AGENT__SOCKET", "FILE", "is no socket"),
+        ("PENSTOCK_AGENT__STATE_DIR", "FILE", "cannot be used"),
+        ("PENSTOCK_AGENT__SOCKET", "/tmp/" + "x" * 200, "cannot listen"),
+        ("PENSTOCK_DMR__LISTEN", "no-such-host.invalid:0", "cannot listen"),
+    ],
+)
+def test_what_the_machine_cannot_give_is_a_wrong_configuration(agent, variable, value, said):
+    agent.stop()
+    file = agent.folder / "precious"
+    file.write_text("keep me")
+    ran = agent.run("agent", **{variable: value.replace("FILE", str(file))})
+    assert ran.returncode == 78, ran.stderr
+    assert said in ran.stderr.splitlines()[-1] and "Traceback" not in ran.stderr
+    assert file.read_text() == "keep me"

@@ -118,6 +118,16 @@ def test_an_unknown_key_is_named_with_the_nearest_known_one(file, text, key, nea
         ("agent: 5", "`agent`"),
         ("slurm: {backend: pbs}", "`slurm.backend`"),
         ("asa: {alternatives: [1, x]}", "`asa.alternatives.1`"),
+        ("asa: {alternatives: [5, 1]}", "`asa.alternatives`"),
+        ("asa: {alternatives: [-5]}", "`asa.alternatives`"),
+        ("asa: {alternatives: []}", "`asa.alternatives`"),
+        ("asa: {alternatives: [.nan]}", "`asa.alternatives.0`"),
+        ("asa: {gamma: 0.5}", "`asa.gamma`"),
+        ("agent: {interval: true}", "`agent.interval`"),
+        ("agent: {interval: .inf}", "`agent.interval`"),
+        ("dmr: {listen: 'localhost:99999'}", "`dmr.listen`"),
+        ("dmr: {listen: localhost}", "`dmr.listen`"),
+        ("metrics: {listen: ':9341'}", "`metrics.listen`"),
         ("dmr: {listen: 5}", "`dmr.listen`"),
         ("log: {level: loud}", "`log.level`"),
     ],
@@ -153,6 +163,22 @@ def test_an_environment_with_a_wrong_key_is_refused(file):
         load(file, {"PENSTOCK_AGENT__INTERVALL": "5"})
     with pytest.raises(ConfigError, match=r"`agent\.interval`"):
         load(file, {"PENSTOCK_AGENT__INTERVAL": "soon"})
+
+
+def test_a_wrong_variable_is_blamed_by_its_own_name(file):
+    file.write_text("agent: {interval: 5}")
+    for variable, value in (
+        ("PENSTOCK_AGENT__INTERVALL", "5"),
+        ("PENSTOCK_ASA__ALTERNATIVES", "[1,"),
+        ("PENSTOCK_SLRUM__TIMEOUT", "5"),
+    ):
+        with pytest.raises(ConfigError, match=rf"^{variable}: "):
+            load(file, {variable: value})
+
+
+def test_a_section_without_keys_is_an_empty_one(file):
+    file.write_text("agent:\n  # interval: 5\n")
+    assert load(file, {"PENSTOCK_AGENT__SERVE": "all"}).agent.serve == "all"
 
 
 def test_a_configuration_cannot_be_changed_after_it_was_read():

@@ -24,7 +24,7 @@ def agent(path: Path | None) -> None:
 
     settings = load(path)
     logs.configure(settings.log.level, settings.log.format)
-    asyncio.run(serve(settings))
+    asyncio.run(serve(settings, path))
 
 
 @click.command()

@@ -93,13 +93,15 @@ def _show_run(run: WorkflowRun, now: float) -> None:
 @click.argument("subject")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(subject: str, as_json: bool) -> None:
-    """Say what was decided and why. SUBJECT is a job number, or wN for workflow N."""
+    """Say what was decided and why. SUBJECT is a job number, wN for workflow N, or agent."""
     if subject[:1] == "w" and subject[1:].isdigit():
         named = f"workflow {subject[1:]}"
     elif subject.isdigit():
         named = f"job {subject}"
+    elif subject == "agent":
+        named = "agent"
     else:
-        raise UserError(f"SUBJECT must be a job number such as 1234, or w3 for workflow 3, not {subject!r}")
+        raise UserError(f"SUBJECT must be a job number such as 1234, w3 for workflow 3, or agent, not {subject!r}")
     decisions = ask(load().socket_path, "explain", {"subject": named})
     if as_json:
         emit_json(decisions)

@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 
 from dmr.wire import MAX_LINE
-from penstock.errors import PenstockError
+from penstock.errors import ConfigError, PenstockError
 from penstock.ipc.auth import peer_uid
 
 __all__ = ["Server"]
@@ -47,10 +47,15 @@ class Server:
     async def listen_unix(self, path: Path) -> None:
         """Listen at `path`. Raises `PenstockError` when a living agent already does."""
         if path.exists():
+            if not path.is_socket():
+                raise ConfigError(f"`agent.socket`: {path} is there already and is no socket")
             if _answers(path):
                 raise PenstockError(f"another agent already listens at {path}")
             path.unlink()
-        server = await asyncio.start_unix_server(self._local, path, limit=_LOCAL_LINE)
+        try:
+            server = await asyncio.start_unix_server(self._local, path, limit=_LOCAL_LINE)
+        except OSError as e:
+            raise ConfigError(f"`agent.socket`: cannot listen at {path}: {e.strerror or e}") from e
         # Open to connect: every request is authorised by the peer's uid.
         path.chmod(0o666)
         self._servers.append(server)

@@ -40,6 +40,7 @@ _log = structlog.get_logger(__name__)
 # Phases in which something is on its way in Slurm, and the seconds after which it is asked again at first.
 _BUSY = {Phase.ALLOCATING: 1.0, Phase.MERGING: 0.5, Phase.CLEANING: 1.0, Phase.GIVING_BACK: 0.5, Phase.RELEASING: 0.25}
 _PATIENT = 10.0
+_STRAY = 60.0
 
 
 class MalleableController:
@@ -75,11 +76,15 @@ class MalleableController:
         self._allocating: dict[str, asyncio.Task[None]] = {}
         # What an earlier agent was waiting for when it died is never asked for again: it may yet be granted.
         self._interrupted: set[str] = set()
+        # Names under which an interrupted request may still surface, however late, and when to look for them next.
+        self._strays: dict[str, tuple[int, float]] = {}
         for state in store.malleable():
             me = MalleableJob.from_dict(state)
             self.jobs[me.job] = me
             if me.phase is Phase.ALLOCATING:
                 self._interrupted.add(me.resizer_name)
+            if me.phase in (Phase.ALLOCATING, Phase.CLEANING):
+                self._strays[me.resizer_name] = (me.job, clock.now() + _STRAY)
 
     # -- what applications say (any time, from ipc.handlers) -----------------------------------------------------------
 
@@ -142,6 +147,7 @@ class MalleableController:
             return []
         if not job.running:
             return []
+        await self._sweep(job)
         decisions = self._decide(job, snapshot)
         await self._advance(job)
         return decisions
@@ -309,8 +315,16 @@ class MalleableController:
         alive = [i for i in named if i in seen and not seen[i].state.ended]
         for resizer in alive:
             await self._cancel(subject, resizer)
-        if not alive:
+        if not alive and self.jobs[job.id].resizer_name == name:
             self._put(self.jobs[job.id].resizer_gone(seen.get(job.id, job), self.limits, self._clock.now()))
+
+    async def _sweep(self, job: Job) -> None:
+        """Cancel what surfaces of requests that a killed agent had sent: nobody else would give those nodes back."""
+        now = self._clock.now()
+        for name, (number, due) in list(self._strays.items()):
+            if number == job.id and now >= due and name != self.jobs[number].resizer_name:
+                self._strays[name] = (number, now + _STRAY)
+                await self._clean(name, job)
 
     async def _cancel(self, subject: str, resizer: int) -> None:
         async def request() -> None:
@@ -323,17 +337,19 @@ class MalleableController:
         """The job is gone, or lives anew after a requeue: nothing of it may be left."""
         me = self.jobs[number]
         subject = f"job {number}/clean"
-        if me.resizer_name:
+        names = [n for n, (of, _) in self._strays.items() if of == number and n != me.resizer_name]
+        for name in [me.resizer_name, *names] if me.resizer_name else names:
             if not self._executor.ready(subject):
                 return
-            if task := self._allocating.pop(me.resizer_name, None):
+            if task := self._allocating.pop(name, None):
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
-            named = await self._backend.find(me.resizer_name)
+            named = await self._backend.find(name)
             seen = {j.id: j for j in await self._backend.jobs()}
             for resizer in named:
                 if resizer in seen and not seen[resizer].state.ended:
                     await self._cancel(subject, resizer)
+            self._strays.pop(name, None)
         del self.jobs[number]
         self._store.save_malleable(number, me.to_dict(), ended=self._clock.now())
         if job is not None and job.running:
