@@ -1059,7 +1059,7 @@ async def test_a_resizer_that_surfaces_long_after_the_agent_was_killed_is_cancel
 
     world.app.backend.allocate = allocate
     await world.until(lambda: sent and world.lives > 1)
-    await world.until(lambda: world.app.malleable.jobs[program.job].phase is not Phase.CLEANING)
+    await world.until(lambda: world.app.malleable.jobs[program.job].resizer_name != sent[0].name)
     late = await world.backend.allocate(replace(sent[0], nodes=1), 1.0)
     begun = world.now
     await world.until(lambda: world.engine.job(late).state.ended, 200)
