@@ -50,13 +50,17 @@ class SlurmAgent:
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> SlurmAgent:
-        """Start it and wait until it answers."""
+        """Start the agent and wait until it answers."""
+        self.launch()
+        self.until(self.answers, "the agent")
+        return self
+
+    def launch(self) -> None:
+        """Start its process."""
         with self.log.open("a") as output:
             self.process = self.cluster.popen_as(
                 self.who, [*COMMAND, "agent"], env=self.environment, cwd=self.folder, stdout=output, stderr=output
             )
-        self.until(self.answers, "the agent")
-        return self
 
     def answers(self) -> bool:
         assert self.process is not None

@@ -184,7 +184,8 @@ def test_an_agent_killed_right_after_each_submission_leaves_one_job_per_stage(ma
     agent.run("alice", "submit", agent.write(chain(3, 3, 1)), "--strategy", strategy)
     for _stage in range(3):
         assert agent.process.wait(60) == -signal.SIGKILL
-        agent.start()
+        agent.launch()  # it may be killed by the next submission before it answers anybody
+    agent.until(agent.answers, "the agent")
     run = agent.finish(1)
     assert run["phase"] == "completed"
     assert submissions(agent, begun, 3) == {"s0": 1, "s1": 1, "s2": 1}

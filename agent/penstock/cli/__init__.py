@@ -21,6 +21,7 @@ _COMMANDS = {
     "demo": "penstock.cli.demo:demo",
     "env": "penstock.cli.agent:env",
     "explain": "penstock.cli.workflows:explain",
+    "simulate": "penstock.cli.simulate:simulate",
     "status": "penstock.cli.workflows:status",
     "submit": "penstock.cli.workflows:submit",
 }

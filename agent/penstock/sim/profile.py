@@ -1,0 +1,113 @@
+"""Free processors over time: the availability profile that conservative and replan plan in.
+
+A step function kept as two parallel lists. `free[i]` processors are free from `times[i]` up to `times[i + 1]`, the
+last ones for ever. Plain lists and linear scans: a real machine's profile has tens to a few hundred steps, at which
+CPython's list primitives beat any tree.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+__all__ = ["CountProfile"]
+
+
+class CountProfile:
+    """Free processors from now to eternity; at the beginning all of them, for ever.
+
+    The lists are for reading by the policies' inner loops; they change only through the methods.
+    """
+
+    __slots__ = ("free", "times")
+
+    def __init__(self, procs: int, start: int = 0) -> None:
+        self.times = [start]
+        self.free = [procs]
+
+    def advance(self, now: int) -> None:
+        """Forget what lies before `now` (seconds), which never goes backwards."""
+        times = self.times
+        if len(times) > 1 and times[1] <= now:
+            past = bisect_left(times, now + 1) - 1
+            del times[:past]
+            del self.free[:past]
+        if times[0] < now:
+            times[0] = now
+
+    def earliest(self, width: int, length: int, first: int = 0) -> int:
+        """The first time from step `first` on at which `width` processors are free for `length` seconds.
+
+        `width` must not exceed what is free in the last step.
+        """
+        times, free = self.times, self.free
+        steps = len(times)
+        begin = first
+        while True:
+            while free[begin] < width:
+                begin += 1
+            end = times[begin] + length
+            at = begin + 1
+            while at < steps and times[at] < end:
+                if free[at] < width:
+                    break
+                at += 1
+            else:
+                return times[begin]
+            begin = at + 1
+
+    def earlier(self, width: int, length: int, begin: int, first: int) -> int:
+        """Where a reservation of `width` that now begins at `begin` would go if it were taken out and put back.
+
+        Looked for from step `first` on. Its own processors count as free without being taken out: from a place ahead
+        of `begin` it can only reach into the time that is its own anyway.
+        """
+        times, free = self.times, self.free
+        at = first
+        while (start := times[at]) < begin:
+            if free[at] >= width:
+                end = min(start + length, begin)
+                at += 1
+                while times[at] < end and free[at] >= width:
+                    at += 1
+                if times[at] >= end:
+                    return start
+            at += 1
+        return begin
+
+    def crests(self) -> tuple[list[int], list[int]]:
+        """The steps with more free processors than any step before: how many, and which steps, both rising."""
+        heights, steps = [], []
+        top = 0
+        for step, count in enumerate(self.free):
+            if count > top:
+                heights.append(count)
+                steps.append(step)
+                top = count
+        return heights, steps
+
+    def take(self, width: int, begin: int, end: int) -> None:
+        """Take processors from `begin` up to `end` (seconds); the caller knows that they are free."""
+        free = self.free
+        first, last = self._cut(begin), self._cut(end)
+        free[first:last] = [count - width for count in free[first:last]]
+        self._join(last)
+        self._join(first)
+
+    def give(self, width: int, begin: int, end: int) -> None:
+        """Free what was taken."""
+        self.take(-width, begin, end)
+
+    def _cut(self, time: int) -> int:
+        """The step that begins at `time`, made if there is none."""
+        times = self.times
+        at = bisect_left(times, time)
+        if at == len(times) or times[at] != time:
+            times.insert(at, time)
+            self.free.insert(at, self.free[at - 1])
+        return at
+
+    def _join(self, at: int) -> None:
+        """Join a step with the one before it when both have the same."""
+        if at and self.free[at] == self.free[at - 1]:
+            del self.times[at]
+            del self.free[at]
