@@ -1,8 +1,9 @@
-"""`penstock cluster up|down|status|env`: a throw-away real Slurm on this machine."""
+"""`penstock cluster up|down|status|env|run|prepare`: a throw-away real Slurm on this machine."""
 
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
 import sys
@@ -13,7 +14,8 @@ from types import FrameType
 import click
 
 from penstock.cluster import Cluster, ClusterSpec, down, up
-from penstock.cluster.spec import SELECTS
+from penstock.cluster.rootfs import prepare
+from penstock.cluster.spec import RELEASES, SELECTS
 
 __all__ = ["cluster"]
 
@@ -44,6 +46,11 @@ def cluster() -> None:
     metavar="DIR",
     help="Share the accounting and munge of the cluster in DIR, for `squeue -M`.",
 )
+@click.option(
+    "--release",
+    type=click.Choice(RELEASES),
+    help="Run the Slurm of this Debian release, in a file system of its own that is built at the first time (root).",
+)
 @click.option("--select", default="linear", show_default=True, help=f"SelectType: {' or '.join(SELECTS)}.")
 @click.option("--accrue-always", is_flag=True, help="Jobs age while they wait for a dependency, and age counts much.")
 @click.option("--contain", is_flag=True, help="PrologFlags=Contain, as most production sites have it.")
@@ -54,6 +61,7 @@ def _up(
     folder: Path | None,
     name: str | None,
     join: Path | None,
+    release: str | None,
     select: str,
     accrue_always: bool,
     contain: bool,
@@ -66,6 +74,7 @@ def _up(
         folder=folder,
         name=name,
         join=join,
+        release=release,
         accrue_always=accrue_always,
         contain=contain,
         expansion=not no_expansion,
@@ -125,5 +134,30 @@ def _status(folder: Path | None, as_json: bool) -> None:
 @_folder
 def _env(folder: Path | None) -> None:
     """Print what makes a shell speak to the cluster: eval "$(penstock cluster env)"."""
-    for key, value in Cluster.load(folder).env.items():
+    for key, value in Cluster.load(folder).shell_env.items():
         click.echo(f"export {key}={shlex.quote(value)}")
+
+
+@cluster.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@_folder
+@click.option("--as", "who", default="alice", show_default=True, help="alice, bob, operator or root.")
+@click.argument("command", nargs=-1, required=True)
+def _run(folder: Path | None, who: str, command: tuple[str, ...]) -> None:
+    """Run a command as a user of the cluster, with that cluster's Slurm; ends with the command's exit code."""
+    it = Cluster.load(folder)
+    with it.popen_as(who, command, stdin=None) as process:
+        try:
+            code = process.wait()
+        except BaseException:
+            os.killpg(process.pid, signal.SIGTERM)
+            raise
+    sys.exit(code if code >= 0 else 128 - code)
+
+
+@cluster.command("prepare")
+@click.argument("release", type=click.Choice(RELEASES))
+def _prepare(release: str) -> None:
+    """Build the file system of `up --release` ahead of time; quick if it is there."""
+    begun = time.monotonic()
+    tree = prepare(release)
+    click.echo(f"{release}: Slurm {tree.slurm_version} in {tree.root} ({time.monotonic() - begun:.1f} s)")

@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from penstock.cluster import processes
 from penstock.cluster.daemons import Daemons
+from penstock.cluster.enclosure import drop_to
 from penstock.cluster.layout import Layout
 from penstock.cluster.programs import PATH
 from penstock.cluster.spec import ClusterSpec, check_folder, default_folder
@@ -73,8 +74,24 @@ class Cluster:
 
     @property
     def env(self) -> dict[str, str]:
-        """What a shell needs so that Slurm's commands speak to this cluster."""
+        """What Slurm's commands need so that they speak to this cluster."""
         return {"SLURM_CONF": str(self.daemons.layout.slurm_conf)}
+
+    @property
+    def shell_env(self) -> dict[str, str]:
+        """What a shell needs for that. With another Slurm release its PATH leads to that one's commands, for root."""
+        if self.spec.release is None:
+            return self.env
+        return {**self.env, "PATH": f"{self.daemons.layout.bin}:{os.environ.get('PATH', PATH)}"}
+
+    def prefix(self, who: str, folder: Path = Path("/tmp")) -> list[str]:  # noqa: S108 (every cluster has it)
+        """What root puts before a command so that it runs as a user of the cluster, and in `folder` where the cluster
+        has a file system of its own. Signals reach the command itself. For `CliBackend`."""
+        found = self.user(who)
+        if self.spec.release is None:
+            return drop_to(found) if os.geteuid() == 0 else []
+        self.daemons.refresh()
+        return self.daemons.become(found, folder)[0]
 
     @property
     def users(self) -> dict[str, str]:
@@ -119,11 +136,13 @@ class Cluster:
         """Start a command as a user (role or login), in a session of its own. It ends with the cluster at the latest.
 
         `env` is added to `user_env`. Text mode. End it with `os.killpg(p.pid, …)`, so that its children end too.
+        With another Slurm release it runs inside that one's file system; what is not there ends with code 127.
         """
+        prefix, place, run_as = self.daemons.become(self.user(who), cwd or self.home(who))
         return subprocess.Popen(
-            list(argv),
+            [*prefix, *argv],
             env=self.user_env(who, env),
-            cwd=cwd or self.home(who),
+            cwd=place,
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
@@ -131,7 +150,7 @@ class Cluster:
             errors="replace",
             umask=0o022,
             start_new_session=True,
-            **self.user(who).run_as(),
+            **run_as,
         )
 
     def run_as(

@@ -8,14 +8,17 @@ import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from penstock.cluster import processes
+from penstock.cluster.enclosure import ENCLOSURE, Enclosure, keeper, shared_paths
 from penstock.cluster.files import LOCALHOST
 from penstock.cluster.layout import Layout
 from penstock.cluster.processes import Process
 from penstock.cluster.programs import PATH
+from penstock.cluster.rootfs import prepare
 from penstock.cluster.state import State, load, save
-from penstock.cluster.users import Identity, identity
+from penstock.cluster.users import Identity, RunAs, identity
 from penstock.errors import PenstockError
 
 __all__ = ["Daemons"]
@@ -32,8 +35,18 @@ class Daemons:
 
     def core(self) -> tuple[str, ...]:
         """The daemons besides the nodes' slurmd, in the order in which they start."""
+        own_root = (ENCLOSURE,) if self.state.spec.release else ()
         shared = () if self.state.spec.join else ("munged", "mariadbd", "slurmdbd")
-        return (*shared, "slurmctld")
+        return (*own_root, *shared, "slurmctld")
+
+    def become(self, who: Identity, folder: Path = Path("/")) -> tuple[list[str], Path, RunAs]:
+        """How a command runs as this user in this folder: what to put before it, then cwd and arguments of subprocess.
+
+        In a cluster of another Slurm release it runs inside, where only what stands before it can take it.
+        """
+        if self.state.spec.release is None:
+            return [], folder, who.run_as()
+        return Enclosure(self.state.processes[ENCLOSURE]).enter(who, folder), Path("/"), {}
 
     def refresh(self) -> None:
         """Learn what other commands recorded meanwhile."""
@@ -48,9 +61,6 @@ class Daemons:
     def start(self, name: str) -> Process:
         """Start one daemon and record it at once; does not wait until it is ready."""
         program = name if name in self.core() else "slurmd"
-        path = shutil.which(program, path=PATH)
-        if path is None:
-            raise PenstockError(f"{program} is no longer installed")
         env = {"PATH": PATH, "LC_ALL": "C.UTF-8", "SLURM_CONF": str(self.layout.slurm_conf)}
         env[processes.MARK] = str(self.layout.root)
         if program == "slurmd":
@@ -58,7 +68,9 @@ class Daemons:
         if program == "slurmdbd":
             # The only way to tell Slurm's plug-in of a database socket that is not the system's.
             env["MYSQL_UNIX_PORT"] = str(self.layout.database_socket)
-        process = processes.start([path, *self._arguments(name)], env, self.layout.log(name), self._identity(program))
+        prefix, cwd, run_as = ([], Path("/"), RunAs()) if name == ENCLOSURE else self.become(self._identity(program))
+        argv = [*prefix, *self._command_line(name, program)]
+        process = processes.start(argv, env, self.layout.log(name), cwd, run_as)
         self.state.processes[name] = process
         save(self.layout, self.state)
         return process
@@ -66,6 +78,18 @@ class Daemons:
     def _identity(self, program: str) -> Identity:
         # slurmd starts the users' processes, so it stays the caller: root where there are other users.
         return identity() if program == "slurmd" else identity(self.state.slurm_user)
+
+    def _command_line(self, name: str, program: str) -> list[str]:
+        spec = self.state.spec
+        if spec.release is None:
+            path = shutil.which(program, path=PATH)
+            if path is None:
+                raise PenstockError(f"{program} is no longer installed")
+            return [path, *self._arguments(name)]
+        if program != ENCLOSURE:
+            return [program, *self._arguments(name)]
+        folders = [self.layout.root, *([] if spec.join is None else [spec.join])]
+        return keeper(prepare(spec.release), self.layout.mount_point, [*folders, *shared_paths()])
 
     def _arguments(self, name: str) -> list[str]:
         at = self.layout
@@ -97,6 +121,7 @@ class Daemons:
     def await_core(self, name: str, limit: float = _LIMIT) -> None:
         """Wait until a daemon of `core` answers."""
         ready: Callable[[], bool] = {
+            ENCLOSURE: lambda: Enclosure(self.state.processes[ENCLOSURE]).ready,
             "munged": self.layout.munge_socket.is_socket,
             "mariadbd": lambda: _accepts_unix(str(self.layout.database_socket)),
             "slurmdbd": lambda: _accepts_tcp(self.state.accounting.port),
@@ -130,9 +155,18 @@ class Daemons:
     def command(self, argv: list[str], limit: float = 10.0) -> subprocess.CompletedProcess[str]:
         """Run one of Slurm's commands as the caller, who is Slurm's administrator here; it writes times in UTC."""
         env = {"PATH": PATH, "LC_ALL": "C.UTF-8", "TZ": "UTC", "SLURM_CONF": str(self.layout.slurm_conf)}
+        prefix, cwd, run_as = self.become(identity())
         try:
             return subprocess.run(
-                argv, env=env, capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL, check=False
+                [*prefix, *argv],
+                env=env,
+                capture_output=True,
+                text=True,
+                timeout=limit,
+                stdin=subprocess.DEVNULL,
+                cwd=cwd,
+                check=False,
+                **run_as,
             )
         except subprocess.TimeoutExpired:
             return subprocess.CompletedProcess(argv, 124, "", f"no answer within {limit:.0f} s")

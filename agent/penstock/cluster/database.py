@@ -20,7 +20,9 @@ def create(daemons: Daemons) -> None:
     """Make an empty database and start its server; it lies in a folder that only Slurm's user can enter."""
     at, who = daemons.layout, identity(daemons.state.slurm_user)
     log = at.log("mariadb-install-db")
-    argv = [shutil.which("mariadb-install-db", path=PATH) or "mariadb-install-db", *database_options(at)]
+    prefix, cwd, run_as = daemons.become(who)
+    program = "mariadb-install-db"
+    argv = [*prefix, program if prefix else shutil.which(program, path=PATH) or program, *database_options(at)]
     argv += ["--skip-test-db", "--auth-root-authentication-method=normal"]
     env = {"PATH": PATH, "LC_ALL": "C.UTF-8", MARK: str(at.root)}
     with log.open("ab") as output:
@@ -30,10 +32,10 @@ def create(daemons: Daemons) -> None:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            cwd="/",
+            cwd=cwd,
             timeout=60,
             check=False,
-            **who.run_as(),
+            **run_as,
         )
     if done.returncode != 0:
         raise PenstockError(f"mariadb-install-db failed; the end of its log:\n{tail(log)}")

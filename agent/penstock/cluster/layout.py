@@ -88,6 +88,16 @@ class Layout:
         """One symbolic link per cluster that shares this one's accounting and munge."""
         return self.root / "joined"
 
+    @property
+    def mount_point(self) -> Path:
+        """An empty folder, on which only a cluster of another Slurm release mounts, and only for itself."""
+        return self.root / "root"
+
+    @property
+    def bin(self) -> Path:
+        """Slurm's commands for a shell of root outside such a cluster."""
+        return self.root / "bin"
+
     def log(self, daemon: str) -> Path:
         """The log of one daemon."""
         return self.logs / f"{daemon}.log"

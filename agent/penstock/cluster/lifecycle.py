@@ -13,9 +13,11 @@ from pathlib import Path
 from penstock.cluster import database, files, processes, users
 from penstock.cluster.cluster import Cluster
 from penstock.cluster.daemons import Daemons
+from penstock.cluster.enclosure import ENCLOSURE, Enclosure
 from penstock.cluster.files import Accounting, Ports
 from penstock.cluster.layout import Layout, folder_lock, reserved_ports
 from penstock.cluster.programs import check_programs, slurm_version, version_pair
+from penstock.cluster.rootfs import prepare
 from penstock.cluster.spec import ClusterSpec, check_folder, default_folder
 from penstock.cluster.state import State, is_ours, load, save
 from penstock.errors import UserError
@@ -31,9 +33,13 @@ def up(spec: ClusterSpec | None = None) -> Cluster:
     """
     spec = spec or ClusterSpec()
     spec.check()
-    check_programs()
+    if spec.release is None:
+        check_programs()
+        version = slurm_version()
+    else:
+        version = prepare(spec.release).slurm_version
     root = check_folder(spec.folder or default_folder())
-    base = None if spec.join is None else _base(spec.join, root)
+    base = None if spec.join is None else _base(spec.join, root, version)
     spec = replace(spec, folder=root, join=None if base is None else base.folder)
     _check_reachable(root)
     layout = Layout(root)
@@ -47,7 +53,7 @@ def up(spec: ClusterSpec | None = None) -> Cluster:
         elif any(root.iterdir()):
             raise UserError(f"--dir {root}: not empty, and no cluster of Penstock; choose another folder")
         try:
-            return _build(spec, layout, base)
+            return _build(spec, layout, base, version)
         except BaseException:
             _clean(layout)
             raise
@@ -70,7 +76,7 @@ def down(folder: Path | None = None) -> bool:
     return True
 
 
-def _base(folder: Path, root: Path) -> Cluster:
+def _base(folder: Path, root: Path, version: str) -> Cluster:
     """The cluster to join."""
     try:
         base = Cluster.load(folder)
@@ -84,6 +90,8 @@ def _base(folder: Path, root: Path) -> Cluster:
         raise UserError(f"--join {folder}: that cluster belongs to another user")
     if not base.daemons.state.up or not all(base.daemons.alive(name) for name in base.daemons.core()):
         raise UserError(f"--join {folder}: that cluster is not running")
+    if version_pair(base.slurm_version) < version_pair(version):
+        raise UserError(f"--join {folder}: its accounting, of Slurm {base.slurm_version}, is older than {version}")
     return base
 
 
@@ -124,7 +132,7 @@ def _free_name(spec: ClusterSpec, base: Cluster | None) -> str:
     return spec.name
 
 
-def _build(spec: ClusterSpec, layout: Layout, base: Cluster | None) -> Cluster:
+def _build(spec: ClusterSpec, layout: Layout, base: Cluster | None, version: str) -> Cluster:
     own_ports = 1 + spec.nodes + (1 if base is None else 0)
     with reserved_ports(own_ports) as ports:
         root = os.geteuid() == 0
@@ -133,7 +141,7 @@ def _build(spec: ClusterSpec, layout: Layout, base: Cluster | None) -> Cluster:
             name=_free_name(spec, base),
             owner=os.geteuid(),
             slurm_user=users.SLURM_USER if root else users.identity().name,
-            slurm_version=slurm_version(),
+            slurm_version=version,
             host=socket.gethostname().split(".")[0],
             ports=Ports(ports[0], tuple(ports[1 : 1 + spec.nodes])),
             accounting=Accounting(ports[-1], layout.munge_socket) if base is None else base.daemons.state.accounting,
@@ -147,6 +155,10 @@ def _build(spec: ClusterSpec, layout: Layout, base: Cluster | None) -> Cluster:
             if root:
                 users.ensure_users(layout.homes)
             _folders(layout, state)
+            if spec.release is not None:
+                daemons.start(ENCLOSURE)
+                daemons.await_core(ENCLOSURE)
+                _write_commands(layout, daemons)
             if base is None:
                 daemons.start("munged")
             else:
@@ -181,6 +193,8 @@ def _folders(layout: Layout, state: State) -> None:
     if state.spec.join is None:
         own[layout.database] = 0o700
     plain = dict.fromkeys((layout.etc, layout.spool, layout.logs, layout.homes, layout.joined), 0o755)
+    if state.spec.release is not None:
+        plain |= dict.fromkeys((layout.bin, layout.mount_point), 0o755)
     for path, mode in (own | plain).items():
         path.mkdir(mode=mode)
         path.chmod(mode)  # whatever the caller's umask is
@@ -214,6 +228,12 @@ def _configure(layout: Layout, state: State) -> None:
     cgroup = files.cgroup_conf(version_pair(state.slurm_version))
     if cgroup is not None:
         _write(layout.etc / "cgroup.conf", cgroup.encode(), 0o644, me)
+
+
+def _write_commands(layout: Layout, daemons: Daemons) -> None:
+    me = users.identity()
+    for name, text in Enclosure(daemons.state.processes[ENCLOSURE]).commands().items():
+        _write(layout.bin / name, text.encode(), 0o755, me)
 
 
 def _write(path: Path, content: bytes, mode: int, owner: users.Identity) -> None:

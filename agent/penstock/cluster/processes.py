@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from penstock.cluster.users import Identity
+from penstock.cluster.users import RunAs
 from penstock.errors import PenstockError
 
 __all__ = [
@@ -67,7 +67,7 @@ def _stat(pid: int) -> tuple[str, int]:
         return "", -1
 
 
-def start(argv: list[str], env: Mapping[str, str], log: Path, who: Identity) -> Process:
+def start(argv: list[str], env: Mapping[str, str], log: Path, cwd: Path, run_as: RunAs) -> Process:
     """Start a daemon in the foreground mode it has, in a session of its own, with all output in `log`."""
     started = time.time()
     with log.open("ab") as output:
@@ -77,10 +77,10 @@ def start(argv: list[str], env: Mapping[str, str], log: Path, who: Identity) -> 
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            cwd="/",
+            cwd=cwd,
             umask=0o022,
             start_new_session=True,
-            **who.run_as(),
+            **run_as,
         )
     _children[child.pid] = child
     return Process(child.pid, _stat(child.pid)[1], started)

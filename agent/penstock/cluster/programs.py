@@ -9,7 +9,7 @@ import subprocess
 
 from penstock.errors import PenstockError, UserError
 
-__all__ = ["PATH", "check_programs", "slurm_version", "version_pair"]
+__all__ = ["PATH", "check_programs", "parse_version", "slurm_version", "version_pair"]
 
 # Debian keeps daemons in sbin, which an ordinary user's PATH lacks.
 PATH = os.pathsep.join(
@@ -42,9 +42,14 @@ def slurm_version() -> str:
     """The release of the installed controller, like "22.05.8"."""
     program = shutil.which("slurmctld", path=PATH) or "slurmctld"
     done = subprocess.run([program, "-V"], capture_output=True, text=True, timeout=10, check=False)
-    found = re.search(r"\d+\.\d+\.\d+\S*", done.stdout)
+    return parse_version(done.stdout, f"{program} -V: {done.stderr.strip()}")
+
+
+def parse_version(text: str, what: str) -> str:
+    """The release in the answer to -V; PenstockError, beginning with `what`, if there is none."""
+    found = re.search(r"\d+\.\d+\.\d+\S*", text)
     if found is None:
-        raise PenstockError(f"{program} -V says no version: {(done.stdout + done.stderr).strip()!r}")
+        raise PenstockError(f"{what} says no version: {text.strip()!r}")
     return found.group()
 
 

@@ -9,10 +9,12 @@ from pathlib import Path
 
 from penstock.errors import UserError
 
-__all__ = ["MAX_NODES", "SELECTS", "ClusterSpec", "check_folder", "default_folder"]
+__all__ = ["MAX_NODES", "RELEASES", "SELECTS", "ClusterSpec", "check_folder", "default_folder"]
 
 MAX_NODES = 256
 SELECTS = ("linear", "cons_tres")
+# Releases of Debian whose Slurm can be run beside the installed one.
+RELEASES = ("trixie", "sid")
 ROOT_FOLDER = Path("/var/tmp/penstock-cluster")  # noqa: S108 (its owner is checked before it is used)
 
 # The longest Unix socket below the folder is slurmstepd's, `spool/n256/n256_<job>.<step>`; the kernel's limit is 107.
@@ -46,14 +48,16 @@ def check_folder(folder: Path) -> Path:
 class ClusterSpec:
     """Options of a throw-away cluster. Times are in seconds.
 
-    `folder` and `join` default to None: the usual place, and an accounting database of its own. `extra` are lines
-    that end slurm.conf as they are (tests of a site's settings).
+    `folder` and `join` default to None: the usual place, and an accounting database of its own. `release` names the
+    Debian release whose Slurm is run, None the Slurm that is installed. `extra` are lines that end slurm.conf as they
+    are (tests of a site's settings).
     """
 
     nodes: int = 8
     folder: Path | None = None
     name: str | None = None
     join: Path | None = None
+    release: str | None = None
     accrue_always: bool = False
     contain: bool = False
     expansion: bool = True
@@ -69,6 +73,10 @@ class ClusterSpec:
             raise UserError(f"--nodes {self.nodes}: must be between 1 and {MAX_NODES}")
         if self.select not in SELECTS:
             raise UserError(f"--select {self.select}: must be one of {', '.join(SELECTS)}")
+        if self.release is not None and self.release not in RELEASES:
+            raise UserError(f"--release {self.release}: must be one of {', '.join(RELEASES)}")
+        if self.release is not None and os.geteuid() != 0:
+            raise UserError("--release: only root can run another release of Slurm; it needs a file system of its own")
         if self.min_job_age < 2:
             raise UserError(f"--min-job-age {self.min_job_age}: must be at least 2 seconds, Slurm's own minimum")
         if self.name is not None and not _SAFE_NAME.fullmatch(self.name):
