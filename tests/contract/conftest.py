@@ -12,6 +12,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ import pytest
 from penstock.api import Job, JobState
 from penstock.cluster import Cluster, ClusterSpec, up
 from penstock.cluster.programs import PATH, check_programs
-from penstock.errors import UserError
+from penstock.cluster.rootfs import prepare
+from penstock.errors import PenstockError, UserError
 from penstock.slurm.base import Backend
 from penstock.slurm.cli import CliBackend
 from penstock.slurm.mock import control
@@ -27,6 +29,16 @@ from penstock.slurm.mock.backend import VirtualClock, virtual_cluster
 from penstock.slurm.mock.client import MockClient
 from penstock.slurm.mock.model import ClusterConfig
 
+# The installed Slurm, and those of other releases of Debian in file systems of their own. Bringing one up has limits of
+# its own; building its file system takes longer than a test may.
+REAL = [
+    pytest.param(release, id=name, marks=[pytest.mark.slurm, *more])
+    for release, name, more in (
+        (None, "slurm", []),
+        ("trixie", "slurm-24.11", [pytest.mark.timeout(180, func_only=True)]),
+        ("sid", "slurm-26.05", [pytest.mark.timeout(180, func_only=True)]),
+    )
+]
 NODES = tuple(f"n{i}" for i in range(1, 9))
 
 Predicate = Callable[[], Awaitable[bool]]
@@ -95,12 +107,11 @@ class SlurmWorld(World):
         self.other = self.backend_of("bob")
 
     def backend_of(self, who: str, **options: object) -> CliBackend:
-        """A backend that acts as a user of the cluster. setpriv becomes the command, so signals reach it directly."""
-        user = self.cluster.user(who)
+        """A backend that acts as a user of the cluster."""
         environment = {"PATH": PATH, **options.pop("environment", {})}
         return CliBackend(
-            prefix=["setpriv", f"--reuid={user.uid}", f"--regid={user.gid}", "--clear-groups", "--"],
-            user=user.name,
+            prefix=self.cluster.prefix(who),
+            user=self.cluster.user(who).name,
             slurm_conf=self.cluster.env["SLURM_CONF"],
             environment=environment,
             **options,
@@ -110,37 +121,50 @@ class SlurmWorld(World):
         await asyncio.sleep(seconds)
 
 
-def _no_real_slurm() -> str | None:
+@cache
+def _real_cluster(release: str | None) -> Cluster:
+    """The session's cluster of one Slurm release, brought up at its first use; skips or fails where it cannot be."""
     try:
-        check_programs()
-    except UserError as error:
-        return str(error)
-    if os.geteuid() != 0 or shutil.which("setpriv") is None:
-        return "only root can act as several users of a real Slurm"
-    return None
+        if release is None:
+            check_programs()
+        if os.geteuid() != 0 or shutil.which("setpriv") is None:
+            raise UserError("only root can act as several users of a real Slurm")
+        if release is not None:
+            prepare(release)
+    except PenstockError as error:
+        # Debian's unstable release is broken now and then, which is no fault of ours.
+        if os.environ.get("CI") == "true" and release != "sid":
+            pytest.fail(f"Slurm of {release or 'this machine'}: {error}")
+        pytest.skip(f"Slurm of {release or 'this machine'}: {error}")
+    folder = Path("/var/tmp") / f"pst-test-c{release or ''}-{os.getpid()}"
+    _up.append(up(ClusterSpec(nodes=8, folder=folder, release=release)))
+    return _up[-1]
+
+
+_up: list[Cluster] = []
 
 
 @pytest.fixture(scope="session")
-def real_cluster() -> Iterator[Cluster]:
-    reason = _no_real_slurm()
-    if reason and os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    if reason:
-        pytest.skip(reason)
-    cluster = up(ClusterSpec(nodes=8, folder=Path("/var/tmp") / f"pst-test-c-{os.getpid()}"))
+def real_cluster() -> Iterator[Callable[[str | None], Cluster]]:
+    """Gives the cluster of one release; all of them end with the session."""
     try:
-        yield cluster
+        yield _real_cluster
     finally:
-        cluster.down()
+        for cluster in _up:
+            cluster.down()
 
 
-@pytest.fixture
-def slurm_world(real_cluster: Cluster) -> Iterator[SlurmWorld]:
-    """The real cluster, its queue empty before and after."""
-    _empty(real_cluster)
-    yield SlurmWorld(real_cluster)
-    real_cluster.start_controller()
-    _empty(real_cluster)
+@pytest.fixture(params=REAL)
+def slurm_world(request: pytest.FixtureRequest, real_cluster: Callable[[str | None], Cluster]) -> Iterator[SlurmWorld]:
+    """A real cluster, its queue empty before and after."""
+    yield from _emptied(real_cluster(request.param))
+
+
+def _emptied(cluster: Cluster) -> Iterator[SlurmWorld]:
+    _empty(cluster)
+    yield SlurmWorld(cluster)
+    cluster.start_controller()
+    _empty(cluster)
 
 
 @pytest.fixture
@@ -154,9 +178,15 @@ def server_world() -> Iterator[ServerWorld]:
         shutil.rmtree(folder)
 
 
-@pytest.fixture(params=["mock", "server", pytest.param("slurm", marks=pytest.mark.slurm)])
-def world(request: pytest.FixtureRequest) -> World:
-    return MockWorld() if request.param == "mock" else request.getfixturevalue(f"{request.param}_world")
+@pytest.fixture(params=["mock", "server", *REAL])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    """Every world there is, one after the other."""
+    if request.param == "mock":
+        yield MockWorld()
+    elif request.param == "server":
+        yield request.getfixturevalue("server_world")
+    else:
+        yield from _emptied(request.getfixturevalue("real_cluster")(request.param))
 
 
 def _empty(cluster: Cluster) -> None:

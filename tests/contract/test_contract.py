@@ -123,7 +123,7 @@ async def test_history_by_name_and_time(world):
 
 
 @pytest.mark.parametrize(
-    "world", ["mock", pytest.param("slurm", marks=[pytest.mark.slurm, pytest.mark.long])], indirect=True
+    "world", ["mock", pytest.param(None, id="slurm", marks=[pytest.mark.slurm, pytest.mark.long])], indirect=True
 )
 async def test_the_time_limit_ends_a_job(world):
     job = await world.backend.submit(sleeper(1000, time_limit=60.0))

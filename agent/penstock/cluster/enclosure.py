@@ -94,7 +94,7 @@ class Enclosure:
         inside = f"/proc/{self.keeper.pid}/root"
         return {
             name: f'#!/bin/sh\ncd=$PWD\n[ -d "{inside}$cd" ] || cd=/\n'
-            f'exec nsenter --mount=/proc/{self.keeper.pid}/ns/mnt --wdns="$cd" -- {name} "$@"\n'
+            f'exec nsenter --mount=/proc/{self.keeper.pid}/ns/mnt --wdns="$cd" -- /usr/bin/{name} "$@"\n'
             for name in _COMMANDS
         }
 

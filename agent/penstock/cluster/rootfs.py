@@ -134,13 +134,14 @@ def _build(release: str, cache: Path, lock: int) -> SystemTree:
 
 
 def _run(argv: list[str], log: Path, lock: int) -> None:
-    # It mounts in a namespace of its own, which ends with it.
+    # It mounts /dev and /proc in what it builds: in a namespace that ends with it, so that a crash leaves no mounts.
+    apart = [shutil.which("unshare", path=PATH) or "unshare", "--mount", "--propagation", "private", "--"]
     mortal = [shutil.which("setpriv", path=PATH) or "setpriv", "--pdeathsig", "TERM", "--"]
     env = {"PATH": PATH, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
     env |= {key: value for key, value in os.environ.items() if key.lower().endswith("_proxy")}
     with log.open("wb") as output:
         child = subprocess.Popen(
-            [*mortal, *argv],
+            [*apart, *mortal, *argv],
             env=env,
             stdin=subprocess.DEVNULL,
             stdout=output,

@@ -34,6 +34,7 @@ _DROPPED = (
     "PMIX_",
 )
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TZ", "LD_LIBRARY_PATH", "TMPDIR")
+_NOT_STARTED = (126, 127)  # what runuser, setpriv, env and nsenter end with when there is no such program
 _GRACE = 5.0  # seconds for a command to end after a signal
 
 
@@ -50,8 +51,8 @@ class Finished:
 class CommandRunner:
     """Starts the commands of one backend.
 
-    `prefix` stands before every command line (`runuser -u alice --`). `environment` is added to the minimal one.
-    `requests` and `seconds` count calls and time per command for the metrics.
+    `prefix` stands before every command line (`runuser -u alice --`) and finds the program on PATH. `environment` is
+    added to the minimal one. `requests` and `seconds` count calls and time per command for the metrics.
     """
 
     def __init__(
@@ -113,9 +114,10 @@ class CommandRunner:
     async def _start(
         self, argv: Sequence[str], extra: Mapping[str, str], pass_fds: Sequence[int], *, mortal: bool
     ) -> asyncio.subprocess.Process:
-        program = which(argv[0], path=self._environment["PATH"])
+        # Behind a prefix there may be another root, where only the prefix can look for the program.
+        program = argv[0] if self._prefix else which(argv[0], path=self._environment["PATH"])
         if program is None:
-            raise SlurmUnavailable(f"the command {argv[0]} is not on PATH; are Slurm's client programs installed?")
+            raise SlurmUnavailable(_missing(argv[0]))
         # A command that waits long (salloc in the queue) must not go on waiting when the agent is killed.
         setpriv = which("setpriv", path=self._environment["PATH"]) if mortal else None
         ends_with_us = (setpriv, "--pdeathsig", "TERM", "--") if setpriv else ()
@@ -164,8 +166,14 @@ class CommandRunner:
                 with contextlib.suppress(asyncio.CancelledError):
                     await talk
         assert process.returncode is not None
+        if self._prefix and process.returncode in _NOT_STARTED:
+            raise SlurmUnavailable(f"{_missing(name)} ({err.decode(errors='replace').strip()[:200]})")
         # Names made of bytes that are no UTF-8 must not break the parsing of everybody's rows.
         return Finished(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"), expired)
+
+
+def _missing(name: str) -> str:
+    return f"the command {name} is not on PATH; are Slurm's client programs installed?"
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
