@@ -110,6 +110,7 @@ class Daemons:
                 *database_options(at),
                 f"--socket={at.database_socket}",
                 f"--pid-file={at.database / 'mariadbd.pid'}",
+                f"--init-file={at.database_init}",
                 "--skip-networking",
                 "--innodb-lock-wait-timeout=900",
                 "--max-allowed-packet=16M",

@@ -8,9 +8,10 @@ from pathlib import Path
 from penstock.cluster.layout import Layout
 from penstock.cluster.spec import ClusterSpec
 
-__all__ = ["Accounting", "Ports", "cgroup_conf", "slurm_conf", "slurmdbd_conf"]
+__all__ = ["Accounting", "Ports", "cgroup_conf", "mariadb_sql", "slurm_conf", "slurmdbd_conf"]
 
 LOCALHOST = "127.0.0.1"
+_DATABASE = "slurm_acct"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +124,18 @@ def slurmdbd_conf(layout: Layout, port: int, user: str) -> str:
         "StorageType=accounting_storage/mysql",
         "StorageHost=localhost",
         "StorageUser=root",
-        "StorageLoc=slurm_acct",
+        f"StorageLoc={_DATABASE}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def mariadb_sql() -> str:
+    """The statement with which MariaDB starts: slurmdbd finds its database there.
+
+    It would make one itself, but libmariadb 3.4.10 (seen in sid with Slurm 26.05) takes no answer any more after a
+    connection that was refused for want of its database: "Number of columns in result … maximum allowed".
+    """
+    return f"CREATE DATABASE IF NOT EXISTS {_DATABASE};\n"
 
 
 def cgroup_conf(version: tuple[int, int]) -> str | None:

@@ -64,6 +64,11 @@ class Layout:
         return self.database / "db.sock"
 
     @property
+    def database_init(self) -> Path:
+        """What MariaDB runs at every start."""
+        return self.etc / "mariadb.sql"
+
+    @property
     def saved(self) -> Path:
         """The controller's StateSaveLocation."""
         return self.root / "state"

@@ -207,6 +207,7 @@ def _folders(layout: Layout, state: State) -> None:
         os.chown(home, person.uid, person.gid)
     if state.spec.join is None:
         _write(layout.munge / "munge.key", secrets.token_bytes(128), 0o600, who)
+        _write(layout.database_init, files.mariadb_sql().encode(), 0o644, me)
 
 
 def _configure(layout: Layout, state: State) -> None:

@@ -33,6 +33,7 @@ _PACKAGES = (
     "libexpat1",
     "libffi8",
     "libsqlite3-0",
+    "mount",
     "tzdata",
 )
 _BUILD_LIMIT = 900.0
