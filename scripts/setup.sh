@@ -94,6 +94,13 @@ setup_slurm() {
     fi
 }
 
+# Other Slurm releases run in file systems of their own, which this builds (penstock cluster up --release).
+setup_bootstrap() {
+    if ! command -v mmdebstrap >/dev/null && is_root && command -v apt-get >/dev/null; then
+        apt_install mmdebstrap || say "no mmdebstrap: other Slurm releases cannot be built"
+    fi
+}
+
 # pyslurm builds against the headers of exactly one Slurm release, so it comes only where that release is.
 setup_pyslurm() {
     local release
@@ -110,5 +117,6 @@ setup_pyslurm() {
 setup_python
 setup_slurm
 case ",$EXTRAS," in *,all,*) setup_pyslurm ;; esac
+case ",$EXTRAS," in *,dev,*) setup_bootstrap ;; esac
 PATH=$VENV/bin:$PATH
 export PATH VENV HAVE_SLURM

@@ -62,7 +62,8 @@ async def test_values_of_the_environment_arrive_as_they_are(slurm_world):
     seen = dict(item.split("=", 1) for item in out.read_text().split("\0") if item)
     assert {key: seen.get(key) for key in values} == values
     assert (seen["SLURM_JOB_NAME"], seen["USER"], seen["PWD"]) == ("env", "pst-alice", str(out.parent))
-    assert "PYTEST_CURRENT_TEST" not in seen
+    assert seen["PATH"] == "/usr/local/bin:/usr/bin:/bin"
+    assert not {"PYTEST_CURRENT_TEST", "LC_ALL", "SLURM_TIME_FORMAT"} & seen.keys()
     for bad in ({"A B": "1"}, {"A": "x\0y"}, {"1A": "x"}, {"A=B": "c"}):
         with pytest.raises(Infeasible):
             await slurm_world.backend.submit(JobSpec("env", script, 1, 60.0, environment=bad))

@@ -145,12 +145,16 @@ def _env(folder: Path | None) -> None:
 def _run(folder: Path | None, who: str, command: tuple[str, ...]) -> None:
     """Run a command as a user of the cluster, with that cluster's Slurm; ends with the command's exit code."""
     it = Cluster.load(folder)
-    with it.popen_as(who, command, stdin=None) as process:
-        try:
-            code = process.wait()
-        except BaseException:
-            os.killpg(process.pid, signal.SIGTERM)
-            raise
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with it.popen_as(who, command, stdin=None) as process:
+            try:
+                code = process.wait()
+            except BaseException:
+                os.killpg(process.pid, signal.SIGTERM)
+                raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
     sys.exit(code if code >= 0 else 128 - code)
 
 

@@ -50,7 +50,7 @@ mount -o remount,bind,ro usr
 cp -a "$tree/etc" .
 mount --bind /etc run/host/etc
 mount -o remount,bind,ro run/host/etc
-for file in group hostname hosts localtime passwd resolv.conf timezone; do
+for file in group gshadow hostname hosts localtime passwd resolv.conf shadow timezone; do
     ln -sfn "/run/host/etc/$file" "etc/$file"
 done
 for path; do

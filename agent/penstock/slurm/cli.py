@@ -59,7 +59,8 @@ class CliBackend(CliQueries):
             file.write(self._job_environment(spec, home))
             file.flush()
             file.seek(0)
-            argv.append(f"--export-file={file.fileno()}")
+            # ALL is the default, but 26.05 reads the file only where that is said. It exports the file and no more.
+            argv += ["--export=ALL", f"--export-file={file.fileno()}"]
             done = await self._change(argv, stdin=spec.script.encode(), pass_fds=(file.fileno(),))
         job = done.stdout.strip().partition(";")[0]
         if not (job.isascii() and job.isdigit()):

@@ -1,0 +1,175 @@
+"""Another Slurm release in a file system of its own: what runs inside, and that nothing of it stays outside."""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from penstock.api import Allocation, JobSpec
+from penstock.cli.cluster import cluster as command
+from penstock.cluster import Cluster, ClusterSpec, down, up
+from penstock.cluster.processes import MARK
+from penstock.cluster.rootfs import prepare
+from penstock.errors import Infeasible, PenstockError, UserError
+from penstock.slurm.cli import CliBackend
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(180, func_only=True)]
+
+RELEASES = {"trixie": (24, 11), "sid": (26, 5)}
+
+
+def mounts() -> list[str]:
+    return Path("/proc/self/mounts").read_text().splitlines()
+
+
+def marked(folder: Path) -> list[int]:
+    """Numbers of living processes that belong to the cluster in this folder."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture(scope="module", params=list(RELEASES))
+def release(request):
+    """A release whose file system is there; only Debian's unstable one may be missing."""
+    try:
+        prepare(request.param)
+    except PenstockError as error:
+        if request.param != "sid":
+            raise
+        pytest.skip(f"NO SLURM OF DEBIAN SID: {error}")
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def another(release, sweep):
+    """A cluster of that release, as a site with PrologFlags=Contain has it."""
+    folder = Path("/var/tmp") / f"pst-test-{release}-{os.getpid()}"
+    before = mounts()
+    it = up(ClusterSpec(nodes=3, folder=folder, release=release, contain=True))
+    yield it
+    it.down()
+    assert not folder.exists() and not marked(folder)
+    assert mounts() == before
+
+
+def test_commands_of_its_users_are_those_of_that_release(another, release):
+    for who in ("alice", "operator", "root"):
+        done = another.run_as(who, ["sh", "-c", "id -un; pwd; squeue --version"], check=True)
+        login, cwd, version = done.stdout.splitlines()
+        assert (login, cwd) == (another.users.get(who, "root"), str(another.home(who)))
+        assert version.split()[-1] == another.slurm_version
+    assert tuple(int(part) for part in another.slurm_version.split(".")[:2]) == RELEASES[release]
+    assert another.run_as("alice", ["no-such-command"]).returncode == 127
+    assert not [line for line in mounts() if "penstock" in line.split()[0] or str(another.folder) in line]
+
+
+def test_a_batch_job_with_this_python_and_srun(another):
+    out = another.home("alice") / "out"
+    script = f"srun {sys.executable} -c 'import dmr, os; print(os.environ[\"SLURMD_NODENAME\"])'"
+    another.run_as("alice", ["sbatch", "--wait", "-N2", "-o", str(out), "--wrap", script], check=True)
+    assert sorted(out.read_text().split()) == ["n1", "n2"]
+
+
+def test_a_shell_of_root_and_the_run_command(another):
+    folder = ["--dir", str(another.folder)]
+    shown = CliRunner().invoke(command, ["env", *folder]).stdout
+    done = subprocess.run(
+        ["bash", "-c", f"{shown}\ncd /root; sinfo --version; sinfo -h -o %D"],
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert done.stdout.split() == ["slurm-wlm", another.slurm_version, "3"], done.stderr
+    words = ["run", *folder, "--as", "bob", "--", "sh", "-c", "exit 7"]
+    assert CliRunner().invoke(command, words).exit_code == 7
+
+
+def test_under_contain_a_merge_is_refused_for_good(another):
+    asyncio.run(_merge_is_refused(another))
+
+
+async def _merge_is_refused(another: Cluster) -> None:
+    user = another.user("alice")
+    backend = CliBackend(prefix=another.prefix("alice"), user=user.name, slurm_conf=another.env["SLURM_CONF"])
+    assert not (await backend.site()).permits_expansion
+    job = await backend.submit(JobSpec("job", "#!/bin/sh\nsleep 60\n", 1, 120.0, output="/dev/null", workdir="/tmp"))
+    deadline = time.monotonic() + 30
+    while not [j for j in await backend.jobs() if j.id == job and j.running]:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.2)
+    resizer = await backend.allocate(Allocation("resizer", 1, 120.0, expands=job), 10.0)
+    while not await backend.steps(resizer):  # the extern step
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.2)
+    with pytest.raises(Infeasible, match="Job step already exists"):
+        await backend.merge(resizer, job)
+    await backend.cancel(resizer)
+    await backend.cancel(job)
+    await backend.close()
+
+
+def test_a_keeper_that_was_killed_is_started_again(another):
+    keeper = another.daemons.state.processes["enclosure"]
+    os.kill(keeper.pid, signal.SIGKILL)
+    with pytest.raises(PenstockError, match="keeper"):
+        while keeper.alive or another.run_as("alice", ["squeue"]):
+            time.sleep(0.01)
+    another.start("enclosure")
+    assert another.run_as("alice", ["squeue"], check=True).stdout
+    assert another.status().healthy
+
+
+def test_what_a_killed_up_leaves_goes_with_down(release, new_folder):
+    folder, before = new_folder("killed"), mounts()
+    words = ["up", "--nodes", "2", "--release", release, "--dir", str(folder)]
+    process = subprocess.Popen([sys.executable, "-c", "from penstock.cli.cluster import cluster; cluster()", *words])
+    deadline = time.monotonic() + 30
+    while len(marked(folder)) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.kill()
+    process.wait(10)
+    assert down(folder)
+    assert not marked(folder) and not folder.exists() and mounts() == before
+
+
+def test_an_accounting_older_than_the_cluster(another, cluster, new_folder):
+    with pytest.raises(UserError, match="older"):
+        up(ClusterSpec(nodes=1, folder=new_folder("young"), join=cluster.folder, release=another.spec.release))
+    assert isinstance(Cluster.load(cluster.folder), Cluster)
+
+
+def test_an_unknown_release_and_a_missing_tool(monkeypatch, tmp_path, new_folder):
+    with pytest.raises(UserError, match="trixie, sid"):
+        up(ClusterSpec(nodes=1, folder=new_folder("old"), release="buzz"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    real = shutil.which
+    monkeypatch.setattr("shutil.which", lambda name, **more: None if name == "mmdebstrap" else real(name, **more))
+    with pytest.raises(UserError, match="apt-get install mmdebstrap"):
+        up(ClusterSpec(nodes=1, folder=new_folder("old"), release="trixie"))
+    assert not new_folder("old").exists()
+
+
+def test_a_build_that_fails_says_why_and_leaves_nothing(monkeypatch, tmp_path):
+    stub = tmp_path / "mmdebstrap"
+    stub.write_text('#!/bin/sh\nfor last; do :; done\nmkdir -p "$last/usr"\necho "E: no such suite"\nexit 2\n')
+    stub.chmod(0o755)
+    monkeypatch.setattr("penstock.cluster.rootfs.PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(PenstockError, match="E: no such suite"):
+        prepare("sid")
+    assert [path.name for path in (tmp_path / "cache" / "penstock").iterdir()] == ["sid.log"]
