@@ -35,8 +35,8 @@ REAL = [
     pytest.param(release, id=name, marks=[pytest.mark.slurm, *more])
     for release, name, more in (
         (None, "slurm", []),
-        ("trixie", "slurm-24.11", [pytest.mark.timeout(180, func_only=True)]),
-        ("sid", "slurm-26.05", [pytest.mark.timeout(180, func_only=True)]),
+        ("trixie", "slurm-24.11", [pytest.mark.long, pytest.mark.timeout(180, func_only=True)]),
+        ("sid", "slurm-26.05", [pytest.mark.long, pytest.mark.timeout(180, func_only=True)]),
     )
 ]
 NODES = tuple(f"n{i}" for i in range(1, 9))

@@ -21,7 +21,7 @@ from penstock.cluster.rootfs import prepare
 from penstock.errors import Infeasible, PenstockError, UserError
 from penstock.slurm.cli import CliBackend
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(180, func_only=True)]
+pytestmark = [pytest.mark.slurm, pytest.mark.long, pytest.mark.timeout(180, func_only=True)]
 
 RELEASES = {"trixie": (24, 11), "sid": (26, 5)}
 
