@@ -122,8 +122,8 @@ class SlurmWorld(World):
 
 
 @cache
-def _real_cluster(release: str | None) -> Cluster:
-    """The session's cluster of one Slurm release, brought up at its first use; skips or fails where it cannot be."""
+def _unavailable(release: str | None) -> str | None:
+    """Why there is no real Slurm of this release here; found out once."""
     try:
         if release is None:
             check_programs()
@@ -132,10 +132,18 @@ def _real_cluster(release: str | None) -> Cluster:
         if release is not None:
             prepare(release)
     except PenstockError as error:
+        return f"NO SLURM OF {release or 'this machine'}: {error}"
+    return None
+
+
+@cache
+def _real_cluster(release: str | None) -> Cluster:
+    """The session's cluster of one Slurm release, brought up at its first use; skips or fails where it cannot be."""
+    if (reason := _unavailable(release)) is not None:
         # Debian's unstable release is broken now and then, which is no fault of ours.
         if os.environ.get("CI") == "true" and release != "sid":
-            pytest.fail(f"Slurm of {release or 'this machine'}: {error}")
-        pytest.skip(f"Slurm of {release or 'this machine'}: {error}")
+            pytest.fail(reason)
+        pytest.skip(reason)
     folder = Path("/var/tmp") / f"pst-test-c{release or ''}-{os.getpid()}"
     _up.append(up(ClusterSpec(nodes=8, folder=folder, release=release)))
     return _up[-1]

@@ -48,9 +48,9 @@ def release(request):
     try:
         prepare(request.param)
     except PenstockError as error:
-        if request.param != "sid":
+        if request.param != "sid" and os.environ.get("CI") == "true":
             raise
-        pytest.skip(f"NO SLURM OF DEBIAN SID: {error}")
+        pytest.skip(f"NO SLURM OF {request.param}: {error}")
     return request.param
 
 
