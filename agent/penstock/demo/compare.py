@@ -128,6 +128,7 @@ async def _follow(
     arena: Arena, number: int, rivals: _Rivals, view: View, labels: dict[int, str], timeline: Timeline
 ) -> WorkflowRun:
     told: dict[str, str] = {}
+    marked: set[str] = set()
     while True:
         runs = await arena.runs()
         run = runs[number]
@@ -139,8 +140,9 @@ async def _follow(
                 told[stage.name] = stage.phase.value
                 if stage.phase.value in ("queued", "running", "done", "failed"):
                     view.say(f"{run.strategy}: {stage.name} is {stage.phase.value}")
-                if stage.submitted is not None and stage.phase.value in ("submitted", "queued"):
-                    timeline.mark(stage.submitted, f"submit {stage.name}")
+            if stage.submitted is not None and stage.name not in marked:
+                marked.add(stage.name)
+                timeline.mark(stage.submitted, f"submit {stage.name}")
         view.show(f"workflow {number} under {run.strategy}", jobs, labels, run)
         if run.phase.final:
             return run
