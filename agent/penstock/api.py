@@ -315,9 +315,7 @@ class Verb(StrEnum):
     RELEASE = "release"
     CANCEL = "cancel"
     EXPAND = "expand"
-    MERGE = "merge"
     SHRINK = "shrink"
-    GIVE_BACK = "give-back"
     NOTHING = "nothing"
     HOLD = "hold"
 

@@ -19,13 +19,9 @@ class Metrics:
         self.passes = Counter("penstock_passes", "Finished passes of the loop.", ["verdict"], registry=r)
         self.pass_seconds = Histogram("penstock_pass_duration_seconds", "Duration of a pass.", registry=r)
         self.decisions = Counter("penstock_decisions", "New decisions by verb.", ["verb"], registry=r)
-        self.acts = Gauge("penstock_acts", "Requests to Slurm that change something.", ["verb", "outcome"], registry=r)
         self.looks = Gauge("penstock_looks", "Looks at the queue since the start.", registry=r)
         self.jobs = Gauge("penstock_jobs", "Jobs in the last picture.", ["state"], registry=r)
         self.idle_nodes = Gauge("penstock_idle_nodes", "Usable nodes that no job holds.", registry=r)
-        self.workflows = Gauge("penstock_workflows_running", "Workflow runs that have not ended.", registry=r)
-        self.malleable = Gauge("penstock_malleable_jobs", "Registered malleable jobs.", ["phase"], registry=r)
-        self.refused = Gauge("penstock_requests_refused", "Requests refused for lack of identity or right.", registry=r)
 
     def serve(self, listen: str) -> None:
         """Serve /metrics at HOST:PORT."""
