@@ -20,14 +20,19 @@ __all__ = [
     "Job",
     "JobSpec",
     "JobState",
+    "JobTexts",
+    "License",
     "Node",
     "Offer",
     "Partition",
     "Reason",
+    "Reservation",
+    "ReservationSpec",
     "ResizePolicy",
     "ResizeVerdict",
     "SiteConfig",
     "Snapshot",
+    "StartEstimate",
     "Step",
     "Verb",
 ]
@@ -90,6 +95,8 @@ class Job:
     `time_limit` None means unlimited. `eligible` None means not eligible yet (an unfulfilled dependency or a hold).
     `start` of a pending job is Slurm's own estimate or None. `end` of a running job is start + limit. `num_nodes` of a
     pending job that takes a range is the largest. `partition` is a list with commas while it waits in several.
+    A task of an array names the array and its index; the tasks that wait are one row, whose `tasks` counts them and
+    whose `array_task` is None. `restarts` counts how often the job was requeued.
     """
 
     id: int
@@ -110,6 +117,11 @@ class Job:
     nodes: tuple[str, ...]
     priority: int
     dependency: str = ""
+    array_job: int | None = None
+    array_task: int | None = None
+    tasks: int = 1
+    restarts: int = 0
+    reservation: str = ""
 
     @property
     def running(self) -> bool:
@@ -153,6 +165,69 @@ class Partition:
     max_time: float | None
     default_time: float | None
     max_nodes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Nodes that are kept for somebody from `start` to `end`; jobs of others stay off them."""
+
+    name: str
+    start: float
+    end: float
+    nodes: tuple[str, ...]
+    users: frozenset[str]
+    accounts: frozenset[str]
+    flags: frozenset[str]
+    active: bool
+    partition: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationSpec:
+    """A reservation to create. Slurm chooses and pins the nodes at once; it keeps whole minutes, rounded up.
+
+    `flags` are Slurm's (`FLEX`, `PURGE_COMP=600`…). Who may use it: `users` or `accounts`, at least one of either.
+    """
+
+    name: str
+    start: float
+    duration: float
+    nodes: int
+    partition: str | None = None
+    users: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class License:
+    """A licence that jobs can ask for: how many there are, are in use, and are kept by reservations."""
+
+    name: str
+    total: int
+    used: int
+    reserved: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StartEstimate:
+    """When and where Slurm itself thinks that a job would start if it were submitted now."""
+
+    start: float
+    nodes: tuple[str, ...]
+    num_cpus: int
+    partition: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobTexts:
+    """What users wrote about a job. Any text may be in here: show it, never decide by it."""
+
+    job: int
+    name: str
+    comment: str = ""
+    workdir: str = ""
+    command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +278,8 @@ class SiteConfig:
 class JobSpec:
     """A batch job to submit. `script` is the whole text; `environment` is added to the job's, not instead of it.
 
-    `dependency` and `begin` are in sbatch's own syntax; `requeue` false keeps Slurm from running it a second time.
+    `dependency`, `begin`, `array` and `licenses` are in sbatch's own syntax; `requeue` false keeps Slurm from running
+    it a second time.
     """
 
     name: str
@@ -219,6 +295,10 @@ class JobSpec:
     requeue: bool = False
     workdir: str | None = None
     output: str | None = None
+    array: str | None = None
+    reservation: str | None = None
+    licenses: str | None = None
+    comment: str | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -264,6 +344,8 @@ class Snapshot:
     nodes: Mapping[str, Node]
     partitions: Mapping[str, Partition]
     problems: tuple[str, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    licenses: tuple[License, ...] = ()
 
     @property
     def usable(self) -> bool:

@@ -8,10 +8,24 @@ A backend acts as one user (`whoami`); Slurm itself decides what that user may d
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from penstock.api import AccountingRecord, Allocation, Job, JobSpec, Node, Partition, SiteConfig, Step
+from penstock.api import (
+    AccountingRecord,
+    Allocation,
+    Job,
+    JobSpec,
+    JobTexts,
+    License,
+    Node,
+    Partition,
+    Reservation,
+    ReservationSpec,
+    SiteConfig,
+    StartEstimate,
+    Step,
+)
 
 __all__ = ["Backend"]
 
@@ -35,7 +49,8 @@ class Backend(Protocol):
 
     async def jobs(self) -> Sequence[Job]:
         """Every job in the controller's memory, all users, one request. A job that ended a moment ago is listed with
-        its final state until Slurm forgets it (MinJobAge); a job that is not listed may have ended or never existed."""
+        its final state until Slurm forgets it (MinJobAge); a job that is not listed may have ended or never existed.
+        `start` of a pending job is Slurm's own estimate, the same as `squeue --start` shows."""
         ...
 
     async def nodes(self) -> Sequence[Node]:
@@ -46,12 +61,41 @@ class Backend(Protocol):
         """Every partition with its limits, one request."""
         ...
 
+    async def reservations(self) -> Sequence[Reservation]:
+        """Every reservation that has not ended, one request."""
+        ...
+
+    async def licenses(self) -> Sequence[License]:
+        """Every licence of the cluster with its use, one request."""
+        ...
+
+    async def clusters(self) -> Sequence[str]:
+        """Names of the clusters that can be reached from here, this one included, sorted. Without accounting: this
+        one alone."""
+        ...
+
+    def on(self, cluster: str) -> Backend:
+        """The same user's view of another cluster of this site; the cluster's first call finds out if there is one
+        (`NotFound`). Closing either closes both."""
+        ...
+
+    async def texts(self, ids: Collection[int]) -> Mapping[int, JobTexts]:
+        """What users wrote about these jobs, of those in the controller's memory. Heavier than `jobs`: the whole queue
+        where Slurm cannot filter."""
+        ...
+
+    async def estimate(self, spec: JobSpec) -> StartEstimate:
+        """When Slurm thinks that `spec` would start if it were submitted now (`sbatch --test-only`); nothing is
+        submitted. `Infeasible` when it never could."""
+        ...
+
     async def steps(self, job: int) -> Sequence[Step]:
         """The running steps of a job, `batch` and `extern` included. No steps, or an ended job: empty."""
         ...
 
     async def find(self, name: str) -> Sequence[int]:
-        """Ids of the caller's own jobs with exactly this name in the controller's memory, any state, ascending."""
+        """Ids of the caller's own jobs with exactly this name in the controller's memory, any state, ascending. The
+        tasks of an array that wait have the array's id, the others an id each."""
         ...
 
     async def history(
@@ -63,7 +107,8 @@ class Backend(Protocol):
         ...
 
     async def submit(self, spec: JobSpec) -> int:
-        """Submit a batch job; its id. Not idempotent: after `OutcomeUnknown` look for `spec.name` with `find`."""
+        """Submit a batch job (an array has one id, too); its id. Not idempotent: after `OutcomeUnknown` look for
+        `spec.name` with `find`."""
         ...
 
     async def allocate(self, spec: Allocation, patience: float) -> int:
@@ -83,11 +128,22 @@ class Backend(Protocol):
         ...
 
     async def cancel(self, job: int) -> None:
-        """Cancel a job. Idempotent: an ended job is no error; `NotFound` for an id that Slurm does not know."""
+        """Cancel a job, or all tasks of an array by its id. Idempotent: an ended job is no error; `NotFound` for an id
+        that Slurm does not know."""
+        ...
+
+    async def hold(self, job: int) -> None:
+        """Keep a pending job from starting. Idempotent; `Infeasible` when it runs or has ended."""
         ...
 
     async def release(self, job: int) -> None:
         """Release a held job. Idempotent."""
+        ...
+
+    async def requeue(self, job: int) -> None:
+        """Stop a running batch job and put it back into the queue under its id; an ended one that Slurm still knows
+        is put back, too. A job that waits already is no error. `Infeasible` when it was submitted with `requeue`
+        false. Not idempotent once it runs again: compare `restarts`."""
         ...
 
     async def update(
@@ -99,7 +155,18 @@ class Backend(Protocol):
         priority: int | None = None,
         begin: str | None = None,
     ) -> None:
-        """Change what is given, leave the rest. An empty `dependency` removes it."""
+        """Change what is given, leave the rest. An empty `dependency` removes it; `begin` is the earliest start, also
+        of a job that had none."""
+        ...
+
+    async def reserve(self, spec: ReservationSpec) -> Reservation:
+        """Create a reservation; how it became. Operators only (`NotPermitted`). `NotNow` when the nodes are not to be
+        had at that time. Not idempotent: after `OutcomeUnknown` look for `spec.name` among `reservations`; a name
+        that is taken is `Infeasible`."""
+        ...
+
+    async def unreserve(self, name: str) -> None:
+        """Delete a reservation. Idempotent: one that is not there is no error. `NotNow` while a job runs in it."""
         ...
 
     async def close(self) -> None:
