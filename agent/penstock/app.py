@@ -30,6 +30,7 @@ from penstock.malleable.machine import Deadlines
 from penstock.metrics import Metrics
 from penstock.observe import Observer
 from penstock.slurm.base import Backend
+from penstock.slurm.budget import BudgetLimits, Metered, RequestBudget
 from penstock.store import Store
 from penstock.waits.asa import ALTERNATIVES
 from penstock.waits.shelf import Shelf
@@ -53,7 +54,9 @@ def make_backend(config: Config) -> Backend:
         return MockClient(config.slurm.mock_socket)
     from penstock.slurm.cli import CliBackend
 
-    return CliBackend(timeout=config.slurm.timeout)
+    slurm = config.slurm
+    limits = BudgetLimits(slurm.request_burst, slurm.requests_per_second, slurm.submissions_per_hour)
+    return CliBackend(timeout=slurm.timeout, budget=RequestBudget(limits))
 
 
 def make_policy(name: str) -> ResizePolicy:
@@ -77,6 +80,8 @@ class App:
         self.clock = clock
         self.store = store
         self.metrics = Metrics()
+        if isinstance(backend, Metered):
+            self.metrics.watch(backend)
         stale = 2 * max(config.agent.interval, config.slurm.min_interval)
         self.observer = Observer(backend, clock, min_interval=config.slurm.min_interval, stale_after=stale)
         self.executor = Executor(store, clock)
@@ -193,10 +198,11 @@ class App:
         if self.loop is not None:
             self.loop.interval, self.loop.idle_interval = config.agent.interval, config.agent.idle_interval
         fixed = ("state_dir", "socket", "serve")
+        slurm = self.config.slurm.model_copy(update={"min_interval": config.slurm.min_interval})
         if any(getattr(config.agent, k) != getattr(self.config.agent, k) for k in fixed) or (
-            config.slurm.backend != self.config.slurm.backend or config.dmr.listen != self.config.dmr.listen
+            config.slurm != slurm or config.dmr.listen != self.config.dmr.listen
         ):
-            _log.warning("folders, sockets, ports and the backend change with a restart only")
+            _log.warning("folders, sockets, ports and how Slurm is asked change with a restart only")
         self.config = config
         _log.info("reloaded")
         sdnotify.notify("READY=1")

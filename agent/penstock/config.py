@@ -82,6 +82,9 @@ class SlurmSection(_Section):
     mock_socket: Path | None = Field(None, description="Socket of the simulated Slurm.")
     min_interval: Seconds = Field(10.0, description="Shortest time between two looks at the queue.")
     timeout: Seconds = Field(30.0, description="Time limit of one Slurm command.")
+    request_burst: int = Field(30, ge=4, description="Requests that may be made at once; then at the next key's rate.")
+    requests_per_second: Annotated[Finite, Field(gt=0)] = Field(2.0, description="Lasting rate of requests to Slurm.")
+    submissions_per_hour: int = Field(60, ge=2, description="Most jobs submitted in any hour.")
 
 
 class AsaSection(_Section):

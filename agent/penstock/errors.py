@@ -73,9 +73,13 @@ class NotFound(Infeasible):
 
 
 class NotNow(PenstockError):
-    """Transient: may work later, so hold and back off."""
+    """Transient: may work later, so hold and back off; `again_in` says how long (seconds) where that is known."""
 
     exit_code = 6
+
+    def __init__(self, message: str, *, again_in: float | None = None) -> None:
+        super().__init__(message)
+        self.again_in = again_in
 
 
 class SlurmUnavailable(NotNow):

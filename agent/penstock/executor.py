@@ -14,7 +14,7 @@ from typing import TypeVar
 import structlog
 
 from penstock.clock import Clock
-from penstock.errors import OutcomeUnknown, PenstockError, SlurmUnavailable
+from penstock.errors import NotNow, OutcomeUnknown, PenstockError, SlurmUnavailable
 from penstock.store import Store
 
 __all__ = ["Executor"]
@@ -63,8 +63,7 @@ class Executor:
             answer = await request()
         except PenstockError as e:
             state = "unknown" if isinstance(e, OutcomeUnknown) else "failed"
-            # A refusal is no sign that Slurm is in trouble, and no reason to pause everything.
-            self._failed(verb, subject, intent, state, str(e), isinstance(e, OutcomeUnknown | SlurmUnavailable))
+            self._failed(verb, subject, intent, state, e)
             raise
         except BaseException as e:
             self._store.settle(intent, "unknown", repr(e), self._clock.now())
@@ -76,15 +75,20 @@ class Executor:
         _log.info("done", verb=verb, subject=subject, **payload)
         return answer
 
-    def _failed(self, verb: str, subject: str, intent: int, state: str, why: str, trouble_with_slurm: bool) -> None:
+    def _failed(self, verb: str, subject: str, intent: int, state: str, error: PenstockError) -> None:
         now = self._clock.now()
         self.outcomes[verb, state] += 1
-        self._store.settle(intent, state, why, now)
+        self._store.settle(intent, state, str(error), now)
         trouble = self._trouble.setdefault(subject, _Trouble())
-        trouble.not_before = now + self._scale * _LADDER[min(trouble.failures, len(_LADDER) - 1)]
-        trouble.failures += 1
-        self._in_a_row += trouble_with_slurm
-        _log.warning("failed, backing off", verb=verb, subject=subject, why=why, again_in=trouble.not_before - now)
+        pause = self._scale * _LADDER[min(trouble.failures, len(_LADDER) - 1)]
+        if isinstance(error, NotNow) and error.again_in is not None:
+            pause = max(pause, error.again_in)
+        else:  # what was not even asked is no new failure
+            trouble.failures += 1
+            # A refusal is no sign that Slurm is in trouble, and no reason to pause everything.
+            self._in_a_row += isinstance(error, OutcomeUnknown | SlurmUnavailable)
+        trouble.not_before = now + pause
+        _log.warning("failed, backing off", verb=verb, subject=subject, why=str(error), again_in=pause)
         if self._in_a_row >= _PAUSE_AFTER:
             self.paused_until = now + self._scale * _PAUSE_FOR
             self._in_a_row = 0

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from penstock.api import Decision, Snapshot
 from penstock.errors import ConfigError
+from penstock.slurm.budget import Metered
 
 __all__ = ["Metrics"]
 
@@ -22,6 +27,10 @@ class Metrics:
         self.looks = Gauge("penstock_looks", "Looks at the queue since the start.", registry=r)
         self.jobs = Gauge("penstock_jobs", "Jobs in the last picture.", ["state"], registry=r)
         self.idle_nodes = Gauge("penstock_idle_nodes", "Usable nodes that no job holds.", registry=r)
+
+    def watch(self, backend: Metered) -> None:
+        """Tell what the backend asks of Slurm, and what its budget does, whenever Prometheus looks."""
+        self.registry.register(_Requests(backend))
 
     def serve(self, listen: str) -> None:
         """Serve /metrics at HOST:PORT."""
@@ -44,3 +53,27 @@ class Metrics:
     def decided(self, decision: Decision) -> None:
         """Count a new decision."""
         self.decisions.labels(decision.verb.value).inc()
+
+
+class _Requests(Collector):
+    """The request budget's use; the numbers are the backend's own, read when they are asked for."""
+
+    def __init__(self, backend: Metered) -> None:
+        self._backend = backend
+
+    def collect(self) -> Iterator[Metric]:
+        """See `Collector`."""
+        backend, budget = self._backend, self._backend.budget
+        for name, text, values, label in (
+            ("requests", "Requests to Slurm by command.", backend.requests, "command"),
+            ("request_seconds", "Time that requests to Slurm took.", backend.seconds, "command"),
+            ("requests_refused", "Requests that the budget did not let pass.", budget.refused, "reason"),
+        ):
+            family = CounterMetricFamily(f"penstock_slurm_{name}", text, labels=[label])
+            for key, value in values.items():
+                family.add_metric([key], value)
+            yield family
+        waited = "Time that requests to Slurm waited for their turn."
+        yield CounterMetricFamily("penstock_slurm_budget_wait_seconds", waited, value=budget.waited)
+        tokens = "Requests to Slurm that could be made at once."
+        yield GaugeMetricFamily("penstock_slurm_budget_tokens", tokens, value=budget.tokens)

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from penstock.api import Node, Partition, Snapshot
 from penstock.clock import Clock
-from penstock.errors import PenstockError
+from penstock.errors import NotNow, PenstockError
 from penstock.slurm.base import Backend
 
 __all__ = ["Observer"]
@@ -82,8 +82,11 @@ class Observer:
             # Jobs last: a job started while we asked for nodes then counts as holding them.
             jobs = MappingProxyType({j.id: j for j in await self._backend.jobs()})
         except PenstockError as e:
-            self.failures += 1
-            self._not_before = now + min(_LONGEST_BACKOFF, max(self.min_interval, 1.0) * 2 ** min(self.failures, 10))
+            pause = e.again_in if isinstance(e, NotNow) else None
+            if pause is None:  # what was not even asked is no new failure
+                self.failures += 1
+                pause = min(_LONGEST_BACKOFF, max(self.min_interval, 1.0) * 2 ** min(self.failures, 10))
+            self._not_before = now + pause
             problem = f"slurm: {e}"
             base = self._last or Snapshot(now, {}, {}, {})
             self._last = replace(base, problems=(problem,))

@@ -23,6 +23,7 @@ from penstock.cluster.programs import PATH, check_programs
 from penstock.cluster.rootfs import prepare
 from penstock.errors import PenstockError, UserError
 from penstock.slurm.base import Backend
+from penstock.slurm.budget import BudgetLimits, RequestBudget
 from penstock.slurm.cli import CliBackend
 from penstock.slurm.mock import control
 from penstock.slurm.mock.backend import VirtualClock, virtual_cluster
@@ -114,6 +115,7 @@ class SlurmWorld(World):
             user=self.cluster.user(who).name,
             slurm_conf=self.cluster.env["SLURM_CONF"],
             environment=environment,
+            budget=RequestBudget(BudgetLimits(1000, 1000.0, 100_000)),
             **options,
         )
 

@@ -47,7 +47,7 @@ class Agent:
         self._process: subprocess.Popen[str] | None = None
         base: dict[str, dict[str, object]] = {
             "agent": {"state_dir": str(self.folder), "interval": 0.5, "idle_interval": 0.5},
-            "slurm": {"min_interval": 0.3, "timeout": 15},
+            "slurm": {"min_interval": 0.3, "requests_per_second": 20, "timeout": 15},
             "dmr": {
                 "listen": "127.0.0.1:0",
                 "cooldown": 1,

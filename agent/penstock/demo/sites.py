@@ -20,6 +20,7 @@ import yaml
 from penstock.demo.arena import LiveArena
 from penstock.errors import PenstockError, SlurmUnavailable
 from penstock.slurm.base import Backend
+from penstock.slurm.budget import BudgetLimits, RequestBudget
 from penstock.slurm.mock.client import MockClient
 
 __all__ = ["Site", "mock_site", "slurm_site"]
@@ -43,7 +44,7 @@ def agent_settings(folder: Path, alternatives: tuple[float, ...], **slurm: objec
     """An agent that looks every half second: for a demo on a cluster of one's own, not for a shared one."""
     return {
         "agent": {"state_dir": str(folder / "agent"), "interval": 0.5, "idle_interval": 0.5, "seed": 7},
-        "slurm": {"min_interval": 0.4, "timeout": 20, **slurm},
+        "slurm": {"min_interval": 0.4, "requests_per_second": 20, "timeout": 20, **slurm},
         "asa": {"alternatives": list(alternatives)},
         "dmr": {"listen": "127.0.0.1:0", "cooldown": 2, "grant_timeout": 15},
         "log": {"level": "info"},
@@ -92,7 +93,9 @@ async def slurm_site(alternatives: tuple[float, ...]) -> AsyncIterator[Site]:
         def backend(who: str) -> CliBackend:
             name = cluster.users[who]
             prefix = ["runuser", "-u", name, "--"] if os.geteuid() == 0 else []
-            return CliBackend(prefix=prefix, user=name, slurm_conf=cluster.env["SLURM_CONF"], timeout=20)
+            often = RequestBudget(BudgetLimits(burst=100, per_second=20.0))
+            conf = cluster.env["SLURM_CONF"]
+            return CliBackend(prefix=prefix, user=name, slurm_conf=conf, timeout=20, budget=often)
 
         settings = agent_settings(folder, alternatives)
         environment = _write(place, settings)

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from shutil import which
 
 from penstock.errors import Infeasible, OutcomeUnknown, SlurmUnavailable
+from penstock.slurm.budget import RequestBudget
+from penstock.slurm.refusals import unanswered
 
 __all__ = ["CommandRunner", "Finished"]
 
@@ -52,12 +54,19 @@ class CommandRunner:
     """Starts the commands of one backend.
 
     `prefix` stands before every command line (`runuser -u alice --`) and finds the program on PATH. `environment` is
-    added to the minimal one. `requests` and `seconds` count calls and time per command for the metrics.
+    added to the minimal one. `budget` says how often Slurm may be asked (default: one of its own). `requests` and
+    `seconds` count calls and time per command for the metrics.
     """
 
     def __init__(
-        self, *, prefix: Sequence[str] = (), slurm_conf: str | None = None, environment: Mapping[str, str] | None = None
+        self,
+        *,
+        prefix: Sequence[str] = (),
+        slurm_conf: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        budget: RequestBudget | None = None,
     ) -> None:
+        self.budget = budget or RequestBudget()
         # Found on this process's PATH: the one in `environment` is for Slurm's commands.
         self._prefix = (which(prefix[0]) or prefix[0], *prefix[1:]) if prefix else ()
         self._environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
@@ -90,21 +99,30 @@ class CommandRunner:
 
         After `limit` seconds the whole process group is killed and reaped: `SlurmUnavailable`, or `OutcomeUnknown`
         when it might have changed something. `graceful` sends SIGTERM instead, gives it a few seconds and returns what
-        it said, with `expired`.
+        it said, with `expired`. What the budget refuses is not run.
         """
         label = label or argv[0]
+        submits = argv[0] in ("sbatch", "salloc") and "--test-only" not in argv
+        ticket = await self.budget.admit(argv[0], changing=changing, patience=limit, submits=submits)
         self.requests[label] += 1
         started = time.monotonic()
+        heard = False
         try:
             process = await self._start(argv, extra or {}, pass_fds, mortal=graceful)
             self._running.add(process)
             try:
-                return await self._finish(process, argv[0], limit, changing, stdin, graceful)
+                done = await self._finish(process, argv[0], limit, changing, stdin, graceful)
+                heard = done.code == 0 or done.expired or not unanswered(done.stderr)
+                return done
             finally:
                 # Also on cancellation of the caller: no process outlives the call that started it.
                 await asyncio.shield(_reap(process))
                 self._running.discard(process)
+        except (asyncio.CancelledError, Infeasible):
+            heard = True  # given up or never started, which says nothing of Slurm
+            raise
         finally:
+            self.budget.answered(ticket, heard)
             self.seconds[label] = self.seconds.get(label, 0.0) + time.monotonic() - started
 
     async def close(self) -> None:

@@ -13,6 +13,7 @@ from typing import TypeVar
 from penstock.api import AccountingRecord, Job, Node, Partition, SiteConfig, Step
 from penstock.errors import Infeasible, NotFound, NotNow, SlurmUnavailable
 from penstock.slurm import records
+from penstock.slurm.budget import RequestBudget
 from penstock.slurm.commands import CommandRunner, Finished
 from penstock.slurm.parse import ParseError
 from penstock.slurm.refusals import classify
@@ -30,7 +31,7 @@ class CliQueries:
     `prefix` is put before every command line, `user` names whom that acts as (default: this process's user).
     `timeout` is the time limit of one command in seconds. Slurm itself tries about 9 s to reach a controller
     that is down, so a shorter limit turns such a refusal of a change into `OutcomeUnknown`.
-    `requests` and `seconds` count calls and time per command.
+    `requests` and `seconds` count calls and time per command, `budget` says how often Slurm may be asked.
     """
 
     def __init__(
@@ -42,11 +43,12 @@ class CliQueries:
         slurm_conf: str | None = None,
         environment: Mapping[str, str] | None = None,
         timeout: float = 30.0,
+        budget: RequestBudget | None = None,
     ) -> None:
         self.name = name
         self._user = user if user is not None else pwd.getpwuid(os.geteuid()).pw_name
         self._limit = timeout
-        self._runner = CommandRunner(prefix=prefix, slurm_conf=slurm_conf, environment=environment)
+        self._runner = CommandRunner(prefix=prefix, slurm_conf=slurm_conf, environment=environment, budget=budget)
         self._partitions: dict[str, Partition] | None = None
 
     @property
@@ -58,6 +60,11 @@ class CliQueries:
     def seconds(self) -> Mapping[str, float]:
         """How long each command took, in total."""
         return self._runner.seconds
+
+    @property
+    def budget(self) -> RequestBudget:
+        """What every request has to pass."""
+        return self._runner.budget
 
     def now(self) -> float:
         """Real time."""

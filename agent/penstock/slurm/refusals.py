@@ -6,7 +6,7 @@ import re
 
 from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted, OutcomeUnknown, PenstockError, SlurmUnavailable
 
-__all__ = ["classify", "message_of"]
+__all__ = ["classify", "message_of", "unanswered"]
 
 _NOT_FOUND = ("invalid job id specified",)
 _FORBIDDEN = ("access/permission denied", "invalid user id", "operation not permitted")
@@ -22,8 +22,8 @@ _LOST_ANSWER = (
     "(shutdown failure)",
     "communication shutdown failure",
 )
-# The request was not accepted, or never arrived.
-_UNAVAILABLE = (
+# The request never arrived.
+_UNREACHABLE = (
     "unable to contact slurm",
     "communication connection failure",
     "connection refused",
@@ -31,20 +31,23 @@ _UNAVAILABLE = (
     "connection timed out",
     "message send failure",
     "standby mode",
+    "unable to connect to database",
+    "failed to open persistent connection",
+    "rate limit",
+)
+# The request was not accepted.
+_UNAVAILABLE = (
     "resource temporarily unavailable",
     "protocol authentication error",
     "authentication credential",
     "failed to connect to authentication agent",
     "munge",
-    "unable to connect to database",
     "problem talking to the database",
-    "failed to open persistent connection",
     "unable to create job record, try again",
     "slurm temporarily unable to accept job",
     "i/o error writing script",
     "slurm internal error",
     "cannot allocate memory",
-    "rate limit",
     "could not establish a configuration source",
 )
 # Accepted form, refused at this moment.
@@ -111,6 +114,12 @@ def message_of(stderr: str) -> str:
     return "; ".join(dict.fromkeys(line for line in lines if line))[:500]
 
 
+def unanswered(stderr: str) -> bool:
+    """Whether the messages of a failed command say that nobody answered, or that Slurm wants fewer requests."""
+    text = stderr.lower()
+    return any(word in text for group in (_LOST_ANSWER, _UNREACHABLE) for word in group)
+
+
 def classify(stderr: str, *, changing: bool) -> PenstockError:
     """The error that a failed command's messages stand for. `changing`: the command would have changed something."""
     message = message_of(stderr) or "a Slurm command failed without a message"
@@ -121,7 +130,7 @@ def classify(stderr: str, *, changing: bool) -> PenstockError:
 
     if says(_LOST_ANSWER):
         return OutcomeUnknown(message) if changing else SlurmUnavailable(message)
-    if says(_UNAVAILABLE):
+    if says(_UNREACHABLE, _UNAVAILABLE):
         return SlurmUnavailable(message)
     if says(_NOT_NOW):
         return NotNow(message)

@@ -1,0 +1,193 @@
+"""How often Slurm may be asked. Every request of a backend passes `RequestBudget.admit`; there is no way round it.
+
+Three limits, each told apart in the numbers for the metrics:
+- a token bucket for all requests. slurmctld's own limiter gives a user 30 requests, refilled at 2 per second; the
+  defaults stay within that. Requests that only look leave the last quarter of the bucket to those that act.
+- a second bucket for submissions, so that a fault in the agent cannot flood the queue;
+- a ladder of pauses when Slurm gives no answer, with jitter, for the controller and for accounting each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from penstock.errors import NotNow, SlurmUnavailable
+
+__all__ = ["BudgetLimits", "Ladder", "Metered", "RequestBudget", "Ticket", "TokenBucket"]
+
+_ACCOUNTING = frozenset({"sacct", "sacctmgr"})
+_RUNGS = (0.0, 1.0, 2.0, 5.0, 15.0, 60.0, 120.0, 300.0)
+
+
+@runtime_checkable
+class Metered(Protocol):
+    """A backend that tells what it asks of Slurm: requests and seconds per command, and its budget."""
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """How often each command was run."""
+        ...
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """How long each command took, in total."""
+        ...
+
+    @property
+    def budget(self) -> RequestBudget:
+        """What every request has to pass."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLimits:
+    """`burst` requests at once, refilled at `per_second`; at most `submissions_per_hour` jobs in any hour."""
+
+    burst: int = 30
+    per_second: float = 2.0
+    submissions_per_hour: int = 60
+
+
+class TokenBucket:
+    """Up to `capacity` tokens, refilled at `rate` per second. Its balance may be overdrawn: who takes, waits."""
+
+    def __init__(self, capacity: float, rate: float) -> None:
+        self._capacity = capacity
+        self._rate = rate
+        self._tokens = capacity
+        self._at = float("-inf")
+
+    def tokens(self, now: float) -> float:
+        """The balance now; below zero when tokens of the future were given out."""
+        if now > self._at:
+            self._tokens = min(self._capacity, self._tokens + (now - self._at) * self._rate)
+            self._at = now
+        return self._tokens
+
+    def delay(self, now: float, kept: float = 0.0) -> float:
+        """Seconds until a token is there besides the `kept` ones (at most all but one of the capacity)."""
+        kept = min(kept, self._capacity - 1)
+        return max(0.0, (1 + kept - self.tokens(now)) / self._rate)
+
+    def take(self) -> None:
+        """Spend one token."""
+        self._tokens -= 1
+
+
+class Ladder:
+    """Pauses that grow with every failure in a row. `spread` 0.2 makes them up to 20 % shorter or longer."""
+
+    def __init__(self, rng: random.Random, rungs: tuple[float, ...] = _RUNGS, spread: float = 0.2) -> None:
+        self._rng = rng
+        self._rungs = rungs
+        self._spread = spread
+        self.failures = 0
+
+    def failed(self) -> float:
+        """One more failure; the pause after it in seconds."""
+        pause = self._rungs[min(self.failures, len(self._rungs) - 1)]
+        self.failures += 1
+        return pause * self._rng.uniform(1 - self._spread, 1 + self._spread)
+
+    def succeeded(self) -> None:
+        """Start at the bottom again."""
+        self.failures = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """The right to one request, given at `at` (the budget's clock)."""
+
+    service: _Service
+    at: float
+
+
+@dataclass(slots=True)
+class _Service:
+    """Whoever answers: slurmctld or slurmdbd. Requests that fail together count as one failure."""
+
+    name: str
+    ladder: Ladder
+    closed_until: float = float("-inf")
+    failed_at: float = float("-inf")
+
+
+@dataclass(slots=True)
+class RequestBudget:
+    """The budget of one agent, shared by all its backends. `clock` and `sleep` are for tests."""
+
+    limits: BudgetLimits = field(default_factory=BudgetLimits)
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+    rng: random.Random = field(default_factory=random.Random)
+    waited: float = 0.0
+    """Seconds that requests have waited for their turn, in total."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """Requests that were not made, by reason: `budget`, `submissions`, `slurmctld`, `slurmdbd`."""
+    _requests: TokenBucket = field(init=False)
+    _submissions: TokenBucket = field(init=False)
+    _controller: _Service = field(init=False)
+    _accounting: _Service = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._requests = TokenBucket(self.limits.burst, self.limits.per_second)
+        # A full bucket and an hour's refill together make the limit.
+        half = self.limits.submissions_per_hour / 2
+        self._submissions = TokenBucket(max(half, 1.0), half / 3600)
+        self._controller = _Service("slurmctld", Ladder(self.rng))
+        self._accounting = _Service("slurmdbd", Ladder(self.rng))
+
+    @property
+    def tokens(self) -> float:
+        """Requests that could be made at once."""
+        return max(0.0, self._requests.tokens(self.clock()))
+
+    async def admit(self, command: str, *, changing: bool, patience: float, submits: bool = False) -> Ticket:
+        """Wait for the turn of a request; `submits`: it puts a job into the queue.
+
+        Raises `SlurmUnavailable` at once when Slurm does not answer and is left in peace, or when the turn would come
+        after more than `patience` seconds; `NotNow` when too many jobs were submitted. Nothing was asked then.
+        """
+        now = self.clock()
+        service = self._accounting if command in _ACCOUNTING else self._controller
+        if now < service.closed_until:
+            pause = service.closed_until - now
+            self.refused[service.name] += 1
+            raise SlurmUnavailable(
+                f"{service.name} gave no answer {service.ladder.failures} times in a row; asked again in {pause:.0f} s",
+                again_in=pause,
+            )
+        if submits and (pause := self._submissions.delay(now)) > 0:
+            self.refused["submissions"] += 1
+            limit = self.limits.submissions_per_hour
+            raise NotNow(
+                f"more than {limit} submissions an hour (`slurm.submissions_per_hour`); the next in {pause:.0f} s",
+                again_in=pause,
+            )
+        delay = self._requests.delay(now, kept=0 if changing else self.limits.burst / 4)
+        if delay > patience:
+            self.refused["budget"] += 1
+            raise SlurmUnavailable(f"too many requests to Slurm; the next in {delay:.0f} s", again_in=delay)
+        self._requests.take()
+        if submits:
+            self._submissions.take()
+        if delay > 0:
+            self.waited += delay
+            await self.sleep(delay)
+        return Ticket(service, self.clock())
+
+    def answered(self, ticket: Ticket, ok: bool) -> None:
+        """How the request went; `ok` false: Slurm gave no answer (a refusal is an answer)."""
+        service, now = ticket.service, self.clock()
+        if ok:
+            service.ladder.succeeded()
+            service.closed_until = float("-inf")
+        elif ticket.at > service.failed_at:
+            service.failed_at = now
+            service.closed_until = now + service.ladder.failed()
