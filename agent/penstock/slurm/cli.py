@@ -52,6 +52,8 @@ class CliBackend(CliQueries):
         argv.append(f"--chdir={spec.workdir or home}")
         if spec.hold:
             argv.append("--hold")
+        if spec.comment is not None:
+            argv.append(f"--comment={spec.comment}")
         for option, value in (("dependency", spec.dependency), ("begin", spec.begin), ("output", spec.output)):
             if value:
                 argv.append(f"--{option}={value}")

@@ -10,17 +10,20 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from penstock.api import AccountingRecord, Job, Node, Partition, SiteConfig, Step
+from penstock.api import AccountingRecord, Job, JobTexts, Node, Partition, SiteConfig, Step
 from penstock.errors import Infeasible, NotFound, NotNow, SlurmUnavailable
 from penstock.slurm import records
 from penstock.slurm.budget import RequestBudget
 from penstock.slurm.commands import CommandRunner, Finished
 from penstock.slurm.parse import ParseError
 from penstock.slurm.refusals import classify
+from penstock.slurm.texts import texts_from_json
 
 __all__ = ["CliQueries", "checked_name"]
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}", re.ASCII)
+
+_MOST_NAMED = 1000  # jobs on one command line
 
 T = TypeVar("T")
 
@@ -115,6 +118,17 @@ class CliQueries:
         rows = _understood("squeue -s", lambda: records.split_rows(text, records.STEP_FIELDS, mark))
         steps = _understood("squeue -s", lambda: [records.step_from_row(row, job) for row in rows])
         return [step for step in steps if step is not None]
+
+    async def texts(self, ids: Collection[int]) -> Mapping[int, JobTexts]:
+        """See `Backend.texts`. squeue of 22.05 prints the whole queue whatever is asked for."""
+        if not ids:
+            return {}
+        only = ["-j", ",".join(str(int(job)) for job in sorted(ids))] if len(ids) <= _MOST_NAMED else []
+        try:
+            text = await self._read("squeue", "--local", "-a", "-t", "all", *only, "--json")
+        except NotFound:
+            return {}
+        return _understood("squeue --json", lambda: texts_from_json(text, set(ids)))
 
     async def find(self, name: str) -> Sequence[int]:
         """See `Backend.find`. The name must be of letters, digits, `.`, `_` and `-`, as all names that we give are."""
