@@ -231,7 +231,8 @@ class TestLife:
         with pytest.raises(UserError, match="already has one of this name"):
             up(ClusterSpec(nodes=1, folder=new_folder("z"), join=folder, name="penstock2"))
         assert not new_folder("z").exists()
-        down(folder)
+        said = CliRunner().invoke(command, ["down", "--dir", str(folder)]).output
+        assert said == f"the cluster is gone\npenstock2 in {second_folder}, which had joined it, is gone with it\n"
         assert not second_folder.exists()
         assert not marked(second_folder)
 
@@ -243,6 +244,11 @@ class TestLife:
             second.down()
             listed = first.run_as("root", ["sacctmgr", "-nP", "show", "cluster", "format=cluster"]).stdout
             assert listed.split() == ["penstock"]
+        orphan = up(ClusterSpec(nodes=1, folder=new_folder("y"), join=folder))
+        for process in marked(folder):
+            process.kill()
+        assert not up(ClusterSpec(nodes=1, folder=folder)).already_up
+        assert not orphan.folder.exists() and not marked(orphan.folder)
 
     def test_options_reach_slurm(self, folder):
         spec = ClusterSpec(

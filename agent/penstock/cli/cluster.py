@@ -13,7 +13,7 @@ from types import FrameType
 
 import click
 
-from penstock.cluster import Cluster, ClusterSpec, down, up
+from penstock.cluster import Cluster, ClusterSpec, down, joined, up
 from penstock.cluster.rootfs import prepare
 from penstock.cluster.spec import RELEASES, SELECTS
 
@@ -109,8 +109,17 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 @cluster.command("down")
 @_folder
 def _down(folder: Path | None) -> None:
-    """End the cluster and remove every trace; fine if there is none, running or crashed."""
-    click.echo("the cluster is gone" if down(folder) else "there is no cluster")
+    """End the cluster and remove every trace; fine if there is none, running or crashed.
+
+    Clusters that joined it (`up --join`) cannot go on without its accounting: they end with it, and are named.
+    """
+    others = joined(folder)
+    if not down(folder):
+        click.echo("there is no cluster")
+        return
+    click.echo("the cluster is gone")
+    for name, place in others.items():
+        click.echo(f"{name} in {place}, which had joined it, is gone with it")
 
 
 @cluster.command("status")

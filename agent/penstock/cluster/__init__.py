@@ -8,7 +8,7 @@ finally:
 """
 
 from penstock.cluster.cluster import Cluster
-from penstock.cluster.lifecycle import down, up
+from penstock.cluster.lifecycle import down, joined, up
 from penstock.cluster.spec import ClusterSpec, default_folder
 
-__all__ = ["Cluster", "ClusterSpec", "default_folder", "down", "up"]
+__all__ = ["Cluster", "ClusterSpec", "default_folder", "down", "joined", "up"]

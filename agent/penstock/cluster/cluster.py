@@ -232,7 +232,7 @@ class Cluster:
         self.start(node)
 
     def down(self) -> None:
-        """End everything and remove every trace."""
+        """End everything and remove every trace; the clusters that joined this one end with it."""
         from penstock.cluster.lifecycle import down  # it makes clusters, so it imports this module
 
         down(self.folder)

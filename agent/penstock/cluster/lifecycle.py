@@ -22,7 +22,7 @@ from penstock.cluster.spec import ClusterSpec, check_folder, default_folder
 from penstock.cluster.state import State, is_ours, load, save
 from penstock.errors import UserError
 
-__all__ = ["down", "up"]
+__all__ = ["down", "joined", "up"]
 
 
 def up(spec: ClusterSpec | None = None) -> Cluster:
@@ -70,10 +70,14 @@ def down(folder: Path | None = None) -> bool:
     with folder_lock(layout.root, create=False) as held:
         if not held or not is_ours(layout):
             return False
-        for link in list(layout.joined.iterdir()) if layout.joined.is_dir() else ():
-            down(link.readlink())
         _clean(layout)
     return True
+
+
+def joined(folder: Path | None = None) -> dict[str, Path]:
+    """The clusters that share this one's accounting and end with it: their folders by name."""
+    links = Layout(check_folder(folder or default_folder())).joined
+    return {link.name: link.readlink() for link in sorted(links.iterdir())} if links.is_dir() else {}
 
 
 def _base(folder: Path, root: Path, version: str) -> Cluster:
@@ -122,8 +126,7 @@ def _running(layout: Layout) -> Cluster | None:
 def _free_name(spec: ClusterSpec, base: Cluster | None) -> str:
     taken = set()
     if base is not None:
-        joined = (load(Layout(link.readlink())) for link in base.daemons.layout.joined.iterdir())
-        taken = {base.name, *(state.name for state in joined if state is not None)}
+        taken = {base.name, *joined(base.folder)}
     if spec.name is None:
         names = ("penstock", *(f"penstock{i}" for i in range(2, 1000)))
         return next(name for name in names if name not in taken)
@@ -246,7 +249,12 @@ def _write(path: Path, content: bytes, mode: int, owner: users.Identity) -> None
 
 
 def _clean(layout: Layout) -> None:
-    """End every process of the cluster, running, half-started or orphaned; then its users and its folder."""
+    """End every process of the cluster, running, half-started or orphaned; then its users and its folder.
+
+    What joined it goes first: it could not tell a new slurmdbd in this place from the one that it knows.
+    """
+    for folder in joined(layout.root).values():
+        down(folder)
     try:
         state = load(layout)
     except UserError:
