@@ -7,6 +7,7 @@
     ├── NotPermitted              authenticated, but not allowed (or not authenticated at all)           exit 4
     ├── Infeasible                Slurm will never do this: final, never repeated                        exit 5
     │   └── NotFound              the job or reservation is not there
+    │       └── NoCluster         the site has no cluster of this name
     ├── NotNow                    may work later: hold and back off                                      exit 6
     │   ├── SlurmUnavailable      no answer, a broken answer, or a time limit
     │   └── OutcomeUnknown        the request was sent, the answer lost: read back before repeating it
@@ -21,6 +22,7 @@ __all__ = [
     "AgentUnavailable",
     "ConfigError",
     "Infeasible",
+    "NoCluster",
     "NotFound",
     "NotNow",
     "NotPermitted",
@@ -70,6 +72,10 @@ class Infeasible(PenstockError):
 
 class NotFound(Infeasible):
     """The named job, node or partition is not there."""
+
+
+class NoCluster(NotFound):
+    """The site's accounting knows no cluster of this name, so nothing can be said of what should be in it."""
 
 
 class NotNow(PenstockError):

@@ -12,6 +12,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -46,10 +47,14 @@ Predicate = Callable[[], Awaitable[bool]]
 
 
 class World(ABC):
-    """Eight idle nodes and two ordinary users: `backend` acts as one, `other` as another."""
+    """Eight idle nodes and two ordinary users: `backend` acts as one, `other` as another.
+
+    `far`, in the tests of several clusters, is the site's second cluster as this one shows it.
+    """
 
     backend: Backend
     other: Backend
+    far: "World"
 
     @abstractmethod
     async def advance(self, seconds: float) -> None:
@@ -87,6 +92,13 @@ class MockWorld(World):
 
     async def advance(self, seconds: float) -> None:
         self.mock.clock.advance(seconds)
+
+
+def with_far(near: World, far: World) -> World:
+    """The near world, whose `far` acts through it."""
+    far.backend, far.other = near.backend.on("far"), near.other.on("far")
+    near.far = far
+    return near
 
 
 class ServerWorld(World):
@@ -175,6 +187,51 @@ def _emptied(cluster: Cluster) -> Iterator[SlurmWorld]:
     yield SlurmWorld(cluster)
     cluster.start_controller()
     _empty(cluster)
+
+
+@pytest.fixture(scope="module")
+def far_cluster(real_cluster: Callable[[str | None], Cluster]) -> Iterator[Callable[[str | None], Cluster]]:
+    """Gives a second cluster, small, that joined the session's one of a release; it ends with the module."""
+    found: dict[str | None, Cluster] = {}
+
+    def give(release: str | None) -> Cluster:
+        if release not in found:
+            near = real_cluster(release)
+            folder = near.folder.with_name(near.folder.name.replace("-test-c", "-test-far"))
+            found[release] = up(ClusterSpec(nodes=2, folder=folder, name="far", join=near.folder, release=release))
+        return found[release]
+
+    try:
+        yield give
+    finally:
+        for cluster in found.values():
+            cluster.down()
+
+
+@pytest.fixture(params=REAL)
+def slurm_several(
+    request: pytest.FixtureRequest,
+    real_cluster: Callable[[str | None], Cluster],
+    far_cluster: Callable[[str | None], Cluster],
+) -> Iterator[SlurmWorld]:
+    """A real cluster, and `far`, another of its site."""
+    yield from _two_emptied(real_cluster(request.param), far_cluster(request.param))
+
+
+def _two_emptied(near: Cluster, far: Cluster) -> Iterator[SlurmWorld]:
+    with contextmanager(_emptied)(near) as world, contextmanager(_emptied)(far) as beside:
+        with_far(world, beside)
+        yield world
+
+
+@pytest.fixture(params=REAL)
+def several(
+    request: pytest.FixtureRequest,
+    real_cluster: Callable[[str | None], Cluster],
+    far_cluster: Callable[[str | None], Cluster],
+) -> Iterator[World]:
+    """Every world that can have a second cluster, which is `far`."""
+    yield from _two_emptied(real_cluster(request.param), far_cluster(request.param))
 
 
 @pytest.fixture

@@ -37,8 +37,8 @@ def budget(**limits):
     return RequestBudget(BudgetLimits(**limits), clock=time, sleep=time.sleep, rng=random.Random(1)), time
 
 
-def admit(budget, command="squeue", *, changing=False, patience=1e9, submits=False):
-    return asyncio.run(budget.admit(command, changing=changing, patience=patience, submits=submits))
+def admit(budget, service="slurmctld", *, changing=False, patience=1e9, submits=False):
+    return asyncio.run(budget.admit(service, changing=changing, patience=patience, submits=submits))
 
 
 asks = st.lists(st.tuples(st.floats(0, 100), st.booleans()), max_size=120)
@@ -63,7 +63,7 @@ def test_never_more_submissions_in_an_hour_than_allowed(pauses, limit):
     for pause in pauses:
         time.now += pause
         try:
-            sent.append(admit(subject, "sbatch", changing=True, submits=True).at)
+            sent.append(admit(subject, "slurmctld", changing=True, submits=True).at)
         except NotNow as error:
             assert not isinstance(error, SlurmUnavailable)
             assert 0 < error.again_in <= 2 * 3600 / limit + 1e-6
@@ -74,11 +74,11 @@ def test_never_more_submissions_in_an_hour_than_allowed(pauses, limit):
 def test_a_submission_that_was_refused_works_when_it_says():
     subject, time = budget(submissions_per_hour=4)
     for _ in range(2):
-        admit(subject, "sbatch", changing=True, submits=True)
+        admit(subject, "slurmctld", changing=True, submits=True)
     with pytest.raises(NotNow, match=r"more than 4 submissions an hour .*submissions_per_hour.*1800 s") as caught:
-        admit(subject, "sbatch", changing=True, submits=True)
+        admit(subject, "slurmctld", changing=True, submits=True)
     time.now += caught.value.again_in
-    admit(subject, "sbatch", changing=True, submits=True)
+    admit(subject, "slurmctld", changing=True, submits=True)
     assert subject.refused == {"submissions": 1}
 
 
@@ -120,7 +120,7 @@ def test_slurm_that_does_not_answer_is_left_in_peace_longer_and_longer():
     for pause, rung in zip(pauses, (0, 1, 2, 5, 15, 60, 120, 300, 300), strict=True):
         assert 0.8 * rung <= pause <= 1.2 * rung
     assert subject.refused["slurmctld"] == 8
-    admit(subject, "sacct")  # the accounting daemon is somebody else
+    admit(subject, "slurmdbd")  # the accounting daemon is somebody else
     subject.answered(admit(subject), ok=True)
     subject.answered(admit(subject), ok=False)
     admit(subject)
@@ -186,9 +186,9 @@ def test_no_call_goes_round_the_budget(method, monkeypatch):
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", started)
     subject, _ = budget(burst=10)
-    for command in ("squeue", "sacct") * 2:
+    for service in ("slurmctld", "slurmdbd") * 2:
         subject.clock.now += 0.1
-        subject.answered(admit(subject, command), ok=False)
+        subject.answered(admit(subject, service), ok=False)
     with pytest.raises(SlurmUnavailable, match="gave no answer"):
         asyncio.run(getattr(CliBackend(budget=subject), method)(**arguments(method)))
 
@@ -202,9 +202,9 @@ def test_only_one_module_starts_processes():
 def test_the_metrics_tell_its_use():
     backend = CliBackend(budget=budget(submissions_per_hour=2)[0])
     backend.requests["squeue"] += 3
-    admit(backend.budget, "sbatch", changing=True, submits=True)
+    admit(backend.budget, "slurmctld", changing=True, submits=True)
     with pytest.raises(NotNow):
-        admit(backend.budget, "sbatch", changing=True, submits=True)
+        admit(backend.budget, "slurmctld", changing=True, submits=True)
     metrics = Metrics()
     metrics.watch(backend)
     text = generate_latest(metrics.registry).decode()

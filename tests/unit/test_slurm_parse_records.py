@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.api import JobState
-from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted, OutcomeUnknown, SlurmUnavailable
+from penstock.errors import Infeasible, NoCluster, NotFound, NotNow, NotPermitted, OutcomeUnknown, SlurmUnavailable
 from penstock.slurm import records
 from penstock.slurm.parse import ParseError
 from penstock.slurm.refusals import classify
@@ -154,6 +154,12 @@ def test_accounting(read, facts):
         ("Job update not available right now, the DB index is being set, try again in a bit for job 3", NotNow),
         ("scancel: error: Kill job error on job id 9: Invalid job id specified", NotFound),
         ("scancel: error: Kill job error on job id 9: Access/permission denied", NotPermitted),
+        (
+            "squeue: error: No cluster 'x' known by database.\nsqueue: error: 'x' can't be reached now, or it is an "
+            "invalid entry for --cluster.  Use 'sacctmgr list clusters' to see available clusters.",
+            NoCluster,
+        ),
+        ("sbatch: error: 'far' can't be reached now, or it is an invalid entry for --cluster.", SlurmUnavailable),
         ("Invalid user id for job 9", NotPermitted),
         ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", SlurmUnavailable),
         ("sbatch: error: Batch job submission failed: Resource temporarily unavailable", SlurmUnavailable),

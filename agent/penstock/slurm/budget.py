@@ -4,7 +4,7 @@ Three limits, each told apart in the numbers for the metrics:
 - a token bucket for all requests. slurmctld's own limiter gives a user 30 requests, refilled at 2 per second; the
   defaults stay within that. Requests that only look leave the last quarter of the bucket to those that act.
 - a second bucket for submissions, so that a fault in the agent cannot flood the queue;
-- a ladder of pauses when Slurm gives no answer, with jitter, for the controller and for accounting each.
+- a ladder of pauses when there is no answer, with jitter, for each controller and for accounting apart.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from penstock.errors import NotNow, SlurmUnavailable
 
 __all__ = ["BudgetLimits", "Ladder", "Metered", "RequestBudget", "Ticket", "TokenBucket"]
 
-_ACCOUNTING = frozenset({"sacct", "sacctmgr"})
 _RUNGS = (0.0, 1.0, 2.0, 5.0, 15.0, 60.0, 120.0, 300.0)
 
 
@@ -110,9 +109,8 @@ class Ticket:
 
 @dataclass(slots=True)
 class _Service:
-    """Whoever answers: slurmctld or slurmdbd. Requests that fail together count as one failure."""
+    """Whoever answers. Requests that fail together count as one failure."""
 
-    name: str
     ladder: Ladder
     closed_until: float = float("-inf")
     failed_at: float = float("-inf")
@@ -129,38 +127,35 @@ class RequestBudget:
     waited: float = 0.0
     """Seconds that requests have waited for their turn, in total."""
     refused: Counter[str] = field(default_factory=Counter)
-    """Requests that were not made, by reason: `budget`, `submissions`, `slurmctld`, `slurmdbd`."""
+    """Requests that were not made, by reason: `budget`, `submissions`, or the service that does not answer."""
     _requests: TokenBucket = field(init=False)
     _submissions: TokenBucket = field(init=False)
-    _controller: _Service = field(init=False)
-    _accounting: _Service = field(init=False)
+    _services: dict[str, _Service] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._requests = TokenBucket(self.limits.burst, self.limits.per_second)
         # A full bucket and an hour's refill together make the limit.
         half = self.limits.submissions_per_hour / 2
         self._submissions = TokenBucket(max(half, 1.0), half / 3600)
-        self._controller = _Service("slurmctld", Ladder(self.rng))
-        self._accounting = _Service("slurmdbd", Ladder(self.rng))
 
     @property
     def tokens(self) -> float:
         """Requests that could be made at once."""
         return max(0.0, self._requests.tokens(self.clock()))
 
-    async def admit(self, command: str, *, changing: bool, patience: float, submits: bool = False) -> Ticket:
-        """Wait for the turn of a request; `submits`: it puts a job into the queue.
+    async def admit(self, service: str, *, changing: bool, patience: float, submits: bool = False) -> Ticket:
+        """Wait for the turn of a request to `service` (slurmctld, slurmdbd…); `submits`: it adds a job to the queue.
 
         Raises `SlurmUnavailable` at once when Slurm does not answer and is left in peace, or when the turn would come
         after more than `patience` seconds; `NotNow` when too many jobs were submitted. Nothing was asked then.
         """
         now = self.clock()
-        service = self._accounting if command in _ACCOUNTING else self._controller
-        if now < service.closed_until:
-            pause = service.closed_until - now
-            self.refused[service.name] += 1
+        asked = self._services.setdefault(service, _Service(Ladder(self.rng)))
+        if now < asked.closed_until:
+            pause = asked.closed_until - now
+            self.refused[service] += 1
             raise SlurmUnavailable(
-                f"{service.name} gave no answer {service.ladder.failures} times in a row; asked again in {pause:.0f} s",
+                f"{service} gave no answer {asked.ladder.failures} times in a row; asked again in {pause:.0f} s",
                 again_in=pause,
             )
         if submits and (pause := self._submissions.delay(now)) > 0:
@@ -180,7 +175,7 @@ class RequestBudget:
         if delay > 0:
             self.waited += delay
             await self.sleep(delay)
-        return Ticket(service, self.clock())
+        return Ticket(asked, self.clock())
 
     def answered(self, ticket: Ticket, ok: bool) -> None:
         """How the request went; `ok` false: Slurm gave no answer (a refusal is an answer)."""

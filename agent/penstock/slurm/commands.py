@@ -89,6 +89,7 @@ class CommandRunner:
         *,
         limit: float,
         changing: bool,
+        service: str = "slurmctld",
         stdin: bytes = b"",
         extra: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
@@ -99,11 +100,11 @@ class CommandRunner:
 
         After `limit` seconds the whole process group is killed and reaped: `SlurmUnavailable`, or `OutcomeUnknown`
         when it might have changed something. `graceful` sends SIGTERM instead, gives it a few seconds and returns what
-        it said, with `expired`. What the budget refuses is not run.
+        it said, with `expired`. What the budget refuses is not run; `service` is who will answer.
         """
         label = label or argv[0]
         submits = argv[0] in ("sbatch", "salloc") and "--test-only" not in argv
-        ticket = await self.budget.admit(argv[0], changing=changing, patience=limit, submits=submits)
+        ticket = await self.budget.admit(service, changing=changing, patience=limit, submits=submits)
         self.requests[label] += 1
         started = time.monotonic()
         heard = False

@@ -8,10 +8,10 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from penstock.api import AccountingRecord, Job, JobTexts, Node, Partition, SiteConfig, Step
-from penstock.errors import Infeasible, NotFound, NotNow, SlurmUnavailable
+from penstock.errors import Infeasible, NoCluster, NotFound, NotNow, SlurmUnavailable
 from penstock.slurm import records
 from penstock.slurm.budget import RequestBudget
 from penstock.slurm.commands import CommandRunner, Finished
@@ -22,6 +22,7 @@ from penstock.slurm.texts import texts_from_json
 __all__ = ["CliQueries", "checked_name"]
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}", re.ASCII)
+_NO_ACCOUNTING = "not running a supported accounting_storage plugin"
 
 _MOST_NAMED = 1000  # jobs on one command line
 
@@ -52,6 +53,8 @@ class CliQueries:
         self._user = user if user is not None else pwd.getpwuid(os.geteuid()).pw_name
         self._limit = timeout
         self._runner = CommandRunner(prefix=prefix, slurm_conf=slurm_conf, environment=environment, budget=budget)
+        self._cluster: str | None = None  # another than the one that slurm.conf names
+        self._alone: str | None = None
         self._partitions: dict[str, Partition] | None = None
 
     @property
@@ -80,6 +83,38 @@ class CliQueries:
     async def close(self) -> None:
         """Kill and reap what still runs."""
         await self._runner.close()
+
+    # -- other clusters -----------------------------------------------------------------------------------------
+
+    async def clusters(self) -> Sequence[str]:
+        """See `Backend.clusters`. A cluster that accounting knows is named even while its controller is down."""
+        done = await self._run(["sacctmgr", "-n", "-P", "show", "clusters", "format=cluster"], changing=False)
+        if done.code != 0 and _NO_ACCOUNTING in done.stderr:
+            self._alone = (await self.site()).cluster
+            return [self._alone]
+        if done.code != 0:
+            raise SlurmUnavailable(str(classify(done.stderr, changing=False)))
+        return sorted(done.stdout.split())
+
+    def on(self, cluster: str) -> Self:
+        """See `Backend.on`. Requests of both are counted together; the time limit is the same."""
+        if not _NAME.fullmatch(cluster) or cluster == "all":  # which `-M` would take for several
+            raise NoCluster(f"{cluster!r} cannot be the name of a cluster")
+        view = type(self)(name=self.name, user=self._user, timeout=self._limit)
+        view._runner = self._runner
+        # Without accounting `-M` cannot even name the cluster at hand.
+        view._cluster = None if cluster == self._alone else cluster
+        return view
+
+    def _addressed(self, argv: Sequence[str]) -> Sequence[str]:
+        """The command line with the cluster that it is for; it then leaves a federation's other clusters alone.
+
+        sacctmgr speaks of all clusters anyway. squeue and sinfo name the cluster in a first line, if -h is missing.
+        """
+        if self._cluster is None or argv[0] == "sacctmgr":
+            return argv
+        plain = ["-h"] if argv[0] in ("squeue", "sinfo") else []
+        return [argv[0], f"--clusters={self._cluster}", *plain, *argv[1:]]
 
     # -- looking ------------------------------------------------------------------------------------------------
 
@@ -113,6 +148,8 @@ class CliQueries:
             mark = records.draw_mark()
             form = records.long_format(records.STEP_FIELDS, mark)
             text = await self._read("squeue", "-h", "--local", "-s", "-a", "-j", str(int(job)), "-O", form)
+        except NoCluster:
+            raise
         except NotFound:
             return []
         rows = _understood("squeue -s", lambda: records.split_rows(text, records.STEP_FIELDS, mark))
@@ -126,6 +163,8 @@ class CliQueries:
         only = ["-j", ",".join(str(int(job)) for job in sorted(ids))] if len(ids) <= _MOST_NAMED else []
         try:
             text = await self._read("squeue", "--local", "-a", "-t", "all", *only, "--json")
+        except NoCluster:
+            raise
         except NotFound:
             return {}
         return _understood("squeue --json", lambda: texts_from_json(text, set(ids)))
@@ -159,6 +198,8 @@ class CliQueries:
         """One job as it is now, and the host of its batch script; None when the controller does not know it."""
         try:
             found = await self._queue("-j", str(int(job)))
+        except NoCluster:
+            raise
         except NotFound:
             return None
         return next((item for item in found if item[0].id == job), None)
@@ -188,6 +229,9 @@ class CliQueries:
         elif not ids:
             argv += ["-S", "1970-01-02"]
         text = await self._read(*argv)
+        # Of a cluster that it does not know sacct says what it says of one without such jobs: nothing.
+        if not text.strip() and self._cluster is not None and self._cluster not in await self.clusters():
+            raise NoCluster(f"accounting knows no cluster {self._cluster!r}")
 
         def parsed() -> list[tuple[AccountingRecord, tuple[str, ...]]]:
             rows = records.split_rows(text, records.ACCOUNTING_FIELDS, mark)
@@ -217,7 +261,8 @@ class CliQueries:
     ) -> Finished:
         """The door to Slurm: every request passes here and is counted."""
         return await self._runner.run(
-            argv,
+            self._addressed(argv),
+            service="slurmdbd" if argv[0] in ("sacct", "sacctmgr") else f"slurmctld {self._cluster or ''}".strip(),
             limit=self._limit if limit is None else limit,
             changing=changing,
             stdin=stdin,

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import re
 
-from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted, OutcomeUnknown, PenstockError, SlurmUnavailable
+from penstock.errors import (
+    Infeasible,
+    NoCluster,
+    NotFound,
+    NotNow,
+    NotPermitted,
+    OutcomeUnknown,
+    PenstockError,
+    SlurmUnavailable,
+)
 
 __all__ = ["classify", "message_of", "unanswered"]
 
+# Said of -M before the line that a cluster which is down gets as well; nothing was sent to any controller then.
+_NO_CLUSTER = ("known by database",)
 _NOT_FOUND = ("invalid job id specified",)
 _FORBIDDEN = ("access/permission denied", "invalid user id", "operation not permitted")
 # The request may have reached the controller before the connection broke.
@@ -25,6 +36,7 @@ _LOST_ANSWER = (
 # The request never arrived.
 _UNREACHABLE = (
     "unable to contact slurm",
+    "can't be reached now",
     "communication connection failure",
     "connection refused",
     "connection reset",
@@ -128,6 +140,8 @@ def classify(stderr: str, *, changing: bool) -> PenstockError:
     def says(*groups: tuple[str, ...]) -> bool:
         return any(word in text for group in groups for word in group)
 
+    if says(_NO_CLUSTER):
+        return NoCluster(message)
     if says(_LOST_ANSWER):
         return OutcomeUnknown(message) if changing else SlurmUnavailable(message)
     if says(_UNREACHABLE, _UNAVAILABLE):
