@@ -16,7 +16,7 @@ import structlog
 
 from penstock import __version__, logs, sdnotify
 from penstock.api import ResizePolicy
-from penstock.clock import Clock, SystemClock
+from penstock.clock import Clock
 from penstock.config import Config, load
 from penstock.errors import ConfigError, NotNow, PenstockError, SlurmUnavailable
 from penstock.executor import Executor
@@ -226,7 +226,9 @@ async def serve(config: Config, config_path: Path | None = None) -> None:
     except OSError as e:
         raise ConfigError(f"`agent.state_dir`: {state_dir} cannot be used: {e.strerror}") from e
     _raise_file_limit()
-    app = App(config, make_backend(config), SystemClock(), Store(state_dir / "penstock.db"), config_path)
+    backend = make_backend(config)
+    # Slurm's times are compared with ours, so the clock is the controller's.
+    app = App(config, backend, backend, Store(state_dir / "penstock.db"), config_path)
     running = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,11 +1,10 @@
-"""The agent's clock, so that the same loop runs in real time and in a simulation's."""
+"""The agent's clock, so that the same loop runs in real time and in a simulation's. Every backend is one."""
 
 from __future__ import annotations
 
-import time
 from typing import Protocol
 
-__all__ = ["Clock", "SystemClock"]
+__all__ = ["Clock"]
 
 
 class Clock(Protocol):
@@ -14,11 +13,3 @@ class Clock(Protocol):
     def now(self) -> float:
         """The current time."""
         ...
-
-
-class SystemClock:
-    """The machine's clock."""
-
-    def now(self) -> float:
-        """Seconds since the epoch."""
-        return time.time()

@@ -29,3 +29,12 @@ def configure(level: str, form: str) -> None:
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
     )
+    logging.basicConfig(level=logging.WARNING, handlers=[_Forwarder()], force=True)
+
+
+class _Forwarder(logging.Handler):
+    """Brings what libraries, and the parts of Penstock that know the standard library only, log into the same form."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler`."""
+        structlog.get_logger(record.name).log(record.levelno, record.getMessage())

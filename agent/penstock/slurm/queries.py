@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import pwd
 import re
@@ -21,10 +23,12 @@ from penstock.slurm.texts import texts_from_json
 
 __all__ = ["CliQueries", "checked_name"]
 
+_log = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}", re.ASCII)
 _NO_ACCOUNTING = "not running a supported accounting_storage plugin"
 
 _MOST_NAMED = 1000  # jobs on one command line
+_MANY = 2000  # rows
 
 T = TypeVar("T")
 
@@ -55,6 +59,7 @@ class CliQueries:
         self._runner = CommandRunner(prefix=prefix, slurm_conf=slurm_conf, environment=environment, budget=budget)
         self._cluster: str | None = None  # another than the one that slurm.conf names
         self._alone: str | None = None
+        self._skew = 0.0
         self._partitions: dict[str, Partition] | None = None
 
     @property
@@ -73,8 +78,8 @@ class CliQueries:
         return self._runner.budget
 
     def now(self) -> float:
-        """Real time."""
-        return time.time()
+        """The controller's time, as far as `site` has found it to differ from this host's."""
+        return time.time() + self._skew
 
     def whoami(self) -> str:
         """The user name that requests are made as."""
@@ -119,8 +124,10 @@ class CliQueries:
     # -- looking ------------------------------------------------------------------------------------------------
 
     async def site(self) -> SiteConfig:
-        """See `Backend.site`."""
+        """See `Backend.site`. Compares the clocks as well: the answer begins with the controller's time."""
+        before = time.time()
         text = await self._read("scontrol", "show", "config")
+        self._compare_clocks(text, before, time.time())
         return _understood("scontrol show config", lambda: records.site_from_text(text))
 
     async def jobs(self) -> Sequence[Job]:
@@ -192,7 +199,16 @@ class CliQueries:
         column = records.JOB_FIELDS.index("TimeLimit")
         if self._partitions is None and any(row[column] in ("Partition_Limit", "NOT_SET") for row in rows):
             await self.partitions()
-        return _understood("squeue", lambda: [records.job_from_row(row, self._default_limit) for row in rows])
+
+        def parsed() -> list[tuple[Job, str]]:
+            return [records.job_from_row(row, self._default_limit) for row in rows]
+
+        # A long queue takes seconds to read, during which applications and users want answers, too.
+        return (
+            await asyncio.to_thread(_understood, "squeue", parsed)
+            if len(rows) > _MANY
+            else _understood("squeue", parsed)
+        )
 
     async def _look(self, job: int) -> tuple[Job, str] | None:
         """One job as it is now, and the host of its batch script; None when the controller does not know it."""
@@ -271,6 +287,16 @@ class CliQueries:
             graceful=graceful,
             label=f"scontrol {'show' if 'show' in argv else argv[1]}" if argv[0] == "scontrol" else None,
         )
+
+    def _compare_clocks(self, text: str, before: float, after: float) -> None:
+        """Learn how far this host's clock is off from an answer that was given between `before` and `after`."""
+        said = records.clock_from_config(text)
+        if said is None:
+            return
+        skew = said + 0.5 - (before + after) / 2  # it tells whole seconds
+        self._skew = skew if abs(skew) > max(2.0, after - before) else 0.0
+        if self._skew:
+            _log.warning("this host's clock is %.0f s behind slurmctld's; times are corrected by that", self._skew)
 
     # -- small things -------------------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ __all__ = [
     "JOB_FIELDS",
     "STEP_FIELDS",
     "accounting_from_rows",
+    "clock_from_config",
     "draw_mark",
     "job_from_row",
     "long_format",
@@ -211,6 +212,15 @@ def site_from_text(text: str) -> SiteConfig:
         )
     except KeyError as error:
         raise ParseError(f"a configuration without {error.args[0]}", text) from None
+
+
+def clock_from_config(text: str) -> float | None:
+    """The controller's clock when it wrote `scontrol show config`; None where the answer does not say."""
+    first = text.lstrip().partition("\n")[0]
+    try:
+        return parse_time(first.rpartition(" ")[2]) if first.startswith("Configuration data as of") else None
+    except ParseError:
+        return None
 
 
 def _items(value: str) -> frozenset[str]:
