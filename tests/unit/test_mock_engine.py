@@ -11,6 +11,7 @@ from penstock.slurm.mock.controller import Controller
 from penstock.slurm.mock.durations import from_script
 from penstock.slurm.mock.engine import Engine
 from penstock.slurm.mock.model import ClusterConfig, Ended, PartitionConfig, Requeued, Resized, Started
+from penstock.slurm.mock.speedup import Work
 
 
 def spec(seconds=10.0, nodes=1, limit=100.0, exit=0, **more):
@@ -443,4 +444,4 @@ def test_steps_that_slurm_itself_makes():
     ],
 )
 def test_durations_are_read_from_the_script(body, seconds, code):
-    assert from_script(JobSpec("j", f"#!/bin/sh\n{body}\n", 1, 60)) == (seconds, code)
+    assert from_script(JobSpec("j", f"#!/bin/sh\n{body}\n", 1, 60)) == Work(seconds, code)

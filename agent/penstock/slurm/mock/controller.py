@@ -15,6 +15,7 @@ from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted
 from penstock.slurm.mock.dependency import Dependency, parse
 from penstock.slurm.mock.engine import Engine
 from penstock.slurm.mock.model import SimJob
+from penstock.slurm.mock.speedup import Work
 
 __all__ = ["Controller"]
 
@@ -30,19 +31,25 @@ class Controller:
 
     # -- submission ------------------------------------------------------------------------------------------------
 
-    def submit(self, user: str, spec: JobSpec) -> int:
-        """A batch job enters the queue; its id."""
+    def submit(self, user: str, spec: JobSpec, work: Work | None = None) -> int:
+        """A batch job enters the queue; its id. `work` overrules what its script says that it has to do."""
         if not spec.script.startswith("#!"):
             raise Infeasible("This does not look like a batch script: its first line must start with #!")
-        return self._enter(user, spec, spec.dependency, spec.begin, spec.hold)
+        return self._enter(user, spec, spec.dependency, spec.begin, spec.hold, work)
 
     def allocate(self, user: str, spec: Allocation) -> int:
         """A request for nodes without a script enters the queue; its id. It is granted when it runs."""
         dependency = None if spec.expands is None else f"expand:{spec.expands}"
-        return self._enter(user, spec, dependency, None, False)
+        return self._enter(user, spec, dependency, None, False, None)
 
     def _enter(
-        self, user: str, spec: JobSpec | Allocation, dependency: str | None, begin: str | None, hold: bool
+        self,
+        user: str,
+        spec: JobSpec | Allocation,
+        dependency: str | None,
+        begin: str | None,
+        hold: bool,
+        work: Work | None,
     ) -> int:
         engine = self.engine
         partition = spec.partition or engine.config.partitions[0].name
@@ -72,6 +79,7 @@ class Controller:
             dependency=self._dependency(dependency, number, partition, qos),
             begin=None if begin is None else _begin(begin, engine.now),
             held="user" if hold else "",
+            work=work,
         )
         engine.add(job)
         return number

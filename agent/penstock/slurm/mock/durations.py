@@ -1,4 +1,4 @@
-"""How long a script takes in virtual time, read from the script: a simulation has to know what will happen."""
+"""What a script has to do in virtual time, read from the script: a simulation has to know what will happen."""
 
 from __future__ import annotations
 
@@ -6,26 +6,46 @@ import re
 from collections.abc import Callable
 
 from penstock.api import JobSpec
+from penstock.errors import Infeasible
+from penstock.slurm.mock.speedup import Amdahl, Downey, Speedup, Table, Work
 
 __all__ = ["Duration", "from_script"]
 
-# Seconds of run time and the exit code; the engine asks once, when the job starts.
-Duration = Callable[[JobSpec], tuple[float, int]]
+Duration = Callable[[JobSpec], Work]
+"""The engine asks once, when the job starts."""
 
 _DIRECTIVE = re.compile(r"^#MOCK\s+(.*)$", re.MULTILINE)
 _SLEEP = re.compile(r"^\s*(?:exec\s+)?sleep\s+([0-9.]+)\s*$", re.MULTILINE)
 _EXIT = re.compile(r"^\s*exit\s+(\d+)\s*$", re.MULTILINE)
 
 
-def from_script(spec: JobSpec) -> tuple[float, int]:
+def from_script(spec: JobSpec) -> Work:
     """`#MOCK duration=SECONDS exit=CODE` if the script has it, else the sum of its `sleep N` lines, else one second.
 
+    `#MOCK work=SECONDS` is a malleable job instead: so many seconds on one node, less on more nodes, by
+    `serial=FRACTION` (Amdahl; 0 if none is named), `speedup=1:1,2:1.9,8:6.5` (a table) or `downey=A,SIGMA`.
     The exit code is the directive's, else that of the script's last line of the form `exit N`, else 0.
+    `Infeasible` when a directive makes no sense.
     """
     settings = dict(
         pair.split("=", 1) for line in _DIRECTIVE.findall(spec.script) for pair in line.split() if "=" in pair
     )
     sleeps = _SLEEP.findall(spec.script)
     exits = _EXIT.findall(spec.script)
-    seconds = float(settings.get("duration", sum(map(float, sleeps)) if sleeps else 1.0))
-    return seconds, int(settings.get("exit", exits[-1] if exits else 0))
+    try:
+        code = int(settings.get("exit", exits[-1] if exits else 0))
+        if "work" in settings:
+            return Work(float(settings["work"]), code, _speedup(settings))
+        return Work(float(settings.get("duration", sum(map(float, sleeps)) if sleeps else 1.0)), code)
+    except ValueError as e:
+        raise Infeasible(f"job {spec.name!r}: #MOCK makes no sense: {e}") from None
+
+
+def _speedup(settings: dict[str, str]) -> Speedup:
+    if "speedup" in settings:
+        pairs = (pair.partition(":") for pair in settings["speedup"].split(","))
+        return Table(tuple((int(nodes), float(speed)) for nodes, _, speed in pairs))
+    if "downey" in settings:
+        average, _, variance = settings["downey"].partition(",")
+        return Downey(float(average), float(variance or 0))
+    return Amdahl(float(settings.get("serial", 0)))

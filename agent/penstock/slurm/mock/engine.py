@@ -41,7 +41,8 @@ class _Kind(IntEnum):
     FINISH = 0
     LIMIT = 1
     WAKE = 2
-    FORGET = 3
+    CALL = 3
+    FORGET = 4
 
 
 def made_up_uid(user: str) -> int:
@@ -76,6 +77,7 @@ class Engine:
         self._ids = count(1)
         self._sequence = count()
         self._events: list[tuple[float, _Kind, int, int]] = []
+        self._calls: dict[int, Callable[[], None]] = {}
         self._effects: list[Effect] = []
         self._queue: dict[int, SimJob] = {}  # pending and eligible, now or at a known time
         self._waiting: dict[int, SimJob] = {}  # pending, held or with an open dependency
@@ -131,12 +133,23 @@ class Engine:
             self._schedule()
         self.now = max(self.now, to)
 
+    def call_at(self, time: float, action: Callable[[], None]) -> None:
+        """Call `action` when it is `time` (now, if that has passed), after the jobs that end then have ended.
+
+        It may change the cluster; the scheduler runs once for all that happens at the same instant.
+        """
+        number = next(self._sequence)
+        self._calls[number] = action
+        self._at(max(time, self.now), _Kind.CALL, number)
+
     def _at(self, time: float, kind: _Kind, job: int) -> None:
         if time < math.inf:
             heapq.heappush(self._events, (time, kind, next(self._sequence), job))
 
     def _valid(self, time: float, kind: _Kind, _sequence: int, number: int) -> bool:
         """Events are not taken back when a job changes; they are recognised as outdated instead."""
+        if kind is _Kind.CALL:
+            return True
         job = self.jobs.get(number)
         if job is None:
             return False
@@ -151,6 +164,9 @@ class Engine:
                 return job.end is not None
 
     def _happen(self, kind: _Kind, number: int) -> None:
+        if kind is _Kind.CALL:
+            self._calls.pop(number)()
+            return
         job = self.jobs[number]
         match kind:
             case _Kind.FINISH:
@@ -211,6 +227,10 @@ class Engine:
         gained = tuple(n for n in nodes if n not in job.nodes)
         lost = tuple(n for n in job.nodes if n not in nodes)
         assert not any(n in self.owner for n in gained)
+        if job.work is not None and job.work.speedup is not None:
+            job.left -= (self.now - job.left_at) * job.work.speed(len(job.nodes))
+            job.left_at = self.now
+            self.retime(job, self.now + job.left / job.work.speed(len(nodes)), job.work.exit_code)
         self._free(lost)
         self.owner.update(dict.fromkeys(gained, job.id))
         job.nodes, job.num_nodes = nodes, len(nodes)
@@ -340,7 +360,10 @@ class Engine:
         self.owner.update(dict.fromkeys(nodes, job.id))
         job.state, job.nodes, job.start, job.planned, job.reason = JobState.RUNNING, nodes, self.now, None, "None"
         self._at(job.limit_at, _Kind.LIMIT, job.id)
-        if self._duration is not None and isinstance(job.spec, JobSpec):
-            seconds, code = self._duration(job.spec)
-            self.retime(job, self.now + seconds, code)
+        work = job.work
+        if work is None and self._duration is not None and isinstance(job.spec, JobSpec):
+            work = job.work = self._duration(job.spec)
+        if work is not None:
+            job.left, job.left_at = work.seconds, self.now
+            self.retime(job, self.now + work.seconds / work.speed(len(nodes)), work.exit_code)
         self._effects.append(Started(job.id, nodes))

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from penstock.api import AccountingRecord, Allocation, Job, JobSpec, JobState, SiteConfig
 from penstock.slurm.mock.dependency import Dependency
+from penstock.slurm.mock.speedup import Work
 
 __all__ = [
     "ClusterConfig",
@@ -96,6 +97,7 @@ class SimJob:
     """A job as the simulated controller keeps it; the only mutable noun, and the engine alone changes it.
 
     `held` is "", "user" or "admin". `finish_at` is when the job ends by itself, None while only the driver knows.
+    `work` is what it has to do, where that is known beforehand, and `left` how much of it was left at `left_at`.
     `planned` is the start of its reservation. `merged` are the nodes it gave to `merged_into` as a resizer.
     """
 
@@ -121,6 +123,9 @@ class SimJob:
     planned: float | None = None
     finish_at: float | None = None
     finish_code: int = 0
+    work: Work | None = None
+    left: float = 0.0
+    left_at: float = 0.0
     exit_code: int = 0
     nodes: tuple[str, ...] = ()
     restarts: int = 0
