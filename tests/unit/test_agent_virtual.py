@@ -27,7 +27,8 @@ from penstock.ipc.auth import Verifier
 from penstock.ipc.handlers import RemoteDoor
 from penstock.malleable.machine import Phase
 from penstock.slurm.mock.backend import MockBackend, virtual_cluster
-from penstock.slurm.mock.model import ClusterConfig, SimJob
+from penstock.slurm.mock.jobs import SimJob
+from penstock.slurm.mock.model import ClusterConfig
 from penstock.store import Store
 from penstock.workflow.metrics import perceived_wait
 from penstock.workflow.model import Stage, Workflow

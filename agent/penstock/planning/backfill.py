@@ -1,16 +1,11 @@
-"""Backfill over an availability profile: who starts now, and when the first ones that cannot will.
-
-EASY (Lifka 1995) is `reservations=1`: the first job of each queue that cannot start gets a reservation from the time
-limits of those that run, and a later job may only start if it leaves that reservation alone. With more reservations it
-approaches conservative backfilling.
-"""
+"""Backfill over an availability profile of named nodes: `planner.Backfill` for callers who make a single pass."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from penstock.planning.planner import Ask, Backfill
 from penstock.planning.profile import Profile, Slot
 
 __all__ = ["Plan", "Request", "backfill"]
@@ -36,33 +31,21 @@ class Plan:
 
 
 def backfill(profile: Profile, requests: Iterable[Request], now: float, reservations: float = 1) -> Plan:
-    """Plan one pass over `requests`, highest priority first. Claims in `profile` what it hands out.
+    """Plan one pass over `requests`, highest priority first. Claims in `profile`, which begins no later than `now` and
+    forgets what lies before it, what it hands out.
 
-    At most `reservations` waiting requests per queue are protected. A request that can never run in this profile
-    (its nodes are down) is left out and blocks nobody.
+    At most `reservations` waiting requests per queue are protected; see `planner` for what that means.
     """
     starts: dict[int, tuple[str, ...]] = {}
     reserved: dict[int, Slot] = {}
-    used: dict[str, int] = {}
-    free_now = set(profile.free_at(now))
+    planner, numbering = Backfill(reservations), profile.numbering
+    profile.bits.forget(now)
+    planner.renew(profile.bits, (), now)
     for request in requests:
-        protected = used.get(request.queue, 0) < reservations
-        if not protected and len(free_now) < request.nodes:
-            continue  # cannot start and gets no reservation: spare the search, which is the costly part
-        if protected:
-            slot = profile.earliest(request.nodes, request.duration, now, request.within)
-            if slot is None:
-                continue
-        else:
-            free = profile.free_during(now, now + request.duration, request.within)
-            if len(free) < request.nodes:
-                continue
-            slot = Slot(now, now + request.duration, free[: request.nodes])
-        profile.claim(slot.nodes, slot.start, slot.end if slot.end > slot.start else math.nextafter(now, math.inf))
-        if slot.start <= now:
-            starts[request.id] = slot.nodes
-            free_now.difference_update(slot.nodes)
-        else:
-            reserved[request.id] = slot
-            used[request.queue] = used.get(request.queue, 0) + 1
+        ask = Ask(request.id, request.nodes, request.duration, numbering.mask(request.within), request.queue)
+        placed = planner.place(ask, now)
+        if placed is not None and placed.start <= now:
+            starts[request.id] = numbering.named(placed.nodes)
+        elif placed is not None:
+            reserved[request.id] = Slot(placed.start, placed.end, numbering.named(placed.nodes))
     return Plan(starts, reserved)

@@ -13,7 +13,8 @@ from penstock.api import JobSpec, JobState
 from penstock.errors import UserError
 from penstock.slurm.mock.controller import Controller
 from penstock.slurm.mock.engine import Engine
-from penstock.slurm.mock.model import ClusterConfig, SimJob
+from penstock.slurm.mock.jobs import SimJob
+from penstock.slurm.mock.model import ClusterConfig
 from penstock.slurm.mock.speedup import Speedup, Work
 
 __all__ = ["Outcome", "SimulatedJob", "run"]
@@ -67,22 +68,33 @@ def run(config: ClusterConfig, jobs: Iterable[SimulatedJob]) -> Sequence[Outcome
         return []
     engine = Engine(config, first.submit)
     controller = Controller(engine)
-    _submit(engine, controller, first, arrivals)
-    while (due := engine.next_event()) is not None:
+    left = _Arrivals(engine, controller, arrivals)
+    left.submit(first)
+    while (due := engine.next_event()) is not None and (left.more or engine.active):
         engine.advance(due)
         engine.take_effects()
     return [_outcome(job) for job in engine.records.values()]
 
 
-def _submit(engine: Engine, controller: Controller, job: SimulatedJob, rest: Iterator[SimulatedJob]) -> None:
-    """Submit this job now, and see to it that the next one comes in its time."""
-    controller.submit(job.user, job.spec, job.work())
-    following = next(rest, None)
-    if following is None:
-        return
-    if following.submit < job.submit:
-        raise UserError(f"job {following.spec.name!r} is submitted at {following.submit:g} s, before the one ahead")
-    engine.call_at(following.submit, lambda: _submit(engine, controller, following, rest))
+class _Arrivals:
+    """Submits one job after the other, each in its time."""
+
+    def __init__(self, engine: Engine, controller: Controller, rest: Iterator[SimulatedJob]) -> None:
+        self._engine = engine
+        self._controller = controller
+        self._rest = rest
+        self.more = True
+
+    def submit(self, job: SimulatedJob) -> None:
+        """Submit this one now, and see to it that the next one comes."""
+        self._controller.submit(job.user, job.spec, job.work())
+        following = next(self._rest, None)
+        if following is None:
+            self.more = False
+            return
+        if following.submit < job.submit:
+            raise UserError(f"job {following.spec.name!r} is submitted at {following.submit:g} s, before the one ahead")
+        self._engine.call_at(following.submit, lambda: self.submit(following))
 
 
 def _outcome(job: SimJob) -> Outcome:

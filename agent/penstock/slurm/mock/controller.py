@@ -14,7 +14,7 @@ from penstock.api import AccountingRecord, Allocation, JobSpec, JobState, Step
 from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted
 from penstock.slurm.mock.dependency import Dependency, parse
 from penstock.slurm.mock.engine import Engine
-from penstock.slurm.mock.model import SimJob
+from penstock.slurm.mock.jobs import SimJob
 from penstock.slurm.mock.speedup import Work
 
 __all__ = ["Controller"]
@@ -60,7 +60,7 @@ class Controller:
             raise Infeasible(f"Invalid qos specification: {qos}")
         if spec.nodes < 1:
             raise Infeasible(f"Node count specification invalid: {spec.nodes}")
-        if spec.nodes > len(engine.config.nodes_of(engine.partitions[partition])):
+        if spec.nodes > engine.machine.within[partition].bit_count():
             raise Infeasible("Requested node configuration is not available")
         if not spec.time_limit > 0:
             raise Infeasible(f"Requested time limit is invalid: {spec.time_limit}")

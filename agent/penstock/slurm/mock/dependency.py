@@ -1,4 +1,4 @@
-"""Job dependencies as sbatch has them: `afterok:1:2,afterany:3`, `after:4+10`, `expand:5`; `?` for `,` means any one.
+"""Job dependencies as sbatch has them: `afterok:1:2,afterany:3_7`, `after:4+10`, `expand:5`; `?` for `,` means any one.
 
 A clause that is fulfilled disappears from the job, as in Slurm; one that can never be stays and says so.
 """
@@ -6,7 +6,7 @@ A clause that is fulfilled disappears from the job, as in Slurm; one that can ne
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,51 +14,65 @@ from penstock.api import JobState
 from penstock.errors import Infeasible
 
 if TYPE_CHECKING:
-    from penstock.slurm.mock.model import SimJob
+    from penstock.slurm.mock.jobs import SimJob
 
-__all__ = ["Clause", "Dependency", "parse"]
+__all__ = ["Clause", "Dependency", "Lookup", "parse"]
 
 _KINDS = frozenset({"after", "afterany", "afterok", "afternotok", "expand"})
-_TARGET = re.compile(r"(\d+)(?:\+(\d+))?\Z")
+_TARGET = re.compile(r"(\d+)(?:_(\d+))?(?:\+(\d+))?\Z", re.ASCII)
+
+Lookup = Callable[["Clause"], "Sequence[SimJob]"]
+"""The jobs that a clause names, tasks of an array one by one; none when the controller has forgotten them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One parent: `delay` in seconds counts from its start and belongs to `after` alone."""
+    """One parent, a job, an array, or one `task` of an array: `delay` in seconds counts from its start and belongs to
+    `after` alone."""
 
     kind: str
     job: int
     delay: float = 0.0
+    task: int | None = None
 
     def render(self, failed: bool) -> str:
         """As squeue prints it."""
+        task = f"_{self.task}" if self.task is not None else ""
         delay = f"+{self.delay / 60:.0f}" if self.delay else ""
-        return f"{self.kind}:{self.job}{delay}({'failed' if failed else 'unfulfilled'})"
+        return f"{self.kind}:{self.job}{task}{delay}({'failed' if failed else 'unfulfilled'})"
 
-    def judge(self, parent: SimJob | None, now: float) -> tuple[bool | None, float | None]:
+    def judge(self, parents: Sequence[SimJob], now: float) -> tuple[bool | None, float | None]:
         """True when fulfilled, False when it never will be, None while open; and when to look again, if time decides.
 
-        A parent that the controller has forgotten counts as fulfilled: such clauses are dropped.
+        Parents that the controller has forgotten count as fulfilled: such clauses are dropped. How the tasks of an
+        array have ended is judged when all of them have.
         """
-        if parent is None:
+        if not parents:
             return True, None
-        ended = parent.state.ended
+        ended = all(p.state.ended for p in parents)
         match self.kind:
             case "after":
-                # Counts from the start, and from the cancellation of a job that never started.
-                since = parent.start if parent.start is not None else parent.end
-                if since is None or not (ended or parent.state.holds_nodes):
-                    return None, None
-                due = since + self.delay
-                return (True, None) if now >= due else (None, due)
+                return self._after(parents, now)
             case "afterany":
                 return (True if ended else None), None
             case "afterok":
-                return (parent.state is JobState.COMPLETED if ended else None), None
+                return (all(p.state is JobState.COMPLETED for p in parents) if ended else None), None
             case "afternotok":
-                return (parent.state is not JobState.COMPLETED if ended else None), None
+                return (any(p.state is not JobState.COMPLETED for p in parents) if ended else None), None
             case _:  # expand
-                return (False if ended else True if parent.state is JobState.RUNNING else None), None
+                running = all(p.state is JobState.RUNNING for p in parents)
+                return (False if ended else True if running else None), None
+
+    def _after(self, parents: Sequence[SimJob], now: float) -> tuple[bool | None, float | None]:
+        """Counts from the last start, and from the cancellation of a job that never started."""
+        last = 0.0
+        for parent in parents:
+            since = parent.start if parent.start is not None else parent.end
+            if since is None or not (parent.state.ended or parent.state.holds_nodes):
+                return None, None
+            last = max(last, since)
+        due = last + self.delay
+        return (True, None) if now >= due else (None, due)
 
 
 @dataclass(slots=True)
@@ -81,11 +95,11 @@ class Dependency:
         """As squeue prints it, empty when nothing is open."""
         return ("?" if self.any_of else ",").join(c.render(c in self.failed) for c in self.clauses)
 
-    def refresh(self, lookup: Callable[[int], SimJob | None], now: float) -> float | None:
+    def refresh(self, lookup: Lookup, now: float) -> float | None:
         """Drop what is fulfilled and mark what has failed; when to look again if only time has to pass."""
         wake: float | None = None
         for clause in [c for c in self.clauses if c not in self.failed]:
-            verdict, due = clause.judge(lookup(clause.job), now)
+            verdict, due = clause.judge(lookup(clause), now)
             if verdict is True:
                 if self.any_of:
                     self.clauses.clear()
@@ -114,7 +128,8 @@ def parse(text: str | None) -> Dependency:
             raise Infeasible(f"Job dependency problem: {part!r} is not understood")
         for target in targets:
             match = _TARGET.match(target)
-            if match is None or (match[2] and kind != "after"):
+            if match is None or (match[3] and kind != "after"):
                 raise Infeasible(f"Job dependency problem: {part!r} is not understood")
-            clauses.append(Clause(kind, int(match[1]), 60.0 * int(match[2] or 0)))
+            task = None if match[2] is None else int(match[2])
+            clauses.append(Clause(kind, int(match[1]), 60.0 * int(match[3] or 0), task))
     return Dependency(clauses, any_of)

@@ -1,48 +1,36 @@
 """The simulated Slurm controller's mechanics: a discrete-event simulation without clock and without I/O.
 
 Events go in (`add`, `end`, `advance`, `resize`, …), effects come out (`take_effects`), and the driver acts on them.
-Who may ask for what is not decided here but in `controller`. Time only moves in `advance`; everything else happens at
-`now`. After a change the scheduler runs at the end of the next `advance`, so `advance(now)` settles it.
-
-Scheduling is FIFO by priority with EASY backfill over pinned, whole nodes (select/linear), planned with time limits.
+Who may ask for what is not decided here but in `controller`, who starts when in `scheduler`. Time only moves in
+`advance`; everything else happens at `now`. After a change the scheduler runs at the end of the next `advance`, so
+`advance(now)` settles it.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Callable, Iterable
-from enum import IntEnum
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from zlib import crc32
 
 from penstock.api import JobSpec, JobState
 from penstock.errors import NotFound
-from penstock.planning.backfill import Request, backfill
-from penstock.planning.profile import Profile
+from penstock.slurm.mock.dependency import Clause, Dependency
 from penstock.slurm.mock.durations import Duration, from_script
-from penstock.slurm.mock.model import (
-    ClusterConfig,
-    Effect,
-    Ended,
-    PartitionConfig,
-    Requeued,
-    Resized,
-    SimJob,
-    Started,
-)
+from penstock.slurm.mock.events import Events, Kind
+from penstock.slurm.mock.failures import schedule_failures
+from penstock.slurm.mock.jobs import SimJob
+from penstock.slurm.mock.licenses import Licenses
+from penstock.slurm.mock.machine import Machine
+from penstock.slurm.mock.model import ClusterConfig, Effect, Ended, PartitionConfig, Requeued, Resized, Started
+from penstock.slurm.mock.priority import Priorities
+from penstock.slurm.mock.queue import Queue
+from penstock.slurm.mock.reservations import Held, Reservations
+from penstock.slurm.mock.scheduler import Passes
 
 __all__ = ["Engine", "made_up_uid"]
-
-
-class _Kind(IntEnum):
-    """What falls due. At the same instant a job that is done has not hit its limit: the order here decides."""
-
-    FINISH = 0
-    LIMIT = 1
-    WAKE = 2
-    CALL = 3
-    FORGET = 4
 
 
 def made_up_uid(user: str) -> int:
@@ -53,8 +41,8 @@ def made_up_uid(user: str) -> int:
 class Engine:
     """One simulated cluster.
 
-    `duration` tells how long a batch job will take when it starts, and None leaves its end to the driver (`end`).
-    An allocation without a script runs until it is ended or reaches its limit.
+    `duration` tells what a batch job has to do when it starts, and None leaves its end to the driver (`end`), unless
+    the job itself knows. An allocation without a script runs until it is ended or reaches its limit.
     """
 
     def __init__(
@@ -69,24 +57,46 @@ class Engine:
         self.now = now
         self.uid_of = uid_of
         self.partitions: dict[str, PartitionConfig] = {p.name: p for p in self.config.partitions}
-        self._names = self.config.node_names
-        self._within = {p.name: self.config.nodes_of(p) for p in self.config.partitions}
         self.jobs: dict[int, SimJob] = {}  # the controller's memory
         self.records: dict[int, SimJob] = {}  # accounting: never forgets
+        self.machine = Machine(self.config, now)
+        self.licenses = Licenses(self.config.licenses)
+        self.reservations = Reservations()
+        self._priorities = Priorities(self.config, now)
         self._duration = duration
         self._ids = count(1)
-        self._sequence = count()
-        self._events: list[tuple[float, _Kind, int, int]] = []
-        self._calls: dict[int, Callable[[], None]] = {}
+        self._events = Events()
         self._effects: list[Effect] = []
-        self._queue: dict[int, SimJob] = {}  # pending and eligible, now or at a known time
-        self._waiting: dict[int, SimJob] = {}  # pending, held or with an open dependency
+        self._queue = Queue(self._priorities)  # pending and eligible now
+        self._waiting: dict[int, SimJob] = {}  # pending, and not to be planned for
         self._running: dict[int, SimJob] = {}
-        self.owner: dict[str, int] = {}
-        self.out_of_order: dict[str, str] = {}  # node -> DOWN or DRAIN
-        self._dirty = False
+        self._children: dict[int, set[int]] = defaultdict(set)  # who waits for a job, or did
+        self._passes = Passes(
+            self.config, self.machine, self._queue, self.licenses, self.reservations, self._start, self._limit
+        )
+        self._look: dict[int, SimJob] = {}  # waiting jobs for which something has changed
+        self._fresh: dict[int, SimJob] = {}  # in the queue since the last pass
+        self._freed = False  # something may now start that could not at the last pass
+        self._next_promise = math.inf
+        if self.config.failures is not None:
+            schedule_failures(self, self.config.failures)
 
     # -- looking ---------------------------------------------------------------------------------------------------
+
+    @property
+    def owner(self) -> Mapping[str, int]:
+        """Which job has a node."""
+        return self.machine.owner
+
+    @property
+    def out_of_order(self) -> Mapping[str, str]:
+        """Nodes that take no jobs: DOWN or DRAIN."""
+        return self.machine.out_of_order
+
+    @property
+    def active(self) -> bool:
+        """Whether a job runs, or waits for nothing but its turn or its time."""
+        return bool(self._running or self._queue or self._freed or self._fresh or self._look)
 
     def job(self, job: int) -> SimJob:
         """The job in the controller's memory; NotFound when it is not there."""
@@ -95,41 +105,47 @@ class Engine:
         except KeyError:
             raise NotFound(f"Invalid job id specified: {job}") from None
 
+    def array(self, job: int) -> list[SimJob]:
+        """All records of an array by its id, those first that stand for themselves; of another job itself.
+
+        NotFound when the controller knows nothing of it.
+        """
+        found = self.job(job)
+        if found.array is None or found.array.job != job:
+            return [found]
+        return [*(self.records[m] for m in found.array.members), found]
+
     def priority(self, job: SimJob) -> int:
         """The job's priority now; 0 while it is held."""
-        if job.held:
-            return 0
-        if job.fixed_priority is not None:
-            return job.fixed_priority
-        since = job.submit if self.config.accrue_always else job.eligible
-        until = job.start if job.start is not None else self.now
-        age = 0.0 if since is None else min(max(until - since, 0.0) / self.config.max_age, 1.0)
-        return 1 + int(self.config.weight_age * age) + self.config.qos.get(job.qos, 0)
+        return int(self._priorities.of(job, self.now))
 
     def next_event(self) -> float | None:
         """When something happens next by itself; None when nothing will."""
-        if self._dirty:
-            return self.now
-        while self._events and not self._valid(*self._events[0]):
-            heapq.heappop(self._events)
-        return self._events[0][0] if self._events else None
+        return self.now if self._dirty else self._events.next(self.jobs)
 
     def take_effects(self) -> list[Effect]:
         """What has happened since the last call, in order."""
         effects, self._effects = self._effects, []
         return effects
 
+    def waits_before(self, partition: str, priority: float) -> float:
+        """Node-seconds that eligible jobs of the partition with at least this priority ask for."""
+        return sum(
+            job.num_nodes * self._limit(job) * (len(job.array.waiting) if job.waits_as_array and job.array else 1)
+            for job in self._queue
+            if job.partition == partition and self._priorities.of(job, self.now) >= priority
+        )
+
     # -- time ------------------------------------------------------------------------------------------------------
 
     def advance(self, to: float) -> None:
         """Let time pass up to `to` (a time that has passed counts as now), and schedule whatever can start."""
         self._schedule()
-        while self._events and self._events[0][0] <= to:
-            self.now = max(self.now, self._events[0][0])
-            while self._events and self._events[0][0] <= self.now:
-                event = heapq.heappop(self._events)
-                if self._valid(*event):
-                    self._happen(event[1], event[3])
+        events, jobs = self._events, self.jobs
+        while (due := events.due(to)) is not None:
+            self.now = max(self.now, due)
+            while (event := events.pop(self.now, jobs)) is not None:
+                self._happen(*event)
             self._schedule()
         self.now = max(self.now, to)
 
@@ -138,45 +154,26 @@ class Engine:
 
         It may change the cluster; the scheduler runs once for all that happens at the same instant.
         """
-        number = next(self._sequence)
-        self._calls[number] = action
-        self._at(max(time, self.now), _Kind.CALL, number)
+        self._events.call(max(time, self.now), action)
 
-    def _at(self, time: float, kind: _Kind, job: int) -> None:
-        if time < math.inf:
-            heapq.heappush(self._events, (time, kind, next(self._sequence), job))
-
-    def _valid(self, time: float, kind: _Kind, _sequence: int, number: int) -> bool:
-        """Events are not taken back when a job changes; they are recognised as outdated instead."""
-        if kind is _Kind.CALL:
-            return True
-        job = self.jobs.get(number)
-        if job is None:
-            return False
-        match kind:
-            case _Kind.FINISH:
-                return job.state.holds_nodes and job.finish_at is not None and job.finish_at <= time
-            case _Kind.LIMIT:
-                return job.state.holds_nodes and job.limit_at <= time
-            case _Kind.WAKE:
-                return job.state is JobState.PENDING
-            case _Kind.FORGET:
-                return job.end is not None
-
-    def _happen(self, kind: _Kind, number: int) -> None:
-        if kind is _Kind.CALL:
-            self._calls.pop(number)()
+    def _happen(self, kind: Kind, number: int) -> None:
+        if kind is Kind.CALL:
+            self._events.action(number)()
             return
         job = self.jobs[number]
         match kind:
-            case _Kind.FINISH:
-                self.end(job, JobState.FAILED if job.finish_code else JobState.COMPLETED, job.finish_code)
-            case _Kind.LIMIT:
-                self.end(job, JobState.TIMEOUT)
-            case _Kind.WAKE:
-                self._dirty = True
-            case _Kind.FORGET:
-                del self.jobs[number]
+            case Kind.END:
+                if job.finish_at is not None and job.finish_at <= self.now:
+                    self.end(job, JobState.FAILED if job.finish_code else JobState.COMPLETED, job.finish_code)
+                else:
+                    self.end(job, JobState.TIMEOUT)
+            case Kind.WAKE:
+                if number in self._waiting:
+                    self._look[number] = job
+                else:
+                    self._freed = True
+            case Kind.FORGET:
+                self._forget(job)
 
     # -- changes ---------------------------------------------------------------------------------------------------
 
@@ -187,136 +184,276 @@ class Engine:
     def add(self, job: SimJob) -> None:
         """A job enters the queue."""
         self.jobs[job.id] = self.records[job.id] = job
-        self._waiting[job.id] = job
-        self.touch(job)
+        self._wait(job)
 
     def touch(self, job: SimJob) -> None:
-        """The job's hold, dependency, begin time or limit was changed from outside: look at it afresh."""
-        self._dirty = True
+        """The job's hold, dependency, begin time, priority or limit was changed from outside: look at it afresh."""
         if job.state.holds_nodes:
-            self._at(max(job.limit_at, self.now), _Kind.LIMIT, job.id)
-        elif job.id in self._queue:
-            delayed = max(job.begin or 0.0, job.eligible or 0.0) > self.now
-            if job.held or job.dependency or delayed:
-                self._stop_queueing(job)
+            self.machine.extend(job, self.now)
+            self._expect(job)
+            self._freed = True
+        elif job.state is JobState.PENDING:
+            eligible = job.eligible
+            self._wait(job)
+            delayed = max(job.begin or 0.0, eligible or 0.0) > self.now
+            if not (job.held or job.dependency or delayed):
+                job.eligible = eligible  # it keeps its age
 
     def retime(self, job: SimJob, at: float, exit_code: int = 0) -> None:
         """A running job will now end by itself at `at` (a malleable job whose speed has changed)."""
         job.finish_at, job.finish_code = max(at, self.now), exit_code
-        self._at(job.finish_at, _Kind.FINISH, job.id)
+        self._expect(job)
 
     def end(self, job: SimJob, state: JobState, exit_code: int = 0) -> None:
         """The job is over, running or pending; no effect when it has ended before."""
         if job.state.ended:
             return
         held_nodes = job.nodes if job.state.holds_nodes else ()
-        self._free(held_nodes)
-        for place in (self._queue, self._waiting, self._running):
-            place.pop(job.id, None)
+        self._leave(job)
         if held_nodes:
             job.num_nodes = len(held_nodes)
         job.state, job.exit_code, job.end, job.planned = state, exit_code, self.now, None
         job.reason = {JobState.TIMEOUT: "TimeLimit", JobState.FAILED: "NonZeroExitCode"}.get(state, "None")
-        self._at(self.now + self.config.min_job_age, _Kind.FORGET, job.id)
+        self._events.at(self.now + self.config.min_job_age, Kind.FORGET, job.id)
         self._strand_resizers(job)
         self._effects.append(Ended(job.id, state, held_nodes))
-        self._dirty = True
 
     def resize(self, job: SimJob, nodes: tuple[str, ...]) -> None:
         """Give a running job exactly these nodes; those it gains must be free."""
         gained = tuple(n for n in nodes if n not in job.nodes)
         lost = tuple(n for n in job.nodes if n not in nodes)
-        assert not any(n in self.owner for n in gained)
-        if job.work is not None and job.work.speedup is not None:
+        assert not any(n in self.machine.owner for n in gained)
+        self._account(job)
+        if job.work is not None:
             job.left -= (self.now - job.left_at) * job.work.speed(len(job.nodes))
             job.left_at = self.now
-            self.retime(job, self.now + job.left / job.work.speed(len(nodes)), job.work.exit_code)
-        self._free(lost)
-        self.owner.update(dict.fromkeys(gained, job.id))
+            if job.work.speedup is not None:
+                self.retime(job, self.now + job.left / job.work.speed(len(nodes)), job.work.exit_code)
+        bits = self.machine.bits
+        if lost:
+            self.machine.give_back(job, bits.mask(lost), self.now)
+        if gained:
+            self.machine.take(job, bits.mask(gained), self.now)
         job.nodes, job.num_nodes = nodes, len(nodes)
         self._effects.append(Resized(job.id, nodes, gained, lost))
-        self._dirty = True
+        self._freed = True
+
+    def requeue(self, job: SimJob) -> None:
+        """The job goes back into the queue under its id, from wherever it is."""
+        lost = job.nodes if job.state.holds_nodes else ()
+        self._leave(job)
+        self._effects.append(Requeued(job.id, lost))
+        job.state, job.nodes, job.start, job.end, job.finish_at = JobState.PENDING, (), None, None, None
+        job.num_nodes, job.exit_code = job.spec.nodes, 0
+        job.restarts += 1
+        if self.config.requeue_delay:
+            job.begin = self.now + self.config.requeue_delay
+        self._wait(job)
+        self._strand_resizers(job)
 
     def fail_node(self, name: str) -> None:
         """The node dies: its job ends as NODE_FAIL, or waits again if it may be requeued."""
-        self._set_node(name, "DOWN")
+        self._mark_node(name, "DOWN")
         job = self.jobs[self.owner[name]] if name in self.owner else None
         if job is None:
             return
         if isinstance(job.spec, JobSpec) and job.spec.requeue:
-            self._requeue(job)
+            self.requeue(job)
         else:
             self.end(job, JobState.NODE_FAIL)
 
     def drain_node(self, name: str) -> None:
         """The node takes no more jobs; the one it has may finish."""
-        self._set_node(name, "DRAIN")
+        self._mark_node(name, "DRAIN")
 
     def resume_node(self, name: str) -> None:
         """The node is back in service."""
-        self._set_node(name, None)
+        self._mark_node(name, None)
 
-    def _set_node(self, name: str, trouble: str | None) -> None:
-        if name not in self._names:
-            raise NotFound(f"Invalid node name specified: {name}")
-        self.out_of_order.pop(name, None)
-        if trouble is not None:
-            self.out_of_order[name] = trouble
-        self._dirty = True
+    def reserve(self, held: Held) -> None:
+        """A reservation was made: begin, watch and end it in its time."""
+        self._freed = True
+        self.call_at(held.start, self._replan)
+        self.call_at(held.end, lambda: self._end_reservation(held))
+        self._watch(held)
 
-    def _requeue(self, job: SimJob) -> None:
-        self._free(job.nodes)
-        self._effects.append(Requeued(job.id, job.nodes))
-        del self._running[job.id]
-        job.state, job.nodes, job.start, job.finish_at = JobState.PENDING, (), None, None
-        job.num_nodes = job.spec.nodes
-        job.restarts += 1
-        job.eligible = None
-        self._waiting[job.id] = job
-        self._strand_resizers(job)
-        self._dirty = True
+    def unreserve(self, held: Held) -> None:
+        """A reservation ends; jobs that still wait for it are held, unless it says otherwise."""
+        self.reservations.remove(held)
+        self._freed = True
+        for job in [j for j in self.jobs.values() if j.reservation == held.spec.name and j.state is JobState.PENDING]:
+            if held.holds_jobs and not job.held:
+                job.held = "admin"
+            self.touch(job)
 
-    def _stop_queueing(self, job: SimJob) -> None:
-        self._waiting[job.id] = self._queue.pop(job.id)
-        job.eligible = job.planned = None
+    def in_reservation(self, held: Held) -> list[SimJob]:
+        """Running jobs of a reservation."""
+        return [job for job in self._running.values() if job.reservation == held.spec.name]
+
+    # -- mechanics -------------------------------------------------------------------------------------------------
+
+    @property
+    def _dirty(self) -> bool:
+        return bool(self._freed or self._look or self._fresh)
+
+    def _replan(self) -> None:
+        self._freed = True
+
+    def _expect(self, job: SimJob) -> None:
+        """Note when the job will end, by itself or by its limit."""
+        end = job.limit_at if job.finish_at is None else min(job.finish_at, job.limit_at)
+        self._events.at(max(end, self.now), Kind.END, job.id)
+
+    def _mark_node(self, name: str, trouble: str | None) -> None:
+        self.machine.mark(name, trouble)
+        self._freed = True
+
+    def _end_reservation(self, held: Held) -> None:
+        """Its time is over (ResvOverRun=0): jobs that may run in it only are ended."""
+        if self.reservations.get(held.spec.name) is not held:
+            return
+        if not held.flex:
+            for job in self.in_reservation(held):
+                self.end(job, JobState.TIMEOUT)
+        self.unreserve(held)
+
+    def _watch(self, held: Held) -> None:
+        """PURGE_COMP: end the reservation when no job has used or wanted it for so long."""
+        if held.purge == math.inf or self.reservations.get(held.spec.name) is not held:
+            return
+        wanted = any(j.reservation == held.spec.name and not j.state.ended for j in self.jobs.values())
+        if wanted:
+            held.idle_since = self.now
+        elif self.now >= held.idle_since + held.purge:
+            self.unreserve(held)
+            return
+        self.call_at(max(held.idle_since, held.start) + held.purge, lambda: self._watch(held))
+
+    def _account(self, job: SimJob) -> None:
+        """Write down what the job has used since it was written down last."""
+        self._priorities.used(job.account, len(job.nodes) * (self.now - job.accounted), self.now)
+        job.accounted = self.now
+
+    def _leave(self, job: SimJob) -> None:
+        """The job leaves its nodes, or its place among those that wait."""
+        if job.state.holds_nodes:
+            self._account(job)
+            self.machine.give_back(job, job.mask, self.now)
+            self.licenses.give_back(job.licenses)
+            del self._running[job.id]
+            if job.array is not None:
+                job.array.running.discard(job.id)
+            self._touch_reservation(job)
+        elif job.id in self._queue:
+            self._queue.remove(job)
+            self._fresh.pop(job.id, None)
+        else:
+            self._waiting.pop(job.id, None)
+            self._look.pop(job.id, None)
+        self._freed = True
+        self._call_children(job)
+
+    def _touch_reservation(self, job: SimJob) -> None:
+        if job.reservation and (held := self.reservations.get(job.reservation)) is not None:
+            held.idle_since = self.now
+
+    def _forget(self, job: SimJob) -> None:
+        """The controller's memory of the job ends; an array's own record goes last."""
+        array = job.array
+        if array is not None and job.id == array.job and any(m in self.jobs for m in array.members):
+            self._events.at(self.now + self.config.min_job_age, Kind.FORGET, job.id)
+            return
+        del self.jobs[job.id]
+        self._call_children(job)
+        self._children.pop(job.id, None)
+
+    def _call_children(self, job: SimJob) -> None:
+        """Something has happened to a job that others wait for."""
+        for parent in {job.id, job.array.job if job.array is not None else job.id}:
+            for number in self._children.get(parent, ()):
+                if number in self._waiting:
+                    self._look[number] = self._waiting[number]
 
     def _strand_resizers(self, job: SimJob) -> None:
         """Nothing is left to expand for those who wait to expand `job`, though their clause was fulfilled before."""
-        for other in [j for j in self._queue.values() if j.expands == job.id]:
-            self._stop_queueing(other)
+        for number in self._children.get(job.id, ()):
+            if number in self._queue and self.jobs[number].expands == job.id:
+                self._wait(self.jobs[number])
 
-    def _free(self, nodes: Iterable[str]) -> None:
-        for name in nodes:
-            del self.owner[name]
+    def _wait(self, job: SimJob) -> None:
+        """The job waits, and is looked at before the next pass."""
+        if job.id in self._queue:
+            self._queue.remove(job)
+            self._fresh.pop(job.id, None)
+            self._freed = True
+        job.eligible = job.planned = None
+        self._waiting[job.id] = self._look[job.id] = job
+        for parent in {clause.job for clause in job.dependency.clauses} | {job.expands}:
+            if parent is not None:
+                self._children[parent].add(job.id)
 
     # -- scheduling ------------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
         """Run the scheduler until nothing changes."""
         while self._dirty:
-            self._dirty = False
-            self._admit()
-            if self._queue:
-                self._pass()
+            look, self._look = self._look, {}
+            for job in look.values():
+                self._admit(job)
+            if self._queue.refile(self.now):
+                self._freed = True
+            fresh, self._fresh = list(self._fresh.values()), {}
+            freed, self._freed = self._freed, False
+            if freed:
+                self._passes.full(self.now)
+            elif fresh:
+                self._passes.additions(fresh, self.now)
+        promise = self._passes.next_promise(self.now)
+        if promise < self._next_promise or self._next_promise <= self.now:
+            self._next_promise = promise
+            if promise < math.inf:
+                self.call_at(promise, self._replan)
 
-    def _admit(self) -> None:
-        """Move jobs that have become eligible into the queue, and say of the others why they are not."""
-        for job in list(self._waiting.values()):
-            wake = job.dependency.refresh(self.jobs.get, self.now)
-            if wake is not None:
-                self._at(wake, _Kind.WAKE, job.id)
-            parent = None if job.expands is None else self.jobs.get(job.expands)
-            if job.dependency.never or (job.expands is not None and (parent is None or not parent.state.holds_nodes)):
-                job.reason = "DependencyNeverSatisfied"
-            elif job.held:
-                job.reason = "JobHeldAdmin" if job.held == "admin" else "JobHeldUser"
-            elif job.dependency:
-                job.reason = "Dependency"
+    def _admit(self, job: SimJob) -> None:
+        """Put a job that may start into the queue, or say why it may not."""
+        partition = self.partitions[job.partition]
+        wake = job.dependency.refresh(self._parents, self.now)
+        if wake is not None:
+            self._events.at(wake, Kind.WAKE, job.id)
+        parent = None if job.expands is None else self.jobs.get(job.expands)
+        if job.dependency.never or (job.expands is not None and (parent is None or not parent.state.holds_nodes)):
+            job.reason = "DependencyNeverSatisfied"
+        elif job.held:
+            job.reason = "JobHeldAdmin" if job.held == "admin" else "JobHeldUser"
+        elif job.dependency:
+            job.reason = "Dependency"
+        else:
+            if job.eligible is None:
+                job.eligible = max(self.now, job.begin or 0.0)
+            if job.eligible > self.now:
+                job.reason = "BeginTime"
+                self._events.at(job.eligible, Kind.WAKE, job.id)
+            elif self._limit(job) > (partition.max_time or math.inf):
+                job.reason = "PartitionTimeLimit"
+            elif job.num_nodes > (partition.max_nodes or math.inf):
+                job.reason = "PartitionNodeLimit"
+            elif job.reservation and self.reservations.get(job.reservation) is None:
+                job.reason = "ReservationDeleted"
             else:
-                job.eligible, job.reason = max(self.now, job.begin or 0.0), "None"
-                self._queue[job.id] = self._waiting.pop(job.id)
-                if job.eligible > self.now:
-                    self._at(job.eligible, _Kind.WAKE, job.id)
+                job.reason = "Priority"
+                del self._waiting[job.id]
+                self._queue.add(job, self.now)
+                self._fresh[job.id] = job
+
+    def _parents(self, clause: Clause) -> Sequence[SimJob]:
+        """The jobs of a dependency's clause."""
+        if clause.job not in self.jobs:
+            return ()
+        parents = self.array(clause.job)
+        if clause.task is None or parents[0].array is None:
+            return parents
+        one = [p for p in parents if p.task == clause.task]
+        return one or [p for p in parents if p.waits_as_array and p.array and clause.task in p.array.waiting]
 
     def _limit(self, job: SimJob) -> float:
         """The limit the job would start with: a resizer's is what is left of the job that it expands."""
@@ -324,46 +461,42 @@ class Engine:
             return job.time_limit
         return max(self.jobs[job.expands].limit_at - self.now, 0.0)
 
-    def _pass(self) -> None:
-        profile = Profile(self._names, self.now)
-        profile.claim(self.out_of_order, self.now)
-        for running in self._running.values():
-            # A job whose limit was lowered to this very instant still has its nodes until its event is processed.
-            until = max(running.limit_at, math.nextafter(self.now, math.inf))
-            profile.claim([n for n in running.nodes if n not in self.out_of_order], self.now, until)
-        ready: list[Request] = []
-        for job in sorted(self._queue.values(), key=lambda j: (-self.priority(j), j.submit, j.id)):
-            job.planned = None
-            partition = self.partitions[job.partition]
-            limit = self._limit(job)
-            if (job.eligible or 0.0) > self.now:
-                job.reason = "BeginTime"
-            elif limit > (partition.max_time or math.inf):
-                job.reason = "PartitionTimeLimit"
-            elif job.num_nodes > (partition.max_nodes or math.inf):
-                job.reason = "PartitionNodeLimit"
-            else:
-                job.reason = "Priority"
-                ready.append(Request(job.id, job.num_nodes, limit, self._within[job.partition], job.partition))
-        plan = backfill(profile, ready, self.now)
-        for number, slot in plan.reserved.items():
-            self._queue[number].planned, self._queue[number].reason = slot.start, "Resources"
-        for number, nodes in plan.starts.items():
-            self._start(self._queue[number], nodes)
-        if plan.starts and self._waiting:
-            self._dirty = True  # a start can fulfil the dependency of another job
-
-    def _start(self, job: SimJob, nodes: tuple[str, ...]) -> None:
-        job.time_limit = self._limit(job)
-        del self._queue[job.id]
+    def _start(self, job: SimJob, mask: int) -> None:
+        """The job, or the next task of an array, begins on these nodes."""
+        job = self._split(job)
+        if job.id in self._queue:
+            self._queue.remove(job)
         self._running[job.id] = job
-        self.owner.update(dict.fromkeys(nodes, job.id))
-        job.state, job.nodes, job.start, job.planned, job.reason = JobState.RUNNING, nodes, self.now, None, "None"
-        self._at(job.limit_at, _Kind.LIMIT, job.id)
+        job.time_limit = self._limit(job)
+        job.state, job.start, job.planned, job.reason = JobState.RUNNING, self.now, None, "None"
+        job.accounted = self.now
+        job.nodes, job.mask = (), 0
+        self.machine.take(job, mask, self.now)
+        self.licenses.take(job.licenses)
+        if job.array is not None:
+            job.array.running.add(job.id)
+        self._touch_reservation(job)
         work = job.work
         if work is None and self._duration is not None and isinstance(job.spec, JobSpec):
             work = job.work = self._duration(job.spec)
         if work is not None:
             job.left, job.left_at = work.seconds, self.now
-            self.retime(job, self.now + work.seconds / work.speed(len(nodes)), work.exit_code)
-        self._effects.append(Started(job.id, nodes))
+            job.finish_at = self.now + work.seconds / work.speed(len(job.nodes))
+            job.finish_code = work.exit_code
+        self._expect(job)
+        self._effects.append(Started(job.id, job.nodes))
+        self._call_children(job)
+
+    def _split(self, job: SimJob) -> SimJob:
+        """The job itself, or of an array the record for its next task; the last one to start takes the array's own."""
+        if not job.waits_as_array or job.array is None:
+            return job
+        array = job.array
+        number = array.waiting.pop(0)
+        if not array.waiting:
+            job.task = number
+            return job
+        task = replace(job, id=self.new_id(), task=number, dependency=Dependency())
+        self.jobs[task.id] = self.records[task.id] = task
+        array.members.append(task.id)
+        return task

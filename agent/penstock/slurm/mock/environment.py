@@ -7,7 +7,8 @@ import pwd
 import re
 
 from penstock.api import JobSpec
-from penstock.slurm.mock.model import ClusterConfig, SimJob
+from penstock.slurm.mock.jobs import SimJob
+from penstock.slurm.mock.model import ClusterConfig
 
 __all__ = ["job_environment", "output_path"]
 

@@ -1,49 +1,97 @@
-"""The simulated cluster's nouns: its configuration, its jobs, and the effects that its changes have outside.
+"""The simulated cluster's configuration, and the effects that its changes have outside.
 
 Times are seconds since the epoch of whatever clock drives the engine, durations are seconds.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
 
-from penstock.api import AccountingRecord, Allocation, Job, JobSpec, JobState, SiteConfig
-from penstock.slurm.mock.dependency import Dependency
-from penstock.slurm.mock.speedup import Work
+from penstock.api import JobState, SiteConfig
 
 __all__ = [
     "ClusterConfig",
     "Effect",
     "Ended",
+    "Failures",
     "PartitionConfig",
     "Requeued",
     "Resized",
-    "SimJob",
+    "Scheduler",
     "Started",
+    "Weights",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionConfig:
-    """A partition; `nodes` empty means all. Times in seconds, None unlimited."""
+    """A partition; `nodes` empty means all. Times in seconds, None unlimited. `priority` is its PriorityJobFactor."""
 
     name: str = "main"
     nodes: tuple[str, ...] = ()
     max_time: float | None = None
     default_time: float | None = None
     max_nodes: int | None = None
+    priority: int = 1
+
+
+class Scheduler(StrEnum):
+    """How jobs are planned: strictly in order, with the head protected, with promises kept, or all anew each time."""
+
+    FCFS = "fcfs"
+    EASY = "easy"
+    CONSERVATIVE = "conservative"
+    REPLAN = "replan"
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The weights of priority/multifactor beside age; see `priority` for the formulas. All 0: age and QOS alone.
+
+    `qos` None adds the QOS's number itself; a weight multiplies its share of the largest. `calc_period` is how often
+    fair-share is worked out anew, `half_life` how fast use is forgotten (seconds); `shares` of accounts, 1 if not named.
+    """
+
+    size: float = 0.0
+    favor_small: bool = False
+    partition: float = 0.0
+    qos: float | None = None
+    fairshare: float = 0.0
+    half_life: float = 7 * 86400.0
+    calc_period: float = 300.0
+    shares: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Nodes that die and come back, each on its own: `mtbf` is a node's mean time from repair to failure, `repair` the
+    mean of its (exponential) time in repair, seconds. `shape` is that of the Weibull distribution of the times between
+    failures: 1 exponential, below 1 as real machines have it. The same `seed` gives the same failures."""
+
+    mtbf: float
+    repair: float = 3600.0
+    shape: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not (self.mtbf > 0 and self.repair > 0 and self.shape > 0):
+            raise ValueError(f"times and shape of failures are above 0, not {self}")
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
     """What slurm.conf would say. The first partition is the default one; nodes are n1, n2, … unless named.
 
-    A job's priority is 1 + `weight_age` * min(age / `max_age`, 1) + the priority of its QOS. With `accrue_always` age
-    counts from submission, else from when the job became eligible. `operators` have AdminLevel=Operator, as root has.
-    `merge_latency` and `shrink_latency` are how long such a call takes.
+    A job's priority is 1 + `weight_age` * min(age / `max_age`, 1) + the priority of its QOS + what `weights` add. With
+    `accrue_always` age counts from submission, else from when the job became eligible.
+    `scheduler` plans with time limits, at most `depth` jobs of the queue in a pass (bf_max_job_test); `spare_free` lets
+    its reservations prefer nodes that are busy now (see `planning.planner`).
+    `licenses` are how many there are of each. `operators` have AdminLevel=Operator, as root has. `max_array` is
+    MaxArraySize, `requeue_delay` how long a requeued job has to wait at least. `siblings` are the other clusters of the
+    site, whose own siblings do not count. `merge_latency` and `shrink_latency` are how long such a call takes.
     """
 
     nodes: int = 8
@@ -59,10 +107,19 @@ class ClusterConfig:
     weight_age: float = 1000.0
     max_age: float = 7 * 86400.0
     qos: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({"normal": 0}))
+    weights: Weights = Weights()
+    scheduler: Scheduler = Scheduler.EASY
+    depth: int = 10_000
+    spare_free: bool = False
+    failures: Failures | None = None
+    licenses: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    max_array: int = 1001
+    requeue_delay: float = 0.0
     operators: tuple[str, ...] = ()
     min_job_age: float = 300.0
     merge_latency: float = 0.0
     shrink_latency: float = 0.0
+    siblings: tuple[ClusterConfig, ...] = ()
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -89,112 +146,6 @@ class ClusterConfig:
             priority_type="priority/multifactor",
             priority_flags=frozenset({"ACCRUE_ALWAYS"} if self.accrue_always else set()),
             min_job_age=self.min_job_age,
-        )
-
-
-@dataclass(slots=True)
-class SimJob:
-    """A job as the simulated controller keeps it; the only mutable noun, and the engine alone changes it.
-
-    `held` is "", "user" or "admin". `finish_at` is when the job ends by itself, None while only the driver knows.
-    `work` is what it has to do, where that is known beforehand, and `left` how much of it was left at `left_at`.
-    `planned` is the start of its reservation. `merged` are the nodes it gave to `merged_into` as a resizer.
-    """
-
-    id: int
-    spec: JobSpec | Allocation
-    user: str
-    uid: int
-    account: str
-    partition: str
-    qos: str
-    submit: float
-    num_nodes: int
-    time_limit: float
-    dependency: Dependency
-    begin: float | None = None
-    held: str = ""
-    fixed_priority: int | None = None
-    state: JobState = JobState.PENDING
-    reason: str = "None"
-    eligible: float | None = None
-    start: float | None = None
-    end: float | None = None
-    planned: float | None = None
-    finish_at: float | None = None
-    finish_code: int = 0
-    work: Work | None = None
-    left: float = 0.0
-    left_at: float = 0.0
-    exit_code: int = 0
-    nodes: tuple[str, ...] = ()
-    restarts: int = 0
-    merged_into: int | None = None
-    merged: frozenset[str] = frozenset()
-
-    @property
-    def name(self) -> str:
-        """The name it was submitted under."""
-        return self.spec.name
-
-    @property
-    def batch(self) -> bool:
-        """Whether it has a script (else it is an allocation without one)."""
-        return isinstance(self.spec, JobSpec)
-
-    @property
-    def expands(self) -> int | None:
-        """The job that it was allocated to expand."""
-        return self.spec.expands if isinstance(self.spec, Allocation) else None
-
-    @property
-    def limit_at(self) -> float:
-        """When a started job reaches its time limit."""
-        return (self.start or 0.0) + self.time_limit
-
-    def view(self, priority: int, cpus: int) -> Job:
-        """The row that squeue would show; `cpus` per node."""
-        pending, running = self.state is JobState.PENDING, self.state.holds_nodes
-        count = len(self.nodes) if running else self.num_nodes
-        limit_at = None if self.time_limit == math.inf else self.limit_at
-        return Job(
-            id=self.id,
-            uid=self.uid,
-            user=self.user,
-            account=self.account,
-            partition=self.partition,
-            qos=self.qos,
-            state=self.state,
-            reason=self.reason if pending or self.state.ended else "None",
-            submit=self.submit,
-            eligible=self.eligible,
-            start=self.planned if pending else self.start,
-            end=None if pending else limit_at if running else self.end,
-            time_limit=None if self.time_limit == math.inf else self.time_limit,
-            num_nodes=count,
-            num_cpus=count * cpus,
-            nodes=self.nodes,
-            priority=priority,
-            dependency=self.dependency.render() if pending else "",
-        )
-
-    def record(self) -> AccountingRecord:
-        """What sacct would show."""
-        return AccountingRecord(
-            id=self.id,
-            name=self.name,
-            user=self.user,
-            partition=self.partition,
-            qos=self.qos,
-            account=self.account,
-            state=self.state,
-            exit_code=self.exit_code,
-            submit=self.submit,
-            eligible=self.eligible,
-            start=self.start,
-            end=self.end,
-            time_limit=None if self.time_limit == math.inf else self.time_limit,
-            num_nodes=len(self.nodes) if self.state.holds_nodes else self.num_nodes,
         )
 
 

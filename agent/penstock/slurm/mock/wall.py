@@ -27,7 +27,8 @@ from penstock.api import JobSpec, JobState, Step
 from penstock.slurm.mock import processes, srun
 from penstock.slurm.mock.engine import Engine
 from penstock.slurm.mock.environment import job_environment, output_path
-from penstock.slurm.mock.model import Effect, Ended, Requeued, Resized, SimJob, Started
+from penstock.slurm.mock.jobs import SimJob
+from penstock.slurm.mock.model import Effect, Ended, Requeued, Resized, Started
 
 __all__ = ["WallDriver"]
 

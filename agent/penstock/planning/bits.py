@@ -1,0 +1,164 @@
+"""The availability profile over sets of nodes as integers: what `profile.Profile` is made of, for those in a hurry.
+
+Node i of a machine is bit 1 << i, a set of nodes is the sum of its bits, and the search along the time line is a run
+of `and`s. Preference is the order of the bits, lowest first. `NodeBits` turns names into bits and back.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import compress
+
+__all__ = ["BitProfile", "NodeBits", "lowest"]
+
+_FLAGS = bytes(1 if c == ord("1") else 0 for c in range(256))
+
+
+def lowest(mask: int, count: int) -> int:
+    """The lowest `count` bits that are set in `mask`; all of them if there are no more."""
+    low, high = count, mask.bit_length()
+    while low < high:
+        middle = (low + high) // 2
+        if (mask & ((1 << middle) - 1)).bit_count() >= count:
+            high = middle
+        else:
+            low = middle + 1
+    return mask & ((1 << low) - 1)
+
+
+class NodeBits:
+    """The numbering of a machine's nodes. ValueError when a name is there twice."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        self._bits = {name: 1 << index for index, name in enumerate(self.names)}
+        if len(self._bits) != len(self.names):
+            raise ValueError("a node is named twice")
+        self.all = (1 << len(self.names)) - 1
+
+    def mask(self, names: Iterable[str]) -> int:
+        """The set of these nodes; KeyError for a name that is not known."""
+        bits, mask = self._bits, 0
+        for name in names:
+            mask |= bits[name]
+        return mask
+
+    def named(self, mask: int) -> tuple[str, ...]:
+        """The names of a set, in the machine's order."""
+        return tuple(compress(self.names, bin(mask)[:1:-1].encode().translate(_FLAGS)))
+
+
+class BitProfile:
+    """Free nodes over time, from `start` to eternity; at the beginning all of `everything` for ever.
+
+    Segment i lasts from `times[i]` to `times[i + 1]`, the last one for ever, and `free[i]` are the nodes free in it.
+    Both lists are for reading by planners in a hurry; they change only through the methods.
+    """
+
+    __slots__ = ("free", "times")
+
+    def __init__(self, everything: int, start: float = 0.0) -> None:
+        self.times = [start]
+        self.free = [everything]
+
+    def copy(self) -> BitProfile:
+        """One that can be changed by itself."""
+        twin = BitProfile.__new__(BitProfile)
+        twin.times, twin.free = self.times.copy(), self.free.copy()
+        return twin
+
+    def forget(self, now: float) -> None:
+        """Drop what lies before `now`, where the profile begins from now on."""
+        times = self.times
+        if times[0] >= now:
+            return
+        past = bisect_right(times, now) - 1
+        if past > 0:
+            del times[:past]
+            del self.free[:past]
+        times[0] = now
+
+    def common(self, begin: float, end: float, within: int) -> int:
+        """The nodes of `within` that are free all the time from `begin` to `end` (an empty stretch is an instant)."""
+        times, free = self.times, self.free
+        i = bisect_right(times, begin) - 1 if begin > times[0] else 0
+        within &= free[i]
+        steps = len(times)
+        i += 1
+        while i < steps and times[i] < end and within:
+            within &= free[i]
+            i += 1
+        return within
+
+    def block(self, mask: int, begin: float, end: float = math.inf) -> None:
+        """Take nodes from `begin` to `end`, whether they are free or not. What lies before the profile is ignored."""
+        first, last = self._split(begin, end)
+        free = self.free
+        keep = ~mask
+        free[first:last] = [nodes & keep for nodes in free[first:last]]
+        self._join(last)
+        self._join(first)
+
+    def open(self, mask: int, begin: float, end: float = math.inf) -> None:
+        """Make nodes free from `begin` to `end`, whatever they were."""
+        first, last = self._split(begin, end)
+        free = self.free
+        free[first:last] = [nodes | mask for nodes in free[first:last]]
+        self._join(last)
+        self._join(first)
+
+    def earliest(
+        self, count: int, duration: float, after: float, within: int, avoid: int = 0
+    ) -> tuple[float, int] | None:
+        """The first time from `after` on at which `count` nodes of `within` are free together for `duration` seconds,
+        and which nodes: the lowest, but if it begins later than `after`, those in `avoid` last. None: there never is
+        such a time.
+        """
+        times, free = self.times, self.free
+        steps = len(times)
+        i = bisect_right(times, after) - 1 if after > times[0] else 0
+        while i < steps:
+            common = within & free[i]
+            if common.bit_count() < count:
+                i += 1
+                continue
+            begin = max(after, times[i])
+            end = begin + duration
+            j = i + 1
+            while j < steps and times[j] < end:
+                common &= free[j]
+                if common.bit_count() < count:
+                    break
+                j += 1
+            else:
+                if avoid and begin > after and (wanted := common & ~avoid) != common:
+                    short = count - wanted.bit_count()
+                    return begin, lowest(wanted, count) if short <= 0 else wanted | lowest(common & avoid, short)
+                return begin, lowest(common, count)
+            # No window that contains a segment with too few free nodes of its own can do: jump past it.
+            i = j + 1 if (within & free[j]).bit_count() < count else i + 1
+        return None
+
+    def _split(self, begin: float, end: float) -> tuple[int, int]:
+        """Cut the time line at both ends; the segments that now fill [begin, end) exactly."""
+        begin = max(begin, self.times[0])
+        if end <= begin:
+            return 0, 0
+        first = self._cut(begin)
+        return first, len(self.times) if end == math.inf else self._cut(end)
+
+    def _cut(self, time: float) -> int:
+        times = self.times
+        index = bisect_left(times, time)
+        if index == len(times) or times[index] != time:
+            times.insert(index, time)
+            self.free.insert(index, self.free[index - 1])
+        return index
+
+    def _join(self, index: int) -> None:
+        """Join a segment with the one before it when the same nodes are free in both."""
+        if 0 < index < len(self.free) and self.free[index] == self.free[index - 1]:
+            del self.times[index]
+            del self.free[index]

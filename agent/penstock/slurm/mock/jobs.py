@@ -1,0 +1,150 @@
+"""A job as the simulated controller keeps it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.api import AccountingRecord, Allocation, Job, JobSpec, JobState, JobTexts
+from penstock.slurm.mock.arrays import Array
+from penstock.slurm.mock.dependency import Dependency
+from penstock.slurm.mock.speedup import Work
+
+__all__ = ["SimJob"]
+
+
+@dataclass(slots=True)
+class SimJob:
+    """The only mutable noun; the engine alone changes it.
+
+    `held` is "", "user" or "admin". `finish_at` is when the job ends by itself, None while only the driver knows.
+    `work` is what it has to do, where that is known beforehand, and `left` how much of it was left at `left_at`.
+    `planned` is the start of its reservation. `merged` are the nodes it gave to `merged_into` as a resizer. `mask` is
+    `nodes` in bits, and until `claimed` the cluster's profile has them as taken. What it has used is in the
+    books up to `accounted`. A task that has started, or was put
+    back into the queue, has a `task`; a job with an `array` but without one stands for all that wait.
+    """
+
+    id: int
+    spec: JobSpec | Allocation
+    user: str
+    uid: int
+    account: str
+    partition: str
+    qos: str
+    submit: float
+    num_nodes: int
+    time_limit: float
+    dependency: Dependency
+    begin: float | None = None
+    held: str = ""
+    fixed_priority: int | None = None
+    licenses: Mapping[str, int] = field(default_factory=dict)
+    array: Array | None = None
+    task: int | None = None
+    state: JobState = JobState.PENDING
+    reason: str = "None"
+    eligible: float | None = None
+    start: float | None = None
+    end: float | None = None
+    planned: float | None = None
+    finish_at: float | None = None
+    finish_code: int = 0
+    work: Work | None = None
+    left: float = 0.0
+    left_at: float = 0.0
+    exit_code: int = 0
+    nodes: tuple[str, ...] = ()
+    mask: int = 0
+    claimed: float = 0.0
+    accounted: float = 0.0
+    restarts: int = 0
+    merged_into: int | None = None
+    merged: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """The name it was submitted under."""
+        return self.spec.name
+
+    @property
+    def batch(self) -> bool:
+        """Whether it has a script (else it is an allocation without one)."""
+        return isinstance(self.spec, JobSpec)
+
+    @property
+    def expands(self) -> int | None:
+        """The job that it was allocated to expand."""
+        return self.spec.expands if isinstance(self.spec, Allocation) else None
+
+    @property
+    def reservation(self) -> str:
+        """The reservation that it asks for; empty: none."""
+        return (self.spec.reservation or "") if isinstance(self.spec, JobSpec) else ""
+
+    @property
+    def waits_as_array(self) -> bool:
+        """Whether it stands for the tasks of an array that wait."""
+        return self.array is not None and self.task is None
+
+    @property
+    def limit_at(self) -> float:
+        """When a started job reaches its time limit."""
+        return (self.start or 0.0) + self.time_limit
+
+    def view(self, priority: int, cpus: int) -> Job:
+        """The row that squeue would show; `cpus` per node."""
+        pending, running = self.state is JobState.PENDING, self.state.holds_nodes
+        count = len(self.nodes) if running else self.num_nodes
+        limit_at = None if self.time_limit == math.inf else self.limit_at
+        return Job(
+            id=self.id,
+            uid=self.uid,
+            user=self.user,
+            account=self.account,
+            partition=self.partition,
+            qos=self.qos,
+            state=self.state,
+            reason=self.reason if pending or self.state.ended else "None",
+            submit=self.submit,
+            eligible=self.eligible,
+            start=self.planned if pending else self.start,
+            end=None if pending else limit_at if running else self.end,
+            time_limit=None if self.time_limit == math.inf else self.time_limit,
+            num_nodes=count,
+            num_cpus=count * cpus,
+            nodes=self.nodes,
+            priority=priority,
+            dependency=self.dependency.render() if pending else "",
+            array_job=None if self.array is None else self.array.job,
+            array_task=self.task,
+            tasks=len(self.array.waiting) if self.array is not None and self.task is None else 1,
+            restarts=self.restarts,
+            reservation=self.reservation,
+        )
+
+    def texts(self) -> JobTexts:
+        """What its user wrote; the script came by stdin, so there is no command."""
+        if isinstance(self.spec, Allocation):
+            return JobTexts(self.id, self.name)
+        return JobTexts(self.id, self.name, self.spec.comment or "", self.spec.workdir or "")
+
+    def record(self) -> AccountingRecord:
+        """What sacct would show."""
+        return AccountingRecord(
+            id=self.id,
+            name=self.name,
+            user=self.user,
+            partition=self.partition,
+            qos=self.qos,
+            account=self.account,
+            state=self.state,
+            exit_code=self.exit_code,
+            submit=self.submit,
+            eligible=self.eligible,
+            start=self.start,
+            end=self.end,
+            time_limit=None if self.time_limit == math.inf else self.time_limit,
+            num_nodes=len(self.nodes) if self.state.holds_nodes else self.num_nodes,
+        )
