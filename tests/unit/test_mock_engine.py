@@ -401,7 +401,7 @@ def test_what_can_never_run_is_refused_and_what_breaks_a_partition_limit_waits()
 
 
 def test_a_dead_node_takes_its_job_with_it_or_sends_it_back_into_the_queue():
-    w = World(nodes=2)
+    w = World(nodes=2, requeue_delay=0)
     fragile, again = w.submit(80), w.submit(80, requeue=True)
     w.effects()
     w.engine.fail_node("n1")

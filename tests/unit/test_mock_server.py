@@ -41,7 +41,7 @@ def folder():
 
 @pytest.fixture
 def cluster(folder):
-    return control.start(folder, ClusterConfig(nodes=4), kill_wait=0.5)
+    return control.start(folder, ClusterConfig(nodes=4, requeue_delay=0.0), kill_wait=0.5)
 
 
 @pytest.fixture

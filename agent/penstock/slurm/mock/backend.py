@@ -11,107 +11,34 @@ A driver of an agent alternates: let the agent make a pass, then jump to what ha
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Collection, Mapping, Sequence
 
-from penstock.api import AccountingRecord, Allocation, Job, JobSpec, JobState, Node, Partition, SiteConfig, Step
-from penstock.errors import NotNow
+from penstock.api import (
+    AccountingRecord,
+    Allocation,
+    Job,
+    JobSpec,
+    JobTexts,
+    License,
+    Node,
+    Partition,
+    Reservation,
+    ReservationSpec,
+    SiteConfig,
+    StartEstimate,
+    Step,
+)
+from penstock.errors import NotFound, NotNow
 from penstock.slurm.mock import views
+from penstock.slurm.mock.clock import Driver, VirtualClock
 from penstock.slurm.mock.controller import Controller
 from penstock.slurm.mock.engine import Engine
-from penstock.slurm.mock.model import ClusterConfig, Effect
+from penstock.slurm.mock.model import ClusterConfig
 
-__all__ = ["Driver", "MockBackend", "VirtualClock", "virtual_cluster"]
+__all__ = ["MockBackend", "Site", "VirtualClock", "virtual_cluster", "virtual_site"]
 
-
-class Driver(Protocol):
-    """Who lets the engine's time pass and acts on its effects: the virtual clock, or the driver of real processes."""
-
-    def now(self) -> float:
-        """The cluster's time."""
-        ...
-
-    def settle(self) -> None:
-        """Bring the engine to this instant: what can happen now has happened afterwards."""
-        ...
-
-    async def pause(self, seconds: float) -> None:
-        """Let time pass, in the clock's own way."""
-        ...
-
-    async def granted(self, engine: Engine, job: int, patience: float) -> bool:
-        """Whether the pending job has begun, waiting at most `patience` seconds for it."""
-        ...
-
-    def steps(self, job: int) -> Iterable[Step]:
-        """Running steps besides those of Slurm itself."""
-        ...
-
-
-class VirtualClock:
-    """A clock that moves only when told to. Several engines (clusters) may share it.
-
-    `advance_to` and `advance` return the effects that came of it, for tests and logs; nobody has to act on them.
-    """
-
-    def __init__(self, start: float = 0.0) -> None:
-        self._now = start
-        self._engines: list[Engine] = []
-
-    def attach(self, engine: Engine) -> None:
-        """Let this clock drive the engine, too."""
-        if engine not in self._engines:
-            self._engines.append(engine)
-            engine.advance(self._now)
-
-    def now(self) -> float:
-        """Seconds since the epoch of the simulation."""
-        return self._now
-
-    def next_event(self) -> float | None:
-        """When something happens next by itself (a job ends, hits its limit, is forgotten…); None when nothing will."""
-        return min((t for e in self._engines if (t := e.next_event()) is not None), default=None)
-
-    def advance_to(self, time: float) -> list[Effect]:
-        """Process everything up to and including `time`, in order; a time in the past means now."""
-        effects: list[Effect] = []
-        target = max(time, self._now)
-        while (due := self.next_event()) is not None and due <= target:
-            self._now = max(self._now, due)
-            effects += self._drain(self._now)
-        if target < math.inf:
-            self._now = target
-            effects += self._drain(target)
-        return effects
-
-    def advance(self, seconds: float) -> list[Effect]:
-        """Let so many seconds pass."""
-        return self.advance_to(self._now + seconds)
-
-    def settle(self) -> None:
-        """What can happen at this instant has happened afterwards."""
-        self._drain(self._now)
-
-    async def pause(self, seconds: float) -> None:
-        """A blocking call takes virtual time: the clock moves on."""
-        if seconds > 0:
-            self.advance(seconds)
-
-    async def granted(self, engine: Engine, job: int, patience: float) -> bool:
-        """Only a start at this very instant counts: the caller holds up the one who moves the clock."""
-        return engine.job(job).state is JobState.RUNNING
-
-    def steps(self, job: int) -> Iterable[Step]:
-        """None: there are no processes."""
-        return ()
-
-    def _drain(self, to: float) -> list[Effect]:
-        effects: list[Effect] = []
-        for engine in self._engines:
-            engine.advance(to)
-            effects += engine.take_effects()
-        return effects
+Site = dict[str, tuple[Engine, Driver]]
+"""The clusters of a site by name."""
 
 
 class MockBackend:
@@ -121,14 +48,43 @@ class MockBackend:
     once, whatever the patience, because a coroutine that waits would hold up the driver that moves the clock.
     """
 
-    def __init__(self, engine: Engine, user: str, clock: Driver | None = None, *, name: str | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        user: str,
+        clock: Driver | None = None,
+        *,
+        name: str | None = None,
+        site: Site | None = None,
+    ) -> None:
         self.name = name or engine.config.cluster
-        self.engine = engine
-        self.driver: Driver = clock or VirtualClock(engine.now)
-        if isinstance(self.driver, VirtualClock):
-            self.driver.attach(engine)
         self._user = user
-        self._controller = Controller(engine)
+        driver: Driver = clock or VirtualClock(engine.now)
+        if isinstance(driver, VirtualClock):
+            driver.attach(engine)
+        self._site: Site = {self.name: (engine, driver)} if site is None else site
+        self._time = driver
+
+    @property
+    def engine(self) -> Engine:
+        """The simulated cluster; NotFound when the site has none of this name."""
+        return self._cluster[0]
+
+    @property
+    def driver(self) -> Driver:
+        """Who moves its time."""
+        return self._cluster[1]
+
+    @property
+    def _cluster(self) -> tuple[Engine, Driver]:
+        try:
+            return self._site[self.name]
+        except KeyError:
+            raise NotFound(f"'{self.name}' can't be reached now, or it is an invalid entry for --cluster.") from None
+
+    @property
+    def _controller(self) -> Controller:
+        return Controller(self.engine)
 
     @property
     def clock(self) -> VirtualClock:
@@ -139,11 +95,11 @@ class MockBackend:
 
     def as_user(self, user: str) -> MockBackend:
         """The same cluster as another user sees it."""
-        return MockBackend(self.engine, user, self.driver, name=self.name)
+        return MockBackend(self.engine, user, self.driver, name=self.name, site=self._site)
 
     def now(self) -> float:
         """The cluster's clock."""
-        return self.driver.now()
+        return self._time.now()
 
     def whoami(self) -> str:
         """Who asks."""
@@ -166,6 +122,35 @@ class MockBackend:
     async def partitions(self) -> Sequence[Partition]:
         """Every partition."""
         return views.partitions(self.engine)
+
+    async def reservations(self) -> Sequence[Reservation]:
+        """Every reservation."""
+        self.driver.settle()
+        return views.reservations(self.engine)
+
+    async def licenses(self) -> Sequence[License]:
+        """Every licence."""
+        self.driver.settle()
+        return self.engine.licenses.view()
+
+    async def clusters(self) -> Sequence[str]:
+        """The clusters of the site."""
+        return sorted(self._site)
+
+    def on(self, cluster: str) -> MockBackend:
+        """Another cluster of the site as the same user sees it."""
+        engine, driver = self._site.get(cluster) or next(iter(self._site.values()))
+        return MockBackend(engine, self._user, driver, name=cluster, site=self._site)
+
+    async def texts(self, ids: Collection[int]) -> Mapping[int, JobTexts]:
+        """What users wrote."""
+        self.driver.settle()
+        return self._controller.texts(ids)
+
+    async def estimate(self, spec: JobSpec) -> StartEstimate:
+        """When a job would start."""
+        self.driver.settle()
+        return self._controller.estimate(self._user, spec)
 
     async def steps(self, job: int) -> Sequence[Step]:
         """The running steps of a job."""
@@ -231,6 +216,31 @@ class MockBackend:
         self._controller.cancel(self._user, job)
         self.driver.settle()
 
+    async def hold(self, job: int) -> None:
+        """Keep a job from starting."""
+        self.driver.settle()
+        self._controller.hold(self._user, job)
+        self.driver.settle()
+
+    async def requeue(self, job: int) -> None:
+        """Put a job back into the queue."""
+        self.driver.settle()
+        self._controller.requeue(self._user, job)
+        self.driver.settle()
+
+    async def reserve(self, spec: ReservationSpec) -> Reservation:
+        """Create a reservation."""
+        self.driver.settle()
+        reservation = self._controller.reserve(self._user, spec)
+        self.driver.settle()
+        return reservation
+
+    async def unreserve(self, name: str) -> None:
+        """Delete a reservation."""
+        self.driver.settle()
+        self._controller.unreserve(self._user, name)
+        self.driver.settle()
+
     async def release(self, job: int) -> None:
         """Release a held job."""
         self.driver.settle()
@@ -258,5 +268,20 @@ class MockBackend:
 
 
 def virtual_cluster(config: ClusterConfig | None = None, user: str = "alice", start: float = 0.0) -> MockBackend:
-    """A simulated cluster under a virtual clock of its own, seen as `user`."""
-    return MockBackend(Engine(config, start), user, VirtualClock(start))
+    """A simulated cluster, with the siblings that it names, under a virtual clock of its own, seen as `user`."""
+    config = config or ClusterConfig()
+    return virtual_site([config, *config.siblings], user, start)
+
+
+def virtual_site(configs: Sequence[ClusterConfig], user: str = "alice", start: float = 0.0) -> MockBackend:
+    """Several simulated clusters under one virtual clock; the first of them as `user` sees it (`on` gives the others).
+
+    ValueError when two have one name.
+    """
+    clock = VirtualClock(start)
+    site: Site = {config.cluster: (Engine(config, start), clock) for config in configs}
+    if len(site) < len(configs):
+        raise ValueError("the clusters of a site need different names")
+    for engine, _clock in site.values():
+        clock.attach(engine)
+    return MockBackend(site[configs[0].cluster][0], user, clock, site=site)

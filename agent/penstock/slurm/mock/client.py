@@ -8,11 +8,25 @@ import json
 import os
 import pwd
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.api import AccountingRecord, Allocation, Job, JobSpec, Node, Partition, SiteConfig, Step
+from penstock.api import (
+    AccountingRecord,
+    Allocation,
+    Job,
+    JobSpec,
+    JobTexts,
+    License,
+    Node,
+    Partition,
+    Reservation,
+    ReservationSpec,
+    SiteConfig,
+    StartEstimate,
+    Step,
+)
 from penstock.errors import NotNow, OutcomeUnknown, SlurmUnavailable
 from penstock.slurm.mock.codec import CHANGING, decode, decode_error, encode, result_type
 
@@ -29,16 +43,27 @@ class MockClient:
     """
 
     def __init__(
-        self, socket: str | os.PathLike[str], *, time_limit: float = 10.0, name: str = "mock", user: str | None = None
+        self,
+        socket: str | os.PathLike[str],
+        *,
+        time_limit: float = 10.0,
+        name: str = "mock",
+        user: str | None = None,
+        cluster: str | None = None,
     ) -> None:
-        self.name = name
+        self.name = cluster or name
+        self._cluster = cluster
         self._socket = Path(socket)
         self._time_limit = time_limit
         self._user = user
 
     def as_user(self, user: str) -> MockClient:
         """The same cluster as another user sees it: for root and the user whose cluster it is, that is for tests."""
-        return MockClient(self._socket, time_limit=self._time_limit, name=self.name, user=user)
+        return MockClient(self._socket, time_limit=self._time_limit, name=self.name, user=user, cluster=self._cluster)
+
+    def on(self, cluster: str) -> MockClient:
+        """Another cluster of the site as the same user sees it."""
+        return MockClient(self._socket, time_limit=self._time_limit, user=self._user, cluster=cluster)
 
     def now(self) -> float:
         """Real time."""
@@ -71,6 +96,31 @@ class MockClient:
     async def partitions(self) -> Sequence[Partition]:
         """Every partition."""
         found: Sequence[Partition] = await self._call("partitions")
+        return found
+
+    async def reservations(self) -> Sequence[Reservation]:
+        """Every reservation."""
+        found: Sequence[Reservation] = await self._call("reservations")
+        return found
+
+    async def licenses(self) -> Sequence[License]:
+        """Every licence."""
+        found: Sequence[License] = await self._call("licenses")
+        return found
+
+    async def clusters(self) -> Sequence[str]:
+        """The clusters of the site."""
+        found: Sequence[str] = await self._call("clusters")
+        return found
+
+    async def texts(self, ids: Collection[int]) -> Mapping[int, JobTexts]:
+        """What users wrote."""
+        found: Mapping[int, JobTexts] = await self._call("texts", ids=list(ids))
+        return found
+
+    async def estimate(self, spec: JobSpec) -> StartEstimate:
+        """When a job would start."""
+        found: StartEstimate = await self._call("estimate", spec=spec)
         return found
 
     async def steps(self, job: int) -> Sequence[Step]:
@@ -110,6 +160,23 @@ class MockClient:
         """Cancel a job."""
         await self._call("cancel", job=job)
 
+    async def hold(self, job: int) -> None:
+        """Keep a job from starting."""
+        await self._call("hold", job=job)
+
+    async def requeue(self, job: int) -> None:
+        """Put a job back into the queue."""
+        await self._call("requeue", job=job)
+
+    async def reserve(self, spec: ReservationSpec) -> Reservation:
+        """Create a reservation."""
+        made: Reservation = await self._call("reserve", spec=spec)
+        return made
+
+    async def unreserve(self, name: str) -> None:
+        """Delete a reservation."""
+        await self._call("unreserve", name=name)
+
     async def release(self, job: int) -> None:
         """Release a held job."""
         await self._call("release", job=job)
@@ -141,7 +208,7 @@ class MockClient:
             raise SlurmUnavailable(f"no simulated Slurm answers at {self._socket}: {e or 'time limit'}") from None
         try:
             async with asyncio.timeout(limit):
-                request = {"method": method, "params": encode(params), "as": self._user}
+                request = {"method": method, "params": encode(params), "as": self._user, "cluster": self._cluster}
                 writer.write(json.dumps(request).encode() + b"\n")
                 await writer.drain()
                 line = await reader.readline()

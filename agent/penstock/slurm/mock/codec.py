@@ -20,7 +20,9 @@ from penstock.slurm.base import Backend
 __all__ = ["CALLS", "CHANGING", "decode", "decode_error", "decode_params", "encode", "encode_error", "result_type"]
 
 CALLS = frozenset(n for n, f in vars(Backend).items() if inspect.iscoroutinefunction(f)) - {"close"}
-CHANGING = frozenset({"submit", "allocate", "merge", "shrink", "cancel", "release", "update"})
+CHANGING = frozenset(
+    {"submit", "allocate", "merge", "shrink", "cancel", "hold", "release", "requeue", "update", "reserve", "unreserve"}
+)
 
 
 def encode(value: object) -> Any:  # noqa: ANN401 (JSON)

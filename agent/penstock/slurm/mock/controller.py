@@ -1,4 +1,4 @@
-"""What a user may ask of the simulated Slurm, and the answers that real Slurm gives: admission and permissions.
+"""What a user may ask of the simulated Slurm, and the answers that real Slurm gives; who may ask for what.
 
 Everything here happens at the engine's `now` and takes no time. Infeasible, NotFound and NotPermitted carry Slurm's own
 words, so that logs of both backends read alike.
@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from datetime import datetime
+from dataclasses import replace
 
-from penstock.api import AccountingRecord, Allocation, JobSpec, JobState, Step
+from penstock.api import (
+    AccountingRecord,
+    Allocation,
+    JobSpec,
+    JobState,
+    JobTexts,
+    Reservation,
+    ReservationSpec,
+    StartEstimate,
+    Step,
+)
 from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted
-from penstock.slurm.mock.dependency import Dependency, parse
+from penstock.slurm.mock.admission import begin_time, checked_dependency, make_job
 from penstock.slurm.mock.engine import Engine
 from penstock.slurm.mock.jobs import SimJob
 from penstock.slurm.mock.speedup import Work
 
 __all__ = ["Controller"]
-
-# From this release on a dependency on the outcome of a forgotten job is refused; before, it was dropped silently.
-_REFUSES_FORGOTTEN_PARENTS = (23, 2)
 
 
 class Controller:
@@ -35,73 +42,37 @@ class Controller:
         """A batch job enters the queue; its id. `work` overrules what its script says that it has to do."""
         if not spec.script.startswith("#!"):
             raise Infeasible("This does not look like a batch script: its first line must start with #!")
-        return self._enter(user, spec, spec.dependency, spec.begin, spec.hold, work)
+        job = make_job(self.engine, user, spec, work)
+        self.engine.add(job)
+        return job.id
 
     def allocate(self, user: str, spec: Allocation) -> int:
         """A request for nodes without a script enters the queue; its id. It is granted when it runs."""
-        dependency = None if spec.expands is None else f"expand:{spec.expands}"
-        return self._enter(user, spec, dependency, None, False, None)
+        job = make_job(self.engine, user, spec)
+        self.engine.add(job)
+        return job.id
 
-    def _enter(
-        self,
-        user: str,
-        spec: JobSpec | Allocation,
-        dependency: str | None,
-        begin: str | None,
-        hold: bool,
-        work: Work | None,
-    ) -> int:
+    def estimate(self, user: str, spec: JobSpec) -> StartEstimate:
+        """`sbatch --test-only`: when enough nodes are free of those that run, put off by all the node-seconds that
+        others ahead of it in its partition's queue ask for, spread over the whole partition, as Slurm does it.
+
+        NotNow: no time can be named, because a licence is in use or nodes are down or reserved.
+        """
         engine = self.engine
-        partition = spec.partition or engine.config.partitions[0].name
-        if partition not in engine.partitions:
-            raise Infeasible(f"Invalid partition name specified: {partition}")
-        qos = spec.qos or "normal"
-        if qos not in engine.config.qos:
-            raise Infeasible(f"Invalid qos specification: {qos}")
-        if spec.nodes < 1:
-            raise Infeasible(f"Node count specification invalid: {spec.nodes}")
-        if spec.nodes > engine.machine.within[partition].bit_count():
-            raise Infeasible("Requested node configuration is not available")
-        if not spec.time_limit > 0:
-            raise Infeasible(f"Requested time limit is invalid: {spec.time_limit}")
-        number = engine.new_id()
-        job = SimJob(
-            id=number,
-            spec=spec,
-            user=user,
-            uid=engine.uid_of(user),
-            account=spec.account or "default",
-            partition=partition,
-            qos=qos,
-            submit=engine.now,
-            num_nodes=spec.nodes,
-            time_limit=spec.time_limit,
-            dependency=self._dependency(dependency, number, partition, qos),
-            begin=None if begin is None else _begin(begin, engine.now),
-            held="user" if hold else "",
-            work=work,
-        )
-        engine.add(job)
-        return number
-
-    def _dependency(self, text: str | None, number: int, partition: str, qos: str) -> Dependency:
-        """Parse a dependency and refuse what Slurm refuses; what it drops is dropped by the engine."""
-        dependency = parse(text)
-        strict = self.engine.config.version >= _REFUSES_FORGOTTEN_PARENTS
-        for clause in dependency.clauses:
-            parent = self.engine.jobs.get(clause.job)
-            if clause.job == number:
-                raise Infeasible(f"Job dependency problem: {number} cannot wait for itself")
-            if clause.kind == "expand":
-                if not self.engine.config.permit_job_expansion:
-                    raise Infeasible("Requested operation not supported on this system: job expansion is not permitted")
-                if parent is None or parent.state is not JobState.RUNNING:
-                    raise Infeasible(f"Job dependency problem: {clause.job} does not run")
-                if (parent.partition, parent.qos) != (partition, qos):
-                    raise Infeasible(f"Job dependency problem: {clause.job} has another partition or QOS")
-            elif parent is None and clause.kind in ("afterok", "afternotok") and strict:
-                raise Infeasible(f"Job dependency problem: {clause.job} is not known")
-        return dependency
+        job = make_job(engine, user, spec)
+        held = engine.reservations.get(job.reservation)
+        within = engine.machine.within[job.partition]
+        if not engine.licenses.available(job.licenses):
+            raise NotNow("allocation failure: Licenses required by job are not currently available")
+        limit = job.time_limit
+        if held is not None and not held.flex:
+            limit = min(limit, held.end - max(held.start, engine.now))
+        found = engine.available(held).earliest(job.num_nodes, limit, max(engine.now, job.begin or 0.0), within)
+        if found is None:
+            raise NotNow("allocation failure: Requested node configuration is not available")
+        ahead = engine.seconds_ahead(job) / within.bit_count()
+        nodes = engine.machine.bits.named(found[1])
+        return StartEstimate(found[0] + ahead, nodes, len(nodes) * engine.config.cpus, job.partition)
 
     # -- changes ---------------------------------------------------------------------------------------------------
 
@@ -151,18 +122,39 @@ class Controller:
         found = self.engine.records.get(job)
         if found is None:
             raise NotFound(f"Invalid job id specified: {job}")
-        self._may(user, found)
-        self.engine.end(found, JobState.CANCELLED)
+        for each in self.engine.array(job) if job in self.engine.jobs else [found]:
+            self._may(user, each)
+            self.engine.end(each, JobState.CANCELLED)
+
+    def hold(self, user: str, job: int) -> None:
+        """`scontrol hold JOB`; of an array all that waits. Who is not the owner holds as an administrator."""
+        waiting = self._waiting(user, job)
+        if not waiting:
+            raise Infeasible(f"Job is no longer pending execution: {job}")
+        for found in waiting:
+            if not found.held:
+                found.held = "user" if user == found.user else "admin"
+                self.engine.touch(found)
 
     def release(self, user: str, job: int) -> None:
         """`scontrol release JOB`; an administrator's hold is not the owner's to lift."""
-        found = self.engine.job(job)
-        self._may(user, found)
-        if found.held == "admin" and not self._operator(user):
-            raise NotPermitted(f"Access/permission denied: job {job} was held by an administrator")
-        if found.held:
-            found.held, found.fixed_priority = "", None
-            self.engine.touch(found)
+        for found in self._waiting(user, job):
+            if found.held == "admin" and not self._operator(user):
+                raise NotPermitted(f"Access/permission denied: job {job} was held by an administrator")
+            if found.held:
+                found.held, found.fixed_priority = "", None
+                self.engine.touch(found)
+
+    def requeue(self, user: str, job: int) -> None:
+        """`scontrol requeue JOB`; of an array every task that has begun."""
+        for found in self.engine.array(job):
+            self._may(user, found)
+            if not isinstance(found.spec, JobSpec):
+                raise Infeasible(f"Only batch jobs are accepted or processed: {job}")
+            if not found.spec.requeue:
+                raise Infeasible(f"Requested operation is presently disabled: {job} was submitted not to be requeued")
+            if found.state is not JobState.PENDING:
+                self.engine.requeue(found)
 
     def update(
         self,
@@ -188,8 +180,10 @@ class Controller:
                 raise NotPermitted(f"Access/permission denied: only an operator may raise the limit of job {job}")
         if priority is not None and priority > self.engine.priority(found) and not operator:
             raise NotPermitted(f"Access/permission denied: only an operator may raise the priority of job {job}")
-        parsed = None if dependency is None else self._dependency(dependency, job, found.partition, found.qos)
-        begins = None if begin is None else _begin(begin, self.engine.now)
+        parsed = (
+            None if dependency is None else checked_dependency(self.engine, dependency, job, found.partition, found.qos)
+        )
+        begins = None if begin is None else begin_time(begin, self.engine.now)
         if time_limit is not None:
             found.time_limit = time_limit
         if parsed is not None:
@@ -201,6 +195,34 @@ class Controller:
             found.fixed_priority = priority or None
             found.held = "" if priority else "user" if user == found.user else "admin"
         self.engine.touch(found)
+
+    # -- reservations ----------------------------------------------------------------------------------------------
+
+    def reserve(self, user: str, spec: ReservationSpec) -> Reservation:
+        """`scontrol create reservation`: operators only, as Slurm words it."""
+        engine = self.engine
+        if not self._operator(user):
+            raise NotPermitted("Error creating the reservation: Invalid user id")
+        partition = spec.partition or engine.config.partitions[0].name
+        if partition not in engine.partitions:
+            raise Infeasible("Error creating the reservation: Invalid partition name specified")
+        spec = replace(spec, partition=partition)
+        running = engine.machine.profile(engine.now)
+        held = engine.reservations.add(spec, engine.now, engine.machine.bits, running, engine.machine.within[partition])
+        engine.reserve(held)
+        return held.view(engine.now)
+
+    def unreserve(self, user: str, name: str) -> None:
+        """`scontrol delete reservation=NAME`; one that is not there is no error."""
+        held = self.engine.reservations.get(name)
+        own = held is not None and "USER_DELETE" in held.flags and user in held.spec.users
+        if not self._operator(user) and not own:
+            raise NotPermitted("Invalid user id")
+        if held is None:
+            return
+        if any(j.reservation == name and not j.state.ended for j in self.engine.jobs.values()):
+            raise NotNow("Requested reservation is in use")
+        self.engine.unreserve(held)
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
@@ -218,6 +240,10 @@ class Controller:
         """The user's jobs of this name in the controller's memory."""
         return sorted(j.id for j in self.engine.jobs.values() if j.user == user and j.name == name)
 
+    def texts(self, ids: Collection[int]) -> dict[int, JobTexts]:
+        """What users wrote about these jobs, of those in the controller's memory."""
+        return {number: self.engine.jobs[number].texts() for number in ids if number in self.engine.jobs}
+
     def history(self, user: str, ids: Collection[int], name: str | None, since: float | None) -> list[AccountingRecord]:
         """Accounting: the given ids whoever owns them, else the user's own; all given conditions hold."""
         return [
@@ -228,24 +254,16 @@ class Controller:
             and (since is None or job.submit >= since or job.end is None or job.end >= since)
         ]
 
+    def _waiting(self, user: str, job: int) -> list[SimJob]:
+        """The job if it is pending, of an array all of it that is."""
+        found = self.engine.array(job)
+        for each in found:
+            self._may(user, each)
+        return [each for each in found if each.state is JobState.PENDING]
+
     def _operator(self, user: str) -> bool:
         return user == "root" or user in self.engine.config.operators
 
     def _may(self, user: str, job: SimJob) -> None:
         if user != job.user and not self._operator(user):
             raise NotPermitted(f"Access/permission denied: job {job.id} belongs to {job.user}, not to {user}")
-
-
-_UNITS = {"": 1.0, "seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0}
-
-
-def _begin(text: str, now: float) -> float:
-    """`now`, `now+30`, `now+5minutes`, `uts1700000000` (seconds since the epoch) or a local `2026-11-30T12:00:00`."""
-    head, _, offset = text.partition("+")
-    try:
-        if head == "now":
-            number = offset.rstrip("abcdefghijklmnopqrstuvwxyz")
-            return now + float(number or 0) * _UNITS[offset[len(number) :]]
-        return float(text[3:]) if text.startswith("uts") else datetime.fromisoformat(text).timestamp()
-    except (ValueError, KeyError):
-        raise Infeasible(f"Invalid time specification: {text!r}") from None

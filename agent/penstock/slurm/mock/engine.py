@@ -17,6 +17,7 @@ from zlib import crc32
 
 from penstock.api import JobSpec, JobState
 from penstock.errors import NotFound
+from penstock.planning.bits import BitProfile
 from penstock.slurm.mock.dependency import Clause, Dependency
 from penstock.slurm.mock.durations import Duration, from_script
 from penstock.slurm.mock.events import Events, Kind
@@ -128,12 +129,17 @@ class Engine:
         effects, self._effects = self._effects, []
         return effects
 
-    def waits_before(self, partition: str, priority: float) -> float:
-        """Node-seconds that eligible jobs of the partition with at least this priority ask for."""
+    def available(self, held: Held | None = None) -> BitProfile:
+        """Which nodes are free when of those that run, in general or for the jobs of a reservation; a copy."""
+        return self._passes.profile(self.now) if held is None else self._passes.inside(held, self.now)
+
+    def seconds_ahead(self, job: SimJob) -> float:
+        """Node-seconds that eligible jobs of the job's partition with at least its priority ask for."""
+        priority = self._priorities.of(replace(job, eligible=self.now), self.now)
         return sum(
-            job.num_nodes * self._limit(job) * (len(job.array.waiting) if job.waits_as_array and job.array else 1)
-            for job in self._queue
-            if job.partition == partition and self._priorities.of(job, self.now) >= priority
+            other.num_nodes * self._limit(other) * other.tasks
+            for other in self._queue
+            if other.partition == job.partition and self._priorities.of(other, self.now) >= priority
         )
 
     # -- time ------------------------------------------------------------------------------------------------------
@@ -177,12 +183,11 @@ class Engine:
 
     # -- changes ---------------------------------------------------------------------------------------------------
 
-    def new_id(self) -> int:
-        """The id for the next job."""
-        return next(self._ids)
-
     def add(self, job: SimJob) -> None:
-        """A job enters the queue."""
+        """A job enters the queue, where it gets its id."""
+        job.id = next(self._ids)
+        if job.array is not None:
+            job.array.job = job.id
         self.jobs[job.id] = self.records[job.id] = job
         self._wait(job)
 
@@ -286,10 +291,6 @@ class Engine:
                 job.held = "admin"
             self.touch(job)
 
-    def in_reservation(self, held: Held) -> list[SimJob]:
-        """Running jobs of a reservation."""
-        return [job for job in self._running.values() if job.reservation == held.spec.name]
-
     # -- mechanics -------------------------------------------------------------------------------------------------
 
     @property
@@ -313,7 +314,7 @@ class Engine:
         if self.reservations.get(held.spec.name) is not held:
             return
         if not held.flex:
-            for job in self.in_reservation(held):
+            for job in [j for j in self._running.values() if j.reservation == held.spec.name]:
                 self.end(job, JobState.TIMEOUT)
         self.unreserve(held)
 
@@ -359,6 +360,8 @@ class Engine:
 
     def _forget(self, job: SimJob) -> None:
         """The controller's memory of the job ends; an array's own record goes last."""
+        if job.end is None or self.now < job.end + self.config.min_job_age:  # it was requeued, and has ended again
+            return
         array = job.array
         if array is not None and job.id == array.job and any(m in self.jobs for m in array.members):
             self._events.at(self.now + self.config.min_job_age, Kind.FORGET, job.id)
@@ -496,7 +499,7 @@ class Engine:
         if not array.waiting:
             job.task = number
             return job
-        task = replace(job, id=self.new_id(), task=number, dependency=Dependency())
+        task = replace(job, id=next(self._ids), task=number, dependency=Dependency())
         self.jobs[task.id] = self.records[task.id] = task
         array.members.append(task.id)
         return task

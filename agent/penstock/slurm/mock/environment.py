@@ -56,6 +56,14 @@ def job_environment(job: SimJob, spec: JobSpec, config: ClusterConfig, path: str
     if tasks:
         slurm["SLURM_NTASKS_PER_NODE"] = per_node
         slurm["SLURM_NTASKS"] = str(int(per_node) * len(job.nodes))
+    if job.array is not None:
+        slurm |= {
+            "SLURM_ARRAY_JOB_ID": str(job.array.job),
+            "SLURM_ARRAY_TASK_ID": str(job.task),
+            "SLURM_ARRAY_TASK_COUNT": str(job.array.count),
+            "SLURM_ARRAY_TASK_MIN": str(job.array.first),
+            "SLURM_ARRAY_TASK_MAX": str(job.array.last),
+        }
     own = {
         "HOME": home,
         "USER": job.user,
@@ -70,13 +78,15 @@ def job_environment(job: SimJob, spec: JobSpec, config: ClusterConfig, path: str
 
 
 def output_path(job: SimJob, spec: JobSpec) -> str:
-    """Where stdout and stderr go, relative to the working directory; %j, %A, %x, %u, %N and %% are expanded."""
+    """Where stdout and stderr go, relative to the working directory; %j, %A, %a, %x, %u, %N and %% are expanded."""
     meaning = {
         "j": str(job.id),
-        "A": str(job.id),
+        "A": str(job.id if job.array is None else job.array.job),
+        "a": "4294967294" if job.task is None else str(job.task),  # NO_VAL, as Slurm fills it in
         "x": job.name,
         "u": job.user,
         "N": job.nodes[0],
         "%": "%",
     }
-    return re.sub(r"%([jAxuN%])", lambda m: meaning[m[1]], spec.output or "slurm-%j.out")
+    default = "slurm-%j.out" if job.array is None else "slurm-%A_%a.out"
+    return re.sub(r"%([jAaxuN%])", lambda m: meaning[m[1]], spec.output or default)

@@ -89,6 +89,18 @@ class SimJob:
         return self.array is not None and self.task is None
 
     @property
+    def tasks(self) -> int:
+        """How many jobs it stands for."""
+        return len(self.array.waiting) if self.array is not None and self.task is None else 1
+
+    @property
+    def index(self) -> int | None:
+        """Its number in its array, if it is one task and not several."""
+        if self.task is not None or self.array is None or len(self.array.waiting) != 1:
+            return self.task
+        return self.array.waiting[0]
+
+    @property
     def limit_at(self) -> float:
         """When a started job reaches its time limit."""
         return (self.start or 0.0) + self.time_limit
@@ -118,8 +130,8 @@ class SimJob:
             priority=priority,
             dependency=self.dependency.render() if pending else "",
             array_job=None if self.array is None else self.array.job,
-            array_task=self.task,
-            tasks=len(self.array.waiting) if self.array is not None and self.task is None else 1,
+            array_task=self.index,
+            tasks=self.tasks,
             restarts=self.restarts,
             reservation=self.reservation,
         )

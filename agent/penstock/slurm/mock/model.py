@@ -52,7 +52,8 @@ class Weights:
     """The weights of priority/multifactor beside age; see `priority` for the formulas. All 0: age and QOS alone.
 
     `qos` None adds the QOS's number itself; a weight multiplies its share of the largest. `calc_period` is how often
-    fair-share is worked out anew, `half_life` how fast use is forgotten (seconds); `shares` of accounts, 1 if not named.
+    fair-share is worked out anew, `half_life` how fast use is forgotten (seconds), `shares` are those of accounts, 1
+    where none is named.
     """
 
     size: float = 0.0
@@ -90,8 +91,9 @@ class ClusterConfig:
     `scheduler` plans with time limits, at most `depth` jobs of the queue in a pass (bf_max_job_test); `spare_free` lets
     its reservations prefer nodes that are busy now (see `planning.planner`).
     `licenses` are how many there are of each. `operators` have AdminLevel=Operator, as root has. `max_array` is
-    MaxArraySize, `requeue_delay` how long a requeued job has to wait at least. `siblings` are the other clusters of the
-    site, whose own siblings do not count. `merge_latency` and `shrink_latency` are how long such a call takes.
+    MaxArraySize, `requeue_delay` how long a requeued job has to wait at least (two minutes in Slurm). `siblings` are
+    the other clusters of the site, whose own siblings do not count. `merge_latency` and `shrink_latency` are how long
+    such a call takes.
     """
 
     nodes: int = 8
@@ -114,7 +116,7 @@ class ClusterConfig:
     failures: Failures | None = None
     licenses: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     max_array: int = 1001
-    requeue_delay: float = 0.0
+    requeue_delay: float = 120.0
     operators: tuple[str, ...] = ()
     min_job_age: float = 300.0
     merge_latency: float = 0.0

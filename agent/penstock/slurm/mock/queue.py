@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterator
 from heapq import heappop, heappush, merge
 from itertools import islice
-
-from sortedcontainers import SortedList
 
 from penstock.slurm.mock.jobs import SimJob
 from penstock.slurm.mock.priority import Priorities
@@ -27,7 +26,7 @@ class Queue:
         self._priorities = priorities
         self._jobs: dict[int, SimJob] = {}
         self._keys: dict[int, tuple[bool, _Key]] = {}  # whether its age is full, and where it stands in that list
-        self._lists: dict[bool, SortedList[_Key]] = {False: SortedList(), True: SortedList()}
+        self._lists: dict[bool, list[_Key]] = {False: [], True: []}
         self._ageing: list[tuple[float, int]] = []  # heap of when whose age is full; may name jobs that have gone
         self.partitions: Counter[str] = Counter()
 
@@ -53,7 +52,7 @@ class Queue:
         if not self.partitions[job.partition]:
             del self.partitions[job.partition]
         aged, key = self._keys.pop(job.id)
-        self._lists[aged].remove(key)
+        self._unlist(aged, key)
 
     def refile(self, now: float) -> bool:
         """Put those whose age has become full, or everybody when fair-share has changed, where they belong now."""
@@ -70,7 +69,7 @@ class Queue:
             if number in self._keys and not self._keys[number][0]:
                 job = self._jobs[number]
                 if self._priorities.aged_at(job) <= now:
-                    self._lists[False].remove(self._keys[number][1])
+                    self._unlist(*self._keys[number])
                     self._file(job, now)
                     moved = True
         return moved
@@ -100,6 +99,10 @@ class Queue:
         aged = full_at <= now
         key = (-self._priorities.constant(job, aged), job.submit, job.id)
         self._keys[job.id] = aged, key
-        self._lists[aged].add(key)
+        insort(self._lists[aged], key)
         if not aged:
             heappush(self._ageing, (full_at, job.id))
+
+    def _unlist(self, aged: bool, key: _Key) -> None:
+        keys = self._lists[aged]
+        del keys[bisect_left(keys, key)]

@@ -19,11 +19,12 @@ from penstock.slurm.parse import parse_limit
 __all__ = ["Held", "Reservations"]
 
 _FLAGS = frozenset(
-    "ANY_NODES DAILY FLEX FIRST_CORES HOURLY IGNORE_JOBS LICENSE_ONLY MAGNETIC MAINT NO_HOLD_JOBS_AFTER "
-    "NO_HOLD_JOBS_AFTER_END OVERLAP PART_NODES PURGE_COMP REPLACE REPLACE_DOWN STATIC_ALLOC TIME_FLOAT USER_DELETE "
-    "WEEKDAY WEEKEND WEEKLY".split()
+    {"ANY_NODES", "DAILY", "FLEX", "FIRST_CORES", "HOURLY", "IGNORE_JOBS", "LICENSE_ONLY", "MAGNETIC", "MAINT"}
+    | {"NO_HOLD_JOBS_AFTER", "NO_HOLD_JOBS_AFTER_END", "OVERLAP", "PART_NODES", "PURGE_COMP", "REPLACE"}
+    | {"REPLACE_DOWN", "STATIC_ALLOC", "TIME_FLOAT", "USER_DELETE", "WEEKDAY", "WEEKEND", "WEEKLY"}
 )
 _PURGE_AFTER = 300.0  # Slurm's default
+_YEAR = 365 * 86400.0  # what Slurm makes of a duration without end
 _PATIENCE = 600.0  # so far may a start lie in the past when the request arrives (MAX_RESV_DELAY)
 
 
@@ -52,7 +53,7 @@ class Held:
 
     def admits(self, user: str, account: str) -> bool:
         """Whether a job of this user and account may ask for it."""
-        return user in self.spec.users or account in self.spec.accounts
+        return _named(user, self.spec.users) or _named(account, self.spec.accounts)
 
     def view(self, now: float) -> Reservation:
         """What `scontrol show reservations` would say."""
@@ -67,6 +68,13 @@ class Held:
             active=self.start <= now < self.end,
             partition=self.spec.partition or "",
         )
+
+
+def _named(name: str, names: tuple[str, ...]) -> bool:
+    """Whether the list lets the name in: names with a minus are shut out, and then everybody else is let in."""
+    if any(n.startswith("-") for n in names):
+        return f"-{name}" not in names
+    return name in names
 
 
 class Reservations:
@@ -95,14 +103,14 @@ class Reservations:
         Raises `Infeasible` and `NotNow` with Slurm's words.
         """
         flags, purge = _flags(spec.flags)
-        duration = 60.0 * math.ceil(spec.duration / 60.0)
+        duration = _YEAR if spec.duration == math.inf else 60.0 * math.ceil(spec.duration / 60.0)
         if not (spec.users or spec.accounts):
             raise Infeasible("Either Users/Groups and/or Accounts must be specified.  No reservation created.")
         if spec.name in self._held:
             raise Infeasible("Error creating the reservation: Duplicate reservation name")
-        if spec.start < now - _PATIENCE or not 0 < duration < math.inf:
+        if spec.start < now - _PATIENCE or not duration > 0:
             raise Infeasible("Error creating the reservation: Invalid time specified")
-        if spec.nodes < 1:
+        if not 0 < spec.nodes <= within.bit_count():
             raise Infeasible("Error creating the reservation: Requested node configuration is not available")
         start = max(spec.start, now)
         free = running.common(start, start + duration, within)

@@ -26,6 +26,7 @@ from typing import Any
 
 from penstock.errors import Infeasible, NotPermitted, PenstockError, SlurmUnavailable
 from penstock.slurm.mock.backend import MockBackend
+from penstock.slurm.mock.clock import Driver
 from penstock.slurm.mock.codec import CALLS, decode, decode_params, encode, encode_error
 from penstock.slurm.mock.engine import Engine, made_up_uid
 from penstock.slurm.mock.faults import FaultKind, Faults
@@ -67,16 +68,25 @@ class Server:
         self._uids: dict[str, int] = {}
         self._stopping = asyncio.Event()
         self._connections: set[asyncio.Task[None]] = set()
-        self._driver: WallDriver | None = None
+        self._drivers: list[WallDriver] = []
         self._root: MockBackend | None = None
 
     async def run(self) -> None:
         """Serve until told to stop, then kill all jobs and remove the socket and the pid file."""
         path = self._folder / SOCKET
         # The end of a job is known only when its processes end, hence no durations.
-        engine = Engine(self._config, time.time(), duration=None, uid_of=self._uid_of)
-        driver = self._driver = WallDriver(engine, self._folder, path=self._path, kill_wait=self._kill_wait)
-        self._root = MockBackend(engine, "root", driver)
+        site: dict[str, tuple[Engine, Driver]] = {}
+        for config in (self._config, *self._config.siblings):
+            folder = self._folder / "clusters" / config.cluster if site else self._folder
+            folder.mkdir(parents=True, exist_ok=True)
+            engine = Engine(config, time.time(), duration=None, uid_of=self._uid_of)
+            driver = WallDriver(engine, folder, path=self._path, kill_wait=self._kill_wait)
+            self._drivers.append(driver)
+            site[config.cluster] = engine, driver
+        engine, first = site[self._config.cluster]
+        self._root = MockBackend(engine, "root", first, site=site)
+        for each in self._drivers:
+            each.settle()  # sets the alarm for failures, if any are to come
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
@@ -91,7 +101,8 @@ class Server:
             for task in list(self._connections):
                 task.cancel()
             await asyncio.gather(*self._connections, return_exceptions=True)
-            await driver.close()
+            for driver in self._drivers:
+                await driver.close()
             for name in (SOCKET, PID_FILE):
                 (self._folder / name).unlink(missing_ok=True)
 
@@ -139,7 +150,9 @@ class Server:
                 await reader.read()  # until the peer gives up
                 return None
             try:
-                result = await self._call(uid, user, method, params, reader)
+                assert self._root is not None
+                cluster = self._root if message.get("cluster") is None else self._root.on(str(message["cluster"]))
+                result = await self._call(uid, cluster.as_user(user), method, params, reader)
             except (ValueError, TypeError) as e:
                 raise Infeasible(f"{method}: {e}") from None
             if fault is not None and fault.kind is FaultKind.LOST_ANSWER:
@@ -173,12 +186,11 @@ class Server:
         return self._uids[user], user
 
     async def _call(
-        self, uid: int, user: str, method: str, params: dict[str, Any], reader: asyncio.StreamReader
+        self, uid: int, backend: MockBackend, method: str, params: dict[str, Any], reader: asyncio.StreamReader
     ) -> object:
-        assert self._root is not None
         if method not in CALLS:
-            return self._administer(uid, method, params)
-        call = getattr(self._root.as_user(user), method)(**decode_params(method, params))
+            return self._administer(uid, backend, method, params)
+        call = getattr(backend, method)(**decode_params(method, params))
         if method != "allocate":
             return await call
         work = asyncio.ensure_future(call)
@@ -191,24 +203,23 @@ class Server:
         finally:
             farewell.cancel()
 
-    def _administer(self, uid: int, method: str, params: dict[str, Any]) -> object:
+    def _administer(self, uid: int, backend: MockBackend, method: str, params: dict[str, Any]) -> object:
         """What tests and the demo may do to the cluster: root and the user whose cluster it is."""
-        assert self._root is not None and self._driver is not None
         if uid not in (0, os.geteuid()):
             raise NotPermitted(f"{method} is for root and {user_name(os.geteuid())}")
-        engine = self._root.engine
+        engine = backend.engine
         actions: dict[str, Callable[..., object]] = {
             "fault": self._faults.order,
             "fail_node": engine.fail_node,
             "drain_node": engine.drain_node,
             "resume_node": engine.resume_node,
             "stop": self.stop,
-            "status": lambda: {"pid": os.getpid(), "config": self._config, "jobs": len(engine.jobs)},
+            "status": lambda: {"pid": os.getpid(), "config": engine.config, "jobs": len(engine.jobs)},
         }
         if method not in actions:
             raise Infeasible(f"no such method: {method}")
         result = actions[method](**params)
-        self._driver.settle()
+        backend.driver.settle()
         return result
 
 

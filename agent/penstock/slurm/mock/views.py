@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.api import Job, Node, Partition
+from penstock.api import Job, Node, Partition, Reservation
 from penstock.slurm.mock.engine import Engine
 
-__all__ = ["jobs", "nodes", "partitions"]
+__all__ = ["jobs", "nodes", "partitions", "reservations"]
 
 
 def jobs(engine: Engine) -> list[Job]:
@@ -22,6 +22,11 @@ def nodes(engine: Engine) -> list[Node]:
         inside = tuple(p.name for p in engine.config.partitions if name in engine.config.nodes_of(p))
         found.append(Node(name, state, engine.config.cpus, trouble is None, inside))
     return found
+
+
+def reservations(engine: Engine) -> list[Reservation]:
+    """Every reservation, the first to begin first."""
+    return sorted((held.view(engine.now) for held in engine.reservations), key=lambda r: (r.start, r.name))
 
 
 def partitions(engine: Engine) -> list[Partition]:

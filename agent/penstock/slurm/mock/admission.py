@@ -1,0 +1,114 @@
+"""What the simulated Slurm takes into its queue, and what it refuses, with Slurm's own words."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from penstock.api import Allocation, JobSpec, JobState
+from penstock.errors import Infeasible
+from penstock.slurm.mock.arrays import Array
+from penstock.slurm.mock.arrays import parse as parse_array
+from penstock.slurm.mock.dependency import Dependency
+from penstock.slurm.mock.dependency import parse as parse_dependency
+from penstock.slurm.mock.engine import Engine
+from penstock.slurm.mock.jobs import SimJob
+from penstock.slurm.mock.speedup import Work
+
+__all__ = ["begin_time", "checked_dependency", "make_job"]
+
+# From this release on a dependency on the outcome of a forgotten job is refused; before, it was dropped silently.
+_REFUSES_FORGOTTEN_PARENTS = (23, 2)
+
+
+def make_job(engine: Engine, user: str, spec: JobSpec | Allocation, work: Work | None = None) -> SimJob:
+    """The job that a request becomes, without an id: it is not in the queue yet. `Infeasible` when Slurm refuses it."""
+    config = engine.config
+    partition = spec.partition or config.partitions[0].name
+    if partition not in engine.partitions:
+        raise Infeasible(f"Invalid partition name specified: {partition}")
+    qos = spec.qos or "normal"
+    if qos not in config.qos:
+        raise Infeasible(f"Invalid qos specification: {qos}")
+    if spec.nodes < 1:
+        raise Infeasible(f"Node count specification invalid: {spec.nodes}")
+    if spec.nodes > engine.machine.within[partition].bit_count():
+        raise Infeasible("Requested node configuration is not available")
+    if not spec.time_limit > 0:
+        raise Infeasible(f"Requested time limit is invalid: {spec.time_limit}")
+    job = SimJob(
+        id=0,
+        spec=spec,
+        user=user,
+        uid=engine.uid_of(user),
+        account=spec.account or "default",
+        partition=partition,
+        qos=qos,
+        submit=engine.now,
+        num_nodes=spec.nodes,
+        time_limit=spec.time_limit,
+        dependency=Dependency(),
+        work=work,
+    )
+    if isinstance(spec, Allocation):
+        text = None if spec.expands is None else f"expand:{spec.expands}"
+        job.dependency = checked_dependency(engine, text, 0, partition, qos)
+        return job
+    if spec.dependency:
+        job.dependency = checked_dependency(engine, spec.dependency, 0, partition, qos)
+    if spec.begin is not None:
+        job.begin = begin_time(spec.begin, engine.now)
+    if spec.hold:
+        job.held = "user"
+    if spec.licenses:
+        job.licenses = engine.licenses.parse(spec.licenses)
+    if spec.array is not None:
+        tasks, throttle = parse_array(spec.array, config.max_array)
+        job.array = Array(0, tasks, throttle)
+    if spec.reservation:
+        _check_reservation(engine, job)
+    return job
+
+
+def _check_reservation(engine: Engine, job: SimJob) -> None:
+    held = engine.reservations.get(job.reservation)
+    if held is None:
+        raise Infeasible("Requested reservation is invalid")
+    if not held.admits(job.user, job.account):
+        raise Infeasible("Access denied to requested reservation")
+    if job.num_nodes > (held.mask & engine.machine.within[job.partition]).bit_count():
+        raise Infeasible("Requested node configuration is not available")
+
+
+def checked_dependency(engine: Engine, text: str | None, number: int, partition: str, qos: str) -> Dependency:
+    """Parse a dependency and refuse what Slurm refuses; what it drops is dropped by the engine."""
+    dependency = parse_dependency(text)
+    strict = engine.config.version >= _REFUSES_FORGOTTEN_PARENTS
+    for clause in dependency.clauses:
+        parent = engine.jobs.get(clause.job)
+        if clause.job == number:
+            raise Infeasible(f"Job dependency problem: {number} cannot wait for itself")
+        if clause.kind == "expand":
+            if not engine.config.permit_job_expansion:
+                raise Infeasible("Requested operation not supported on this system: job expansion is not permitted")
+            if parent is None or parent.state is not JobState.RUNNING:
+                raise Infeasible(f"Job dependency problem: {clause.job} does not run")
+            if (parent.partition, parent.qos) != (partition, qos):
+                raise Infeasible(f"Job dependency problem: {clause.job} has another partition or QOS")
+        elif parent is None and clause.kind in ("afterok", "afternotok") and strict:
+            raise Infeasible(f"Job dependency problem: {clause.job} is not known")
+    return dependency
+
+
+_UNITS = {"": 1.0, "seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0}
+
+
+def begin_time(text: str, now: float) -> float:
+    """`now`, `now+30`, `now+5minutes`, `uts1700000000` (seconds since the epoch) or a local `2026-11-30T12:00:00`."""
+    head, _, offset = text.partition("+")
+    try:
+        if head == "now":
+            number = offset.rstrip("abcdefghijklmnopqrstuvwxyz")
+            return now + float(number or 0) * _UNITS[offset[len(number) :]]
+        return float(text[3:]) if text.startswith("uts") else datetime.fromisoformat(text).timestamp()
+    except (ValueError, KeyError):
+        raise Infeasible(f"Invalid time specification: {text!r}") from None
