@@ -27,6 +27,8 @@ from penstock.ipc.auth import Verifier
 from penstock.ipc.handlers import RemoteDoor
 from penstock.malleable.machine import Phase
 from penstock.slurm.mock.backend import MockBackend, virtual_cluster
+from penstock.slurm.mock.codec import CHANGING
+from penstock.slurm.mock.faults import Fault, FaultKind, FaultyBackend
 from penstock.slurm.mock.jobs import SimJob
 from penstock.slurm.mock.model import ClusterConfig
 from penstock.store import Store
@@ -41,7 +43,6 @@ SETTINGS: dict[str, Any] = {
     "asa": {"alternatives": [2.0, 10.0, 20.0, 30.0]},
     "dmr": {"cooldown": 5, "accept_timeout": 30},
 }
-CHANGING = ("submit", "allocate", "merge", "shrink", "cancel", "release", "update")
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +89,7 @@ class MortalStore(Store):
         return super()._execute(sql, args)
 
 
-class MortalBackend:
+class MortalBackend(FaultyBackend):
     """The backend of one life: a changing request is a point at which the agent may die.
 
     `faults(method)` says what goes wrong with a call: an error that is raised instead of it, or "lost", then the call
@@ -96,29 +97,22 @@ class MortalBackend:
     """
 
     def __init__(self, inner: MockBackend, fuse: Fuse, faults: Callable[[str], Exception | str | None]) -> None:
-        self.inner = inner
+        super().__init__(inner, self._what)
         self.fuse = fuse
         self.faults = faults
 
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self.inner, name)
-        if not asyncio.iscoroutinefunction(method):
-            return method
+    def _what(self, method: str) -> Fault | None:
+        fault = self.faults(method)
+        if isinstance(fault, Exception):
+            return Fault(FaultKind.ERROR, error=fault)
+        return Fault(FaultKind.LOST_ANSWER) if fault == "lost" else None
 
-        async def call(*args, **more):
-            if name in CHANGING:
-                self.fuse.point()
-            elif self.fuse.dead:
-                raise Killed
-            fault = self.faults(name)
-            if isinstance(fault, Exception):
-                raise fault
-            answer = await method(*args, **more)
-            if fault == "lost":
-                raise OutcomeUnknown(f"{name}: the answer was lost")
-            return answer
-
-        return call
+    async def call(self, method, *args, **more):
+        if method in CHANGING:
+            self.fuse.point()
+        elif self.fuse.dead:
+            raise Killed
+        return await super().call(method, *args, **more)
 
 
 class World:

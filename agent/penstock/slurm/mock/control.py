@@ -34,8 +34,12 @@ class Handle:
     pid: int
 
     def fault(self, method: str, kind: str, count: int = 1, delay: float = 0.0) -> None:
-        """The next `count` calls of `method` ("*": any) go wrong; kinds: error, hang, lost-answer, late."""
+        """The next `count` calls of `method` ("*": any) go wrong; kinds: see `FaultKind`."""
         call(self.folder, "fault", method=method, kind=kind, count=count, delay=delay)
+
+    def away(self, seconds: float) -> None:
+        """The controller answers nobody for so long; jobs go on running."""
+        call(self.folder, "away", seconds=seconds)
 
     def fail_node(self, name: str) -> None:
         """The node dies with its job."""

@@ -143,9 +143,9 @@ class Server:
             except (ValueError, KeyError, TypeError, AttributeError) as e:
                 raise Infeasible(f"not a request: {e}") from None
             uid, user = self._identify(connection, message.get("as"))
-            fault = self._faults.take(method) if method in CALLS else None
+            fault = self._faults.take(method, time.time()) if method in CALLS else None
             if fault is not None and fault.kind is FaultKind.ERROR:
-                raise SlurmUnavailable(f"{method}: a fault was ordered")
+                raise fault.error or SlurmUnavailable(f"{method}: a fault was ordered")
             if fault is not None and fault.kind is FaultKind.HANG:
                 await reader.read()  # until the peer gives up
                 return None
@@ -153,11 +153,13 @@ class Server:
                 assert self._root is not None
                 cluster = self._root if message.get("cluster") is None else self._root.on(str(message["cluster"]))
                 result = await self._call(uid, cluster.as_user(user), method, params, reader)
+                if fault is not None and fault.kind is FaultKind.REPEAT:
+                    result = await self._call(uid, cluster.as_user(user), method, params, reader)
             except (ValueError, TypeError) as e:
                 raise Infeasible(f"{method}: {e}") from None
             if fault is not None and fault.kind is FaultKind.LOST_ANSWER:
                 return None
-            if fault is not None:
+            if fault is not None and fault.kind is FaultKind.LATE:
                 await asyncio.sleep(fault.delay)
         except PenstockError as e:
             return {"error": encode_error(e)}
@@ -210,6 +212,7 @@ class Server:
         engine = backend.engine
         actions: dict[str, Callable[..., object]] = {
             "fault": self._faults.order,
+            "away": lambda seconds: self._faults.away(time.time() + seconds),
             "fail_node": engine.fail_node,
             "drain_node": engine.drain_node,
             "resume_node": engine.resume_node,
