@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from penstock.api import Allocation, JobSpec, JobState
-from penstock.errors import Infeasible
+from penstock.errors import Infeasible, NotPermitted
 from penstock.slurm.mock.arrays import Array
 from penstock.slurm.mock.arrays import parse as parse_array
 from penstock.slurm.mock.dependency import Dependency
@@ -21,8 +21,13 @@ _REFUSES_FORGOTTEN_PARENTS = (23, 2)
 
 
 def make_job(engine: Engine, user: str, spec: JobSpec | Allocation, work: Work | None = None) -> SimJob:
-    """The job that a request becomes, without an id: it is not in the queue yet. `Infeasible` when Slurm refuses it."""
+    """The job that a request becomes, without an id: it is not in the queue yet.
+
+    `Infeasible` and `NotPermitted` when Slurm refuses it.
+    """
     config = engine.config
+    if isinstance(spec, JobSpec) and not spec.script.startswith("#!"):
+        raise Infeasible("This does not look like a batch script: its first line must start with #!")
     partition = spec.partition or config.partitions[0].name
     if partition not in engine.partitions:
         raise Infeasible(f"Invalid partition name specified: {partition}")
@@ -74,7 +79,7 @@ def _check_reservation(engine: Engine, job: SimJob) -> None:
     if held is None:
         raise Infeasible("Requested reservation is invalid")
     if not held.admits(job.user, job.account):
-        raise Infeasible("Access denied to requested reservation")
+        raise NotPermitted("Access denied to requested reservation")
     if job.num_nodes > (held.mask & engine.machine.within[job.partition]).bit_count():
         raise Infeasible("Requested node configuration is not available")
 
