@@ -207,7 +207,7 @@ class Controller:
         spec = replace(spec, partition=partition)
         running = engine.machine.profile(engine.now)
         held = engine.reservations.add(spec, engine.now, engine.machine.bits, running, engine.machine.within[partition])
-        engine.reserve(held)
+        engine.keeper.keep(held)
         return held.view(engine.now)
 
     def unreserve(self, user: str, name: str) -> None:
@@ -218,9 +218,9 @@ class Controller:
             raise NotPermitted("Invalid user id")
         if held is None:
             return
-        if any(j.reservation == name and not j.state.ended for j in self.engine.jobs.values()):
+        if self.engine.keeper.wanted(held):
             raise NotNow("Requested reservation is in use")
-        self.engine.unreserve(held)
+        self.engine.keeper.end(held)
 
     # -- looking ---------------------------------------------------------------------------------------------------
 

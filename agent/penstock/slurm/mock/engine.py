@@ -9,8 +9,7 @@ Who may ask for what is not decided here but in `controller`, who starts when in
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import count
 from zlib import crc32
@@ -18,12 +17,14 @@ from zlib import crc32
 from penstock.api import JobSpec, JobState
 from penstock.errors import NotFound
 from penstock.planning.bits import BitProfile
-from penstock.slurm.mock.dependency import Clause, Dependency
+from penstock.slurm.mock.dependency import Dependency
 from penstock.slurm.mock.durations import Duration, from_script
 from penstock.slurm.mock.events import Events, Kind
 from penstock.slurm.mock.failures import schedule_failures
 from penstock.slurm.mock.jobs import SimJob
+from penstock.slurm.mock.keeper import Keeper
 from penstock.slurm.mock.licenses import Licenses
+from penstock.slurm.mock.lobby import Lobby
 from penstock.slurm.mock.machine import Machine
 from penstock.slurm.mock.model import ClusterConfig, Effect, Ended, PartitionConfig, Requeued, Resized, Started
 from penstock.slurm.mock.priority import Priorities
@@ -63,19 +64,18 @@ class Engine:
         self.machine = Machine(self.config, now)
         self.licenses = Licenses(self.config.licenses)
         self.reservations = Reservations()
+        self.keeper = Keeper(self)
+        self.events = Events()
         self._priorities = Priorities(self.config, now)
         self._duration = duration
         self._ids = count(1)
-        self._events = Events()
         self._effects: list[Effect] = []
         self._queue = Queue(self._priorities)  # pending and eligible now
-        self._waiting: dict[int, SimJob] = {}  # pending, and not to be planned for
+        self._lobby = Lobby(self)  # pending, and not to be planned for
         self._running: dict[int, SimJob] = {}
-        self._children: dict[int, set[int]] = defaultdict(set)  # who waits for a job, or did
         self._passes = Passes(
-            self.config, self.machine, self._queue, self.licenses, self.reservations, self._start, self._limit
+            self.config, self.machine, self._queue, self.licenses, self.reservations, self._start, self.limit
         )
-        self._look: dict[int, SimJob] = {}  # waiting jobs for which something has changed
         self._fresh: dict[int, SimJob] = {}  # in the queue since the last pass
         self._freed = False  # something may now start that could not at the last pass
         self._next_promise = math.inf
@@ -97,7 +97,7 @@ class Engine:
     @property
     def active(self) -> bool:
         """Whether a job runs, or waits for nothing but its turn or its time."""
-        return bool(self._running or self._queue or self._freed or self._fresh or self._look)
+        return bool(self._running or self._queue or self._dirty)
 
     def job(self, job: int) -> SimJob:
         """The job in the controller's memory; NotFound when it is not there."""
@@ -122,12 +122,18 @@ class Engine:
 
     def next_event(self) -> float | None:
         """When something happens next by itself; None when nothing will."""
-        return self.now if self._dirty else self._events.next(self.jobs)
+        return self.now if self._dirty else self.events.next(self.jobs)
 
     def take_effects(self) -> list[Effect]:
         """What has happened since the last call, in order."""
         effects, self._effects = self._effects, []
         return effects
+
+    def limit(self, job: SimJob) -> float:
+        """The limit the job would start with: a resizer's is what is left of the job that it expands."""
+        if job.expands is None:
+            return job.time_limit
+        return max(self.jobs[job.expands].limit_at - self.now, 0.0)
 
     def available(self, held: Held | None = None) -> BitProfile:
         """Which nodes are free when of those that run, in general or for the jobs of a reservation; a copy."""
@@ -137,7 +143,7 @@ class Engine:
         """Node-seconds that eligible jobs of the job's partition with at least its priority ask for."""
         priority = self._priorities.of(replace(job, eligible=self.now), self.now)
         return sum(
-            other.num_nodes * self._limit(other) * other.tasks
+            other.num_nodes * self.limit(other) * other.tasks
             for other in self._queue
             if other.partition == job.partition and self._priorities.of(other, self.now) >= priority
         )
@@ -147,7 +153,7 @@ class Engine:
     def advance(self, to: float) -> None:
         """Let time pass up to `to` (a time that has passed counts as now), and schedule whatever can start."""
         self._schedule()
-        events, jobs = self._events, self.jobs
+        events, jobs = self.events, self.jobs
         while (due := events.due(to)) is not None:
             self.now = max(self.now, due)
             while (event := events.pop(self.now, jobs)) is not None:
@@ -160,11 +166,11 @@ class Engine:
 
         It may change the cluster; the scheduler runs once for all that happens at the same instant.
         """
-        self._events.call(max(time, self.now), action)
+        self.events.call(max(time, self.now), action)
 
     def _happen(self, kind: Kind, number: int) -> None:
         if kind is Kind.CALL:
-            self._events.action(number)()
+            self.events.action(number)()
             return
         job = self.jobs[number]
         match kind:
@@ -174,9 +180,7 @@ class Engine:
                 else:
                     self.end(job, JobState.TIMEOUT)
             case Kind.WAKE:
-                if number in self._waiting:
-                    self._look[number] = job
-                else:
+                if not self._lobby.wake(job):
                     self._freed = True
             case Kind.FORGET:
                 self._forget(job)
@@ -219,7 +223,7 @@ class Engine:
             job.num_nodes = len(held_nodes)
         job.state, job.exit_code, job.end, job.planned = state, exit_code, self.now, None
         job.reason = {JobState.TIMEOUT: "TimeLimit", JobState.FAILED: "NonZeroExitCode"}.get(state, "None")
-        self._events.at(self.now + self.config.min_job_age, Kind.FORGET, job.id)
+        self.events.at(self.now + self.config.min_job_age, Kind.FORGET, job.id)
         self._strand_resizers(job)
         self._effects.append(Ended(job.id, state, held_nodes))
 
@@ -275,60 +279,24 @@ class Engine:
         """The node is back in service."""
         self._mark_node(name, None)
 
-    def reserve(self, held: Held) -> None:
-        """A reservation was made: begin, watch and end it in its time."""
-        self._freed = True
-        self.call_at(held.start, self._replan)
-        self.call_at(held.end, lambda: self._end_reservation(held))
-        self._watch(held)
-
-    def unreserve(self, held: Held) -> None:
-        """A reservation ends; jobs that still wait for it are held, unless it says otherwise."""
-        self.reservations.remove(held)
-        self._freed = True
-        for job in [j for j in self.jobs.values() if j.reservation == held.spec.name and j.state is JobState.PENDING]:
-            if held.holds_jobs and not job.held:
-                job.held = "admin"
-            self.touch(job)
-
     # -- mechanics -------------------------------------------------------------------------------------------------
 
     @property
     def _dirty(self) -> bool:
-        return bool(self._freed or self._look or self._fresh)
-
-    def _replan(self) -> None:
-        self._freed = True
+        return self._freed or bool(self._fresh) or self._lobby.restless
 
     def _expect(self, job: SimJob) -> None:
         """Note when the job will end, by itself or by its limit."""
         end = job.limit_at if job.finish_at is None else min(job.finish_at, job.limit_at)
-        self._events.at(max(end, self.now), Kind.END, job.id)
+        self.events.at(max(end, self.now), Kind.END, job.id)
+
+    def replan(self) -> None:
+        """Something may now start that could not before."""
+        self._freed = True
 
     def _mark_node(self, name: str, trouble: str | None) -> None:
         self.machine.mark(name, trouble)
         self._freed = True
-
-    def _end_reservation(self, held: Held) -> None:
-        """Its time is over (ResvOverRun=0): jobs that may run in it only are ended."""
-        if self.reservations.get(held.spec.name) is not held:
-            return
-        if not held.flex:
-            for job in [j for j in self._running.values() if j.reservation == held.spec.name]:
-                self.end(job, JobState.TIMEOUT)
-        self.unreserve(held)
-
-    def _watch(self, held: Held) -> None:
-        """PURGE_COMP: end the reservation when no job has used or wanted it for so long."""
-        if held.purge == math.inf or self.reservations.get(held.spec.name) is not held:
-            return
-        wanted = any(j.reservation == held.spec.name and not j.state.ended for j in self.jobs.values())
-        if wanted:
-            held.idle_since = self.now
-        elif self.now >= held.idle_since + held.purge:
-            self.unreserve(held)
-            return
-        self.call_at(max(held.idle_since, held.start) + held.purge, lambda: self._watch(held))
 
     def _account(self, job: SimJob) -> None:
         """Write down what the job has used since it was written down last."""
@@ -344,19 +312,14 @@ class Engine:
             del self._running[job.id]
             if job.array is not None:
                 job.array.running.discard(job.id)
-            self._touch_reservation(job)
+            self.keeper.used(job)
         elif job.id in self._queue:
             self._queue.remove(job)
             self._fresh.pop(job.id, None)
         else:
-            self._waiting.pop(job.id, None)
-            self._look.pop(job.id, None)
+            self._lobby.leave(job)
         self._freed = True
-        self._call_children(job)
-
-    def _touch_reservation(self, job: SimJob) -> None:
-        if job.reservation and (held := self.reservations.get(job.reservation)) is not None:
-            held.idle_since = self.now
+        self._lobby.notify(job)
 
     def _forget(self, job: SimJob) -> None:
         """The controller's memory of the job ends; an array's own record goes last."""
@@ -364,45 +327,33 @@ class Engine:
             return
         array = job.array
         if array is not None and job.id == array.job and any(m in self.jobs for m in array.members):
-            self._events.at(self.now + self.config.min_job_age, Kind.FORGET, job.id)
+            self.events.at(self.now + self.config.min_job_age, Kind.FORGET, job.id)
             return
         del self.jobs[job.id]
-        self._call_children(job)
-        self._children.pop(job.id, None)
-
-    def _call_children(self, job: SimJob) -> None:
-        """Something has happened to a job that others wait for."""
-        for parent in {job.id, job.array.job if job.array is not None else job.id}:
-            for number in self._children.get(parent, ()):
-                if number in self._waiting:
-                    self._look[number] = self._waiting[number]
+        self._lobby.forget(job)
 
     def _strand_resizers(self, job: SimJob) -> None:
         """Nothing is left to expand for those who wait to expand `job`, though their clause was fulfilled before."""
-        for number in self._children.get(job.id, ()):
+        for number in self._lobby.resizers(job):
             if number in self._queue and self.jobs[number].expands == job.id:
                 self._wait(self.jobs[number])
 
     def _wait(self, job: SimJob) -> None:
-        """The job waits, and is looked at before the next pass."""
+        """The job waits; if it had its turn before, it has lost it."""
         if job.id in self._queue:
             self._queue.remove(job)
             self._fresh.pop(job.id, None)
             self._freed = True
-        job.eligible = job.planned = None
-        self._waiting[job.id] = self._look[job.id] = job
-        for parent in {clause.job for clause in job.dependency.clauses} | {job.expands}:
-            if parent is not None:
-                self._children[parent].add(job.id)
+        self._lobby.enter(job)
 
     # -- scheduling ------------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
         """Run the scheduler until nothing changes."""
         while self._dirty:
-            look, self._look = self._look, {}
-            for job in look.values():
-                self._admit(job)
+            for job in self._lobby.admit():
+                self._queue.add(job, self.now)
+                self._fresh[job.id] = job
             if self._queue.refile(self.now):
                 self._freed = True
             fresh, self._fresh = list(self._fresh.values()), {}
@@ -415,54 +366,7 @@ class Engine:
         if promise < self._next_promise or self._next_promise <= self.now:
             self._next_promise = promise
             if promise < math.inf:
-                self.call_at(promise, self._replan)
-
-    def _admit(self, job: SimJob) -> None:
-        """Put a job that may start into the queue, or say why it may not."""
-        partition = self.partitions[job.partition]
-        wake = job.dependency.refresh(self._parents, self.now)
-        if wake is not None:
-            self._events.at(wake, Kind.WAKE, job.id)
-        parent = None if job.expands is None else self.jobs.get(job.expands)
-        if job.dependency.never or (job.expands is not None and (parent is None or not parent.state.holds_nodes)):
-            job.reason = "DependencyNeverSatisfied"
-        elif job.held:
-            job.reason = "JobHeldAdmin" if job.held == "admin" else "JobHeldUser"
-        elif job.dependency:
-            job.reason = "Dependency"
-        else:
-            if job.eligible is None:
-                job.eligible = max(self.now, job.begin or 0.0)
-            if job.eligible > self.now:
-                job.reason = "BeginTime"
-                self._events.at(job.eligible, Kind.WAKE, job.id)
-            elif self._limit(job) > (partition.max_time or math.inf):
-                job.reason = "PartitionTimeLimit"
-            elif job.num_nodes > (partition.max_nodes or math.inf):
-                job.reason = "PartitionNodeLimit"
-            elif job.reservation and self.reservations.get(job.reservation) is None:
-                job.reason = "ReservationDeleted"
-            else:
-                job.reason = "Priority"
-                del self._waiting[job.id]
-                self._queue.add(job, self.now)
-                self._fresh[job.id] = job
-
-    def _parents(self, clause: Clause) -> Sequence[SimJob]:
-        """The jobs of a dependency's clause."""
-        if clause.job not in self.jobs:
-            return ()
-        parents = self.array(clause.job)
-        if clause.task is None or parents[0].array is None:
-            return parents
-        one = [p for p in parents if p.task == clause.task]
-        return one or [p for p in parents if p.waits_as_array and p.array and clause.task in p.array.waiting]
-
-    def _limit(self, job: SimJob) -> float:
-        """The limit the job would start with: a resizer's is what is left of the job that it expands."""
-        if job.expands is None:
-            return job.time_limit
-        return max(self.jobs[job.expands].limit_at - self.now, 0.0)
+                self.call_at(promise, self.replan)
 
     def _start(self, job: SimJob, mask: int) -> None:
         """The job, or the next task of an array, begins on these nodes."""
@@ -470,7 +374,7 @@ class Engine:
         if job.id in self._queue:
             self._queue.remove(job)
         self._running[job.id] = job
-        job.time_limit = self._limit(job)
+        job.time_limit = self.limit(job)
         job.state, job.start, job.planned, job.reason = JobState.RUNNING, self.now, None, "None"
         job.accounted = self.now
         job.nodes, job.mask = (), 0
@@ -478,7 +382,7 @@ class Engine:
         self.licenses.take(job.licenses)
         if job.array is not None:
             job.array.running.add(job.id)
-        self._touch_reservation(job)
+        self.keeper.used(job)
         work = job.work
         if work is None and self._duration is not None and isinstance(job.spec, JobSpec):
             work = job.work = self._duration(job.spec)
@@ -488,7 +392,7 @@ class Engine:
             job.finish_code = work.exit_code
         self._expect(job)
         self._effects.append(Started(job.id, job.nodes))
-        self._call_children(job)
+        self._lobby.notify(job)
 
     def _split(self, job: SimJob) -> SimJob:
         """The job itself, or of an array the record for its next task; the last one to start takes the array's own."""
