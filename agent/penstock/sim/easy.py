@@ -11,42 +11,27 @@ the head changes or a job ends before its estimate; a job that ends on its estim
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Sequence
 
-from penstock.sim.base import NEVER
+from penstock.sim.running import EstimatedEnds
 from penstock.sim.trace import Trace
 
 __all__ = ["Easy"]
 
 
-class Easy:
+class Easy(EstimatedEnds):
     """EASY backfilling with a queue in order of submission."""
 
     def __init__(self, trace: Trace, procs: int) -> None:
-        self.due = NEVER
-        self._procs = trace.procs.tolist()
-        self._estimate = trace.estimate.tolist()
-        self._bits = len(trace).bit_length()
-        self._free = procs
-        self._queue: list[int] = []
+        super().__init__(trace, procs)
         self._seen = 0  # jobs of the queue that the last pass looked at in vain
-        self._running: list[int] = []  # estimated end << bits | job, sorted
-        self._ends: dict[int, int] = {}  # the same by job
         self._shadow = 0  # 0: not known
         self._extra = 0
 
-    def submit(self, now: int, job: int) -> None:
-        """See `Policy`."""
-        self._queue.append(job)
-
     def end(self, now: int, job: int) -> None:
         """See `Policy`."""
-        self._free += self._procs[job]
         self._seen = 0
-        key = self._ends.pop(job)
-        del self._running[bisect_left(self._running, key)]
-        if key >> self._bits != now:
+        if not self._over(now, job):
             self._shadow = 0
 
     def start(self, now: int) -> Sequence[int]:
@@ -83,10 +68,6 @@ class Easy:
                 started.append(job)
         self._seen = len(queue)
         return started
-
-    def _run(self, now: int, job: int) -> None:
-        key = self._ends[job] = now + self._estimate[job] << self._bits | job
-        insort(self._running, key)
 
     def _reserve(self) -> None:
         """Find the head's shadow and extra processors."""

@@ -10,44 +10,29 @@ from there when one may.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Sequence
 
-from penstock.sim.base import NEVER
 from penstock.sim.profile import CountProfile
+from penstock.sim.running import EstimatedEnds
 from penstock.sim.trace import Trace
 
 __all__ = ["Replan"]
 
 
-class Replan:
+class Replan(EstimatedEnds):
     """Plan the queue anew whenever the old plan may be wrong."""
 
     def __init__(self, trace: Trace, procs: int) -> None:
-        self.due = NEVER
-        self._procs = trace.procs.tolist()
-        self._estimate = trace.estimate.tolist()
-        self._bits = len(trace).bit_length()
-        self._free = procs
-        self._running: list[int] = []  # estimated end << bits | job, sorted
-        self._ends: dict[int, int] = {}  # the same by job
-        self._queue: list[int] = []
+        super().__init__(trace, procs)
         # The plan: a profile with the running jobs and the first `_planned` of the queue in it.
         self._profile = CountProfile(procs)
         self._planned = 0
         self._begins: list[int] = []  # of the planned jobs
         self._stale = False
 
-    def submit(self, now: int, job: int) -> None:
-        """See `Policy`."""
-        self._queue.append(job)
-
     def end(self, now: int, job: int) -> None:
         """See `Policy`."""
-        self._free += self._procs[job]
-        key = self._ends.pop(job)
-        del self._running[bisect_left(self._running, key)]
-        if key >> self._bits != now:
+        if not self._over(now, job):
             self._stale = True
 
     def start(self, now: int) -> Sequence[int]:
@@ -77,8 +62,7 @@ class Replan:
         self._planned -= len(started)
         for job in started:
             self._free -= self._procs[job]
-            key = self._ends[job] = now + self._estimate[job] << self._bits | job
-            insort(self._running, key)
+            self._run(now, job)
         return started
 
     def _renew(self, now: int) -> None:
