@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import UserError
 from penstock.sim.replay import replay
-from penstock.sim.swf import SwfReader, load, write
+from penstock.sim.swf import SwfReader, load
+from penstock.sim.swfout import Fate, write_outcome
 
 HEADER = "; Version: 2.2\n; Computer: made up\n"
 
@@ -207,7 +208,8 @@ def _replay_or_refuse(path, skip_bad):
 @pytest.mark.parametrize("name", ["out.swf", "out.swf.gz"])
 def test_what_is_written_is_a_log_with_the_simulated_waits(log, tmp_path, name):
     source = log(line(1), "damaged\n", line(2, run=0), line(3, 4, run=30, procs=-1, requested=2), line(1))
-    write(tmp_path / name, source, {1: 0, 3: 41}, 4, notes=["simulated"])
+    fates = {1: Fate(0, 10, 1, None), 3: Fate(41, 20, 2, None)}
+    write_outcome(tmp_path / name, source, fates, 4, notes=["simulated"])
     reader = SwfReader(tmp_path / name)
     written = [record.raw.split() for record in reader]
     assert reader.header == [*HEADER.splitlines(), "; Note: simulated"]
@@ -220,7 +222,7 @@ def test_what_is_written_is_a_log_with_the_simulated_waits(log, tmp_path, name):
 
 def test_what_cannot_be_written_is_one_message(log, tmp_path):
     with pytest.raises(UserError, match=r"none/out\.swf cannot be written"):
-        write(tmp_path / "none" / "out.swf", log(line()), {1: 0}, 4)
+        write_outcome(tmp_path / "none" / "out.swf", log(line()), {1: Fate(0, 10, 1, None)}, 4)
 
 
 def run(*arguments):
@@ -276,3 +278,53 @@ def test_bad_options_are_one_line_and_exit_code_2(log, options, says):
     assert ended.returncode == 2
     assert says in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
+
+
+def test_a_log_that_ends_within_a_line_says_so(log):
+    path = log(line(1), line(2)[:30])
+    with pytest.raises(
+        UserError, match=r"line 4: .* fields where a job has 18; the file ends in this line and may be cut"
+    ):
+        load(path, 4)
+    kept = load(path, 4, skip_bad=True)
+    assert (len(kept.trace), kept.bad) == (1, 1)
+
+
+def test_a_log_may_come_through_a_pipe_but_then_not_be_written_again(log, tmp_path):
+    path = log(*(line(i) for i in range(1, 50)), name="a.swf.gz")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cp", str(path), str(pipe)]) as feeder:
+        assert len(load(pipe, 4).trace) == 49
+    assert feeder.returncode == 0
+    ended = run(pipe, "--procs", "4", "--out", tmp_path / "out.swf")
+    assert ended.returncode == 2
+    assert "is not a file: --out needs one" in ended.stderr
+
+
+def test_memory_is_bounded_by_the_jobs_that_are_kept(tmp_path):
+    """300,000 records, 16 MB of text. Of a machine of 4 processors 1 in 100 is kept, of one of 16 all."""
+    path = tmp_path / "large.swf.gz"
+    with gzip.open(path, "wt", compresslevel=1) as file:
+        file.write(HEADER)
+        file.writelines(line(i, i, procs=9 if i % 100 else 1, requested=1) for i in range(300_000))
+    assert growth(path, 4) == (3000, pytest.approx(0, abs=4e6))
+    # 40 bytes a job, and while a column grows it is there twice.
+    assert growth(path, 16) == (300_000, pytest.approx(12e6, abs=12e6))
+
+
+def growth(path, procs):
+    """(jobs, bytes by which the process has grown at the most) of loading a log in a process of its own."""
+    code = (
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from penstock.sim.swf import load\n"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024\n"
+        "before = peak()\n"
+        "jobs = len(load(Path(sys.argv[1]), int(sys.argv[2])).trace)\n"
+        "print(jobs, peak() - before)\n"
+    )
+    command = [sys.executable, "-c", code, str(path), str(procs)]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    jobs, grown = said.split()
+    return int(jobs), int(grown)

@@ -1,7 +1,10 @@
 """Workloads and their replay: logs in Standard Workload Format, scheduling policies, and what the jobs waited.
 
-    swf      reads, filters and writes logs (the only module here that touches files)
+    swf      reads and filters logs
+    swfout   writes logs
+    workloads  jobs that a model makes up
     trace    the jobs to replay, as columns of integers
+    estimates  how long users say that jobs will run
     replay   the event loop and the choice of policy and tie order
     fcfs, easy, conservative, replan    the policies, one a module
     running  the running jobs by estimated end, which easy and replan share

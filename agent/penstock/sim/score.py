@@ -20,9 +20,9 @@ class Score:
     """A replay in figures.
 
     `total_wait` and `mean_wait` are seconds; a wait is the time from submission to start. `mean_slowdown` is the mean
-    of max(1, (wait + run) / max(run, THRESHOLD)). `utilisation` is the share (0 to 1) of the machine's processor
-    seconds from the first submission to the last end that jobs ran on. `sha256` is of the lines "id wait\\n", sorted
-    by id as a number.
+    of max(1, (wait + run) / max(run, THRESHOLD)). `makespan` is the time from the first submission to the last end
+    (seconds), and `utilisation` the share (0 to 1) of the machine's processor seconds in it that jobs ran on. `sha256`
+    is of the lines "id wait\\n", sorted by id as a number.
     """
 
     jobs: int
@@ -30,6 +30,7 @@ class Score:
     mean_wait: float
     mean_slowdown: float
     utilisation: float
+    makespan: int
     sha256: str
 
 
@@ -48,5 +49,6 @@ def score(trace: Trace, starts: Sequence[int], procs: int) -> Score:
         mean_wait=sum(waits) / len(waits),
         mean_slowdown=fsum(slowdowns) / len(waits),
         utilisation=used / (procs * (last - trace.submit[0])),
+        makespan=last - trace.submit[0],
         sha256=digest.hexdigest(),
     )

@@ -1,4 +1,4 @@
-"""Reads, filters and writes logs in Standard Workload Format, the form of the Parallel Workloads Archive.
+"""Reads and filters logs in Standard Workload Format, the form of the Parallel Workloads Archive.
 
 A log is text, often compressed with gzip: comments that begin with `;`, then one line per job with 18 numbers apart by
 blanks (Feitelson, https://www.cs.huji.ac.il/labs/parallel/workload/swf.html; Chapin et al., JSSPP 1999). -1 is "not
@@ -12,12 +12,9 @@ error.
 from __future__ import annotations
 
 import gzip
-import os
 import re
-import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, cast
@@ -25,7 +22,7 @@ from typing import IO, Final, cast
 from penstock.errors import UserError
 from penstock.sim.trace import Trace
 
-__all__ = ["ESTIMATES", "FILTERS", "Log", "Record", "SwfReader", "load", "write"]
+__all__ = ["ESTIMATES", "FILTERS", "Log", "Record", "SwfReader", "kept", "load"]
 
 FILTERS: Final = ("strong", "singh")
 ESTIMATES: Final = ("actual", "user")
@@ -89,7 +86,8 @@ class SwfReader:
                 if not self.records and len(self.header) < _MAX_HEADER:
                     self.header.append(raw.decode().rstrip())
             elif raw.strip():
-                self.reject(line, _what_is_wrong(raw))
+                cut = "" if raw.endswith(b"\n") else "; the file ends in this line and may be cut off"
+                self.reject(line, _what_is_wrong(raw) + cut)
 
     def reject(self, line: int, what: str) -> None:
         """This line cannot be used: count it, or raise UserError."""
@@ -103,8 +101,7 @@ class SwfReader:
         line = 0
         try:
             with self.path.open("rb") as plain:
-                start = plain.read(2)
-                plain.seek(0)
+                start = plain.peek(2)[:2]  # a pipe cannot go back
                 if not start:
                     raise UserError(f"{self.path} is empty")
                 # Closing the file underneath is enough: a GzipFile that reads owns nothing else.
@@ -168,7 +165,7 @@ def load(path: Path, procs: int, keep: str = "strong", estimates: str = "user", 
     reader = SwfReader(path, skip_bad)
     trace = Trace()
     last, seen = -1, set[int]()
-    for job in _kept(reader, procs, keep):
+    for job in kept(reader, procs, keep):
         if job.number <= last:  # most logs are numbered upwards and never pay for the set
             seen = seen or set(trace.ids)
             if job.number in seen:
@@ -187,7 +184,7 @@ def load(path: Path, procs: int, keep: str = "strong", estimates: str = "user", 
     return Log(trace, reader.records, dropped, reader.bad, reader.first_bad)
 
 
-def _kept(reader: SwfReader, procs: int, keep: str) -> Iterator[Record]:
+def kept(reader: SwfReader, procs: int, keep: str) -> Iterator[Record]:
     """The records that pass the filter, with run, allocated and requested as they are replayed."""
     strong = keep == "strong"
     for job in reader:
@@ -210,51 +207,3 @@ def _kept(reader: SwfReader, procs: int, keep: str) -> Iterator[Record]:
                 f"has {procs} (--filter strong leaves such jobs out)"
             )
         yield Record(job.line, job.raw, job.number, job.submit, run, allocated, requested, job.limit)
-
-
-def write(
-    path: Path, source: Path, waits: Mapping[int, int], procs: int, keep: str = "strong", notes: Iterable[str] = ()
-) -> None:
-    """Write the replayed jobs of the log `source` as a log: its header, notes, and its lines with the replay's figures.
-
-    Wait (seconds, by job number), run time and allocated processors are those of the replay; everything else stays.
-    Compressed if the name ends with .gz; complete or not there. UserError when it cannot be written.
-    """
-    left = dict(waits)
-    reader = SwfReader(source, skip_bad=True)
-    try:
-        with _whole_file(path) as file:
-            headed = False
-            for job in _kept(reader, procs, keep):
-                if not headed:
-                    headed = True
-                    for text in (*reader.header, *(f"; Note: {note}" for note in notes)):
-                        file.write(text.encode() + b"\n")
-                wait = left.pop(job.number, None)
-                if wait is None:  # a job number that was there before
-                    continue
-                fields = job.raw.split()
-                fields[2:5] = (b"%d" % value for value in (wait, job.run, job.allocated))
-                file.write(b" ".join(fields) + b"\n")
-    except OSError as e:
-        raise UserError(f"{path} cannot be written: {e.strerror or e}") from None
-
-
-@contextmanager
-def _whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its name when it is complete."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as plain:
-            if path.suffix == ".gz":
-                with gzip.open(plain, "wb", compresslevel=6) as packed:
-                    yield cast(IO[bytes], packed)
-            else:
-                yield plain
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 from penstock.errors import UserError
@@ -55,6 +56,8 @@ class Trace:
 
     def sort(self) -> None:
         """Into order of submission; jobs of the same second keep their order."""
+        if all(earlier <= later for earlier, later in pairwise(self.submit)):  # most logs
+            return
         order = sorted(range(len(self.submit)), key=self.submit.__getitem__)
         for name in ("ids", "submit", "run", "procs", "estimate"):
             column = getattr(self, name)

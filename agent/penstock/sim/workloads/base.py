@@ -11,20 +11,21 @@ from numpy.typing import NDArray
 from penstock.errors import UserError
 from penstock.sim.trace import MAX_TIME, Trace
 
-__all__ = ["Floats", "Ints", "Submits", "Workload", "assemble", "at_load", "resample"]
+__all__ = ["Floats", "Ints", "Submits", "Workload", "assemble", "resample", "stretch_for"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Submits = Callable[[float], Floats]
-"""Submit times (seconds from the beginning, any order) when all gaps between arrivals are so many times as long."""
+"""Arrivals (seconds from the beginning, any order) when all gaps between them are so many times as long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
     """Jobs of a model; the columns beside the trace have one entry a job, in the trace's order.
 
-    `queue` is a position in `queues`. `executable` tells different programs apart, from 1. `preceding` is the id of the
-    job whose end this one was waiting for, 0 for none. `notes` say how it was made, for the header of a log.
+    `queue` is a position in `queues`. `executable` tells programs that are run again apart, from 1; 0 where nothing is
+    known. `preceding` is the id of the job whose end this one was waiting for, 0 for none. `notes` say how it was made,
+    for the header of a log.
     """
 
     trace: Trace
@@ -33,6 +34,12 @@ class Workload:
     executable: Ints
     preceding: Ints
     notes: list[str] = field(default_factory=list)
+
+    def load(self, procs: int) -> float | None:
+        """The offered load on so many processors, as `stretch_for` has it; None if all is submitted at once."""
+        work = sum(run * width for run, width in zip(self.trace.run, self.trace.procs, strict=True))
+        span = self.trace.submit[int(np.flatnonzero(self.preceding == 0)[-1])]
+        return work / (procs * span) if span else None
 
 
 def assemble(
@@ -62,21 +69,17 @@ def assemble(
     )
 
 
-def at_load(submits: Submits, work: float, procs: int, load: float) -> Floats:
-    """Submit times at which the offered load is `load`, by stretching the gaps between arrivals.
+def stretch_for(load: float, submits: Submits, work: float, procs: int) -> float:
+    """By how much the gaps between arrivals have to be stretched for an offered load of `load`.
 
     Offered load is Lublin's: the processor seconds of all jobs (`work`), divided by the processors of the machine times
-    the time from the beginning to the last submission. Sizes and run times stay as they are. UserError if no gaps are
-    short enough.
+    the time from the beginning to the last submission; one that only follows the end of another job does not count.
+    Sizes and run times stay as they are. UserError if that takes longer than can be simulated.
     """
     span = work / (procs * load)  # what the time to the last submission has to be
     if span >= MAX_TIME:
         raise UserError(f"a load of {load:g} would take {span:.3g} s, more than can be simulated")
     low, high = 0.0, 1.0
-    if submits(low).max() > span:
-        raise UserError(
-            f"a load of {load:g} cannot be reached: jobs that follow one another take longer than {span:.0f} s"
-        )
     while submits(high).max() < span:
         low, high = high, 2 * high
     for _ in range(60):
@@ -85,7 +88,7 @@ def at_load(submits: Submits, work: float, procs: int, load: float) -> Floats:
             low = middle
         else:
             high = middle
-    return submits(high)
+    return high
 
 
 def resample(draw: Callable[[int], Floats], count: int, limit: float) -> Floats:

@@ -11,7 +11,7 @@ Repetition. A program is run k times with a probability in proportion to k^-2.5 
 size and run time, and again as soon as it has ended. In the workload the next run is submitted when the one before it
 would end without a wait, and names it as preceding job.
 
-Arrivals of programs (their first runs) are a Poisson process.
+Arrivals of programs (their first runs) are a Poisson process; a wanted load changes nothing but this process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock.sim.workloads.base import Floats, Workload, assemble, at_load
+from penstock.sim.workloads.base import Floats, Workload, assemble, stretch_for
 
 __all__ = ["MEANS", "UNIT", "feitelson", "first_stage", "repetitions", "size_weights"]
 
@@ -73,9 +73,9 @@ def feitelson(jobs: int, procs: int, seed: int, load: float | None = None) -> Wo
     begins = np.flatnonzero(np.diff(program, prepend=-1))  # each program's first job
     nth = np.arange(jobs) - begins[program]  # runs of the same program ahead of this one
 
-    def submits(stretch: float) -> Floats:
-        return np.asarray(first * stretch + nth * run)
-
-    submit = submits(1.0) if load is None else at_load(submits, float(np.dot(run, size)), procs, load)
+    stretch = 1.0
+    if load is not None:
+        stretch = stretch_for(load, lambda by: np.asarray(first * by), float(np.dot(run, size)), procs)
+    submit = np.asarray(first * stretch + nth * run)
     preceding = np.where(nth > 0, np.arange(jobs) - 1, -1)
     return assemble(submit, run, size, np.zeros(jobs, dtype=np.int64), ("batch",), program + 1, preceding)

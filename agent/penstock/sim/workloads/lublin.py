@@ -26,7 +26,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock.sim.workloads.base import Floats, Ints, Workload, assemble, at_load, resample
+from penstock.sim.workloads.base import Floats, Ints, Workload, assemble, resample, stretch_for
 from penstock.sim.workloads.gamma import gamma_cdf
 
 __all__ = ["BATCH", "INTERACTIVE", "KINDS", "UNTYPED", "Kind", "daily_cycle", "lublin"]
@@ -116,9 +116,9 @@ def lublin(jobs: int, procs: int, seed: int, load: float | None = None, kinds: s
         return _through_the_day(even * stretch, queue_of, cycles)
 
     work = float(np.dot(np.maximum(run, 1.0).astype(np.int64), size))
-    submit = submits(1.0) if load is None else at_load(submits, work, procs, load)
+    submit = submits(1.0 if load is None else stretch_for(load, submits, work, procs))
     none = np.full(jobs, -1)
-    return assemble(submit, run, size, queue_of, tuple(classes), np.arange(1, jobs + 1), none)
+    return assemble(submit, run, size, queue_of, tuple(classes), np.zeros(jobs, dtype=np.int64), none)
 
 
 def daily_cycle(kind: Kind) -> Floats:
@@ -127,7 +127,7 @@ def daily_cycle(kind: Kind) -> Floats:
     weights = np.zeros(_BUCKETS)
     for i in range(_FIRST_BUCKET, _FIRST_BUCKET + _BUCKETS):
         weights[i % _BUCKETS] = gamma_cdf(i + 1.5, shape, scale) - gamma_cdf(i + 0.5, shape, scale)
-    return weights / weights.mean()
+    return np.asarray(weights / weights.mean())
 
 
 def _through_the_day(even: Floats, queue_of: Ints, cycles: list[Floats]) -> Floats:
