@@ -9,6 +9,7 @@ import click
 from penstock.cli.options import choice, out_option, whole
 from penstock.cli.output import emit_json
 from penstock.cli.simulate_model import model
+from penstock.cli.simulate_sweep import sweep
 from penstock.errors import UserError
 from penstock.sim.replay import POLICIES, TIES, replay
 from penstock.sim.score import score
@@ -108,3 +109,4 @@ def swf(
 
 
 simulate.add_command(model)
+simulate.add_command(sweep)

@@ -22,7 +22,7 @@ from typing import IO, Final, cast
 from penstock.errors import UserError
 from penstock.sim.trace import Trace
 
-__all__ = ["ESTIMATES", "FILTERS", "Log", "Record", "SwfReader", "kept", "load"]
+__all__ = ["ESTIMATES", "FILTERS", "Log", "Record", "SwfReader", "kept", "load", "machine_procs"]
 
 FILTERS: Final = ("strong", "singh")
 ESTIMATES: Final = ("actual", "user")
@@ -207,3 +207,14 @@ def kept(reader: SwfReader, procs: int, keep: str) -> Iterator[Record]:
                 f"has {procs} (--filter strong leaves such jobs out)"
             )
         yield Record(job.line, job.raw, job.number, job.submit, run, allocated, requested, job.limit)
+
+
+def machine_procs(path: Path) -> int:
+    """How many processors the log's machine has, by the header line MaxProcs. UserError when it does not say."""
+    reader = SwfReader(path, skip_bad=True)
+    next(iter(reader), None)
+    for text in reader.header:
+        found = re.match(r";\s*MaxProcs:\s*([1-9][0-9]{0,8})\b", text)
+        if found:
+            return int(found[1])
+    raise UserError(f"{path} does not say how many processors its machine has (; MaxProcs:): give --procs")
