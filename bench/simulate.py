@@ -5,8 +5,12 @@
 The folder holds CTC-SP2-1996-3.1-cln.swf.gz and SDSC-SP2-1998-4.2-cln.swf.gz from the Parallel Workloads Archive
 (https://www.cs.huji.ac.il/labs/parallel/workload/logs.html). Each set-up runs in a process of its own. Measured is the
 CPU time of the event loop with the log in memory, the median of the rounds; reading the log is told apart. The waits
-are checked: a fast wrong answer is an error. The references are other people's figures on their machines, as CPU
-seconds for the same work.
+are checked: a fast wrong answer is an error.
+
+Two kinds of reference stand beside it. `textbook` is bench/textbook.py, the policies as plain loops in the same Python,
+measured in the same process on the same log in turns with ours, and checked, too: the ratio depends on no machine. It
+knows the tie order `batch` alone, so the ratio is that of both in this order, while loop and jobs/s are those of the
+case. `elsewhere` are other people's figures on their machines, as CPU seconds for the same work.
 """
 
 from __future__ import annotations
@@ -19,15 +23,18 @@ import resource
 import statistics
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import textbook
 from rich.console import Console
 from rich.table import Table
 
 from penstock.sim.replay import replay
 from penstock.sim.score import score
 from penstock.sim.swf import load
+from penstock.sim.trace import Trace
 
 MAX_RSS_MB = 300
 
@@ -43,9 +50,11 @@ class Case:
     sha256: str
     goal: int  # jobs/s; 0: none was set
     references: str  # CPU seconds or jobs/s, elsewhere
+    batch_sha256: str = ""  # of the waits in batch order, for the comparison with the textbook; "": not measured
 
 
 SDSC, CTC = "SDSC-SP2-1998-4.2-cln.swf.gz", "CTC-SP2-1996-3.1-cln.swf.gz"
+TEXTBOOK = {"easy": textbook.Easy, "conservative": textbook.Conservative}
 LOOP = "plain CPython loop"
 CASES = {
     "EASY, SDSC@128, user estimates": Case(
@@ -58,6 +67,7 @@ CASES = {
         "c47a8a769381741db6f5e25a65e67d096ca752f26ed53b35a4426ce6dbe2dbfb",
         100000,
         f"{LOOP} 50,000 jobs/s; AccaSim 55 s",
+        "10c20c223e55d8f2e70b050b0fec1d1505a393ea2c79b4bb2707425e0e2eabb4",
     ),
     "EASY, CTC@338, user estimates": Case(
         CTC,
@@ -69,6 +79,7 @@ CASES = {
         "5390c60a18c69d688f5ed3d6205699f434833a09ecdacfa83cba730228570362",
         50000,
         f"{LOOP} 25,000 jobs/s",
+        "b114d5f7f99c612bf97ee21208656df2d48d54d86f0f79073f6605795484e992",
     ),
     "conservative, CTC-singh@430, actual": Case(
         CTC,
@@ -80,6 +91,7 @@ CASES = {
         "022554287c135caf6f92f0747d9f7ccb2db223a1203edfd3de390050c33ac6fb",
         20000,
         f"pyss (PyPy) 10.2 s; GridSim 75 s; {LOOP} 5,000 to 6,000 jobs/s",
+        "022554287c135caf6f92f0747d9f7ccb2db223a1203edfd3de390050c33ac6fb",
     ),
     "conservative, SDSC-singh@128, actual": Case(
         SDSC,
@@ -121,13 +133,21 @@ def measure(case: Case, folder: Path, rounds: int) -> dict:
     began = time.process_time()
     trace = load(folder / case.log, case.procs, case.keep, case.estimates).trace
     reading = time.process_time() - began
-    seconds = []
+    seconds: list[float] = []
+    ours: list[float] = []
+    theirs: list[float] = []
+    jobs = list(zip(trace.submit, trace.run, trace.procs, trace.estimate, strict=True))
     for _ in range(rounds):
-        began = time.process_time()
-        starts = replay(trace, case.procs, case.policy, case.ties)
-        seconds.append(time.process_time() - began)
-    if score(trace, starts, case.procs).sha256 != case.sha256:
-        raise SystemExit(f"{case}: the waits are wrong")
+        took, starts = timed(lambda: replay(trace, case.procs, case.policy, case.ties))
+        seconds.append(took)
+        check(case.sha256, trace, starts, case)
+        if case.batch_sha256:  # in turns, so that both see the same load of the machine
+            took, starts = timed(lambda: replay(trace, case.procs, case.policy, "batch"))
+            ours.append(took)
+            check(case.batch_sha256, trace, starts, case)
+            took, starts = timed(lambda: textbook.replay(jobs, TEXTBOOK[case.policy](case.procs)))
+            theirs.append(took)
+            check(case.batch_sha256, trace, starts, case)
     loop = statistics.median(seconds)
     return {
         "jobs": len(trace),
@@ -137,9 +157,22 @@ def measure(case: Case, folder: Path, rounds: int) -> dict:
         "jobs_per_s": len(trace) / loop,
         "goal_jobs_per_s": case.goal or None,
         "reached": len(trace) / loop >= case.goal,
+        "textbook_jobs_per_s": len(trace) / statistics.median(theirs) if theirs else None,
+        "times_textbook": statistics.median(theirs) / statistics.median(ours) if theirs else None,
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
         "references": case.references,
     }
+
+
+def timed(work: Callable[[], Sequence[int]]) -> tuple[float, Sequence[int]]:
+    began = time.process_time()
+    starts = work()
+    return time.process_time() - began, starts
+
+
+def check(sha256: str, trace: Trace, starts: Sequence[int], case: Case) -> None:
+    if score(trace, starts, case.procs).sha256 != sha256:
+        raise SystemExit(f"{case}: the waits are wrong")
 
 
 def main() -> None:
@@ -163,16 +196,22 @@ def main() -> None:
 
 
 def show(results: dict[str, dict], rounds: int) -> None:
-    table = Table("replay", "read s", "loop s", "jobs/s", "goal", "reached", "peak MB", "elsewhere", box=None)
+    table = Table(
+        "replay", "read s", "loop s", "jobs/s", "goal", "reached", "textbook", "ratio", "MB", "elsewhere", box=None
+    )
     for name, r in results.items():
         goal = f"{r['goal_jobs_per_s']:,}" if r["goal_jobs_per_s"] else "-"
         reached = ("yes" if r["reached"] else "MISSED") if r["goal_jobs_per_s"] else "-"
         row = (f"{r['reading_s']:.2f}", f"{r['loop_s']:.2f}", f"{r['jobs_per_s']:,.0f}", goal, reached)
-        table.add_row(name, *row, f"{r['peak_rss_mb']:.0f}", r["references"])
-    console = Console(width=150)
+        beside = (
+            (f"{r['textbook_jobs_per_s']:,.0f}", f"{r['times_textbook']:.1f}") if r["times_textbook"] else ("-", "-")
+        )
+        table.add_row(name, *row, *beside, f"{r['peak_rss_mb']:.0f}", r["references"])
+    console = Console(width=180)
     console.print(table)
     python = ".".join(map(str, sys.version_info[:3]))
     console.print(
+        "textbook: jobs/s of bench/textbook.py in the same run; ratio: ours to it, both in batch order\n"
         f"median CPU seconds of {rounds} rounds on one core, CPython {python}, load {os.getloadavg()[0]:.1f}; "
         f"memory goal {MAX_RSS_MB} MB"
     )

@@ -1,0 +1,34 @@
+"""The references of bench/simulate.py have to be right ones."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.sim.replay import replay
+from penstock.sim.trace import Trace
+
+PATH = Path(__file__).parents[2] / "bench" / "textbook.py"
+_spec = importlib.util.spec_from_file_location("textbook", PATH)
+textbook = importlib.util.module_from_spec(_spec)
+sys.modules["textbook"] = textbook  # dataclasses look their module up
+_spec.loader.exec_module(textbook)
+
+jobs = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(1, 12), st.integers(1, 4), st.integers(0, 8)).map(
+        lambda job: (*job[:3], job[1] + job[3])
+    ),
+    max_size=30,
+).map(lambda found: sorted(found, key=lambda job: job[0]))
+
+
+@pytest.mark.parametrize(("policy", "machine"), [("easy", textbook.Easy), ("conservative", textbook.Conservative)])
+@given(found=jobs)
+def test_it_is_the_policy_in_batch_order(policy, machine, found):
+    trace = Trace.of((i, *job) for i, job in enumerate(found))
+    assert textbook.replay(found, machine(4)) == list(replay(trace, 4, policy, "batch"))
