@@ -8,6 +8,7 @@ import click
 
 from penstock.cli.options import choice, out_option, whole
 from penstock.cli.output import emit_json
+from penstock.cli.simulate_cluster import cluster
 from penstock.cli.simulate_model import model
 from penstock.cli.simulate_sweep import sweep
 from penstock.errors import UserError
@@ -108,5 +109,6 @@ def swf(
     click.echo(f"sha256                 {result.sha256}")
 
 
+simulate.add_command(cluster)
 simulate.add_command(model)
 simulate.add_command(sweep)

@@ -1,0 +1,184 @@
+"""Logs and models through the simulated Slurm, and the command over it."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.api import JobState
+from penstock.cli.simulate import simulate
+from penstock.errors import PenstockError, UserError
+from penstock.sim.cluster import Outcome, run
+from penstock.sim.clusterlog import check_failures, fates_of, jobs_of, measure
+from penstock.sim.replay import replay
+from penstock.sim.score import score
+from penstock.sim.swf import SwfReader, load
+from penstock.sim.swfout import Fate, write_workload
+from penstock.sim.trace import Trace
+from penstock.sim.workloads import generate
+from penstock.slurm.mock.model import ClusterConfig, Scheduler
+
+CONFIG = ClusterConfig(nodes=4)
+
+
+def command(*arguments):
+    """`penstock simulate cluster …` in this process: (exit code, output, message)."""
+    result = CliRunner().invoke(simulate, ["cluster", *map(str, arguments)], standalone_mode=False)
+    if isinstance(result.exception, PenstockError):
+        return result.exception.exit_code, result.stdout, str(result.exception)
+    if result.exception is not None:
+        raise result.exception
+    return 0, result.stdout, ""
+
+
+jobs = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(1, 12), st.integers(1, 4), st.integers(0, 8)).map(
+        lambda job: (*job[:3], job[1] + job[3])
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+def simulated(trace, scheduler):
+    config = ClusterConfig(nodes=4, scheduler=Scheduler(scheduler), weight_age=0)
+    return [round(outcome.start) for outcome in run(config, jobs_of(trace, 1, requeue=True))]
+
+
+@settings(deadline=None)
+@given(jobs)
+def test_in_order_the_simulated_slurm_and_the_counting_simulator_agree(found):
+    trace = Trace.of((i, *job) for i, job in enumerate(found, 1))
+    assert simulated(trace, "fcfs") == list(replay(trace, 4, "fcfs", "batch"))
+
+
+@settings(deadline=None)
+@given(jobs, st.sampled_from(["easy", "conservative", "replan"]))
+def test_under_any_policy_no_node_has_two_jobs_and_the_figures_are_those_of_the_starts(found, scheduler):
+    trace = Trace.of((i, *job) for i, job in enumerate(found, 1))
+    outcomes = run(ClusterConfig(nodes=4, scheduler=Scheduler(scheduler)), jobs_of(trace, 1, requeue=True))
+    held = sorted((node, o.start, o.end) for o in outcomes for node in o.nodes)
+    for (node, _, end), (other, start, _) in pairwise(held):
+        assert node != other or end <= start
+    result = measure(trace, outcomes, 4)
+    assert result.states == {"COMPLETED": len(found)}
+    assert result.figures == score(trace, [round(o.start) for o in outcomes], 4)
+
+
+def test_jobs_get_whole_nodes_and_the_requested_time_as_limit():
+    trace = Trace.of([(7, 0, 10, 5, 30), (8, 1, 10, 8, 10)])
+    first, second = jobs_of(trace, 4, requeue=False)
+    assert (first.spec.nodes, first.spec.time_limit, first.duration, first.spec.requeue) == (2, 30, 10, False)
+    assert (second.spec.nodes, second.spec.name) == (2, "8")
+
+
+def test_jobs_wait_for_the_one_before_if_it_was_submitted_before():
+    trace = Trace.of([(20, 0, 10, 1, 10), (30, 1, 5, 1, 5), (25, 2, 5, 1, 5)])
+    before = {30: 20, 20: 25, 25: 99}  # 20 names one that comes later, 25 one that is not there
+    outcomes = run(CONFIG, jobs_of(trace, 1, True, before))
+    assert [o.start for o in outcomes] == [0, 10, 2]
+
+
+def test_measures_and_fates_of_jobs_that_ended_in_every_way():
+    trace = Trace.of([(1, 0, 10, 2, 10), (2, 0, 10, 1, 10), (3, 5, 10, 1, 10), (4, 5, 10, 1, 10)])
+    outcomes = [
+        Outcome(1, 0, 0, 10, ("n1", "n2"), JobState.COMPLETED, 2),
+        Outcome(2, 0, 10, 20.4, ("n1",), JobState.TIMEOUT, 0),
+        Outcome(3, 5, 5, 9, ("n3",), JobState.NODE_FAIL, 0),
+        Outcome(4, 5, None, None, (), JobState.PENDING, 1),
+    ]
+    result = measure(trace, outcomes, 4)
+    assert result.states == {"COMPLETED": 1, "NODE_FAIL": 1, "PENDING": 1, "TIMEOUT": 1}
+    assert (result.requeues, result.figures.jobs, result.figures.total_wait) == (3, 3, 10)
+    assert (result.figures.makespan, result.figures.utilisation) == (20, (20 + 10 + 4) / 80)
+    assert fates_of(trace, outcomes) == [Fate(0, 10, 2, 1), Fate(10, 10, 1, 5), Fate(0, 4, 1, 0), Fate(-1, -1, 1, 5)]
+    assert measure(trace, [outcomes[3]] * 4, 4).figures is None
+
+
+def test_failures_that_would_never_let_a_job_end_are_refused():
+    trace = Trace.of([(1, 0, 10, 4, 10), (2, 0, 3600, 8, 3600)])
+    check_failures(trace, 2, 3600.0)
+    with pytest.raises(UserError, match=r"job 2 .4 nodes, 3600 s. would be hit by 8 failures .* --failures 1h or more"):
+        check_failures(trace, 2, 1800.0)
+
+
+# --- the command
+
+
+def test_a_log_through_the_command_and_back(tmp_path):
+    source, out = tmp_path / "l.swf.gz", tmp_path / "out.swf"
+    write_workload(source, generate("lublin", 300, 32, 4, 0.9), 32)
+    code, said, _ = command(source, "--nodes", 8, "--cpus-per-node", 4, "--scheduler", "fcfs", "--out", out, "--json")
+    told = json.loads(said)
+    assert code == 0
+    assert (told["n"], told["states"], told["nodes"], told["estimates"]) == (300, {"COMPLETED": 300}, 8, "user")
+    trace = load(source, 32).trace
+    nodes = Trace.of(
+        (n, s, r, -(-p // 4), e)
+        for n, s, r, p, e in zip(trace.ids, trace.submit, trace.run, trace.procs, trace.estimate, strict=True)
+    )
+    expected = score(nodes, replay(nodes, 8, "fcfs", "batch"), 8)
+    assert told["sha256"] == expected.sha256
+    assert told["mean_wait_s"] == expected.mean_wait
+    assert told["utilisation"] == expected.utilisation
+    reader = SwfReader(out)
+    rows = [[int(f) for f in record.raw.split()] for record in reader]
+    assert sum(row[2] for row in rows) == told["total_wait_s"]
+    assert [row[4] for row in rows] == list(trace.procs)
+    assert reader.header[-1] == "; Note: simulated by penstock: fcfs, 8 nodes of 4 CPUs, user estimates"
+    code, said, _ = command(source, "--nodes", 8, "--cpus-per-node", 4, "--scheduler", "fcfs")
+    assert said.splitlines()[0] == "jobs                   300 COMPLETED"
+    assert f"mean wait              {expected.mean_wait:.4f} s" in said
+
+
+def test_a_model_with_failures_and_dependencies_and_what_ageing_changes(tmp_path):
+    out = tmp_path / "out.swf"
+    asked = ("--model", "feitelson", "--jobs", 400, "--nodes", 32, "--load", "0.9", "--seed", 3, "--dependencies")
+    code, said, _ = command(*asked, "--failures", "40d", "--repair", "2h", "--out", out, "--json")
+    told = json.loads(said)
+    assert code == 0
+    assert told["requeues"] > 0
+    assert told["states"] == {"COMPLETED": 400}
+    rows = {int(r.raw.split()[0]): [int(f) for f in r.raw.split()] for r in SwfReader(out)}
+    chained = [row for row in rows.values() if row[16] > 0]
+    assert chained
+    for row in chained:  # nobody started before the end of the run before, but for rounding
+        before = rows[row[16]]
+        assert row[1] + row[2] >= before[1] + before[2] + before[3] - 1
+    code, said, _ = command(*asked, "--failures", "40d", "--repair", "2h", "--no-requeue", "--json")
+    lost = json.loads(said)
+    assert lost["requeues"] == 0
+    assert lost["states"]["NODE_FAIL"] > 0
+    assert json.loads(command(*asked, "--json")[1])["sha256"] == json.loads(command(*asked, "--json")[1])["sha256"]
+    aged = json.loads(command(*asked, "--accrue-always", "--json")[1])
+    assert aged["sha256"] != json.loads(command(*asked, "--json")[1])["sha256"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ((), "--nodes is missing: how many nodes has the cluster?"),
+        (("--nodes", "0"), "--nodes must be a whole number from 1"),
+        (("--nodes", "4"), "give either a log or --model"),
+        (("x.swf", "--nodes", "4", "--model", "lublin"), "give either a log or --model"),
+        (("x.swf", "--nodes", "4"), "x.swf: No such file"),
+        (("--nodes", "4", "--model", "downey"), "the models are feitelson, lublin"),
+        (("--nodes", "4", "--model", "lublin", "--estimates", "user"), "a model has no users to ask"),
+        (("x.swf", "--nodes", "4", "--filter", "singh"), "--filter singh needs --estimates actual"),
+        (("--nodes", "4", "--model", "lublin", "--scheduler", "sjf"), "--scheduler must be one of fcfs, easy"),
+        (("--nodes", "4", "--model", "lublin", "--failures", "often"), "--failures must be a duration such as"),
+        (("--nodes", "4", "--model", "lublin", "--failures", "1m"), "hardly ever end: use --failures"),
+        (("--nodes", "4", "--model", "lublin", "--out", "/nowhere/x"), "/nowhere, where --out should go"),
+    ],
+)
+def test_bad_options_are_one_line_and_exit_code_2(tmp_path, monkeypatch, options, says):
+    monkeypatch.chdir(tmp_path)
+    code, _, message = command(*options)
+    assert code == 2
+    assert says in message
+    assert "\n" not in message
