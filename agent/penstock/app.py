@@ -10,6 +10,7 @@ import resource
 import signal
 import socket
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 
 import structlog
@@ -53,10 +54,28 @@ def make_backend(config: Config) -> Backend:
             raise ConfigError("`slurm.mock_socket` must be set for `slurm.backend: mock`")
         return MockClient(config.slurm.mock_socket)
     from penstock.slurm.cli import CliBackend
+    from penstock.slurm.pyslurm import PyslurmBackend
 
     slurm = config.slurm
     limits = BudgetLimits(slurm.request_burst, slurm.requests_per_second, slurm.submissions_per_hour)
-    return CliBackend(timeout=slurm.timeout, budget=RequestBudget(limits))
+    budget = RequestBudget(limits)
+    # Only looked for: importing it may end the process.
+    installed = slurm.backend != "cli" and find_spec("pyslurm") is not None
+    if slurm.backend == "pyslurm":
+        if not installed:
+            raise ConfigError(
+                "`slurm.backend: pyslurm`, but pyslurm is not installed (`pip install penstock[pyslurm]`)"
+            )
+        return PyslurmBackend(timeout=slurm.timeout, budget=budget)
+    if slurm.backend == "auto" and installed:
+        return PyslurmBackend(fallback=_tell_fallback, timeout=slurm.timeout, budget=budget)
+    if slurm.backend == "auto":
+        _tell_fallback("pyslurm is not installed")
+    return CliBackend(timeout=slurm.timeout, budget=budget)
+
+
+def _tell_fallback(why: str) -> None:
+    _log.info("slurm is asked by its commands", why=why)
 
 
 def make_policy(name: str) -> ResizePolicy:

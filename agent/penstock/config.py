@@ -78,7 +78,11 @@ class AgentSection(_Section):
 class SlurmSection(_Section):
     """How Slurm is asked."""
 
-    backend: Literal["cli", "mock"] = Field("cli", description="Real Slurm by its commands, or a simulated one.")
+    backend: Literal["auto", "cli", "pyslurm", "mock"] = Field(
+        "auto",
+        description="Real Slurm by its commands (cli) or by pyslurm; auto: by pyslurm where a fitting one is there, "
+        "else by the commands. Or a simulated Slurm (mock).",
+    )
     mock_socket: Path | None = Field(None, description="Socket of the simulated Slurm.")
     min_interval: Seconds = Field(10.0, description="Shortest time between two looks at the queue.")
     timeout: Seconds = Field(30.0, description="Time limit of one Slurm command.")

@@ -14,6 +14,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,9 @@ from penstock.slurm.mock import control
 from penstock.slurm.mock.backend import VirtualClock, virtual_cluster
 from penstock.slurm.mock.client import MockClient
 from penstock.slurm.mock.model import ClusterConfig
+from penstock.slurm.parse import parse_version
+from penstock.slurm.pyslurm import PyslurmBackend
+from penstock.slurm.pyslurm_link import Versions, misfit
 
 # The installed Slurm, and those of other releases of Debian in file systems of their own. Bringing one up has limits of
 # its own; building its file system takes longer than a test may.
@@ -59,6 +64,9 @@ class World(ABC):
     @abstractmethod
     async def advance(self, seconds: float) -> None:
         """Let so much of the cluster's time pass."""
+
+    async def close(self) -> None:  # noqa: B027 (most have nothing to end)
+        """Called at the end of the test, in its event loop."""
 
     async def settle(self, predicate: Predicate, deadline: float = 40.0) -> None:
         """Let time pass until the predicate holds; fails after `deadline` seconds of the cluster's time."""
@@ -114,6 +122,8 @@ class ServerWorld(World):
 
 
 class SlurmWorld(World):
+    make = CliBackend
+
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.backend = self.backend_of("alice")
@@ -122,7 +132,7 @@ class SlurmWorld(World):
     def backend_of(self, who: str, **options: object) -> CliBackend:
         """A backend that acts as a user of the cluster."""
         environment = {"PATH": PATH, **options.pop("environment", {})}
-        return CliBackend(
+        return self.make(
             prefix=self.cluster.prefix(who),
             user=self.cluster.user(who).name,
             slurm_conf=self.cluster.env["SLURM_CONF"],
@@ -133,6 +143,32 @@ class SlurmWorld(World):
 
     async def advance(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+class PyslurmWorld(SlurmWorld):
+    """The same cluster through pyslurm. Its process acts as the user, as commands do."""
+
+    make = PyslurmBackend
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._opened: list[PyslurmBackend] = []
+        super().__init__(cluster)
+
+    def backend_of(self, who: str, **options: object) -> CliBackend:
+        """A backend that acts as a user of the cluster."""
+        self._opened.append(super().backend_of(who, **options))
+        return self._opened[-1]
+
+    async def close(self) -> None:
+        for backend in self._opened:
+            await backend.close()
+
+
+def _no_pyslurm(cluster: Cluster) -> str | None:
+    """Why the installed Slurm cannot be asked through the pyslurm that is installed."""
+    slurm = cluster.run_as("root", ["sinfo", "-V"]).stdout.split()[-1]
+    version = metadata.version("pyslurm")
+    return misfit(Versions(version, version), parse_version(slurm))
 
 
 @cache
@@ -182,9 +218,9 @@ def slurm_world(request: pytest.FixtureRequest, real_cluster: Callable[[str | No
     yield from _emptied(real_cluster(request.param))
 
 
-def _emptied(cluster: Cluster) -> Iterator[SlurmWorld]:
+def _emptied(cluster: Cluster, kind: type[SlurmWorld] = SlurmWorld) -> Iterator[SlurmWorld]:
     _empty(cluster)
-    yield SlurmWorld(cluster)
+    yield kind(cluster)
     cluster.start_controller()
     _empty(cluster)
 
@@ -245,13 +281,20 @@ def server_world() -> Iterator[ServerWorld]:
         shutil.rmtree(folder)
 
 
-@pytest.fixture(params=["mock", "server", *REAL])
+@pytest.fixture(params=["mock", "server", *REAL, pytest.param("pyslurm", marks=pytest.mark.slurm)])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     """Every world there is, one after the other."""
     if request.param == "mock":
         yield MockWorld()
     elif request.param == "server":
         yield request.getfixturevalue("server_world")
+    elif request.param == "pyslurm":
+        if find_spec("pyslurm") is None:
+            pytest.skip("NO PYSLURM: it is not installed beside penstock")
+        cluster = request.getfixturevalue("real_cluster")(None)
+        if (why := _no_pyslurm(cluster)) is not None:
+            pytest.skip(f"NO PYSLURM: {why}")
+        yield from _emptied(cluster, PyslurmWorld)
     else:
         yield from _emptied(request.getfixturevalue("real_cluster")(request.param))
 
@@ -270,5 +313,15 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = inspect.signature(pyfuncitem.obj).parameters
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    arguments = {name: pyfuncitem.funcargs[name] for name in names}
+
+    async def run() -> None:
+        try:
+            await pyfuncitem.obj(**arguments)
+        finally:
+            for world in arguments.values():
+                if isinstance(world, World):
+                    await world.close()
+
+    asyncio.run(run())
     return True

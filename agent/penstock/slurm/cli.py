@@ -58,7 +58,8 @@ class CliBackend(CliQueries):
             if value:
                 argv.append(f"--{option}={value}")
         with tempfile.TemporaryFile() as file:
-            file.write(self._job_environment(spec, home))
+            for name, value in self._job_variables(spec, home).items():
+                file.write(f"{name}={value}\0".encode(errors="surrogateescape"))
             file.flush()
             file.seek(0)
             # ALL is the default, but 26.05 reads the file only where that is said. It exports the file and no more.
@@ -273,7 +274,7 @@ class CliBackend(CliQueries):
                 return home
         return tempfile.gettempdir()
 
-    def _job_environment(self, spec: JobSpec, home: str) -> bytes:
+    def _job_variables(self, spec: JobSpec, home: str) -> dict[str, str]:
         shell = "/bin/sh"
         with contextlib.suppress(KeyError):
             shell = pwd.getpwnam(self._user).pw_shell or shell
@@ -284,7 +285,7 @@ class CliBackend(CliQueries):
         for key, value in values.items():
             if not _VARIABLE.fullmatch(key) or "\0" in value:
                 raise Infeasible(f"not an environment variable: {key!r}")
-        return b"".join(f"{key}={value}\0".encode(errors="surrogateescape") for key, value in values.items())
+        return values
 
 
 def _common(time_limit: float, partition: str | None, account: str | None, qos: str | None) -> list[str]:

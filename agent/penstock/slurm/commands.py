@@ -126,6 +126,20 @@ class CommandRunner:
             self.budget.answered(ticket, heard)
             self.seconds[label] = self.seconds.get(label, 0.0) + time.monotonic() - started
 
+    async def launch(self, argv: Sequence[str]) -> asyncio.subprocess.Process:
+        """Start a process that stays, with pipes for its three streams. It ends with this one, `dismiss` or `close`.
+
+        It is not counted: whoever asks it things counts them.
+        """
+        process = await self._start(argv, {}, (), mortal=True)
+        self._running.add(process)
+        return process
+
+    async def dismiss(self, process: asyncio.subprocess.Process) -> None:
+        """Kill and reap a process of `launch`."""
+        await _reap(process)
+        self._running.discard(process)
+
     async def close(self) -> None:
         """Kill and reap what still runs."""
         await asyncio.gather(*(_reap(process) for process in tuple(self._running)))

@@ -1,0 +1,303 @@
+"""The backend that speaks to a real Slurm through pyslurm, and through Slurm's commands for what pyslurm lacks.
+
+pyslurm binds libslurm: no command is started and no text parsed, one message goes to the controller. It fits one major
+release of Slurm only, so it is checked against the site's when it is loaded (`pyslurm_link.misfit`), and it lives in
+a process of its own (`pyslurm_worker`), because a libslurm call that hangs or ends its process takes all of Python
+with it. Requests go through it one after the other. Run with pyslurm 22.5.3; the source of 25.11.2 has the same calls,
+but was not run.
+
+Through pyslurm: jobs, nodes, partitions, texts, find, steps, history, submit, update, hold, release, requeue, cancel,
+and reservations up to the releases that have the older half of pyslurm. Through the commands, each with its reason:
+
+- allocate: pyslurm cannot ask for nodes without a script; estimate: no call; other clusters: libslurm knows one
+- merge, shrink: `Job.modify` with other nodes returns without an error and changes nothing
+- site: it must be known before it is known whether pyslurm fits; before 24.11 pyslurm gives flags as bare numbers
+- reserve, unreserve, licences, and reservations of newer pyslurm: flags by other names than Slurm's, no reserved count
+- a change of an array: it would reach one of its tasks
+- a submission with a dependency where jobs with a hopeless one are killed (`kill_invalid_depend`): no way to say no
+- a job's dependency where it is `expand` or `singleton`: left out of what pyslurm answers
+- history of jobs that may have been resized: pyslurm gives the last row only, and when they started is in the first
+
+What is known to differ: a job that waits and asked for no limit at all is shown with its partition's default; a job
+is submitted without the agent's resource limits (sbatch hands them on).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Self, TypeVar
+
+from penstock.api import AccountingRecord, Job, JobSpec, JobTexts, Node, Partition, SiteConfig, Step
+from penstock.errors import ConfigError, Infeasible, NotFound, OutcomeUnknown, SlurmUnavailable
+from penstock.slurm import pyslurm_records as records
+from penstock.slurm.cli import CliBackend
+from penstock.slurm.parse import ParseError
+from penstock.slurm.pyslurm_link import Link, Unfit, misfit
+from penstock.slurm.queries import checked_name
+from penstock.slurm.refusals import classify, unanswered
+
+__all__ = ["PyslurmBackend"]
+
+_NO_DEPENDENCY = "0"  # what removes one; pyslurm leaves out an empty text
+_KILLS_THE_HOPELESS = "kill_invalid_depend"
+
+T = TypeVar("T")
+
+
+class _Lacking(Exception):
+    """Pyslurm cannot do it; nothing was sent."""
+
+
+class PyslurmBackend(CliBackend):
+    """One cluster through pyslurm, as one user. The options are those of `CliQueries`, and:
+
+    `fallback`: if pyslurm does not fit, tell it why, once, and use the commands from then on. Without it the first
+    call raises `ConfigError`.
+    """
+
+    def __init__(self, *, fallback: Callable[[str], None] | None = None, **options: Any) -> None:  # noqa: ANN401 (theirs)
+        super().__init__(**options)
+        self._fallback = fallback
+        self._link = Link(self._runner)
+        self._starting = asyncio.Lock()
+        self._has_fitted = False
+        self._unfit = False
+        self._kills_the_hopeless = False
+
+    async def close(self) -> None:
+        """End the process that holds pyslurm, and whatever commands run."""
+        await self._link.end()
+        await super().close()
+
+    def on(self, cluster: str) -> Self:
+        """See `Backend.on`. Through the commands: libslurm speaks to the cluster that slurm.conf names."""
+        view = super().on(cluster)
+        view._unfit = True
+        return view
+
+    # -- looking ------------------------------------------------------------------------------------------------
+
+    async def site(self) -> SiteConfig:
+        """See `Backend.site`. Whether pyslurm fits is found out here, too."""
+        site = await super().site()
+        await self._fits(site)
+        return site
+
+    async def jobs(self) -> Sequence[Job]:
+        """See `Backend.jobs`."""
+        if not await self._fits():
+            return await super().jobs()
+        rows = await self._ask("jobs")
+        if self._partitions is None:
+            await self.partitions()
+        jobs = self._understood("jobs", lambda: records.understood(records.job_from_values, rows, self._default_limit))
+        unread = [job.id for row, job in zip(rows, jobs, strict=True) if records.unreadable_dependency(row)]
+        if not unread:
+            return jobs
+        try:
+            whole = {job.id: job for job, _ in await self._queue("-j", ",".join(map(str, unread)))}
+        except NotFound:
+            whole = {}
+        return [whole.get(job.id, job) for job in jobs]
+
+    async def nodes(self) -> Sequence[Node]:
+        """See `Backend.nodes`."""
+        if not await self._fits():
+            return await super().nodes()
+        rows = await self._ask("nodes")
+        return self._understood("nodes", lambda: records.understood(records.node_from_values, rows))
+
+    async def partitions(self) -> Sequence[Partition]:
+        """See `Backend.partitions`."""
+        if not await self._fits():
+            return await super().partitions()
+        rows = await self._ask("partitions")
+        found = self._understood("partitions", lambda: records.understood(records.partition_from_values, rows))
+        self._partitions = {partition.name: partition for partition in found}
+        return found
+
+    async def texts(self, ids: Collection[int]) -> Mapping[int, JobTexts]:
+        """See `Backend.texts`."""
+        if not ids:
+            return {}
+        if not await self._fits():
+            return await super().texts(ids)
+        rows = await self._ask("texts", ids=sorted(ids))
+        found = self._understood("texts", lambda: records.understood(records.texts_from_values, rows))
+        return {texts.job: texts for texts in found}
+
+    async def steps(self, job: int) -> Sequence[Step]:
+        """See `Backend.steps`."""
+        if not await self._fits():
+            return await super().steps(job)
+        rows = await self._ask("steps", job=int(job))
+        found = self._understood("steps", lambda: records.understood(records.step_from_values, rows, job))
+        return [step for step in found if step is not None]
+
+    async def find(self, name: str) -> Sequence[int]:
+        """See `Backend.find`."""
+        checked_name(name)
+        if not await self._fits():
+            return await super().find(name)
+        found: list[int] = await self._ask("find", name=name)
+        return found
+
+    async def history(
+        self, *, ids: Collection[int] = (), name: str | None = None, since: float | None = None
+    ) -> Sequence[AccountingRecord]:
+        """See `Backend.history`."""
+        if name is not None:
+            checked_name(name)
+        if not await self._fits():
+            return await super().history(ids=ids, name=name, since=since)
+        begin = max(1, int(since)) if since is not None else 0 if ids else 1
+        rows = await self._ask("history", ids=sorted(ids), name=name, since=begin)
+        read = self._understood("history", lambda: records.understood(records.record_from_values, rows))
+        # The database compares names without regard to case, and gives the tasks of an array by its id.
+        found = {
+            record.id: (record, doubtful)
+            for record, doubtful in filter(None, read)
+            if (name is None or record.name == name) and (not ids or record.id in ids)
+        }
+        known = {job: record for job, (record, _) in found.items()}
+        if unsure := [job for job, (_, doubtful) in found.items() if doubtful]:
+            known |= {record.id: record for record in await super().history(ids=unsure)}
+        return [known[job] for job in sorted(known)]
+
+    # -- changing -----------------------------------------------------------------------------------------------
+
+    async def submit(self, spec: JobSpec) -> int:
+        """See `Backend.submit`, and `CliBackend.submit` for the job's environment."""
+        hopeless = spec.dependency is not None and self._kills_the_hopeless
+        if not await self._fits() or hopeless:
+            return await super().submit(spec)
+        await self._check_size(spec.partition, spec.nodes)
+        checked_name(spec.name)
+        home = self._home()
+        description = records.description_of(spec, home)
+        variables = self._job_variables(spec, home)
+        job = await self._ask(
+            "submit", changing=True, description=description, script=spec.script, environment=variables
+        )
+        return int(job)
+
+    async def update(
+        self,
+        job: int,
+        *,
+        time_limit: float | None = None,
+        dependency: str | None = None,
+        priority: int | None = None,
+        begin: str | None = None,
+    ) -> None:
+        """See `Backend.update` and `CliBackend.update`."""
+        changes: dict[str, object] = {}
+        if time_limit is not None:
+            changes["time_limit"] = records.minutes_of(time_limit)
+        if dependency is not None:
+            changes["dependencies"] = dependency or _NO_DEPENDENCY
+        if priority is not None:
+            changes["priority"] = int(priority)
+        if begin is not None:
+            changes["begin_time"] = begin
+        if not changes:
+            return
+        if await self._fits():
+            try:
+                await self._ask("update", changing=True, job=int(job), changes=changes)
+                return
+            except _Lacking:
+                pass
+        await super().update(job, time_limit=time_limit, dependency=dependency, priority=priority, begin=begin)
+
+    async def release(self, job: int) -> None:
+        """See `Backend.release`."""
+        if await self._fits():
+            try:
+                await self._ask("release", changing=True, job=int(job))
+                return
+            except _Lacking:
+                pass
+        await super().release(job)
+
+    async def cancel(self, job: int) -> None:
+        """See `Backend.cancel`."""
+        if await self._fits():
+            try:
+                await self._ask("cancel", changing=True, job=int(job))
+                return
+            except NotFound:
+                if await self.history(ids=[job]):
+                    return
+                raise
+            except _Lacking:
+                pass
+        await super().cancel(job)
+
+    # -- asking pyslurm -----------------------------------------------------------------------------------------
+
+    async def _ask(self, call: str, /, *, changing: bool = False, **params: object) -> Any:  # noqa: ANN401 (JSON)
+        """The door to pyslurm: every request passes here and is counted."""
+        label = f"pyslurm {call}"
+        service = "slurmdbd" if call == "history" else "slurmctld"
+        ticket = await self.budget.admit(service, changing=changing, patience=self._limit, submits=call == "submit")
+        self.requests[label] += 1
+        started = time.monotonic()
+        heard = True
+        try:
+            answer = await self._link.call(call, params, limit=self._limit, changing=changing)
+            if "result" in answer:
+                return answer["result"]
+            heard = "refused" not in answer or not unanswered(answer["refused"])
+        except (SlurmUnavailable, OutcomeUnknown):
+            heard = False
+            raise
+        finally:
+            self.budget.answered(ticket, heard)
+            self._runner.seconds[label] = self._runner.seconds.get(label, 0.0) + time.monotonic() - started
+        if "lacking" in answer:
+            raise _Lacking(answer["lacking"])
+        if "refused" in answer:
+            error = classify(answer["refused"], changing=changing)
+            # A read has nothing to be final about but the thing not being there.
+            final = isinstance(error, Infeasible) and not isinstance(error, NotFound)
+            raise SlurmUnavailable(str(error)) if final and not changing else error
+        if changing:
+            # What pyslurm itself finds wrong it does not send.
+            raise Infeasible(answer["invalid"]) if "invalid" in answer else OutcomeUnknown(answer["broken"])
+        raise SlurmUnavailable(answer.get("invalid") or answer["broken"])
+
+    async def _fits(self, site: SiteConfig | None = None) -> bool:
+        """Whether pyslurm is to be used. Its process is started here, and checked against the site each time."""
+        if self._unfit:
+            return False
+        async with self._starting:
+            if self._link.alive:
+                return True
+            if self._unfit:
+                return False
+            site = site or await super().site()
+            try:
+                if why := misfit(await self._link.start(self._limit), site.version):
+                    await self._link.end()
+                    raise Unfit(why)
+            except Unfit as error:
+                if self._fallback is not None:
+                    self._unfit = True
+                    self._fallback(str(error))
+                    return False
+                if self._has_fitted:
+                    raise SlurmUnavailable(str(error)) from error
+                raise ConfigError(f"`slurm.backend: pyslurm`: {error}") from error
+            self._has_fitted = True
+            self._kills_the_hopeless = _KILLS_THE_HOPELESS in site.scheduler_parameters
+            return True
+
+    def _understood(self, call: str, parse: Callable[[], T]) -> T:
+        """What cannot be read is no answer."""
+        try:
+            return parse()
+        except ParseError as error:
+            raise SlurmUnavailable(f"pyslurm {call}: {error}") from error
