@@ -58,8 +58,7 @@ class CliBackend(CliQueries):
             if value:
                 argv.append(f"--{option}={value}")
         with tempfile.TemporaryFile() as file:
-            for name, value in self._job_variables(spec, home).items():
-                file.write(f"{name}={value}\0".encode(errors="surrogateescape"))
+            file.write(self._job_environment(spec, home))
             file.flush()
             file.seek(0)
             # ALL is the default, but 26.05 reads the file only where that is said. It exports the file and no more.
@@ -274,7 +273,7 @@ class CliBackend(CliQueries):
                 return home
         return tempfile.gettempdir()
 
-    def _job_variables(self, spec: JobSpec, home: str) -> dict[str, str]:
+    def _job_environment(self, spec: JobSpec, home: str) -> bytes:
         shell = "/bin/sh"
         with contextlib.suppress(KeyError):
             shell = pwd.getpwnam(self._user).pw_shell or shell
@@ -285,7 +284,7 @@ class CliBackend(CliQueries):
         for key, value in values.items():
             if not _VARIABLE.fullmatch(key) or "\0" in value:
                 raise Infeasible(f"not an environment variable: {key!r}")
-        return values
+        return b"".join(f"{key}={value}\0".encode(errors="surrogateescape") for key, value in values.items())
 
 
 def _common(time_limit: float, partition: str | None, account: str | None, qos: str | None) -> list[str]:

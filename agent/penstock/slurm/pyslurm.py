@@ -15,8 +15,9 @@ and reservations up to the releases that have the older half of pyslurm. Through
 - reserve, unreserve, licences, and reservations of newer pyslurm: flags by other names than Slurm's, no reserved count
 - a change of an array: it would reach one of its tasks
 - a submission with a dependency where jobs with a hopeless one are killed (`kill_invalid_depend`): no way to say no
-- a job's dependency where it is `expand` or `singleton`: left out of what pyslurm answers
-- history of jobs that may have been resized: pyslurm gives the last row only, and when they started is in the first
+- the dependency of a job without a script that may be `expand`: left out of what pyslurm answers, as is `singleton`
+- history of jobs that may have been resized: pyslurm gives the last row only, and when they started is in the first;
+  and of jobs that never began: it does not give their size
 
 What is known to differ: a job that waits and asked for no limit at all is shown with its partition's default; a job
 is submitted without the agent's resource limits (sbatch hands them on).
@@ -29,11 +30,22 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
-from penstock.api import AccountingRecord, Job, JobSpec, JobTexts, Node, Partition, SiteConfig, Step
+from penstock.api import (
+    AccountingRecord,
+    Job,
+    JobSpec,
+    JobState,
+    JobTexts,
+    Node,
+    Partition,
+    Reservation,
+    SiteConfig,
+    Step,
+)
 from penstock.errors import ConfigError, Infeasible, NotFound, OutcomeUnknown, SlurmUnavailable
 from penstock.slurm import pyslurm_records as records
 from penstock.slurm.cli import CliBackend
-from penstock.slurm.parse import ParseError
+from penstock.slurm.parse import ParseError, parse_job_state
 from penstock.slurm.pyslurm_link import Link, Unfit, misfit
 from penstock.slurm.queries import checked_name
 from penstock.slurm.refusals import classify, unanswered
@@ -118,6 +130,18 @@ class PyslurmBackend(CliBackend):
         self._partitions = {partition.name: partition for partition in found}
         return found
 
+    async def reservations(self) -> Sequence[Reservation]:
+        """See `Backend.reservations`."""
+        if await self._fits():
+            try:
+                rows = await self._ask("reservations")
+            except _Lacking:
+                pass
+            else:
+                make = records.reservation_from_values
+                return self._understood("reservations", lambda: records.understood(make, rows, self.now()))
+        return await super().reservations()
+
     async def texts(self, ids: Collection[int]) -> Mapping[int, JobTexts]:
         """See `Backend.texts`."""
         if not ids:
@@ -170,18 +194,21 @@ class PyslurmBackend(CliBackend):
 
     async def submit(self, spec: JobSpec) -> int:
         """See `Backend.submit`, and `CliBackend.submit` for the job's environment."""
-        hopeless = spec.dependency is not None and self._kills_the_hopeless
-        if not await self._fits() or hopeless:
+        checked_name(spec.name)
+        if not await self._fits() or (spec.dependency is not None and self._kills_the_hopeless):
             return await super().submit(spec)
         await self._check_size(spec.partition, spec.nodes)
-        checked_name(spec.name)
         home = self._home()
-        description = records.description_of(spec, home)
-        variables = self._job_variables(spec, home)
-        job = await self._ask(
-            "submit", changing=True, description=description, script=spec.script, environment=variables
-        )
-        return int(job)
+        lines = self._job_environment(spec, home).decode(errors="surrogateescape").split("\0")
+        job = {
+            "description": records.description_of(spec, home),
+            "script": spec.script,
+            "environment": dict(line.split("=", 1) for line in lines if line),
+        }
+        try:
+            return int(await self._ask("submit", changing=True, **job))
+        except _Lacking:
+            return await super().submit(spec)
 
     async def update(
         self,
@@ -211,6 +238,29 @@ class PyslurmBackend(CliBackend):
             except _Lacking:
                 pass
         await super().update(job, time_limit=time_limit, dependency=dependency, priority=priority, begin=begin)
+
+    async def hold(self, job: int) -> None:
+        """See `Backend.hold`."""
+        if await self._fits():
+            try:
+                state = parse_job_state(await self._ask("hold", changing=True, job=int(job)))
+            except _Lacking:
+                pass
+            else:
+                if state is not JobState.PENDING:
+                    raise Infeasible(f"job {job} is {state}; only a pending job can be held")
+                return
+        await super().hold(job)
+
+    async def requeue(self, job: int) -> None:
+        """See `Backend.requeue`."""
+        if await self._fits():
+            try:
+                await self._ask("requeue", changing=True, job=int(job))
+                return
+            except _Lacking:
+                pass
+        await super().requeue(job)
 
     async def release(self, job: int) -> None:
         """See `Backend.release`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 _INFINITE = 0xFFFFFFFF
+_NO_TIME = 0xFFFFFFFE
 
 T = TypeVar("T")
 
@@ -51,8 +53,11 @@ def job_from_values(row: Sequence[Any], default_limit: Callable[[str], float | N
     if limit is None and state is JobState.PENDING:
         limit = default_limit(value["partition"] or "")
     endless = limit is None and state.holds_nodes and state is not JobState.COMPLETING
-    task, waiting = value["array_task_id"], value["array_tasks_waiting"]
-    if task is None and value["array_id"] is not None and not waiting:
+    task, tasks = value["array_task_id"], 1
+    if waiting := value["array_tasks_waiting"]:
+        tasks = _count_tasks(waiting)
+        task = int(waiting) if tasks == 1 else None
+    elif value["array_id"] is not None and task is None:
         task = 0  # which pyslurm takes for "none"
     return Job(
         id=int(value["id"]),
@@ -74,25 +79,29 @@ def job_from_values(row: Sequence[Any], default_limit: Callable[[str], float | N
         priority=value["priority"] if isinstance(value["priority"], int) else _INFINITE,
         dependency=_dependency(value["dependencies"]),
         array_job=value["array_id"],
-        array_task=None if waiting else task,
-        tasks=_count_tasks(waiting) if waiting else 1,
+        array_task=task,
+        tasks=tasks,
         restarts=value["requeue_count"] or 0,
         reservation=value["reservation"] or "",
     )
 
 
 def unreadable_dependency(row: Sequence[Any]) -> bool:
-    """Whether the job of a row of JOB depends on something that pyslurm leaves out: `expand` and `singleton`."""
-    found = row[JOB.index("dependencies")]
-    return found is not None and not _dependency(found)
+    """Whether the job of a row of JOB may wait for another one to expand, which pyslurm leaves out."""
+    value = dict(zip(JOB, row, strict=True))
+    found, waits = value["dependencies"], parse_job_state(value["state"] or "") is JobState.PENDING
+    return waits and not value["is_batch_job"] and found is not None and not _listed(found)
 
 
 def _dependency(found: Mapping[str, Any] | None) -> str:
     if found is None:
         return ""
-    between = "?" if found.get("satisfy") == "any" else ","
-    parts = [f"{kind}:{job}" for kind, jobs in found.items() if isinstance(jobs, list) for job in jobs]
-    return between.join([*parts, *(["singleton"] if found.get("singleton") else [])])
+    # What is left out is `singleton` with its state, or `expand`.
+    return ("?" if found.get("satisfy") == "any" else ",").join(_listed(found) or ["singleton"])
+
+
+def _listed(found: Mapping[str, Any]) -> list[str]:
+    return [f"{kind}:{job}" for kind, jobs in found.items() if isinstance(jobs, list) for job in jobs]
 
 
 def _count_tasks(text: str) -> int:
@@ -144,7 +153,7 @@ def reservation_from_values(row: Sequence[Any], now: float) -> Reservation:
     return Reservation(
         name=str(value["name"]),
         start=float(value["start_time"]),
-        end=float(value["end_time"]),
+        end=float(value["end_time"]) if value["end_time"] < _NO_TIME else math.inf,
         nodes=expand_hosts(value["node_list"] or ""),
         users=frozenset(value["users"] or ()),
         accounts=frozenset(value["accounts"] or ()),
@@ -169,10 +178,11 @@ def texts_from_values(row: Sequence[Any]) -> JobTexts:
 
 
 def record_from_values(row: Sequence[Any]) -> tuple[AccountingRecord, bool] | None:
-    """A record from a row of HISTORY, and whether it may be of a job that was resized; None while it is half written.
+    """A record from a row of HISTORY, and whether it is to be doubted; None while it is half written.
 
     A row for every size is kept of a resized job, of which pyslurm gives the last. That one counts from the resize as
-    if the job had been submitted, become eligible and started at that moment, so whoever really did looks the same.
+    if the job had been submitted, become eligible and started at that moment, so whoever really did looks the same. Of
+    a job that never began pyslurm does not give the size.
     """
     value = dict(zip(HISTORY, row, strict=True))
     if not value["partition"]:
@@ -196,7 +206,7 @@ def record_from_values(row: Sequence[Any]) -> tuple[AccountingRecord, bool] | No
         num_nodes=value["num_nodes"] or 0,
     )
     at_once = record.submit == record.eligible == record.start
-    return record, state is JobState.RESIZING or at_once
+    return record, state is JobState.RESIZING or at_once or not record.num_nodes
 
 
 def minutes_of(time_limit: float) -> int | str:

@@ -54,6 +54,7 @@ JOB = (
     "array_tasks_waiting",
     "requeue_count",
     "reservation",
+    "is_batch_job",
 )
 NODE = ("name", "state", "total_cpus", "partitions")
 PARTITION = ("name", "nodes", "state", "is_default", "max_time", "default_time", "max_nodes")
@@ -78,9 +79,10 @@ HISTORY = (
 
 _INVALID_JOB_ID = 2017  # slurm_errno.h, the same in all releases
 _ALREADY_DONE = 2021
+_WAITS = "Job is pending execution"
+_DONE_ALL_THE_SAME = "are not persistent"  # of changes to a priority, which Slurm will compute anew
 _SIGKILL = 9
 _UNREADABLE = "\N{REPLACEMENT CHARACTER}"
-_INFINITE = 0xFFFFFFFF
 # "Not given", as sbatch leaves them: then srun in the job starts one task on every node.
 _NO_TASKS, _NO_CPUS_PER_TASK = 0xFFFFFFFE, 0xFFFE
 
@@ -222,7 +224,11 @@ def _load(job: int) -> Any:  # noqa: ANN401
 
 
 def _modify(job: int, changes: Mapping[str, Any]) -> None:
-    _load(job).modify(pyslurm.JobSubmitDescription(**changes))
+    try:
+        _load(job).modify(pyslurm.JobSubmitDescription(**changes))
+    except pyslurm.RPCError as error:
+        if "priority" not in changes or _DONE_ALL_THE_SAME not in str(error):
+            raise
 
 
 def _hold(job: int) -> str:
@@ -243,9 +249,11 @@ def _release(job: int) -> None:
 
 def _requeue(job: int) -> None:
     """A job that waits is left alone."""
-    seen = _load(job)
-    if seen.state != "PENDING":
-        seen.requeue()
+    try:
+        _load(job).requeue()
+    except pyslurm.RPCError as error:
+        if _WAITS not in str(error):
+            raise
 
 
 def _cancel(job: int) -> None:
@@ -291,6 +299,8 @@ def _answer(request: Mapping[str, Any]) -> dict[str, object]:
         return {"result": _CALLS[request["call"]](**request["params"])}
     except Lacking as error:
         return {"lacking": str(error)}
+    except UnicodeEncodeError:
+        return {"lacking": "pyslurm takes texts in UTF-8 only"}
     except pyslurm.RPCError as error:
         return {"refused": str(error)}
     except ValueError as error:
