@@ -46,6 +46,8 @@ REAL = [
         ("sid", "slurm-26.05", [pytest.mark.long, pytest.mark.timeout(180, func_only=True)]),
     )
 ]
+# The installed Slurm again, through pyslurm.
+PYSLURM = pytest.param("pyslurm", marks=pytest.mark.slurm)
 NODES = tuple(f"n{i}" for i in range(1, 9))
 
 Predicate = Callable[[], Awaitable[bool]]
@@ -146,13 +148,14 @@ class SlurmWorld(World):
 
 
 class PyslurmWorld(SlurmWorld):
-    """The same cluster through pyslurm. Its process acts as the user, as commands do."""
+    """The same cluster through pyslurm, whose process acts as the user, as commands do; `plain` uses those."""
 
     make = PyslurmBackend
 
     def __init__(self, cluster: Cluster) -> None:
         self._opened: list[PyslurmBackend] = []
         super().__init__(cluster)
+        self.plain = SlurmWorld(cluster).backend
 
     def backend_of(self, who: str, **options: object) -> CliBackend:
         """A backend that acts as a user of the cluster."""
@@ -214,8 +217,28 @@ def real_cluster() -> Iterator[Callable[[str | None], Cluster]]:
 
 @pytest.fixture(params=REAL)
 def slurm_world(request: pytest.FixtureRequest, real_cluster: Callable[[str | None], Cluster]) -> Iterator[SlurmWorld]:
-    """A real cluster, its queue empty before and after."""
+    """A real cluster through its commands, its queue empty before and after."""
     yield from _emptied(real_cluster(request.param))
+
+
+@pytest.fixture
+def pyslurm_world(real_cluster: Callable[[str | None], Cluster]) -> Iterator[PyslurmWorld]:
+    """The installed Slurm through pyslurm; skipped where there is none that fits."""
+    if find_spec("pyslurm") is None:
+        pytest.skip("NO PYSLURM: it is not installed beside penstock")
+    cluster = real_cluster(None)
+    if (why := _no_pyslurm(cluster)) is not None:
+        pytest.skip(f"NO PYSLURM: {why}")
+    yield from _emptied(cluster, PyslurmWorld)
+
+
+@pytest.fixture(params=[*REAL, PYSLURM])
+def real_world(request: pytest.FixtureRequest, real_cluster: Callable[[str | None], Cluster]) -> Iterator[SlurmWorld]:
+    """A real cluster, through its commands and through pyslurm."""
+    if request.param == "pyslurm":
+        yield request.getfixturevalue("pyslurm_world")
+    else:
+        yield from _emptied(real_cluster(request.param))
 
 
 def _emptied(cluster: Cluster, kind: type[SlurmWorld] = SlurmWorld) -> Iterator[SlurmWorld]:
@@ -281,7 +304,7 @@ def server_world() -> Iterator[ServerWorld]:
         shutil.rmtree(folder)
 
 
-@pytest.fixture(params=["mock", "server", *REAL, pytest.param("pyslurm", marks=pytest.mark.slurm)])
+@pytest.fixture(params=["mock", "server", *REAL, PYSLURM])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     """Every world there is, one after the other."""
     if request.param == "mock":
@@ -289,12 +312,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     elif request.param == "server":
         yield request.getfixturevalue("server_world")
     elif request.param == "pyslurm":
-        if find_spec("pyslurm") is None:
-            pytest.skip("NO PYSLURM: it is not installed beside penstock")
-        cluster = request.getfixturevalue("real_cluster")(None)
-        if (why := _no_pyslurm(cluster)) is not None:
-            pytest.skip(f"NO PYSLURM: {why}")
-        yield from _emptied(cluster, PyslurmWorld)
+        yield request.getfixturevalue("pyslurm_world")
     else:
         yield from _emptied(request.getfixturevalue("real_cluster")(request.param))
 

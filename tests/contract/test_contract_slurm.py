@@ -20,15 +20,15 @@ def held(**more):
     return JobSpec("job", "#!/bin/sh\ntrue\n", 1, 60.0, hold=True, output="/dev/null", workdir="/tmp", **more)
 
 
-async def test_a_forged_name_is_never_a_row(slurm_world):
-    cluster = slurm_world.cluster
-    before = {j.id for j in await slurm_world.backend.jobs()}
+async def test_a_forged_name_is_never_a_row(real_world):
+    cluster = real_world.cluster
+    before = {j.id for j in await real_world.backend.jobs()}
     command = ["sbatch", "--parsable", "-H", "-N1", "-t1", "-J", FORGED, "--comment", FORGED, "--wrap", "true"]
     named = cluster.run_as("bob", command, check=True, cwd=None)
     # Root has no association here, so nothing checks the account that it names.
     billed = cluster.run_as("root", [*command, "-A", FORGED], check=True)
     jobs = {int(done.stdout) for done in (named, billed)}
-    after = await slurm_world.backend.jobs()
+    after = await real_world.backend.jobs()
     assert {j.id for j in after} - before == jobs
     assert {j.user for j in after if j.id in jobs} == {"pst-bob", "root"}
     assert all(j.state is JobState.PENDING and j.nodes == () for j in after if j.id in jobs)
@@ -36,15 +36,15 @@ async def test_a_forged_name_is_never_a_row(slurm_world):
     records = {}
 
     async def recorded():
-        records.update({r.id: r for r in await slurm_world.backend.history(ids=jobs)})
+        records.update({r.id: r for r in await real_world.backend.history(ids=jobs)})
         return set(records) == jobs
 
-    await slurm_world.settle(recorded)
+    await real_world.settle(recorded)
     assert {r.user for r in records.values()} == {"pst-bob", "root"}
     assert {r.state for r in records.values()} == {JobState.PENDING}
 
 
-async def test_values_of_the_environment_arrive_as_they_are(slurm_world):
+async def test_values_of_the_environment_arrive_as_they_are(real_world):
     values = {
         "PLAIN": "1",
         "COMMAS": "a,b=c,ALL,NONE",
@@ -54,11 +54,11 @@ async def test_values_of_the_environment_arrive_as_they_are(slurm_world):
         "SBATCH_EXCLUSIVE": "user",
         "LD_LIBRARY_PATH": "/nowhere",
     }
-    out = slurm_world.cluster.home("alice") / "environment"
+    out = real_world.cluster.home("alice") / "environment"
     script = f"#!/bin/sh\nexec /usr/bin/env -0 > {out}\n"
     spec = JobSpec("env", script, 1, 60.0, environment=values, output="/dev/null", workdir=str(out.parent))
-    job = await slurm_world.backend.submit(spec)
-    await slurm_world.until(job, JobState.COMPLETED)
+    job = await real_world.backend.submit(spec)
+    await real_world.until(job, JobState.COMPLETED)
     seen = dict(item.split("=", 1) for item in out.read_text().split("\0") if item)
     assert {key: seen.get(key) for key in values} == values
     assert (seen["SLURM_JOB_NAME"], seen["USER"], seen["PWD"]) == ("env", "pst-alice", str(out.parent))
@@ -66,26 +66,26 @@ async def test_values_of_the_environment_arrive_as_they_are(slurm_world):
     assert not {"PYTEST_CURRENT_TEST", "LC_ALL", "SLURM_TIME_FORMAT"} & seen.keys()
     for bad in ({"A B": "1"}, {"A": "x\0y"}, {"1A": "x"}, {"A=B": "c"}):
         with pytest.raises(Infeasible):
-            await slurm_world.backend.submit(JobSpec("env", script, 1, 60.0, environment=bad))
+            await real_world.backend.submit(JobSpec("env", script, 1, 60.0, environment=bad))
 
 
-async def test_names_that_penstock_never_gives(slurm_world):
+async def test_names_that_penstock_never_gives(real_world):
     for name in ("a,b", "", "a b", "a\nb", "--help", "é", "x" * 300):
         if name == "--help":
             continue  # harmless: it is always the value of an option
         with pytest.raises(Infeasible):
-            await slurm_world.backend.find(name)
+            await real_world.backend.find(name)
         with pytest.raises(Infeasible):
-            await slurm_world.backend.submit(JobSpec(name, "#!/bin/sh\n", 1, 60.0))
+            await real_world.backend.submit(JobSpec(name, "#!/bin/sh\n", 1, 60.0))
         with pytest.raises(Infeasible):
-            await slurm_world.backend.allocate(Allocation(name, 1, 60.0), 1.0)
-    assert await slurm_world.backend.find("--help") == []
+            await real_world.backend.allocate(Allocation(name, 1, 60.0), 1.0)
+    assert await real_world.backend.find("--help") == []
 
 
-async def test_a_controller_that_is_down(slurm_world):
-    backend = slurm_world.backend
+async def test_a_controller_that_is_down(real_world):
+    backend = real_world.backend
     job = await backend.submit(held())
-    slurm_world.cluster.stop_controller()
+    real_world.cluster.stop_controller()
     started = time.monotonic()
     reads = (backend.jobs(), backend.nodes(), backend.partitions(), backend.site(), backend.find("x"), backend.steps(1))
     for error in await asyncio.gather(*reads, return_exceptions=True):
@@ -95,7 +95,7 @@ async def test_a_controller_that_is_down(slurm_world):
     assert all(isinstance(error, NotNow) for error in answers), answers
     assert isinstance(answers[0], SlurmUnavailable)  # nothing was submitted, and that is known
     assert time.monotonic() - started < 60
-    slurm_world.cluster.start_controller()
+    real_world.cluster.start_controller()
 
     async def back():
         try:
@@ -103,7 +103,7 @@ async def test_a_controller_that_is_down(slurm_world):
         except SlurmUnavailable:
             return False
 
-    await slurm_world.settle(back)
+    await real_world.settle(back)
 
 
 async def test_scontrol_leaves_no_files(slurm_world, monkeypatch, tmp_path):
