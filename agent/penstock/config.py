@@ -79,7 +79,7 @@ class SlurmSection(_Section):
     """How Slurm is asked."""
 
     backend: Literal["auto", "cli", "pyslurm", "mock"] = Field(
-        "auto",
+        "cli",
         description="Real Slurm by its commands (cli) or by pyslurm; auto: by pyslurm where a fitting one is there, "
         "else by the commands. Or a simulated Slurm (mock).",
     )

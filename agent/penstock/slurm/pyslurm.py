@@ -42,7 +42,7 @@ from penstock.api import (
     SiteConfig,
     Step,
 )
-from penstock.errors import ConfigError, Infeasible, NotFound, OutcomeUnknown, SlurmUnavailable
+from penstock.errors import ConfigError, Infeasible, NotFound, NotNow, OutcomeUnknown, SlurmUnavailable
 from penstock.slurm import pyslurm_records as records
 from penstock.slurm.cli import CliBackend
 from penstock.slurm.parse import ParseError, parse_job_state
@@ -312,8 +312,7 @@ class PyslurmBackend(CliBackend):
         if "refused" in answer:
             error = classify(answer["refused"], changing=changing)
             # A read has nothing to be final about but the thing not being there.
-            final = isinstance(error, Infeasible) and not isinstance(error, NotFound)
-            raise SlurmUnavailable(str(error)) if final and not changing else error
+            raise error if changing or isinstance(error, (NotNow, NotFound)) else SlurmUnavailable(str(error))
         if changing:
             # What pyslurm itself finds wrong it does not send.
             raise Infeasible(answer["invalid"]) if "invalid" in answer else OutcomeUnknown(answer["broken"])
