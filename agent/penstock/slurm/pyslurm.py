@@ -53,6 +53,7 @@ from penstock.slurm.refusals import classify, unanswered
 __all__ = ["PyslurmBackend"]
 
 _NO_DEPENDENCY = "0"  # what removes one; pyslurm leaves out an empty text
+_MANY = 2000  # rows
 _KILLS_THE_HOPELESS = "kill_invalid_depend"
 
 T = TypeVar("T")
@@ -104,7 +105,14 @@ class PyslurmBackend(CliBackend):
         rows = await self._ask("jobs")
         if self._partitions is None:
             await self.partitions()
-        jobs = self._understood("jobs", lambda: records.understood(records.job_from_values, rows, self._default_limit))
+
+        def parsed() -> list[Job]:
+            return self._understood(
+                "jobs", lambda: records.understood(records.job_from_values, rows, self._default_limit)
+            )
+
+        # A long queue takes seconds to read, during which applications and users want answers, too.
+        jobs = await asyncio.to_thread(parsed) if len(rows) > _MANY else parsed()
         unread = [job.id for row, job in zip(rows, jobs, strict=True) if records.unreadable_dependency(row)]
         if not unread:
             return jobs
