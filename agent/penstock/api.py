@@ -337,7 +337,11 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One look at Slurm. `problems` lists what is stale or failed; acting needs an empty list (`usable`)."""
+    """One look at Slurm. `problems` lists what is stale or failed; acting needs an empty list (`usable`).
+
+    Partitions, reservations and licences may be some minutes older than jobs and nodes. A node within an active
+    reservation is not usable for jobs outside of it.
+    """
 
     taken_at: float
     jobs: Mapping[int, Job]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from penstock.api import Node, Partition, Snapshot
+from penstock.api import License, Node, Partition, Reservation, Snapshot
 from penstock.clock import Clock
 from penstock.errors import NotNow, PenstockError
 from penstock.slurm.base import Backend
@@ -19,7 +19,7 @@ from penstock.slurm.base import Backend
 __all__ = ["Observer"]
 
 _LONGEST_BACKOFF = 300.0
-_PARTITIONS_EVERY = 300.0
+_SLOW_EVERY = 300.0  # partitions, reservations and licences, which people change; jobs and nodes change by themselves
 
 
 class Observer:
@@ -39,7 +39,9 @@ class Observer:
         self._not_before = 0.0
         self._wanted = False
         self._partitions: Mapping[str, Partition] = {}
-        self._partitions_at = float("-inf")
+        self._reservations: tuple[Reservation, ...] = ()
+        self._licenses: tuple[License, ...] = ()
+        self._slow_at = float("-inf")
         self._lock = asyncio.Lock()
 
     @property
@@ -75,9 +77,11 @@ class Observer:
 
     async def _take(self, now: float) -> Snapshot:
         try:
-            if now - self._partitions_at >= _PARTITIONS_EVERY:
+            if now - self._slow_at >= _SLOW_EVERY:
                 self._partitions = MappingProxyType({p.name: p for p in await self._backend.partitions()})
-                self._partitions_at = now
+                self._reservations = tuple(await self._backend.reservations())
+                self._licenses = tuple(await self._backend.licenses())
+                self._slow_at = now
             nodes: Mapping[str, Node] = MappingProxyType({n.name: n for n in await self._backend.nodes()})
             # Jobs last: a job started while we asked for nodes then counts as holding them.
             jobs = MappingProxyType({j.id: j for j in await self._backend.jobs()})
@@ -95,9 +99,11 @@ class Observer:
         self.failures = 0
         self._wanted = False
         if any(part not in self._partitions for job in jobs.values() for part in job.partition.split(",")):
-            self._partitions_at = float("-inf")  # a partition made since: read them again with the next look
+            self._slow_at = float("-inf")  # a partition made since: read them again with the next look
         self._not_before = 0.0
-        self._last = Snapshot(now, jobs, nodes, self._partitions)
+        self._last = Snapshot(
+            now, jobs, nodes, self._partitions, reservations=self._reservations, licenses=self._licenses
+        )
         return self._last
 
     def _marked(self, snapshot: Snapshot, age: float) -> Snapshot:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from factories import ManualClock, make_job, make_snapshot
 
+from penstock.api import License, Reservation
 from penstock.errors import Infeasible, NotNow, OutcomeUnknown, SlurmUnavailable
 from penstock.executor import Executor
 from penstock.observe import Observer
@@ -77,6 +78,9 @@ def test_many_failures_in_a_row_pause_everything(store):
     assert executor.ready("somebody else")
 
 
+RESERVATION = Reservation("maint", 10.0, 20.0, ("n1",), frozenset({"root"}), frozenset(), frozenset({"MAINT"}), False)
+
+
 class FakeSlurm:
     def __init__(self):
         self.calls = []
@@ -90,6 +94,12 @@ class FakeSlurm:
 
     async def partitions(self):
         return await self._answer("partitions", list(make_snapshot().partitions.values()))
+
+    async def reservations(self):
+        return await self._answer("reservations", [RESERVATION])
+
+    async def licenses(self):
+        return await self._answer("licenses", [License("matlab", 4, 1)])
 
     async def nodes(self):
         return await self._answer("nodes", list(make_snapshot().nodes.values()))
@@ -105,7 +115,9 @@ def test_many_callers_share_one_look():
     async def many():
         return await asyncio.gather(*(observer.look() for _ in range(50)))
 
-    assert len({id(s) for s in run(many())}) == 1
+    pictures = run(many())
+    assert len({id(s) for s in pictures}) == 1
+    assert pictures[0].reservations == (RESERVATION,) and pictures[0].licenses[0].used == 1
     assert slurm.calls.count("jobs") == 1
     clock.at += 11
     run(observer.look())
@@ -117,6 +129,9 @@ def test_a_failed_look_keeps_the_old_picture_and_says_so():
     observer = Observer(slurm, clock, min_interval=10, stale_after=120)
     good = run(observer.look())
     assert good.usable
+    slurm.error = SlurmUnavailable("no answer in 30 s", again_in=5.0)
+    clock.at += 11
+    assert not run(observer.look()).usable and observer.failures == 0 and observer.next_look() == clock.at + 5
     slurm.error = SlurmUnavailable("no answer in 30 s")
     clock.at += 11
     held = run(observer.look())
