@@ -95,8 +95,9 @@ class Job:
     `time_limit` None means unlimited. `eligible` None means not eligible yet (an unfulfilled dependency or a hold).
     `start` of a pending job is Slurm's own estimate or None. `end` of a running job is start + limit. `num_nodes` of a
     pending job that takes a range is the largest. `partition` is a list with commas while it waits in several.
-    A task of an array names the array and its index; the tasks that wait are one row, whose `tasks` counts them and
-    whose `array_task` is None. `restarts` counts how often the job was requeued.
+    A task of an array names the array and its index. The tasks that have not begun yet are one row under the array's
+    id, whose `tasks` counts them and whose `array_task` is None while they are several. `restarts` counts how often
+    the job was requeued.
     """
 
     id: int
@@ -169,7 +170,11 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Nodes that are kept for somebody from `start` to `end`; jobs of others stay off them."""
+    """Nodes that are kept for somebody from `start` to `end` (infinity for never); jobs of others stay off them.
+
+    `flags` are as Slurm writes them, which is not always how they were given (`PURGE_COMP=00:10:00`). A name in `users`
+    or `accounts` that begins with `-` is shut out, and everybody else is let in.
+    """
 
     name: str
     start: float
@@ -186,7 +191,8 @@ class Reservation:
 class ReservationSpec:
     """A reservation to create. Slurm chooses and pins the nodes at once; it keeps whole minutes, rounded up.
 
-    `flags` are Slurm's (`FLEX`, `PURGE_COMP=600`…). Who may use it: `users` or `accounts`, at least one of either.
+    `flags` are Slurm's (`FLEX`, `PURGE_COMP=10`, which is in minutes…). Who may use it: `users` or `accounts`, at
+    least one of either. `start` is kept to the second and may lie some minutes back; an infinite `duration` is a year.
     """
 
     name: str

@@ -20,11 +20,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.api import Job, JobState
+from penstock.api import Job, JobSpec, JobState
 from penstock.cluster import Cluster, ClusterSpec, up
 from penstock.cluster.programs import PATH, check_programs
 from penstock.cluster.rootfs import prepare
-from penstock.errors import PenstockError, UserError
+from penstock.errors import Infeasible, PenstockError, UserError
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import BudgetLimits, RequestBudget
 from penstock.slurm.cli import CliBackend
@@ -49,19 +49,28 @@ REAL = [
 # The installed Slurm again, through pyslurm.
 PYSLURM = pytest.param("pyslurm", marks=pytest.mark.slurm)
 NODES = tuple(f"n{i}" for i in range(1, 9))
+LICENSES = {"matlab": 4}
 
 Predicate = Callable[[], Awaitable[bool]]
 
 
 class World(ABC):
-    """Eight idle nodes and two ordinary users: `backend` acts as one, `other` as another.
+    """Eight idle nodes, four licences and three users: two ordinary ones, `backend` and `other`, and an operator.
 
     `far`, in the tests of several clusters, is the site's second cluster as this one shows it.
     """
 
     backend: Backend
     other: Backend
+    admin: Backend
     far: "World"
+
+    async def plant(self, name: str) -> int | None:
+        """Have `other` submit a held job of any name, past Penstock's own checks; None where such a name cannot be."""
+        try:
+            return await self.other.submit(JobSpec(name, "#!/bin/sh\n", 1, 60.0, hold=True, workdir="/tmp"))
+        except Infeasible:
+            return None
 
     @abstractmethod
     async def advance(self, seconds: float) -> None:
@@ -92,13 +101,17 @@ class World(ABC):
         return found[0]
 
 
+_MOCK = ClusterConfig(nodes=8, version=(22, 5, 8), licenses=LICENSES)
+
+
 class MockWorld(World):
     def __init__(self) -> None:
         # Real Slurm's clock never shows 0, and that release is the one the real tests run against.
-        self.mock = virtual_cluster(ClusterConfig(nodes=8, version=(22, 5, 8)), "alice", start=1_700_000_000.0)
+        self.mock = virtual_cluster(_MOCK, "alice", start=1_700_000_000.0)
         assert isinstance(self.mock.driver, VirtualClock)
         self.backend = self.mock
         self.other = self.mock.as_user("bob")
+        self.admin = self.mock.as_user("root")
 
     async def advance(self, seconds: float) -> None:
         self.mock.clock.advance(seconds)
@@ -118,6 +131,7 @@ class ServerWorld(World):
         client, root = MockClient(handle.socket), os.geteuid() == 0
         self.backend = client.as_user("nobody") if root else client
         self.other = client.as_user("daemon" if root else "bob")
+        self.admin = client.as_user("root")
 
     async def advance(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -130,6 +144,11 @@ class SlurmWorld(World):
         self.cluster = cluster
         self.backend = self.backend_of("alice")
         self.other = self.backend_of("bob")
+        self.admin = self.backend_of("operator")
+
+    async def plant(self, name: str) -> int | None:
+        argv = ["sbatch", "--parsable", "-H", "-N1", "-t1", "-o", "/dev/null", "-J", name, f"--comment={name}"]
+        return int(self.cluster.run_as("bob", [*argv, "--wrap", "true"], check=True).stdout)
 
     def backend_of(self, who: str, **options: object) -> CliBackend:
         """A backend that acts as a user of the cluster."""
@@ -198,11 +217,12 @@ def _real_cluster(release: str | None) -> Cluster:
             pytest.fail(reason)
         pytest.skip(reason)
     folder = Path("/var/tmp") / f"pst-test-c{release or ''}-{os.getpid()}"
-    _up.append(up(ClusterSpec(nodes=8, folder=folder, release=release)))
+    _up.append(up(ClusterSpec(nodes=8, folder=folder, release=release, extra=(_LICENSES,))))
     return _up[-1]
 
 
 _up: list[Cluster] = []
+_LICENSES = f"Licenses={','.join(f'{name}:{count}' for name, count in LICENSES.items())}"
 
 
 @pytest.fixture(scope="session")
@@ -298,7 +318,7 @@ def server_world() -> Iterator[ServerWorld]:
     folder = Path(tempfile.mkdtemp(prefix="pst-c-"))
     folder.chmod(0o755)
     try:
-        yield ServerWorld(control.start(folder, ClusterConfig(nodes=8, version=(22, 5, 8)), kill_wait=0.2))
+        yield ServerWorld(control.start(folder, _MOCK, kill_wait=0.2))
     finally:
         control.stop(folder)
         shutil.rmtree(folder)
@@ -323,6 +343,10 @@ def _empty(cluster: Cluster) -> None:
         assert time.monotonic() < deadline, "the queue does not become empty"
         cluster.run_as("root", ["scancel", "--partition=batch"])
         time.sleep(0.1)
+    shown = cluster.run_as("root", ["scontrol", "-o", "show", "reservations"]).stdout
+    for line in shown.splitlines():
+        if line.startswith("ReservationName="):
+            cluster.run_as("root", ["scontrol", "delete", line.split()[0]], check=True)
 
 
 @pytest.hookimpl(tryfirst=True)

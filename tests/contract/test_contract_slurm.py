@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-from penstock.api import Allocation, JobSpec, JobState
+from penstock.api import Allocation, JobSpec, JobState, ReservationSpec
 from penstock.errors import Infeasible, NotNow, SlurmUnavailable
 
 pytestmark = pytest.mark.slurm
@@ -127,6 +127,60 @@ def stub(folder, command, body):
     path = folder / command
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+
+
+def around(folder, command, body):
+    """A site's wrapper around one of Slurm's commands."""
+    for place in (folder, *folder.parents[:2]):
+        place.chmod(0o755)
+    stub(folder, command, body.replace("REAL", f'/usr/bin/{command} "$@"'))
+
+
+async def test_banners_around_the_answers(slurm_world, tmp_path):
+    plain = slurm_world.backend
+    greeting = "echo Welcome to the cluster; echo load=1.5 7 users; REAL; code=$?; echo Bye; exit $code"
+    for command in ("squeue", "scontrol", "sbatch", "sacct"):
+        around(tmp_path, command, greeting)
+    wrapped = slurm_world.backend_of("alice", environment={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert list(await wrapped.jobs()) == list(await plain.jobs())
+    job = await wrapped.submit(held())
+    await slurm_world.backend_of("operator").reserve(
+        ReservationSpec("banner", time.time() + 600, 60.0, 1, users=("root",))
+    )
+    for look in ("jobs", "nodes", "partitions", "site", "reservations", "licenses"):
+        assert await getattr(wrapped, look)() == await getattr(plain, look)()
+    assert job in await wrapped.find("job") and await wrapped.steps(job) == []
+    assert (await wrapped.estimate(held())).num_cpus == 2
+
+    async def recorded():
+        return [record.id for record in await wrapped.history(ids=[job])] == [job]
+
+    await slurm_world.settle(recorded)
+    await wrapped.hold(job)
+    await wrapped.cancel(job)
+
+
+@pytest.mark.parametrize("body", ["echo Welcome", "REAL | head -c -30", "REAL | tr -d @", "REAL; echo 12"])
+async def test_half_an_answer_is_none(slurm_world, tmp_path, body):
+    around(tmp_path, "squeue", body)
+    await slurm_world.backend.submit(held())
+    backend = slurm_world.backend_of("alice", environment={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    for read in (backend.jobs(), backend.find("x"), backend.steps(1)):
+        with pytest.raises(SlurmUnavailable, match=r"heading|fields"):
+            await read
+
+
+async def test_what_only_real_slurm_refuses(slurm_world, tmp_path):
+    """Users and accounts that are not there; and an estimate that depends on what is reserved or down."""
+    admin = slurm_world.backend_of("operator")
+    for who in ({"users": ("pst-nobody-here",)}, {"accounts": ("nowhere",)}, {"users": ("root,bin",)}):
+        with pytest.raises(Infeasible):
+            await admin.reserve(ReservationSpec("pst-r", time.time() + 600, 60.0, 1, **who))
+    for message in ("Requested node configuration is not available", "Requested nodes are busy"):
+        around(tmp_path, "sbatch", f"echo 'allocation failure: {message}' >&2; exit 1")
+        backend = slurm_world.backend_of("alice", environment={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+        with pytest.raises(NotNow, match=message):
+            await backend.estimate(held())
 
 
 async def test_a_command_that_hangs_is_killed_with_its_children(slurm_world, tmp_path):

@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.api import JobState
+from penstock.slurm import states
 from penstock.slurm.hostlist import MAX_HOSTS
 from penstock.slurm.parse import (
     HostListError,
@@ -17,6 +18,7 @@ from penstock.slurm.parse import (
     compress_hosts,
     expand_hosts,
     format_minutes,
+    parse_array_tasks,
     parse_config,
     parse_count,
     parse_exit_code,
@@ -193,6 +195,40 @@ def test_counts_exit_codes_and_versions():
 )
 def test_job_states(text, state):
     assert parse_job_state(text) is state
+
+
+def test_an_unknown_state_is_logged_once(caplog, monkeypatch):
+    monkeypatch.setattr(states, "_reported", set())  # other tests make up enough of them
+    for _ in range(3):
+        assert parse_job_state("RUNNING+TELEPORTING") is JobState.RUNNING
+        assert parse_job_state("TELEPORTING") is JobState.UNKNOWN
+        assert str(parse_node_state("IDLE+HAUNTED")) == "IDLE+HAUNTED"
+        assert str(parse_node_state("HAUNTED*")) == "UNKNOWN+HAUNTED+NOT_RESPONDING"
+    assert [record.args[:2] for record in caplog.records] == [("job state", "TELEPORTING"), ("node state", "HAUNTED")]
+    for text in (
+        "DOWN*+DRAIN",
+        "drng*",
+        "IDLE+MAINTENANCE+RESERVED",
+        "mix-",
+        "IDLE+DYNAMIC_NORM",
+        "ALLOCATED+COMPLETING",
+    ):
+        parse_node_state(text)
+    assert len(caplog.records) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("7", 1), ("0-5%2", 6), ("1,3-9:2,20", 6), ("0-999", 1000), ("0-999:2%10", 500), ("1-2:5", 1)],
+)
+def test_tasks_of_an_array(text, count):
+    assert parse_array_tasks(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "1,2,...", "9-1", "1-", "x", "1-9:0", "1;2", "-1", "1,,2"])
+def test_what_is_no_array(text):
+    with pytest.raises(ParseError):
+        parse_array_tasks(text)
 
 
 @pytest.mark.parametrize(

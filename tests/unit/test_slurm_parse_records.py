@@ -1,6 +1,7 @@
 """Rows of real Slurm as Penstock's values. tests/fixtures/slurm/<release> holds what that release wrote."""
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from penstock.api import JobState
 from penstock.errors import Infeasible, NoCluster, NotFound, NotNow, NotPermitted, OutcomeUnknown, SlurmUnavailable
 from penstock.slurm import records
 from penstock.slurm.parse import ParseError
-from penstock.slurm.refusals import classify
+from penstock.slurm.refusals import classify, refused
 
 RELEASES = sorted((Path(__file__).parents[1] / "fixtures" / "slurm").glob("*.*/"))
 MARK = "@00c0ffee00c0ffee@"
@@ -54,8 +55,19 @@ def test_jobs(read, facts):
     ended = found[facts["completed"]][0]
     assert (ended.state, ended.nodes) == (JobState.COMPLETED, ("n3",))
     # The rest of an array is one record beside its running tasks.
-    assert found[facts["array"]][0].reason == "JobArrayTaskLimit"
-    assert [found[task][0].state for task in facts["tasks"]] == [JobState.RUNNING, JobState.RUNNING]
+    rest, first, second = (found[job][0] for job in (facts["array"], *facts["tasks"]))
+    assert (rest.reason, rest.array_task, rest.tasks) == ("JobArrayTaskLimit", None, 4)
+    assert {job.array_job for job in (rest, first, second)} == {facts["array"]}
+    assert [(job.state, job.array_task, job.tasks) for job in (first, second)] == [
+        (JobState.RUNNING, 0, 1),
+        (JobState.RUNNING, 1, 1),
+    ]
+    assert (found[facts["far"]][0].tasks, found[facts["far"]][0].array_task) == (305, None)
+    assert (running.array_job, running.array_task, running.tasks, running.restarts) == (None, None, 1, 0)
+    again = found[facts["again"]][0]
+    assert (again.state, again.restarts, again.nodes) == (JobState.PENDING, 1, ())
+    assert again.eligible >= again.submit + 100
+    assert (found[facts["reserved"]][0].reservation, running.reservation) == ("now", "")
 
 
 def test_a_user_s_text_does_not_make_rows(read, facts):
@@ -65,15 +77,64 @@ def test_a_user_s_text_does_not_make_rows(read, facts):
 
 def test_rows_that_are_cut_off_are_no_rows(read):
     text = read("squeue_jobs.txt")
-    for broken in (text[:-30], text[10:].replace(MARK, "", 1), text.replace(MARK, "|", 1), text + "x"):
+    heading, _, body = text.partition("\n")
+    tails = (text + "1", text + "Bye\n12", text[:-1] + "x", body, "", "Welcome\n", "1\n")
+    for broken in (text[:-30], text[10:].replace(MARK, "", 1), text.replace(MARK, "|", 1), *tails):
         with pytest.raises(ParseError):
             records.split_rows(broken, records.JOB_FIELDS, MARK)
-    assert records.split_rows("", records.JOB_FIELDS, MARK) == []
+    assert records.split_rows(heading + "\n", records.JOB_FIELDS, MARK) == []
+
+
+def test_what_a_wrapper_prints_around_the_rows_is_skipped(read):
+    text = read("squeue_jobs.txt")
+    rows = records.split_rows(text, records.JOB_FIELDS, MARK)
+    for banner in ("Welcome\n", "1 job\nJOBID USER\n\n", "77|root\n"):
+        assert records.split_rows(banner + text, records.JOB_FIELDS, MARK) == rows
+    for farewell in ("Bye\n", "x", "\n\n", "see https://1/\nor 2\n"):
+        assert records.split_rows(text + farewell, records.JOB_FIELDS, MARK) == rows
+
+
+def test_reservations(read):
+    lines = records.lines_of(read("reservations.txt"), "ReservationName", "No reservations in the system")
+    now, later, ever = map(records.reservation_from_line, lines)
+    assert (now.name, now.nodes, now.active, now.end - now.start) == ("now", ("n3",), True, 120.0)
+    assert (now.users, now.accounts) == ({"games", "man"}, frozenset())
+    assert now.flags == {"FLEX", "SPEC_NODES", "PURGE_COMP=00:10:00"}
+    assert (later.active, later.accounts, later.users, later.partition) == (False, {"penstock"}, frozenset(), "batch")
+    assert (len(later.nodes), later.end - later.start) == (2, 365 * 86400.0)
+    assert (ever.end, ever.nodes, ever.users, ever.partition) == (math.inf, (), {"-man"}, "")
+    none = read("reservations_none.txt")
+    assert records.lines_of("Hello\n" + none, "ReservationName", "No reservations in the system") == []
+    with pytest.raises(ParseError):
+        records.lines_of("Hello\n", "ReservationName", "No reservations in the system")
+    with pytest.raises(ParseError):
+        records.reservation_from_line("ReservationName=x StartTime=1 EndTime=2")
+
+
+def test_licenses(read):
+    lines = records.lines_of(read("licenses.txt"), "LicenseName", "No licenses configured in Slurm")
+    matlab, stata = map(records.license_from_line, lines)
+    assert (matlab.name, matlab.total, matlab.used, matlab.reserved) == ("matlab", 4, 3, 0)
+    assert (stata.name, stata.total, stata.used, stata.reserved) == ("stata", 10, 0, 2)
+    with pytest.raises(ParseError):
+        records.license_from_line("LicenseName=x Total=many Used=0")
+
+
+def test_estimates(read):
+    for text in (read("estimate.txt"), "sbatch: lua: be nice\n" + read("estimate.txt")):
+        found = records.estimate_from_text(text)
+        assert (found.nodes, found.num_cpus, found.partition) == (("n5", "n6"), 4, "batch")
+        assert 1795261000 < found.start < 1795300000
+    elsewhere = read("estimate.txt").replace(" using", " on cluster c using").replace(" a on", " on")
+    assert records.estimate_from_text(elsewhere).nodes == ("n5", "n6")
+    assert type(classify(read("estimate_refused.txt"), changing=False)) is Infeasible
+    with pytest.raises(ParseError):
+        records.estimate_from_text(read("estimate_refused.txt"))
 
 
 def test_a_limit_that_is_the_partition_s():
     row = ["1", "5", "u", "a", "p,q", "normal", "PENDING", "None", "10", "10", "N/A", "N/A", "Partition_Limit"]
-    row += ["1", "1", "", "1", "(null)", "n/a"]
+    row += ["1", "1", "", "1", "(null)", "n/a", "1", "N/A", "0", "(null)"]
     asked = []
     job, host = records.job_from_row(row, lambda name: asked.append(name) or 77.0)
     assert (job.time_limit, asked, host, job.dependency) == (77.0, ["p,q"], "", "")
@@ -84,7 +145,7 @@ def test_nodes(read):
     assert len(nodes) == 8
     assert (nodes["n1"].cpus, nodes["n1"].usable, nodes["n1"].partitions) == (2, True, ("batch", "short"))
     assert not nodes["n7"].usable and not nodes["n8"].usable
-    assert (nodes["n7"].state, nodes["n8"].state) == ("DOWN", "IDLE+DRAIN")
+    assert nodes["n7"].state in ("DOWN", "DOWN+NOT_RESPONDING") and nodes["n8"].state == "IDLE+DRAIN"
 
 
 def test_partitions(read):
@@ -114,7 +175,6 @@ def test_steps(read, facts):
 def test_accounting(read, facts):
     rows = records.split_rows(read("sacct.txt"), records.ACCOUNTING_FIELDS, MARK)
     found = {record.id: (record, nodes) for record, nodes in records.accounting_from_rows(rows)}
-    # In 22.05's answer are more jobs, but slurmdbd had not heard their names yet.
     assert set(found) == {facts["resized"], facts["merged"], facts["requeued"]}
 
     def cells(job, column):
@@ -133,6 +193,21 @@ def test_accounting(read, facts):
     requeued = found[facts["requeued"]][0]  # of two runs the last
     assert (requeued.state, requeued.time_limit) == (JobState.CANCELLED, 5940.0)
     assert requeued.submit == float(cells("requeued", "Submit")[-1]) > float(cells("requeued", "Submit")[0])
+
+
+def test_what_accounting_has_not_heard_yet_is_no_record():
+    text = next(path / "sacct_early.txt" for path in RELEASES if path.name == "22.05").read_text()
+    rows = records.split_rows(text, records.ACCOUNTING_FIELDS, MARK)
+    assert len(rows) == 10
+    assert [record.id for record, _ in records.accounting_from_rows(rows)] == [23, 24, 35]
+
+
+def test_tolerated_refusals():
+    pending, no_error = "Job is pending execution", "7_1-3: No error"
+    finished = "7_4: Job has already finished"
+    assert refused(f"{no_error}\n7_5: {pending}\n{finished}\n", [pending]) == ""
+    assert refused(f"{finished}\n7_5: {pending}\n", [pending]) == finished
+    assert refused(f"{no_error}\n7_5: Access/permission denied\n", [pending]) == "7_5: Access/permission denied"
 
 
 @pytest.mark.parametrize(
@@ -161,6 +236,13 @@ def test_accounting(read, facts):
         ),
         ("sbatch: error: 'far' can't be reached now, or it is an invalid entry for --cluster.", SlurmUnavailable),
         ("Invalid user id for job 9", NotPermitted),
+        ("sbatch: error: Batch job submission failed: Access denied to requested reservation", NotPermitted),
+        ("Error creating the reservation: Requested nodes are busy", NotNow),
+        ("Error creating the reservation: Duplicate reservation name", Infeasible),
+        ("delete_reservation ReservationName=r: Requested reservation is in use", NotNow),
+        ("scontrol: error: Error parsing flags WHAT.  No reservation created.", Infeasible),
+        ("Requested operation is presently disabled for job 28", Infeasible),
+        ("Only batch jobs are accepted or processed for job 33", Infeasible),
         ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", SlurmUnavailable),
         ("sbatch: error: Batch job submission failed: Resource temporarily unavailable", SlurmUnavailable),
         ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", OutcomeUnknown),

@@ -62,7 +62,7 @@ class Backend(Protocol):
         ...
 
     async def reservations(self) -> Sequence[Reservation]:
-        """Every reservation that has not ended, one request."""
+        """Every reservation, one request. Slurm drops one within seconds of its end, if no job is left in it."""
         ...
 
     async def licenses(self) -> Sequence[License]:
@@ -86,7 +86,9 @@ class Backend(Protocol):
 
     async def estimate(self, spec: JobSpec) -> StartEstimate:
         """When Slurm thinks that `spec` would start if it were submitted now (`sbatch --test-only`); nothing is
-        submitted. `Infeasible` when it never could."""
+        submitted. `Infeasible` when it never could. `NotNow` when Slurm can name no time at present (a licence is in
+        use, nodes are reserved or down), which says nothing about later. A hold, and all tasks of an array but the
+        first, are left out of account."""
         ...
 
     async def steps(self, job: int) -> Sequence[Step]:
@@ -133,7 +135,8 @@ class Backend(Protocol):
         ...
 
     async def hold(self, job: int) -> None:
-        """Keep a pending job from starting. Idempotent; `Infeasible` when it runs or has ended."""
+        """Keep a pending job from starting, or by an array's id those of its tasks that wait. Idempotent; `Infeasible`
+        when it runs or has ended. What an operator holds, only an operator can release."""
         ...
 
     async def release(self, job: int) -> None:
@@ -141,9 +144,11 @@ class Backend(Protocol):
         ...
 
     async def requeue(self, job: int) -> None:
-        """Stop a running batch job and put it back into the queue under its id; an ended one that Slurm still knows
-        is put back, too. A job that waits already is no error. `Infeasible` when it was submitted with `requeue`
-        false. Not idempotent once it runs again: compare `restarts`."""
+        """Stop a running batch job and put it back into the queue under its id; an ended one that Slurm still knows,
+        cancelled or not, is put back, too, and by an array's id all its tasks. Slurm starts it again two minutes later
+        at the earliest. A job that waits already is no error. `Infeasible`, waiting or not, when it was submitted with
+        `requeue` false, and for an allocation without a script. Not idempotent once it runs again: compare
+        `restarts`."""
         ...
 
     async def update(
@@ -156,17 +161,20 @@ class Backend(Protocol):
         begin: str | None = None,
     ) -> None:
         """Change what is given, leave the rest. An empty `dependency` removes it; `begin` is the earliest start, also
-        of a job that had none."""
+        of a job that had none. A user may lower, not raise, the priority of a job and the time limit of one that runs
+        (`NotPermitted`). Only a pending job takes a `dependency` or a `begin` (`Infeasible`)."""
         ...
 
     async def reserve(self, spec: ReservationSpec) -> Reservation:
         """Create a reservation; how it became. Operators only (`NotPermitted`). `NotNow` when the nodes are not to be
-        had at that time. Not idempotent: after `OutcomeUnknown` look for `spec.name` among `reservations`; a name
-        that is taken is `Infeasible`."""
+        had at that time: running jobs and other reservations keep them, jobs that wait do not. `Infeasible` for more
+        nodes than the partition has, an unknown user, account, partition or flag, and a name that is taken. Not
+        idempotent: after `OutcomeUnknown` look for `spec.name` among `reservations`."""
         ...
 
     async def unreserve(self, name: str) -> None:
-        """Delete a reservation. Idempotent: one that is not there is no error. `NotNow` while a job runs in it."""
+        """Delete a reservation. Operators only (`NotPermitted`). Idempotent: one that is not there is no error.
+        `NotNow` while a job runs in it or waits for it."""
         ...
 
     async def close(self) -> None:

@@ -1,123 +1,34 @@
 """The backend that speaks to a real Slurm through its commands.
 
 Works with every release since 22.05, needs nothing but the client programs, and acts as the user it runs as. Every
-request goes through `_run`. Looking is in `queries`, reading answers in `records` and
-`refusals`; this module changes things.
+request goes through `_run`. Looking is in `queries`, submitting in `submission`, reading answers in `records` and
+`refusals`; this module changes what is there.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
+import math
 import pwd
 import re
-import tempfile
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Collection
 
-from penstock.api import Allocation, Job, JobSpec, JobState
+from penstock.api import Job, JobState, Reservation, ReservationSpec
 from penstock.errors import Infeasible, NotFound, NotNow, OutcomeUnknown, PenstockError
-from penstock.slurm.commands import Finished
 from penstock.slurm.parse import HostListError, compress_hosts, format_minutes
-from penstock.slurm.queries import CliQueries, checked_name
-from penstock.slurm.refusals import classify, message_of
+from penstock.slurm.queries import checked_name
+from penstock.slurm.submission import CliSubmission
 
 __all__ = ["CliBackend"]
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_GRANTED = re.compile(r"^salloc: Granted job allocation ([0-9]+)", re.MULTILINE)
-_ASKED = re.compile(r"^salloc: Pending job allocation ([0-9]+)", re.MULTILINE)
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+=:@-]*", re.ASCII)  # of a list with commas in scontrol's arguments
 _SETTLE = 5.0  # seconds that Slurm may take until a resize shows in the job
 _POLL = 0.2
 
 
-class CliBackend(CliQueries):
+class CliBackend(CliSubmission):
     """One cluster through Slurm's commands, as one user. The options are those of `CliQueries`."""
-
-    # -- submitting ---------------------------------------------------------------------------------------------
-
-    async def submit(self, spec: JobSpec) -> int:
-        """See `Backend.submit`.
-
-        The job's environment is made anew: PATH, HOME, USER, LOGNAME, SHELL, LANG and `spec.environment`. It reaches
-        sbatch as a file, so that values may hold anything and cannot change what sbatch itself does.
-        """
-        await self._check_size(spec.partition, spec.nodes)
-        home = self._home()
-        argv = ["sbatch", "--parsable", f"--job-name={checked_name(spec.name)}", f"--nodes={int(spec.nodes)}"]
-        argv += _common(spec.time_limit, spec.partition, spec.account, spec.qos)
-        argv += ["--requeue" if spec.requeue else "--no-requeue", "--kill-on-invalid-dep=no"]
-        argv.append(f"--chdir={spec.workdir or home}")
-        if spec.hold:
-            argv.append("--hold")
-        if spec.comment is not None:
-            argv.append(f"--comment={spec.comment}")
-        for option, value in (("dependency", spec.dependency), ("begin", spec.begin), ("output", spec.output)):
-            if value:
-                argv.append(f"--{option}={value}")
-        with tempfile.TemporaryFile() as file:
-            file.write(self._job_environment(spec, home))
-            file.flush()
-            file.seek(0)
-            # ALL is the default, but 26.05 reads the file only where that is said. It exports the file and no more.
-            argv += ["--export=ALL", f"--export-file={file.fileno()}"]
-            done = await self._change(argv, stdin=spec.script.encode(), pass_fds=(file.fileno(),))
-        job = done.stdout.strip().partition(";")[0]
-        if not (job.isascii() and job.isdigit()):
-            raise OutcomeUnknown(f"sbatch named no job: {done.stdout[:80]!r} {message_of(done.stderr)}")
-        return int(job)
-
-    async def allocate(self, spec: Allocation, patience: float) -> int:
-        """See `Backend.allocate`."""
-        name = checked_name(spec.name)
-        await self._check_size(spec.partition, spec.nodes)
-        argv = ["salloc", "--no-shell", f"--job-name={name}", f"--nodes={int(spec.nodes)}"]
-        argv += _common(spec.time_limit, spec.partition, spec.account, spec.qos)
-        if spec.expands is not None:
-            argv.append(f"--dependency=expand:{int(spec.expands)}")
-        known = set(await self.find(name))
-        try:
-            done = await self._run(argv, limit=max(patience, 0.1), changing=True, graceful=True)
-        except (OutcomeUnknown, asyncio.CancelledError) as error:
-            # salloc was killed before it could withdraw its request. Nobody waits for the nodes, so none may come.
-            withdrawal = asyncio.shield(self._withdraw(name, None, known))
-            if isinstance(error, asyncio.CancelledError):
-                with contextlib.suppress(PenstockError):
-                    await withdrawal
-                raise
-            granted = await withdrawal
-            if granted is None:
-                raise NotNow(f"no answer to the request for {spec.nodes} nodes; withdrawn") from error
-            return granted
-        text = done.stderr + done.stdout
-        if (match := _GRANTED.search(text)) and (done.code == 0 or await self._holds_nodes(int(match[1]))):
-            return int(match[1])
-        if not done.expired:
-            if "revoked" in text:
-                raise NotNow(message_of(text))
-            raise classify(text, changing=True)
-        asked = _ASKED.search(text)
-        granted = await self._withdraw(name, int(asked[1]) if asked else None, known)
-        if granted is None:
-            raise NotNow(f"{spec.nodes} nodes were not granted within {patience:g} s")
-        return granted
-
-    async def _withdraw(self, name: str, asked: int | None, known: set[int]) -> int | None:
-        """Make sure that no request is left of an allocation that was given up; its id if it was granted meanwhile."""
-        granted = None
-        for job in [asked] if asked is not None else sorted(set(await self.find(name)) - known):
-            if await self._holds_nodes(job):
-                granted = job
-            else:
-                with contextlib.suppress(NotFound):
-                    await self.cancel(job)
-        return granted
-
-    async def _holds_nodes(self, job: int) -> bool:
-        seen = await self._look(job)
-        return seen is not None and seen[0].running
 
     # -- resizing -----------------------------------------------------------------------------------------------
 
@@ -195,27 +106,21 @@ class CliBackend(CliQueries):
 
     # -- changing -----------------------------------------------------------------------------------------------
 
-    async def cancel(self, job: int) -> None:
-        """See `Backend.cancel`. An id that only accounting knows has ended, so that is no error."""
-        # Without -v scancel says nothing of an unknown id; its exit code is 0 with it, too.
-        done = await self._run(["scancel", "-v", str(int(job))], changing=True)
-        text = message_of(done.stderr)
-        if not text and done.code == 0:
-            return
-        if "already completing or completed" in text or "already finished" in text:
-            return
-        error = classify(done.stderr, changing=True)
-        if isinstance(error, NotFound) and await self._accounting([job], None, None):
-            return
-        raise error
+    async def hold(self, job: int) -> None:
+        """See `Backend.hold`. Slurm itself would take it for a running job, too: it would forget when that became
+        eligible, and hold it if it was ever requeued. It does so to the running tasks of an array that is held."""
+        rows = await self._tasks(job)
+        if not any(row.pending for row in rows):
+            raise Infeasible(f"job {job} is {rows[0].state}; only a pending job can be held")
+        await self._change(["scontrol", "hold", str(int(job))])
 
     async def release(self, job: int) -> None:
         """See `Backend.release`. A job that has started or ended meanwhile was released: no error."""
-        try:
-            await self._change(["scontrol", "release", str(int(job))])
-        except Infeasible as error:
-            if "already finished" not in str(error):
-                raise
+        await self._change(["scontrol", "release", str(int(job))], tolerated=["already finished"])
+
+    async def requeue(self, job: int) -> None:
+        """See `Backend.requeue`."""
+        await self._change(["scontrol", "requeue", str(int(job))], tolerated=["Job is pending execution"])
 
     async def update(
         self,
@@ -237,60 +142,53 @@ class CliBackend(CliQueries):
         if begin is not None:
             changes.append(f"StartTime={begin}")
         if changes:
-            await self._change(["scontrol", "update", f"jobid={int(job)}", *changes])
+            # "Changes to job priority are not persistent": said to a user whose change was made all the same.
+            tolerated = ["are not persistent"] if priority is not None else []
+            await self._change(["scontrol", "update", f"jobid={int(job)}", *changes], tolerated=tolerated)
 
-    # -- small things -------------------------------------------------------------------------------------------
+    # -- reservations -------------------------------------------------------------------------------------------
 
-    async def _change(self, argv: Sequence[str], *, stdin: bytes = b"", pass_fds: Sequence[int] = ()) -> Finished:
-        done = await self._run(argv, changing=True, stdin=stdin, pass_fds=pass_fds)
-        if done.code != 0:
-            raise classify(done.stderr, changing=True)
-        return done
+    async def reserve(self, spec: ReservationSpec) -> Reservation:
+        """See `Backend.reserve`."""
+        name = checked_name(spec.name)
+        if not (spec.users or spec.accounts):
+            raise Infeasible("a reservation is for somebody: users or accounts")
+        if not spec.duration > 0:  # Slurm takes 0 for infinite
+            raise Infeasible(f"a reservation lasts some time, not {spec.duration:g} s")
+        for word in (*spec.users, *spec.accounts, *spec.flags):
+            if not _WORD.fullmatch(word):
+                raise Infeasible(f"not a user, account or flag of a reservation: {word!r}")
+        for user in spec.users:
+            try:  # of an unknown one Slurm says "Invalid user id", as to a caller who may not do this
+                pwd.getpwnam(user)
+            except KeyError:
+                raise Infeasible(f"there is no user {user}") from None
+        await self._check_size(spec.partition, spec.nodes)  # of too many nodes it says that they are busy
+        start = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(math.floor(spec.start)))
+        argv = ["scontrol", "create", "reservation", f"ReservationName={name}", f"StartTime={start}"]
+        argv += [f"Duration={format_minutes(spec.duration)}", f"NodeCnt={int(spec.nodes)}"]
+        if spec.partition:
+            argv.append(f"PartitionName={spec.partition}")
+        for option, words in (("Users", spec.users), ("Accounts", spec.accounts), ("Flags", spec.flags)):
+            if words:
+                argv.append(f"{option}={','.join(words)}")
+        # scontrol reads no epoch seconds; in a zone of its own the time is the same wherever it runs.
+        await self._change(argv, extra={"TZ": "UTC0"})
+        try:
+            made = {item.name: item for item in await self.reservations()}
+            if name not in made:
+                raise OutcomeUnknown(f"reservation {name} was made and is not there")
+            if len(made[name].nodes) >= spec.nodes:
+                return made[name]
+            await self.unreserve(name)  # 22.05 is content with the nodes that it finds
+        except PenstockError as error:
+            raise OutcomeUnknown(f"reservation {name} was made, but not checked: {error}") from error
+        raise NotNow(f"only {len(made[name].nodes)} of {spec.nodes} nodes are free at that time")
 
-    async def _check_size(self, partition: str | None, nodes: int) -> None:
-        """Refuse more nodes than there are; with EnforcePartLimits=NO, the default, Slurm queues such jobs for ever."""
-        if nodes < 1:
-            raise Infeasible("a job needs at least one node")
-
-        def too_many() -> bool:
-            known = (self._partitions or {}).values()
-            asked = [p for p in known if (p.name == partition if partition else p.default)]
-            return bool(asked) and nodes > len(asked[0].nodes)
-
-        fresh = self._partitions is None
-        if fresh:
-            await self.partitions()
-        if too_many():
-            if not fresh:  # the partition may have grown since
-                await self.partitions()
-            if fresh or too_many():
-                raise Infeasible(f"partition {partition or 'by default'} has fewer than {nodes} nodes")
-
-    def _home(self) -> str:
-        with contextlib.suppress(KeyError):
-            home = pwd.getpwnam(self._user).pw_dir
-            if Path(home).is_dir():
-                return home
-        return tempfile.gettempdir()
-
-    def _job_environment(self, spec: JobSpec, home: str) -> bytes:
-        shell = "/bin/sh"
-        with contextlib.suppress(KeyError):
-            shell = pwd.getpwnam(self._user).pw_shell or shell
-        # sbatch sets SLURM_JOB_NAME in its own environment only, which does not reach the job this way.
-        values = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home, "USER": self._user, "LOGNAME": self._user}
-        values |= {"SHELL": shell, "LANG": os.environ.get("LANG", "C.UTF-8"), "SLURM_JOB_NAME": spec.name}
-        values.update(spec.environment)
-        for key, value in values.items():
-            if not _VARIABLE.fullmatch(key) or "\0" in value:
-                raise Infeasible(f"not an environment variable: {key!r}")
-        return b"".join(f"{key}={value}\0".encode(errors="surrogateescape") for key, value in values.items())
-
-
-def _common(time_limit: float, partition: str | None, account: str | None, qos: str | None) -> list[str]:
-    options = [f"--time={format_minutes(time_limit)}"]
-    options += [f"--{k}={v}" for k, v in (("partition", partition), ("account", account), ("qos", qos)) if v]
-    return options
+    async def unreserve(self, name: str) -> None:
+        """See `Backend.unreserve`."""
+        argv = ["scontrol", "delete", f"ReservationName={checked_name(name)}"]
+        await self._change(argv, tolerated=["Requested reservation is invalid"])
 
 
 async def _soon(condition: Callable[[], Awaitable[bool]]) -> bool:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from datetime import datetime
 
-from penstock.api import JobState
 from penstock.slurm.hostlist import HostListError, ParseError, compress_hosts, expand_hosts
+from penstock.slurm.states import NodeState, parse_job_state, parse_node_state
 
 __all__ = [
     "HostListError",
@@ -21,6 +20,7 @@ __all__ = [
     "compress_hosts",
     "expand_hosts",
     "format_minutes",
+    "parse_array_tasks",
     "parse_config",
     "parse_count",
     "parse_exit_code",
@@ -100,6 +100,23 @@ def parse_count(text: str) -> int:
     return round(number * (1 << 10 * " KMG".index(match[3] or " ")))
 
 
+_TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?", re.ASCII)
+
+
+def parse_array_tasks(text: str) -> int:
+    """How many tasks an array expression names: `0-5%2` 6, `1,3-9:2,20` 6. What follows `%` is how many may run."""
+    count = 0
+    for item in text.strip().partition("%")[0].split(","):
+        match = _TASKS.fullmatch(item)
+        if match is None:
+            raise ParseError("not the tasks of an array", text)
+        first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+        if last < first:
+            raise ParseError("not the tasks of an array", text)
+        count += (last - first) // step + 1
+    return count
+
+
 _EXIT = re.compile(r"([0-9]{1,9}):([0-9]{1,9})", re.ASCII)
 
 
@@ -110,138 +127,6 @@ def parse_exit_code(text: str) -> int:
         raise ParseError("not an exit code", text)
     code, signal = int(match[1]), int(match[2])
     return 128 + signal if signal and not code else code
-
-
-_STATES = {state.value: state for state in JobState}
-_STATES |= {
-    "PD": JobState.PENDING,
-    "CF": JobState.CONFIGURING,
-    "R": JobState.RUNNING,
-    "S": JobState.SUSPENDED,
-    "CG": JobState.COMPLETING,
-    "RS": JobState.RESIZING,
-    "RQ": JobState.REQUEUED,
-    "CD": JobState.COMPLETED,
-    "CA": JobState.CANCELLED,
-    "F": JobState.FAILED,
-    "TO": JobState.TIMEOUT,
-    "NF": JobState.NODE_FAIL,
-    "PR": JobState.PREEMPTED,
-    "BF": JobState.BOOT_FAIL,
-    "DL": JobState.DEADLINE,
-    "OOM": JobState.OUT_OF_MEMORY,
-    # Requeued and held: in the queue, with priority 0.
-    "REQUEUE_HOLD": JobState.PENDING,
-    "RH": JobState.PENDING,
-    "SPECIAL_EXIT": JobState.PENDING,
-    "SE": JobState.PENDING,
-    "RESV_DEL_HOLD": JobState.PENDING,
-    "RD": JobState.PENDING,
-    "REQUEUE_FED": JobState.PENDING,
-    "RF": JobState.PENDING,
-    # Phases of a job that still holds its nodes.
-    "SIGNALING": JobState.RUNNING,
-    "SI": JobState.RUNNING,
-    "STAGE_OUT": JobState.COMPLETING,
-    "SO": JobState.COMPLETING,
-    "STOPPED": JobState.SUSPENDED,
-    "ST": JobState.SUSPENDED,
-    "POWER_UP_NODE": JobState.CONFIGURING,
-}
-# In a combined state these say what is going on now, the rest how it came about.
-_PHASES = (JobState.COMPLETING, JobState.CONFIGURING, JobState.RESIZING, JobState.PENDING)
-
-
-def parse_job_state(text: str) -> JobState:
-    """A job state, long or compact, also `CANCELLED by 1000` and combinations (`CANCELLED+COMPLETING`)."""
-    words = text.strip().split(maxsplit=1)
-    if not words:
-        return JobState.UNKNOWN
-    states = [_STATES.get(word, JobState.UNKNOWN) for word in re.split(r"[+,|]", words[0].upper())]
-    for phase in _PHASES:
-        if phase in states:
-            return phase
-    return next((state for state in states if state is not JobState.UNKNOWN), JobState.UNKNOWN)
-
-
-_NODE_MARKS = {
-    "*": "NOT_RESPONDING",
-    "~": "POWERED_DOWN",
-    "#": "POWERING_UP",
-    "!": "POWER_DOWN",
-    "%": "POWERING_DOWN",
-    "$": "MAINTENANCE",
-    "@": "REBOOT_REQUESTED",
-    "^": "REBOOT_ISSUED",
-    "-": "PLANNED",
-}
-_NODE_BASES = frozenset({"IDLE", "ALLOCATED", "MIXED", "DOWN", "ERROR", "FUTURE", "UNKNOWN"})
-_NODE_WORDS = {
-    "ALLOC": ("ALLOCATED",),
-    "MIX": ("MIXED",),
-    "COMP": ("ALLOCATED", "COMPLETING"),
-    "COMPLETING": ("ALLOCATED", "COMPLETING"),
-    "DRNG": ("ALLOCATED", "DRAIN"),
-    "DRAINING": ("ALLOCATED", "DRAIN"),
-    "DRAINED": ("IDLE", "DRAIN"),
-    "FAILG": ("ALLOCATED", "FAIL"),
-    "FAILING": ("ALLOCATED", "FAIL"),
-    "MAINT": ("MAINTENANCE",),
-    "RESV": ("RESERVED",),
-    "PLND": ("PLANNED",),
-    "INVAL": ("INVALID_REG",),
-    "INVALID": ("INVALID_REG",),
-    "NO_RESPOND": ("NOT_RESPONDING",),
-    "UNK": ("UNKNOWN",),
-    "FUTR": ("FUTURE",),
-    "ERR": ("ERROR",),
-    "POW_DN": ("POWERED_DOWN",),
-    "POW_UP": ("POWERING_UP",),
-    "BOOT": ("REBOOT_ISSUED",),
-    "REBOOT": ("REBOOT_REQUESTED",),
-}
-_USABLE_BASES = frozenset({"IDLE", "ALLOCATED", "MIXED"})
-_USABLE_FLAGS = frozenset(
-    {"CLOUD", "COMPLETING", "DYNAMIC", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "PERFCTRS", "NPC", "PLANNED", "BLOCKED"}
-)
-
-
-@dataclass(frozen=True, slots=True)
-class NodeState:
-    """A node's base state (IDLE, ALLOCATED, MIXED, DOWN, ...) and its flags (DRAIN, NOT_RESPONDING, ...)."""
-
-    base: str
-    flags: frozenset[str]
-
-    @property
-    def usable(self) -> bool:
-        """Whether jobs of anybody run or may start on it. A flag that is not known to be harmless says no.
-
-        RESERVED says no as well: only jobs in that reservation may start there.
-        """
-        return self.base in _USABLE_BASES and self.flags <= _USABLE_FLAGS
-
-    def __str__(self) -> str:
-        return "+".join((self.base, *sorted(self.flags)))
-
-
-def parse_node_state(text: str) -> NodeState:
-    """A node state from scontrol (`IDLE+DRAIN`, `DOWN*+DRAIN`) or sinfo (`idle*`, `mix-`, `drained`)."""
-    base = ""
-    flags: set[str] = set()
-    for raw in text.strip().upper().split("+"):
-        word = raw
-        while word and word[-1] in _NODE_MARKS:
-            flags.add(_NODE_MARKS[word[-1]])
-            word = word[:-1]
-        for part in _NODE_WORDS.get(word, (word,)):
-            if part in _NODE_BASES and not base:
-                base = part
-            elif part and part != base:
-                flags.add(part)
-    return NodeState(
-        base or ("IDLE" if flags & {"MAINTENANCE", "RESERVED", "PLANNED"} else "UNKNOWN"), frozenset(flags)
-    )
 
 
 _KEY = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_:/.*-]*(?:\[[0-9]+\])?)=", re.ASCII)

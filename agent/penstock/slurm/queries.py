@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Self, TypeVar
 
-from penstock.api import AccountingRecord, Job, JobTexts, Node, Partition, SiteConfig, Step
+from penstock.api import AccountingRecord, Job, JobTexts, License, Node, Partition, Reservation, SiteConfig, Step
 from penstock.errors import Infeasible, NoCluster, NotFound, NotNow, SlurmUnavailable
 from penstock.slurm import records
 from penstock.slurm.budget import RequestBudget
@@ -21,7 +21,7 @@ from penstock.slurm.parse import ParseError
 from penstock.slurm.refusals import classify
 from penstock.slurm.texts import texts_from_json
 
-__all__ = ["CliQueries", "checked_name"]
+__all__ = ["CliQueries", "checked_name", "understood"]
 
 _log = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}", re.ASCII)
@@ -128,7 +128,7 @@ class CliQueries:
         before = time.time()
         text = await self._read("scontrol", "show", "config")
         self._compare_clocks(text, before, time.time())
-        return _understood("scontrol show config", lambda: records.site_from_text(text))
+        return understood("scontrol show config", lambda: records.site_from_text(text))
 
     async def jobs(self) -> Sequence[Job]:
         """See `Backend.jobs`."""
@@ -138,15 +138,33 @@ class CliQueries:
         """See `Backend.nodes`."""
         text = await self._read("scontrol", "-a", "-o", "show", "nodes")
         lines = [line for line in text.splitlines() if line.startswith("NodeName=")]
-        return _understood("scontrol show nodes", lambda: [records.node_from_line(line) for line in lines])
+        return understood("scontrol show nodes", lambda: [records.node_from_line(line) for line in lines])
 
     async def partitions(self) -> Sequence[Partition]:
         """See `Backend.partitions`."""
         text = await self._read("scontrol", "-a", "-o", "show", "partition")
         lines = [line for line in text.splitlines() if line.startswith("PartitionName=")]
-        found = _understood("scontrol show partition", lambda: [records.partition_from_line(line) for line in lines])
+        found = understood("scontrol show partition", lambda: [records.partition_from_line(line) for line in lines])
         self._partitions = {partition.name: partition for partition in found}
         return found
+
+    async def reservations(self) -> Sequence[Reservation]:
+        """See `Backend.reservations`."""
+        text = await self._read("scontrol", "-a", "-o", "show", "reservations")
+        none = "No reservations in the system"
+        return understood(
+            "scontrol show reservations",
+            lambda: [records.reservation_from_line(line) for line in records.lines_of(text, "ReservationName", none)],
+        )
+
+    async def licenses(self) -> Sequence[License]:
+        """See `Backend.licenses`."""
+        text = await self._read("scontrol", "-o", "show", "licenses")
+        none = "No licenses configured in Slurm"
+        return understood(
+            "scontrol show licenses",
+            lambda: [records.license_from_line(line) for line in records.lines_of(text, "LicenseName", none)],
+        )
 
     async def steps(self, job: int) -> Sequence[Step]:
         """See `Backend.steps`."""
@@ -154,13 +172,13 @@ class CliQueries:
             # squeue -s takes its format from the arguments only; nothing that is asked for here is a user's text.
             mark = records.draw_mark()
             form = records.long_format(records.STEP_FIELDS, mark)
-            text = await self._read("squeue", "-h", "--local", "-s", "-a", "-j", str(int(job)), "-O", form)
+            text = await self._read("squeue", "--local", "-s", "-a", "-j", str(int(job)), "-O", form)
         except NoCluster:
             raise
         except NotFound:
             return []
-        rows = _understood("squeue -s", lambda: records.split_rows(text, records.STEP_FIELDS, mark))
-        steps = _understood("squeue -s", lambda: [records.step_from_row(row, job) for row in rows])
+        rows = understood("squeue -s", lambda: records.split_rows(text, records.STEP_FIELDS, mark))
+        steps = understood("squeue -s", lambda: [records.step_from_row(row, job) for row in rows])
         return [step for step in steps if step is not None]
 
     async def texts(self, ids: Collection[int]) -> Mapping[int, JobTexts]:
@@ -174,17 +192,14 @@ class CliQueries:
             raise
         except NotFound:
             return {}
-        return _understood("squeue --json", lambda: texts_from_json(text, set(ids)))
+        return understood("squeue --json", lambda: texts_from_json(text, set(ids)))
 
     async def find(self, name: str) -> Sequence[int]:
         """See `Backend.find`. The name must be of letters, digits, `.`, `_` and `-`, as all names that we give are."""
-        text = await self._read(
-            "squeue", "-h", "-a", "--local", "-t", "all", "--me", f"--name={checked_name(name)}", "-o%A"
-        )
-        words = text.split()
-        if not all(word.isascii() and word.isdigit() for word in words):
-            raise SlurmUnavailable(f"squeue gave something that is not a list of job ids: {text[:80]!r}")
-        return sorted({int(word) for word in words})
+        rows = await self._rows(("JobID",), "-a", "-t", "all", "--me", f"--name={checked_name(name)}")
+        if not all(word.isascii() and word.isdigit() for (word,) in rows):
+            raise SlurmUnavailable(f"squeue gave something that is not a list of job ids: {rows[:3]!r}")
+        return sorted({int(word) for (word,) in rows})
 
     async def history(
         self, *, ids: Collection[int] = (), name: str | None = None, since: float | None = None
@@ -203,12 +218,9 @@ class CliQueries:
         def parsed() -> list[tuple[Job, str]]:
             return [records.job_from_row(row, self._default_limit) for row in rows]
 
-        # A long queue takes seconds to read, during which applications and users want answers, too.
-        return (
-            await asyncio.to_thread(_understood, "squeue", parsed)
-            if len(rows) > _MANY
-            else _understood("squeue", parsed)
-        )
+        if len(rows) > _MANY:  # this takes a while, during which applications and users want answers, too
+            return await asyncio.to_thread(understood, "squeue", parsed)
+        return understood("squeue", parsed)
 
     async def _look(self, job: int) -> tuple[Job, str] | None:
         """One job as it is now, and the host of its batch script; None when the controller does not know it."""
@@ -220,12 +232,20 @@ class CliQueries:
             return None
         return next((item for item in found if item[0].id == job), None)
 
+    async def _tasks(self, job: int) -> list[Job]:
+        """The rows of a job: more than one for an array. `NotFound` when the controller does not know it."""
+        rows = [row for row, _ in await self._queue("-j", str(int(job)))]
+        if not rows:
+            raise NotFound(f"job {job} is not there")
+        return rows
+
     async def _rows(self, fields: Sequence[str], *options: str) -> list[list[str]]:
         mark = records.draw_mark()
         # In the environment, which other users cannot read, and not among the arguments, which they can.
-        extra = {"SQUEUE_FORMAT2": records.long_format(fields, mark)}
-        text = await self._read("squeue", "-h", "--local", "--noconvert", *options, extra=extra)
-        return _understood("squeue", lambda: records.split_rows(text, fields, mark))
+        # Without a limit of 0 squeue cuts the tasks of an array off after 64 characters.
+        extra = {"SQUEUE_FORMAT2": records.long_format(fields, mark), "SLURM_BITSTR_LEN": "0"}
+        text = await self._read("squeue", "--local", "--noconvert", *options, extra=extra)
+        return understood("squeue", lambda: records.split_rows(text, fields, mark))
 
     async def _accounting(
         self, ids: Collection[int], name: str | None, since: float | None
@@ -233,7 +253,7 @@ class CliQueries:
         """Records and the nodes of each job's last row. -D, as only the rows of all sizes tell when a job started."""
         fields = ",".join(records.ACCOUNTING_FIELDS)
         mark = records.draw_mark()
-        argv = ["sacct", "-p", "-n", "-X", "-D", "--noconvert", "--local", f"--delimiter={mark}", f"--format={fields}"]
+        argv = ["sacct", "-p", "-X", "-D", "--noconvert", "--local", f"--delimiter={mark}", f"--format={fields}"]
         if ids:
             argv += ["-a", f"--jobs={','.join(str(int(job)) for job in sorted(ids))}"]
         else:
@@ -254,7 +274,7 @@ class CliQueries:
             return records.accounting_from_rows(rows)
 
         # -j of an array names all its tasks.
-        return [item for item in _understood("sacct", parsed) if not ids or item[0].id in ids]
+        return [item for item in understood("sacct", parsed) if not ids or item[0].id in ids]
 
     async def _read(self, *argv: str, extra: Mapping[str, str] | None = None) -> str:
         done = await self._run(argv, changing=False, extra=extra)
@@ -312,7 +332,7 @@ def checked_name(name: str) -> str:
     return name
 
 
-def _understood(what: str, parse: Callable[[], T]) -> T:
+def understood(what: str, parse: Callable[[], T]) -> T:
     """What cannot be read is no answer."""
     try:
         return parse()

@@ -1,21 +1,32 @@
 """Rows of Slurm's commands as Penstock's values: what to ask for, and how to read the answer.
 
-A user can put any text, newlines and separators included, into a job's name, and into its account where accounting is
-not enforced (tried on 22.05). So the fields and rows are separated by a mark that is drawn anew for every request: who
-does not know it cannot forge a field. The number of fields and rows is checked all the same.
+How an answer falls into rows that no user can forge is in `rows`.
 """
 
 from __future__ import annotations
 
-import secrets
+import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from penstock.api import AccountingRecord, Job, JobState, Node, Partition, SiteConfig, Step
+from penstock.api import (
+    AccountingRecord,
+    Job,
+    JobState,
+    License,
+    Node,
+    Partition,
+    Reservation,
+    SiteConfig,
+    StartEstimate,
+    Step,
+)
 from penstock.slurm.parse import (
     ParseError,
     expand_hosts,
+    parse_array_tasks,
     parse_config,
     parse_count,
     parse_exit_code,
@@ -26,6 +37,7 @@ from penstock.slurm.parse import (
     parse_time,
     parse_version,
 )
+from penstock.slurm.rows import draw_mark, lines_of, long_format, split_rows
 
 __all__ = [
     "ACCOUNTING_FIELDS",
@@ -34,10 +46,14 @@ __all__ = [
     "accounting_from_rows",
     "clock_from_config",
     "draw_mark",
+    "estimate_from_text",
     "job_from_row",
+    "license_from_line",
+    "lines_of",
     "long_format",
     "node_from_line",
     "partition_from_line",
+    "reservation_from_line",
     "site_from_text",
     "split_rows",
     "step_from_row",
@@ -63,6 +79,10 @@ JOB_FIELDS = (
     "PriorityLong",
     "Dependency",
     "BatchHost",
+    "ArrayJobID",
+    "ArrayTaskID",
+    "RestartCnt",
+    "Reservation",
 )
 STEP_FIELDS = ("StepID", "Nodes", "StepState")
 ACCOUNTING_FIELDS = (
@@ -84,32 +104,6 @@ ACCOUNTING_FIELDS = (
 )
 
 
-def draw_mark() -> str:
-    """A separator that nobody can guess."""
-    return f"@{secrets.token_hex(8)}@"
-
-
-def long_format(fields: Iterable[str], mark: str) -> str:
-    """A format for `squeue -O` in which every field ends with the mark."""
-    return ",".join(f"{field}:{mark}" for field in fields)
-
-
-def split_rows(text: str, fields: Sequence[str], mark: str) -> list[list[str]]:
-    """The rows of an answer in which every field ends with the mark and every row with a newline.
-
-    ParseError when the fields do not make whole rows: such an answer is cut off, and half a picture is none.
-    """
-    *cells, rest = text.split(mark)
-    if rest.strip() or len(cells) % len(fields):
-        raise ParseError(f"rows that do not have {len(fields)} fields each", text[-80:])
-    rows = [cells[i : i + len(fields)] for i in range(0, len(cells), len(fields))]
-    for number, row in enumerate(rows):
-        if number and not row[0].startswith("\n"):
-            raise ParseError("a row that does not begin on a line of its own", row[0])
-        row[0] = row[0].removeprefix("\n")
-    return [[cell.strip(" ") for cell in row] for row in rows]
-
-
 def _integer(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 20):
         raise ParseError("not a number", text)
@@ -127,6 +121,7 @@ def job_from_row(row: Sequence[str], default_limit: Callable[[str], float | None
     """
     cell = dict(zip(JOB_FIELDS, row, strict=True))
     partition = cell["Partition"]
+    tasks = _text(cell["ArrayTaskID"])  # of a job that is no array, ArrayJobID is its own id
     job = Job(
         id=_integer(cell["JobID"]),
         uid=_integer(cell["UserID"]),
@@ -146,6 +141,11 @@ def job_from_row(row: Sequence[str], default_limit: Callable[[str], float | None
         nodes=expand_hosts(cell["NodeList"]),
         priority=_integer(cell["PriorityLong"]),
         dependency=_text(cell["Dependency"]),
+        array_job=_integer(cell["ArrayJobID"]) if tasks else None,
+        array_task=_integer(tasks) if tasks.isdigit() else None,
+        tasks=parse_array_tasks(tasks) if tasks else 1,
+        restarts=_integer(cell["RestartCnt"]),
+        reservation=_text(cell["Reservation"]),
     )
     if job.time_limit == -1.0:
         job = replace(job, time_limit=default_limit(partition))
@@ -194,6 +194,58 @@ def partition_from_line(line: str) -> Partition:
         )
     except KeyError as error:
         raise ParseError(f"a partition without {error.args[0]}", line) from None
+
+
+def reservation_from_line(line: str) -> Reservation:
+    """A reservation from a line of `scontrol -o show reservations`."""
+    pairs = parse_pairs(line)
+    try:
+        start, end = parse_time(pairs["StartTime"]), parse_time(pairs["EndTime"])
+        return Reservation(
+            name=pairs["ReservationName"],
+            start=0.0 if start is None else start,
+            end=math.inf if end is None else end,  # Slurm's infinity is "Unknown" here
+            nodes=expand_hosts(_text(pairs["Nodes"])),
+            users=_items(_text(pairs["Users"])),
+            accounts=_items(_text(pairs["Accounts"])),
+            flags=_items(pairs["Flags"]),
+            active=pairs["State"] == "ACTIVE",
+            partition=_text(pairs.get("PartitionName", "")),
+        )
+    except KeyError as error:
+        raise ParseError(f"a reservation without {error.args[0]}", line) from None
+
+
+def license_from_line(line: str) -> License:
+    """A licence from a line of `scontrol -o show licenses`."""
+    pairs = parse_pairs(line)
+    try:
+        return License(
+            name=pairs["LicenseName"],
+            total=_integer(pairs["Total"]),
+            used=_integer(pairs["Used"]),
+            reserved=_integer(pairs.get("Reserved", "0")),
+        )
+    except KeyError as error:
+        raise ParseError(f"a licence without {error.args[0]}", line) from None
+
+
+# Up to 24.11: `Job 7 to start at T using 4 processors on nodes n[1-2] in partition p`. Since 25.05 there is ` a` before
+# "using", and ` on cluster c` before that where clusters were asked for.
+_ESTIMATE = re.compile(
+    r"^sbatch: Job [0-9]+ to start at (\S+)(?: on cluster \S+)?(?: a)? using ([0-9]+) processors "
+    r"on nodes (\S+) in partition (\S+)(?: on cluster \S+)?$",
+    re.MULTILINE | re.ASCII,
+)
+
+
+def estimate_from_text(text: str) -> StartEstimate:
+    """What `sbatch --test-only` says on standard error, whatever else a site's plug-ins say there."""
+    match = _ESTIMATE.search(text)
+    start = match and parse_time(match[1])
+    if not match or start is None:
+        raise ParseError("no estimate of a start", text[-200:])
+    return StartEstimate(start, expand_hosts(match[3]), int(match[2]), match[4])
 
 
 def site_from_text(text: str) -> SiteConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from penstock.errors import (
     Infeasible,
@@ -15,12 +16,12 @@ from penstock.errors import (
     SlurmUnavailable,
 )
 
-__all__ = ["classify", "message_of", "unanswered"]
+__all__ = ["classify", "message_of", "refused", "unanswered"]
 
 # Said of -M before the line that a cluster which is down gets as well; nothing was sent to any controller then.
 _NO_CLUSTER = ("known by database",)
 _NOT_FOUND = ("invalid job id specified",)
-_FORBIDDEN = ("access/permission denied", "invalid user id", "operation not permitted")
+_FORBIDDEN = ("access/permission denied", "access denied", "invalid user id", "operation not permitted")
 # The request may have reached the controller before the connection broke.
 _LOST_ANSWER = (
     "socket timed out",
@@ -70,6 +71,7 @@ _NOT_NOW = (
     "prologslurmctld is still running",
     "required node not available",
     "requested reservation not usable now",
+    "requested reservation is in use",
     "job is current suspended",
 )
 # Everything else that slurm_errno.c says about a request. What is in none of these lists is not known to be final.
@@ -96,6 +98,9 @@ _FINAL = (
     "partition not available",
     "parameter too long",
     "denied",
+    "duplicate reservation name",
+    "must be specified",
+    "error parsing",
     "already finished",
     "already started",
     "no longer pending",
@@ -130,6 +135,18 @@ def unanswered(stderr: str) -> bool:
     """Whether the messages of a failed command say that nobody answered, or that Slurm wants fewer requests."""
     text = stderr.lower()
     return any(word in text for group in (_LOST_ANSWER, _UNREACHABLE) for word in group)
+
+
+def refused(stderr: str, tolerated: Sequence[str]) -> str:
+    """What of a failed command's messages stands against it: all lines but those that say one of `tolerated`.
+
+    scontrol names the tasks of an array that it treats alike. Where all went well with some ("7_1-3: No error"), those
+    that have ended are not held against it.
+    """
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    if any(": No error" in line for line in lines):
+        tolerated = (*tolerated, ": No error", "Job has already finished")
+    return "\n".join(line for line in lines if not any(word in line for word in tolerated))
 
 
 def classify(stderr: str, *, changing: bool) -> PenstockError:

@@ -1,0 +1,168 @@
+"""Job and node states as Slurm's releases write them. Part of `parse`; a state that is unknown here becomes UNKNOWN."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass
+
+from penstock.api import JobState
+
+__all__ = ["NodeState", "parse_job_state", "parse_node_state"]
+
+log = logging.getLogger(__name__)
+
+_STATES = {state.value: state for state in JobState}
+_STATES |= {
+    "PD": JobState.PENDING,
+    "CF": JobState.CONFIGURING,
+    "R": JobState.RUNNING,
+    "S": JobState.SUSPENDED,
+    "CG": JobState.COMPLETING,
+    "RS": JobState.RESIZING,
+    "RQ": JobState.REQUEUED,
+    "CD": JobState.COMPLETED,
+    "CA": JobState.CANCELLED,
+    "F": JobState.FAILED,
+    "TO": JobState.TIMEOUT,
+    "NF": JobState.NODE_FAIL,
+    "PR": JobState.PREEMPTED,
+    "BF": JobState.BOOT_FAIL,
+    "DL": JobState.DEADLINE,
+    "OOM": JobState.OUT_OF_MEMORY,
+    # Requeued and held: in the queue, with priority 0.
+    "REQUEUE_HOLD": JobState.PENDING,
+    "RH": JobState.PENDING,
+    "SPECIAL_EXIT": JobState.PENDING,
+    "SE": JobState.PENDING,
+    "RESV_DEL_HOLD": JobState.PENDING,
+    "RD": JobState.PENDING,
+    "REQUEUE_FED": JobState.PENDING,
+    "RF": JobState.PENDING,
+    # Phases of a job that still holds its nodes.
+    "SIGNALING": JobState.RUNNING,
+    "SI": JobState.RUNNING,
+    "STAGE_OUT": JobState.COMPLETING,
+    "SO": JobState.COMPLETING,
+    "STOPPED": JobState.SUSPENDED,
+    "ST": JobState.SUSPENDED,
+    "POWER_UP_NODE": JobState.CONFIGURING,
+}
+# In a combined state these say what is going on now, the rest how it came about.
+_PHASES = (JobState.COMPLETING, JobState.CONFIGURING, JobState.RESIZING, JobState.PENDING)
+
+
+_reported: set[tuple[str, str]] = set()
+_MOST_REPORTS = 100  # whatever comes, the log does not grow for ever
+
+
+def _unknown(what: str, word: str) -> None:
+    """Say once in this process's life that Slurm wrote a word that is not known here."""
+    if (what, word) not in _reported and len(_reported) < _MOST_REPORTS:
+        _reported.add((what, word))
+        log.warning("unknown %s %r: newer than this Penstock? It counts as UNKNOWN", what, word[:60])
+
+
+def parse_job_state(text: str) -> JobState:
+    """A job state, long or compact, also `CANCELLED by 1000` and combinations (`CANCELLED+COMPLETING`)."""
+    words = text.strip().split(maxsplit=1)
+    if not words:
+        return JobState.UNKNOWN
+    parts = re.split(r"[+,|]", words[0].upper())
+    for part in parts:
+        if part not in _STATES:
+            _unknown("job state", part)
+    states = [_STATES.get(part, JobState.UNKNOWN) for part in parts]
+    for phase in _PHASES:
+        if phase in states:
+            return phase
+    return next((state for state in states if state is not JobState.UNKNOWN), JobState.UNKNOWN)
+
+
+_NODE_MARKS = {
+    "*": "NOT_RESPONDING",
+    "~": "POWERED_DOWN",
+    "#": "POWERING_UP",
+    "!": "POWER_DOWN",
+    "%": "POWERING_DOWN",
+    "$": "MAINTENANCE",
+    "@": "REBOOT_REQUESTED",
+    "^": "REBOOT_ISSUED",
+    "-": "PLANNED",
+}
+_NODE_BASES = frozenset({"IDLE", "ALLOCATED", "MIXED", "DOWN", "ERROR", "FUTURE", "UNKNOWN"})
+_NODE_WORDS = {
+    "ALLOC": ("ALLOCATED",),
+    "MIX": ("MIXED",),
+    "COMP": ("ALLOCATED", "COMPLETING"),
+    "COMPLETING": ("ALLOCATED", "COMPLETING"),
+    "DRNG": ("ALLOCATED", "DRAIN"),
+    "DRAINING": ("ALLOCATED", "DRAIN"),
+    "DRAINED": ("IDLE", "DRAIN"),
+    "FAILG": ("ALLOCATED", "FAIL"),
+    "FAILING": ("ALLOCATED", "FAIL"),
+    "MAINT": ("MAINTENANCE",),
+    "RESV": ("RESERVED",),
+    "PLND": ("PLANNED",),
+    "INVAL": ("INVALID_REG",),
+    "INVALID": ("INVALID_REG",),
+    "NO_RESPOND": ("NOT_RESPONDING",),
+    "UNK": ("UNKNOWN",),
+    "FUTR": ("FUTURE",),
+    "ERR": ("ERROR",),
+    "POW_DN": ("POWERED_DOWN",),
+    "POW_UP": ("POWERING_UP",),
+    "BOOT": ("REBOOT_ISSUED",),
+    "REBOOT": ("REBOOT_REQUESTED",),
+}
+_USABLE_BASES = frozenset({"IDLE", "ALLOCATED", "MIXED"})
+_USABLE_FLAGS = frozenset(
+    {"CLOUD", "COMPLETING", "DYNAMIC", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "PERFCTRS", "NPC", "PLANNED", "BLOCKED"}
+)
+
+_NODE_FLAGS = (
+    _USABLE_FLAGS
+    | frozenset(_NODE_MARKS.values())
+    | {"DRAIN", "EXTERNAL", "FAIL", "INVALID_REG", "POWER_DRAIN", "POWER_UP"}
+    | {"REBOOT_CANCEL", "RESERVED", "RESUME", "UNDRAIN"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """A node's base state (IDLE, ALLOCATED, MIXED, DOWN, ...) and its flags (DRAIN, NOT_RESPONDING, ...)."""
+
+    base: str
+    flags: frozenset[str]
+
+    @property
+    def usable(self) -> bool:
+        """Whether jobs of anybody run or may start on it. A flag that is not known to be harmless says no.
+
+        RESERVED says no as well: only jobs in that reservation may start there.
+        """
+        return self.base in _USABLE_BASES and self.flags <= _USABLE_FLAGS
+
+    def __str__(self) -> str:
+        return "+".join((self.base, *sorted(self.flags)))
+
+
+def parse_node_state(text: str) -> NodeState:
+    """A node state from scontrol (`IDLE+DRAIN`, `DOWN*+DRAIN`) or sinfo (`idle*`, `mix-`, `drained`)."""
+    base = ""
+    flags: set[str] = set()
+    for raw in text.strip().upper().split("+"):
+        word = raw
+        while word and word[-1] in _NODE_MARKS:
+            flags.add(_NODE_MARKS[word[-1]])
+            word = word[:-1]
+        for part in _NODE_WORDS.get(word, (word,)):
+            if part in _NODE_BASES and not base:
+                base = part
+            elif part and part != base:
+                flags.add(part)
+            if part and part not in _NODE_BASES and part not in _NODE_FLAGS:
+                _unknown("node state", part)
+    return NodeState(
+        base or ("IDLE" if flags & {"MAINTENANCE", "RESERVED", "PLANNED"} else "UNKNOWN"), frozenset(flags)
+    )

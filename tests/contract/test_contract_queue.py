@@ -1,0 +1,208 @@
+"""What a backend guarantees of jobs in the queue: estimates, hold, requeue, update, dependencies, hostile names."""
+
+import pytest
+from contract_jobs import CANCELLED, COMPLETED, NODES, PENDING, RUNNING, UNKNOWN_JOB, running, sleeper
+
+from penstock.api import Allocation, JobSpec
+from penstock.errors import Infeasible, NotFound, NotPermitted
+
+LONG_ON_SLURM = ["mock", pytest.param(None, id="slurm", marks=[pytest.mark.slurm, pytest.mark.long])]
+FORGED = "x\n77\x1froot\x1fRUNNING\x1fn[1-8]"
+
+
+# -- estimates ---------------------------------------------------------------------------------------------------
+
+
+async def test_estimates_of_a_start(world):
+    backend = world.backend
+    (partition,) = await backend.partitions()
+    soon = await backend.estimate(sleeper(nodes=2, name="never"))
+    now = backend.now()
+    assert soon.start <= now + 65  # some releases name the end of the minute after a change in the queue
+    assert (len(set(soon.nodes)), soon.num_cpus, soon.partition) == (2, 4, partition.name)
+    assert set(soon.nodes) <= set(NODES)
+    assert (await backend.estimate(sleeper(begin="now+3600"))).start == pytest.approx(now + 3600, abs=60)
+    for spec in (
+        sleeper(nodes=9),
+        sleeper(partition="nowhere"),
+        sleeper(reservation="pst-none"),
+        sleeper(licenses="matlab:5"),
+        JobSpec("job", "no shebang", 1, 60.0),
+    ):
+        with pytest.raises(Infeasible):
+            await backend.estimate(spec)
+    assert await backend.find("never") == []
+
+    end = (await world.look(await running(world, nodes=8, time_limit=1200.0))).end
+    assert (await backend.estimate(sleeper())).start == pytest.approx(end, abs=65)
+    waiting = await backend.submit(sleeper())
+
+    async def planned():
+        return (await world.look(waiting)).start is not None
+
+    await world.settle(planned)
+    assert (await world.look(waiting)).start == pytest.approx(end, abs=65)
+
+
+# -- changing ----------------------------------------------------------------------------------------------------
+
+
+async def test_hold(world):
+    backend = world.backend
+    runs = await running(world)
+    ended = await backend.submit(sleeper(1))
+    job = await backend.submit(sleeper(nodes=8))
+    await backend.hold(job)
+    await backend.hold(job)
+    seen = await world.look(job)
+    assert (seen.state, seen.priority) == (PENDING, 0)
+    with pytest.raises(NotPermitted):
+        await world.other.hold(job)
+    await backend.release(job)
+
+    async def eligible():
+        return (await world.look(job)).eligible is not None
+
+    await world.settle(eligible)
+    assert (await world.look(job)).priority > 0
+    await world.admin.hold(job)
+    with pytest.raises(NotPermitted):
+        await backend.release(job)
+    await world.admin.release(job)
+    assert (await world.look(job)).priority > 0
+    before = await world.look(runs)
+    await world.until(ended, COMPLETED)
+    for number, error in ((runs, Infeasible), (ended, Infeasible), (UNKNOWN_JOB, NotFound)):
+        with pytest.raises(error):
+            await backend.hold(number)
+    assert await world.look(runs) == before
+
+
+async def test_requeue(world):
+    backend = world.backend
+    job = await running(world, requeue=True)
+    final = await running(world)
+    ended = await backend.submit(sleeper(1, requeue=True))
+    bare = await backend.allocate(Allocation("bare", 1, 600.0), 10.0)
+    held = await backend.submit(sleeper(hold=True))
+    await world.until(ended, COMPLETED)
+    for number, error in ((final, Infeasible), (held, Infeasible), (bare, Infeasible), (UNKNOWN_JOB, NotFound)):
+        with pytest.raises(error):
+            await backend.requeue(number)
+    with pytest.raises(NotPermitted):
+        await world.other.requeue(job)
+    assert (await world.look(job)).running and (await world.look(final)).running
+    asked = backend.now()
+    for number in (job, ended):
+        await backend.requeue(number)
+        seen = await world.until(number, PENDING)
+        assert (seen.restarts, seen.nodes) == (1, ())
+        assert seen.eligible >= asked + 100  # until the credential of its first run is void
+        await backend.requeue(number)
+        assert (await world.look(number)).restarts == 1
+    assert (await world.look(final)).restarts == 0
+
+
+async def test_what_can_be_changed_of_a_waiting_job(world):
+    backend = world.backend
+    blocker = await running(world, nodes=8)
+    job = await backend.submit(sleeper(1, nodes=2))
+    await backend.update(job, begin="now+3600")
+    seen = await world.look(job)
+    assert seen.pending and seen.eligible == pytest.approx(backend.now() + 3600, abs=10)
+    await backend.update(job, begin="now")
+    assert (await world.look(job)).eligible <= backend.now() + 1
+    await backend.update(job, time_limit=1200.0)  # a job that waits may be made longer by its user
+    await world.admin.update(job, priority=777_777)
+    assert ((await world.look(job)).priority, (await world.look(job)).time_limit) == (777_777, 1200.0)
+    await backend.update(job, priority=5)
+    assert (await world.look(job)).priority == 5
+    with pytest.raises(NotPermitted):
+        await backend.update(job, priority=6_000_000)
+    await backend.update(job, dependency=f"afterany:{blocker}")
+    seen = await world.look(job)
+    assert seen.eligible is None and f"afterany:{blocker}" in seen.dependency
+    for change in ({"dependency": f"afterok:{job}"}, {"dependency": "after:what"}, {"begin": "whenever"}):
+        with pytest.raises(Infeasible):
+            await backend.update(job, **change)
+    assert f"afterany:{blocker}" in (await world.look(job)).dependency
+    await backend.update(job, dependency="")
+    assert (await world.look(job)).dependency == ""
+
+
+async def test_what_can_be_changed_of_a_running_job(world):
+    backend = world.backend
+    job = await running(world, time_limit=1200.0)
+    held = await backend.submit(sleeper(hold=True))
+    await backend.update(job, time_limit=600.0)
+    with pytest.raises(NotPermitted):
+        await backend.update(job, time_limit=900.0)
+    for change in ({"dependency": f"afterok:{held}"}, {"begin": "now+60"}):
+        with pytest.raises(Infeasible):
+            await backend.update(job, **change)
+    seen = await world.look(job)
+    assert (seen.state, seen.time_limit, seen.end) == (RUNNING, 600.0, pytest.approx(seen.start + 600, abs=1))
+    await world.admin.update(job, time_limit=1800.0)
+    assert (await world.look(job)).time_limit == 1800.0
+
+
+# -- dependencies ------------------------------------------------------------------------------------------------
+
+
+async def test_forms_of_dependencies(world):
+    backend = world.backend
+    parent = await running(world)
+    never = await backend.submit(sleeper(hold=True))
+
+    async def child(dependency):
+        return await backend.submit(sleeper(1, dependency=dependency))
+
+    after = await child(f"after:{parent}")
+    kept = {
+        await child(f"afterok:{parent}"): "afterok",
+        await child(f"afterany:{parent},afterok:{never}"): "afterok",
+        await child(f"after:{parent}+30"): f"after:{parent}+30",
+        await child(f"afterok:{parent}?afterok:{never}"): "afterok",
+    }
+    freed = [
+        await child(f"afterany:{parent}"),
+        await child(f"afternotok:{parent}"),
+        await child(f"afterany:{never}?afternotok:{parent}"),
+        await child(f"afterany:{parent}:{after}"),
+    ]
+    await world.until(after, COMPLETED)  # it began when its parent had
+    for job in (*kept, *freed):
+        seen = await world.look(job)
+        assert seen.pending and seen.eligible is None and str(parent) in seen.dependency
+    await backend.cancel(parent)
+    for job in freed:
+        await world.until(job, COMPLETED)
+    for job, word in kept.items():
+        seen = await world.look(job)
+        assert seen.pending and seen.eligible is None and word in seen.dependency
+
+
+@pytest.mark.parametrize("world", LONG_ON_SLURM, indirect=True)
+async def test_after_counts_minutes_from_the_start(world):
+    parent = await running(world)
+    child = await world.backend.submit(sleeper(1, dependency=f"after:{parent}+1"))
+    begun = (await world.look(parent)).start
+    seen = await world.until(child, COMPLETED, deadline=120)
+    assert seen.start >= begun + 60 and (await world.look(parent)).running
+
+
+# -- hostile -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [FORGED, "caf\udce9\udcff", "\x1b[2J\t|" + "y" * 900], ids=["rows", "latin-1", "long"])
+async def test_no_name_makes_or_breaks_rows(world, name):
+    mine = await world.backend.submit(sleeper(hold=True))
+    job = await world.plant(name)
+    seen = {j.id: j for j in await world.backend.jobs() if not j.state.ended}
+    assert set(seen) == {mine} | ({job} if job is not None else set())
+    assert seen[mine].user == world.backend.whoami()
+    assert all(j.state is PENDING and j.nodes == () and j.priority == 0 for j in seen.values())
+    if job is not None:
+        assert (seen[job].user, seen[job].num_nodes) == (world.other.whoami(), 1)
+        await world.other.cancel(job)
+        await world.until(job, CANCELLED)
