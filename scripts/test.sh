@@ -8,9 +8,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/setup.sh
 source scripts/setup.sh all,dev
 
-marks="not long"
+and_not_long=" and not long"
 case "${1:-}" in
---all) marks="" ;;
+--all) and_not_long="" ;;
 --)
     shift
     exec "$VENV/bin/python" -m pytest "$@"
@@ -27,23 +27,87 @@ if [ "${CI:-}" = true ] && [ "$HAVE_SLURM" = 0 ]; then
     exit 1
 fi
 
+# Each background job is a process group of its own, which ends with this script, however that ends: softly, so that
+# the tests take their clusters down, and for good (`trap`), so that it does not go on with its next command.
+set -m
+work=$(mktemp -d)
+groups=()
+tidy() {
+    local group second signal
+    # A test may catch the first TERM; what KILL leaves, the next session sweeps up.
+    for signal in TERM TERM KILL; do
+        for group in "${groups[@]}"; do
+            kill -"$signal" -- "-$group" 2>/dev/null || true
+        done
+        for second in {1..20}; do
+            local alive=0
+            for group in "${groups[@]}"; do
+                if kill -0 -- "-$group" 2>/dev/null; then alive=1; fi
+            done
+            if [ "$alive" = 0 ]; then break 2; fi
+            sleep 1
+        done
+    done
+    rm -rf "$work"
+}
+trap tidy EXIT
+trap 'exit 130' INT TERM
+
+# The file systems of other Slurm releases: one to two minutes each at the first time, so they begin first.
+build_releases() {
+    local release
+    trap 'exit 143' TERM
+    for release in trixie sid; do
+        timeout --foreground -k 10 600 penstock cluster prepare "$release" || printf ' %s' "$release" >>"$work/unbuilt"
+    done
+}
+: >"$work/unbuilt"
+builds=""
+if [ "$(id -u)" = 0 ]; then
+    build_releases >"$work/releases.log" 2>&1 </dev/null &
+    builds=$!
+    groups+=("$builds")
+fi
+
 echo "== style, types, import rules"
 ruff check .
 ruff format --check .
 MYPYPATH=agent:plugins:dmr mypy -p penstock -p penstock_plugins -p dmr
 lint-imports
 
-missing=""
-if [ "$(id -u)" = 0 ] && [ -z "$marks" ]; then
-    echo "== file systems of other Slurm releases"
-    for release in trixie sid; do
-        timeout 1200 penstock cluster prepare "$release" || missing="$missing $release"
-    done
-fi
-
-echo "== tests"
+# Two lanes side by side: the unit and MPI tests compute, those on the installed Slurm mostly wait for it. The other Slurm
+# releases follow the first ones, when their file systems are there.
+run() {
+    echo "== $1"
+    shift
+    python -m pytest "$@" || status=1
+}
+computing() {
+    local status=0
+    trap 'exit 143' TERM
+    run "unit and MPI tests" tests/unit tests/mpi -m "not release$and_not_long"
+    while [ -n "$builds" ] && kill -0 "$builds" 2>/dev/null; do sleep 1; done
+    cat "$work/releases.log" 2>/dev/null || true
+    PENSTOCK_TEST_UNBUILT=$(cat "$work/unbuilt")
+    export PENSTOCK_TEST_UNBUILT
+    run "other Slurm releases" tests -m "release$and_not_long"
+    return "$status"
+}
+waiting() {
+    local status=0
+    trap 'exit 143' TERM
+    run "all other tests" tests --ignore=tests/unit --ignore=tests/mpi -m "not release$and_not_long"
+    return "$status"
+}
+computing >"$work/computing.log" 2>&1 </dev/null &
+computing=$!
+groups+=("$computing")
+waiting </dev/null &
+groups+=("$!")
 status=0
-python -m pytest -m "$marks" || status=$?
+wait "$!" || status=1
+wait "$computing" || status=1
+cat "$work/computing.log"
 
 if [ "$HAVE_SLURM" = 0 ] || [ "$(id -u)" != 0 ]; then
     cat <<'EOF'
@@ -57,6 +121,7 @@ if [ "$HAVE_SLURM" = 0 ] || [ "$(id -u)" != 0 ]; then
 ################################################################################
 EOF
 fi
+missing=$(cat "$work/unbuilt")
 if [ -n "$missing" ]; then
     echo
     echo "################################################################################"

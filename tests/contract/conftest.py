@@ -13,7 +13,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,9 +21,8 @@ import pytest
 
 from penstock.api import Job, JobSpec, JobState
 from penstock.cluster import Cluster, ClusterSpec, up
-from penstock.cluster.programs import PATH, check_programs
-from penstock.cluster.rootfs import prepare
-from penstock.errors import Infeasible, PenstockError, UserError
+from penstock.cluster.programs import PATH
+from penstock.errors import Infeasible
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import BudgetLimits, RequestBudget
 from penstock.slurm.cli import CliBackend
@@ -42,8 +40,8 @@ REAL = [
     pytest.param(release, id=name, marks=[pytest.mark.slurm, *more])
     for release, name, more in (
         (None, "slurm", []),
-        ("trixie", "slurm-24.11", [pytest.mark.long, pytest.mark.timeout(180, func_only=True)]),
-        ("sid", "slurm-26.05", [pytest.mark.long, pytest.mark.timeout(180, func_only=True)]),
+        ("trixie", "slurm-24.11", [pytest.mark.release, pytest.mark.timeout(180, func_only=True)]),
+        ("sid", "slurm-26.05", [pytest.mark.release, pytest.mark.timeout(180, func_only=True)]),
     )
 ]
 # The installed Slurm again, through pyslurm.
@@ -193,45 +191,25 @@ def _no_pyslurm(cluster: Cluster) -> str | None:
     return misfit(Versions(version, version), parse_version(slurm))
 
 
-@cache
-def _unavailable(release: str | None) -> str | None:
-    """Why there is no real Slurm of this release here; found out once."""
-    try:
-        if release is None:
-            check_programs()
-        if os.geteuid() != 0 or shutil.which("setpriv") is None:
-            raise UserError("only root can act as several users of a real Slurm")
-        if release is not None:
-            prepare(release)
-    except PenstockError as error:
-        return f"NO SLURM OF {release or 'this machine'}: {error}"
-    return None
-
-
-@cache
-def _real_cluster(release: str | None) -> Cluster:
-    """The session's cluster of one Slurm release, brought up at its first use; skips or fails where it cannot be."""
-    if (reason := _unavailable(release)) is not None:
-        # Debian's unstable release is broken now and then, which is no fault of ours.
-        if os.environ.get("CI") == "true" and release != "sid":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    folder = Path("/var/tmp") / f"pst-test-c{release or ''}-{os.getpid()}"
-    _up.append(up(ClusterSpec(nodes=8, folder=folder, release=release, extra=(_LICENSES,))))
-    return _up[-1]
-
-
-_up: list[Cluster] = []
 _LICENSES = f"Licenses={','.join(f'{name}:{count}' for name, count in LICENSES.items())}"
 
 
 @pytest.fixture(scope="session")
-def real_cluster() -> Iterator[Callable[[str | None], Cluster]]:
-    """Gives the cluster of one release; all of them end with the session."""
+def real_cluster(need_slurm: Callable[[str | None], None]) -> Iterator[Callable[[str | None], Cluster]]:
+    """Gives the session's cluster of one release, brought up at its first use; skips or fails where it cannot be."""
+    found: dict[str | None, Cluster] = {}
+
+    def give(release: str | None) -> Cluster:
+        need_slurm(release)
+        if release not in found:
+            folder = Path("/var/tmp") / f"pst-test-c{release or ''}-{os.getpid()}"
+            found[release] = up(ClusterSpec(nodes=8, folder=folder, release=release, extra=(_LICENSES,)))
+        return found[release]
+
     try:
-        yield _real_cluster
+        yield give
     finally:
-        for cluster in _up:
+        for cluster in found.values():
             cluster.down()
 
 

@@ -1,0 +1,59 @@
+"""For the tests in all folders: which real Slurms this machine has, and how a session is ended."""
+
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+from penstock.cluster.programs import check_programs
+from penstock.cluster.rootfs import prepare
+from penstock.errors import PenstockError, UserError
+
+
+def pytest_configure() -> None:
+    # Told to end, the tests first take down what they started. A shell that starts them in the background may have set
+    # SIGINT to be ignored, which every process that a test interrupts would inherit.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+
+
+@cache
+def missing(release: str | None) -> str | None:
+    """Why there is no Slurm of this Debian release (None: of the machine itself) to run here."""
+    try:
+        if release is None:
+            check_programs()
+        if os.geteuid() != 0 or shutil.which("setpriv") is None:
+            raise UserError("only root can act as several users of a real Slurm")
+        if release is not None:
+            # scripts/test.sh tried to build it a moment ago.
+            if release in os.environ.get("PENSTOCK_TEST_UNBUILT", "").split():
+                raise UserError("its file system could not be built")
+            prepare(release)
+    except PenstockError as error:
+        return f"NO SLURM OF {release or 'this machine'}: {error}"
+    return None
+
+
+def need(release: str | None) -> None:
+    """Skip the test where that Slurm is missing; fail it in CI."""
+    if (reason := missing(release)) is None:
+        return
+    # Debian's unstable release is broken now and then, which is no fault of ours.
+    if os.environ.get("CI") == "true" and release != "sid":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def need_slurm() -> Callable[[str | None], None]:
+    """`need_slurm("trixie")` for a fixture that brings up the Slurm of that Debian release."""
+    return need
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("slurm") and not item.get_closest_marker("release"):
+        need(None)
