@@ -3,54 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from mock_world import World
 
-from penstock.api import Allocation, JobSpec, JobState
+from penstock.api import JobSpec, JobState
 from penstock.errors import Infeasible, NotFound, NotPermitted
 from penstock.slurm.mock import views
-from penstock.slurm.mock.controller import Controller
 from penstock.slurm.mock.durations import from_script
-from penstock.slurm.mock.engine import Engine
-from penstock.slurm.mock.model import ClusterConfig, Ended, PartitionConfig, Requeued, Resized, Started
+from penstock.slurm.mock.model import Ended, PartitionConfig, Requeued, Resized, Started
 from penstock.slurm.mock.speedup import Work
-
-
-def spec(seconds=10.0, nodes=1, limit=100.0, exit=0, **more):
-    script = f"#!/bin/sh\n#MOCK duration={seconds} exit={exit}\n"
-    return JobSpec(name=more.pop("name", "j"), script=script, nodes=nodes, time_limit=limit, **more)
-
-
-class World:
-    """An engine with its controller, settled after every request of `user`."""
-
-    def __init__(self, **config):
-        self.engine = Engine(ClusterConfig(**{"nodes": 4, **config}))
-        self.controller = Controller(self.engine)
-
-    def submit(self, *args, user="alice", **kwargs):
-        number = self.controller.submit(user, spec(*args, **kwargs))
-        self.to(self.engine.now)
-        return number
-
-    def allocate(self, nodes, user="alice", expands=None, limit=100.0):
-        number = self.controller.allocate(user, Allocation("r", nodes, limit, expands=expands))
-        self.to(self.engine.now)
-        return number
-
-    def do(self, name, *args, user="alice", **kwargs):
-        getattr(self.controller, name)(user, *args, **kwargs)
-        self.to(self.engine.now)
-
-    def to(self, time):
-        self.engine.advance(time)
-
-    def effects(self):
-        return self.engine.take_effects()
-
-    def state(self, job):
-        return self.engine.records[job].state
-
-    def view(self, job):
-        return next(j for j in views.jobs(self.engine) if j.id == job)
 
 
 def test_a_job_starts_at_once_and_ends_when_its_script_does():

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.api import Allocation, JobSpec
+from penstock.api import Allocation, JobSpec, ReservationSpec
 from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted, OutcomeUnknown, SlurmUnavailable, UserError
 from penstock.slurm.base import Backend
 from penstock.slurm.mock import control, processes
@@ -443,5 +443,51 @@ def test_acting_for_another_user_is_for_the_owner_of_the_cluster(backend):
         with pytest.raises(NotPermitted):
             await other._call("fail_node", name="n1")
         await other.cancel(theirs)
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def two_clusters(tmp_path):
+    west = ClusterConfig(nodes=1, cluster="west", licenses={"matlab": 2})
+    handle = control.start(tmp_path, ClusterConfig(nodes=2, cluster="east", siblings=(west,)), kill_wait=0.1)
+    yield handle
+    handle.stop()
+
+
+def test_a_site_of_two_clusters_with_arrays_reservations_and_licences(two_clusters):
+    async def run():
+        east = MockClient(two_clusters.socket, name="east")
+        west = east.on("west")
+        assert (list(await east.clusters()), list(await west.clusters())) == (["east", "west"], ["east", "west"])
+        assert [(lic.name, lic.total) for lic in await west.licenses()] == [("matlab", 2)]
+        assert (len(await east.nodes()), len(await west.nodes())) == (2, 1)
+        with pytest.raises(NotFound):
+            await east.on("north").jobs()
+        made = await east.as_user("root").reserve(ReservationSpec("r", east.now() + 600, 60, 1, users=("root",)))
+        assert list(await east.reservations()) == [made] and list(await west.reservations()) == []
+        line = 'echo "$SLURM_ARRAY_JOB_ID $SLURM_ARRAY_TASK_ID $SLURM_ARRAY_TASK_COUNT" > task-$SLURM_ARRAY_TASK_ID'
+        array = await west.submit(spec(line, array="3,5", comment="say so"))
+        assert (await west.texts([array]))[array].comment == "say so"
+        work = two_clusters.folder / "clusters" / "west" / "work"
+        for task in (3, 5):
+            await written(work / f"task-{task}", f"{array} {task} 2")
+        assert list(await east.jobs()) == []
+        assert (await west.estimate(spec("true"))).nodes == ("n1",)
+
+    asyncio.run(run())
+
+
+def test_the_controller_is_away_and_requests_arrive_twice(cluster):
+    async def run():
+        backend = MockClient(cluster.socket)
+        cluster.fault("submit", "repeat")
+        second = await backend.submit(spec("true"))
+        assert list(await backend.find("j")) == [second - 1, second]
+        cluster.away(3600)
+        with pytest.raises(SlurmUnavailable, match="Unable to contact"):
+            await backend.jobs()
+        cluster.away(0)
+        assert len(await backend.jobs()) == 2
 
     asyncio.run(run())

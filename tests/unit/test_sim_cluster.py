@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.api import JobSpec, JobState
 from penstock.errors import UserError
 from penstock.sim.cluster import SimulatedJob, run
-from penstock.slurm.mock.model import ClusterConfig
+from penstock.sim.replay import replay
+from penstock.sim.trace import Trace
+from penstock.slurm.mock.model import ClusterConfig, Failures, Scheduler
 from penstock.slurm.mock.speedup import Amdahl
 
 
@@ -32,3 +36,41 @@ def test_no_jobs_and_jobs_out_of_order():
     assert run(ClusterConfig(), []) == []
     with pytest.raises(UserError, match="before the one ahead"):
         run(ClusterConfig(), [job(10, 1, 1), job(9, 1, 1)])
+
+
+# submission gap, run time, nodes, by how much the limit is above the run time
+workload = st.lists(
+    st.tuples(st.integers(0, 15), st.integers(1, 40), st.integers(1, 6), st.integers(0, 30)), min_size=1, max_size=40
+)
+
+
+def both(rows, policy):
+    """Starts on six nodes in the engine and in the replay that counts processors."""
+    now, jobs, trace = 0, [], []
+    for number, (gap, run_time, nodes, slack) in enumerate(rows):
+        now += gap
+        jobs.append(job(float(now), nodes, float(run_time), float(run_time + slack)))
+        trace.append((number, now, run_time, nodes, run_time + slack))
+    config = ClusterConfig(nodes=6, scheduler=Scheduler(policy), spare_free=True)
+    return [o.start for o in run(config, jobs)], list(replay(Trace.of(trace), 6, policy, "batch"))
+
+
+@given(workload, st.sampled_from(["fcfs", "easy"]))
+def test_named_nodes_make_no_difference_to_fcfs_and_easy(rows, policy):
+    engine, counted = both(rows, policy)
+    assert engine == counted
+
+
+def test_nodes_that_fail_and_jobs_that_are_requeued():
+    config = ClusterConfig(nodes=4, failures=Failures(2000, 100), requeue_delay=0)
+    spec = JobSpec("j", "#!/bin/sh\n", 2, 1000, requeue=True)
+    outcomes = run(config, [SimulatedJob(10.0 * i, spec, 500) for i in range(50)])
+    assert {o.state for o in outcomes} == {JobState.COMPLETED}
+    assert sum(o.restarts for o in outcomes) > 0
+    assert all(o.end - o.start == pytest.approx(500) for o in outcomes)
+
+
+def test_arrays_give_an_outcome_per_task():
+    spec = JobSpec("j", "#!/bin/sh\n", 1, 100, array="1-3")
+    outcomes = run(ClusterConfig(nodes=2), [SimulatedJob(0, spec, 10)])
+    assert sorted(o.start for o in outcomes) == [0, 0, 10]

@@ -58,7 +58,7 @@ def decode(hint: Any, data: Any) -> Any:  # noqa: ANN401 (JSON; one return per k
         return _expect(type(data) is hint, data, hint, data)
     if origin is not None and issubclass(origin, Mapping):
         _expect(isinstance(data, dict), data, hint, data)
-        return {decode(arguments[0], k): decode(arguments[1], v) for k, v in data.items()}
+        return {_key(arguments[0], k): decode(arguments[1], v) for k, v in data.items()}
     if origin is not None and issubclass(origin, Collection):
         _expect(isinstance(data, list), data, hint, data)
         make = list if origin in (Sequence, Collection) else origin
@@ -73,6 +73,11 @@ def decode(hint: Any, data: Any) -> Any:  # noqa: ANN401 (JSON; one return per k
         except TypeError as e:
             raise ValueError(str(e)) from None
     raise TypeError(f"cannot receive a {hint}")
+
+
+def _key(hint: Any, text: str) -> Any:  # noqa: ANN401 (a type hint)
+    """A mapping's key: JSON knows text only."""
+    return int(text) if hint is int else decode(hint, text)
 
 
 def _expect(fits: bool, value: object, hint: object, data: object) -> object:
