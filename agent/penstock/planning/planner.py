@@ -55,6 +55,10 @@ class Planner(Protocol):
         """Where it goes, now or later, which is then taken; None when it neither starts now nor gets a reservation."""
         ...
 
+    def most(self, queue: str) -> float:
+        """`place` gives None to requests of this queue for more nodes: no need to ask."""
+        ...
+
     def hopeless(self, queues: int) -> bool:
         """Whether `place` would give None to every further request out of so many queues."""
         ...
@@ -80,12 +84,14 @@ class Backfill:
         self._spare = spare
         self._reserved: dict[str, int] = {}
         self._full = 0  # queues all of whose reservations are given away
+        self._free = 0  # how many nodes are free now
 
     def renew(self, profile: BitProfile, asks: Iterable[Ask], now: float) -> None:
         """See `Planner`; nothing is kept from the pass before."""
         self.profile = profile
         self._reserved = {}
         self._full = 0
+        self._free = profile.free[0].bit_count()
 
     def place(self, ask: Ask, now: float) -> Placement | None:
         """See `Planner`."""
@@ -93,7 +99,7 @@ class Backfill:
         used = self._reserved.get(ask.queue, 0)
         if used >= self._protect:
             # It gets no reservation: spare the search, which is the costly part, for one instant.
-            if not self._overtake or (profile.free[0] & ask.within).bit_count() < ask.nodes:
+            if not self._overtake or self._free < ask.nodes:
                 return None
             free = profile.common(now, now + duration, ask.within)
             if free.bit_count() < ask.nodes:
@@ -109,11 +115,18 @@ class Backfill:
                 self._reserved[ask.queue] = used + 1
                 self._full += used + 1 == self._protect
         _hold(profile, placed)
+        self._free = profile.free[0].bit_count()
         return placed
+
+    def most(self, queue: str) -> float:
+        """See `Planner`."""
+        if self._reserved.get(queue, 0) < self._protect:
+            return math.inf
+        return self._free if self._overtake else 0
 
     def hopeless(self, queues: int) -> bool:
         """See `Planner`."""
-        return self._full == queues and (not self._overtake or not self.profile.free[0])
+        return self._full == queues and not (self._overtake and self._free)
 
 
 class Promises:
@@ -154,6 +167,10 @@ class Promises:
         else:
             self._kept.pop(ask.id, None)
         return placed
+
+    def most(self, queue: str) -> float:
+        """See `Planner`."""
+        return math.inf
 
     def hopeless(self, queues: int) -> bool:
         """See `Planner`."""

@@ -74,15 +74,17 @@ class Queue:
                     moved = True
         return moved
 
-    def in_order(self, now: float, most: int) -> list[SimJob]:
-        """The first `most` of them."""
+    def in_order(self, now: float, most: int) -> Iterator[SimJob]:
+        """The first `most` of them, as they are now; those that have been given out may be removed meanwhile."""
         ageing, full = self._lists[False], self._lists[True]
         jobs = self._jobs
         if ageing and full:
             gained = self._priorities.gained(now)
             both = merge(((key[0] - gained, key[1], key[2]) for key in ageing), full)
-            return [jobs[key[2]] for key in islice(both, most)]
-        return [jobs[key[2]] for key in islice(ageing or full, most)]
+            keys = list(islice(both, most))
+        else:
+            keys = (ageing or full)[:most]
+        return (jobs[key[2]] for key in keys)
 
     def place(self, job: SimJob, now: float) -> _Key:
         """What the job is compared by; smaller is further ahead."""

@@ -66,13 +66,18 @@ class Passes:
         if not self._planned:
             return
         self._inside.clear()
-        jobs = self._queue.in_order(now, self._config.depth)
-        ahead = self._config.scheduler is Scheduler.CONSERVATIVE
-        asks = [ask for job in jobs if not job.reservation and (ask := self._ask(job))] if ahead else []
-        self._planner.renew(self.profile(now), asks, now)
-        for job in jobs:
+        planner, depth = self._planner, self._config.depth
+        asks: list[Ask] = []
+        if self._config.scheduler is Scheduler.CONSERVATIVE:
+            jobs = self._queue.in_order(now, depth)
+            asks = [ask for job in jobs if not job.reservation and (ask := self._ask(job))]
+        planner.renew(self.profile(now), asks, now)
+        for job in self._queue.in_order(now, depth):
+            # Most jobs of a long queue are too wide for what is left: this line is what a pass costs.
+            if job.num_nodes > planner.most(job.partition) and not job.reservation:
+                continue
             self._place(job, now)
-            if self._planner.hopeless(len(self._queue.partitions)) and not self._reservations:
+            if planner.hopeless(len(self._queue.partitions)) and not self._reservations:
                 break
 
     def additions(self, fresh: list[SimJob], now: float) -> None:
