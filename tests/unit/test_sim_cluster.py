@@ -70,6 +70,15 @@ def test_nodes_that_fail_and_jobs_that_are_requeued():
     assert all(o.end - o.start == pytest.approx(500) for o in outcomes)
 
 
+def test_a_simulation_with_failures_ends_when_nobody_waits_for_anything():
+    config = ClusterConfig(nodes=1, failures=Failures(300, 10, seed=3))
+    again = SimulatedJob(0, JobSpec("j", "#!/bin/sh\n", 1, 300, requeue=True), 250)
+    never = SimulatedJob(0, JobSpec("j", "#!/bin/sh\n", 1, 100, hold=True), 5)
+    outcomes = run(config, [again, never])
+    assert [o.state for o in outcomes] == [JobState.COMPLETED, JobState.PENDING]
+    assert outcomes[0].restarts > 0  # and it waited two minutes each time
+
+
 def test_arrays_give_an_outcome_per_task():
     spec = JobSpec("j", "#!/bin/sh\n", 1, 100, array="1-3")
     outcomes = run(ClusterConfig(nodes=2), [SimulatedJob(0, spec, 10)])

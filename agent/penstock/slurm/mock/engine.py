@@ -96,8 +96,8 @@ class Engine:
 
     @property
     def active(self) -> bool:
-        """Whether a job runs, or waits for nothing but its turn or its time."""
-        return bool(self._running or self._queue or self._dirty)
+        """Whether a job runs, or waits for nothing but its turn or its time: whether the queue can still change."""
+        return bool(self._running or self._queue or self._dirty) or self.events.waking(self.jobs)
 
     def job(self, job: int) -> SimJob:
         """The job in the controller's memory; NotFound when it is not there."""

@@ -49,6 +49,10 @@ class Events:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
+    def waking(self, jobs: Mapping[int, SimJob]) -> bool:
+        """Whether a job waits for a time to come."""
+        return any(event[1] is Kind.WAKE and self._holds(*event, jobs) for event in self._heap)
+
     def due(self, to: float) -> float | None:
         """When the first event up to `to` falls due, be it outdated or not."""
         return self._heap[0][0] if self._heap and self._heap[0][0] <= to else None
