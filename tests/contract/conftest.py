@@ -13,6 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -99,7 +100,8 @@ class World(ABC):
         return found[0]
 
 
-_MOCK = ClusterConfig(nodes=8, version=(22, 5, 8), licenses=LICENSES)
+_FAR = ClusterConfig(cluster="far", nodes=2, version=(22, 5, 8))
+_MOCK = ClusterConfig(nodes=8, version=(22, 5, 8), licenses=LICENSES, siblings=(_FAR,))
 
 
 class MockWorld(World):
@@ -281,14 +283,15 @@ def _two_emptied(near: Cluster, far: Cluster) -> Iterator[SlurmWorld]:
         yield world
 
 
-@pytest.fixture(params=REAL)
-def several(
-    request: pytest.FixtureRequest,
-    real_cluster: Callable[[str | None], Cluster],
-    far_cluster: Callable[[str | None], Cluster],
-) -> Iterator[World]:
+@pytest.fixture(params=["mock", "server", *REAL])
+def several(request: pytest.FixtureRequest) -> Iterator[World]:
     """Every world that can have a second cluster, which is `far`."""
-    yield from _two_emptied(real_cluster(request.param), far_cluster(request.param))
+    if request.param in ("mock", "server"):
+        near = MockWorld() if request.param == "mock" else request.getfixturevalue("server_world")
+        yield with_far(near, copy(near))
+    else:
+        near, far = (request.getfixturevalue(name)(request.param) for name in ("real_cluster", "far_cluster"))
+        yield from _two_emptied(near, far)
 
 
 @pytest.fixture
