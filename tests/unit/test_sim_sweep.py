@@ -243,6 +243,15 @@ def test_failed_combinations_are_rows_and_the_exit_code_and_tried_again(log, tmp
     assert [r["error"] for r in table(out)] == ["", ""]
 
 
+def test_what_failed_is_computed_again_though_nothing_has_changed(log, tmp_path, monkeypatch):
+    with monkeypatch.context() as broken:
+        broken.setattr("penstock.sim.sweep.one.replay", lambda *_: 1 // 0)
+        assert run("--log", log, "--out", tmp_path / "r.csv")[0] == 1
+    code, said, _ = run("--log", log, "--out", tmp_path / "r.csv")
+    assert code == 0
+    assert said.startswith("1 combinations, 0 of them computed before")
+
+
 def test_two_processes_give_what_one_gives(log, tmp_path):
     """As a command, so that the processes are started from the command's and not from the test's."""
     arguments = [*map(str, AXES), "--log", str(log), "--policy", "easy", "--policy", "conservative", "--procs", "16"]

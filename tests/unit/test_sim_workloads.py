@@ -123,6 +123,7 @@ def test_lublin_arrivals_follow_the_daily_cycle_and_the_mean_gap(kinds):
     assert cycle.mean() == pytest.approx(1)
     assert cycle.argmax() in range(20, 34)  # busiest between 10:00 and 17:00
     assert cycle.min() < 0.5
+    assert cycle.argmin() in range(8, 12)  # and quietest around 05:00, where the cyclic day begins
     submit = columns(generate("lublin", N, 128, 8, kinds=kinds))[1]
     whole_days = submit[: np.searchsorted(submit, submit[-1] // 86400 * 86400)]
     shares = np.bincount(whole_days % 86400 // 1800, minlength=48) / len(whole_days)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from penstock.sim.sweep.one import Row, compute, failed
 from penstock.sim.sweep.parts import Parts
 
 __all__ = ["compute_all"]
+
+_DIED = "a process ended without a result (killed, or out of memory), and with it the sweep"
 
 
 def compute_all(
@@ -27,20 +30,31 @@ def compute_all(
             _compute(one, result)
             done()
         return
-    # A process of its own from the beginning, not a copy of this one with its threads.
+    # Processes that begin anew and are no copies of this one with its threads; Ctrl-C ends them without a word.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, mp_context=context)
+    pool = ProcessPoolExecutor(processes, context, signal.signal, (signal.SIGINT, signal.SIG_DFL))
+    waiting: set[Future[None]] = set()
     try:
-        waiting = {pool.submit(_compute, one, result): one for one in combinations}
-        for future in as_completed(waiting):
-            try:
-                future.result()
-            except BrokenProcessPool:
-                one = waiting[future]
-                Parts(result).write(one, failed(one, "a process ended without a result (killed, or out of memory)"))
-            done()
+        # Few at a time: the longest sweep costs no more memory than the shortest, and a pool that broke is left early.
+        for one in combinations:
+            waiting.add(pool.submit(_compute, one, result))
+            if len(waiting) >= 2 * processes:
+                _finish(waiting, done, FIRST_COMPLETED)
+        _finish(waiting, done, ALL_COMPLETED)
+    except BrokenProcessPool:
+        for one in combinations:
+            if Parts(result).read(one) is None:
+                Parts(result).write(one, failed(one, _DIED))
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _finish(waiting: set[Future[None]], done: Callable[[], None], until: str) -> None:
+    """Wait and forget those that are ready; raises what went wrong in them."""
+    for future in wait(waiting, return_when=until).done:
+        future.result()
+        waiting.remove(future)
+        done()
 
 
 def _compute(combination: Combination, result: Path) -> None:
