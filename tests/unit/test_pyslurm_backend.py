@@ -239,7 +239,9 @@ def test_a_limit_that_is_not_given_and_one_that_is_none():
         ({"array_id": 7, "array_tasks_waiting": "10-20:2,40"}, (7, None, 7)),
         ({"array_id": 7, "array_tasks_waiting": "3"}, (7, 3, 1)),
         ({"array_id": 7, "array_task_id": 3}, (7, 3, 1)),
-        ({"array_id": 7}, (7, 0, 1)),
+        ({"array_id": 6}, (6, 0, 1)),
+        ({"array_id": 7, "allocated_nodes": "n1", "state": "RUNNING"}, (7, 0, 1)),
+        ({"array_id": 7, "state": "CANCELLED"}, (None, None, 1)),
         ({}, (None, None, 1)),
     ],
 )

@@ -13,7 +13,7 @@ and reservations up to the releases that have the older half of pyslurm. Through
 - merge, shrink: `Job.modify` with other nodes returns without an error and changes nothing
 - site: it must be known before it is known whether pyslurm fits; before 24.11 pyslurm gives flags as bare numbers
 - reserve, unreserve, licences, and reservations of newer pyslurm: flags by other names than Slurm's, no reserved count
-- a change of an array: it would reach one of its tasks
+- changes of arrays and their tasks: by a number they reach one task, or (a cancel of a task) none
 - a submission with a dependency where jobs with a hopeless one are killed (`kill_invalid_depend`): no way to say no
 - the dependency of a job without a script that may be `expand`: left out of what pyslurm answers, as is `singleton`
 - history of jobs that may have been resized: pyslurm gives the last row only, and when they started is in the first;

@@ -57,8 +57,12 @@ def job_from_values(row: Sequence[Any], default_limit: Callable[[str], float | N
     if waiting := value["array_tasks_waiting"]:
         tasks = _count_tasks(waiting)
         task = int(waiting) if tasks == 1 else None
-    elif value["array_id"] is not None and task is None:
-        task = 0  # which pyslurm takes for "none"
+    elif (
+        value["array_id"] is not None
+        and task is None
+        and (value["id"] != value["array_id"] or value["allocated_nodes"])
+    ):
+        task = 0  # which pyslurm takes for "none"; the other row without a task is of those that will never begin
     return Job(
         id=int(value["id"]),
         uid=int(value["user_id"]),
@@ -78,7 +82,7 @@ def job_from_values(row: Sequence[Any], default_limit: Callable[[str], float | N
         nodes=expand_hosts(value["allocated_nodes"] or ""),
         priority=value["priority"] if isinstance(value["priority"], int) else _INFINITE,
         dependency=_dependency(value["dependencies"]),
-        array_job=value["array_id"],
+        array_job=value["array_id"] if waiting or task is not None else None,
         array_task=task,
         tasks=tasks,
         restarts=value["requeue_count"] or 0,

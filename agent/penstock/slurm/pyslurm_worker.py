@@ -81,7 +81,6 @@ _INVALID_JOB_ID = 2017  # slurm_errno.h, the same in all releases
 _ALREADY_DONE = 2021
 _WAITS = "Job is pending execution"
 _DONE_ALL_THE_SAME = "are not persistent"  # of changes to a priority, which Slurm will compute anew
-_SIGKILL = 9
 _UNREADABLE = "\N{REPLACEMENT CHARACTER}"
 # "Not given", as sbatch leaves them: then srun in the job starts one task on every node.
 _NO_TASKS, _NO_CPUS_PER_TASK = 0xFFFFFFFE, 0xFFFE
@@ -216,7 +215,7 @@ def _without_slurm_variables() -> Iterator[None]:
 
 
 def _load(job: int) -> Any:  # noqa: ANN401
-    """The job, which is none of an array: pyslurm's changes would reach one of its tasks only."""
+    """The job, which is none of an array: a change by its number reaches one task only, and some reach none."""
     seen = pyslurm.Job.load(job)
     if seen.array_id is not None:
         raise Lacking("pyslurm changes single jobs only, not arrays")
@@ -234,7 +233,7 @@ def _modify(job: int, changes: Mapping[str, Any]) -> None:
 def _hold(job: int) -> str:
     """The state that the job was in; it is held if that was PENDING."""
     seen = _load(job)
-    if seen.state == "PENDING" and seen.priority != 0:
+    if seen.state == "PENDING":
         # Not Job.hold(): its mode "user" writes to memory that is not there yet (22.5.3 and 25.11.2).
         seen.modify(pyslurm.JobSubmitDescription(priority=0))
     return str(seen.state)
@@ -257,14 +256,6 @@ def _requeue(job: int) -> None:
 
 
 def _cancel(job: int) -> None:
-    try:
-        if hasattr(pyslurm, "slurm_kill_job2"):
-            pyslurm.slurm_kill_job2(str(job).encode(), _SIGKILL, 0)
-            return
-    except ValueError as error:
-        if error.args[1:] == (_ALREADY_DONE,):
-            return
-        raise
     seen = _load(job)  # Job.cancel() takes an unknown id for a job that is done
     try:
         seen.cancel()
