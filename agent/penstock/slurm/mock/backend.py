@@ -28,7 +28,7 @@ from penstock.api import (
     StartEstimate,
     Step,
 )
-from penstock.errors import NotFound, NotNow
+from penstock.errors import NoCluster, NotNow
 from penstock.slurm.mock import views
 from penstock.slurm.mock.clock import Driver, VirtualClock
 from penstock.slurm.mock.controller import Controller
@@ -57,7 +57,7 @@ class MockBackend:
         name: str | None = None,
         site: Site | None = None,
     ) -> None:
-        self.name = name or engine.config.cluster
+        self.name = engine.config.cluster if name is None else name
         self._user = user
         driver: Driver = clock or VirtualClock(engine.now)
         if isinstance(driver, VirtualClock):
@@ -80,7 +80,7 @@ class MockBackend:
         try:
             return self._site[self.name]
         except KeyError:
-            raise NotFound(f"'{self.name}' can't be reached now, or it is an invalid entry for --cluster.") from None
+            raise NoCluster(f"No cluster {self.name!r} known by database.") from None
 
     @property
     def _controller(self) -> Controller:
