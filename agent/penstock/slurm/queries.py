@@ -114,12 +114,11 @@ class CliQueries:
     def _addressed(self, argv: Sequence[str]) -> Sequence[str]:
         """The command line with the cluster that it is for; it then leaves a federation's other clusters alone.
 
-        sacctmgr speaks of all clusters anyway. squeue and sinfo name the cluster in a first line, if -h is missing.
+        sacctmgr speaks of all clusters anyway. squeue names the cluster in a line of its own before the heading.
         """
         if self._cluster is None or argv[0] == "sacctmgr":
             return argv
-        plain = ["-h"] if argv[0] in ("squeue", "sinfo") else []
-        return [argv[0], f"--clusters={self._cluster}", *plain, *argv[1:]]
+        return [argv[0], f"--clusters={self._cluster}", *argv[1:]]
 
     # -- looking ------------------------------------------------------------------------------------------------
 
