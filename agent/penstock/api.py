@@ -92,7 +92,8 @@ _HOLDING = frozenset(
 class Job:
     """One row of the queue, from fields that only Slurm writes (never a user's text).
 
-    `time_limit` None means unlimited. `eligible` None means not eligible yet (an unfulfilled dependency or a hold).
+    `time_limit` None means unlimited. `eligible` None means not eligible yet (an unfulfilled dependency or a hold; one
+    that is put on or taken off later shows here when the scheduler has looked at the job).
     `start` of a pending job is Slurm's own estimate or None. `end` of a running job is start + limit. `num_nodes` of a
     pending job that takes a range is the largest. `partition` is a list with commas while it waits in several.
     A task of an array names the array and its index. The tasks that have not begun yet are one row under the array's
