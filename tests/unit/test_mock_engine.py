@@ -312,8 +312,11 @@ def test_a_limit_lowered_below_what_has_passed_ends_the_job_before_others_get_it
     w = World()
     running, pending = w.submit(300, nodes=4, limit=400), w.submit(5, nodes=4)
     w.to(50)
+    w.effects()
     w.do("update", running, time_limit=10)
-    assert (w.state(running), w.state(pending)) == ("TIMEOUT", "RUNNING")
+    nodes = ("n1", "n2", "n3", "n4")
+    assert w.effects() == [Ended(running, JobState.TIMEOUT, nodes), Started(pending, nodes)]
+    assert set(w.engine.owner.values()) == {pending}
 
 
 def test_raising_a_priority_needs_an_operator():

@@ -90,6 +90,16 @@ def test_an_idle_reservation_is_purged_and_a_used_one_is_not():
     assert views.reservations(w.engine) == []
 
 
+def test_a_reservation_with_a_long_job_is_not_idle():
+    w = World(nodes=4)
+    w.reserve(duration=6000, nodes=1, flags=("PURGE_COMP=1",))
+    w.submit(200, limit=200, reservation="r")
+    w.to(200 + 59)
+    assert len(views.reservations(w.engine)) == 1
+    w.to(200 + 60)
+    assert views.reservations(w.engine) == []
+
+
 def test_running_jobs_and_other_reservations_are_in_the_way_and_waiting_jobs_are_not():
     w = World(nodes=4)
     w.submit(10, nodes=3, limit=100)

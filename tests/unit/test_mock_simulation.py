@@ -121,16 +121,25 @@ def test_the_factors_of_a_priority():
 
 def test_those_whose_age_is_full_and_those_who_still_age_are_one_queue():
     w = World(nodes=1, weight_age=100, max_age=50, qos={"normal": 0, "high": 60})
-    w.submit(200, limit=200)
+    w.submit(130, limit=130)
     old = w.submit(10)
     w.to(100)
     high = w.submit(10, qos="high")
     assert (w.view(old).priority, w.view(high).priority) == (101, 61)
-    w.to(160)  # now its age is full, too, and its QOS puts it ahead
+    w.to(125)
     low = w.submit(10)
+    assert (w.view(old).priority, w.view(high).priority) == (101, 111)
     w.to(1000)
-    starts = [w.engine.records[j].start for j in (high, old, low)]
-    assert starts == [200, 210, 220]
+    assert [w.engine.records[j].start for j in (high, old, low)] == [130, 140, 150]
+
+
+def test_a_new_job_that_is_ahead_of_the_head_need_not_care_for_its_reservation():
+    w = World(nodes=2, qos={"normal": 0, "high": 1000})
+    w.submit(10, limit=10)
+    head = w.submit(10, nodes=2)
+    assert w.state(w.submit(50, limit=50)) == "PENDING"
+    assert w.state(w.submit(50, limit=50, qos="high")) == "RUNNING"
+    assert w.view(head).start == 50
 
 
 def test_who_has_used_much_comes_last_until_it_is_forgotten():
@@ -140,6 +149,13 @@ def test_who_has_used_much_comes_last_until_it_is_forgotten():
     w.to(100)
     assert (w.state(greedy), w.state(modest)) == ("PENDING", "RUNNING")
     assert w.view(greedy).priority < w.view(modest).priority
+    w = World(nodes=1, weight_age=0, weights=Weights(fairshare=1000, half_life=100, calc_period=10))
+    w.submit(100, limit=100, account="long-ago")
+    w.to(1000)
+    w.submit(50, limit=50, account="lately")
+    lately, long_ago = w.submit(10, account="lately"), w.submit(10, account="long-ago")
+    w.to(1050)
+    assert (w.state(lately), w.state(long_ago)) == ("PENDING", "RUNNING")
 
 
 def test_the_queue_is_sorted_anew_when_a_priority_is_changed():
