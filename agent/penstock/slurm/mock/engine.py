@@ -233,11 +233,8 @@ class Engine:
         lost = tuple(n for n in job.nodes if n not in nodes)
         assert not any(n in self.machine.owner for n in gained)
         self._account(job)
-        if job.work is not None:
-            job.left -= (self.now - job.left_at) * job.work.speed(len(job.nodes))
-            job.left_at = self.now
-            if job.work.speedup is not None:
-                self.retime(job, self.now + job.left / job.work.speed(len(nodes)), job.work.exit_code)
+        job.change_speed(self.now, len(nodes))
+        self._expect(job)
         bits = self.machine.bits
         if lost:
             self.machine.give_back(job, bits.mask(lost), self.now)
@@ -383,13 +380,9 @@ class Engine:
         if job.array is not None:
             job.array.running.add(job.id)
         self.keeper.used(job)
-        work = job.work
-        if work is None and self._duration is not None and isinstance(job.spec, JobSpec):
-            work = job.work = self._duration(job.spec)
-        if work is not None:
-            job.left, job.left_at = work.seconds, self.now
-            job.finish_at = self.now + work.seconds / work.speed(len(job.nodes))
-            job.finish_code = work.exit_code
+        if job.work is None and self._duration is not None and isinstance(job.spec, JobSpec):
+            job.work = self._duration(job.spec)
+        job.begin_work(self.now)
         self._expect(job)
         self._effects.append(Started(job.id, job.nodes))
         self._lobby.notify(job)

@@ -105,6 +105,20 @@ class SimJob:
         """When a started job reaches its time limit."""
         return (self.start or 0.0) + self.time_limit
 
+    def begin_work(self, now: float) -> None:
+        """It has started on `nodes`: when it will end by itself, if its work is known."""
+        if self.work is not None:
+            self.left, self.left_at = self.work.seconds, now
+            self.finish_at = now + self.left / self.work.speed(len(self.nodes))
+            self.finish_code = self.work.exit_code
+
+    def change_speed(self, now: float, nodes: int) -> None:
+        """It goes on with so many nodes, which moves its end if its work has a speed-up."""
+        if self.work is not None and self.work.speedup is not None:
+            self.left -= (now - self.left_at) * self.work.speed(len(self.nodes))
+            self.left_at = now
+            self.finish_at = max(now + self.left / self.work.speed(nodes), now)
+
     def view(self, priority: int, cpus: int) -> Job:
         """The row that squeue would show; `cpus` per node."""
         pending, running = self.state is JobState.PENDING, self.state.holds_nodes
