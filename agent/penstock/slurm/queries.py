@@ -264,16 +264,13 @@ class CliQueries:
         elif not ids:
             argv += ["-S", "1970-01-02"]
         text = await self._read(*argv)
+        rows = understood("sacct", lambda: records.split_rows(text, records.ACCOUNTING_FIELDS, mark))
         # Of a cluster that it does not know sacct says what it says of one without such jobs: nothing.
-        if not text.strip() and self._cluster is not None and self._cluster not in await self.clusters():
+        if not rows and self._cluster is not None and self._cluster not in await self.clusters():
             raise NoCluster(f"accounting knows no cluster {self._cluster!r}")
-
-        def parsed() -> list[tuple[AccountingRecord, tuple[str, ...]]]:
-            rows = records.split_rows(text, records.ACCOUNTING_FIELDS, mark)
-            return records.accounting_from_rows(rows)
-
+        found = understood("sacct", lambda: records.accounting_from_rows(rows))
         # -j of an array names all its tasks.
-        return [item for item in understood("sacct", parsed) if not ids or item[0].id in ids]
+        return [item for item in found if not ids or item[0].id in ids]
 
     async def _read(self, *argv: str, extra: Mapping[str, str] | None = None) -> str:
         done = await self._run(argv, changing=False, extra=extra)

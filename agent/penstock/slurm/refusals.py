@@ -134,7 +134,8 @@ def message_of(stderr: str) -> str:
 def unanswered(stderr: str) -> bool:
     """Whether the messages of a failed command say that nobody answered, or that Slurm wants fewer requests."""
     text = stderr.lower()
-    return any(word in text for group in (_LOST_ANSWER, _UNREACHABLE) for word in group)
+    nowhere = any(word in text for word in _NO_CLUSTER)
+    return not nowhere and any(word in text for group in (_LOST_ANSWER, _UNREACHABLE) for word in group)
 
 
 def refused(stderr: str, tolerated: Sequence[str]) -> str:
