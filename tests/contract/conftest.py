@@ -45,8 +45,8 @@ REAL = [
         ("sid", "slurm-26.05", [pytest.mark.release, pytest.mark.timeout(180, func_only=True)]),
     )
 ]
-# The installed Slurm again, through pyslurm.
-PYSLURM = pytest.param("pyslurm", marks=pytest.mark.slurm)
+# The installed Slurm again, through pyslurm, where that is installed (test_contract_pyslurm says where not).
+PYSLURM = [pytest.param("pyslurm", marks=pytest.mark.slurm)] if find_spec("pyslurm") else []
 NODES = tuple(f"n{i}" for i in range(1, 9))
 LICENSES = {"matlab": 4}
 
@@ -232,7 +232,7 @@ def pyslurm_world(real_cluster: Callable[[str | None], Cluster]) -> Iterator[Pys
     yield from _emptied(cluster, PyslurmWorld)
 
 
-@pytest.fixture(params=[*REAL, PYSLURM])
+@pytest.fixture(params=[*REAL, *PYSLURM])
 def real_world(request: pytest.FixtureRequest, real_cluster: Callable[[str | None], Cluster]) -> Iterator[SlurmWorld]:
     """A real cluster, through its commands and through pyslurm."""
     if request.param == "pyslurm":
@@ -305,7 +305,7 @@ def server_world() -> Iterator[ServerWorld]:
         shutil.rmtree(folder)
 
 
-@pytest.fixture(params=["mock", "server", *REAL, PYSLURM])
+@pytest.fixture(params=["mock", "server", *REAL, *PYSLURM])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     """Every world there is, one after the other."""
     if request.param == "mock":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import product
 
 __all__ = ["MAX_HOSTS", "HostListError", "ParseError", "compress_hosts", "expand_hosts"]
@@ -29,6 +30,7 @@ class HostListError(ParseError):
     """Not a host list."""
 
 
+@lru_cache(4096)
 def expand_hosts(text: str) -> tuple[str, ...]:
     """The names in a host list, in its order, without repetitions. Empty and `(null)` give no names.
 

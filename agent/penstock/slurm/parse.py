@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import datetime
+from functools import lru_cache
 
 from penstock.slurm.hostlist import HostListError, ParseError, compress_hosts, expand_hosts
 from penstock.slurm.states import NodeState, parse_job_state, parse_node_state
@@ -32,11 +33,14 @@ __all__ = [
     "parse_version",
 ]
 
+# A long queue says the same few times, limits and counts over and over.
+_REMEMBERED = 4096
 _NO_TIME = frozenset({"", "unknown", "n/a", "none", "(null)", "0"})
 _ISO = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?(Z|[+-][0-9]{2}:?[0-9]{2})?", re.ASCII)
 _EPOCH = re.compile(r"[0-9]{1,12}", re.ASCII)
 
 
+@lru_cache(_REMEMBERED)
 def parse_time(text: str) -> float | None:
     """Seconds since the epoch from an epoch or ISO text (local time when it names no zone); None for "not yet"."""
     text = text.strip()
@@ -57,6 +61,7 @@ _UNSET_LIMIT = frozenset({"", "partition_limit", "not_set", "none", "n/a", "(nul
 _LIMIT = re.compile(r"(?:([0-9]{1,9})-)?([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-9]{1,9}))?", re.ASCII)
 
 
+@lru_cache(_REMEMBERED)
 def parse_limit(text: str, unset: float | None = None) -> float | None:
     """A duration in seconds: `1-02:03:04`, `1-02`, `02:03:04`, `MM:SS` or bare minutes. None means unlimited.
 
@@ -91,6 +96,7 @@ def format_minutes(seconds: float) -> str:
 _COUNT = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,3}))?([KMG]?)(?:-[0-9.]{1,15}[KMG]?)?", re.ASCII)
 
 
+@lru_cache(_REMEMBERED)
 def parse_count(text: str) -> int:
     """A number of nodes or CPUs; `2-4` gives the least that is asked for, `2K` 2048 (Slurm shortens multiples)."""
     match = _COUNT.fullmatch(text.strip())

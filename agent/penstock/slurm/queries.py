@@ -29,6 +29,7 @@ _NO_ACCOUNTING = "not running a supported accounting_storage plugin"
 
 _MOST_NAMED = 1000  # jobs on one command line
 _MANY = 2000  # rows
+_LONG = 500_000  # characters
 
 T = TypeVar("T")
 
@@ -217,9 +218,7 @@ class CliQueries:
         def parsed() -> list[tuple[Job, str]]:
             return [records.job_from_row(row, self._default_limit) for row in rows]
 
-        if len(rows) > _MANY:  # this takes a while, during which applications and users want answers, too
-            return await asyncio.to_thread(understood, "squeue", parsed)
-        return understood("squeue", parsed)
+        return await _beside(len(rows) > _MANY, "squeue", parsed)
 
     async def _look(self, job: int) -> tuple[Job, str] | None:
         """One job as it is now, and the host of its batch script; None when the controller does not know it."""
@@ -244,7 +243,7 @@ class CliQueries:
         # Without a limit of 0 squeue cuts the tasks of an array off after 64 characters.
         extra = {"SQUEUE_FORMAT2": records.long_format(fields, mark), "SLURM_BITSTR_LEN": "0"}
         text = await self._read("squeue", "--local", "--noconvert", *options, extra=extra)
-        return understood("squeue", lambda: records.split_rows(text, fields, mark))
+        return await _beside(len(text) > _LONG, "squeue", lambda: records.split_rows(text, fields, mark))
 
     async def _accounting(
         self, ids: Collection[int], name: str | None, since: float | None
@@ -326,6 +325,11 @@ def checked_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise Infeasible(f"a job name that Penstock gives is made of letters, digits and ._- only, not {name!r}")
     return name
+
+
+async def _beside(long: bool, what: str, parse: Callable[[], T]) -> T:
+    """As `understood`; a long text in a thread of its own, as applications and users want answers meanwhile."""
+    return await asyncio.to_thread(understood, what, parse) if long else understood(what, parse)
 
 
 def understood(what: str, parse: Callable[[], T]) -> T:

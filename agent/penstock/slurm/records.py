@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
+from sys import intern
 
 from penstock.api import (
     AccountingRecord,
@@ -111,7 +112,8 @@ def _integer(text: str) -> int:
 
 
 def _text(value: str) -> str:
-    return "" if value in ("(null)", "N/A", "n/a") else value
+    """A word that Slurm writes, empty where it means none; words that repeat are kept once."""
+    return "" if value in ("(null)", "N/A", "n/a") else intern(value)
 
 
 def job_from_row(row: Sequence[str], default_limit: Callable[[str], float | None]) -> tuple[Job, str]:
@@ -125,9 +127,9 @@ def job_from_row(row: Sequence[str], default_limit: Callable[[str], float | None
     job = Job(
         id=_integer(cell["JobID"]),
         uid=_integer(cell["UserID"]),
-        user=cell["UserName"],
+        user=intern(cell["UserName"]),
         account=_text(cell["Account"]),
-        partition=partition,
+        partition=intern(partition),
         qos=_text(cell["QOS"]),
         state=parse_job_state(cell["State"]),
         reason=_text(cell["Reason"]),
