@@ -53,8 +53,10 @@ def site(tmp_path):
         programs.mkdir()
         (modules / "pyslurm").mkdir()
         (modules / "pyslurm" / "__init__.py").write_text(textwrap.dedent(pyslurm))
-        for name in ("scontrol", "squeue"):
-            (programs / name).write_text(f"#!/bin/sh\n[ {name} = squeue ] || cat {SITE}\n")
+        # An empty queue is a heading, whose end is drawn anew for every request.
+        texts = {"scontrol": f"cat {SITE}", "squeue": 'echo "JOBID${SQUEUE_FORMAT2#*:}"'}
+        for name, text in texts.items():
+            (programs / name).write_text(f"#!/bin/sh\n{text}\n")
             (programs / name).chmod(0o755)
         environment = {"PYTHONPATH": str(modules), "PATH": f"{programs}:/usr/bin:/bin"}
         budget = RequestBudget(BudgetLimits(1000, 1000.0, 1000))
@@ -175,6 +177,34 @@ def test_what_a_look_is_refused_is_never_final(site):
     text = FITS.replace("return {}", "raise RPCError('Access/permission denied', 2002)")
     with pytest.raises(SlurmUnavailable):
         run(site(text), lambda b: b.jobs())
+
+
+def test_no_call_goes_round_the_budget(site):
+    async def ask(b):
+        await b.find("x")  # it fits, and its process runs
+        before = b.requests.copy()
+        for service in ("slurmctld", "slurmdbd") * 2:
+            ticket = await b.budget.admit(service, changing=True, patience=1.0)
+            b.budget.answered(ticket, ok=False)
+        stopped = b.budget.clock()
+        b.budget.clock = lambda: stopped  # or the pause might be over
+        spec = JobSpec("a", "#!/bin/sh\n", 1, 60.0)
+        calls = [
+            b.jobs(),
+            b.nodes(),
+            b.partitions(),
+            b.reservations(),
+            b.texts([1]),
+            b.steps(1),
+            b.find("x"),
+            b.history(),
+        ]
+        calls += [b.submit(spec), b.update(1, priority=1), b.hold(1), b.release(1), b.requeue(1), b.cancel(1)]
+        for answer in await asyncio.gather(*calls, return_exceptions=True):
+            assert isinstance(answer, SlurmUnavailable) and "gave no answer" in str(answer)
+        assert b.requests == before
+
+    run(site(FITS), ask)
 
 
 def test_the_major_release_is_what_must_match():
