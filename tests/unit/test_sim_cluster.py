@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.api import JobSpec, JobState
+from penstock.api import JobSpec, JobState, ReservationSpec
 from penstock.errors import UserError
 from penstock.sim.cluster import SimulatedJob, run
 from penstock.sim.replay import replay
@@ -83,3 +83,12 @@ def test_arrays_give_an_outcome_per_task():
     spec = JobSpec("j", "#!/bin/sh\n", 1, 100, array="1-3")
     outcomes = run(ClusterConfig(nodes=2), [SimulatedJob(0, spec, 10)])
     assert sorted(o.start for o in outcomes) == [0, 0, 10]
+
+
+def test_a_reservation_keeps_its_nodes_free():
+    config = ClusterConfig(nodes=4)
+    work = [job(at, 4, 100.0) for at in range(0, 400, 100)]
+    free = run(config, work)
+    kept = run(config, work, [ReservationSpec("maintenance", 150.0, 600.0, 1, users=("root",))])
+    assert [outcome.start for outcome in free] == [0, 100, 200, 300]
+    assert [outcome.start for outcome in kept] == [0, 750, 850, 950]

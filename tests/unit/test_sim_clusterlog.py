@@ -171,6 +171,8 @@ def test_a_model_with_failures_and_dependencies_and_what_ageing_changes(tmp_path
         (("--nodes", "4", "--model", "lublin", "--estimates", "user"), "a model has no users to ask"),
         (("x.swf", "--nodes", "4", "--filter", "singh"), "--filter singh needs --estimates actual"),
         (("--nodes", "4", "--model", "lublin", "--scheduler", "sjf"), "--scheduler must be one of fcfs, easy"),
+        (("--nodes", "4", "--model", "lublin", "--reserve", "1d/2d"), "--reserve must be START/DURATION/NODES"),
+        (("--nodes", "4", "--model", "lublin", "--reserve", "1d/soon/2"), "--reserve must be START/DURATION/NODES"),
         (("--nodes", "4", "--model", "lublin", "--failures", "often"), "--failures must be a duration such as"),
         (("--nodes", "4", "--model", "lublin", "--failures", "1m"), "hardly ever end: use --failures"),
         (("--nodes", "4", "--model", "lublin", "--out", "/nowhere/x"), "/nowhere, where --out should go"),

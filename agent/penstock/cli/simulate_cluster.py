@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 
+from penstock.api import ReservationSpec
 from penstock.cli.options import choice, number, out_option, whole
 from penstock.cli.output import emit_json
 from penstock.cli.simulate_model import MAX_SEED
@@ -45,6 +46,20 @@ def _duration(context: click.Context, option: click.Parameter, value: str | None
     return seconds
 
 
+def _reservations(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> list[ReservationSpec]:
+    """Reservations whose start counts from the first submission."""
+    return [_reservation(option.opts[0], number, value) for number, value in enumerate(values, start=1)]
+
+
+def _reservation(option: str, number: int, value: str) -> ReservationSpec:
+    *times, nodes = value.split("/")
+    seconds = [0.0 if time == "0" else parse_duration(time) for time in times]
+    match seconds:
+        case [float(start), float(duration)] if duration > 0 and nodes.isascii() and nodes.isdigit() and int(nodes):
+            return ReservationSpec(f"maintenance-{number}", start, duration, int(nodes), users=("root",))
+    raise UserError(f"{option} must be START/DURATION/NODES, such as 30d/8h/16, not {value[:40]!r}")
+
+
 @click.command()
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--model", "model", metavar="|".join(MODELS), help="Jobs of a workload model instead of a log.")
@@ -63,6 +78,14 @@ def _duration(context: click.Context, option: click.Parameter, value: str | None
 @click.option("--failures", metavar="MTBF", callback=_duration, help="Nodes fail, each after this time in the mean.")
 @click.option(
     "--repair", metavar="TIME", callback=_duration, default="1h", show_default=True, help="And are back after."
+)
+@click.option(
+    "--reserve",
+    "reserved",
+    metavar="START/DURATION/NODES",
+    multiple=True,
+    callback=_reservations,
+    help="Keep nodes free of jobs, START after the first submission; may be repeated.",
 )
 @click.option("--no-requeue", is_flag=True, help="Jobs whose node fails are not run again (JobRequeue=0).")
 @whole("seed", "Of the model, of the failures, and of estimates f:F.", least=0, most=MAX_SEED, default=1)
@@ -86,6 +109,7 @@ def cluster(
     weight_size: int,
     failures: float | None,
     repair: float,
+    reserved: list[ReservationSpec],
     no_requeue: bool,
     seed: int,
     skip_bad: bool,
@@ -122,7 +146,9 @@ def cluster(
     if failures is not None and not no_requeue:
         check_failures(trace, cpus_per_node, failures)
     preceding = source.preceding if dependencies else None
-    outcomes = run(config, jobs_of(trace, cpus_per_node, not no_requeue, preceding))
+    first = float(trace.submit[0]) if len(trace) else 0.0
+    reservations = [replace(each, start=first + each.start) for each in reserved]
+    outcomes = run(config, jobs_of(trace, cpus_per_node, not no_requeue, preceding), reservations)
     result = measure(trace, outcomes, nodes)
     if out is not None:
         note = (

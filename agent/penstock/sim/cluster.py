@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from penstock.api import JobSpec, JobState
+from penstock.api import JobSpec, JobState, ReservationSpec
 from penstock.errors import UserError
 from penstock.slurm.mock.controller import Controller
 from penstock.slurm.mock.engine import Engine
@@ -56,8 +56,12 @@ class Outcome:
     restarts: int
 
 
-def run(config: ClusterConfig, jobs: Iterable[SimulatedJob]) -> Sequence[Outcome]:
+def run(
+    config: ClusterConfig, jobs: Iterable[SimulatedJob], reservations: Iterable[ReservationSpec] = ()
+) -> Sequence[Outcome]:
     """Submit the jobs, which come in order of submission, and let time pass until nothing happens any more.
+
+    The reservations are made when the first job is submitted, which is when nothing is in their way.
 
     Outcomes are in order of submission. Raises what the simulated Slurm refuses a job with (`Infeasible`), and
     UserError when a job is submitted before the one ahead of it. What can never start is PENDING in the end.
@@ -68,6 +72,8 @@ def run(config: ClusterConfig, jobs: Iterable[SimulatedJob]) -> Sequence[Outcome
         return []
     engine = Engine(config, first.submit)
     controller = Controller(engine)
+    for reservation in reservations:
+        controller.reserve("root", reservation)
     left = _Arrivals(engine, controller, arrivals)
     left.submit(first)
     while (due := engine.next_event()) is not None and (left.more or engine.active):
