@@ -36,18 +36,29 @@ async def test_pyslurm_answers(pyslurm_world):
 async def test_both_ways_show_the_same(pyslurm_world):
     """Every field of every job, node and partition, and what accounting says, also of a job that was resized."""
     pyslurm, plain = pyslurm_world.backend, pyslurm_world.plain
+    since = time.time() - 1
     parent = await running(pyslurm_world, nodes=4)
     await pyslurm.submit(sleeper(dependency=f"afterok:{parent}"))
     await pyslurm.submit(sleeper(hold=True, begin="now+3600", comment="x"))
     await pyslurm.submit(sleeper(nodes=8))
+    await pyslurm.submit(sleeper(array="0-3,7%1", begin="now+3600"))
     await pyslurm.shrink(parent, (await pyslurm_world.look(parent)).nodes[:1])
     for look in ("jobs", "nodes", "partitions"):
         mine, theirs = await getattr(pyslurm, look)(), await getattr(plain, look)()
         assert sorted(str(item) for item in mine) == sorted(str(item) for item in theirs)
     await pyslurm.cancel(parent)
     await finished(pyslurm_world, parent)
-    since = time.time() - 3600
-    assert list(await pyslurm.history(since=since)) == list(await plain.history(since=since))
+    own = {job.id for job in await plain.jobs() if job.submit >= since}
+
+    async def recorded():
+        return {record.id for record in await plain.history(ids=own)} == own
+
+    await pyslurm_world.settle(recorded)
+    made = list(await pyslurm.history(ids=own))
+    assert made == list(await plain.history(ids=own))
+    lately = [record for record in await pyslurm.history(since=since) if record.id in own]
+    assert lately == [record for record in await plain.history(since=since) if record.id in own]
+    assert made[0] in lately
 
 
 async def test_a_long_script_and_one_that_names_a_file(pyslurm_world):
