@@ -116,6 +116,7 @@ async def test_history_by_name_and_time(world):
     assert [r.id for r in await world.backend.history(name="by-name", since=since)] == [mine]
     assert [r.id for r in await world.backend.history(name="by-na", since=since)] == []
     assert mine in [r.id for r in await world.backend.history(since=since)]
+    assert mine in [r.id for r in await world.backend.history(since=0.0)]
     assert sorted(r.id for r in await world.backend.history(ids=[mine, theirs])) == [mine, theirs]
     assert await world.backend.history(ids=[UNKNOWN_JOB]) == []
     await world.advance(2)

@@ -104,8 +104,9 @@ class Backend(Protocol):
         self, *, ids: Collection[int] = (), name: str | None = None, since: float | None = None
     ) -> Sequence[AccountingRecord]:
         """Accounting records, one per job (the latest where a job was requeued), of the given ids, or of the caller's
-        jobs with a name and/or submitted or alive after `since`. Records may lag by some seconds. RESIZING as a state
-        means that the job lives, or was merged into another; such a record is no source of waits or run times."""
+        jobs with a name and/or submitted or alive after `since` (without those that never became eligible). Records may
+        lag by some seconds. RESIZING as a state means that the job lives, or was merged into another; such a record is
+        no source of waits or run times."""
         ...
 
     async def submit(self, spec: JobSpec) -> int:

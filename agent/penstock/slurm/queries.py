@@ -12,7 +12,18 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Self, TypeVar
 
-from penstock.api import AccountingRecord, Job, JobTexts, License, Node, Partition, Reservation, SiteConfig, Step
+from penstock.api import (
+    AccountingRecord,
+    Job,
+    JobState,
+    JobTexts,
+    License,
+    Node,
+    Partition,
+    Reservation,
+    SiteConfig,
+    Step,
+)
 from penstock.errors import Infeasible, NoCluster, NotFound, NotNow, SlurmUnavailable
 from penstock.slurm import records
 from penstock.slurm.budget import RequestBudget
@@ -29,6 +40,7 @@ _NO_ACCOUNTING = "not running a supported accounting_storage plugin"
 
 _MOST_NAMED = 1000  # jobs on one command line
 _MANY = 2000  # rows
+_DAYS = 2 * 86400.0
 _LONG = 500_000  # characters
 
 T = TypeVar("T")
@@ -205,7 +217,12 @@ class CliQueries:
         self, *, ids: Collection[int] = (), name: str | None = None, since: float | None = None
     ) -> Sequence[AccountingRecord]:
         """See `Backend.history`. For `state` RESIZING see `records.accounting_from_rows`."""
-        return [record for record, _ in await self._accounting(ids, name, since)]
+        found = {record.id: record for record, _ in await self._accounting(ids, name, since)}
+        # Of a job that was requeued sacct leaves out the last row, when that does not touch the time asked for.
+        again = [job for job, record in found.items() if record.state is JobState.REQUEUED]
+        if again and not ids:
+            found |= {record.id: record for record, _ in await self._accounting(again, None, None)}
+        return list(found.values())
 
     # -- asking Slurm -------------------------------------------------------------------------------------------
 
@@ -259,7 +276,9 @@ class CliQueries:
         if name is not None:
             argv.append(f"--name={checked_name(name)}")
         if since is not None:
-            argv += ["-S", f"now-{max(0, int(self.now() - since) + 1)}"]
+            ago = max(0, int(self.now() - since) + 1)
+            # 22.05 takes no time before the epoch, for which its zone may make it.
+            argv += ["-S", f"now-{ago}" if since > _DAYS else "1970-01-02"]
         elif not ids:
             argv += ["-S", "1970-01-02"]
         text = await self._read(*argv)
