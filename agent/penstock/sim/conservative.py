@@ -12,8 +12,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
+from penstock.planning.counts import CountProfile
 from penstock.sim.base import NEVER
-from penstock.sim.profile import CountProfile
 from penstock.sim.trace import Trace
 
 __all__ = ["Conservative"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.sim.profile import CountProfile
+from penstock.planning.counts import CountProfile
 from penstock.sim.running import EstimatedEnds
 from penstock.sim.trace import Trace
 

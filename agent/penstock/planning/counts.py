@@ -1,4 +1,4 @@
-"""Free processors over time: the availability profile that conservative and replan plan in.
+"""Free processors over time, counted and not named: what conservative and replan plan in, and the view of a queue.
 
 A step function kept as two parallel lists. `free[i]` processors are free from `times[i]` up to `times[i + 1]`, the
 last ones for ever. Plain lists and linear scans: a real machine's profile has tens to a few hundred steps, at which
@@ -8,6 +8,7 @@ CPython's list primitives beat any tree.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 
 __all__ = ["CountProfile"]
 
@@ -23,6 +24,20 @@ class CountProfile:
     def __init__(self, procs: int, start: int = 0) -> None:
         self.times = [start]
         self.free = [procs]
+
+    @classmethod
+    def of_ends(cls, now: int, free: int, ends: Iterable[tuple[int, int]]) -> CountProfile:
+        """`free` processors at `now`, and more at each (end, processors), ends ascending and after `now`."""
+        profile = cls(free, now)
+        times, steps = profile.times, profile.free
+        for end, count in ends:
+            free += count
+            if end == times[-1]:
+                steps[-1] = free
+            else:
+                times.append(end)
+                steps.append(free)
+        return profile
 
     def advance(self, now: int) -> None:
         """Forget what lies before `now` (seconds), which never goes backwards."""
