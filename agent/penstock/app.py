@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import socket
+from functools import partial
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,7 +34,8 @@ from penstock.observe import Observer
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import BudgetLimits, Metered, RequestBudget
 from penstock.store import Store
-from penstock.waits.asa import ALTERNATIVES
+from penstock.waits.alternatives import LIVE_ALTERNATIVES
+from penstock.waits.learners import make
 from penstock.waits.shelf import Shelf
 from penstock.workflow.controller import WorkflowController
 from penstock.workflow.runner import Runner
@@ -104,8 +106,9 @@ class App:
         stale = 2 * max(config.agent.interval, config.slurm.min_interval)
         self.observer = Observer(backend, clock, min_interval=config.slurm.min_interval, stale_after=stale)
         self.executor = Executor(store, clock)
-        alternatives = config.asa.alternatives or ALTERNATIVES
-        self.shelf = Shelf(store, clock.now, alternatives, config.asa.gamma, seed=config.agent.seed)
+        alternatives = config.asa.alternatives or LIVE_ALTERNATIVES
+        fresh = partial(make, config.asa.predictor, alternatives, config.asa.gamma)
+        self.shelf = Shelf(store, clock.now, fresh, say=_kept_aside, seed=config.agent.seed)
         self.malleable = MalleableController(
             backend,
             self.executor,
@@ -313,6 +316,10 @@ async def _start_patiently(app: App, stop: asyncio.Event) -> None:
             await asyncio.wait({stopped}, timeout=delay)
             delay = min(60.0, delay * 2)
     stopped.cancel()
+
+
+def _kept_aside(key: str, why: str) -> None:
+    _log.warning("what was learned cannot be used; it is kept aside and learning starts afresh", key=key, why=why)
 
 
 def _limits(config: Config) -> Deadlines:

@@ -94,8 +94,11 @@ class SlurmSection(_Section):
 class AsaSection(_Section):
     """The learner of waits (paper 002)."""
 
+    predictor: Literal["share-mix", "asa-default", "asa-greedy", "asa-tuned", "share", "qbets", "last", "median"] = (
+        Field("share-mix", description="Who predicts waits; asa-* is the paper's algorithm under its three policies.")
+    )
     alternatives: Annotated[tuple[Finite, ...] | None, AfterValidator(_ascending)] = Field(
-        None, description="Waits in seconds to choose among, ascending; default: the paper's 53."
+        None, description="Waits in seconds to choose among, ascending; default: the paper's 53, and 0 and 1."
     )
     gamma: Literal["constant", "inverse-sqrt", "harmonic"] = Field(
         "constant", description="The learning rate's course over the rounds of Algorithm 1."

@@ -238,7 +238,7 @@ class Store:
     # -- what was learned --------------------------------------------------------------------------------------------
 
     def learned(self, key: str) -> dict[str, Any] | None:
-        """A predictor's state."""
+        """A predictor's state. ValueError when it is damaged."""
         rows = self._rows("SELECT state FROM learned WHERE key=?", key)
         return json.loads(rows[0]["state"]) if rows else None
 
@@ -250,11 +250,15 @@ class Store:
             (key, now, json.dumps(dict(state))),
         )
 
-    def add_wait(self, key: str, estimate: float | None, wait: float, censored: bool, now: float) -> None:
-        """Keep an observed wait (seconds); censored means it was at most this long."""
+    def set_aside(self, key: str, now: float) -> None:
+        """Keep a predictor's state under another key, where nobody looks for it but a person."""
+        self._execute("UPDATE OR REPLACE learned SET key=? WHERE key=?", (f"aside {now:.0f} {key}", key))
+
+    def add_wait(self, key: str, estimate: float | None, wait: float, censored: int, now: float) -> None:
+        """Keep an observed wait (seconds); `censored` is 0: exactly so long, 1: at most, 2: more than that."""
         self._execute(
             "INSERT INTO waits (at, key, estimate, wait, censored) VALUES (?, ?, ?, ?, ?)",
-            (now, key, estimate, wait, int(censored)),
+            (now, key, estimate, wait, censored),
         )
 
     def waits(self, key: str | None = None, limit: int = 1000) -> Sequence[dict[str, Any]]:

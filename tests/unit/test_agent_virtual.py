@@ -40,7 +40,7 @@ START = 1_000_000_000.0
 SETTINGS: dict[str, Any] = {
     "agent": {"interval": 5, "idle_interval": 5, "seed": 7},
     "slurm": {"min_interval": 0.5},
-    "asa": {"alternatives": [2.0, 10.0, 20.0, 30.0]},
+    "asa": {"predictor": "asa-default", "alternatives": [2.0, 10.0, 20.0, 30.0]},
     "dmr": {"cooldown": 5, "accept_timeout": 30},
 }
 
@@ -405,7 +405,7 @@ async def test_bigjob_submits_one_job_of_the_widest_stage_and_all_the_time(tmp_p
 async def test_under_load_asa_hides_the_waits_that_perstage_shows(tmp_path):
     waits = {}
     for strategy in ("asa", "perstage"):
-        world = World(tmp_path / strategy, {"asa": {"alternatives": [80.0]}}, nodes=4)
+        world = World(tmp_path / strategy, {"asa": {"predictor": "asa-default", "alternatives": [80.0]}}, nodes=4)
         await world.boot()
 
         async def keep_a_queue(world=world):
@@ -423,7 +423,7 @@ async def test_under_load_asa_hides_the_waits_that_perstage_shows(tmp_path):
 
 @virtual
 async def test_an_estimate_longer_than_the_parent_is_submitted_at_once(tmp_path):
-    world = World(tmp_path, {"asa": {"alternatives": [500.0]}})
+    world = World(tmp_path, {"asa": {"predictor": "asa-default", "alternatives": [500.0]}})
     await world.boot()
     run = await world.finish(await world.submit(chain(60, 60, 60), "asa"))
     assert run.phase is RunPhase.COMPLETED
@@ -435,7 +435,7 @@ async def test_an_estimate_longer_than_the_parent_is_submitted_at_once(tmp_path)
 @pytest.mark.parametrize("strategy", ["asa", "perstage"])
 @virtual
 async def test_a_failing_middle_stage_fails_the_run_and_cancels_what_was_submitted_ahead(tmp_path, strategy):
-    world = World(tmp_path, {"asa": {"alternatives": [30.0]}})
+    world = World(tmp_path, {"asa": {"predictor": "asa-default", "alternatives": [30.0]}})
     await world.boot()
     run = await world.finish(await world.submit(chain(40, 41, 42, failing="b"), strategy))
     assert run.phase is RunPhase.FAILED
@@ -448,7 +448,7 @@ async def test_a_failing_middle_stage_fails_the_run_and_cancels_what_was_submitt
 
 @virtual
 async def test_a_cancelled_workflow_leaves_no_job(tmp_path):
-    world = World(tmp_path, {"asa": {"alternatives": [30.0]}})
+    world = World(tmp_path, {"asa": {"predictor": "asa-default", "alternatives": [30.0]}})
     await world.boot()
     number = await world.submit(chain(40, 40, 40), "asa")
     await world.until(lambda: world.submissions()["c"] == 1)
@@ -482,10 +482,10 @@ async def test_concurrent_workflows_share_what_is_learned(tmp_path):
     assert len(waits) == 9
     assert {w["key"] for w in waits} == {"main//n2/t0"}
     rows = world.store._rows("SELECT key FROM learned")
-    assert [r["key"] for r in rows] == ["asa main//n2/t0"]
-    before = world.store.learned("asa main//n2/t0")
+    assert [r["key"] for r in rows] == ["asa-default main//n2/t0"]
+    before = world.store.learned("asa-default main//n2/t0")
     await world.restart()
-    assert world.store.learned("asa main//n2/t0") == before
+    assert world.store.learned("asa-default main//n2/t0") == before
 
 
 @virtual

@@ -110,7 +110,7 @@ def test_perstage_from_beginning_to_end():
     assert order.spec.hold is False and [r.code for r in order.reasons] == ["perstage-first"]
     assert d.step(1010, job(1)) == [] and d.phases() == ["queued", "waiting"]
     assert d.step(1110, job(1, "RUNNING", start=1100.0)) == [
-        Observe("project", Geometry("batch", "normal", 4, 1800), None, Observation(100.0))
+        Observe("project", Geometry("batch", "normal", 4, 1800), Observation(100.0), None)
     ]
     assert d.step(1500, job(1, "COMPLETING", start=1100.0)) == []
     done = job(1, "COMPLETED", start=1100.0, end=1800.0)
@@ -135,7 +135,7 @@ def test_asa_from_beginning_to_end():
     assert d.step(1010, job(1)) == []
     assert d.asked[1] == Geometry("batch", "normal", 1, 600), "sampled when the parent has been submitted"
     running = job(1, "RUNNING", start=1100.0)
-    assert d.step(1110, running) == [Observe("project", d.asked[0], 1, Observation(100.0))]
+    assert d.step(1110, running) == [Observe("project", d.asked[0], Observation(100.0), Estimate(1, 50.0))]
     assert d.runner.next_wake(d.run, 1110) == 1787, "1100 + 720 - 33"
     assert d.step(1786.9, running) == [] and "asa-due" in d.notes
     order = d.submit(1787, 2, running)
@@ -150,7 +150,7 @@ def test_asa_from_beginning_to_end():
     assert d.step(1790, running, held) == [], "a stale view does not undo the release"
     done = job(1, "COMPLETED", start=1100.0, end=1820.0)
     out = d.step(1830, done, job(2, "RUNNING", submit=1787.0, eligible=1820.0, start=1822.0))
-    assert out == [Observe("merge", d.asked[1], 2, Observation(31.0, censored=True))], (
+    assert out == [Observe("merge", d.asked[1], Observation.at_most(31.0), Estimate(2, 33.0))], (
         "ready before 1820: <= 1820 - 1789"
     )
     out = d.step(1900, done, job(2, "COMPLETED", submit=1787.0, start=1822.0, end=1882.0))
@@ -461,8 +461,8 @@ def test_a_dependent_job_that_ages_waits_from_its_release():
 
 
 def test_a_hidden_wait_is_an_upper_bound():
-    assert observed(True, 1825.0) == [Observation(31.0, censored=True)]
-    assert observed(True, 1820.0) == [Observation(31.0, censored=True)]
+    assert observed(True, 1825.0) == [Observation.at_most(31.0)]
+    assert observed(True, 1820.0) == [Observation.at_most(31.0)]
 
 
 def test_a_job_released_after_its_parents_end_is_not_hidden():
@@ -489,7 +489,7 @@ def test_the_wait_of_a_child_is_known_once_its_parents_end_is():
     child = job(2, "RUNNING", submit=1787.0, eligible=1820.0, start=1822.0)
     assert d.step(1830, child) == [Lookup((1,))]
     out = d.step(1840, child, record(1, "COMPLETED", start=1100.0, end=1820.0))
-    assert [i.observation for i in out if isinstance(i, Observe)] == [Observation(33.0, censored=True)]
+    assert [i.observation for i in out if isinstance(i, Observe)] == [Observation.at_most(33.0)]
 
 
 def test_a_job_that_never_ran_teaches_nothing():

@@ -1,54 +1,177 @@
 """What a predictor of queue waits can do, and what it is told afterwards. Pure: randomness is handed in.
 
-Another predictor is one class with the two methods of `WaitPredictor`; `shelf.Shelf` is the one in use, Algorithm 1
-per geometry. What it learns is saved in the transaction that stores the workflow whose stage was observed. A complete
-predictor that always expects the same wait:
+A `Learner` knows one geometry. It holds a distribution over waits, from which come an estimate, a quantile or a draw,
+and is updated with what is known of a wait afterwards. A complete one that expects the last wait again:
 
-    class Constant:
-        '''Expects 60 s whatever happens.'''
+    class Last:
+        '''The last wait that was seen.'''
 
-        def predict(self, geometry):
-            return Estimate(0, 60.0)
+        name = "last"
 
-        def observe(self, geometry, index, observation, estimate):
-            pass
+        def __init__(self):
+            self.seconds = 60.0
+
+        def distribution(self, hints=NO_HINTS):
+            return Distribution.at(self.seconds)
+
+        def predict(self, rng, hints=NO_HINTS):
+            return Estimate(-1, self.seconds)
+
+        def update(self, observation, estimate, rng):
+            if observation.known is Known.EXACT:
+                self.seconds = observation.seconds
+
+        def to_state(self):
+            return {"version": 1, "seconds": self.seconds}
+
+        def restore(self, state):
+            self.seconds = float(state["seconds"])
+
+A `WaitPredictor` knows all geometries; `shelf.Shelf` is the one in use, a learner per geometry. What it learns is saved
+in the transaction that stores the workflow whose stage was observed.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from penstock.api import Geometry
 
-__all__ = ["Estimate", "Observation", "WaitPredictor"]
+__all__ = ["NO_HINTS", "Distribution", "Estimate", "Hints", "Known", "Learner", "Observation", "WaitPredictor"]
+
+Hints = Mapping[str, float]
+"""What others expect of this very job, in seconds, by name: `slurm` its own estimate, `queue` our plan of the queue."""
+
+NO_HINTS: Final[Hints] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A predicted wait of `seconds`. `index` says which alternative it is; it comes back with the observation."""
+    """A predicted wait of `seconds`. `index` says which alternative it is, -1 where it is none.
+
+    `said` is what each of the learner's experts said (s, by name). The whole estimate comes back with the observation.
+    """
 
     index: int
     seconds: float
+    said: Mapping[str, float] = field(default_factory=lambda: NO_HINTS)
+
+
+class Known(IntEnum):
+    """What is known of a wait. The numbers are kept in the store."""
+
+    EXACT = 0
+    """It was so long."""
+    AT_MOST = 1
+    """Left-censored: the nodes were ready as soon as the stage before had ended, when they could have been had earlier
+    is hidden."""
+    MORE_THAN = 2
+    """Right-censored: the job still waits after so long, or was cancelled then."""
+    NOTHING = 3
+    """There was no wait, or it says nothing about the queue (a hold, a maintenance, a licence): learn nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A wait that was seen, in seconds.
-
-    Exact, or `censored`: the true wait was at most `seconds` (the nodes were ready as soon as the stage before had
-    ended, so when they could have been had earlier is hidden; left-censored).
+    """What was seen of a wait: so many seconds, known to be that exactly, at most or at least (`Known`).
 
     Raises ValueError for a wait that is negative or not finite.
     """
 
     seconds: float
-    censored: bool = False
+    known: Known = Known.EXACT
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.seconds) or self.seconds < 0:
             raise ValueError(f"a wait is a finite number of seconds >= 0, not {self.seconds!r}")
+
+    @classmethod
+    def at_most(cls, seconds: float) -> Observation:
+        """The wait was hidden behind the stage before: at most this long."""
+        return cls(seconds, Known.AT_MOST)
+
+    @classmethod
+    def more_than(cls, seconds: float) -> Observation:
+        """Still waiting after this long, or cancelled then."""
+        return cls(seconds, Known.MORE_THAN)
+
+    @classmethod
+    def nothing(cls) -> Observation:
+        """Nothing to be learned from."""
+        return cls(0.0, Known.NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Waits in seconds, ascending, and their probabilities, which sum to 1."""
+
+    values: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+    @classmethod
+    def at(cls, seconds: float) -> Distribution:
+        """All of it at one wait."""
+        return cls(np.array([seconds]), np.ones(1))
+
+    @classmethod
+    def of(cls, values: Sequence[float] | NDArray[np.float64], weights: NDArray[np.float64]) -> Distribution:
+        """From waits in any order with weights of any positive sum."""
+        seconds = np.asarray(values, dtype=np.float64)
+        order = seconds.argsort(kind="stable")
+        return cls(seconds[order], weights[order] / weights.sum())
+
+    @property
+    def point(self) -> float:
+        """The median, in seconds: half of the waits are longer. It minimises the expected |log10(estimate / wait)|."""
+        return self.quantile(0.5)
+
+    def quantile(self, q: float) -> float:
+        """The smallest wait (s) that is not exceeded with probability `q`."""
+        return float(self.values[self.index(q)])
+
+    def index(self, q: float) -> int:
+        """Which of `values` that is."""
+        reached = int(self.weights.cumsum().searchsorted(q * (1 - 1e-12)))
+        return min(reached, len(self.values) - 1)
+
+    def draw(self, rng: np.random.Generator) -> int:
+        """Which of `values` a random draw gives."""
+        return self.index(float(rng.random()))
+
+
+class Learner(Protocol):
+    """Learns the waits of one geometry."""
+
+    name: str
+    """What it is called in the configuration."""
+
+    def distribution(self, hints: Hints = NO_HINTS) -> Distribution:
+        """What is believed now of a job submitted now."""
+        ...
+
+    def predict(self, rng: np.random.Generator, hints: Hints = NO_HINTS) -> Estimate:
+        """The wait to count with: the median, or what else the learner's policy picks. Learns nothing."""
+        ...
+
+    def update(self, observation: Observation, estimate: Estimate | None, rng: np.random.Generator) -> None:
+        """Learn from a wait; `estimate` is what `predict` said of it, None where it was not asked."""
+        ...
+
+    def to_state(self) -> dict[str, Any]:
+        """Everything learned, JSON-able and exact; `version` tells the form."""
+        ...
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what `to_state` gave. ValueError, and no change, when it is damaged, newer, or does not fit."""
+        ...
 
 
 class WaitPredictor(Protocol):
@@ -58,8 +181,8 @@ class WaitPredictor(Protocol):
         """How long a job of this geometry, submitted now, is going to wait. May be random; learns nothing."""
         ...
 
-    def observe(self, geometry: Geometry, index: int | None, observation: Observation, estimate: float | None) -> None:
-        """A job of this geometry waited. `index` and `estimate` (s) are those of its prediction, None without one.
+    def observe(self, geometry: Geometry, observation: Observation, estimate: Estimate | None) -> None:
+        """A job of this geometry waited. `estimate` is what `predict` said, None where it was not asked.
 
         Called once per job, in any order, possibly days after `predict`.
         """

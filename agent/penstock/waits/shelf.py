@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
 from penstock.api import Geometry
-from penstock.waits.asa import ALTERNATIVES, Asa
-from penstock.waits.base import Estimate, Observation
+from penstock.waits.base import NO_HINTS, Estimate, Hints, Known, Learner, Observation
 
 __all__ = ["Memory", "Shelf"]
 
@@ -18,62 +17,74 @@ class Memory(Protocol):
     """Where learned state is kept (the agent's store)."""
 
     def learned(self, key: str) -> dict[str, Any] | None:
-        """A learner's saved state."""
+        """A learner's saved state. ValueError when it is damaged."""
         ...
 
     def save_learned(self, key: str, state: Mapping[str, Any], now: float) -> None:
         """Save a learner's state."""
         ...
 
-    def add_wait(self, key: str, estimate: float | None, wait: float, censored: bool, now: float) -> None:
+    def set_aside(self, key: str, now: float) -> None:
+        """Keep a state that is of no use where a person can find it."""
+        ...
+
+    def add_wait(self, key: str, estimate: float | None, wait: float, censored: int, now: float) -> None:
         """Keep an observed wait."""
         ...
 
 
 class Shelf:
-    """Algorithm 1 per geometry over a `Memory`, so that concurrent workflows share what is learned (paper 002, 4.3).
+    """A learner per geometry over a `Memory`, so that concurrent workflows share what is learned (paper 002, 4.3).
 
-    State learned over other alternatives is of no use and is started afresh. `seed` only for demos and tests.
+    `fresh` makes a learner that knows nothing. Saved state that is damaged, newer, or learned over other alternatives
+    is set aside and `say(key, why)` told so, once; learning starts afresh. `hints` says what others expect of a
+    geometry's job that is submitted now. `seed` only for demos and tests.
     """
 
     def __init__(
         self,
         memory: Memory,
         now: Callable[[], float],
-        alternatives: Sequence[float] = ALTERNATIVES,
-        gamma: str = "constant",
+        fresh: Callable[[], Learner],
+        *,
+        say: Callable[[str, str], None] = lambda key, why: None,
+        hints: Callable[[Geometry], Hints] = lambda geometry: NO_HINTS,
         seed: int | None = None,
     ) -> None:
         self._memory = memory
         self._now = now
-        self._alternatives = tuple(alternatives)
-        self._gamma = gamma
+        self._fresh = fresh
+        self._say = say
+        self._hints = hints
         self._rng = np.random.default_rng(seed)
-        Asa(self._alternatives, gamma)  # a wrong setting fails here, not at the first workflow
+        self.name = fresh().name  # a wrong setting fails here, not at the first workflow
 
-    def learner(self, geometry: Geometry) -> Asa:
-        """What is known of a geometry; uniform if nothing is."""
-        state = self._memory.learned(_key(geometry))
-        if state is None:
-            return Asa(self._alternatives, self._gamma)
+    def learner(self, geometry: Geometry) -> Learner:
+        """What is known of a geometry."""
+        learner, key = self._fresh(), self._key(geometry)
         try:
-            return Asa.from_state(state, self._alternatives, self._gamma)
-        except ValueError:
-            return Asa(self._alternatives, self._gamma)
+            state = self._memory.learned(key)
+            if state is not None:
+                learner.restore(state)
+        except ValueError as error:
+            self._memory.set_aside(key, self._now())
+            self._say(key, str(error))
+        return learner
 
     def predict(self, geometry: Geometry) -> Estimate:
-        """Draw a wait for a job of this geometry."""
-        return self.learner(geometry).sample(self._rng)
+        """The wait to count with for a job of this geometry."""
+        return self.learner(geometry).predict(self._rng, self._hints(geometry))
 
-    def observe(self, geometry: Geometry, index: int | None, observation: Observation, estimate: float | None) -> None:
-        """Learn from a wait; `index` and `estimate` are those of its prediction, None where there was none."""
+    def observe(self, geometry: Geometry, observation: Observation, estimate: Estimate | None) -> None:
+        """Learn from a wait; `estimate` is its prediction, None where there was none."""
+        if observation.known is Known.NOTHING:
+            return
         now = self._now()
-        self._memory.add_wait(geometry.key, estimate, observation.seconds, observation.censored, now)
-        if index is not None and 0 <= index < len(self._alternatives):
-            learner = self.learner(geometry)
-            learner.charge(index, observation)
-            self._memory.save_learned(_key(geometry), learner.to_state(), now)
+        seconds = None if estimate is None else estimate.seconds
+        self._memory.add_wait(geometry.key, seconds, observation.seconds, int(observation.known), now)
+        learner = self.learner(geometry)
+        learner.update(observation, estimate, self._rng)
+        self._memory.save_learned(self._key(geometry), learner.to_state(), now)
 
-
-def _key(geometry: Geometry) -> str:
-    return f"asa {geometry.key}"
+    def _key(self, geometry: Geometry) -> str:
+        return f"{self.name} {geometry.key}"

@@ -168,8 +168,7 @@ class WorkflowController:
             self._save(run)
             for instruction in instructions:
                 if isinstance(instruction, Observe):
-                    estimate = run.stage(instruction.stage).estimate
-                    self._shelf.observe(instruction.geometry, instruction.index, instruction.observation, estimate)
+                    self._shelf.observe(instruction.geometry, instruction.observation, instruction.estimate)
 
     async def _carry_out(self, number: int, instruction: Instruction, snapshot: Snapshot) -> Decision | None:
         match instruction:

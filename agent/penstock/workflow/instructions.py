@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from penstock.api import AccountingRecord, Geometry, Job, JobSpec, Reason
-from penstock.waits.base import Observation
+from penstock.waits.base import Estimate, Observation
 from penstock.workflow.state import WorkflowRun
 
 __all__ = [
@@ -90,13 +90,13 @@ class Lookup:
 class Observe:
     """The wait of `stage`'s job is known. Hand it to the predictor *in the transaction that saves the new state*.
 
-    `index` is the estimate's; None when the strategy asked for none.
+    `estimate` is what was predicted; None when the strategy asked for nothing.
     """
 
     stage: str
     geometry: Geometry
-    index: int | None
     observation: Observation
+    estimate: Estimate | None
 
 
 @dataclass(frozen=True, slots=True)

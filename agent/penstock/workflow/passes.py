@@ -155,7 +155,13 @@ def _discard(p: _Pass, run: WorkflowRun, i: int, reason: Reason) -> WorkflowRun:
     assert stage.job is not None
     p.notes.append((stage.name, reason))
     p.out.append(Cancel(stage.name, stage.job, (reason,)))
-    fresh = StageRun(stage.name, attempt=stage.attempt, estimate=stage.estimate, estimate_index=stage.estimate_index)
+    fresh = StageRun(
+        stage.name,
+        attempt=stage.attempt,
+        estimate=stage.estimate,
+        estimate_index=stage.estimate_index,
+        estimate_said=stage.estimate_said,
+    )
     return replace(run.with_stage(fresh), discarded=(*run.discarded, stage.job))
 
 
@@ -235,7 +241,9 @@ def _plan(p: _Pass, run: WorkflowRun, i: int, predict: Callable[[Geometry], Esti
         return run
     if p.strategy.ahead and stage.estimate is None and (parent is None or parent.submitted is not None):
         estimate = predict(_geometry(run, p.units[i]))
-        stage = replace(stage, estimate=estimate.seconds, estimate_index=estimate.index)
+        stage = replace(
+            stage, estimate=estimate.seconds, estimate_index=estimate.index, estimate_said=dict(estimate.said)
+        )
         run = run.with_stage(stage)
     due = p.strategy.due(run, p.units, i, p.now)
     stage = replace(stage, due=due.at, parent_end=due.parent_end)
@@ -277,7 +285,10 @@ def _observe(p: _Pass, run: WorkflowRun, i: int) -> WorkflowRun:
     observation = observed_wait(p.site, stage, run.parent(i))
     if observation is None:
         return run
-    p.out.append(Observe(stage.name, _geometry(run, p.units[i]), stage.estimate_index, observation))
+    estimate = None
+    if stage.estimate is not None and stage.estimate_index is not None:
+        estimate = Estimate(stage.estimate_index, stage.estimate, stage.estimate_said)
+    p.out.append(Observe(stage.name, _geometry(run, p.units[i]), observation, estimate))
     return run.with_stage(replace(stage, observed=True))
 
 

@@ -48,5 +48,5 @@ def observed_wait(site: Site, stage: StageRun, parent: StageRun | None) -> Obser
         return None
     since = max(stage.submitted, stage.released or stage.submitted)
     if since < parent.end and abs(stage.start - parent.end) <= site.cycle:
-        return Observation(parent.end - since, censored=True)
+        return Observation.at_most(parent.end - since)
     return Observation(max(stage.start - since, 0.0))

@@ -6,7 +6,7 @@ Times are seconds since the epoch, None means not known (yet).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -61,7 +61,8 @@ class StageRun:
     """One job of a workflow: usually a stage; under `bigjob` all stages in one.
 
     `attempt` counts the Submits given out. `depends_on` is the job id in its dependency, None without one. `estimate`
-    is the predicted wait (s) and `estimate_index` the predictor's alternative. `parent_end` is when its parent was
+    is the predicted wait (s), `estimate_index` the predictor's alternative, `estimate_said` what its experts said
+    (s, by name). `parent_end` is when its parent was
     expected to end, `due` = `parent_end` - `estimate` when it is to be submitted. `submitted` is our time until
     Slurm's is seen. `slurm_state` and `exit_code` are Slurm's last word; `observed` says that its wait was reported.
     """
@@ -73,6 +74,7 @@ class StageRun:
     depends_on: int | None = None
     estimate_index: int | None = None
     estimate: float | None = None
+    estimate_said: Mapping[str, float] = field(default_factory=dict)
     parent_end: float | None = None
     due: float | None = None
     submitted: float | None = None

@@ -1,0 +1,46 @@
+"""Losses on a logarithmic scale and the fixed-share update that `share` and `share_mix` have in common.
+
+Fixed share (Herbster and Warmuth, Machine Learning 32, 1998): w <- (1 - a) w exp(-eta l) / Z + a / m. Every
+alternative is charged what it would have cost, not only the one that was picked, and a share `a` of the weight is dealt
+out anew, so that none is ever lost and a queue that changes is followed within a few waits.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.waits.alternatives import LEAST
+from penstock.waits.base import Known, Observation
+
+__all__ = ["charge", "fixed_share"]
+
+Array = NDArray[np.float64]
+
+
+def charge(logs: Array, observation: Observation, cap: float, quantile: float = 0.5) -> Array | None:
+    """What waits of so many `logs` (log10 of seconds) would have cost; None when nothing is known.
+
+    The pinball loss for `quantile`, doubled, of log10(theta / wait), at most `cap`: at 0.5 it is |log10(theta / wait)|.
+    Of a censored wait only what is certain is charged: below "at most" and above "more than" nothing.
+    """
+    if observation.known is Known.NOTHING:
+        return None
+    over: Array = logs - math.log10(max(observation.seconds, LEAST))
+    if observation.known is Known.AT_MOST:
+        over = np.maximum(over, 0.0)
+    elif observation.known is Known.MORE_THAN:
+        over = np.minimum(over, 0.0)
+    if quantile == 0.5:
+        return np.minimum(np.abs(over), cap)
+    return np.minimum(np.maximum(2 * (1 - quantile) * over, -2 * quantile * over), cap)
+
+
+def fixed_share(weights: Array, losses: Array, eta: float | Array, share: float | Array) -> Array:
+    """The new weights: one distribution, or one a row with `eta` and `share` as columns. `losses` per weight."""
+    new: Array = weights * np.exp(-eta * losses)
+    new *= (1.0 - share) / new.sum(axis=-1, keepdims=True)
+    new += share / new.shape[-1]
+    return new

@@ -1,0 +1,36 @@
+"""The learners by the names that the configuration knows them by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from penstock.waits.asa import Asa
+from penstock.waits.base import Learner
+from penstock.waits.history import Last, Median
+from penstock.waits.qbets import Qbets
+from penstock.waits.share import Share
+from penstock.waits.share_mix import ShareMix
+
+__all__ = ["DEFAULT", "PREDICTORS", "make"]
+
+DEFAULT: Final = "share-mix"
+
+PREDICTORS: Final[Mapping[str, Callable[[Sequence[float], str], Learner]]] = {
+    "share-mix": lambda alternatives, gamma: ShareMix(alternatives),
+    "asa-default": lambda alternatives, gamma: Asa(alternatives, gamma),
+    "asa-greedy": lambda alternatives, gamma: Asa(alternatives, gamma, "greedy"),
+    "asa-tuned": lambda alternatives, gamma: Asa(alternatives, gamma, "tuned"),
+    "share": lambda alternatives, gamma: Share(alternatives),
+    "qbets": lambda alternatives, gamma: Qbets(),
+    "last": lambda alternatives, gamma: Last(),
+    "median": lambda alternatives, gamma: Median(),
+}
+"""From alternatives and gamma to a learner that knows nothing."""
+
+
+def make(name: str, alternatives: Sequence[float], gamma: str = "constant") -> Learner:
+    """A fresh learner. ValueError for an unknown name, alternatives that do not ascend and an unknown gamma."""
+    if name not in PREDICTORS:
+        raise ValueError(f"predictor must be one of {', '.join(PREDICTORS)}, not {name!r}")
+    return PREDICTORS[name](alternatives, gamma)

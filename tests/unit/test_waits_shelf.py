@@ -1,0 +1,85 @@
+"""Learners in the store: one a geometry, by name, and what cannot be used is kept aside and said once."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from penstock.api import Geometry
+from penstock.store import Store
+from penstock.waits.alternatives import LIVE_ALTERNATIVES
+from penstock.waits.base import Observation
+from penstock.waits.learners import PREDICTORS, make
+from penstock.waits.shelf import Shelf
+
+SMALL, LARGE = Geometry("batch", "normal", 1, 600), Geometry("batch", "normal", 64, 600)
+
+
+@pytest.fixture
+def store():
+    opened = Store(":memory:")
+    yield opened
+    opened.close()
+
+
+def shelf(store, said=None, name="share-mix", alternatives=LIVE_ALTERNATIVES, **more):
+    told = [] if said is None else said
+    return Shelf(
+        store,
+        lambda: 7.0,
+        partial(make, name, alternatives),
+        say=lambda key, why: told.append((key, why)),
+        seed=1,
+        **more,
+    )
+
+
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_what_is_learned_is_there_after_a_restart_and_for_its_geometry_only(store, name):
+    first = shelf(store, name=name)
+    for _ in range(300):
+        first.observe(SMALL, Observation(30.0), first.predict(SMALL))
+    again = shelf(store, name=name)
+    assert again.predict(SMALL).seconds == 30.0
+    assert again.learner(LARGE).to_state() == make(name, LIVE_ALTERNATIVES).to_state()
+    assert [w["wait"] for w in store.waits(SMALL.key, limit=2)] == [30.0, 30.0]
+    assert store.waits(LARGE.key) == []
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"version": 99}', '{"version": 1}'])
+def test_a_state_that_cannot_be_used_is_kept_aside_and_said_once(store, text):
+    said = []
+    one = shelf(store, said)
+    one.observe(SMALL, Observation(30.0), None)
+    store._execute("UPDATE learned SET state=?", (text,))
+    for _ in range(3):
+        one.predict(SMALL)
+    one.observe(SMALL, Observation(40.0), None)
+    assert one.predict(SMALL).seconds == 40.0
+    assert [key for key, _ in said] == [f"share-mix {SMALL.key}"]
+    aside = store._rows("SELECT state FROM learned WHERE key=?", f"aside 7 share-mix {SMALL.key}")
+    assert [row["state"] for row in aside] == [text]
+
+
+def test_other_alternatives_begin_afresh_and_other_predictors_keep_apart(store):
+    said = []
+    shelf(store).observe(SMALL, Observation(30.0), None)
+    shelf(store, name="last").observe(SMALL, Observation(90.0), None)
+    assert shelf(store, said, alternatives=(1.0, 2.0)).predict(SMALL).seconds <= 2.0
+    assert len(said) == 1 and "alternatives" in said[0][1]
+    assert shelf(store, name="last").predict(SMALL).seconds == 90.0
+
+
+def test_hints_reach_the_learner_and_nothing_leaves_no_trace(store):
+    one = shelf(store, hints=lambda geometry: {"queue": 100.0 * geometry.nodes})
+    assert one.predict(LARGE).said["queue"] == 6400.0
+    one.observe(SMALL, Observation.nothing(), one.predict(SMALL))
+    assert store.waits() == [] and store.learned(f"share-mix {SMALL.key}") is None
+    one.observe(SMALL, Observation.more_than(50.0), one.predict(SMALL))
+    assert [w["censored"] for w in store.waits()] == [2]
+
+
+def test_a_wrong_setting_fails_at_once(store):
+    with pytest.raises(ValueError, match="predictor"):
+        shelf(store, name="oracle")
