@@ -20,7 +20,7 @@ def reading(what: str) -> Iterator[None]:
         yield
     except _DoesNotFit as error:
         raise ValueError(f"{what} state {error}") from None
-    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise ValueError(f"{what} state is damaged: {error!r}") from error
 
 

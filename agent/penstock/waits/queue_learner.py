@@ -1,0 +1,95 @@
+"""Corrects our plan of the queue by what became of the jobs before: one learner per cluster, fed by every job.
+
+Each job that is seen in the queue gives an example once it starts: what the queue showed when the job was submitted,
+and how long it then waited. The newest 15,000 are kept, and boosted trees (`trees`) are fitted to the logarithm of
+their waits, anew after every half as many as at the time before, at most 3,000. A wait enters when it is over and not
+before, so nothing is learned from the future. Until 300 are known the plan stands as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.waits.queue_view import FEATURES, View
+from penstock.waits.states import array, expect, reading
+from penstock.waits.trees import Trees, fit
+
+__all__ = ["LEAST", "QueueLearner"]
+
+LEAST: Final = 1.0
+"""Seconds: shorter waits are alike, for learning and in estimates."""
+
+_VERSION: Final = 1
+_KEEP: Final = 15_000
+_SAVED: Final = 4_000
+_FIRST: Final = 300
+_PERIOD: Final = 3_000
+
+
+class QueueLearner:
+    """Expects waits from views of the queue. `seed` decides which part of the examples each tree sees."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = seed
+        self._examples: deque[tuple[tuple[float, ...], float]] = deque(maxlen=_KEEP)
+        self._model: Trees | None = None
+        self._new = 0
+        self._fits = 0
+
+    @property
+    def due(self) -> bool:
+        """Whether there is enough new to fit again: `refit` takes up to two seconds."""
+        known = len(self._examples)
+        return known >= _FIRST and self._new >= min(_PERIOD, max(_FIRST, (known - self._new) // 2))
+
+    def expect(self, view: View) -> float | None:
+        """The wait (s) of a job that sees this; None when the plan has no place for it, nor anything was learned."""
+        if self._model is None:
+            return None if view.planned is None else max(view.planned, LEAST)
+        return float(max(10.0 ** self._model.predict(np.array(view.features)), LEAST))
+
+    def add(self, view: View, wait: float) -> None:
+        """A job that saw this has started after `wait` seconds."""
+        self._examples.append((view.features, math.log10(max(wait, LEAST))))
+        self._new += 1
+
+    def refit(self) -> None:
+        """Fit to the examples as they are now."""
+        table = np.array([features for features, _ in self._examples])
+        target = np.array([log for _, log in self._examples])
+        self._fits += 1
+        self._model = fit(table, target, np.random.default_rng([self._seed, self._fits]))
+        self._new = 0
+
+    def to_state(self) -> dict[str, Any]:
+        """JSON-able: the model, and the newest examples."""
+        newest = list(self._examples)[-_SAVED:]
+        return {
+            "version": _VERSION,
+            "features": list(FEATURES),
+            "fits": self._fits,
+            "model": None if self._model is None else self._model.to_state(),
+            "examples": [[*(float(f"{x:.5g}") for x in features), round(log, 4)] for features, log in newest],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what `to_state` gave. ValueError, and no change, when it is damaged, newer, or of other features.
+
+        The model was fitted to more than is kept of the examples, so it stays until as many are new again.
+        """
+        with reading("queue"):
+            expect(state, "version", _VERSION)
+            expect(state, "features", list(FEATURES))
+            examples = state["examples"]
+            count, width = len(examples), len(FEATURES) + 1
+            rows = array(examples, count, width) if count else np.empty((0, width))
+            model = None if state["model"] is None else Trees.from_state(state["model"], len(FEATURES))
+            fits = int(state["fits"])
+        self._examples.clear()
+        self._examples.extend((tuple(row[:-1].tolist()), float(row[-1])) for row in rows)
+        self._model, self._fits, self._new = model, fits, 0

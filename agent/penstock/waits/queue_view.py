@@ -1,0 +1,127 @@
+"""What the queue shows of a job that is submitted now: its start in our own plan, and the numbers to correct it by.
+
+Pure: a `Queue` in, numbers out; it comes from a snapshot of Slurm (`queue_watch`) or from a log (`bench`). Nodes are
+counted, not named. The plan is conservative backfilling by time limits: the queue in its order, each job in the
+earliest hole, the new one last. It knows neither early ends nor priorities that change nor jobs still to come, which is
+why a learner corrects it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.planning.counts import CountProfile
+
+__all__ = ["FEATURES", "Ask", "Past", "Queue", "View", "Waiting", "look"]
+
+FEATURES: Final = (
+    "nodes", "limit", "free", "waiting", "work_ahead", "nodes_ahead", "waiting_group", "work_group", "peers",
+    "work_smaller", "oldest", "oldest_group", "oldest_peer", "running", "work_running", "planned_first", "planned",
+    "time_of_day", "weekday", "own_waiting", "own_running", "recent_wait", "last_wait_class", "last_wait_user",
+)  # fmt: skip
+"""Names of the numbers, in their order. Work is in seconds of the whole machine, waits in log10 of seconds."""
+
+_DEPTH: Final = 150
+"""Waiting jobs that the plan places, the first ones of the queue; Slurm's own backfill looks at 100 by default."""
+_OVERDUE: Final = 60
+"""Seconds that a job is given that should have ended by its limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A job that is submitted now: nodes, time limit (s), the group it queues in (partition, QOS), whose it is."""
+
+    nodes: int
+    limit: int
+    group: str
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A job in the queue; `submit` in seconds on the queue's clock."""
+
+    nodes: int
+    limit: int
+    group: str
+    user: str
+    submit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A machine of `nodes` at `now` (s): `running` as (end by the limit, nodes), ascending, `waiting` in its order."""
+
+    now: int
+    nodes: int
+    running: Sequence[tuple[int, int]]
+    waiting: Iterable[Waiting]
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What is remembered: log10 of the mean of the last waits, of the class's last one, of the user's last one; how
+    many jobs of the user wait and run."""
+
+    recent: float
+    last_class: float
+    last_user: float
+    own_waiting: int
+    own_running: int
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """`features` in the order of `FEATURES`; `planned` is the wait (s) by our plan, None if it can never start."""
+
+    features: tuple[float, ...]
+    planned: float | None
+
+
+def look(queue: Queue, ask: Ask, past: Past) -> View:
+    """What `queue` shows of `ask`."""
+    now, nodes, limit = queue.now, ask.nodes, max(ask.limit, 1)
+    ends, busy, work_running = [], 0, 0
+    for end, count in queue.running:
+        busy += count
+        work_running += max(end - now, _OVERDUE) * count
+        ends.append((end, count) if end > now + _OVERDUE else (now + _OVERDUE, count))
+    free = max(queue.nodes - busy, 0)
+    profile = CountProfile.of_ends(now, free, ends)
+    possible = profile.free[-1] >= nodes
+    first = profile.earliest(nodes, limit) - now if possible else 0
+    waiting = work = ahead = same = work_same = peers = work_smaller = 0
+    oldest = oldest_same = oldest_peer = now
+    for job in queue.waiting:
+        job_work = job.nodes * job.limit
+        waiting += 1
+        work += job_work
+        ahead += job.nodes
+        if job.submit < oldest:
+            oldest = job.submit
+        if job.group == ask.group:
+            same += 1
+            work_same += job_work
+            if job.submit < oldest_same:
+                oldest_same = job.submit
+        if job.nodes <= nodes:
+            work_smaller += job_work
+            if job.limit <= limit:
+                peers += 1
+                if job.submit < oldest_peer:
+                    oldest_peer = job.submit
+        if waiting <= _DEPTH and job.nodes <= profile.free[-1]:
+            length = max(job.limit, 1)
+            begin = profile.earliest(job.nodes, length)
+            profile.take(job.nodes, begin, begin + length)
+    planned = profile.earliest(nodes, limit) - now if possible else None
+    size = max(queue.nodes, 1)
+    features = (
+        nodes, limit, free, waiting, work / size, ahead, same, work_same / size, peers,
+        work_smaller / size, now - oldest, now - oldest_same, now - oldest_peer, len(ends), work_running / size, first,
+        planned or 0, now % 86400, now // 86400 % 7, past.own_waiting, past.own_running, past.recent, past.last_class,
+        past.last_user,
+    )  # fmt: skip
+    return View(tuple(float(x) for x in features), None if planned is None else float(planned))
