@@ -69,7 +69,7 @@ def test_a_workflow_completes_in_order_and_accounting_agrees(make_agent, begun, 
         assert before["end"] <= after["start"]
         # asa: ahead of the parent's end, with a dependency; perstage: after it, without.
         assert (after["submitted"] < before["end"]) == (strategy == "asa")
-        assert after["depends_on"] == (before["job"] if strategy == "asa" else None)
+        assert after["depends_on"] == ([before["job"]] if strategy == "asa" else [])
     assert agent.stop() == 0
 
 

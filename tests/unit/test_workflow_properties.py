@@ -28,7 +28,7 @@ class Entry:
     name: str
     submit: float
     held: bool
-    parent: int | None
+    parents: list[int]
     wait: float
     length: float
     limit: float
@@ -47,16 +47,19 @@ class Queue:
 
     def submit(self, spec):
         number = len(self.entries) + 1
-        parent = None
+        parents = []
         if spec.dependency is not None:
-            parent = int(spec.dependency.removeprefix("afterok:"))
-            if self.forgotten(self.entries[parent]) or self.rng.random() < self.failing / 2:
-                parent = None  # up to 22.05 a dependency on a forgotten job is dropped without a word
+            kind, *named = spec.dependency.split(":")
+            assert kind == "afterok"
+            for parent in map(int, named):
+                # up to 22.05 a dependency on a forgotten job is dropped without a word
+                if not self.forgotten(self.entries[parent]) and self.rng.random() >= self.failing / 2:
+                    parents.append(parent)
         outcome = JobState.COMPLETED
         if self.rng.random() < self.failing:
             outcome = self.rng.choice([JobState.FAILED, JobState.TIMEOUT, JobState.NODE_FAIL, JobState.CANCELLED])
         self.entries[number] = Entry(
-            number, spec.name, self.now, spec.hold, parent, self.rng.choice([0, 1, 30, 200]),
+            number, spec.name, self.now, spec.hold, parents, self.rng.choice([0, 1, 30, 200]),
             self.rng.choice([1, 40, 100, 150]), spec.time_limit, outcome,
         )  # fmt: skip
         return number
@@ -72,9 +75,9 @@ class Queue:
 
     def live(self, entry):
         if entry.state is JobState.PENDING and not entry.held:
-            before = None if entry.parent is None else self.entries[entry.parent]
-            if before is not None and before.state is not JobState.COMPLETED:
-                if before.state.ended and self.rng.random() < 0.5:  # kill_invalid_depend
+            open_ = [b for b in map(self.entries.get, entry.parents) if b.state is not JobState.COMPLETED]
+            if open_:
+                if any(b.state.ended for b in open_) and self.rng.random() < 0.5:  # kill_invalid_depend
                     entry.state, entry.start, entry.end = JobState.CANCELLED, self.now, self.now
                 return
             if entry.eligible is None:
@@ -96,14 +99,14 @@ class Queue:
     def view(self, wanted):
         jobs, records = {}, {}
         for entry in self.entries.values():
-            done = entry.parent is not None and self.entries[entry.parent].state is JobState.COMPLETED
+            open_ = [n for n in entry.parents if self.entries[n].state is not JobState.COMPLETED]
             if not self.forgotten(entry):
                 jobs[entry.id] = Job(
                     id=entry.id, uid=1, user="ann", account="", partition="batch", qos="", state=entry.state,
                     reason="JobHeldUser" if entry.held else "None", submit=entry.submit, eligible=entry.eligible,
                     start=entry.start, end=entry.end, time_limit=entry.limit, num_nodes=1, num_cpus=1, nodes=(),
                     priority=0 if entry.held else 9,
-                    dependency="" if entry.parent is None or done else f"afterok:{entry.parent}(unfulfilled)",
+                    dependency=",".join(f"afterok:{n}(unfulfilled)" for n in open_),
                 )  # fmt: skip
             elif entry.id in wanted and self.now - entry.end > self.memory + self.lag:
                 records[entry.id] = AccountingRecord(
@@ -122,10 +125,15 @@ class Agent:
         self.trouble = trouble
         self.queue = Queue(self.rng, 0.15 * trouble)
         names = [f"s{i}" for i in range(stages)]
-        flow = Workflow(
-            "w",
-            tuple(Stage(n, 1, 200, 100, "x", tuple(names[max(i - 1, 0) : i])) for i, n in enumerate(names)),
-        )
+        # each comes after a random choice of those before it; one in three is a plain chain
+        dense = None if self.rng.random() < 0.3 else self.rng.random()
+        after = [
+            names[max(i - 1, 0) : i] if dense is None else [n for n in names[:i] if self.rng.random() < dense]
+            for i in range(stages)
+        ]
+        listed = [Stage(n, 1, 200, 100, "x", tuple(a)) for n, a in zip(names, after, strict=True)]
+        self.rng.shuffle(listed)
+        flow = Workflow("w", tuple(listed))
         self.runner = Runner(accrues=self.rng.random() < 0.5)
         self.run = self.runner.start(1, flow, strategy, 0.0, partition="batch")
         self.units = STRATEGIES[strategy].units(flow)
@@ -172,10 +180,10 @@ class Agent:
                 self.stage_of[number] = stage
                 if not self.chance(0.3):  # else the answer is lost, or the agent killed: found by name below
                     self.run = self.runner.submitted(self.run, stage, number, now)
-            case VerifyAndRelease(stage=stage, job=number, parent=parent):
+            case VerifyAndRelease(stage=stage, job=number, parents=parents):
                 entry = self.queue.entries[number]
-                done = parent is not None and self.queue.entries[parent].state is JobState.COMPLETED
-                if parent is not None and entry.parent != parent and not done:
+                open_ = [n for n in parents if self.queue.entries[n].state is not JobState.COMPLETED]
+                if not set(open_) <= set(entry.parents):
                     return
                 if not self.chance(0.3):
                     entry.held = False
@@ -193,12 +201,9 @@ class Agent:
 
     def check_order(self, stage, spec):
         i = [s.name for s in self.run.stages].index(stage)
-        if i > 0:
-            parent = self.run.stages[i - 1]
-            if spec.dependency is None:
-                assert parent.phase is Phase.DONE
-            else:
-                assert spec.hold and spec.dependency == f"afterok:{parent.job}"
+        still = [str(p.job) for p in self.run.parents(i) if p.phase is not Phase.DONE]
+        assert spec.hold == bool(still)
+        assert spec.dependency == (":".join(["afterok", *still]) if still else None)
 
     def recover(self):
         for order in self.runner.intended(self.run):
@@ -233,9 +238,13 @@ class Agent:
             assert all(s.phase is Phase.DONE for s in run.stages)
         else:
             assert run.why and all(s.phase is Phase.DONE or s.failure for s in run.stages)
-        for before, after in zip(run.stages, run.stages[1:], strict=False):
+        for i, after in enumerate(run.stages):
             if after.phase is Phase.DONE:
-                assert before.phase is Phase.DONE and before.end <= after.start, "the order is kept"
+                for before in run.parents(i):
+                    assert before.phase is Phase.DONE and before.end <= after.start, "the order is kept"
+        if run.strategy != "bigjob":
+            of = {s.name: {run.stages[j].name for j in s.after} for s in run.stages}
+            assert of == {s.name: set(s.after) for s in run.workflow.stages}
         names = [o.stage for o in self.observed]
         assert len(names) == len(set(names)), "a wait is learned once"
         ran = {
@@ -248,7 +257,7 @@ class Agent:
             assert self.sampled == 0
 
 
-@given(st.integers(0, 2**32), st.sampled_from(sorted(STRATEGIES)), st.integers(1, 5), st.sampled_from([0.0, 0.3, 1.0]))
+@given(st.integers(0, 2**32), st.sampled_from(sorted(STRATEGIES)), st.integers(1, 7), st.sampled_from([0.0, 0.3, 1.0]))
 @settings(max_examples=300, deadline=None)
 def test_whatever_happens(seed, strategy, stages, trouble):
     agent = Agent(seed, strategy, stages, trouble)
@@ -272,8 +281,10 @@ def test_stages_are_submitted_on_time(seed):
         waiting = {s.name for s in agent.run.stages if s.phase is Phase.WAITING}
         now = agent.one_pass()
         for i, stage in enumerate(agent.run.stages):
-            if stage.name in waiting and stage.phase is not Phase.WAITING and stage.depends_on is not None:
-                parent = agent.run.stages[i - 1]
+            if stage.name in waiting and stage.phase is not Phase.WAITING:
+                if len(stage.after) != 1 or not stage.depends_on:
+                    continue
+                (parent,) = agent.run.parents(i)
                 if parent.start is not None and parent.start < stage.due - 60 and now <= parent.start + 100:
                     assert 0 <= now - stage.due <= 1.0
         wake = agent.runner.next_wake(agent.run, now)

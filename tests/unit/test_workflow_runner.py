@@ -144,7 +144,7 @@ def test_asa_from_beginning_to_end():
     assert d.runner.wants_look(d.run, 1787) and d.phases() == ["running", "submitted"]
     held = job(2, submit=1787.0, eligible=None, dependency="afterok:1(unfulfilled)", **HELD)
     (release,) = d.step(1788, running, held)
-    assert isinstance(release, VerifyAndRelease) and (release.job, release.parent) == (2, 1)
+    assert isinstance(release, VerifyAndRelease) and (release.job, release.parents) == (2, (1,))
     assert not d.runner.wants_look(d.run, 1788)
     d.run = d.runner.released(d.run, "merge", 1789.0)
     assert d.step(1790, running, held) == [], "a stale view does not undo the release"
@@ -244,7 +244,7 @@ def test_a_parent_that_completes_while_its_child_is_held():
     _, child = with_held_child(d, dependency="")
     out = d.step(1830, job(1, "COMPLETED", start=1100.0, end=1820.0), child)
     (release,) = [i for i in out if isinstance(i, VerifyAndRelease)]
-    assert (release.job, release.parent, release.reasons[0].code) == (2, None, "parent-done")
+    assert (release.job, release.parents, release.reasons[0].code) == (2, (), "parent-done")
 
 
 def test_an_unfinished_end_of_the_parent_is_waited_for():
@@ -521,7 +521,120 @@ def test_no_instant_to_wake_for_when_the_due_time_moves_with_the_present():
 
 def test_stored_state_of_another_version_is_refused():
     stored = run_to_dict(Driver().run)
-    with pytest.raises(ValueError, match="version 2"):
-        run_from_dict({**stored, "version": 2})
+    with pytest.raises(ValueError, match="version 3"):
+        run_from_dict({**stored, "version": 3})
     with pytest.raises(ValueError, match="version 2"):
         run_from_dict({**stored, "workflow": {**stored["workflow"], "version": 2}})
+
+
+def test_a_chain_that_an_earlier_release_stored_goes_on():
+    d = Driver()
+    running, held = with_held_child(d)
+    stored = json.loads(json.dumps(run_to_dict(d.run)))
+    for stage in stored["stages"]:
+        del stage["after"]
+        stage["depends_on"] = stage["depends_on"][0] if stage["depends_on"] else None
+    stored["version"] = 1
+    assert [s["depends_on"] for s in stored["stages"]] == [None, 1]
+    assert run_from_dict(stored) == d.run
+    d.run = run_from_dict(stored)
+    (release,) = d.step(1795, running, held)
+    assert (release.job, release.parents) == (2, (1,))
+
+
+# -- several parents -----------------------------------------------------------------------------------------
+
+FORK = Workflow(
+    "fork",
+    (
+        Stage("a", 1, 600, 100, "./a"),
+        Stage("b", 1, 600, 100, "./b"),
+        Stage("c", 1, 600, 60, "./c", ("a", "b")),
+    ),
+)
+
+
+def two_running(d):
+    """a is job 1, b is job 2; both run since 1100."""
+    orders = [i for i in d.step(1000) if isinstance(i, Submit)]
+    assert [o.stage for o in orders] == ["a", "b"], "both start at once"
+    d.run = d.runner.submitted(d.run, "a", 1, 1000.0)
+    d.run = d.runner.submitted(d.run, "b", 2, 1000.0)
+    return job(1, "RUNNING", start=1100.0), job(2, "RUNNING", start=1100.0)
+
+
+def test_a_stage_depends_on_all_parents_that_are_alive():
+    d = Driver(flow=FORK, estimates=(50.0, 50.0, 5000.0))
+    a, b = two_running(d)
+    order = d.submit(1110, 3, a, b)
+    assert (order.stage, order.spec.dependency, order.spec.hold) == ("c", "afterok:1:2", True)
+    assert [r.code for r in order.reasons] == ["asa-due", "parent-alive", "parent-alive"]
+    held = job(3, submit=1110.0, eligible=None, dependency="afterok:1(unfulfilled),afterok:2(unfulfilled)", **HELD)
+    (release,) = d.step(1112, a, b, held)
+    assert release.parents == (1, 2)
+    half = replace(held, dependency="afterok:2(unfulfilled)")
+    gone = job(1, "COMPLETED", start=1100.0, end=1150.0)
+    (release,) = [i for i in d.step(1160, gone, b, half) if isinstance(i, VerifyAndRelease)]
+    assert release.parents == (2,), "what is fulfilled need not be read back"
+
+
+def test_one_of_two_dependencies_that_is_lost_is_enough():
+    d = Driver(flow=FORK, estimates=(50.0, 50.0, 5000.0))
+    a, b = two_running(d)
+    d.submit(1110, 3, a, b)
+    half = job(3, submit=1110.0, eligible=None, dependency="afterok:2(unfulfilled)", **HELD)
+    out = d.step(1112, a, b, half)
+    assert [i.reasons[0].code for i in out if isinstance(i, Cancel)] == ["dependency-lost"]
+    assert [i.spec.dependency for i in out if isinstance(i, Submit)] == ["afterok:1:2"]
+    assert d.run.stage("c").after == (0, 1), "it still knows its parents"
+
+
+def test_a_parent_that_has_completed_gets_no_dependency():
+    d = Driver(flow=FORK, estimates=(50.0, 50.0, 30.0))
+    _, b = two_running(d)
+    order = d.submit(1180, 3, job(1, "COMPLETED", start=1100.0, end=1150.0), b)
+    assert order.spec.dependency == "afterok:2" and d.run.stage("c").depends_on == (2,)
+    assert d.run.stage("c").due == 1170
+
+
+def test_one_parent_unseen_holds_the_child_back():
+    d = Driver(flow=FORK, estimates=(50.0, 50.0, 5000.0))
+    _, b = two_running(d)
+    d.step(1105, b, taken_at=999)
+    out = d.step(1110, b)
+    assert out == [Lookup((1,))] and "look-first" in d.notes
+
+
+def test_a_child_waits_until_its_last_parent_has_ended():
+    d = Driver("perstage", FORK)
+    two_running(d)
+    one = job(1, "COMPLETED", start=1100.0, end=1150.0)
+    assert not [i for i in d.step(1160, one, job(2, "RUNNING", start=1100.0)) if isinstance(i, Submit)]
+    two = job(2, "COMPLETED", start=1100.0, end=1250.0)
+    assert d.submit(1260, 3, one, two).spec.dependency is None
+    end = job(3, "COMPLETED", submit=1260.0, eligible=1260.0, start=1300.0, end=1400.0)
+    assert Finished(True, "all 3 jobs completed") in d.step(1500, one, two, end)
+    assert [perceived_wait(d.run, i) for i in range(3)] == [100, 100, 50]
+    assert (run_metrics(d.run).total_wait, run_metrics(d.run).makespan) == (250, 400)
+
+
+def test_the_wait_of_a_child_counts_from_the_last_parents_end():
+    d = Driver(flow=FORK, estimates=(50.0, 50.0, 5000.0))
+    a, b = two_running(d)
+    d.submit(1110, 3, a, b)
+    one = job(1, "COMPLETED", start=1100.0, end=1150.0)
+    child = job(3, "RUNNING", submit=1110.0, eligible=1250.0, start=1252.0)
+    out = d.step(1260, one, job(2, "COMPLETED", start=1100.0, end=1250.0), child)
+    assert [i.observation for i in out if isinstance(i, Observe)] == [Observation.at_most(140.0)]
+
+
+def test_a_side_branch_that_runs_may_end_when_another_fails_but_what_waits_is_cancelled():
+    d = Driver(flow=FORK, estimates=(50.0, 50.0, 5000.0))
+    a, b = two_running(d)
+    d.submit(1110, 3, a, b)
+    queued = job(3, submit=1110.0, eligible=None, dependency="afterok:1(unfulfilled),afterok:2(unfulfilled)")
+    out = d.step(1150, job(1, "FAILED", start=1100.0, end=1140.0), b, queued)
+    assert [i.job for i in out if isinstance(i, Cancel)] == [3] and "runs-on" in d.notes
+    gone = replace(queued, state=JobState.CANCELLED, start=1155.0, end=1155.0)
+    out = d.step(1300, job(1, "FAILED", start=1100.0, end=1140.0), job(2, "COMPLETED", start=1100.0, end=1290.0), gone)
+    assert out == [Finished(False, "a: job 1 ended FAILED")] and d.phases() == ["failed", "done", "cancelled"]

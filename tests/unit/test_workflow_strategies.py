@@ -13,7 +13,8 @@ from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.runner import Runner
 from penstock.workflow.scripts import combined_command, job_spec
 from penstock.workflow.state import Phase
-from penstock.workflow.strategies import STRATEGIES, expected_end, strategy_named
+from penstock.workflow.strategies import STRATEGIES, strategy_named
+from penstock.workflow.strategy import expected_end
 
 FLOW = Workflow(
     "mosaic",
@@ -83,7 +84,7 @@ def test_asa_looks_through_a_pending_parent_to_its_own_parent():
     run = run_with(
         "asa",
         ("project", {"phase": Phase.RUNNING, "job": 1, "submitted": 1000, "start": 1100, "estimate": 50.0}),
-        ("merge", {"phase": Phase.QUEUED, "job": 2, "submitted": 1200, "estimate": 100.0, "depends_on": 1}),
+        ("merge", {"phase": Phase.QUEUED, "job": 2, "submitted": 1200, "estimate": 100.0, "depends_on": (1,)}),
         ("view", {"estimate": 10.0}),
     )
     units = STRATEGIES["asa"].units(FLOW)
@@ -104,15 +105,69 @@ def test_bigjob_is_one_job():
     assert (unit.nodes, unit.time_limit, unit.run_time) == (4, 3000, 1080)
 
 
-def test_strategies_refuse_what_is_no_chain():
-    stages = [Stage("a", 1, 60, 60, "x"), Stage("b", 1, 60, 60, "x", ("a",)), Stage("c", 1, 60, 60, "x", ("a",))]
-    two_children = Workflow("w", tuple(stages), source="w.yaml")
-    two_roots = Workflow("w", (stages[0], replace(stages[1], after=())), source="w.yaml")
-    two_parents = Workflow("w", (*stages[:2], replace(stages[2], after=("a", "b"))), source="w.yaml")
-    for name in STRATEGIES:
-        for workflow, place in ((two_children, 1), (two_roots, 1), (two_parents, 1)):
-            with pytest.raises(UserError, match=rf"w.yaml: stages\[{place}\].after: the strategy {name} runs chains"):
-                STRATEGIES[name].units(workflow)
+DIAMOND = Workflow(
+    "diamond",
+    (
+        Stage("last", 1, 600, 60, "./last", ("left", "right")),
+        Stage("first", 1, 600, 100, "./first"),
+        Stage("left", 2, 600, 200, "./left", ("first",)),
+        Stage("right", 3, 600, 300, "./right", ("first",)),
+    ),
+)
+
+
+def diamond_with(strategy, *entries):
+    run = Runner(accrues=True).start(7, DIAMOND, strategy, 1000.0, partition="batch")
+    for name, changes in entries:
+        run = run.with_stage(replace(run.stage(name), **changes))
+    return run
+
+
+def test_a_graph_is_brought_into_an_order_that_keeps_parents_first():
+    run = diamond_with("perstage")
+    assert [s.name for s in run.stages] == ["first", "left", "right", "last"]
+    assert [s.after for s in run.stages] == [(), (0,), (0,), (1, 2)]
+    assert run.following([0]) == {1, 2, 3} and run.following([1]) == {3} and run.following([3]) == frozenset()
+    (unit,) = STRATEGIES["bigjob"].units(DIAMOND)
+    assert (unit.nodes, unit.time_limit, unit.run_time, unit.after) == (3, 2400, 660, ())
+    assert [unit.command.index(c) for c in ("./first", "./left", "./right", "./last")] == sorted(
+        unit.command.index(c) for c in ("./first", "./left", "./right", "./last")
+    )
+
+
+def test_perstage_waits_for_the_last_of_several_parents():
+    ended = {"phase": Phase.DONE, "job": 1, "end": 1500.0}
+    run = diamond_with("perstage", ("first", ended), ("left", {**ended, "job": 2}), ("right", {"phase": Phase.QUEUED}))
+    verdict = due(run, 3, 2000)
+    assert verdict.at is None and verdict.reason.text == "last waits for right (queued)"
+    run = run.with_stage(replace(run.stage("right"), phase=Phase.DONE, job=3, end=1800.0))
+    verdict = due(run, 3, 2000)
+    assert (verdict.at, verdict.parent_end) == (1800, 1800)
+    assert verdict.reason.text == "submit last now: right (job 3, the last of 2) completed 00:30:00Z"
+
+
+def test_asa_goes_by_the_parent_that_ends_last():
+    running = {"phase": Phase.RUNNING, "submitted": 1000.0}
+    first = ("first", {"phase": Phase.DONE, "job": 1, "submitted": 1000.0, "start": 1000.0, "end": 1100.0})
+    left, right = ("left", {**running, "job": 2, "start": 1150.0}), ("right", {**running, "job": 3, "start": 1110.0})
+    run = diamond_with("asa", first, left, right, ("last", {"estimate": 40.0}))
+    verdict = due(run, 3, 1200)
+    assert (verdict.at, verdict.parent_end) == (1110 + 300 - 40, 1410)
+    assert "right expected to end 00:23:30Z" in verdict.reason.text
+    waiting = diamond_with("asa", first, left, ("last", {"estimate": 40.0}))
+    assert due(waiting, 3, 1200).reason.text == "right must be submitted before last"
+    ended = run.with_stage(replace(run.stage("right"), phase=Phase.DONE, end=1410.0))
+    assert due(ended, 3, 1420).parent_end == 1420, "left overruns: it is now that counts, not right's end"
+    assert expected_end(ended, STRATEGIES["asa"].units(DIAMOND), 1, 1420) == (1420, False)
+
+
+def test_a_long_row_of_pending_jobs_is_no_deep_recursion():
+    names = [f"s{i}" for i in range(3000)]
+    flow = Workflow("w", tuple(Stage(n, 1, 60, 60, "x", tuple(names[max(i - 1, 0) : i])) for i, n in enumerate(names)))
+    run = Runner(accrues=True).start(1, flow, "asa", 0.0, partition="batch")
+    queued = tuple(replace(s, phase=Phase.QUEUED, submitted=0.0, estimate=0.0) for s in run.stages)
+    run = replace(run, stages=queued)
+    assert expected_end(run, STRATEGIES["asa"].units(flow), 2999, 10.0) == (10 + 60 * 3000, False)
 
 
 def test_an_unknown_strategy():
@@ -135,7 +190,7 @@ def stage(name, command, nodes=1):
 
 def spec(command, **fields):
     flow = Workflow("w", (stage("a", command),), environment={"MODE": "fast"}, **fields)
-    return job_spec(flow, flow.stages[0], "3", 2, None)
+    return job_spec(flow, flow.stages[0], "3", 2, ())
 
 
 def test_the_job_of_a_stage(tmp_path):
@@ -150,8 +205,9 @@ def test_the_job_of_a_stage(tmp_path):
     }  # fmt: skip
     done = bash(made.script, tmp_path)
     assert (done.returncode, done.stdout.split("\n")[0]) == (0, str(there))
-    dependent = job_spec(FLOW, FLOW.stages[1], "3", 1, 12)
+    dependent = job_spec(FLOW, FLOW.stages[1], "3", 1, (12,))
     assert (dependent.dependency, dependent.hold) == ("afterok:12", True)
+    assert job_spec(FLOW, FLOW.stages[1], "3", 1, (12, 9)).dependency == "afterok:12:9"
 
 
 @pytest.mark.parametrize("command", ["false\necho on", "exit 3 | true\necho on", "cd /nowhere\necho on"])

@@ -37,6 +37,7 @@ from penstock.workflow.model import Workflow
 from penstock.workflow.reading import names_parent
 from penstock.workflow.runner import Runner
 from penstock.workflow.state import WorkflowRun, run_from_dict, run_to_dict
+from penstock.workflow.strategies import strategy_named
 
 __all__ = ["WorkflowController"]
 
@@ -69,8 +70,9 @@ class WorkflowController:
         self._shelf = shelf
         self._wake = wake
         self._records: dict[int, AccountingRecord] = {}
-        # When an unanswered submission was sent, and how often it was looked for and when it is again, by run.
-        self._sent_at: dict[int, float] = {}
+        # When an unanswered submission was sent, by run and stage.
+        self._sent_at: dict[tuple[int, str], float] = {}
+        # How often unanswered submissions were looked for and when they are again, by run; so for accounting.
         self._recover_at: dict[int, tuple[int, float]] = {}
         self._lookups: dict[int, tuple[int, float]] = {}
         self.environment: dict[str, str] = {}
@@ -154,7 +156,11 @@ class WorkflowController:
         if not any(isinstance(i, Lookup) for i in step.instructions):
             self._lookups.pop(number, None)
         for instruction in step.instructions:
-            decision = await self._carry_out(number, instruction, snapshot)
+            try:
+                decision = await self._carry_out(number, instruction, snapshot)
+            except PenstockError as e:  # stages side by side: what one cannot do now keeps no other back
+                _log.info("not now", workflow=number, why=str(e))
+                continue
             if decision is not None:
                 decisions.append(decision)
         return decisions
@@ -201,8 +207,10 @@ class WorkflowController:
         for job in self._watched(run):
             self._records.pop(job, None)
             self._cancelled_at.pop(job, None)
-        for waiting in (self._lookups, self._recover_at, self._sent_at):
+        for waiting in (self._lookups, self._recover_at):
             waiting.pop(number, None)
+        for stage in run.stages:
+            self._sent_at.pop((number, stage.name), None)
         return Decision(Verb.NOTHING, _subject(run), (Reason(code, why),))
 
     def _figures(self, number: int, stage: str) -> dict[str, str | int | float | None]:
@@ -221,7 +229,7 @@ class WorkflowController:
                 "submit", subject, {"name": spec.name, "nodes": spec.nodes}, lambda: self._backend.submit(spec)
             )
         except OutcomeUnknown:
-            self._sent_at[number] = self._clock.now()
+            self._sent_at[number, order.stage] = self._clock.now()
             return
         except PenstockError as e:
             failed: PenstockError | None = e
@@ -256,9 +264,9 @@ class WorkflowController:
                     run = self._runner.submitted(run, order.stage, job, now)
                 reason = Reason("found", f"job {found[0]} was submitted before the answer was lost")
                 self._store.record(Decision(Verb.ADOPT, _subject(run, order.stage), (reason,)), now)
-                self._sent_at.pop(number, None)
-            elif now - self._sent_at.setdefault(number, now) >= _SETTLE:
-                self._sent_at.pop(number)
+                self._sent_at.pop((number, order.stage), None)
+            elif now - self._sent_at.setdefault((number, order.stage), now) >= _SETTLE:
+                self._sent_at.pop((number, order.stage))
                 run = self._runner.submit_failed(run, order.stage, False, "it never reached Slurm", now)
             self._save(run)
 
@@ -268,7 +276,7 @@ class WorkflowController:
             return False
         # The picture shows the job, so it is younger than the submission; nobody but its owner changes it after that.
         job = snapshot.jobs.get(order.job)
-        if job is None or (order.parent is not None and not names_parent(job.dependency, order.parent)):
+        if job is None or not all(names_parent(job.dependency, parent) for parent in order.parents):
             return False
         await self._executor.act("release", subject, {"job": order.job}, lambda: self._backend.release(order.job))
         self._save(self._runner.released(self.runs[number], order.stage, self._clock.now()))
@@ -294,8 +302,9 @@ class WorkflowController:
 
 def _expected(run: WorkflowRun, now: float) -> list[float]:
     """When running stages should end, so that their end is seen soon: the next stage may wait for it."""
-    run_times = {s.name: s.run_time for s in run.workflow.stages}
-    ends = (s.start + run_times.get(s.name, math.inf) + 1.0 for s in run.stages if s.phase.live and s.start is not None)
+    units = strategy_named(run.strategy).units(run.workflow)
+    pairs = zip(run.stages, units, strict=True)
+    ends = (s.start + unit.run_time + 1.0 for s, unit in pairs if s.phase.live and s.start is not None)
     return [t for t in ends if t > now]
 
 

@@ -59,14 +59,14 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class VerifyAndRelease:
-    """Release the held `job` if a fresh look still shows a dependency on `parent`; None: none is needed any more.
+    """Release the held `job` if a fresh look still shows a dependency on each of `parents`; none: none is needed now.
 
     Report `Runner.released`. If the dependency is not there: do nothing, the next step decides again.
     """
 
     stage: str
     job: int
-    parent: int | None
+    parents: tuple[int, ...]
     reasons: tuple[Reason, ...] = ()
 
 

@@ -14,10 +14,10 @@ __all__ = ["RunMetrics", "perceived_wait", "run_metrics"]
 class RunMetrics:
     """Seconds and node hours of the jobs that have started.
 
-    `total_wait` is the sum of the perceived waits, `makespan` workflow submission to successful end (None unless
-    completed), `node_hours` nodes times run time (core-hours divided by the cores of a node), `overhead_node_hours` the
-    part of it that a job held nodes before its parent had ended (0 with dependencies), `complete` false while a job
-    that has started has no end.
+    `total_wait` is the sum of the perceived waits (side by side counts twice), `makespan` the workflow's submission
+    to successful end (None unless completed), `node_hours` nodes times run time (core-hours divided by the cores of a
+    node), `overhead_node_hours` the part of it that a job held nodes before its parents had ended (0 with
+    dependencies), `complete` false while a job that has started has no end.
     """
 
     total_wait: float
@@ -28,12 +28,11 @@ class RunMetrics:
 
 
 def perceived_wait(run: WorkflowRun, i: int) -> float | None:
-    """PWT of job `i` in seconds: start minus the parent's end, of the first start minus the workflow's submission.
+    """PWT of job `i` in seconds: start minus the last of its parents' ends, or minus the workflow's submission.
 
-    None while either is unknown; 0 for a job that had its nodes before its parent's end.
+    None while either is unknown; 0 for a job that had its nodes before that end.
     """
-    stage, parent = run.stages[i], run.parent(i)
-    before = run.submitted_at if parent is None else parent.end
+    stage, before = run.stages[i], run.ready_at(i)
     if stage.start is None or before is None:
         return None
     return max(stage.start - before, 0.0)
@@ -46,15 +45,15 @@ def run_metrics(run: WorkflowRun) -> RunMetrics:
     node_seconds = overhead = 0.0
     complete = True
     for i, (stage, unit) in enumerate(zip(run.stages, units, strict=True)):
-        parent = run.parent(i)
+        ready = run.ready_at(i)
         if stage.start is None:
             continue
         if stage.end is None:
             complete = False
             continue
         node_seconds += unit.nodes * max(stage.end - stage.start, 0.0)
-        if parent is not None and parent.end is not None:
-            overhead += unit.nodes * max(min(parent.end, stage.end) - stage.start, 0.0)
+        if stage.after and ready is not None:
+            overhead += unit.nodes * max(min(ready, stage.end) - stage.start, 0.0)
     done = run.phase.value == "completed" and run.ended_at is not None
     return RunMetrics(
         total_wait=sum(w for w in waits if w is not None),

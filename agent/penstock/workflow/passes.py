@@ -25,7 +25,8 @@ from penstock.workflow.model import Stage
 from penstock.workflow.reading import Site, is_held, names_parent, observed_wait
 from penstock.workflow.scripts import job_spec
 from penstock.workflow.state import Phase, RunPhase, StageRun, WorkflowRun
-from penstock.workflow.strategies import Strategy, strategy_named
+from penstock.workflow.strategies import strategy_named
+from penstock.workflow.strategy import Strategy, names
 
 __all__ = ["step"]
 
@@ -118,7 +119,8 @@ def _conclude(
     end: float | None,
     exit_code: int | None,
 ) -> WorkflowRun:
-    stage, parent = run.stages[i], run.parent(i)
+    stage, parents = run.stages[i], run.parents(i)
+    lost = next((q for q in parents if q.phase in (Phase.FAILED, Phase.CANCELLED)), None)
     ran = not (
         state in _WITHOUT_RUNNING
         and stage.phase is not Phase.RUNNING
@@ -126,15 +128,13 @@ def _conclude(
     )
     if state is JobState.COMPLETED:
         phase, failure = Phase.DONE, None
-    elif parent is not None and parent.phase in (Phase.FAILED, Phase.CANCELLED):
-        phase, failure = Phase.CANCELLED, f"{parent.name} did not complete"
+    elif lost is not None:
+        phase, failure = Phase.CANCELLED, f"{lost.name} did not complete"
     elif run.phase is not RunPhase.ACTIVE and state is JobState.CANCELLED:
         phase, failure = Phase.CANCELLED, "cancelled with the workflow"
-    elif not ran and run.phase is RunPhase.ACTIVE and stage.depends_on is not None and _fate_open(p, parent):
+    elif not ran and run.phase is RunPhase.ACTIVE and stage.depends_on and any(_fate_open(p, q) for q in parents):
         # Slurm itself cancels a job whose parent failed (kill_invalid_depend): first learn what became of the parent
-        p.note(
-            stage.name, "parent-first", f"job {stage.job} ended {state} unstarted; its parent's end is not known yet"
-        )
+        p.note(stage.name, "parent-first", f"job {stage.job} ended {state} unstarted; a parent's end is not known yet")
         return run
     else:
         code = "" if exit_code is None else f" with exit code {exit_code}"
@@ -145,8 +145,8 @@ def _conclude(
     )
 
 
-def _fate_open(p: _Pass, parent: StageRun | None) -> bool:
-    return parent is not None and parent.phase.live and not (parent.job is not None and p.view.alive(parent.job))
+def _fate_open(p: _Pass, parent: StageRun) -> bool:
+    return parent.phase.live and not (parent.job is not None and p.view.alive(parent.job))
 
 
 def _discard(p: _Pass, run: WorkflowRun, i: int, reason: Reason) -> WorkflowRun:
@@ -157,6 +157,7 @@ def _discard(p: _Pass, run: WorkflowRun, i: int, reason: Reason) -> WorkflowRun:
     p.out.append(Cancel(stage.name, stage.job, (reason,)))
     fresh = StageRun(
         stage.name,
+        stage.after,
         attempt=stage.attempt,
         estimate=stage.estimate,
         estimate_index=stage.estimate_index,
@@ -191,8 +192,8 @@ def _consequences(p: _Pass, run: WorkflowRun) -> WorkflowRun:
 
 
 def _stop(p: _Pass, run: WorkflowRun) -> WorkflowRun:
-    """Cancel what is left. When a stage failed, running stages before it may end, but nothing new starts."""
-    failed = next((i for i, s in enumerate(run.stages) if s.phase is Phase.FAILED), len(run.stages))
+    """Cancel what is left. When a stage failed, running ones that do not come after it may end; nothing new starts."""
+    lost = run.following(i for i, s in enumerate(run.stages) if s.phase is Phase.FAILED)
     reason = Reason("workflow-cancelled" if run.phase is RunPhase.CANCELLING else "workflow-failed", run.why or "")
     for i, stage in enumerate(run.stages):
         if stage.phase is Phase.WAITING:
@@ -200,7 +201,7 @@ def _stop(p: _Pass, run: WorkflowRun) -> WorkflowRun:
         elif stage.phase is Phase.INTENDED:
             p.note(stage.name, "submit-open", "its submission is under way; it is cancelled once its job id is known")
         elif stage.phase.live and stage.job is not None:
-            if run.phase is RunPhase.FAILING and i < failed and stage.phase is Phase.RUNNING:
+            if run.phase is RunPhase.FAILING and i not in lost and stage.phase is Phase.RUNNING:
                 p.note(stage.name, "runs-on", f"job {stage.job} runs on to its end")
             else:
                 p.out.append(Cancel(stage.name, stage.job, (reason,)))
@@ -209,37 +210,46 @@ def _stop(p: _Pass, run: WorkflowRun) -> WorkflowRun:
 
 def _verify(p: _Pass, run: WorkflowRun, i: int) -> WorkflowRun:
     """Look after a job with a dependency: release it once that is read back, give it up if it is lost."""
-    stage, parent = run.stages[i], run.parent(i)
-    if not stage.phase.live or stage.depends_on is None or stage.job is None or parent is None:
+    stage = run.stages[i]
+    if not stage.phase.live or not stage.depends_on or stage.job is None:
         return run
-    if parent.job != stage.depends_on:
-        text = f"job {stage.job} depends on job {stage.depends_on}, but {parent.name} is job {parent.job} now"
+    parents = {parent.job: parent for parent in run.parents(i) if parent.job is not None}
+    stale = [job for job in stage.depends_on if job not in parents]
+    if stale:
+        text = f"job {stage.job} depends on job {stale[0]}, which is no parent's job any more"
         return _discard(p, run, i, Reason("dependency-stale", text))
-    job, before = p.view.jobs.get(stage.job), p.view.jobs.get(stage.depends_on)
-    if stage.phase is Phase.RUNNING and job is not None and before is not None and before.state in _NOT_OVER:
-        text = f"job {stage.job} was started although {parent.name} (job {before.id}) is {before.state}"
-        return _discard(p, run, i, Reason("started-early", text))
+    job = p.view.jobs.get(stage.job)
+    if stage.phase is Phase.RUNNING and job is not None:
+        for number in stage.depends_on:
+            before = p.view.jobs.get(number)
+            if before is not None and before.state in _NOT_OVER:
+                text = f"job {stage.job} was started although {parents[number].name} (job {number}) is {before.state}"
+                return _discard(p, run, i, Reason("started-early", text))
     if stage.phase is not Phase.SUBMITTED or job is None or not p.view.alive(job.id):
         return run
-    if parent.phase is Phase.DONE:
-        reason = Reason("parent-done", f"{parent.name} has completed: no dependency is needed any more")
-        p.out.append(VerifyAndRelease(stage.name, stage.job, None, (reason,)))
-    elif names_parent(job.dependency, stage.depends_on):
+    needed = tuple(number for number in stage.depends_on if parents[number].phase is not Phase.DONE)
+    missing = [number for number in needed if not names_parent(job.dependency, number)]
+    if not needed:
+        reason = Reason("parent-done", f"{names(parents.values())} completed: no dependency is needed any more")
+        p.out.append(VerifyAndRelease(stage.name, stage.job, (), (reason,)))
+    elif not missing:
         reason = Reason("dependency-read-back", f"job {stage.job} depends on {job.dependency}: safe to release")
-        p.out.append(VerifyAndRelease(stage.name, stage.job, stage.depends_on, (reason,)))
-    elif before is not None and before.state in _NOT_OVER:
+        p.out.append(VerifyAndRelease(stage.name, stage.job, needed, (reason,)))
+    for number in missing:
+        before = p.view.jobs.get(number)
         # ending or unseen parents are left out: Slurm clears a dependency when it is fulfilled
-        text = f"job {stage.job} has lost its dependency on {parent.name} (job {stage.depends_on})"
-        return _discard(p, run, i, Reason("dependency-lost", text))
+        if before is not None and before.state in _NOT_OVER:
+            text = f"job {stage.job} has lost its dependency on {parents[number].name} (job {number})"
+            return _discard(p, run, i, Reason("dependency-lost", text))
     return run
 
 
 def _plan(p: _Pass, run: WorkflowRun, i: int, predict: Callable[[Geometry], Estimate]) -> WorkflowRun:
-    """Sample the estimate of a stage whose parent has been submitted, and submit it when it is due."""
-    stage, parent = run.stages[i], run.parent(i)
+    """Sample the estimate of a stage whose parents have been submitted, and submit it when it is due."""
+    stage, parents = run.stages[i], run.parents(i)
     if stage.phase is not Phase.WAITING:
         return run
-    if p.strategy.ahead and stage.estimate is None and (parent is None or parent.submitted is not None):
+    if p.strategy.ahead and stage.estimate is None and all(parent.submitted is not None for parent in parents):
         estimate = predict(_geometry(run, p.units[i]))
         stage = replace(
             stage, estimate=estimate.seconds, estimate_index=estimate.index, estimate_said=dict(estimate.said)
@@ -255,17 +265,19 @@ def _plan(p: _Pass, run: WorkflowRun, i: int, predict: Callable[[Geometry], Esti
         p.note(stage.name, "back-off", f"submitting failed {stage.failures} times: {stage.failure}")
         return run
     reasons = [due.reason]
-    depends_on = None
-    if parent is not None and parent.phase is not Phase.DONE:
+    alive = []
+    for parent in parents:
+        if parent.phase is Phase.DONE:
+            continue
         if parent.phase not in (Phase.QUEUED, Phase.RUNNING) or parent.job is None or not p.view.alive(parent.job):
             p.note(stage.name, "look-first", f"{parent.name} must be seen alive before a job depends on it")
             return run
-        depends_on = parent.job
+        alive.append(parent.job)
         reasons.append(Reason("parent-alive", f"{parent.name} is job {parent.job}: afterok, held until read back"))
-        if not p.site.accrues:
-            text = "jobs do not age here while they depend on another: submitting early gains no place in the queue"
-            reasons.append(Reason("no-accrual", text))
-    attempt = stage.attempt + 1
+    if alive and not p.site.accrues:
+        text = "jobs do not age here while they depend on another: submitting early gains no place in the queue"
+        reasons.append(Reason("no-accrual", text))
+    attempt, depends_on = stage.attempt + 1, tuple(alive)
     run = run.with_stage(
         replace(stage, phase=Phase.INTENDED, attempt=attempt, depends_on=depends_on, retry_at=None, failure=None)
     )
@@ -282,7 +294,7 @@ def _observe(p: _Pass, run: WorkflowRun, i: int) -> WorkflowRun:
     stage = run.stages[i]
     if stage.observed:
         return run
-    observation = observed_wait(p.site, stage, run.parent(i))
+    observation = observed_wait(p.site, stage, run.ready_at(i))
     if observation is None:
         return run
     estimate = None
@@ -296,7 +308,8 @@ def _finish(p: _Pass, run: WorkflowRun) -> WorkflowRun:
     if run.discarded or not all(s.phase.final for s in run.stages):
         return run
     if all(s.phase is Phase.DONE for s in run.stages):
-        phase, why, ended = RunPhase.COMPLETED, f"all {len(run.stages)} jobs completed", run.stages[-1].end
+        phase, why = RunPhase.COMPLETED, f"all {len(run.stages)} jobs completed"
+        ended = max((s.end for s in run.stages if s.end is not None), default=None)
     else:
         phase = RunPhase.CANCELLED if run.phase is RunPhase.CANCELLING else RunPhase.FAILED
         why, ended = run.why or "", None

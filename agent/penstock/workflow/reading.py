@@ -33,20 +33,20 @@ def is_held(job: Job) -> bool:
     return job.priority == 0 or job.reason.startswith("JobHeld")
 
 
-def observed_wait(site: Site, stage: StageRun, parent: StageRun | None) -> Observation | None:
-    """The wait to learn from, None as long as it is not known.
+def observed_wait(site: Site, stage: StageRun, ready_at: float | None) -> Observation | None:
+    """The wait to learn from, None as long as it is not known. `ready_at` is when its last parent ended, if known.
 
     Without a dependency, or where dependent jobs do not age: start - eligible. A dependent job that ages waits from its
     submission (its release, if that was seen: held jobs do not wait): exact if it started later than one cycle after
-    its parent's end, else at most the time up to that end.
+    the last end of its parents, else at most the time up to that end.
     """
     if stage.start is None:
         return None
-    if stage.depends_on is None or parent is None or not site.accrues:
+    if not stage.depends_on or not site.accrues:
         return None if stage.eligible is None else Observation(max(stage.start - stage.eligible, 0.0))
-    if stage.submitted is None or parent.end is None:
+    if stage.submitted is None or ready_at is None:
         return None
     since = max(stage.submitted, stage.released or stage.submitted)
-    if since < parent.end and abs(stage.start - parent.end) <= site.cycle:
-        return Observation.at_most(parent.end - since)
+    if since < ready_at and abs(stage.start - ready_at) <= site.cycle:
+        return Observation.at_most(ready_at - since)
     return Observation(max(stage.start - since, 0.0))

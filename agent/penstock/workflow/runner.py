@@ -6,8 +6,8 @@ runner looks at the whole view each time and remembers no events, so a missed on
 with the same view adds nothing but what is still needed.
 
 What it holds to (from what was seen on real Slurm):
-- Before a stage is submitted its parent is looked at: completed -> no dependency (Slurm may have forgotten the job and
-  would drop the dependency without a word), alive -> `afterok:` and held, not seen -> nothing.
+- Before a stage is submitted its parents are looked at: completed -> no dependency on it (Slurm may have forgotten the
+  job and would drop the dependency without a word), alive -> `afterok:` and held, one of them not seen -> nothing.
 - A held job is released only after its dependency has been read back.
 - A job that is not in the snapshot has not ended: only the snapshot or accounting can say so.
 """
@@ -62,6 +62,7 @@ class Runner:
         Raises UserError for an unknown strategy or a workflow that the strategy cannot run.
         """
         units = strategy_named(strategy).units(workflow)
+        place = {unit.name: i for i, unit in enumerate(units)}
         return WorkflowRun(
             id=run_id,
             workflow=workflow,
@@ -69,13 +70,13 @@ class Runner:
             submitted_at=now,
             partition=workflow.partition or partition,
             qos=workflow.qos or qos,
-            stages=tuple(StageRun(unit.name) for unit in units),
+            stages=tuple(StageRun(unit.name, tuple(place[p] for p in unit.after)) for unit in units),
             token=token,
         )
 
     def step(self, run: WorkflowRun, view: View, now: float, predict: Callable[[Geometry], Estimate]) -> Step:
-        """One pass. `predict` is called once per stage, under a strategy that submits ahead, when its parent has been
-        submitted (the first: right away)."""
+        """One pass. `predict` is called once per stage, under a strategy that submits ahead, when its parents have
+        been submitted (without any: right away)."""
         return passes.step(self._site, run, view, now, predict)
 
     def submitted(self, run: WorkflowRun, stage: str, job: int, now: float) -> WorkflowRun:
@@ -88,7 +89,7 @@ class Runner:
             return run
         if entry.phase is not Phase.INTENDED:
             return replace(run, discarded=(*run.discarded, job))
-        phase = Phase.QUEUED if entry.depends_on is None else Phase.SUBMITTED
+        phase = Phase.SUBMITTED if entry.depends_on else Phase.QUEUED
         return run.with_stage(replace(entry, phase=phase, job=job, submitted=now, failures=0, retry_at=None))
 
     def submit_failed(self, run: WorkflowRun, stage: str, final: bool, text: str, now: float) -> WorkflowRun:
@@ -101,7 +102,7 @@ class Runner:
         entry = run.stage(stage)
         if entry.phase is not Phase.INTENDED:
             return run
-        if final and (entry.depends_on is None or entry.failures > 0):
+        if final and (not entry.depends_on or entry.failures > 0):
             return run.with_stage(replace(entry, phase=Phase.FAILED, failure=f"could not be submitted: {text}"))
         wait = min(_RETRY_BASE * 2.0 ** min(entry.failures, 10), _RETRY_CAP)
         return run.with_stage(
@@ -110,7 +111,7 @@ class Runner:
                 phase=Phase.WAITING,
                 failures=entry.failures + 1,
                 retry_at=now + wait,
-                depends_on=None,
+                depends_on=(),
                 failure=text,
             )
         )

@@ -19,8 +19,8 @@ def job_name(workflow: Workflow, run: str, stage: str, attempt: int) -> str:
     return f"penstock.{run}.{attempt}.{workflow.name}.{stage}"
 
 
-def job_spec(workflow: Workflow, unit: Stage, run: str, attempt: int, depends_on: int | None) -> JobSpec:
-    """The batch job of one stage; held if it depends on a job, so that the dependency can be read back first."""
+def job_spec(workflow: Workflow, unit: Stage, run: str, attempt: int, depends_on: Sequence[int]) -> JobSpec:
+    """The batch job of one stage; held if it depends on jobs, so that the dependency can be read back first."""
     lines = ["#!/bin/bash", _SHELL_OPTIONS]
     if workflow.workdir is not None:
         lines.append(f"cd -- {shlex.quote(workflow.workdir)}")
@@ -32,8 +32,8 @@ def job_spec(workflow: Workflow, unit: Stage, run: str, attempt: int, depends_on
         partition=workflow.partition,
         account=workflow.account,
         qos=workflow.qos,
-        dependency=None if depends_on is None else f"afterok:{depends_on}",
-        hold=depends_on is not None,
+        dependency="afterok:" + ":".join(str(job) for job in depends_on) if depends_on else None,
+        hold=bool(depends_on),
         workdir=workflow.workdir,
         environment={
             **workflow.environment,
@@ -46,6 +46,9 @@ def job_spec(workflow: Workflow, unit: Stage, run: str, attempt: int, depends_on
 
 def combined_command(stages: Sequence[Stage]) -> str:
     """One command that runs the stages' commands one after the other in one allocation; the first failure ends it.
+
+    `stages` in an order that keeps parents before children. Stages that could run side by side run one after the other,
+    too: the allocation is as wide as the widest stage, and two commands that each believe to own it would collide.
 
     Each runs in a subshell of its own, as a quoted text: its `exit`, `cd` and unbalanced brackets stay its own. A stage
     narrower than the allocation has srun told so, else `srun ./merge` would start one copy per node of the widest.

@@ -5,7 +5,7 @@ Times are seconds since the epoch, None means not known (yet).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
@@ -14,7 +14,7 @@ from penstock.workflow.model import Workflow, workflow_from_dict, workflow_to_di
 
 __all__ = ["Phase", "RunPhase", "StageRun", "WorkflowRun", "run_from_dict", "run_to_dict"]
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 
 
 class Phase(StrEnum):
@@ -60,18 +60,20 @@ class RunPhase(StrEnum):
 class StageRun:
     """One job of a workflow: usually a stage; under `bigjob` all stages in one.
 
-    `attempt` counts the Submits given out. `depends_on` is the job id in its dependency, None without one. `estimate`
-    is the predicted wait (s), `estimate_index` the predictor's alternative, `estimate_said` what its experts said
-    (s, by name). `parent_end` is when its parent was
-    expected to end, `due` = `parent_end` - `estimate` when it is to be submitted. `submitted` is our time until
-    Slurm's is seen. `slurm_state` and `exit_code` are Slurm's last word; `observed` says that its wait was reported.
+    `after` are the places in `WorkflowRun.stages` of the jobs it comes after. `attempt` counts the Submits given out.
+    `depends_on` are the job ids in its dependency: those of its parents that had not completed when it was submitted.
+    `estimate` is the predicted wait (s), `estimate_index` the predictor's alternative, `estimate_said` what its experts
+    said (s, by name). `parent_end` is when the last of its parents was expected to end, `due` = `parent_end` -
+    `estimate` when it is to be submitted. `submitted` is our time until Slurm's is seen. `slurm_state` and `exit_code`
+    are Slurm's last word; `observed` says that its wait was reported.
     """
 
     name: str
+    after: tuple[int, ...] = ()
     phase: Phase = Phase.WAITING
     attempt: int = 0
     job: int | None = None
-    depends_on: int | None = None
+    depends_on: tuple[int, ...] = ()
     estimate_index: int | None = None
     estimate: float | None = None
     estimate_said: Mapping[str, float] = field(default_factory=dict)
@@ -95,8 +97,8 @@ class WorkflowRun:
     """One submission of a workflow under a strategy. `partition` and `qos` are what its geometries are learned under.
 
     `token` keeps job names unique when numbers start again with a new state file.
-    `stages` has one entry per job in the order they run. `discarded` are jobs given up (their dependency was lost) that
-    must be seen to end. `why` says what made it fail or who cancelled it.
+    `stages` has one entry per job, each after all that it comes after. `discarded` are jobs given up (their dependency
+    was lost) that must be seen to end. `why` says what made it fail or who cancelled it.
     """
 
     id: int
@@ -128,9 +130,27 @@ class WorkflowRun:
         """The same run with the entry of that name replaced."""
         return replace(self, stages=tuple(stage if s.name == stage.name else s for s in self.stages))
 
-    def parent(self, i: int) -> StageRun | None:
-        """The entry that number `i` comes after; None for the first."""
-        return self.stages[i - 1] if i > 0 else None
+    def parents(self, i: int) -> tuple[StageRun, ...]:
+        """The entries that number `i` comes after; none for one that may start at once."""
+        return tuple(self.stages[j] for j in self.stages[i].after)
+
+    def following(self, places: Iterable[int]) -> frozenset[int]:
+        """The places of all entries that come after one of these, directly or not."""
+        found = set(places)
+        start = frozenset(found)
+        for i, stage in enumerate(self.stages):  # parents stand before their children
+            if not found.isdisjoint(stage.after):
+                found.add(i)
+        return frozenset(found - start)
+
+    def ready_at(self, i: int) -> float | None:
+        """When the last parent of number `i` ended (for one without: when the workflow was submitted), epoch s.
+
+        None while that is not known of all of them.
+        """
+        ends = [parent.end for parent in self.parents(i)]
+        known = [end for end in ends if end is not None]
+        return None if len(known) < len(ends) else max(known, default=self.submitted_at)
 
     def jobs(self) -> tuple[int, ...]:
         """Ids of all jobs whose fate matters to the run still, ascending: what the loop's view should cover."""
@@ -158,9 +178,11 @@ def run_to_dict(run: WorkflowRun) -> dict[str, Any]:
 
 
 def run_from_dict(data: Mapping[str, Any]) -> WorkflowRun:
-    """What `run_to_dict` gave. Raises ValueError for another version."""
+    """What `run_to_dict` gave, by this release or an earlier one. Raises ValueError for another version."""
+    if data.get("version") == 1:
+        data = _from_version_1(data)
     if data.get("version") != _VERSION:
-        raise ValueError(f"stored run has version {data.get('version')!r}, this release reads {_VERSION}")
+        raise ValueError(f"stored run has version {data.get('version')!r}, this release reads 1 to {_VERSION}")
     return WorkflowRun(
         id=data["id"],
         workflow=workflow_from_dict(data["workflow"]),
@@ -168,10 +190,28 @@ def run_from_dict(data: Mapping[str, Any]) -> WorkflowRun:
         submitted_at=data["submitted_at"],
         partition=data["partition"],
         qos=data["qos"],
-        stages=tuple(StageRun(**{**s, "phase": Phase(s["phase"])}) for s in data["stages"]),
+        stages=tuple(_stage_from_dict(s) for s in data["stages"]),
         phase=RunPhase(data["phase"]),
         why=data["why"],
         ended_at=data["ended_at"],
         discarded=tuple(data["discarded"]),
         token=data.get("token", ""),
     )
+
+
+def _stage_from_dict(data: Mapping[str, Any]) -> StageRun:
+    tuples = {"after": tuple(data["after"]), "depends_on": tuple(data["depends_on"])}
+    return StageRun(**{**data, **tuples, "phase": Phase(data["phase"])})
+
+
+def _from_version_1(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Version 1 knew chains only: every job came after the one before it and depended on one job or none."""
+    stages = [
+        {
+            **stage,
+            "after": [i - 1] if i > 0 else [],
+            "depends_on": [] if stage["depends_on"] is None else [stage["depends_on"]],
+        }
+        for i, stage in enumerate(data["stages"])
+    ]
+    return {**data, "version": 2, "stages": stages}
