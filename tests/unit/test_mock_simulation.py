@@ -10,7 +10,7 @@ from mock_world import World, spec
 from penstock.api import JobState
 from penstock.errors import Infeasible
 from penstock.slurm.mock.durations import from_script
-from penstock.slurm.mock.model import ClusterConfig, Failures, PartitionConfig, Scheduler, Weights
+from penstock.slurm.mock.model import ClusterConfig, Failures, PartitionConfig, PriorityType, Scheduler, Weights
 from penstock.slurm.mock.speedup import Amdahl, Downey, Table, Work
 
 # -- planners ----------------------------------------------------------------------------------------------------------
@@ -131,6 +131,45 @@ def test_those_whose_age_is_full_and_those_who_still_age_are_one_queue():
     assert (w.view(old).priority, w.view(high).priority) == (101, 111)
     w.to(1000)
     assert [w.engine.records[j].start for j in (high, old, low)] == [130, 140, 150]
+
+
+@pytest.mark.parametrize("change", [{"dependency": "afterok:1"}, {"begin": "now+60"}, "hold"])
+def test_a_job_that_was_eligible_once_goes_on_ageing_whatever_comes_later(change):
+    w = World(nodes=1, weight_age=100, max_age=100)
+    w.submit(80, limit=80)
+    early = w.submit(10, requeue=True)
+    late = w.submit(10, dependency="afterok:1")
+    w.do("hold", early) if change == "hold" else w.do("update", early, **change)
+    w.to(20)
+    if change == "hold":
+        w.do("release", early)
+    assert (w.view(early).priority, w.view(late).priority) == (21, 1)
+    w.to(80)
+    assert (w.state(early), w.state(late)) == ("RUNNING", "PENDING")
+    w.do("requeue", early)
+    assert w.view(early).priority == 1
+
+
+def test_a_new_batch_job_is_left_alone_for_a_moment():
+    w = World(nodes=1, batch_delay=3, weight_age=100, max_age=100)
+    job = w.submit(10)
+    assert (w.state(job), w.view(job).eligible) == ("PENDING", 0)
+    w.to(3)
+    assert w.engine.records[job].start == 3
+
+
+def test_under_basic_jobs_go_in_order_of_submission_whatever_they_wait_for_and_a_hold_costs_the_place():
+    w = World(nodes=1, priority=PriorityType.BASIC, qos={"normal": 0, "high": 1000})
+    first = w.submit(10, limit=10)
+    child = w.submit(10, dependency=f"afterok:{first}")
+    held = w.submit(10)
+    high = w.submit(10, qos="high")
+    assert w.view(first).priority > w.view(child).priority > w.view(held).priority > w.view(high).priority
+    w.do("hold", held)
+    assert w.view(held).priority == 0
+    w.do("release", held)
+    w.to(1000)
+    assert [w.engine.records[j].start for j in (first, child, high, held)] == [0, 10, 20, 30]
 
 
 def test_a_new_job_that_is_ahead_of_the_head_need_not_care_for_its_reservation():

@@ -11,6 +11,9 @@ Repetition. A program is run k times with a probability in proportion to k^-2.5 
 size and run time, and again as soon as it has ended. In the workload the next run is submitted when the one before it
 would end without a wait, and names it as preceding job.
 
+The constants (orders, means, the probability's slope) are the paper's as remembered, not checked against its text or
+program: take the model for its shape, not for exact figures.
+
 Arrivals of programs (their first runs) are a Poisson process; a wanted load changes nothing but this process.
 """
 

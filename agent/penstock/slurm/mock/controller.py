@@ -141,7 +141,7 @@ class Controller:
                 raise NotPermitted(f"Access/permission denied: job {job} was held by an administrator")
             if found.held:
                 found.held, found.fixed_priority = "", None
-                self.engine.touch(found)
+                self.engine.release(found)
 
     def requeue(self, user: str, job: int) -> None:
         """`scontrol requeue JOB`; of an array every task that has begun."""

@@ -141,7 +141,9 @@ class Engine:
 
     def seconds_ahead(self, job: SimJob) -> float:
         """Node-seconds that eligible jobs of the job's partition with at least its priority ask for."""
-        priority = self._priorities.of(replace(job, eligible=self.now), self.now)
+        newest = replace(job, accrued=self.now)
+        self._priorities.rank(newest)
+        priority = self._priorities.of(newest, self.now)
         return sum(
             other.num_nodes * self.limit(other) * other.tasks
             for other in self._queue
@@ -192,6 +194,7 @@ class Engine:
         job.id = next(self._ids)
         if job.array is not None:
             job.array.job = job.id
+        self._priorities.rank(job)
         self.jobs[job.id] = self.records[job.id] = job
         self._wait(job)
 
@@ -207,6 +210,11 @@ class Engine:
             delayed = max(job.begin or 0.0, eligible or 0.0) > self.now
             if not (job.held or job.dependency or delayed):
                 job.eligible = eligible  # it keeps its age
+
+    def release(self, job: SimJob) -> None:
+        """The job's hold was lifted: look at it afresh, under priority/basic as the last one."""
+        self._priorities.rank(job)
+        self.touch(job)
 
     def retime(self, job: SimJob, at: float, exit_code: int = 0) -> None:
         """A running job will now end by itself at `at` (a malleable job whose speed has changed)."""
@@ -252,6 +260,7 @@ class Engine:
         job.state, job.nodes, job.start, job.end, job.finish_at = JobState.PENDING, (), None, None, None
         job.num_nodes, job.exit_code = job.spec.nodes, 0
         job.restarts += 1
+        job.accrued = None
         if self.config.requeue_delay:
             job.begin = self.now + self.config.requeue_delay
         self._wait(job)

@@ -18,12 +18,13 @@ __all__ = ["SimJob"]
 class SimJob:
     """The only mutable noun; the engine alone changes it.
 
-    `held` is "", "user" or "admin". `finish_at` is when the job ends by itself, None while only the driver knows.
-    `work` is what it has to do, where that is known beforehand, and `left` how much of it was left at `left_at`.
-    `planned` is the start of its reservation. `merged` are the nodes it gave to `merged_into` as a resizer. `mask` is
-    `nodes` in bits, and until `claimed` the cluster's profile has them as taken. What it has used is in the
-    books up to `accounted`. A task that has started, or was put
-    back into the queue, has a `task`; a job with an `array` but without one stands for all that wait.
+    `held` is "", "user" or "admin". `accrued` is since when it ages, `rank` its place under priority/basic.
+    `finish_at` is when the job ends by itself, None while only the driver knows. `work` is what it has to do, where
+    that is known beforehand, and `left` how much of it was left at `left_at`. `planned` is the start of its
+    reservation. `merged` are the nodes it gave to `merged_into` as a resizer. `mask` is `nodes` in bits, and until
+    `claimed` the cluster's profile has them as taken. What it has used is in the books up to `accounted`. A task that
+    has started, or was put back into the queue, has a `task`; a job with an `array` but without one stands for all that
+    wait.
     """
 
     id: int
@@ -46,6 +47,8 @@ class SimJob:
     state: JobState = JobState.PENDING
     reason: str = "None"
     eligible: float | None = None
+    accrued: float | None = None
+    rank: int = 0
     start: float | None = None
     end: float | None = None
     planned: float | None = None

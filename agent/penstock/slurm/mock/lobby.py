@@ -101,9 +101,14 @@ class Lobby:
             return "Dependency"
         if job.eligible is None:
             job.eligible = max(engine.now, job.begin or 0.0)
+        if job.accrued is None:
+            job.accrued = job.eligible
         if job.eligible > engine.now:
             engine.events.at(job.eligible, Kind.WAKE, job.id)
             return "BeginTime"
+        if job.batch and engine.now < job.submit + engine.config.batch_delay:
+            engine.events.at(job.submit + engine.config.batch_delay, Kind.WAKE, job.id)
+            return "None"
         partition = engine.partitions[job.partition]
         if engine.limit(job) > (partition.max_time or math.inf):
             return "PartitionTimeLimit"

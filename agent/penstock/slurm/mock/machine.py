@@ -18,6 +18,8 @@ class Machine:
     def __init__(self, config: ClusterConfig, now: float) -> None:
         self.bits = NodeBits(config.node_names)
         self.within = {p.name: self.bits.mask(config.nodes_of(p)) for p in config.partitions}
+        members = {p.name: frozenset(config.nodes_of(p)) for p in config.partitions}
+        self.partitions_of = {n: tuple(p for p, inside in members.items() if n in inside) for n in config.node_names}
         self.owner: dict[str, int] = {}
         self.out_of_order: dict[str, str] = {}
         self._profile = BitProfile(self.bits.all, now)  # running jobs only, so that it need not be made anew

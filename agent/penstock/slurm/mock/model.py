@@ -18,6 +18,7 @@ __all__ = [
     "Ended",
     "Failures",
     "PartitionConfig",
+    "PriorityType",
     "Requeued",
     "Resized",
     "Scheduler",
@@ -45,6 +46,16 @@ class Scheduler(StrEnum):
     EASY = "easy"
     CONSERVATIVE = "conservative"
     REPLAN = "replan"
+
+
+class PriorityType(StrEnum):
+    """Who goes first: by what jobs are (see `priority`), or in order of submission, whatever they wait for.
+
+    Under basic a hold costs a job its place: it queues anew when it is released.
+    """
+
+    MULTIFACTOR = "priority/multifactor"
+    BASIC = "priority/basic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +97,14 @@ class Failures:
 class ClusterConfig:
     """What slurm.conf would say. The first partition is the default one; nodes are n1, n2, … unless named.
 
-    A job's priority is 1 + `weight_age` * min(age / `max_age`, 1) + the priority of its QOS + what `weights` add. With
-    `accrue_always` age counts from submission, else from when the job became eligible.
+    Under multifactor a job's priority is 1 + `weight_age` * min(age / `max_age`, 1) + the priority of its QOS + what
+    `weights` add. With `accrue_always` age counts from submission, else from when the job became eligible for the first
+    time (Slurm's AccrueTime): a dependency, a hold or a begin time that comes later does not take it away.
     `scheduler` plans with time limits, at most `depth` jobs of the queue in a pass (bf_max_job_test); `spare_free` lets
     its reservations prefer nodes that are busy now (see `planning.planner`).
     `licenses` are how many there are of each. `operators` have AdminLevel=Operator, as root has. `max_array` is
-    MaxArraySize, `requeue_delay` how long a requeued job has to wait at least (two minutes in Slurm). `siblings` are
+    MaxArraySize, `requeue_delay` how long a requeued job has to wait at least (two minutes in Slurm), `batch_delay` how
+    long the scheduler leaves a new batch job alone (batch_sched_delay, three seconds in Slurm). `siblings` are
     the other clusters of the site, whose own siblings do not count. `merge_latency` and `shrink_latency` are how long
     such a call takes.
     """
@@ -105,6 +118,7 @@ class ClusterConfig:
     permit_job_expansion: bool = True
     contain: bool = False
     disable_job_shrink: bool = False
+    priority: PriorityType = PriorityType.MULTIFACTOR
     accrue_always: bool = False
     weight_age: float = 1000.0
     max_age: float = 7 * 86400.0
@@ -117,6 +131,7 @@ class ClusterConfig:
     licenses: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     max_array: int = 1001
     requeue_delay: float = 120.0
+    batch_delay: float = 0.0
     operators: tuple[str, ...] = ()
     min_job_age: float = 300.0
     merge_latency: float = 0.0
@@ -145,7 +160,7 @@ class ClusterConfig:
             select_type="select/linear",
             scheduler_parameters=frozenset(parameters),
             prolog_flags=frozenset({"ALLOC", "CONTAIN"} if self.contain else set()),
-            priority_type="priority/multifactor",
+            priority_type=self.priority.value,
             priority_flags=frozenset({"ACCRUE_ALWAYS"} if self.accrue_always else set()),
             min_job_age=self.min_job_age,
         )

@@ -7,6 +7,8 @@
     fairshare  weights.fairshare * 2 ** -(use / share): use is the account's part of all node-seconds, which decay with
                half_life, share its part of all shares (the classic algorithm, on one level: accounts)
 
+priority/basic is 4294901760 minus the job's place in the order of submission or, once held, of release.
+
 Only age and use change while a job waits. Two jobs that both still age keep their order, so a job's place is a number
 that does not depend on the time: `constant`, from which weight_age * now / max_age is missing on both sides.
 """
@@ -15,11 +17,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from itertools import count
 
 from penstock.slurm.mock.jobs import SimJob
-from penstock.slurm.mock.model import ClusterConfig
+from penstock.slurm.mock.model import ClusterConfig, PriorityType
 
 __all__ = ["Priorities"]
+
+_BASIC_TOP = 4294901760.0
 
 
 class Priorities:
@@ -32,7 +37,9 @@ class Priorities:
         self._qos_top = max([*config.qos.values(), 0]) or 1
         self._partition_top = max([p.priority for p in config.partitions] + [0]) or 1
         self._partitions = {p.name: p.priority / self._partition_top for p in config.partitions}
-        self._slope = config.weight_age / config.max_age
+        self._basic = config.priority is PriorityType.BASIC
+        self._slope = 0.0 if self._basic else config.weight_age / config.max_age
+        self._ranks = count(1)
         self._simple = not (self._weights.size or self._weights.partition or self._weights.fairshare)
         self._use: dict[str, float] = defaultdict(float)
         self._use_at = now
@@ -47,6 +54,8 @@ class Priorities:
             return float(job.fixed_priority)
         since = self._since(job)
         until = job.start if job.start is not None else now
+        if self._basic:
+            return _BASIC_TOP - job.rank
         age = 0.0 if since is None else min(max(until - since, 0.0) / self._config.max_age, 1.0)
         return 1.0 + int(self._config.weight_age * age) + self._rest(job)
 
@@ -61,9 +70,15 @@ class Priorities:
         """What a job's place goes by, among those that still age, or among those that do not any more."""
         if job.fixed_priority is not None:
             return float(job.fixed_priority)
+        if self._basic:
+            return _BASIC_TOP - job.rank
         if aged:
             return 1.0 + (self._config.weight_age if self._slope else 0.0) + self._rest(job)
         return 1.0 + self._rest(job) - self._slope * (self._since(job) or 0.0)
+
+    def rank(self, job: SimJob) -> None:
+        """Under priority/basic: put the job behind all others."""
+        job.rank = next(self._ranks)
 
     def gained(self, now: float) -> float:
         """What is missing from the `constant` of those that still age."""
@@ -91,7 +106,7 @@ class Priorities:
         return True
 
     def _since(self, job: SimJob) -> float | None:
-        return job.submit if self._config.accrue_always else job.eligible
+        return job.submit if self._config.accrue_always else job.accrued
 
     def _rest(self, job: SimJob) -> float:
         """Everything but age."""

@@ -16,10 +16,9 @@ def jobs(engine: Engine) -> list[Job]:
 def nodes(engine: Engine) -> list[Node]:
     """Every node."""
     found: list[Node] = []
-    for name in engine.config.node_names:
+    for name, inside in engine.machine.partitions_of.items():
         base, trouble = "ALLOCATED" if name in engine.owner else "IDLE", engine.out_of_order.get(name)
         state = base if trouble is None else "DOWN" if trouble == "DOWN" else f"{base}+{trouble}"
-        inside = tuple(p.name for p in engine.config.partitions if name in engine.config.nodes_of(p))
         found.append(Node(name, state, engine.config.cpus, trouble is None, inside))
     return found
 
