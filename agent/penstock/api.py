@@ -324,22 +324,24 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """What a job asks for, as far as its wait depends on it; learned per geometry (paper 002, section 4.3)."""
+    """What a job asks for and for whom, as far as its wait depends on it; learned per class (`waits.geometry`).
+
+    What is not known, or left to Slurm's defaults, is empty or None. `time_limit` in seconds; `share` is the fair-share
+    factor of the account, 0 to 1; `gres` what each node must have ("gpu:a100:2"); `memory` MB per node; `features` the
+    constraint as sbatch takes it.
+    """
 
     partition: str
     qos: str
     nodes: int
     time_limit: float
-
-    @property
-    def key(self) -> str:
-        """A stable key: nodes and limit fall into classes that double, so that neighbours share what is learned."""
-        hours = max(self.time_limit, 1.0) / 3600.0
-        time_class = 0
-        while hours > 0.25 * 2**time_class and time_class < 12:
-            time_class += 1
-        size_class = max(self.nodes, 1).bit_length() - 1
-        return f"{self.partition}/{self.qos}/n{2**size_class}/t{time_class}"
+    account: str = ""
+    user: str = ""
+    cluster: str = ""
+    share: float | None = None
+    gres: str = ""
+    memory: float | None = None
+    features: str = ""
 
 
 @dataclass(frozen=True, slots=True)

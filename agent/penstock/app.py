@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import socket
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -108,7 +109,16 @@ class App:
         self.executor = Executor(store, clock)
         alternatives = config.asa.alternatives or LIVE_ALTERNATIVES
         fresh = partial(make, config.asa.predictor, alternatives, config.asa.gamma)
-        self.shelf = Shelf(store, clock.now, fresh, say=_kept_aside, seed=config.agent.seed)
+        self._cluster = ""
+        self.shelf = Shelf(
+            store,
+            clock.now,
+            fresh,
+            say=_kept_aside,
+            complete=lambda geometry: replace(geometry, cluster=geometry.cluster or self._cluster),
+            per_user=config.asa.shared == "user",
+            seed=config.agent.seed,
+        )
         self.malleable = MalleableController(
             backend,
             self.executor,
@@ -137,6 +147,7 @@ class App:
     async def start(self) -> None:
         """Learn the site, then build what depends on it. Raises `SlurmUnavailable` when Slurm does not answer."""
         site = await self.backend.site()
+        self._cluster = site.cluster
         for intent in self.store.open_intents():
             # Whoever owns the subject reads back what became of it: stages by name, resizes by their phase.
             _log.warning("was under way when the agent died", verb=intent.verb, subject=intent.subject)

@@ -94,8 +94,15 @@ class SlurmSection(_Section):
 class AsaSection(_Section):
     """The learner of waits (paper 002)."""
 
-    predictor: Literal["share-mix", "asa-default", "asa-greedy", "asa-tuned", "share", "qbets", "last", "median"] = (
-        Field("share-mix", description="Who predicts waits; asa-* is the paper's algorithm under its three policies.")
+    predictor: Literal[
+        "share-mix", "asa-default", "asa-greedy", "asa-tuned", "share", "qbets", "slurm", "queue", "last", "median"
+    ] = Field(
+        "share-mix",
+        description="Who predicts waits; asa-* is the paper's algorithm under its three policies, slurm is Slurm's own "
+        "estimate, queue our plan of the queue, corrected.",
+    )
+    shared: Literal["user", "site"] = Field(
+        "user", description="Who learns together, where one agent serves several users: each user, or the whole site."
     )
     alternatives: Annotated[tuple[Finite, ...] | None, AfterValidator(_ascending)] = Field(
         None, description="Waits in seconds to choose among, ascending; default: the paper's 53, and 0 and 1."

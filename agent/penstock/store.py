@@ -43,6 +43,10 @@ _MIGRATIONS = (
         censored INTEGER NOT NULL);
     CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL);
     """,
+    """
+    ALTER TABLE waits ADD COLUMN bound REAL;
+    CREATE INDEX waits_key ON waits (key, id);
+    """,
 )
 
 
@@ -254,12 +258,25 @@ class Store:
         """Keep a predictor's state under another key, where nobody looks for it but a person."""
         self._execute("UPDATE OR REPLACE learned SET key=? WHERE key=?", (f"aside {now:.0f} {key}", key))
 
-    def add_wait(self, key: str, estimate: float | None, wait: float, censored: int, now: float) -> None:
-        """Keep an observed wait (seconds); `censored` is 0: exactly so long, 1: at most, 2: more than that."""
+    def add_wait(
+        self,
+        key: str,
+        estimate: float | None,
+        wait: float,
+        censored: int,
+        now: float,
+        bound: float | None = None,
+    ) -> None:
+        """Keep an observed wait (seconds); `censored` is 0: exactly so long, 1: at most, 2: more than that. `estimate`
+        and `bound`, which 95 of 100 waits should not exceed, are what was predicted."""
         self._execute(
-            "INSERT INTO waits (at, key, estimate, wait, censored) VALUES (?, ?, ?, ?, ?)",
-            (now, key, estimate, wait, censored),
+            "INSERT INTO waits (at, key, estimate, wait, censored, bound) VALUES (?, ?, ?, ?, ?, ?)",
+            (now, key, estimate, wait, censored, bound),
         )
+
+    def wait_keys(self) -> list[str]:
+        """The keys that waits were observed of."""
+        return [str(r["key"]) for r in self._rows("SELECT DISTINCT key FROM waits")]
 
     def waits(self, key: str | None = None, limit: int = 1000) -> Sequence[dict[str, Any]]:
         """Observed waits, oldest first."""

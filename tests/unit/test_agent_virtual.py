@@ -32,6 +32,7 @@ from penstock.slurm.mock.faults import Fault, FaultKind, FaultyBackend
 from penstock.slurm.mock.jobs import SimJob
 from penstock.slurm.mock.model import ClusterConfig
 from penstock.store import Store
+from penstock.waits.geometry import parse
 from penstock.workflow.metrics import perceived_wait
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.state import RunPhase, WorkflowRun, run_from_dict
@@ -480,9 +481,12 @@ async def test_concurrent_workflows_share_what_is_learned(tmp_path):
         assert (await world.finish(number)).phase is RunPhase.COMPLETED
     waits = world.store.waits()
     assert len(waits) == 9
-    assert {w["key"] for w in waits} == {"main//n2/t0"}
+    (key,) = {w["key"] for w in waits}
+    known = parse(key)
+    assert known is not None and (known.partition, known.size, known.limit) == ("main", 1, 0)
+    assert known.cluster == (await world.backend.site()).cluster
     rows = world.store._rows("SELECT key FROM learned")
-    assert [r["key"] for r in rows] == ["asa-default main//n2/t0"]
+    assert [r["key"] for r in rows] == [f"asa-default {key}"]
     before = world.store.learned("asa-default main//n2/t0")
     await world.restart()
     assert world.store.learned("asa-default main//n2/t0") == before

@@ -206,21 +206,21 @@ def test_bounds_of_quantiles_are_those_of_the_binomial():
 def test_qbets_bounds_once_it_has_59_waits_and_forgets_after_a_change():
     rng, qbets = np.random.default_rng(2), Qbets()
     learn(qbets, rng.exponential(100, 58))
-    assert qbets.bound is None
+    assert qbets.bound() is None
     learn(qbets, rng.exponential(100, 200))
-    assert 200 < qbets.bound < 700
+    assert 200 < qbets.bound() < 700
     learn(qbets, [5000.0] * 2)
     assert len(qbets._waits) == 260
     learn(qbets, [5000.0])
-    assert len(qbets._waits) == 59 and qbets.bound == 5000.0
+    assert len(qbets._waits) == 59 and qbets.bound() == 5000.0
 
 
 def test_qbets_covers_what_it_promises():
     rng, qbets, covered, asked = np.random.default_rng(3), Qbets(), 0, 0
     for wait in rng.lognormal(5, 1, 3000).tolist():
-        if qbets.bound is not None:
+        if qbets.bound() is not None:
             asked += 1
-            covered += wait <= qbets.bound
+            covered += wait <= qbets.bound()
         qbets.update(Observation(wait), None, RNG)
     assert covered / asked >= 0.95
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -9,11 +10,15 @@ import pytest
 from penstock.api import Geometry
 from penstock.store import Store
 from penstock.waits.alternatives import LIVE_ALTERNATIVES
-from penstock.waits.base import Observation
+from penstock.waits.base import BOUND, Observation
+from penstock.waits.geometry import key_of
 from penstock.waits.learners import PREDICTORS, make
 from penstock.waits.shelf import Shelf
 
-SMALL, LARGE = Geometry("batch", "normal", 1, 600), Geometry("batch", "normal", 64, 600)
+SMALL, LARGE = Geometry("batch", "normal", 1, 600), Geometry("batch", "normal", 256, 600)
+MIDDLE = Geometry("batch", "normal", 2, 600)
+KEY = key_of(SMALL)
+FIRST_GUESS = make("share-mix", LIVE_ALTERNATIVES).distribution().point
 
 
 @pytest.fixture
@@ -43,8 +48,8 @@ def test_what_is_learned_is_there_after_a_restart_and_for_its_geometry_only(stor
     again = shelf(store, name=name)
     assert again.predict(SMALL).seconds == 30.0
     assert again.learner(LARGE).to_state() == make(name, LIVE_ALTERNATIVES).to_state()
-    assert [w["wait"] for w in store.waits(SMALL.key, limit=2)] == [30.0, 30.0]
-    assert store.waits(LARGE.key) == []
+    assert [w["wait"] for w in store.waits(KEY, limit=2)] == [30.0, 30.0]
+    assert store.waits(key_of(LARGE)) == []
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"version": 99}', '{"version": 1}'])
@@ -57,8 +62,8 @@ def test_a_state_that_cannot_be_used_is_kept_aside_and_said_once(store, text):
         one.predict(SMALL)
     one.observe(SMALL, Observation(40.0), None)
     assert one.predict(SMALL).seconds == 40.0
-    assert [key for key, _ in said] == [f"share-mix {SMALL.key}"]
-    aside = store._rows("SELECT state FROM learned WHERE key=?", f"aside 7 share-mix {SMALL.key}")
+    assert [key for key, _ in said] == [f"share-mix {KEY}"]
+    aside = store._rows("SELECT state FROM learned WHERE key=?", f"aside 7 share-mix {KEY}")
     assert [row["state"] for row in aside] == [text]
 
 
@@ -66,18 +71,63 @@ def test_other_alternatives_begin_afresh_and_other_predictors_keep_apart(store):
     said = []
     shelf(store).observe(SMALL, Observation(30.0), None)
     shelf(store, name="last").observe(SMALL, Observation(90.0), None)
-    assert shelf(store, said, alternatives=(1.0, 2.0)).predict(SMALL).seconds <= 2.0
+    assert shelf(store, said, alternatives=(1.0, 2.0)).learner(SMALL).alternatives == (1.0, 2.0)
     assert len(said) == 1 and "alternatives" in said[0][1]
     assert shelf(store, name="last").predict(SMALL).seconds == 90.0
 
 
 def test_hints_reach_the_learner_and_nothing_leaves_no_trace(store):
     one = shelf(store, hints=lambda geometry: {"queue": 100.0 * geometry.nodes})
-    assert one.predict(LARGE).said["queue"] == 6400.0
+    assert one.predict(LARGE).said["queue"] == 25_600.0
     one.observe(SMALL, Observation.nothing(), one.predict(SMALL))
-    assert store.waits() == [] and store.learned(f"share-mix {SMALL.key}") is None
+    assert store.waits() == [] and store.learned(f"share-mix {KEY}") is None
     one.observe(SMALL, Observation.more_than(50.0), one.predict(SMALL))
     assert [w["censored"] for w in store.waits()] == [2]
+
+
+def test_a_fresh_geometry_begins_with_the_waits_of_those_like_it(store):
+    one = shelf(store)
+    for _ in range(40):
+        one.observe(SMALL, Observation(400.0), one.predict(SMALL))
+    assert one.predict(MIDDLE).seconds == 400.0
+    assert one.predict(LARGE).seconds == FIRST_GUESS, "256 nodes are too far from one"
+    for _ in range(5):
+        one.observe(MIDDLE, Observation(9000.0), one.predict(MIDDLE))
+    assert one.predict(MIDDLE).seconds > 4000, "what was borrowed weighs less than what is its own"
+    assert one.predict(SMALL).seconds == 400.0
+    assert shelf(store, name="median").predict(SMALL).seconds == 400.0, "another predictor begins with the same waits"
+
+
+def test_waits_from_accounting_are_what_learners_begin_with(store):
+    one = shelf(store)
+    one.predict(SMALL)
+    assert one.import_waits((SMALL, 60.0 + i, 1.0) for i in range(30)) == 30
+    assert 60 <= one.predict(SMALL).seconds <= 90
+    assert {w["estimate"] for w in store.waits()} == {None}
+
+
+def test_what_is_undone_in_the_store_is_not_learned(store):
+    one = shelf(store, name="last")
+    one.observe(SMALL, Observation(30.0), None)
+    with pytest.raises(RuntimeError), store.together():
+        one.observe(SMALL, Observation(90.0), None)
+        raise RuntimeError
+    assert one.predict(SMALL).seconds == 30.0
+
+
+def test_bounds_are_kept_beside_the_waits(store):
+    one = shelf(store)
+    for _ in range(40):
+        one.observe(SMALL, Observation(30.0), one.predict(SMALL))
+    assert one.predict(SMALL).said[BOUND] == pytest.approx(30.0)
+    assert store.waits()[-1]["bound"] == pytest.approx(30.0)
+
+
+def test_users_share_where_the_site_says_so(store):
+    alice, bob = replace(SMALL, user="alice"), replace(SMALL, user="bob")
+    assert shelf(store).key(alice) != shelf(store).key(bob)
+    assert shelf(store, per_user=False).key(alice) == shelf(store, per_user=False).key(bob)
+    assert shelf(store, complete=lambda g: replace(g, cluster="c1")).key(SMALL).startswith("c1/")
 
 
 def test_a_wrong_setting_fails_at_once(store):

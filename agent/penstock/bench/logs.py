@@ -21,18 +21,17 @@ import numpy as np
 from penstock.bench.queue_log import Submitted, read, walk
 from penstock.errors import UserError
 from penstock.waits.alternatives import LIVE_ALTERNATIVES, log_error
-from penstock.waits.base import NO_HINTS, Estimate, Hints, Learner, Observation
+from penstock.waits.base import Estimate, Learner, Observation
+from penstock.waits.geometry import key_of
 from penstock.waits.hinted import Hinted
 from penstock.waits.history import Last, Median
 from penstock.waits.qbets import Qbets
 from penstock.waits.queue_learner import QueueLearner
 from penstock.waits.share import Share
 from penstock.waits.share_mix import ShareMix
-from penstock.waits.spread import Spread
 
-__all__ = ["BASELINES", "PROMISE", "Row", "find", "measure", "ratio"]
+__all__ = ["BASELINES", "Row", "find", "measure", "ratio"]
 
-PROMISE: Final = 0.95
 FLOOR: Final = 60.0
 """Seconds; shorter waits and estimates are taken as this long when they are judged."""
 BASELINES: Final = ("last", "median")
@@ -40,7 +39,7 @@ BASELINES: Final = ("last", "median")
 _PREDICTORS: Final[Mapping[str, Callable[[], Learner]]] = {
     "last": Last,
     "median": Median,
-    "qbets": lambda: Qbets(PROMISE),
+    "qbets": lambda: Qbets(),
     "share": lambda: Share(LIVE_ALTERNATIVES),
     "plan": lambda: Hinted("plan"),
     "queue": lambda: Hinted("queue"),
@@ -82,25 +81,6 @@ class _Score:
     covered: int = 0
 
 
-@dataclass(slots=True)
-class _Known:
-    """One predictor of one geometry: its learner, and the spread from which a bound comes if it has none itself."""
-
-    learner: Learner
-    spread: Spread | None
-
-    def bound(self, estimate: Estimate) -> float | None:
-        if isinstance(self.learner, Qbets):
-            return self.learner.bound
-        spread = self.learner.spread if isinstance(self.learner, ShareMix) else self.spread
-        return None if spread is None else spread.bound(estimate.seconds)
-
-    def update(self, observation: Observation, estimate: Estimate, rng: np.random.Generator) -> None:
-        self.learner.update(observation, estimate, rng)
-        if self.spread is not None:
-            self.spread.add(observation, estimate.seconds)
-
-
 def find(folder: Path) -> list[Path]:
     """The logs of a folder. UserError when there are none."""
     try:
@@ -117,44 +97,37 @@ def measure(path: Path) -> list[Row]:
     jobs, size = read(path)
     rng = np.random.default_rng(0)
     queue = QueueLearner()
-    known: dict[str, dict[str, _Known]] = {}
+    known: dict[str, dict[str, Learner]] = {}
     said: dict[int, dict[str, Estimate]] = {}
     views = {}
     scores: dict[tuple[str, int], _Score] = {}
     for event in walk(jobs, size):
         job = jobs[event.job]
-        learners = known.setdefault(job.geometry.key, {})
+        learners = known.setdefault(key_of(job.geometry), {})
         if isinstance(event, Submitted):
             if not learners:
-                learners.update({name: _fresh(name) for name in _PREDICTORS})
+                learners.update({name: fresh() for name, fresh in _PREDICTORS.items()})
             if not job.run:
                 continue  # it never ran: it stood in the queue, and its wait is nobody's to predict
             views[event.job] = event.view
             expected = queue.expect(event.view)
             hints = {} if expected is None else {"queue": expected}
-            plan = {} if event.view.planned is None else {"plan": event.view.planned}
+            if event.view.planned is not None:
+                hints["plan"] = event.view.planned
             estimates = said[event.job] = {}
-            for name, one in learners.items():
-                estimate = one.learner.predict(rng, plan if name == "plan" else _hints(name, hints))
-                estimates[name] = estimate
+            for name, learner in learners.items():
+                estimates[name] = learner.predict(rng, hints)
+                bound = learner.bound(hints)
                 for sizes in (-1, job.nodes.bit_length()):
-                    _judge(scores.setdefault((name, sizes), _Score()), job.wait, estimate, one.bound(estimate))
+                    _judge(scores.setdefault((name, sizes), _Score()), job.wait, estimates[name], bound)
         else:
             queue.add(views.pop(event.job), job.wait)
             if queue.due:
                 queue.refit()
             estimates = said.pop(event.job)
-            for name, one in learners.items():
-                one.update(Observation(float(job.wait)), estimates[name], rng)
+            for name, learner in learners.items():
+                learner.update(Observation(float(job.wait)), estimates[name], rng)
     return [_row(path.name.split(".")[0], *key, score) for key, score in sorted(scores.items(), key=_order)]
-
-
-def _fresh(name: str) -> _Known:
-    return _Known(_PREDICTORS[name](), Spread(PROMISE) if name == "queue" else None)
-
-
-def _hints(name: str, hints: Hints) -> Hints:
-    return hints if name in ("queue", "share-mix") else NO_HINTS
 
 
 def _judge(score: _Score, wait: float, estimate: Estimate, bound: float | None) -> None:

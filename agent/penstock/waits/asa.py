@@ -119,6 +119,10 @@ class Asa:
         low, high = self._innocent(observation)
         return 0.0 if low <= index <= high else 1.0
 
+    def bound(self, hints: Hints = NO_HINTS) -> float | None:
+        """None: p says which alternative is best, not how waits scatter."""
+        return None
+
     def update(self, observation: Observation, estimate: Estimate | None, rng: np.random.Generator) -> None:
         """Charge the alternative that was picked; tuned: then replay. Learns nothing where there was no estimate."""
         if observation.known is Known.NOTHING or estimate is None or not 0 <= estimate.index < len(self.alternatives):

@@ -17,6 +17,9 @@ and is updated with what is known of a wait afterwards. A complete one that expe
         def predict(self, rng, hints=NO_HINTS):
             return Estimate(-1, self.seconds)
 
+        def bound(self, hints=NO_HINTS):
+            return None
+
         def update(self, observation, estimate, rng):
             if observation.known is Known.EXACT:
                 self.seconds = observation.seconds
@@ -45,7 +48,18 @@ from numpy.typing import NDArray
 
 from penstock.api import Geometry
 
-__all__ = ["NO_HINTS", "Distribution", "Estimate", "Hints", "Known", "Learner", "Observation", "WaitPredictor"]
+__all__ = [
+    "BOUND",
+    "NO_HINTS",
+    "PROMISE",
+    "Distribution",
+    "Estimate",
+    "Hints",
+    "Known",
+    "Learner",
+    "Observation",
+    "WaitPredictor",
+]
 
 Hints = Mapping[str, float]
 """What others expect of this very job, in seconds, by name: `slurm` its own estimate, `queue` our plan of the queue."""
@@ -53,11 +67,18 @@ Hints = Mapping[str, float]
 NO_HINTS: Final[Hints] = MappingProxyType({})
 
 
+PROMISE: Final = 0.95
+"""The share of waits that a bound is to cover."""
+BOUND: Final = "bound95"
+"""The name that the bound has among what is said."""
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A predicted wait of `seconds`. `index` says which alternative it is, -1 where it is none.
 
-    `said` is what each of the learner's experts said (s, by name). The whole estimate comes back with the observation.
+    `said` is what else was said of the wait (s, by name): by each of the learner's experts, and as `BOUND`. The whole
+    estimate comes back with the observation.
     """
 
     index: int
@@ -159,6 +180,10 @@ class Learner(Protocol):
 
     def predict(self, rng: np.random.Generator, hints: Hints = NO_HINTS) -> Estimate:
         """The wait to count with: the median, or what else the learner's policy picks. Learns nothing."""
+        ...
+
+    def bound(self, hints: Hints = NO_HINTS) -> float | None:
+        """Seconds that 95 of 100 waits do not exceed; None where the learner cannot promise that (yet)."""
         ...
 
     def update(self, observation: Observation, estimate: Estimate | None, rng: np.random.Generator) -> None:

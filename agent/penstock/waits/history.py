@@ -53,6 +53,10 @@ class Median:
         """The median."""
         return Estimate(-1, self.seconds)
 
+    def bound(self, hints: Hints = NO_HINTS) -> float | None:
+        """None: eleven waits are too few."""
+        return None
+
     def update(self, observation: Observation, estimate: Estimate | None, rng: np.random.Generator) -> None:
         """Keep the wait."""
         if observation.known is Known.EXACT:

@@ -7,6 +7,7 @@ from typing import Final
 
 from penstock.waits.asa import Asa
 from penstock.waits.base import Learner
+from penstock.waits.hinted import Hinted
 from penstock.waits.history import Last, Median
 from penstock.waits.qbets import Qbets
 from penstock.waits.share import Share
@@ -23,6 +24,8 @@ PREDICTORS: Final[Mapping[str, Callable[[Sequence[float], str], Learner]]] = {
     "asa-tuned": lambda alternatives, gamma: Asa(alternatives, gamma, "tuned"),
     "share": lambda alternatives, gamma: Share(alternatives),
     "qbets": lambda alternatives, gamma: Qbets(),
+    "slurm": lambda alternatives, gamma: Hinted("slurm"),
+    "queue": lambda alternatives, gamma: Hinted("queue"),
     "last": lambda alternatives, gamma: Last(),
     "median": lambda alternatives, gamma: Median(),
 }

@@ -62,8 +62,7 @@ class Qbets:
         self._sorted: list[float] = []
         self._exceeded = 0
 
-    @property
-    def bound(self) -> float | None:
+    def bound(self, hints: Hints = NO_HINTS) -> float | None:
         """Seconds that a wait exceeds with probability 1 - q at most; None until enough waits are known."""
         k = order(len(self._sorted), self.q, self.confidence)
         return None if k is None else self._sorted[k - 1]
@@ -84,7 +83,7 @@ class Qbets:
         """Keep an exact wait; a censored one has no place among order statistics."""
         if observation.known is not Known.EXACT:
             return
-        wait, bound = observation.seconds, self.bound
+        wait, bound = observation.seconds, self.bound()
         self._exceeded = self._exceeded + 1 if bound is not None and wait > bound else 0
         self._waits.append(wait)
         bisect.insort(self._sorted, wait)

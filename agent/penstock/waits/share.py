@@ -55,6 +55,10 @@ class Share:
         index = Distribution(self._values, self._weights).index(0.5)
         return Estimate(index, self.alternatives[index])
 
+    def bound(self, hints: Hints = NO_HINTS) -> float | None:
+        """None: the weights say which alternative is best, not how waits scatter."""
+        return None
+
     def update(self, observation: Observation, estimate: Estimate | None, rng: np.random.Generator) -> None:
         """Charge every alternative."""
         losses = charge(self._logs, observation, 1.0, self.quantile)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from penstock.api import Geometry
-from penstock.waits.base import NO_HINTS, Estimate, Hints, Known, Learner, Observation
+from penstock.waits.base import BOUND, NO_HINTS, Estimate, Hints, Known, Learner, Observation
+from penstock.waits.geometry import classify
+from penstock.waits.pooling import Waits, begin
 
 __all__ = ["Memory", "Shelf"]
 
+_AT_HAND: Final = 256
+"""Learners kept in memory between predictions; a stored one takes a third of a millisecond to read."""
 
-class Memory(Protocol):
+
+class Memory(Waits, Protocol):
     """Where learned state is kept (the agent's store)."""
 
     def learned(self, key: str) -> dict[str, Any] | None:
@@ -28,17 +35,21 @@ class Memory(Protocol):
         """Keep a state that is of no use where a person can find it."""
         ...
 
-    def add_wait(self, key: str, estimate: float | None, wait: float, censored: int, now: float) -> None:
+    def add_wait(
+        self, key: str, estimate: float | None, wait: float, censored: int, now: float, bound: float | None = None
+    ) -> None:
         """Keep an observed wait."""
         ...
 
 
 class Shelf:
-    """A learner per geometry over a `Memory`, so that concurrent workflows share what is learned (paper 002, 4.3).
+    """A learner per class of geometries over a `Memory`, so that concurrent workflows share what is learned (paper
+    002, 4.3); `per_user` false: users, too.
 
-    `fresh` makes a learner that knows nothing. Saved state that is damaged, newer, or learned over other alternatives
-    is set aside and `say(key, why)` told so, once; learning starts afresh. `hints` says what others expect of a
-    geometry's job that is submitted now. `seed` only for demos and tests.
+    `fresh` makes a learner that knows nothing, which then begins with the waits of geometries like its own. Saved state
+    that is damaged, newer, or learned over other alternatives is set aside and `say(key, why)` told so, once; learning
+    starts afresh. `complete` fills in what the site knows of a geometry, `hints` says what others expect of its job
+    that is submitted now. `seed` only for demos and tests.
     """
 
     def __init__(
@@ -49,6 +60,8 @@ class Shelf:
         *,
         say: Callable[[str, str], None] = lambda key, why: None,
         hints: Callable[[Geometry], Hints] = lambda geometry: NO_HINTS,
+        complete: Callable[[Geometry], Geometry] = lambda geometry: geometry,
+        per_user: bool = True,
         seed: int | None = None,
     ) -> None:
         self._memory = memory
@@ -56,35 +69,74 @@ class Shelf:
         self._fresh = fresh
         self._say = say
         self._hints = hints
+        self._complete = complete
+        self._per_user = per_user
         self._rng = np.random.default_rng(seed)
+        self._at_hand: OrderedDict[str, Learner] = OrderedDict()
         self.name = fresh().name  # a wrong setting fails here, not at the first workflow
 
+    def key(self, geometry: Geometry) -> str:
+        """What the geometry's waits are kept under."""
+        return classify(self._complete(geometry), per_user=self._per_user).key
+
     def learner(self, geometry: Geometry) -> Learner:
-        """What is known of a geometry."""
-        learner, key = self._fresh(), self._key(geometry)
-        try:
-            state = self._memory.learned(key)
-            if state is not None:
-                learner.restore(state)
-        except ValueError as error:
-            self._memory.set_aside(key, self._now())
-            self._say(key, str(error))
+        """What is known of a geometry. It is not to be changed."""
+        key = self.key(geometry)
+        learner = self._at_hand.get(key)
+        if learner is None:
+            learner = self._at_hand[key] = self._read(geometry)
+            if len(self._at_hand) > _AT_HAND:
+                self._at_hand.popitem(last=False)
+        self._at_hand.move_to_end(key)
         return learner
+
+    def hints(self, geometry: Geometry) -> Hints:
+        """What others expect of a job of this geometry that is submitted now."""
+        return self._hints(self._complete(geometry))
 
     def predict(self, geometry: Geometry) -> Estimate:
         """The wait to count with for a job of this geometry."""
-        return self.learner(geometry).predict(self._rng, self._hints(geometry))
+        learner, hints = self.learner(geometry), self.hints(geometry)
+        estimate = learner.predict(self._rng, hints)
+        bound = learner.bound(hints)
+        return estimate if bound is None else replace(estimate, said={**estimate.said, BOUND: bound})
 
     def observe(self, geometry: Geometry, observation: Observation, estimate: Estimate | None) -> None:
         """Learn from a wait; `estimate` is its prediction, None where there was none."""
         if observation.known is Known.NOTHING:
             return
-        now = self._now()
-        seconds = None if estimate is None else estimate.seconds
-        self._memory.add_wait(geometry.key, seconds, observation.seconds, int(observation.known), now)
-        learner = self.learner(geometry)
+        now, key = self._now(), self.key(geometry)
+        # From the store, and none at hand: what is learned inside a transaction may yet be undone.
+        self._at_hand.pop(key, None)
+        learner = self._read(geometry)
+        said = (None, None) if estimate is None else (estimate.seconds, estimate.said.get(BOUND))
+        self._memory.add_wait(key, said[0], observation.seconds, int(observation.known), now, said[1])
         learner.update(observation, estimate, self._rng)
-        self._memory.save_learned(self._key(geometry), learner.to_state(), now)
+        self._memory.save_learned(f"{self.name} {key}", learner.to_state(), now)
 
-    def _key(self, geometry: Geometry) -> str:
-        return f"{self.name} {geometry.key}"
+    def import_waits(self, waits: Iterable[tuple[Geometry, float, float]]) -> int:
+        """Keep waits (geometry, seconds, when the job started) that nobody predicted, say from accounting; how many.
+
+        Learners of geometries that have none yet begin with them.
+        """
+        count = 0
+        for geometry, seconds, at in waits:
+            self._memory.add_wait(self.key(geometry), None, seconds, int(Known.EXACT), at)
+            count += 1
+        self._at_hand.clear()
+        return count
+
+    def _read(self, geometry: Geometry) -> Learner:
+        wanted = classify(self._complete(geometry), per_user=self._per_user)
+        learner, name = self._fresh(), f"{self.name} {wanted.key}"
+        try:
+            state = self._memory.learned(name)
+            if state is not None:
+                learner.restore(state)
+                return learner
+        except ValueError as error:
+            self._memory.set_aside(name, self._now())
+            self._say(name, str(error))
+            learner = self._fresh()
+        begin(learner, wanted, self._memory, self._rng)
+        return learner

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.waits.alternatives import LEAST
-from penstock.waits.base import Distribution, Known, Observation
+from penstock.waits.base import PROMISE, Distribution, Known, Observation
 from penstock.waits.states import array, numbers, reading
 
 __all__ = ["Spread"]
@@ -33,7 +33,7 @@ _PRIOR: Final = 1.0
 class Spread:
     """Factors between waits and their estimates; `promise` is the share of waits that the bound is to cover."""
 
-    def __init__(self, promise: float = 0.95) -> None:
+    def __init__(self, promise: float = PROMISE) -> None:
         self.promise = promise
         self._level = promise
         self._logs: deque[float] = deque()

@@ -287,7 +287,7 @@ def _plan(p: _Pass, run: WorkflowRun, i: int, predict: Callable[[Geometry], Esti
 
 
 def _geometry(run: WorkflowRun, unit: Stage) -> Geometry:
-    return Geometry(run.partition, run.qos, unit.nodes, unit.time_limit)
+    return Geometry(run.partition, run.qos, unit.nodes, unit.time_limit, account=run.workflow.account or "")
 
 
 def _observe(p: _Pass, run: WorkflowRun, i: int) -> WorkflowRun:
