@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.api import AccountingRecord, Geometry, Job, JobState
+from penstock.api import AccountingRecord, Geometry, Job, JobState, Partition, Reservation
 from penstock.waits.base import Estimate, Observation
+from penstock.waits.causes import Cause
 from penstock.workflow.instructions import (
     Cancel,
     Finished,
@@ -638,3 +639,42 @@ def test_a_side_branch_that_runs_may_end_when_another_fails_but_what_waits_is_ca
     gone = replace(queued, state=JobState.CANCELLED, start=1155.0, end=1155.0)
     out = d.step(1300, job(1, "FAILED", start=1100.0, end=1140.0), job(2, "COMPLETED", start=1100.0, end=1290.0), gone)
     assert out == [Finished(False, "a: job 1 ended FAILED")] and d.phases() == ["failed", "done", "cancelled"]
+
+
+# -- what is no queue's doing ----------------------------------------------------------------------------------------
+
+
+def _view_with(taken_at, *things, **more):
+    return replace(view(taken_at, *things), **more)
+
+
+def test_a_stage_that_would_run_into_a_maintenance_is_kept_back_and_submitted_after_it():
+    d = Driver("perstage")
+    part = Partition("batch", ("n1", "n2", "n3", "n4"), True, True, None, None, None)
+    ahead = Reservation("m", 2000.0, 5000.0, part.nodes, frozenset(), frozenset(), frozenset({"MAINT"}), False)
+    more = {"reservations": (ahead,), "partitions": {"batch": part}}
+    for now, submitted in ((1000.0, False), (4999.0, False), (5000.0, True)):
+        step = d.runner.step(d.run, _view_with(now, **more), now, d.predict)
+        assert bool(step.instructions) is submitted
+        assert ("maintenance" in {reason.code for _, reason in step.notes}) is not submitted
+        d.run = step.run
+    assert d.phases() == ["intended", "waiting"]
+
+
+def test_a_wait_that_had_another_cause_is_learned_as_an_upper_bound():
+    d = Driver("perstage")
+    d.submit(1000, 1)
+    licence = _view_with(1010, job(1, reason="Licenses"), hindered={1: Cause.LICENCE})
+    d.run = d.runner.step(d.run, licence, 1010, d.predict).run
+    d.run = run_from_dict(json.loads(json.dumps(run_to_dict(d.run))))
+    (seen,) = [i for i in d.step(1300, job(1, "RUNNING", start=1200.0)) if isinstance(i, Observe)]
+    assert seen.observation == Observation.at_most(200.0)
+
+
+def test_the_wait_of_a_requeued_job_teaches_nothing():
+    d = Driver("perstage")
+    d.submit(1000, 1)
+    again = job(1, "RUNNING", start=1900.0, restarts=1)
+    step = d.runner.step(d.run, _view_with(2000, again, hindered={1: Cause.REQUEUED}), 2000, d.predict)
+    (seen,) = [i for i in step.instructions if isinstance(i, Observe)]
+    assert seen.observation == Observation.nothing()

@@ -21,6 +21,7 @@ from penstock.executor import Executor
 from penstock.observe import Observer
 from penstock.slurm.base import Backend
 from penstock.store import Store
+from penstock.waits.causes import hindrance
 from penstock.waits.shelf import Shelf
 from penstock.workflow.checks import check_against
 from penstock.workflow.instructions import (
@@ -149,7 +150,16 @@ class WorkflowController:
             return [self._finish(number, run.phase.value, run.why or "")]
         jobs = {i: snapshot.jobs[i] for i in self._watched(run) if i in snapshot.jobs}
         records = {i: self._records[i] for i in self._watched(run) if i in self._records and i not in jobs}
-        view = View(snapshot.taken_at, jobs, MappingProxyType(records), usable=snapshot.usable)
+        hindered = {i: cause for i, job in jobs.items() if (cause := hindrance(job, snapshot.nodes)) is not None}
+        view = View(
+            snapshot.taken_at,
+            jobs,
+            MappingProxyType(records),
+            usable=snapshot.usable,
+            hindered=MappingProxyType(hindered),
+            reservations=snapshot.reservations,
+            partitions=snapshot.partitions,
+        )
         step = self._runner.step(run, view, self._clock.now(), self._shelf.predict)
         decisions = [Decision(Verb.NOTHING, _subject(run, stage), (reason,)) for stage, reason in step.notes]
         self._learn(step.run, step.instructions)

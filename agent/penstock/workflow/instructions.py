@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from penstock.api import AccountingRecord, Geometry, Job, JobSpec, Reason
+from penstock.api import AccountingRecord, Geometry, Job, JobSpec, Partition, Reason, Reservation
 from penstock.waits.base import Estimate, Observation
+from penstock.waits.causes import Cause
 from penstock.workflow.state import WorkflowRun
 
 __all__ = [
@@ -32,12 +33,17 @@ class View:
     """What Slurm says: `jobs` from one snapshot *begun* at `taken_at`, `records` from accounting for jobs not in it.
 
     A job in neither is not seen, and nothing is concluded from that. Nothing at all is done on a view not `usable`.
+    `hindered` says of these jobs what keeps them besides their turn; maintenance is read off `reservations` and
+    `partitions`.
     """
 
     taken_at: float
     jobs: Mapping[int, Job]
     records: Mapping[int, AccountingRecord] = field(default_factory=lambda: MappingProxyType({}))
     usable: bool = True
+    hindered: Mapping[int, Cause] = field(default_factory=lambda: MappingProxyType({}))
+    reservations: tuple[Reservation, ...] = ()
+    partitions: Mapping[str, Partition] = field(default_factory=lambda: MappingProxyType({}))
 
     def alive(self, job: int) -> bool:
         """Whether the snapshot lists the job as not ended (and in a state that is understood)."""

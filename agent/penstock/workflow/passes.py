@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from penstock.api import Geometry, JobState, Reason
 from penstock.waits.base import Estimate
+from penstock.waits.causes import Cause, learnable
+from penstock.workflow.calm import kept_back
 from penstock.workflow.instructions import (
     Cancel,
     Finished,
@@ -97,6 +99,8 @@ def _absorb(p: _Pass, run: WorkflowRun, i: int) -> WorkflowRun:
             held = stage.phase is Phase.SUBMITTED and is_held(job)
             stage = replace(stage, phase=Phase.SUBMITTED if held else Phase.QUEUED, start=None)
         stage = replace(stage, submitted=job.submit, eligible=job.eligible)
+        if stage.phase is not Phase.SUBMITTED and number in p.view.hindered:
+            stage = replace(stage, hindered=stage.hindered or p.view.hindered[number].value)
         return run.with_stage(stage)
     if job is not None:
         exit_code = 0 if job.state is JobState.COMPLETED else None
@@ -261,6 +265,10 @@ def _plan(p: _Pass, run: WorkflowRun, i: int, predict: Callable[[Geometry], Esti
     if due.at is None or due.at > p.now:
         p.notes.append((stage.name, due.reason))
         return run
+    starts = p.now if due.parent_end is None else max(p.now, due.parent_end)  # not before its parents have ended
+    if (maintenance := kept_back(p.view, run.partition, p.units[i], starts)) is not None:
+        p.notes.append((stage.name, maintenance))
+        return run
     if stage.retry_at is not None and p.now < stage.retry_at:
         p.note(stage.name, "back-off", f"submitting failed {stage.failures} times: {stage.failure}")
         return run
@@ -297,6 +305,8 @@ def _observe(p: _Pass, run: WorkflowRun, i: int) -> WorkflowRun:
     observation = observed_wait(p.site, stage, run.ready_at(i))
     if observation is None:
         return run
+    if stage.hindered is not None:
+        observation = learnable(observation, Cause(stage.hindered))
     estimate = None
     if stage.estimate is not None and stage.estimate_index is not None:
         estimate = Estimate(stage.estimate_index, stage.estimate, stage.estimate_said)

@@ -65,7 +65,8 @@ class StageRun:
     `estimate` is the predicted wait (s), `estimate_index` the predictor's alternative, `estimate_said` what its experts
     said (s, by name). `parent_end` is when the last of its parents was expected to end, `due` = `parent_end` -
     `estimate` when it is to be submitted. `submitted` is our time until Slurm's is seen. `slurm_state` and `exit_code`
-    are Slurm's last word; `observed` says that its wait was reported.
+    are Slurm's last word; `observed` says that its wait was reported,
+    `hindered` (a `waits.causes.Cause`) what else than its turn it was seen to wait for.
     """
 
     name: str
@@ -90,6 +91,7 @@ class StageRun:
     failures: int = 0
     retry_at: float | None = None
     observed: bool = False
+    hindered: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

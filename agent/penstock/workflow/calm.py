@@ -1,0 +1,41 @@
+"""Keeps a stage back that could not end before a maintenance: Slurm would not start it, and its wait would teach
+nothing. Pure."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+from penstock.api import Reason
+from penstock.durations import duration_text
+from penstock.planning.maintenance import earliest
+from penstock.workflow.instructions import View
+from penstock.workflow.model import Stage
+
+__all__ = ["kept_back"]
+
+
+def kept_back(view: View, partition: str, unit: Stage, starts: float) -> Reason | None:
+    """Why the job of `unit` is not submitted yet although it is due; None: it may be.
+
+    `starts` is when it could start at the earliest; `partition` may be several with commas between.
+    """
+    parts = [view.partitions[name] for name in partition.split(",") if name in view.partitions]
+    nodes = list(dict.fromkeys(node for part in parts for node in part.nodes))
+    begin, reservation = earliest(view.reservations, nodes, unit.nodes, unit.time_limit, starts)
+    if reservation is None:
+        return None
+    then = "which has no end" if math.isinf(begin) else f"it is submitted after that, at {_when(begin)}"
+    return Reason(
+        "maintenance",
+        f"{unit.nodes} nodes for {duration_text(unit.time_limit)} reach into maintenance {reservation.name}, "
+        f"from {_when(reservation.start)} on: {then}",
+    )
+
+
+def _when(t: float) -> str:
+    """An instant for people, in UTC; maintenance is days away."""
+    try:
+        return datetime.fromtimestamp(t, tz=UTC).strftime("%Y-%m-%d %H:%MZ")
+    except (OverflowError, ValueError, OSError):  # a simulation's clock
+        return f"{t:g}"
