@@ -9,7 +9,7 @@ import os
 import resource
 import signal
 import socket
-from dataclasses import replace
+from collections.abc import Collection, Mapping
 from functools import partial
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -18,11 +18,13 @@ from pathlib import Path
 import structlog
 
 from penstock import __version__, logs, sdnotify
-from penstock.api import ResizePolicy
+from penstock.api import Geometry, ResizePolicy
 from penstock.clock import Clock
-from penstock.config import Config, load
+from penstock.config import AsaSection, Config, load
 from penstock.errors import ConfigError, NotNow, PenstockError, SlurmUnavailable
 from penstock.executor import Executor
+from penstock.forecast import Forecast
+from penstock.history import complete, defaults, learn_history
 from penstock.ipc.auth import Verifier, make_key
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
 from penstock.ipc.operations import operations
@@ -36,7 +38,10 @@ from penstock.slurm.base import Backend
 from penstock.slurm.budget import BudgetLimits, Metered, RequestBudget
 from penstock.store import Store
 from penstock.waits.alternatives import LIVE_ALTERNATIVES
-from penstock.waits.learners import make
+from penstock.waits.geometry import key_of
+from penstock.waits.learners import DEFAULT, make
+from penstock.waits.queue_learner import QueueLearner
+from penstock.waits.queue_watch import QueueWatch
 from penstock.waits.shelf import Shelf
 from penstock.workflow.controller import WorkflowController
 from penstock.workflow.runner import Runner
@@ -110,12 +115,22 @@ class App:
         alternatives = config.asa.alternatives or LIVE_ALTERNATIVES
         fresh = partial(make, config.asa.predictor, alternatives, config.asa.gamma)
         self._cluster = ""
+        self._usual: Mapping[str, str] = defaults(store)
+        self.forecast = Forecast(
+            backend,
+            store,
+            clock,
+            watch=QueueWatch(QueueLearner(config.agent.seed or 0)) if _counts(config.asa, "queue") else None,
+            ask_slurm=_counts(config.asa, "slurm"),
+            say=_kept_aside,
+        )
         self.shelf = Shelf(
             store,
             clock.now,
             fresh,
             say=_kept_aside,
-            complete=lambda geometry: replace(geometry, cluster=geometry.cluster or self._cluster),
+            hints=self.forecast.hints,
+            complete=self._complete,
             per_user=config.asa.shared == "user",
             seed=config.agent.seed,
         )
@@ -133,6 +148,19 @@ class App:
         self.loop: Loop | None = None
         self.server: Server | None = None
         self.remote: RemoteDoor | None = None
+
+    def _complete(self, geometry: Geometry) -> Geometry:
+        one_user = self.config.agent.serve == "own"
+        return complete(geometry, self._cluster, self._usual if one_user else {}, one_user=one_user)
+
+    async def _prepare(self, geometries: Collection[Geometry]) -> bool:
+        # Slurm is asked for what the job asks for, which may leave more open than what it is learned under.
+        return await self.forecast.prepare({key_of(self._complete(g)): g for g in geometries})
+
+    async def learn_history(self) -> None:
+        """At the first start: what accounting knows of the user's waits."""
+        await learn_history(self.backend, self.store, self.shelf, self.clock, self.config.asa.history)
+        self._usual = defaults(self.store)
 
     def wake(self, why: str) -> None:
         """Ask the loop for a pass soon."""
@@ -162,13 +190,15 @@ class App:
             Runner(accrues=accrues),
             self.shelf,
             self.wake,
+            self._prepare,
         )
+        self.forecast.start(site.cluster)
         self.malleable.can_grow = site.permits_expansion
         if not site.permits_expansion:
             _log.warning("jobs cannot grow here", why="SchedulerParameters lacks permit_job_expansion, or PrologFlags")
         self.loop = Loop(
             self.observer,
-            [self.workflows, self.malleable],
+            [self.forecast, self.workflows, self.malleable],
             self.store,
             self.clock,
             self.metrics,
@@ -246,6 +276,7 @@ class App:
         if self.server is not None:
             await self.server.close()
         await self.malleable.close()
+        await self.forecast.close()
         await self.backend.close()
         self.store.close()
 
@@ -276,12 +307,14 @@ async def serve(config: Config, config_path: Path | None = None) -> None:
             app.metrics.serve(config.metrics.listen)
         _log.info("ready", version=__version__, pid=os.getpid(), socket=str(config.socket_path))
         sdnotify.notify("READY=1")
+        history = asyncio.ensure_future(app.learn_history())
         passes = asyncio.ensure_future(app.loop.run())
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait({passes, stopped}, return_when=asyncio.FIRST_COMPLETED)
         sdnotify.notify("STOPPING=1")
         app.loop.stop()
         stopped.cancel()
+        history.cancel()
         # A Slurm command may hang for its whole time limit; what it was about is read back at the next start.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(passes, _PATIENCE_AT_STOP)
@@ -331,6 +364,12 @@ async def _start_patiently(app: App, stop: asyncio.Event) -> None:
 
 def _kept_aside(key: str, why: str) -> None:
     _log.warning("what was learned cannot be used; it is kept aside and learning starts afresh", key=key, why=why)
+
+
+def _counts(asa: AsaSection, hint: str) -> bool:
+    """Whether the predictor counts with the expectation of the `queue` or of `slurm`, and it is not switched off."""
+    wanted = asa.watch_queue if hint == "queue" else asa.ask_slurm
+    return wanted and asa.predictor in (DEFAULT, hint)
 
 
 def _limits(config: Config) -> Deadlines:

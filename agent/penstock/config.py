@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import ConfigError
@@ -101,6 +101,11 @@ class AsaSection(_Section):
         description="Who predicts waits; asa-* is the paper's algorithm under its three policies, slurm is Slurm's own "
         "estimate, queue our plan of the queue, corrected.",
     )
+    watch_queue: bool = Field(True, description="Learn from every job in the queue what it means for a new one.")
+    ask_slurm: bool = Field(True, description="Count with Slurm's own estimate, too (one request where one is due).")
+    history: Seconds = Field(
+        30 * 86400.0, description="How far back accounting is read at the first start; 0: not at all."
+    )
     shared: Literal["user", "site"] = Field(
         "user", description="Who learns together, where one agent serves several users: each user, or the whole site."
     )
@@ -110,6 +115,13 @@ class AsaSection(_Section):
     gamma: Literal["constant", "inverse-sqrt", "harmonic"] = Field(
         "constant", description="The learning rate's course over the rounds of Algorithm 1."
     )
+
+    @model_validator(mode="after")
+    def _has_what_it_needs(self) -> AsaSection:
+        for predictor, key, on in (("queue", "watch_queue", self.watch_queue), ("slurm", "ask_slurm", self.ask_slurm)):
+            if self.predictor == predictor and not on:
+                raise ValueError(f"predictor {predictor} needs `{key}: true`")
+        return self
 
 
 class DmrSection(_Section):

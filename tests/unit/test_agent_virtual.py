@@ -32,6 +32,7 @@ from penstock.slurm.mock.faults import Fault, FaultKind, FaultyBackend
 from penstock.slurm.mock.jobs import SimJob
 from penstock.slurm.mock.model import ClusterConfig
 from penstock.store import Store
+from penstock.waits.base import BOUND
 from penstock.waits.geometry import parse
 from penstock.workflow.metrics import perceived_wait
 from penstock.workflow.model import Stage, Workflow
@@ -470,6 +471,25 @@ async def test_a_workflow_wider_than_the_partition_is_refused_with_nothing_submi
         await world.tick()
     assert world.engine.records == {}
     assert world.store.runs() == []
+
+
+@virtual
+async def test_the_queue_and_slurm_itself_are_asked_what_they_expect(tmp_path):
+    world = World(tmp_path, {"asa": {"predictor": "share-mix"}})
+    await world.boot()
+    blocker = JobSpec("big", "#!/bin/sh\nsleep 100\n", 8, 600)
+    await world.bob.submit(blocker)
+    world.clock.advance(1)
+    number = await world.submit(chain(30, 31), "asa")
+    await world.until(lambda: world.run(number).stages[1].estimate is not None)
+    for stage in world.run(number).stages:
+        said = stage.estimate_said
+        assert {"slurm", "queue", "history", BOUND} <= said.keys()
+        assert 100 <= said["queue"] <= 700 and 0 < said["slurm"] <= 700
+    assert (await world.finish(number)).phase is RunPhase.COMPLETED
+    await world.app.forecast.close()
+    state = world.store.learned(f"queue-watch {(await world.backend.site()).cluster}")
+    assert state is not None and state["learner"]["examples"], "its own jobs and those of others teach it"
 
 
 @virtual

@@ -249,3 +249,13 @@ def test_a_reload_of_a_wrong_file_keeps_the_old_configuration(app, file, text):
     file.unlink()
     app.reload()
     assert app.config is before
+
+
+@pytest.mark.parametrize(("predictor", "key"), [("queue", "watch_queue"), ("slurm", "ask_slurm")])
+def test_a_predictor_needs_its_source(tmp_path, predictor, key):
+    path = tmp_path / "c.yaml"
+    path.write_text(f"asa: {{predictor: {predictor}, {key}: false}}")
+    with pytest.raises(ConfigError, match=f"predictor {predictor} needs `{key}: true`"):
+        load(path, {})
+    path.write_text(f"asa: {{predictor: {predictor}}}")
+    assert load(path, {}).asa.predictor == predictor

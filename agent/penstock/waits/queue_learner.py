@@ -41,6 +41,9 @@ class QueueLearner:
         self._new = 0
         self._fits = 0
 
+    def __len__(self) -> int:
+        return len(self._examples)
+
     @property
     def due(self) -> bool:
         """Whether there is enough new to fit again: `refit` takes up to two seconds."""

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from types import MappingProxyType
 
 import structlog
 
-from penstock.api import AccountingRecord, Decision, Reason, Snapshot, Verb
+from penstock.api import AccountingRecord, Decision, Geometry, Reason, Snapshot, Verb
 from penstock.clock import Clock
 from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted, OutcomeUnknown, PenstockError
 from penstock.executor import Executor
 from penstock.observe import Observer
 from penstock.slurm.base import Backend
 from penstock.store import Store
+from penstock.waits.base import Estimate
 from penstock.waits.causes import hindrance
 from penstock.waits.shelf import Shelf
 from penstock.workflow.checks import check_against
@@ -30,6 +31,7 @@ from penstock.workflow.instructions import (
     Instruction,
     Lookup,
     Observe,
+    Step,
     Submit,
     VerifyAndRelease,
     View,
@@ -49,7 +51,10 @@ _SETTLE = 30.0
 
 
 class WorkflowController:
-    """All workflow runs of one agent. `environment` is added to every stage's job (it tells MPI jobs the agent)."""
+    """All workflow runs of one agent. `environment` is added to every stage's job (it tells MPI jobs the agent).
+
+    `prepare` is told of geometries that are about to be predicted; whether somebody has something new to say of them.
+    """
 
     def __init__(
         self,
@@ -61,6 +66,7 @@ class WorkflowController:
         runner: Runner,
         shelf: Shelf,
         wake: Callable[[str], None],
+        prepare: Callable[[Collection[Geometry]], Awaitable[bool]],
     ) -> None:
         self._backend = backend
         self._observer = observer
@@ -70,6 +76,7 @@ class WorkflowController:
         self._runner = runner
         self._shelf = shelf
         self._wake = wake
+        self._prepare = prepare
         self._records: dict[int, AccountingRecord] = {}
         # When an unanswered submission was sent, by run and stage.
         self._sent_at: dict[tuple[int, str], float] = {}
@@ -160,7 +167,7 @@ class WorkflowController:
             reservations=snapshot.reservations,
             partitions=snapshot.partitions,
         )
-        step = self._runner.step(run, view, self._clock.now(), self._shelf.predict)
+        step = await self._decide(number, view)
         decisions = [Decision(Verb.NOTHING, _subject(run, stage), (reason,)) for stage, reason in step.notes]
         self._learn(step.run, step.instructions)
         if not any(isinstance(i, Lookup) for i in step.instructions):
@@ -174,6 +181,20 @@ class WorkflowController:
             if decision is not None:
                 decisions.append(decision)
         return decisions
+
+    async def _decide(self, number: int, view: View) -> Step:
+        """The runner's step. Where it asked for an estimate, others are asked what they expect, and it steps anew."""
+        asked: list[Geometry] = []
+
+        def predict(geometry: Geometry) -> Estimate:
+            asked.append(geometry)
+            return self._shelf.predict(geometry)
+
+        step = self._runner.step(self.runs[number], view, self._clock.now(), predict)
+        if asked and await self._prepare(asked):
+            # The user may have cancelled the run meanwhile, so the state of before is old.
+            step = self._runner.step(self.runs[number], view, self._clock.now(), self._shelf.predict)
+        return step
 
     def _watched(self, run: WorkflowRun) -> Collection[int]:
         return {*run.jobs(), *(s.job for s in run.stages if s.job is not None)}

@@ -1,0 +1,210 @@
+"""Watches the live queue: every job that is seen to queue and then to start teaches the `QueueLearner`.
+
+Pure: snapshots in, expectations out. What a job saw when it queued is the newest picture from before it did; a job that
+was there already when the watch began, one that another cause than its turn kept waiting, and all tasks of an array but
+the first to start teach nothing. Where jobs share nodes, a node is free when the last of them ends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, OrderedDict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.api import Geometry, Job, JobState, Snapshot
+from penstock.waits.causes import hindrance
+from penstock.waits.queue_learner import LEAST, QueueLearner
+from penstock.waits.queue_view import Ask, Past, Queue, View, Waiting, look
+from penstock.waits.states import array, expect, numbers, reading
+
+__all__ = ["QueueWatch"]
+
+_VERSION: Final = 1
+_RECENT: Final = 20
+_REMEMBERED: Final = 2000
+"""Classes and users whose last wait is remembered, the latest ones."""
+_VIEWS: Final = 200
+"""Jobs whose view is taken at one look; of more, evenly so many. A view takes a millisecond or two."""
+_TASKS: Final = 100
+"""Tasks of one array that are counted as waiting; the plan does not look further anyway."""
+_FOR_EVER: Final = 365 * 86400
+_RAN: Final = frozenset(
+    {JobState.COMPLETED, JobState.FAILED, JobState.TIMEOUT, JobState.NODE_FAIL, JobState.OUT_OF_MEMORY}
+)
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A job in the queue: since when, what it saw (None: nobody knows), and whether it waits for its turn alone."""
+
+    since: float
+    view: View | None
+    hindered: bool = False
+
+
+class _Picture:
+    """A snapshot as the queues of its partitions, each worked out when it is asked for."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.at = snapshot.taken_at
+        self.waiting = Counter(job.user for job in snapshot.jobs.values() if job.pending)
+        self.running = Counter(job.user for job in snapshot.jobs.values() if job.state.holds_nodes)
+        self._queues: dict[str, Queue] = {}
+
+    def partition(self, names: str) -> str | None:
+        """The first of these partitions that there is."""
+        return next((name for name in names.split(",") if name in self.snapshot.partitions), None)
+
+    def queue(self, partition: str) -> Queue:
+        if partition not in self._queues:
+            self._queues[partition] = self._work_out(partition)
+        return self._queues[partition]
+
+    def _work_out(self, partition: str) -> Queue:
+        snapshot, now = self.snapshot, int(self.at)
+        inside = frozenset(snapshot.partitions[partition].nodes)
+        last: dict[str, tuple[float, int]] = {}
+        for job in snapshot.jobs.values():
+            if job.state.holds_nodes:
+                end = min(job.end, now + _FOR_EVER) if job.end is not None else float(now + _FOR_EVER)
+                for node in job.nodes:
+                    if node in inside:
+                        last[node] = max(last.get(node, (0.0, 0)), (end, job.id))
+        running = sorted((int(end), count) for (end, _), count in Counter(last.values()).items())
+        usable = sum(1 for name in inside if name in last or (name in snapshot.nodes and snapshot.nodes[name].usable))
+        waiting = [w for job in snapshot.pending(partition) for w in [self._waiting(job)] * min(job.tasks, _TASKS)]
+        return Queue(now, usable, running, waiting)
+
+    def _waiting(self, job: Job) -> Waiting:
+        return Waiting(
+            job.num_nodes, _seconds(job.time_limit), _group(job.partition, job.qos), job.user, int(_since(job))
+        )
+
+
+class QueueWatch:
+    """What the live queue of one cluster expects of a job, learned from every job in it.
+
+    `see` may run in another thread than `expect`, but nothing else at the same time.
+    """
+
+    def __init__(self, learner: QueueLearner) -> None:
+        self.learner = learner
+        self.examples = 0
+        self._picture: _Picture | None = None
+        self._waiting: dict[int, _Entry] = {}
+        self._begun: set[int] = set()
+        self._recent: deque[float] = deque(maxlen=_RECENT)
+        self._classes: OrderedDict[str, float] = OrderedDict()
+        self._users: OrderedDict[str, float] = OrderedDict()
+
+    def see(self, snapshot: Snapshot) -> None:
+        """Take in a usable snapshot that is newer than the last."""
+        before, started, fresh = self._picture, [], []
+        present = set()
+        for job in snapshot.jobs.values():
+            key = job.array_job or job.id
+            present.add(key)
+            if job.pending and job.eligible is not None and key not in self._begun:
+                if key not in self._waiting:
+                    self._waiting[key] = _Entry(_since(job), None)
+                    fresh.append((job, self._waiting[key]))
+                self._waiting[key].hindered |= hindrance(job, snapshot.nodes) is not None
+            elif (job.state.holds_nodes or job.state in _RAN) and key not in self._begun:
+                self._begun.add(key)
+                entry = self._waiting.pop(key, None)
+                if entry is None and job.eligible is not None:  # it came and started between two looks
+                    entry = _Entry(_since(job), None)
+                    fresh.append((job, entry))
+                if entry is not None and job.start is not None:
+                    entry.hindered |= hindrance(job, snapshot.nodes) is not None
+                    started.append((job.start, job, entry))
+        if before is not None:
+            self._show(before, [(job, entry) for job, entry in fresh if entry.since >= before.at])
+        for start, job, entry in sorted(started, key=lambda item: (item[0], item[1].id)):
+            self._learn(job, entry, start - entry.since)
+        self._waiting = {key: entry for key, entry in self._waiting.items() if key in present}
+        self._begun &= present
+        self._picture = _Picture(snapshot)
+
+    def _show(self, before: _Picture, fresh: list[tuple[Job, _Entry]]) -> None:
+        for job, entry in fresh[:: max(1, math.ceil(len(fresh) / _VIEWS))]:
+            entry.view = self._view(before, job.partition, job.qos, job.num_nodes, job.time_limit, job.user)
+
+    def _view(
+        self, picture: _Picture, partition: str, qos: str, nodes: int, limit: float | None, user: str
+    ) -> View | None:
+        known = picture.partition(partition)
+        if known is None:
+            return None
+        group, default = _group(partition, qos), math.log10(LEAST)
+        past = Past(
+            sum(self._recent) / len(self._recent) if self._recent else default,
+            self._classes.get(f"{nodes.bit_length()} {group}", default),
+            self._users.get(user, default),
+            picture.waiting[user],
+            picture.running[user],
+        )
+        return look(picture.queue(known), Ask(nodes, _seconds(limit), group, user), past)
+
+    def _learn(self, job: Job, entry: _Entry, wait: float) -> None:
+        if entry.hindered or wait < 0:
+            return
+        log = math.log10(max(wait, LEAST))
+        self._recent.append(log)
+        _remember(self._classes, f"{job.num_nodes.bit_length()} {_group(job.partition, job.qos)}", log)
+        _remember(self._users, job.user, log)
+        if entry.view is not None:
+            self.learner.add(entry.view, wait)
+            self.examples += 1
+
+    def expect(self, geometry: Geometry, user: str) -> float | None:
+        """The wait (s) of a job that `user` submits now; None before the first look, and for what it cannot place."""
+        if self._picture is None:
+            return None
+        partition = geometry.partition
+        view = self._view(self._picture, partition, geometry.qos, geometry.nodes, geometry.time_limit, user)
+        return None if view is None else self.learner.expect(view)
+
+    def to_state(self) -> dict[str, Any]:
+        """JSON-able: the learner, and the last waits."""
+        return {
+            "version": _VERSION,
+            "learner": self.learner.to_state(),
+            "recent": [round(x, 4) for x in self._recent],
+            "classes": [[name, round(x, 4)] for name, x in self._classes.items()],
+            "users": [[name, round(x, 4)] for name, x in self._users.items()],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what `to_state` gave. ValueError, and no change, when it is damaged or newer."""
+        with reading("queue watch"):
+            expect(state, "version", _VERSION)
+            recent = numbers(state["recent"], _RECENT)
+            classes = OrderedDict((str(name), float(array(x))) for name, x in state["classes"])
+            users = OrderedDict((str(name), float(array(x))) for name, x in state["users"])
+        self.learner.restore(state["learner"])
+        self._recent.extend(recent)
+        self._classes, self._users = classes, users
+
+
+def _group(partition: str, qos: str) -> str:
+    return f"{partition}/{qos}"
+
+
+def _since(job: Job) -> float:
+    """When the job began to wait for its turn."""
+    return job.submit if job.eligible is None else max(job.submit, job.eligible)
+
+
+def _seconds(limit: float | None) -> int:
+    return _FOR_EVER if limit is None else int(min(max(limit, 1.0), _FOR_EVER))
+
+
+def _remember(memory: OrderedDict[str, float], name: str, value: float) -> None:
+    memory[name] = value
+    memory.move_to_end(name)
+    if len(memory) > _REMEMBERED:
+        memory.popitem(last=False)
