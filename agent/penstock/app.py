@@ -34,6 +34,7 @@ from penstock.malleable.controller import MalleableController
 from penstock.malleable.machine import Deadlines
 from penstock.metrics import Metrics
 from penstock.observe import Observer
+from penstock.outlook import Outlook
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import BudgetLimits, Metered, RequestBudget
 from penstock.store import Store
@@ -215,7 +216,8 @@ class App:
         munge_socket = str(self.config.dmr.munge_socket) if self.config.dmr.munge_socket else None
         verifier = Verifier(make_key(key_path), munge_socket)
         self.remote = RemoteDoor(self.malleable, self.observer, verifier, self.clock, self._serves, self.want_look)
-        known = (self.store, self.observer, self.executor, self.clock, self.workflows, self.malleable)
+        outlook = Outlook(self.store, self.shelf, self.observer, self._prepare)
+        known = (self.store, self.observer, self.executor, self.clock, self.workflows, self.malleable, outlook)
         local = LocalDoor(operations(*known, serves=self._serves))
         self.server = Server(local.answer, self.remote.answer)
         await self.server.listen_unix(self.config.socket_path)

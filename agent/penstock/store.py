@@ -67,6 +67,7 @@ class Store:
 
     def __init__(self, path: Path | str) -> None:
         self.path = str(path)
+        self._looks_only = False
         try:
             if self.path != ":memory:":
                 # Commands and environments of users: for nobody else's eyes. SQLite gives -wal and -shm the same mode.
@@ -79,6 +80,27 @@ class Store:
             self._migrate()
         except (sqlite3.Error, OSError) as e:
             raise StoreError(f"cannot open the state file {self.path}: {e}") from e
+
+    @classmethod
+    def read_only(cls, path: Path) -> Store:
+        """The file of an agent that does not run, for looking at: nothing is changed, and it must be of this version.
+        Raises `StoreError` like the rest."""
+        store = cls.__new__(cls)
+        store.path, store._looks_only = str(path), True
+        try:
+            # Read by path: a URI would have to be quoted, and query_only keeps it from being written all the same.
+            store._db = sqlite3.connect(store.path, isolation_level=None)
+            store._db.row_factory = sqlite3.Row
+            store._db.execute("PRAGMA query_only=ON")
+            have = int(store._db.execute("PRAGMA user_version").fetchone()[0])
+        except sqlite3.Error as e:
+            raise StoreError(f"cannot open the state file {path}: {e}") from e
+        if have != len(_MIGRATIONS):
+            raise StoreError(
+                f"{path} was written by another release of Penstock (state version {have}, this one reads "
+                f"{len(_MIGRATIONS)}); an agent of this release takes over an older one when it starts"
+            )
+        return store
 
     def _migrate(self) -> None:
         have = int(self._db.execute("PRAGMA user_version").fetchone()[0])
@@ -256,6 +278,8 @@ class Store:
 
     def set_aside(self, key: str, now: float) -> None:
         """Keep a predictor's state under another key, where nobody looks for it but a person."""
+        if self._looks_only:
+            return
         self._execute("UPDATE OR REPLACE learned SET key=? WHERE key=?", (f"aside {now:.0f} {key}", key))
 
     def add_wait(

@@ -27,13 +27,12 @@ from penstock.waits.hinted import Hinted
 from penstock.waits.history import Last, Median
 from penstock.waits.qbets import Qbets
 from penstock.waits.queue_learner import QueueLearner
+from penstock.waits.report import FLOOR
 from penstock.waits.share import Share
 from penstock.waits.share_mix import ShareMix
 
 __all__ = ["BASELINES", "Row", "find", "measure", "ratio"]
 
-FLOOR: Final = 60.0
-"""Seconds; shorter waits and estimates are taken as this long when they are judged."""
 BASELINES: Final = ("last", "median")
 
 _PREDICTORS: Final[Mapping[str, Callable[[], Learner]]] = {

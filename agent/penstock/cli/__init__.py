@@ -25,6 +25,7 @@ _COMMANDS = {
     "simulate": "penstock.cli.simulate:simulate",
     "status": "penstock.cli.workflows:status",
     "submit": "penstock.cli.workflows:submit",
+    "waits": "penstock.cli.waits:waits",
 }
 
 

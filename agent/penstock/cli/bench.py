@@ -46,6 +46,7 @@ def _figure5(out: Path | None, quiet: bool) -> Rows:
 
 def _logs(out: Path | None, quiet: bool) -> Rows:
     from penstock.bench import logs
+    from penstock.waits.report import FLOOR
 
     folder = os.environ.get("PENSTOCK_TRACES")
     if not folder:
@@ -53,7 +54,7 @@ def _logs(out: Path | None, quiet: bool) -> Rows:
     measured = [row for path in logs.find(Path(folder)) for row in logs.measure(path)]
     if not quiet:
         columns = ("log", "processors", "predictor", "jobs", "mean error", "median", "ratio", "covered")
-        title = f"|log10(estimate / wait)|, both at least {logs.FLOOR:g} s; ratio to the better of last and median"
+        title = f"|log10(estimate / wait)|, both at least {FLOOR:g} s; ratio to the better of last and median"
         table(title, columns, [_log_cells(row, logs.ratio(measured, row)) for row in measured])
     return [dict(row.row()) for row in measured]
 

@@ -14,6 +14,7 @@ from penstock.executor import Executor
 from penstock.ipc.handlers import LocalOp
 from penstock.malleable.controller import MalleableController
 from penstock.observe import Observer
+from penstock.outlook import Outlook, geometry_of
 from penstock.store import Store
 from penstock.workflow.controller import WorkflowController
 from penstock.workflow.model import workflow_from_dict
@@ -31,6 +32,7 @@ def operations(
     clock: Clock,
     workflows: WorkflowController,
     malleable: MalleableController,
+    outlook: Outlook,
     serves: Callable[[int], bool],
 ) -> dict[str, LocalOp]:
     """The operations by name. `serves`: whether the agent looks after jobs of that user."""
@@ -93,6 +95,13 @@ def operations(
             "jobs": [asdict(j) for j in snapshot.jobs.values()] if snapshot else [],
         }
 
+    async def waits(uid: int, request: Mapping[str, Any]) -> object:
+        may(uid)
+        fields = request.get("geometry")
+        if fields is not None and not isinstance(fields, dict):
+            raise UserError("not a geometry: it must be a mapping")
+        return await outlook.answer(None if fields is None else geometry_of(fields))
+
     return {
         "ping": ping,
         "submit": submit,
@@ -101,4 +110,5 @@ def operations(
         "cancel": cancel,
         "env": environment,
         "queue": queue,
+        "waits": waits,
     }

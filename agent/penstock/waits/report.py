@@ -1,0 +1,114 @@
+"""What there is to tell of waits: an outlook on one job, and how good the predictions have been. Values as for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median
+from typing import Any, Final, Protocol
+
+from penstock.api import Geometry
+from penstock.waits.alternatives import log_error
+from penstock.waits.base import BOUND, Known
+from penstock.waits.geometry import Class, classify, neighbours, parse
+from penstock.waits.share_mix import ShareMix
+from penstock.waits.shelf import Shelf
+
+__all__ = ["FLOOR", "calibration", "outlook", "survey"]
+
+FLOOR: Final = 60.0
+"""Seconds; shorter waits and estimates are taken as this long when they are judged."""
+
+_EXPERTS: Final = ("history", "queue", "slurm")
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+class Kept(Protocol):
+    """Where observed waits are kept (the agent's store)."""
+
+    def wait_keys(self) -> Sequence[str]:
+        """The keys that have any."""
+        ...
+
+    def waits(self, key: str | None, limit: int) -> Rows:
+        """The latest waits, oldest first: `key`, `estimate`, `bound` and `wait` in seconds, `censored` a `Known`."""
+        ...
+
+
+def calibration(rows: Rows) -> dict[str, Any]:
+    """How well these waits were predicted: `predictions` of exact waits, the mean |log10(estimate / wait)| with both at
+    least `FLOOR`, and the share of waits within their bound, which is meant to be 0.95; None where there are none."""
+    exact = [row for row in rows if row["censored"] == Known.EXACT and row["estimate"] is not None]
+    bounded = [row for row in exact if row["bound"] is not None]
+    errors = [log_error(row["estimate"], row["wait"], FLOOR) for row in exact]
+    return {
+        "predictions": len(exact),
+        "log10_error": fmean(errors) if errors else None,
+        "bounded": len(bounded),
+        "coverage_95": fmean(row["wait"] <= row["bound"] for row in bounded) if bounded else None,
+    }
+
+
+def survey(kept: Kept, limit: int = 50_000) -> dict[str, Any]:
+    """The newest waits by class of geometries, those with the most first, and the calibration over all of them."""
+    rows = kept.waits(None, limit)
+    by_key: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        by_key.setdefault(row["key"], []).append(row)
+    classes = [(found, own) for key, own in by_key.items() if (found := parse(key)) is not None]
+    classes.sort(key=lambda item: (-len(item[1]), item[0].key))
+    return {
+        "calibration": calibration(rows),
+        "geometries": [
+            {
+                **_described(found),
+                "waits": len(own),
+                "last": own[-1]["wait"],
+                "median": median(row["wait"] for row in own),
+                **calibration(own),
+            }
+            for found, own in classes
+        ],
+    }
+
+
+def _described(found: Class) -> dict[str, Any]:
+    """A class in words: its nodes from and to, its longest time limit in seconds (None: no end)."""
+    longest = 900.0 * 2.0**found.limit if found.limit < 12 else None
+    return {
+        "cluster": found.cluster,
+        "partition": found.partition,
+        "qos": found.qos,
+        "account": found.account,
+        "user": found.user,
+        "nodes": [2**found.size, 2 ** (found.size + 1) - 1],
+        "time_limit": longest,
+        "gres": found.gres,
+        "memory_gb": 2**found.memory if found.memory >= 0 else None,
+        "features": found.features,
+        "fair_share_band": found.band if found.band >= 0 else None,
+    }
+
+
+def outlook(shelf: Shelf, kept: Kept, geometry: Geometry) -> dict[str, Any]:
+    """The wait (s) to expect of a job of this geometry that is submitted now, and what that is based on."""
+    learner, hints, key = shelf.learner(geometry), shelf.hints(geometry), shelf.key(geometry)
+    estimate = shelf.predict(geometry)
+    spread = learner.distribution(hints)
+    last = estimate.said.get(BOUND, spread.quantile(0.95))
+    half, most = estimate.seconds, max(estimate.seconds, last)
+    found = parse(key) or classify(geometry)
+    like = neighbours(found, kept.wait_keys(), 4)
+    return {
+        "predictor": shelf.name,
+        "partition": geometry.partition,
+        "nodes": geometry.nodes,
+        "time_limit": geometry.time_limit,
+        "estimate": estimate.seconds,
+        "quantiles": {"50": half, "75": min(max(half, spread.quantile(0.75)), most), "95": most},
+        "known_waits": len(kept.waits(key, 10_000)) if any(not apart for apart, _ in like) else 0,
+        "like_geometries": sum(1 for apart, _ in like if apart),
+        "experts": {name: estimate.said[name] for name in _EXPERTS if name in estimate.said},
+        "trust": learner.weights() if isinstance(learner, ShareMix) else {},
+        "calibration": calibration(kept.waits(key, 10_000)),
+    }

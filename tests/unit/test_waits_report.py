@@ -1,0 +1,119 @@
+"""`penstock waits`: the figures by hand, with an agent and without."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+import pytest
+
+from penstock.api import Geometry
+from penstock.config import Config
+from penstock.errors import StoreError, UserError
+from penstock.outlook import from_store, geometry_of
+from penstock.store import Store
+from penstock.waits.alternatives import LIVE_ALTERNATIVES
+from penstock.waits.base import Observation
+from penstock.waits.learners import make
+from penstock.waits.report import calibration, outlook, survey
+from penstock.waits.shelf import Shelf
+
+ASK = Geometry("batch", "normal", 4, 7200)
+
+
+@pytest.fixture
+def store(tmp_path):
+    opened = Store(tmp_path / "penstock.db")
+    yield opened
+    opened.close()
+
+
+def shelf(store, name="share-mix", **more):
+    return Shelf(store, lambda: 7.0, partial(make, name, LIVE_ALTERNATIVES), seed=1, **more)
+
+
+def row(wait, estimate, bound=None, censored=0):
+    return {"key": "k", "wait": wait, "estimate": estimate, "bound": bound, "censored": censored}
+
+
+def test_calibration_by_hand():
+    """600 s for 60: one decade; 10 for 59: both a minute, none. A hidden wait and one not predicted do not count."""
+    rows = [row(60, 600, 900), row(59, 10, 20), row(5, 500, 600, censored=1), row(70, None)]
+    assert calibration(rows) == {"predictions": 2, "log10_error": 0.5, "bounded": 2, "coverage_95": 0.5}
+    assert calibration([]) == {"predictions": 0, "log10_error": None, "bounded": 0, "coverage_95": None}
+
+
+def test_an_outlook_has_ascending_quantiles_and_says_what_it_stands_on(store):
+    one = shelf(store, hints=lambda g: {"queue": 500.0, "slurm": 9000.0})
+    found = outlook(one, store, ASK)
+    assert (found["known_waits"], found["like_geometries"]) == (0, 0)
+    for i in range(40):
+        one.observe(ASK, Observation(450.0 + i), one.predict(ASK))
+    found = outlook(one, store, ASK)
+    quantiles = found["quantiles"]
+    assert quantiles["50"] == found["estimate"] <= quantiles["75"] <= quantiles["95"]
+    assert 400 < found["estimate"] < 550
+    assert found["known_waits"] == 40 and found["calibration"]["predictions"] == 40
+    assert found["experts"]["queue"] == 500.0 and found["trust"]["slurm"] < found["trust"]["queue"]
+    near = outlook(one, store, Geometry("batch", "normal", 8, 7200))
+    assert (near["known_waits"], near["like_geometries"]) == (0, 1)
+    json.dumps(found)
+
+
+@pytest.mark.parametrize("name", ["asa-default", "share", "qbets", "last", "median", "queue", "slurm"])
+def test_every_predictor_has_an_outlook(store, name):
+    one = shelf(store, name)
+    for _ in range(3):
+        found = outlook(one, store, ASK)
+        assert found["quantiles"]["50"] <= found["quantiles"]["75"] <= found["quantiles"]["95"]
+        one.observe(ASK, Observation(50.0), one.predict(ASK))
+
+
+def test_the_survey_has_a_row_a_geometry(store):
+    one = shelf(store)
+    for i in range(3):
+        one.observe(ASK, Observation(100.0 * (i + 1)), one.predict(ASK))
+    one.observe(Geometry("debug", "", 1, 60, gres="gpu:2"), Observation(1.0), None)
+    first, second = survey(store)["geometries"]
+    assert (first["partition"], first["nodes"], first["time_limit"], first["waits"]) == ("batch", [4, 7], 7200.0, 3)
+    assert (first["last"], first["median"], first["predictions"]) == (300.0, 200.0, 3)
+    assert (second["gres"], second["nodes"], second["predictions"], second["memory_gb"]) == ("gpu", [1, 1], 0, None)
+
+
+def test_without_an_agent_the_file_tells_and_is_not_changed(store, tmp_path):
+    one = shelf(store)
+    for _ in range(30):
+        one.observe(ASK, Observation(300.0), one.predict(ASK))
+    store._execute("UPDATE learned SET state='damaged'")
+    config = Config.model_validate({"agent": {"state_dir": str(tmp_path)}})
+    looking = Store.read_only(tmp_path / "penstock.db")
+    told = from_store(config, looking, Geometry("", "normal", 4, 7200), lambda: 8.0)
+    assert told["outlook"]["estimate"] == pytest.approx(300.0) and told["outlook"]["partition"] == "batch"
+    assert len(told["geometries"]) == 1
+    with pytest.raises(StoreError):
+        looking.remember("a", "b")
+    looking.close()
+    assert store._rows("SELECT DISTINCT state FROM learned")[0]["state"] == "damaged"
+    one.observe(Geometry("debug", "", 1, 60), Observation(1.0), None)
+    with pytest.raises(UserError, match="batch, debug"):
+        from_store(config, store, Geometry("", "", 1, 60), lambda: 8.0)
+
+
+def test_a_file_of_another_release_is_not_read(tmp_path):
+    path = tmp_path / "penstock.db"
+    Store(path).close()
+    one = Store(path)
+    one._execute("PRAGMA user_version=1")
+    one.close()
+    with pytest.raises(StoreError, match="state version 1"):
+        Store.read_only(path)
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"nodes": 0}, {"nodes": "x"}, {"time_limit": -1}, {"time_limit": None}, {"memory": []}, {"more": 1}]
+)
+def test_requests_that_are_no_geometry_are_refused(fields):
+    full = {"partition": "batch", "qos": "", "nodes": 1, "time_limit": 60.0}
+    assert geometry_of(full) == Geometry("batch", "", 1, 60.0)
+    with pytest.raises(UserError, match="not a geometry"):
+        geometry_of({**full, **fields} if fields else {})
