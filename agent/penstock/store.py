@@ -273,7 +273,7 @@ class Store:
         self._execute(
             "INSERT INTO learned (key, updated, state) VALUES (?, ?, ?) "
             "ON CONFLICT (key) DO UPDATE SET updated=excluded.updated, state=excluded.state",
-            (key, now, json.dumps(dict(state))),
+            (key, now, json.dumps(dict(state), separators=(",", ":"))),
         )
 
     def set_aside(self, key: str, now: float) -> None:

@@ -31,7 +31,8 @@ __all__ = ["HINTS", "ShareMix"]
 HINTS: Final = ("slurm", "queue")
 """The experts that speak by hints."""
 
-_VERSION: Final = 1
+_VERSION: Final = 2
+_UNIT: Final = 1e6
 _ETAS: Final = (4.0, 6.0, 8.0)
 _SHARES: Final = (0.005, 0.01, 0.02)
 _CAP: Final = 2.0
@@ -159,11 +160,11 @@ class ShareMix:
         self._median.update(observation, None, rng)
 
     def to_state(self) -> dict[str, Any]:
-        """See `Learner`. Weights to seven decimals: 10,000 geometries then take less than 50 MB."""
+        """See `Learner`. Weights in millionths: 10,000 geometries then take less than 50 MB."""
         return {
             "version": _VERSION,
             "alternatives": list(self.alternatives),
-            "beliefs": [[round(w, 7) for w in row] for row in self._beliefs.tolist()],
+            "beliefs": np.rint(self._beliefs * _UNIT).astype(int).tolist(),
             "history": self._history.to_state(),
             "all": self._all.to_state(),
             "last": self._last.to_state(),
@@ -177,7 +178,7 @@ class ShareMix:
         with reading("share-mix"):
             expect(state, "version", _VERSION)
             expect(state, "alternatives", list(self.alternatives))
-            beliefs = array(state["beliefs"], *self._beliefs.shape, low=0.0)
+            beliefs = array(state["beliefs"], *self._beliefs.shape, low=0.0) / _UNIT
             if not (np.abs(beliefs.sum(axis=1) - 1.0) < 1e-4).all():
                 raise ValueError("the weights do not sum to 1")
             fresh._beliefs = beliefs / beliefs.sum(axis=1, keepdims=True)

@@ -24,6 +24,7 @@ from penstock.waits.states import array, numbers, reading
 __all__ = ["Spread"]
 
 _KEEP: Final = 200
+_UNIT: Final = 1000
 _ENOUGH: Final = 20
 _RATE: Final = 0.005
 _PRIOR: Final = 1.0
@@ -76,12 +77,12 @@ class Spread:
         return self._sorted[min(math.ceil(self._level * (n + 1)) - 1, n - 1)]
 
     def to_state(self) -> dict[str, Any]:
-        """JSON-able; to a ten-thousandth of a decade."""
-        return {"level": round(self._level, 6), "logs": [round(x, 4) for x in self._logs]}
+        """JSON-able; in thousandths of a decade."""
+        return {"level": round(self._level, 6), "logs": [round(x * _UNIT) for x in self._logs]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over what `to_state` gave. ValueError when it is damaged."""
         with reading("spread"):
             level = float(array(state["level"], low=0.5, high=1.0))
-            logs = numbers(state["logs"], _KEEP, low=-math.inf)
+            logs = [x / _UNIT for x in numbers(state["logs"], _KEEP, low=-math.inf)]
             self._level, self._logs, self._sorted = level, deque(logs), sorted(logs)
