@@ -24,7 +24,7 @@ from penstock.config import AsaSection, Config, load
 from penstock.errors import ConfigError, NotNow, PenstockError, SlurmUnavailable
 from penstock.executor import Executor
 from penstock.forecast import Forecast
-from penstock.history import complete, defaults, learn_history
+from penstock.history import Standing, complete, defaults, learn_history
 from penstock.ipc.auth import Verifier, make_key
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
 from penstock.ipc.operations import operations
@@ -117,6 +117,7 @@ class App:
         fresh = partial(make, config.asa.predictor, alternatives, config.asa.gamma)
         self._cluster = ""
         self._usual: Mapping[str, str] = defaults(store)
+        self._standing = Standing(backend, clock)
         self.forecast = Forecast(
             backend,
             store,
@@ -152,11 +153,13 @@ class App:
 
     def _complete(self, geometry: Geometry) -> Geometry:
         one_user = self.config.agent.serve == "own"
-        return complete(geometry, self._cluster, self._usual if one_user else {}, one_user=one_user)
+        usual, shares = (self._usual, self._standing.shares) if one_user else ({}, {})
+        return complete(geometry, self._cluster, usual, shares, one_user=one_user)
 
     async def _prepare(self, geometries: Collection[Geometry]) -> bool:
         # Slurm is asked for what the job asks for, which may leave more open than what it is learned under.
-        return await self.forecast.prepare({key_of(self._complete(g)): g for g in geometries})
+        news = self.config.agent.serve == "own" and await self._standing.refresh()
+        return await self.forecast.prepare({key_of(self._complete(g)): g for g in geometries}) or news
 
     async def learn_history(self) -> None:
         """At the first start: what accounting knows of the user's waits."""

@@ -20,7 +20,7 @@ from penstock.store import Store
 from penstock.waits.accounting import waits_of
 from penstock.waits.shelf import Shelf
 
-__all__ = ["complete", "defaults", "learn_history"]
+__all__ = ["Standing", "complete", "defaults", "learn_history"]
 
 _log = structlog.get_logger(__name__)
 
@@ -28,6 +28,7 @@ _DONE: Final = "waits.history"
 _DEFAULTS: Final = "waits.defaults"
 _TRIES: Final = 3
 _MOST: Final = 20_000
+_HOUR: Final = 3600.0
 
 
 async def learn_history(backend: Backend, store: Store, shelf: Shelf, clock: Clock, period: float) -> int:
@@ -77,12 +78,42 @@ def defaults(store: Store) -> Mapping[str, str]:
     return {}
 
 
-def complete(geometry: Geometry, cluster: str, usual: Mapping[str, str], *, one_user: bool) -> Geometry:
-    """The geometry with what the site knows of it: its cluster, and the account and QOS of jobs that name none."""
+class Standing:
+    """The user's fair-share factors by account, asked for at most once an hour."""
+
+    def __init__(self, backend: Backend, clock: Clock) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._again_at = float("-inf")
+        self.shares: Mapping[str, float] = {}
+
+    async def refresh(self) -> bool:
+        """Ask, if it is time; whether anything is new. Without an answer the old ones stay."""
+        if self._clock.now() < self._again_at:
+            return False
+        self._again_at = self._clock.now() + _HOUR
+        before = self.shares
+        with suppress(PenstockError):
+            self.shares = await self._backend.shares()
+        return self.shares != before
+
+
+def complete(
+    geometry: Geometry,
+    cluster: str,
+    usual: Mapping[str, str],
+    shares: Mapping[str, float],
+    *,
+    one_user: bool,
+) -> Geometry:
+    """The geometry with what the site knows of it: its cluster, the account and QOS of jobs that name none, and the
+    account's fair share; a user's only account is theirs."""
+    account = geometry.account or usual.get("account", "") or (min(shares) if len(shares) == 1 else "")
     return replace(
         geometry,
         cluster=geometry.cluster or cluster,
-        account=geometry.account or usual.get("account", ""),
+        account=account,
+        share=shares.get(account) if geometry.share is None else geometry.share,
         qos=geometry.qos or usual.get("qos", ""),
         user="" if one_user else geometry.user,
     )

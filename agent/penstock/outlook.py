@@ -101,6 +101,7 @@ def from_store(config: Config, store: Store, geometry: Geometry | None, now: Cal
         complete,
         cluster=min(clusters, default=""),
         usual=defaults(store) if one_user else {},
+        shares={},
         one_user=one_user,
     )
     fresh = partial(make, asa.predictor, asa.alternatives or LIVE_ALTERNATIVES, asa.gamma)

@@ -44,6 +44,11 @@ async def test_estimates_of_a_start(world):
     assert (await world.look(waiting)).start == pytest.approx(end, abs=65)
 
 
+async def test_fair_shares_by_account(world):
+    shares = await world.backend.shares()
+    assert all(account and 0 <= factor <= 1 for account, factor in shares.items())
+
+
 # -- changing ----------------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from factories import NODES, ManualClock, make_job, make_snapshot
 from penstock.api import AccountingRecord, Geometry, JobSpec, JobState, StartEstimate
 from penstock.errors import Infeasible, NotNow, SlurmUnavailable
 from penstock.forecast import Forecast
-from penstock.history import complete, defaults, learn_history
+from penstock.history import Standing, complete, defaults, learn_history
 from penstock.store import Store
 from penstock.waits.geometry import key_of
 from penstock.waits.history import Median
@@ -35,13 +35,18 @@ class Slurm:
 
     def _say(self, question):
         self.asked.append(question)
-        answer = self.answer.pop(0) if isinstance(self.answer, list) and self.answer else self.answer
+        answer = self.answer
+        if isinstance(answer, list):  # one after the other, the last one for ever
+            answer = answer.pop(0) if len(answer) > 1 else answer[0]
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     async def estimate(self, spec: JobSpec) -> StartEstimate:
         return StartEstimate(self.clock.now() + self._say(spec), (), 1, "batch")
+
+    async def shares(self):
+        return self._say("shares")
 
     async def history(self, *, ids=(), name=None, since=None):
         return self._say(since)
@@ -182,7 +187,7 @@ def test_accounting_is_read_once_and_learned_from(store):
     records += [record(20, state=JobState.CANCELLED), record(21, start=None), record(22, state=JobState.RESIZING)]
     count, slurm, shelf = learn(store, [records])
     assert count == 9 and slurm.asked == [2000.0 - 86400]
-    asked = complete(ASK, "", defaults(store), one_user=False)
+    asked = complete(ASK, "", defaults(store), {}, one_user=False)
     assert asked.account == "physics"
     assert shelf.predict(asked).seconds == 60.0
     count, slurm, _ = learn(store, [records])
@@ -198,6 +203,24 @@ def test_absent_accounting_is_no_error_and_is_tried_at_the_next_start(store):
 
 def test_switched_off_nothing_is_asked(store):
     assert learn(store, [[record(1)]], period=0)[1].asked == []
+
+
+def test_fair_shares_are_asked_for_once_an_hour_and_stay_without_an_answer(store):
+    clock = ManualClock()
+    slurm = Slurm(clock, [{"physics": 0.3}, SlurmUnavailable("down"), {"physics": 0.9}])
+    standing = Standing(slurm, clock)
+    news = []
+    for _ in range(4):
+        news.append(asyncio.run(standing.refresh()))
+        assert asyncio.run(standing.refresh()) is False
+        clock.at += 3600
+        if len(news) == 2:
+            assert standing.shares == {"physics": 0.3}
+    assert news == [True, False, True, False] and len(slurm.asked) == 4
+    one = complete(ASK, "c1", {}, standing.shares, one_user=True)
+    assert (one.account, one.share, one.cluster, one.user) == ("physics", 0.9, "c1", "")
+    two = complete(ASK, "c1", {}, {"a": 0.1, "b": 0.2}, one_user=True)
+    assert (two.account, two.share) == ("", None), "which of the two is the default is not known"
 
 
 def test_a_spent_budget_is_waited_for(store):

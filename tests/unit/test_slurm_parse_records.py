@@ -253,3 +253,11 @@ def test_tolerated_refusals():
 def test_refusals(text, error):
     assert type(classify(text, changing=True)) is error
     assert not isinstance(classify(text, changing=False), OutcomeUnknown)
+
+
+def test_fair_shares_of_the_user_alone():
+    text = "physics||0.5\nphysics|ann|0.250000\nbio|ann|\nchem|ann|nan\nphysics|ann|0.3\nmaths|bob|0.9\n"
+    assert records.shares_from_text(text, "ann") == {"physics": 0.3}
+    assert records.shares_from_text("", "ann") == {}
+    with pytest.raises(ParseError):
+        records.shares_from_text("You are not running priority/multifactor", "ann")

@@ -69,6 +69,11 @@ class Backend(Protocol):
         """Every licence of the cluster with its use, one request."""
         ...
 
+    async def shares(self) -> Mapping[str, float]:
+        """The caller's fair-share factor (0 to 1, more is better) in each of their accounts. Empty without
+        accounting; by priority/basic they mean nothing."""
+        ...
+
     async def clusters(self) -> Sequence[str]:
         """Names of the clusters that can be reached from here, this one included, sorted. Without accounting: this
         one alone."""

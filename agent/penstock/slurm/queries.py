@@ -178,6 +178,17 @@ class CliQueries:
             lambda: [records.license_from_line(line) for line in records.lines_of(text, "LicenseName", none)],
         )
 
+    async def shares(self) -> Mapping[str, float]:
+        """See `Backend.shares`. Accounts and users are named by administrators only, in characters that need no
+        quoting."""
+        argv = ["sshare", "-h", "-P", "-U", "-o", "Account,User,FairShare"]
+        done = await self._run(argv, changing=False)
+        if done.code != 0 and _NO_ACCOUNTING in done.stderr:
+            return {}
+        if done.code != 0:
+            raise SlurmUnavailable(str(classify(done.stderr, changing=False)))
+        return understood("sshare", lambda: records.shares_from_text(done.stdout, self._user))
+
     async def steps(self, job: int) -> Sequence[Step]:
         """See `Backend.steps`."""
         try:

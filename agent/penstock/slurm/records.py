@@ -55,6 +55,7 @@ __all__ = [
     "node_from_line",
     "partition_from_line",
     "reservation_from_line",
+    "shares_from_text",
     "site_from_text",
     "split_rows",
     "step_from_row",
@@ -248,6 +249,24 @@ def estimate_from_text(text: str) -> StartEstimate:
     if not match or start is None:
         raise ParseError("no estimate of a start", text[-200:])
     return StartEstimate(start, expand_hosts(match[3]), int(match[2]), match[4])
+
+
+def shares_from_text(text: str, user: str) -> dict[str, float]:
+    """This user's fair-share factors by account, from sshare's `Account,User,FairShare`; those without one left out."""
+    shares: dict[str, float] = {}
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) != 3:
+            raise ParseError("not three fields", line)
+        if cells[1] != user:
+            continue  # the account's own row
+        try:
+            factor = float(cells[2])
+        except ValueError:
+            continue
+        if 0 <= factor <= 1:
+            shares[cells[0]] = max(factor, shares.get(cells[0], 0.0))  # one row a partition, where limits are by those
+    return shares
 
 
 def site_from_text(text: str) -> SiteConfig:

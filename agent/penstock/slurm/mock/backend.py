@@ -133,6 +133,11 @@ class MockBackend:
         self.driver.settle()
         return self.engine.licenses.view()
 
+    async def shares(self) -> Mapping[str, float]:
+        """Fair-share factors; every user may use every account here."""
+        self.driver.settle()
+        return self.engine.shares()
+
     async def clusters(self) -> Sequence[str]:
         """The clusters of the site."""
         return sorted(self._site)

@@ -108,6 +108,11 @@ class MockClient:
         found: Sequence[License] = await self._call("licenses")
         return found
 
+    async def shares(self) -> Mapping[str, float]:
+        """Fair-share factors by account."""
+        found: Mapping[str, float] = await self._call("shares")
+        return found
+
     async def clusters(self) -> Sequence[str]:
         """The clusters of the site."""
         found: Sequence[str] = await self._call("clusters")

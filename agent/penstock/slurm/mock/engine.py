@@ -116,6 +116,10 @@ class Engine:
             return [found]
         return [*(self.records[m] for m in found.array.members), found]
 
+    def shares(self) -> Mapping[str, float]:
+        """Fair-share factors of the accounts that were used."""
+        return self._priorities.shares()
+
     def priority(self, job: SimJob) -> int:
         """The job's priority now; 0 while it is held."""
         return int(self._priorities.of(job, self.now))

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 from itertools import count
 
 from penstock.slurm.mock.jobs import SimJob
@@ -104,6 +105,10 @@ class Priorities:
             for account, use in self._use.items()
         }
         return True
+
+    def shares(self) -> Mapping[str, float]:
+        """The factors as they were worked out last; none under priority/basic."""
+        return {} if self._basic else dict(self._factors)
 
     def _since(self, job: SimJob) -> float | None:
         return job.submit if self._config.accrue_always else job.accrued
