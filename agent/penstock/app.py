@@ -268,9 +268,9 @@ class App:
         fixed = ("state_dir", "socket", "serve")
         slurm = self.config.slurm.model_copy(update={"min_interval": config.slurm.min_interval})
         if any(getattr(config.agent, k) != getattr(self.config.agent, k) for k in fixed) or (
-            config.slurm != slurm or config.dmr.listen != self.config.dmr.listen
+            config.slurm != slurm or config.dmr.listen != self.config.dmr.listen or config.asa != self.config.asa
         ):
-            _log.warning("folders, sockets, ports and how Slurm is asked change with a restart only")
+            _log.warning("folders, sockets, ports, how Slurm is asked and who predicts change with a restart only")
         self.config = config
         _log.info("reloaded")
         sdnotify.notify("READY=1")
