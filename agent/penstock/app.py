@@ -9,8 +9,6 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Collection, Mapping
-from functools import partial
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,13 +16,11 @@ from pathlib import Path
 import structlog
 
 from penstock import __version__, logs, sdnotify
-from penstock.api import Geometry, ResizePolicy
+from penstock.api import ResizePolicy
 from penstock.clock import Clock
-from penstock.config import AsaSection, Config, load
+from penstock.config import Config, load
 from penstock.errors import ConfigError, NotNow, PenstockError, SlurmUnavailable
 from penstock.executor import Executor
-from penstock.forecast import Forecast
-from penstock.history import Standing, complete, defaults, learn_history
 from penstock.ipc.auth import Verifier, make_key
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
 from penstock.ipc.operations import operations
@@ -35,15 +31,10 @@ from penstock.malleable.machine import Deadlines
 from penstock.metrics import Metrics
 from penstock.observe import Observer
 from penstock.outlook import Outlook
+from penstock.predictions import Predictions
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import BudgetLimits, Metered, RequestBudget
 from penstock.store import Store
-from penstock.waits.alternatives import LIVE_ALTERNATIVES
-from penstock.waits.geometry import key_of
-from penstock.waits.learners import DEFAULT, make
-from penstock.waits.queue_learner import QueueLearner
-from penstock.waits.queue_watch import QueueWatch
-from penstock.waits.shelf import Shelf
 from penstock.workflow.controller import WorkflowController
 from penstock.workflow.runner import Runner
 
@@ -113,29 +104,7 @@ class App:
         stale = 2 * max(config.agent.interval, config.slurm.min_interval)
         self.observer = Observer(backend, clock, min_interval=config.slurm.min_interval, stale_after=stale)
         self.executor = Executor(store, clock)
-        alternatives = config.asa.alternatives or LIVE_ALTERNATIVES
-        fresh = partial(make, config.asa.predictor, alternatives, config.asa.gamma)
-        self._cluster = ""
-        self._usual: Mapping[str, str] = defaults(store)
-        self._standing = Standing(backend, clock)
-        self.forecast = Forecast(
-            backend,
-            store,
-            clock,
-            watch=QueueWatch(QueueLearner(config.agent.seed or 0)) if _counts(config.asa, "queue") else None,
-            ask_slurm=_counts(config.asa, "slurm"),
-            say=_kept_aside,
-        )
-        self.shelf = Shelf(
-            store,
-            clock.now,
-            fresh,
-            say=_kept_aside,
-            hints=self.forecast.hints,
-            complete=self._complete,
-            per_user=config.asa.shared == "user",
-            seed=config.agent.seed,
-        )
+        self.predictions = Predictions(config, backend, store, clock)
         self.malleable = MalleableController(
             backend,
             self.executor,
@@ -151,21 +120,6 @@ class App:
         self.server: Server | None = None
         self.remote: RemoteDoor | None = None
 
-    def _complete(self, geometry: Geometry) -> Geometry:
-        one_user = self.config.agent.serve == "own"
-        usual, shares = (self._usual, self._standing.shares) if one_user else ({}, {})
-        return complete(geometry, self._cluster, usual, shares, one_user=one_user)
-
-    async def _prepare(self, geometries: Collection[Geometry]) -> bool:
-        # Slurm is asked for what the job asks for, which may leave more open than what it is learned under.
-        news = self.config.agent.serve == "own" and await self._standing.refresh()
-        return await self.forecast.prepare({key_of(self._complete(g)): g for g in geometries}) or news
-
-    async def learn_history(self) -> None:
-        """At the first start: what accounting knows of the user's waits."""
-        await learn_history(self.backend, self.store, self.shelf, self.clock, self.config.asa.history)
-        self._usual = defaults(self.store)
-
     def wake(self, why: str) -> None:
         """Ask the loop for a pass soon."""
         if self.loop is not None:
@@ -179,7 +133,6 @@ class App:
     async def start(self) -> None:
         """Learn the site, then build what depends on it. Raises `SlurmUnavailable` when Slurm does not answer."""
         site = await self.backend.site()
-        self._cluster = site.cluster
         for intent in self.store.open_intents():
             # Whoever owns the subject reads back what became of it: stages by name, resizes by their phase.
             _log.warning("was under way when the agent died", verb=intent.verb, subject=intent.subject)
@@ -192,17 +145,17 @@ class App:
             self.store,
             self.clock,
             Runner(accrues=accrues),
-            self.shelf,
+            self.predictions.shelf,
             self.wake,
-            self._prepare,
+            self.predictions.prepare,
         )
-        self.forecast.start(site.cluster)
+        self.predictions.start(site.cluster)
         self.malleable.can_grow = site.permits_expansion
         if not site.permits_expansion:
             _log.warning("jobs cannot grow here", why="SchedulerParameters lacks permit_job_expansion, or PrologFlags")
         self.loop = Loop(
             self.observer,
-            [self.forecast, self.workflows, self.malleable],
+            [self.predictions.forecast, self.workflows, self.malleable],
             self.store,
             self.clock,
             self.metrics,
@@ -219,7 +172,7 @@ class App:
         munge_socket = str(self.config.dmr.munge_socket) if self.config.dmr.munge_socket else None
         verifier = Verifier(make_key(key_path), munge_socket)
         self.remote = RemoteDoor(self.malleable, self.observer, verifier, self.clock, self._serves, self.want_look)
-        outlook = Outlook(self.store, self.shelf, self.observer, self._prepare)
+        outlook = Outlook(self.store, self.predictions.shelf, self.observer, self.predictions.prepare)
         known = (self.store, self.observer, self.executor, self.clock, self.workflows, self.malleable, outlook)
         local = LocalDoor(operations(*known, serves=self._serves))
         self.server = Server(local.answer, self.remote.answer)
@@ -281,7 +234,7 @@ class App:
         if self.server is not None:
             await self.server.close()
         await self.malleable.close()
-        await self.forecast.close()
+        await self.predictions.forecast.close()
         await self.backend.close()
         self.store.close()
 
@@ -312,7 +265,7 @@ async def serve(config: Config, config_path: Path | None = None) -> None:
             app.metrics.serve(config.metrics.listen)
         _log.info("ready", version=__version__, pid=os.getpid(), socket=str(config.socket_path))
         sdnotify.notify("READY=1")
-        history = asyncio.ensure_future(app.learn_history())
+        history = asyncio.ensure_future(app.predictions.learn_history())
         passes = asyncio.ensure_future(app.loop.run())
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait({passes, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -365,16 +318,6 @@ async def _start_patiently(app: App, stop: asyncio.Event) -> None:
             await asyncio.wait({stopped}, timeout=delay)
             delay = min(60.0, delay * 2)
     stopped.cancel()
-
-
-def _kept_aside(key: str, why: str) -> None:
-    _log.warning("what was learned cannot be used; it is kept aside and learning starts afresh", key=key, why=why)
-
-
-def _counts(asa: AsaSection, hint: str) -> bool:
-    """Whether the predictor counts with the expectation of the `queue` or of `slurm`, and it is not switched off."""
-    wanted = asa.watch_queue if hint == "queue" else asa.ask_slurm
-    return wanted and asa.predictor in (DEFAULT, hint)
 
 
 def _limits(config: Config) -> Deadlines:

@@ -487,7 +487,7 @@ async def test_the_queue_and_slurm_itself_are_asked_what_they_expect(tmp_path):
         assert {"slurm", "queue", "history", BOUND} <= said.keys()
         assert 100 <= said["queue"] <= 700 and 0 < said["slurm"] <= 700
     assert (await world.finish(number)).phase is RunPhase.COMPLETED
-    await world.app.forecast.close()
+    await world.app.predictions.forecast.close()
     state = world.store.learned(f"queue-watch {(await world.backend.site()).cluster}")
     assert state is not None and state["learner"]["examples"], "its own jobs and those of others teach it"
 
