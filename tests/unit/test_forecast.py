@@ -124,7 +124,9 @@ def busy(at, number):
     return make_snapshot([*full, begun, make_job(number + 1, submit=at - 5, eligible=at - 5)], at)
 
 
-def test_the_queue_is_watched_fitted_saved_and_taken_up_again(store):
+def test_the_queue_is_watched_fitted_saved_and_taken_up_again(store, monkeypatch):
+    monkeypatch.setattr("penstock.forecast._SAVE_AFTER", 1e9)
+
     async def live() -> None:
         one, _, clock = forecast(store)
         for i in range(320):

@@ -106,6 +106,13 @@ def test_waits_from_accounting_are_what_learners_begin_with(store):
     assert {w["estimate"] for w in store.waits()} == {None}
 
 
+def test_its_own_waits_come_last_and_so_weigh_most(store):
+    one = shelf(store, name="last")
+    one.import_waits([(SMALL, 30.0, 1.0), (MIDDLE, 9000.0, 2.0)])
+    assert one.predict(SMALL).seconds == 30.0
+    assert one.predict(MIDDLE).seconds == 9000.0
+
+
 def test_what_is_undone_in_the_store_is_not_learned(store):
     one = shelf(store, name="last")
     one.observe(SMALL, Observation(30.0), None)

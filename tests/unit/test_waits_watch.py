@@ -100,6 +100,14 @@ def test_jobs_from_before_the_watch_cancelled_ones_and_further_tasks_teach_nothi
     assert watched.examples == 1
 
 
+def test_what_a_job_saw_is_not_known_when_it_was_first_seen_too_late():
+    late = waiting(2, 50.0)
+    watched = watch(
+        make_snapshot([], 100.0), make_snapshot([late], 200.0), make_snapshot([started(2, 50.0, 220.0)], 300.0)
+    )
+    assert watched.examples == 0
+
+
 def test_a_wait_begins_when_the_job_is_eligible():
     held = waiting(2, 150.0, reason="Dependency")
     watched = watch(
