@@ -259,7 +259,11 @@ class AccountingRecord:
 
 @dataclass(frozen=True, slots=True)
 class SiteConfig:
-    """The settings of a cluster that change what Penstock may do."""
+    """The settings of a cluster that change what Penstock may do.
+
+    `priority_weight_age` is PriorityWeightAge, None where it is not known. `max_jobs_accrue` is of how many pending
+    jobs of this user age counts (the least MaxJobsAccruePU of any QOS, or of the user's association); None: of all.
+    """
 
     version: tuple[int, ...]
     cluster: str
@@ -269,6 +273,8 @@ class SiteConfig:
     priority_type: str
     priority_flags: frozenset[str]
     min_job_age: float
+    priority_weight_age: int | None = None
+    max_jobs_accrue: int | None = None
 
     @property
     def permits_expansion(self) -> bool:
@@ -286,7 +292,8 @@ class JobSpec:
     """A batch job to submit. `script` is the whole text; `environment` is added to the job's, not instead of it.
 
     `dependency`, `begin`, `array` and `licenses` are in sbatch's own syntax; `requeue` false keeps Slurm from running
-    it a second time.
+    it a second time. `nodelist` are nodes that it must have, among others if it asks for more; `exclude` those that
+    it must not have.
     """
 
     name: str
@@ -306,6 +313,8 @@ class JobSpec:
     reservation: str | None = None
     licenses: str | None = None
     comment: str | None = None
+    nodelist: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -409,6 +418,7 @@ class Verb(StrEnum):
     ADOPT = "adopt"
     RELEASE = "release"
     CANCEL = "cancel"
+    CHANGE = "change"
     EXPAND = "expand"
     SHRINK = "shrink"
     NOTHING = "nothing"

@@ -49,6 +49,35 @@ async def test_fair_shares_by_account(world):
     assert all(account and 0 <= factor <= 1 for account, factor in shares.items())
 
 
+# -- certain nodes -----------------------------------------------------------------------------------------------
+
+
+async def test_a_job_waits_for_a_certain_node_and_is_eligible_meanwhile(world):
+    backend = world.backend
+    holder = await running(world, nodes=2, time_limit=1200.0)
+    first, second = (await world.look(holder)).nodes
+    job = await backend.submit(sleeper(600, nodes=2, nodelist=(second,)))
+
+    async def planned():
+        return (await world.look(job)).start is not None
+
+    await world.settle(planned)
+    seen = await world.look(job)
+    assert seen.pending and seen.eligible is not None, "six nodes are free, but not that one"
+    assert seen.start == pytest.approx((await world.look(holder)).end, abs=65)
+    elsewhere = await backend.submit(sleeper(600, nodes=2, exclude=(first, second, NODES[2], NODES[3])))
+    assert set((await world.until(elsewhere, RUNNING)).nodes) <= set(NODES[4:])
+    await backend.update(job, nodelist=())
+    assert second not in (await world.until(job, RUNNING)).nodes
+    other = await backend.submit(sleeper(600, nodelist=(second,)))
+    await backend.cancel(holder)
+    assert (await world.until(other, RUNNING)).nodes == (second,)
+    with pytest.raises(Infeasible):
+        await backend.update(other, nodelist=(first,))
+    with pytest.raises(Infeasible):
+        await backend.submit(sleeper(nodelist=("nowhere",)))
+
+
 # -- changing ----------------------------------------------------------------------------------------------------
 
 

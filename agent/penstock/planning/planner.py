@@ -24,13 +24,33 @@ __all__ = ["Ask", "Backfill", "Placement", "Planner", "Promises"]
 
 
 class Ask(NamedTuple):
-    """`nodes` whole nodes out of the set `within` for `duration` seconds (its time limit). `queue` is its partition."""
+    """`nodes` whole nodes out of the set `within` for `duration` seconds (its time limit). `queue` is its partition,
+    `need` the set of those that must be among them."""
 
     id: int
     nodes: int
     duration: float
     within: int
     queue: str = ""
+    need: int = 0
+
+    def out_of(self, free: int) -> int | None:
+        """Which of the free nodes it takes; None if they will not do."""
+        if not self.need:
+            return lowest(free, self.nodes) if free.bit_count() >= self.nodes else None
+        if self.need & ~free or free.bit_count() < self.nodes:
+            return None
+        return self.need | lowest(free & ~self.need, max(self.nodes - self.need.bit_count(), 0))
+
+    def earliest(self, profile: BitProfile, now: float, avoid: int = 0) -> tuple[float, int] | None:
+        """When it could run first, and on which nodes; see `BitProfile.earliest`."""
+        if not self.need:
+            return profile.earliest(self.nodes, self.duration, now, self.within, avoid)
+        for time in [now, *(t for t in profile.times if t > now)]:
+            nodes = self.out_of(profile.common(time, time + self.duration, self.within))
+            if nodes is not None:
+                return time, nodes
+        return None
 
 
 class Placement(NamedTuple):
@@ -101,13 +121,13 @@ class Backfill:
             # It gets no reservation: spare the search, which is the costly part, for one instant.
             if not self._overtake or self._free < ask.nodes:
                 return None
-            free = profile.common(now, now + duration, ask.within)
-            if free.bit_count() < ask.nodes:
+            nodes = ask.out_of(profile.common(now, now + duration, ask.within))
+            if nodes is None:
                 return None
-            placed = Placement(ask.id, now, now + duration, lowest(free, ask.nodes))
+            placed = Placement(ask.id, now, now + duration, nodes)
         else:
             avoid = profile.free[0] if self._spare else 0
-            found = profile.earliest(ask.nodes, duration, now, ask.within, avoid)
+            found = ask.earliest(profile, now, avoid)
             if found is None:
                 return None
             placed = Placement(ask.id, found[0], found[0] + duration, found[1])
@@ -157,7 +177,7 @@ class Promises:
         if ask.id in self._kept:
             placed = self._kept[ask.id][1]
         else:
-            found = self.profile.earliest(ask.nodes, ask.duration, now, ask.within)
+            found = ask.earliest(self.profile, now)
             if found is None:
                 return None
             placed = Placement(ask.id, found[0], found[0] + ask.duration, found[1])
@@ -186,7 +206,7 @@ class Promises:
             if first == len(counts) or since[first] >= placed.start:
                 continue
             profile.open(placed.nodes, placed.start, placed.end)
-            found = profile.earliest(ask.nodes, ask.duration, now, ask.within)
+            found = ask.earliest(profile, now)
             if found is not None and found[0] < placed.start:
                 placed = Placement(number, found[0], found[0] + ask.duration, found[1])
                 self._kept[number] = ask, placed

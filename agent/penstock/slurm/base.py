@@ -165,10 +165,12 @@ class Backend(Protocol):
         dependency: str | None = None,
         priority: int | None = None,
         begin: str | None = None,
+        nodelist: Collection[str] | None = None,
     ) -> None:
         """Change what is given, leave the rest. An empty `dependency` removes it; `begin` is the earliest start, also
-        of a job that had none. A user may lower, not raise, the priority of a job and the time limit of one that runs
-        (`NotPermitted`). Only a pending job takes a `dependency` or a `begin` (`Infeasible`)."""
+        of a job that had none; `nodelist` are the nodes it must have, none: any. A user may lower, not raise, the
+        priority of a job and the time limit of one that runs (`NotPermitted`). Only a pending job takes a
+        `dependency`, a `begin` or a `nodelist` (`Infeasible`)."""
         ...
 
     async def reserve(self, spec: ReservationSpec) -> Reservation:

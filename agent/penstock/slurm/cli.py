@@ -130,6 +130,7 @@ class CliBackend(CliSubmission):
         dependency: str | None = None,
         priority: int | None = None,
         begin: str | None = None,
+        nodelist: Collection[str] | None = None,
     ) -> None:
         """See `Backend.update`. Slurm keeps limits in whole minutes: rounded up. An ended job is `Infeasible`."""
         changes = []
@@ -141,6 +142,8 @@ class CliBackend(CliSubmission):
             changes.append(f"Priority={int(priority)}")
         if begin is not None:
             changes.append(f"StartTime={begin}")
+        if nodelist is not None:
+            changes.append(f"ReqNodeList={','.join(nodelist)}")
         if changes:
             # "Changes to job priority are not persistent": said to a user whose change was made all the same.
             tolerated = ["are not persistent"] if priority is not None else []

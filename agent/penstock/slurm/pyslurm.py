@@ -203,7 +203,9 @@ class PyslurmBackend(CliBackend):
     async def submit(self, spec: JobSpec) -> int:
         """See `Backend.submit`, and `CliBackend.submit` for the job's environment."""
         checked_name(spec.name)
-        if not await self._fits() or (spec.dependency is not None and self._kills_the_hopeless):
+        if spec.nodelist or spec.exclude or not await self._fits():
+            return await super().submit(spec)
+        if spec.dependency is not None and self._kills_the_hopeless:
             return await super().submit(spec)
         await self._check_size(spec.partition, spec.nodes)
         home = self._home()
@@ -226,6 +228,7 @@ class PyslurmBackend(CliBackend):
         dependency: str | None = None,
         priority: int | None = None,
         begin: str | None = None,
+        nodelist: Collection[str] | None = None,
     ) -> None:
         """See `Backend.update` and `CliBackend.update`."""
         changes: dict[str, object] = {}
@@ -237,15 +240,17 @@ class PyslurmBackend(CliBackend):
             changes["priority"] = int(priority)
         if begin is not None:
             changes["begin_time"] = begin
-        if not changes:
+        if not changes and nodelist is None:
             return
-        if await self._fits():
+        if nodelist is None and await self._fits():
             try:
                 await self._ask("update", changing=True, job=int(job), changes=changes)
                 return
             except _Lacking:
                 pass
-        await super().update(job, time_limit=time_limit, dependency=dependency, priority=priority, begin=begin)
+        await super().update(
+            job, time_limit=time_limit, dependency=dependency, priority=priority, begin=begin, nodelist=nodelist
+        )
 
     async def hold(self, job: int) -> None:
         """See `Backend.hold`."""

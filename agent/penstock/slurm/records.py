@@ -282,9 +282,15 @@ def site_from_text(text: str) -> SiteConfig:
             priority_type=settings["PriorityType"],
             priority_flags=_items(settings.get("PriorityFlags", "").upper()),
             min_job_age=float(parse_count(settings["MinJobAge"].removesuffix("sec"))),
+            priority_weight_age=_weight(settings.get("PriorityWeightAge", "")),
         )
     except KeyError as error:
         raise ParseError(f"a configuration without {error.args[0]}", text) from None
+
+
+def _weight(text: str) -> int | None:
+    """A priority weight; None where it is not shown (priority/basic)."""
+    return int(text) if text.isdigit() else None
 
 
 def clock_from_config(text: str) -> float | None:

@@ -71,6 +71,9 @@ class CliSubmission(CliQueries):
         for option in ("dependency", "begin", "output", "array", "reservation", "licenses", "comment"):
             if value := getattr(spec, option):
                 argv.append(f"--{option}={value}")
+        for option in ("nodelist", "exclude"):
+            if names := getattr(spec, option):
+                argv.append(f"--{option}={','.join(names)}")
         with tempfile.TemporaryFile() as file:
             file.write(self._job_environment(spec, home))
             file.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 
 from penstock.api import Allocation, JobSpec, JobState
@@ -14,7 +15,7 @@ from penstock.slurm.mock.engine import Engine
 from penstock.slurm.mock.jobs import SimJob
 from penstock.slurm.mock.speedup import Work
 
-__all__ = ["begin_time", "checked_dependency", "make_job"]
+__all__ = ["begin_time", "checked_dependency", "make_job", "required_nodes"]
 
 # From this release on a dependency on the outcome of a forgotten job is refused; before, it was dropped silently.
 _REFUSES_FORGOTTEN_PARENTS = (23, 2)
@@ -66,12 +67,33 @@ def make_job(engine: Engine, user: str, spec: JobSpec | Allocation, work: Work |
         job.held = "user"
     if spec.licenses:
         job.licenses = engine.licenses.parse(spec.licenses)
+    if spec.nodelist:
+        job.required = required_nodes(engine, spec.nodelist, partition)
+    if spec.exclude:
+        job.excluded = _mask(engine, spec.exclude)
+        if spec.nodes > (engine.machine.within[partition] & ~job.excluded).bit_count():
+            raise Infeasible("Requested node configuration is not available")
     if spec.array is not None:
         tasks, throttle = parse_array(spec.array, config.max_array)
         job.array = Array(0, tasks, throttle)
     if spec.reservation:
         _check_reservation(engine, job)
     return job
+
+
+def required_nodes(engine: Engine, names: Collection[str], partition: str) -> int:
+    """The nodes that a job must have, as a set of bits; `Infeasible` when one is not there."""
+    mask = _mask(engine, names)
+    if mask & ~engine.machine.within[partition]:
+        raise Infeasible("Requested node configuration is not available")
+    return mask
+
+
+def _mask(engine: Engine, names: Collection[str]) -> int:
+    try:
+        return engine.machine.bits.mask(names)
+    except KeyError as e:
+        raise Infeasible(f"Invalid node name specified: {e.args[0]}") from None
 
 
 def _check_reservation(engine: Engine, job: SimJob) -> None:

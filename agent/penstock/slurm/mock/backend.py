@@ -260,11 +260,18 @@ class MockBackend:
         dependency: str | None = None,
         priority: int | None = None,
         begin: str | None = None,
+        nodelist: Collection[str] | None = None,
     ) -> None:
         """Change a job."""
         self.driver.settle()
         self._controller.update(
-            self._user, job, time_limit=time_limit, dependency=dependency, priority=priority, begin=begin
+            self._user,
+            job,
+            time_limit=time_limit,
+            dependency=dependency,
+            priority=priority,
+            begin=begin,
+            nodelist=nodelist,
         )
         self.driver.settle()
 

@@ -194,10 +194,17 @@ class MockClient:
         dependency: str | None = None,
         priority: int | None = None,
         begin: str | None = None,
+        nodelist: Collection[str] | None = None,
     ) -> None:
         """Change a job."""
         await self._call(
-            "update", job=job, time_limit=time_limit, dependency=dependency, priority=priority, begin=begin
+            "update",
+            job=job,
+            time_limit=time_limit,
+            dependency=dependency,
+            priority=priority,
+            begin=begin,
+            nodelist=None if nodelist is None else list(nodelist),
         )
 
     async def close(self) -> None:

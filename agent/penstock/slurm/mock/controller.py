@@ -22,7 +22,7 @@ from penstock.api import (
     Step,
 )
 from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted
-from penstock.slurm.mock.admission import begin_time, checked_dependency, make_job
+from penstock.slurm.mock.admission import begin_time, checked_dependency, make_job, required_nodes
 from penstock.slurm.mock.engine import Engine
 from penstock.slurm.mock.jobs import SimJob
 from penstock.slurm.mock.speedup import Work
@@ -163,6 +163,7 @@ class Controller:
         dependency: str | None = None,
         priority: int | None = None,
         begin: str | None = None,
+        nodelist: Collection[str] | None = None,
     ) -> None:
         """`scontrol update`: all of it or nothing."""
         found, operator = self.engine.job(job), self._operator(user)
@@ -170,7 +171,7 @@ class Controller:
         if found.state.ended:
             raise Infeasible(f"Job {job} has already completed ({found.state})")
         pending = found.state is JobState.PENDING
-        if not pending and (dependency is not None or begin is not None):
+        if not pending and (dependency is not None or begin is not None or nodelist is not None):
             raise Infeasible(f"Job {job} is no longer pending execution")
         if time_limit is not None and time_limit > found.time_limit and not operator:
             allowed = self.engine.partitions[found.partition].max_time or math.inf
@@ -181,6 +182,7 @@ class Controller:
         parsed = (
             None if dependency is None else checked_dependency(self.engine, dependency, job, found.partition, found.qos)
         )
+        required = None if nodelist is None else required_nodes(self.engine, nodelist, found.partition)
         begins = None if begin is None else begin_time(begin, self.engine.now)
         if time_limit is not None:
             found.time_limit = time_limit
@@ -188,6 +190,8 @@ class Controller:
             found.dependency = parsed
         if begins is not None:
             found.begin = begins
+        if required is not None:
+            found.required = required
         if priority is not None:
             # As in Slurm, priority 0 is a hold, and whoever is not the owner holds as an administrator.
             found.fixed_priority = priority or None

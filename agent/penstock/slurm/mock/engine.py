@@ -21,6 +21,7 @@ from penstock.slurm.mock.dependency import Dependency
 from penstock.slurm.mock.durations import Duration, from_script
 from penstock.slurm.mock.events import Events, Kind
 from penstock.slurm.mock.failures import schedule_failures
+from penstock.slurm.mock.guard import Guards
 from penstock.slurm.mock.jobs import SimJob
 from penstock.slurm.mock.keeper import Keeper
 from penstock.slurm.mock.licenses import Licenses
@@ -66,6 +67,7 @@ class Engine:
         self.reservations = Reservations()
         self.keeper = Keeper(self)
         self.events = Events()
+        self._guards = Guards(self)
         self._priorities = Priorities(self.config, now)
         self._duration = duration
         self._ids = count(1)
@@ -295,6 +297,11 @@ class Engine:
     def _dirty(self) -> bool:
         return self._freed or bool(self._fresh) or self._lobby.restless
 
+    def begin_work(self, job: SimJob) -> None:
+        """The job, which has its nodes, begins its work."""
+        job.begin_work(self.now)
+        self._expect(job)
+
     def _expect(self, job: SimJob) -> None:
         """Note when the job will end, by itself or by its limit."""
         end = job.limit_at if job.finish_at is None else min(job.finish_at, job.limit_at)
@@ -395,8 +402,10 @@ class Engine:
         self.keeper.used(job)
         if job.work is None and self._duration is not None and isinstance(job.spec, JobSpec):
             job.work = self._duration(job.spec)
-        job.begin_work(self.now)
-        self._expect(job)
+        if self._duration is not None and self._guards.keeps(job):
+            self.events.at(job.limit_at, Kind.END, job.id)
+        else:
+            self.begin_work(job)
         self._effects.append(Started(job.id, job.nodes))
         self._lobby.notify(job)
 

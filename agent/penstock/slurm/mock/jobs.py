@@ -41,6 +41,8 @@ class SimJob:
     begin: float | None = None
     held: str = ""
     fixed_priority: int | None = None
+    required: int = 0
+    excluded: int = 0
     licenses: Mapping[str, int] = field(default_factory=dict)
     array: Array | None = None
     task: int | None = None

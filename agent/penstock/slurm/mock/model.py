@@ -163,6 +163,7 @@ class ClusterConfig:
             priority_type=self.priority.value,
             priority_flags=frozenset({"ACCRUE_ALWAYS"} if self.accrue_always else set()),
             min_job_age=self.min_job_age,
+            priority_weight_age=None if self.priority is PriorityType.BASIC else int(self.weight_age),
         )
 
 

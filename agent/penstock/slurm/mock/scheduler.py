@@ -139,7 +139,8 @@ class Passes:
             job.reason = "JobArrayTaskLimit"
             return None
         job.reason = "Priority"
-        return Ask(job.id, job.num_nodes, self._limit_of(job), self._machine.within[job.partition], job.partition)
+        within = self._machine.within[job.partition] & ~job.excluded
+        return Ask(job.id, job.num_nodes, self._limit_of(job), within, job.partition, job.required)
 
     def _place(self, job: SimJob, now: float) -> None:
         """Start the job, an array's tasks one after the other, or note what it was promised."""
