@@ -37,6 +37,7 @@ from penstock.slurm.budget import BudgetLimits, Metered, RequestBudget
 from penstock.store import Store
 from penstock.workflow.controller import WorkflowController
 from penstock.workflow.runner import Runner
+from penstock.workflow.strategy import Rules
 
 __all__ = ["App", "make_backend", "make_policy", "serve"]
 
@@ -137,17 +138,19 @@ class App:
             # Whoever owns the subject reads back what became of it: stages by name, resizes by their phase.
             _log.warning("was under way when the agent died", verb=intent.verb, subject=intent.subject)
             self.store.settle(intent.id, "interrupted", "read back after the restart", self.clock.now())
-        accrues = site.accrues_always or site.priority_type == "priority/basic"
+        rules = Rules.of(site)
         self.workflows = WorkflowController(
             self.backend,
             self.observer,
             self.executor,
             self.store,
             self.clock,
-            Runner(accrues=accrues),
+            Runner(accrues=rules.accrues, grace=self.config.workflows.grace, whole_nodes=rules.whole_nodes),
             self.predictions.shelf,
             self.wake,
             self.predictions.prepare,
+            rules,
+            self.config.workflows.core_hour_weight,
         )
         self.predictions.start(site.cluster)
         self.malleable.can_grow = site.permits_expansion
@@ -162,7 +165,7 @@ class App:
             interval=self.config.agent.interval,
             idle_interval=self.config.agent.idle_interval,
         )
-        _log.info("site", cluster=site.cluster, slurm=".".join(map(str, site.version)), accrues=accrues)
+        _log.info("site", cluster=site.cluster, slurm=".".join(map(str, site.version)), accrues=rules.accrues)
 
     async def open_doors(self) -> None:
         """Listen on the Unix socket and on TCP, and tell stages how MPI jobs find the agent."""

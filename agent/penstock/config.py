@@ -124,6 +124,16 @@ class AsaSection(_Section):
         return self
 
 
+class WorkflowsSection(_Section):
+    """How workflows are run."""
+
+    strategy: str = Field("asa", description="The strategy where `penstock submit` names none.")
+    grace: Seconds = Field(300.0, description="How long a job that was started too early may wait for its parents.")
+    core_hour_weight: Annotated[Finite, Field(ge=0)] = Field(
+        60.0, description="Seconds of makespan that one core-hour is worth to the strategy `packed`."
+    )
+
+
 class DmrSection(_Section):
     """Malleable MPI jobs (paper 003)."""
 
@@ -155,6 +165,7 @@ class Config(_Section):
     agent: AgentSection = Field(default_factory=lambda: AgentSection.model_validate({}))
     slurm: SlurmSection = Field(default_factory=lambda: SlurmSection.model_validate({}))
     asa: AsaSection = Field(default_factory=lambda: AsaSection.model_validate({}))
+    workflows: WorkflowsSection = Field(default_factory=lambda: WorkflowsSection.model_validate({}))
     dmr: DmrSection = Field(default_factory=lambda: DmrSection.model_validate({}))
     metrics: MetricsSection = Field(default_factory=lambda: MetricsSection.model_validate({}))
     log: LogSection = Field(default_factory=lambda: LogSection.model_validate({}))

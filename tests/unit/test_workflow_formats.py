@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 from penstock.api import Partition
 from penstock.durations import duration_text, parse_duration
 from penstock.errors import UserError
-from penstock.workflow.checks import check_against
+from penstock.workflow.checks import check_against, check_units
+from penstock.workflow.cuts import place_units
 from penstock.workflow.formats import load_workflow, parse_workflow
 from penstock.workflow.model import Workflow, workflow_from_dict, workflow_to_dict
+from penstock.workflow.registry import strategy_named
+from penstock.workflow.strategy import Outlook
 
 GOOD = """
 name: mosaic
@@ -302,7 +305,10 @@ def partition(name, nodes=4, default=False, max_time=None, max_nodes=None):
 
 
 def against(workflow, *partitions, default=None, strategy="perstage"):
-    return check_against(workflow, {p.name: p for p in partitions}, default, strategy)
+    found = check_against(workflow, {p.name: p for p in partitions}, default)
+    plan = strategy_named(strategy).plan(workflow, Outlook(lambda _geometry: 0.0))
+    check_units(workflow, place_units(workflow, plan.cut), found, strategy)
+    return found
 
 
 def test_what_the_cluster_can_run():

@@ -9,12 +9,13 @@ from dataclasses import replace
 import pytest
 
 from penstock.errors import UserError
+from penstock.workflow.cuts import place_units
 from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.registry import known_strategies, strategy_named
 from penstock.workflow.runner import Runner
 from penstock.workflow.scripts import combined_command, job_spec
 from penstock.workflow.state import Phase
-from penstock.workflow.strategies import STRATEGIES, strategy_named
-from penstock.workflow.strategy import expected_end
+from penstock.workflow.strategy import Outlook, expected_end
 
 FLOW = Workflow(
     "mosaic",
@@ -35,12 +36,16 @@ def run_with(strategy, *entries, now=1000.0):
 
 
 def due(run, i, now):
-    strategy = STRATEGIES[run.strategy]
-    return strategy.due(run, strategy.units(run.workflow), i, now)
+    return strategy_named(run.acting).due(run, i, now)
+
+
+def jobs(flow, strategy, **outlook):
+    outlook = Outlook(**{"wait": lambda _geometry: 0.0, **outlook})
+    return place_units(flow, strategy_named(strategy).plan(flow, outlook).cut)
 
 
 def test_the_first_is_due_at_once():
-    for name in STRATEGIES:
+    for name in known_strategies():
         assert due(run_with(name), 0, 1000).at == 1000
 
 
@@ -87,10 +92,9 @@ def test_asa_looks_through_a_pending_parent_to_its_own_parent():
         ("merge", {"phase": Phase.QUEUED, "job": 2, "submitted": 1200, "estimate": 100.0, "depends_on": (1,)}),
         ("view", {"estimate": 10.0}),
     )
-    units = STRATEGIES["asa"].units(FLOW)
-    assert expected_end(run, units, 1, 1250) == (1880, True)
+    assert expected_end(run, 1, 1250) == (1880, True)
     assert due(run, 2, 1250).at == 1870
-    assert expected_end(run, units, 1, 2000) == (2060, False), "project overruns: everything moves with the present"
+    assert expected_end(run, 1, 2000) == (2060, False), "project overruns: everything moves with the present"
 
 
 def test_asa_keeps_the_order():
@@ -101,7 +105,7 @@ def test_asa_keeps_the_order():
 
 
 def test_bigjob_is_one_job():
-    (unit,) = STRATEGIES["bigjob"].units(FLOW)
+    (unit,) = jobs(FLOW, "bigjob")
     assert (unit.nodes, unit.time_limit, unit.run_time) == (4, 3000, 1080)
 
 
@@ -128,7 +132,7 @@ def test_a_graph_is_brought_into_an_order_that_keeps_parents_first():
     assert [s.name for s in run.stages] == ["first", "left", "right", "last"]
     assert [s.after for s in run.stages] == [(), (0,), (0,), (1, 2)]
     assert run.following([0]) == {1, 2, 3} and run.following([1]) == {3} and run.following([3]) == frozenset()
-    (unit,) = STRATEGIES["bigjob"].units(DIAMOND)
+    (unit,) = jobs(DIAMOND, "bigjob")
     assert (unit.nodes, unit.time_limit, unit.run_time, unit.after) == (3, 2400, 660, ())
     assert [unit.command.index(c) for c in ("./first", "./left", "./right", "./last")] == sorted(
         unit.command.index(c) for c in ("./first", "./left", "./right", "./last")
@@ -158,7 +162,7 @@ def test_asa_goes_by_the_parent_that_ends_last():
     assert due(waiting, 3, 1200).reason.text == "right must be submitted before last"
     ended = run.with_stage(replace(run.stage("right"), phase=Phase.DONE, end=1410.0))
     assert due(ended, 3, 1420).parent_end == 1420, "left overruns: it is now that counts, not right's end"
-    assert expected_end(ended, STRATEGIES["asa"].units(DIAMOND), 1, 1420) == (1420, False)
+    assert expected_end(ended, 1, 1420) == (1420, False)
 
 
 def test_a_long_row_of_pending_jobs_is_no_deep_recursion():
@@ -167,11 +171,11 @@ def test_a_long_row_of_pending_jobs_is_no_deep_recursion():
     run = Runner(accrues=True).start(1, flow, "asa", 0.0, partition="batch")
     queued = tuple(replace(s, phase=Phase.QUEUED, submitted=0.0, estimate=0.0) for s in run.stages)
     run = replace(run, stages=queued)
-    assert expected_end(run, STRATEGIES["asa"].units(flow), 2999, 10.0) == (10 + 60 * 3000, False)
+    assert expected_end(run, 2999, 10.0) == (10 + 60 * 3000, False)
 
 
 def test_an_unknown_strategy():
-    with pytest.raises(UserError, match="strategy: must be one of asa, perstage, bigjob, not 'fast'"):
+    with pytest.raises(UserError, match=r"strategy: must be one of auto, asa, .*, perstage, bigjob, not 'fast'"):
         strategy_named("fast")
 
 

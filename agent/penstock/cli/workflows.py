@@ -15,29 +15,44 @@ from penstock.ipc.client import ask
 from penstock.workflow.formats import load_workflow
 from penstock.workflow.metrics import perceived_wait
 from penstock.workflow.model import workflow_to_dict
+from penstock.workflow.registry import known_strategies, strategy_named
 from penstock.workflow.state import WorkflowRun, run_from_dict
-from penstock.workflow.strategies import STRATEGIES
 
 __all__ = ["cancel", "explain", "status", "submit"]
 
 
-@click.command()
-@click.argument("workflow", type=click.Path(path_type=Path))
-@click.option("--strategy", type=click.Choice(sorted(STRATEGIES)), default="asa", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def submit(workflow: Path, strategy: str, as_json: bool) -> None:
-    """Hand a workflow file to the agent.
+class _Strategies(click.Command):
+    """Its help lists the strategies, those of plug-ins included."""
 
-    \b
-    asa       submits each stage ahead of its queue wait, as learned from earlier waits
-    perstage  submits each stage when the one before has ended
-    bigjob    submits one job with the most nodes and the sum of the times
-    """
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """One line for each: the first of its docstring."""
+        rows = []
+        for name in known_strategies():
+            told = (type(strategy_named(name)).__doc__ or "").strip().splitlines()
+            rows.append((name, told[0] if told else ""))
+        with formatter.section("Strategies"):
+            formatter.write_dl(rows)
+
+
+@click.command(cls=_Strategies)
+@click.argument("workflow", type=click.Path(path_type=Path))
+@click.option(
+    "--strategy",
+    type=click.Choice(known_strategies()),
+    metavar="NAME",
+    help="When each stage is submitted, see below; default: `workflows.strategy` of the configuration.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def submit(workflow: Path, strategy: str | None, as_json: bool) -> None:
+    """Hand a workflow file to the agent."""
+    config = load()
+    strategy = strategy or config.workflows.strategy
+    strategy_named(strategy)
     parsed = load_workflow(workflow)
     # Relative commands mean the folder the user stands in, not the agent's.
     encoded = workflow_to_dict(parsed)
     encoded["workdir"] = encoded["workdir"] or str(Path.cwd())
-    answer = ask(load().socket_path, "submit", {"workflow": encoded, "strategy": strategy})
+    answer = ask(config.socket_path, "submit", {"workflow": encoded, "strategy": strategy})
     if as_json:
         emit_json(answer)
     else:
@@ -69,7 +84,8 @@ def status(run: int | None, as_json: bool) -> None:
 
 
 def _show_run(run: WorkflowRun, now: float) -> None:
-    title = f"workflow {run.id} {run.workflow.name} ({run.strategy}): {run.phase.value}"
+    by = f", by {run.by}" if run.by else ""
+    title = f"workflow {run.id} {run.workflow.name} ({run.strategy}{by}): {run.phase.value}"
     if run.why:
         title += f" - {run.why}"
     rows: list[tuple[Any, ...]] = [

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from penstock.api import Partition
 from penstock.durations import duration_text
 from penstock.errors import UserError
-from penstock.workflow.model import Workflow
-from penstock.workflow.strategies import strategy_named
+from penstock.workflow.model import Stage, Workflow
 
-__all__ = ["check_against"]
+__all__ = ["check_against", "check_units"]
 
 
-def check_against(
-    workflow: Workflow, partitions: Mapping[str, Partition], default: str | None = None, strategy: str = "perstage"
-) -> Partition:
+def check_against(workflow: Workflow, partitions: Mapping[str, Partition], default: str | None = None) -> Partition:
     """The partition the workflow will run in. `default` is used where it names none; None: the cluster's default.
 
     Raises UserError naming file and key: unknown partition, more nodes than it has or allows, a limit above its
-    maximum (under `bigjob` the sum of the limits), or a workflow the strategy cannot run.
+    maximum.
     """
     where = workflow.source
     name = workflow.partition or default or next((p.name for p in partitions.values() if p.default), None)
@@ -44,10 +41,15 @@ def check_against(
                 f"{where}: stages[{i}].time: must be at most {duration_text(partition.max_time)}, the limit of "
                 f"partition {name!r}, not {duration_text(stage.time_limit)}"
             )
-    for unit in strategy_named(strategy).units(workflow):
+    return partition
+
+
+def check_units(workflow: Workflow, units: Sequence[Stage], partition: Partition, strategy: str) -> None:
+    """Raises UserError when one of the jobs that the strategy makes of the workflow is longer than its partition
+    allows (under `bigjob` the limits are summed up)."""
+    for unit in units:
         if partition.max_time is not None and unit.time_limit > partition.max_time:
             raise UserError(
-                f"{where}: stages: as one job they need {duration_text(unit.time_limit)}, partition {name!r} allows "
-                f"{duration_text(partition.max_time)}; use another strategy than {strategy}"
+                f"{workflow.source}: stages: as one job they need {duration_text(unit.time_limit)}, partition "
+                f"{partition.name!r} allows {duration_text(partition.max_time)}; use another strategy than {strategy}"
             )
-    return partition

@@ -24,9 +24,11 @@ from penstock.store import Store
 from penstock.waits.base import Estimate
 from penstock.waits.causes import hindrance
 from penstock.waits.shelf import Shelf
-from penstock.workflow.checks import check_against
+from penstock.workflow.checks import check_against, check_units
+from penstock.workflow.cuts import place_units
 from penstock.workflow.instructions import (
     Cancel,
+    Change,
     Finished,
     Instruction,
     Lookup,
@@ -38,9 +40,10 @@ from penstock.workflow.instructions import (
 )
 from penstock.workflow.model import Workflow
 from penstock.workflow.reading import names_parent
+from penstock.workflow.registry import strategy_named
 from penstock.workflow.runner import Runner
 from penstock.workflow.state import WorkflowRun, run_from_dict, run_to_dict
-from penstock.workflow.strategies import strategy_named
+from penstock.workflow.strategy import Outlook, Rules
 
 __all__ = ["WorkflowController"]
 
@@ -67,6 +70,8 @@ class WorkflowController:
         shelf: Shelf,
         wake: Callable[[str], None],
         prepare: Callable[[Collection[Geometry]], Awaitable[bool]],
+        rules: Rules,
+        core_hour_weight: float = 0.0,
     ) -> None:
         self._backend = backend
         self._observer = observer
@@ -77,6 +82,8 @@ class WorkflowController:
         self._shelf = shelf
         self._wake = wake
         self._prepare = prepare
+        self._rules = rules
+        self.core_hour_weight = core_hour_weight
         self._records: dict[int, AccountingRecord] = {}
         # When an unanswered submission was sent, by run and stage.
         self._sent_at: dict[tuple[int, str], float] = {}
@@ -100,14 +107,35 @@ class WorkflowController:
         if not snapshot.partitions:
             raise NotNow("Slurm does not answer; nothing was submitted: " + "; ".join(snapshot.problems))
         default = next((p.name for p in snapshot.partitions.values() if p.default), None)
-        check_against(workflow, snapshot.partitions, default, strategy)
-        now = self._clock.now()
-        partition = workflow.partition or default or ""
+        partition = check_against(workflow, snapshot.partitions, default)
+        now, cores = self._clock.now(), [n.cpus for name in partition.nodes if (n := snapshot.nodes.get(name))]
+        outlook = Outlook(
+            wait=lambda geometry: self._shelf.predict(geometry).seconds,
+            partition=partition.name,
+            qos=workflow.qos or "",
+            account=workflow.account or "",
+            rules=self._rules,
+            max_time=partition.max_time,
+            cores=sum(cores) / len(cores) if cores else 1.0,
+            core_hour_weight=self.core_hour_weight,
+        )
+        plan = strategy_named(strategy).plan(workflow, outlook)
+        check_units(workflow, place_units(workflow, plan.cut), partition, strategy)
         with self._store.together():
             number = self._store.add_run(uid, {}, now)
-            self._save(
-                self._runner.start(number, workflow, strategy, now, partition=partition, token=secrets.token_hex(3))
+            run = self._runner.start(
+                number,
+                workflow,
+                strategy,
+                now,
+                partition=partition.name,
+                token=secrets.token_hex(3),
+                plan=plan,
+                max_time=partition.max_time,
             )
+            self._save(run)
+            if plan.reasons:
+                self._store.record(Decision(Verb.NOTHING, _subject(run), plan.reasons), now)
         self._wake(f"workflow {number} was submitted")
         return number
 
@@ -166,6 +194,7 @@ class WorkflowController:
             hindered=MappingProxyType(hindered),
             reservations=snapshot.reservations,
             partitions=snapshot.partitions,
+            down=_down(snapshot),
         )
         step = await self._decide(number, view)
         decisions = [Decision(Verb.NOTHING, _subject(run, stage), (reason,)) for stage, reason in step.notes]
@@ -216,6 +245,10 @@ class WorkflowController:
                 if not await self._release(number, instruction, snapshot):
                     return None
                 return Decision(Verb.RELEASE, _subject(self.runs[number], stage), reasons)
+            case Change(stage=stage, reasons=reasons):
+                if not await self._change(number, instruction):
+                    return None
+                return Decision(Verb.CHANGE, _subject(self.runs[number], stage), reasons)
             case Cancel(stage=stage, job=job, reasons=reasons):
                 subject = _subject(self.runs[number], stage)
                 # Once per picture: until the next one the job is seen alive although it is being cancelled.
@@ -313,6 +346,20 @@ class WorkflowController:
         self._save(self._runner.released(self.runs[number], order.stage, self._clock.now()))
         return True
 
+    async def _change(self, number: int, order: Change) -> bool:
+        subject = _subject(self.runs[number], order.stage)
+        if not self._executor.ready(subject):
+            return False
+        payload = {"job": order.job, "dependency": order.dependency, "nodes": ",".join(order.pins)}
+        await self._executor.act(
+            "change",
+            subject,
+            payload,
+            lambda: self._backend.update(order.job, dependency=order.dependency, nodelist=order.nodelist),
+        )
+        self._save(self._runner.changed(self.runs[number], order, self._clock.now()))
+        return True
+
     async def _look_up(self, number: int, jobs: Collection[int]) -> None:
         """Accounting for jobs that left the queue; asked at growing intervals, since it may lag."""
         now = self._clock.now()
@@ -333,10 +380,13 @@ class WorkflowController:
 
 def _expected(run: WorkflowRun, now: float) -> list[float]:
     """When running stages should end, so that their end is seen soon: the next stage may wait for it."""
-    units = strategy_named(run.strategy).units(run.workflow)
-    pairs = zip(run.stages, units, strict=True)
+    pairs = zip(run.stages, run.units, strict=True)
     ends = (s.start + unit.run_time + 1.0 for s, unit in pairs if s.phase.live and s.start is not None)
     return [t for t in ends if t > now]
+
+
+def _down(snapshot: Snapshot) -> frozenset[str]:
+    return frozenset(name for name, node in snapshot.nodes.items() if not node.usable)
 
 
 def _subject(run: WorkflowRun, stage: str = "") -> str:

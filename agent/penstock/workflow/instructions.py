@@ -14,9 +14,11 @@ from penstock.api import AccountingRecord, Geometry, Job, JobSpec, Partition, Re
 from penstock.waits.base import Estimate, Observation
 from penstock.waits.causes import Cause
 from penstock.workflow.state import WorkflowRun
+from penstock.workflow.ties import Tie
 
 __all__ = [
     "Cancel",
+    "Change",
     "Finished",
     "Instruction",
     "Lookup",
@@ -33,8 +35,8 @@ class View:
     """What Slurm says: `jobs` from one snapshot *begun* at `taken_at`, `records` from accounting for jobs not in it.
 
     A job in neither is not seen, and nothing is concluded from that. Nothing at all is done on a view not `usable`.
-    `hindered` says of these jobs what keeps them besides their turn; maintenance is read off `reservations` and
-    `partitions`.
+    `down` are the nodes that cannot be used. `hindered` says of these jobs what keeps them besides their turn;
+    maintenance is read off `reservations` and `partitions`.
     """
 
     taken_at: float
@@ -44,6 +46,7 @@ class View:
     hindered: Mapping[int, Cause] = field(default_factory=lambda: MappingProxyType({}))
     reservations: tuple[Reservation, ...] = ()
     partitions: Mapping[str, Partition] = field(default_factory=lambda: MappingProxyType({}))
+    down: frozenset[str] = frozenset()
 
     def alive(self, job: int) -> bool:
         """Whether the snapshot lists the job as not ended (and in a state that is understood)."""
@@ -73,6 +76,25 @@ class VerifyAndRelease:
     stage: str
     job: int
     parents: tuple[int, ...]
+    reasons: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Change what keeps the waiting `job` behind its parents, in one request; then report `Runner.changed`.
+
+    `dependency` as sbatch has it, `nodelist` the nodes it must have; empty: none any more, None: as it is. `tie`,
+    `depends_on`, `minutes` and `pins` are what the stage's entry says afterwards.
+    """
+
+    stage: str
+    job: int
+    tie: Tie
+    depends_on: tuple[int, ...]
+    minutes: tuple[int, ...] = ()
+    pins: tuple[str, ...] = ()
+    dependency: str | None = None
+    nodelist: tuple[str, ...] | None = None
     reasons: tuple[Reason, ...] = ()
 
 
@@ -113,7 +135,7 @@ class Finished:
     why: str
 
 
-Instruction = Submit | VerifyAndRelease | Cancel | Lookup | Observe | Finished
+Instruction = Submit | VerifyAndRelease | Change | Cancel | Lookup | Observe | Finished
 
 
 @dataclass(frozen=True, slots=True)

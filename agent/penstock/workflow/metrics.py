@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.workflow.state import WorkflowRun
-from penstock.workflow.strategies import strategy_named
 
 __all__ = ["RunMetrics", "perceived_wait", "run_metrics"]
 
@@ -16,14 +15,16 @@ class RunMetrics:
 
     `total_wait` is the sum of the perceived waits (side by side counts twice), `makespan` the workflow's submission
     to successful end (None unless completed), `node_hours` nodes times run time (core-hours divided by the cores of a
-    node), `overhead_node_hours` the part of it that a job held nodes before its parents had ended (0 with
-    dependencies), `complete` false while a job that has started has no end.
+    node) with attempts that came to nothing, `overhead_node_hours` the part of it that a job held nodes before its
+    parents had ended (OH; 0 with dependencies), `misses` how often such a job was taken back and submitted again,
+    `complete` false while a job that has started has no end.
     """
 
     total_wait: float
     makespan: float | None
     node_hours: float
     overhead_node_hours: float
+    misses: int
     complete: bool
 
 
@@ -40,12 +41,13 @@ def perceived_wait(run: WorkflowRun, i: int) -> float | None:
 
 def run_metrics(run: WorkflowRun) -> RunMetrics:
     """The metrics of a run so far."""
-    units = strategy_named(run.strategy).units(run.workflow)
     waits = [perceived_wait(run, i) for i in range(len(run.stages))]
     node_seconds = overhead = 0.0
     complete = True
-    for i, (stage, unit) in enumerate(zip(run.stages, units, strict=True)):
+    for i, (stage, unit) in enumerate(zip(run.stages, run.units, strict=True)):
         ready = run.ready_at(i)
+        node_seconds += stage.wasted
+        overhead += stage.idle
         if stage.start is None:
             continue
         if stage.end is None:
@@ -60,5 +62,6 @@ def run_metrics(run: WorkflowRun) -> RunMetrics:
         makespan=run.ended_at - run.submitted_at if done and run.ended_at is not None else None,
         node_hours=node_seconds / 3600.0,
         overhead_node_hours=overhead / 3600.0,
+        misses=sum(stage.misses for stage in run.stages),
         complete=complete,
     )

@@ -26,7 +26,8 @@ _VERSION: Final = 1
 class Stage:
     """One stage: `nodes` whole nodes, `time_limit` and expected `run_time` in seconds, the shell `command` to run.
 
-    `after` names the stages that must have completed before it starts.
+    `after` names the stages that must have completed before it starts. A failed attempt is repeated `retries` times;
+    one that failed with its nodes is repeated anyway.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Stage:
     run_time: float
     command: str
     after: tuple[str, ...] = ()
+    retries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,7 @@ def workflow_to_dict(workflow: Workflow) -> dict[str, Any]:
                 "run_time": s.run_time,
                 "command": s.command,
                 "after": list(s.after),
+                "retries": s.retries,
             }
             for s in workflow.stages
         ],

@@ -8,16 +8,19 @@ from dataclasses import dataclass
 from penstock.api import Job
 from penstock.waits.base import Observation
 from penstock.workflow.state import StageRun
+from penstock.workflow.ties import Tie
 
 __all__ = ["Site", "is_held", "names_parent", "observed_wait"]
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The site's rules that matter here; see `Runner` for the two."""
+    """The site's rules that matter here; see `Runner`."""
 
     accrues: bool
     cycle: float
+    grace: float = 300.0
+    whole_nodes: bool = False
 
 
 def names_parent(dependency: str, parent: int) -> bool:
@@ -36,17 +39,21 @@ def is_held(job: Job) -> bool:
 def observed_wait(site: Site, stage: StageRun, ready_at: float | None) -> Observation | None:
     """The wait to learn from, None as long as it is not known. `ready_at` is when its last parent ended, if known.
 
-    Without a dependency, or where dependent jobs do not age: start - eligible. A dependent job that ages waits from its
-    submission (its release, if that was seen: held jobs do not wait): exact if it started later than one cycle after
-    the last end of its parents, else at most the time up to that end.
+    Without a dependency, or where dependent jobs do not age: start - eligible. A job that ages while it waits for its
+    parents waits from its submission (its release, if that was seen: held jobs do not wait), one tied to nodes of
+    theirs from when it was eligible: exact if it started later than one cycle after the last end of its parents, else
+    at most the time up to that end.
     """
     if stage.start is None:
         return None
-    if not stage.depends_on or not site.accrues:
+    if stage.tie is Tie.NODES:
+        since = stage.eligible
+    elif stage.tie is Tie.AFTEROK and stage.depends_on and site.accrues:
+        since = None if stage.submitted is None else max(stage.submitted, stage.released or stage.submitted)
+    else:
         return None if stage.eligible is None else Observation(max(stage.start - stage.eligible, 0.0))
-    if stage.submitted is None or ready_at is None:
+    if since is None or ready_at is None:
         return None
-    since = max(stage.submitted, stage.released or stage.submitted)
     if since < ready_at and abs(stage.start - ready_at) <= site.cycle:
         return Observation.at_most(ready_at - since)
     return Observation(max(stage.start - since, 0.0))

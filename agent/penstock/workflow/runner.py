@@ -9,6 +9,7 @@ What it holds to (from what was seen on real Slurm):
 - Before a stage is submitted its parents are looked at: completed -> no dependency on it (Slurm may have forgotten the
   job and would drop the dependency without a word), alive -> `afterok:` and held, one of them not seen -> nothing.
 - A held job is released only after its dependency has been read back.
+- A job that Slurm could start before its parents have ended has a guard in its script (`guard.py`).
 - A job that is not in the snapshot has not ended: only the snapshot or accounting can say so.
 """
 
@@ -20,17 +21,18 @@ from dataclasses import replace
 from penstock.api import Geometry
 from penstock.waits.base import Estimate
 from penstock.workflow import passes
-from penstock.workflow.instructions import Step, Submit, View
+from penstock.workflow.absorb import back_off
+from penstock.workflow.cuts import place_units
+from penstock.workflow.instructions import Change, Step, Submit, View
 from penstock.workflow.model import Workflow
 from penstock.workflow.reading import Site
-from penstock.workflow.scripts import job_spec
+from penstock.workflow.registry import strategy_named
 from penstock.workflow.state import Phase, RunPhase, StageRun, WorkflowRun
-from penstock.workflow.strategies import strategy_named
+from penstock.workflow.strategy import Outlook, Plan
+from penstock.workflow.ties import Tie
+from penstock.workflow.turn import spec_of
 
 __all__ = ["Runner"]
-
-_RETRY_BASE = 5.0
-_RETRY_CAP = 300.0
 
 
 class Runner:
@@ -38,11 +40,12 @@ class Runner:
 
     `accrues`: a job with an unfulfilled dependency gains priority while it waits here (ACCRUE_ALWAYS, or
     priority/basic). `cycle`: one scheduler cycle in seconds; a dependent job that starts this soon after its parent's
-    end was ready before it.
+    end was ready before it. `grace`: how long (s) a job that was started too early may idle. `whole_nodes`: jobs share
+    no nodes, so that one can wait for a node of another.
     """
 
-    def __init__(self, *, accrues: bool, cycle: float = 5.0) -> None:
-        self._site = Site(accrues, cycle)
+    def __init__(self, *, accrues: bool, cycle: float = 5.0, grace: float = 300.0, whole_nodes: bool = False) -> None:
+        self._site = Site(accrues, cycle, grace, whole_nodes)
 
     def start(
         self,
@@ -54,23 +57,32 @@ class Runner:
         partition: str,
         qos: str = "",
         token: str = "",
+        plan: Plan | None = None,
+        max_time: float | None = None,
     ) -> WorkflowRun:
         """A new run, nothing submitted yet. `partition` and `qos` are what Slurm uses where the workflow names none.
 
         `token` tells runs of the same number apart when the agent's state was started afresh: job names hold it.
+        `plan` is the strategy's; None: what it makes of waits that are 0. `max_time` (s) is the partition's limit.
 
         Raises UserError for an unknown strategy or a workflow that the strategy cannot run.
         """
-        units = strategy_named(strategy).units(workflow)
+        planned = plan or strategy_named(strategy).plan(workflow, Outlook(lambda _geometry: 0.0, max_time=max_time))
+        units = place_units(workflow, planned.cut)
         place = {unit.name: i for i, unit in enumerate(units)}
+        covers = dict(planned.cut)
+        stages = [StageRun(unit.name, tuple(place[p] for p in unit.after), covers=covers[unit.name]) for unit in units]
         return WorkflowRun(
             id=run_id,
             workflow=workflow,
             strategy=strategy,
+            by=planned.by,
             submitted_at=now,
             partition=workflow.partition or partition,
             qos=workflow.qos or qos,
-            stages=tuple(StageRun(unit.name, tuple(place[p] for p in unit.after)) for unit in units),
+            stages=tuple(stages),
+            units=units,
+            max_time=max_time,
             token=token,
         )
 
@@ -89,29 +101,31 @@ class Runner:
             return run
         if entry.phase is not Phase.INTENDED:
             return replace(run, discarded=(*run.discarded, job))
-        phase = Phase.SUBMITTED if entry.depends_on else Phase.QUEUED
+        held = entry.tie is Tie.AFTEROK and entry.depends_on
+        phase = Phase.SUBMITTED if held else Phase.QUEUED
         return run.with_stage(replace(entry, phase=phase, job=job, submitted=now, failures=0, retry_at=None))
 
     def submit_failed(self, run: WorkflowRun, stage: str, final: bool, text: str, now: float) -> WorkflowRun:
         """The stage's Submit certainly left no job behind. `final`: it never will (the workflow fails); else it is
         tried again after 5, 10, 20 ... 300 s. Ignored unless a Submit is open.
 
-        The first final refusal of a job with a dependency is tried again all the same: from 23.02 on Slurm refuses it
-        when the parent has just left its memory, and the next look at the parent then decides without a dependency.
+        The first final refusal of a job with a dependency, or with nodes that it must or must not have, is tried again
+        all the same: from 23.02 on Slurm refuses it when the parent has just left its memory, and the next look at the
+        parent then decides without a dependency; the nodes may be gone, and are not asked for again.
         """
         entry = run.stage(stage)
         if entry.phase is not Phase.INTENDED:
             return run
-        if final and (not entry.depends_on or entry.failures > 0):
+        if final and (not (entry.depends_on or entry.exclude) or entry.failures > 0):
             return run.with_stage(replace(entry, phase=Phase.FAILED, failure=f"could not be submitted: {text}"))
-        wait = min(_RETRY_BASE * 2.0 ** min(entry.failures, 10), _RETRY_CAP)
         return run.with_stage(
             replace(
                 entry,
                 phase=Phase.WAITING,
                 failures=entry.failures + 1,
-                retry_at=now + wait,
+                retry_at=now + back_off(entry.failures),
                 depends_on=(),
+                exclude=() if final else entry.exclude,
                 failure=text,
             )
         )
@@ -122,6 +136,23 @@ class Runner:
         if entry.phase is not Phase.SUBMITTED:
             return run
         return run.with_stage(replace(entry, phase=Phase.QUEUED, released=now))
+
+    def changed(self, run: WorkflowRun, order: Change, now: float) -> WorkflowRun:
+        """What ties the job to its parents was changed as ordered. Idempotent."""
+        entry = run.stage(order.stage)
+        if entry.job != order.job:
+            return run
+        return run.with_stage(
+            replace(
+                entry,
+                tie=order.tie,
+                depends_on=order.depends_on,
+                minutes=order.minutes,
+                pins=order.pins,
+                changes=entry.changes + 1,
+                looked_at=now,
+            )
+        )
 
     def cancel(self, run: WorkflowRun, why: str) -> WorkflowRun:
         """The user wants the workflow gone; coming steps cancel its jobs. Without effect on one that has ended."""
@@ -136,13 +167,12 @@ class Runner:
         """
         if run.phase is not RunPhase.ACTIVE:
             return None
-        strategy = strategy_named(run.strategy)
-        units = strategy.units(run.workflow)
+        strategy = strategy_named(run.acting)
         instants = []
         for i, stage in enumerate(run.stages):
             if stage.phase is not Phase.WAITING:
                 continue
-            due = strategy.due(run, units, i, now)
+            due = strategy.due(run, i, now)
             if due.at is None or not due.fixed:
                 continue
             instants.append(max(due.at, stage.retry_at or due.at))
@@ -158,9 +188,9 @@ class Runner:
 
     def intended(self, run: WorkflowRun) -> tuple[Submit, ...]:
         """The Submits that were given out and not reported on, as they were: for reconciling after a restart."""
-        units = {u.name: u for u in strategy_named(run.strategy).units(run.workflow)}
+        strategy = strategy_named(run.acting)
         return tuple(
-            Submit(s.name, job_spec(run.workflow, units[s.name], run.label, s.attempt, s.depends_on))
-            for s in run.stages
-            if s.phase is Phase.INTENDED
+            Submit(stage.name, spec_of(self._site, strategy, run, i))
+            for i, stage in enumerate(run.stages)
+            if stage.phase is Phase.INTENDED
         )

@@ -6,9 +6,11 @@ import shlex
 from collections.abc import Sequence
 
 from penstock.api import JobSpec
+from penstock.workflow.guard import Guard, guard_lines, mark_lines
 from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.ties import Tie
 
-__all__ = ["combined_command", "job_name", "job_spec"]
+__all__ = ["combined_command", "dependency_text", "job_name", "job_spec"]
 
 # No `-u`: the `module` and `conda` functions of many sites refer to unset variables.
 _SHELL_OPTIONS = "set -eo pipefail"
@@ -19,22 +21,47 @@ def job_name(workflow: Workflow, run: str, stage: str, attempt: int) -> str:
     return f"penstock.{run}.{attempt}.{workflow.name}.{stage}"
 
 
-def job_spec(workflow: Workflow, unit: Stage, run: str, attempt: int, depends_on: Sequence[int]) -> JobSpec:
-    """The batch job of one stage; held if it depends on jobs, so that the dependency can be read back first."""
+def job_spec(
+    workflow: Workflow,
+    unit: Stage,
+    run: str,
+    attempt: int,
+    depends_on: Sequence[int],
+    *,
+    tie: Tie = Tie.AFTEROK,
+    minutes: Sequence[int] = (),
+    pins: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    guard: Guard | None = None,
+    mark: bool = False,
+) -> JobSpec:
+    """The batch job of one stage; held if it depends on the success of jobs, so that this can be read back first.
+
+    `minutes` (with AFTER) are from the start of each of `depends_on`, `pins` (with NODES) nodes that it asks for,
+    `exclude` nodes that it must not get. `guard` waits in the script; `mark` leaves one for the guards of others.
+    """
     lines = ["#!/bin/bash", _SHELL_OPTIONS]
+    if guard is not None:
+        lines += guard_lines(guard)
     if workflow.workdir is not None:
         lines.append(f"cd -- {shlex.quote(workflow.workdir)}")
+    lines.append(unit.command.rstrip("\n"))
+    if mark:
+        lines += mark_lines(run, unit.name)
     return JobSpec(
         name=job_name(workflow, run, unit.name, attempt),
-        script="\n".join([*lines, unit.command.rstrip("\n"), ""]),
+        script="\n".join([*lines, ""]),
         nodes=unit.nodes,
         time_limit=unit.time_limit,
         partition=workflow.partition,
         account=workflow.account,
         qos=workflow.qos,
-        dependency="afterok:" + ":".join(str(job) for job in depends_on) if depends_on else None,
-        hold=bool(depends_on),
+        dependency=dependency_text(tie, depends_on, minutes),
+        hold=tie is Tie.AFTEROK and bool(depends_on),
+        requeue=guard is not None and guard.requeue,
         workdir=workflow.workdir,
+        nodelist=tuple(pins),
+        exclude=tuple(exclude),
         environment={
             **workflow.environment,
             "PENSTOCK_WORKFLOW": workflow.name,
@@ -42,6 +69,15 @@ def job_spec(workflow: Workflow, unit: Stage, run: str, attempt: int, depends_on
             "PENSTOCK_STAGE": unit.name,
         },
     )
+
+
+def dependency_text(tie: Tie, depends_on: Sequence[int], minutes: Sequence[int] = ()) -> str | None:
+    """What sbatch's `--dependency` says for this tie; None: nothing."""
+    if tie is Tie.AFTEROK and depends_on:
+        return "afterok:" + ":".join(str(job) for job in depends_on)
+    if tie is Tie.AFTER and depends_on:
+        return ",".join(f"after:{job}+{wait}" for job, wait in zip(depends_on, minutes, strict=True))
+    return None
 
 
 def combined_command(stages: Sequence[Stage]) -> str:

@@ -10,11 +10,13 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from penstock.workflow.model import Workflow, workflow_from_dict, workflow_to_dict
+from penstock.workflow.cuts import place_units, singles, together
+from penstock.workflow.model import Stage, Workflow, workflow_from_dict, workflow_to_dict
+from penstock.workflow.ties import Tie
 
 __all__ = ["Phase", "RunPhase", "StageRun", "WorkflowRun", "run_from_dict", "run_to_dict"]
 
-_VERSION: Final = 2
+_VERSION: Final = 3
 
 
 class Phase(StrEnum):
@@ -60,8 +62,15 @@ class RunPhase(StrEnum):
 class StageRun:
     """One job of a workflow: usually a stage; under `bigjob` all stages in one.
 
-    `after` are the places in `WorkflowRun.stages` of the jobs it comes after. `attempt` counts the Submits given out.
-    `depends_on` are the job ids in its dependency: those of its parents that had not completed when it was submitted.
+    `after` are the places in `WorkflowRun.stages` of the jobs it comes after, `covers` the stages it runs. `attempt`
+    counts the Submits given out. `depends_on` are the jobs of those parents that had not completed when it was
+    submitted, `tie` what keeps it behind them: with AFTER `minutes` after the start of each, with NODES the nodes
+    `pins`. `changes` counts how often that was changed since, `looked_at` is when that was last thought over.
+    `nodes` are those it holds or held last, `exclude` those on which it failed and shall not run again.
+    `misses` counts its starts that came too early and were taken back. `wasted` are the node-seconds of attempts that
+    came to nothing, `idle` those of them in which it waited for parents. `retries` counts attempts that failed by
+    themselves and were repeated, `mishaps` those that failed with their nodes, `timeouts` those at their limit.
+    `restarts` is Slurm's count of requeues.
     `estimate` is the predicted wait (s), `estimate_index` the predictor's alternative, `estimate_said` what its experts
     said (s, by name). `parent_end` is when the last of its parents was expected to end, `due` = `parent_end` -
     `estimate` when it is to be submitted. `submitted` is our time until Slurm's is seen. `slurm_state` and `exit_code`
@@ -75,6 +84,21 @@ class StageRun:
     attempt: int = 0
     job: int | None = None
     depends_on: tuple[int, ...] = ()
+    covers: tuple[str, ...] = ()
+    tie: Tie = Tie.NONE
+    minutes: tuple[int, ...] = ()
+    pins: tuple[str, ...] = ()
+    changes: int = 0
+    looked_at: float | None = None
+    nodes: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    misses: int = 0
+    wasted: float = 0.0
+    idle: float = 0.0
+    retries: int = 0
+    mishaps: int = 0
+    timeouts: int = 0
+    restarts: int = 0
     estimate_index: int | None = None
     estimate: float | None = None
     estimate_said: Mapping[str, float] = field(default_factory=dict)
@@ -98,6 +122,8 @@ class StageRun:
 class WorkflowRun:
     """One submission of a workflow under a strategy. `partition` and `qos` are what its geometries are learned under.
 
+    `strategy` is the one that was asked for, `by` the one that acts (`auto` picks another); None: the same. `units` are
+    its jobs as stages, one for each of `stages`. `max_time` (s) is the partition's limit, None: there is none.
     `token` keeps job names unique when numbers start again with a new state file.
     `stages` has one entry per job, each after all that it comes after. `discarded` are jobs given up (their dependency
     was lost) that must be seen to end. `why` says what made it fail or who cancelled it.
@@ -110,11 +136,19 @@ class WorkflowRun:
     partition: str
     qos: str
     stages: tuple[StageRun, ...]
+    units: tuple[Stage, ...]
+    by: str | None = None
+    max_time: float | None = None
     phase: RunPhase = RunPhase.ACTIVE
     why: str | None = None
     ended_at: float | None = None
     discarded: tuple[int, ...] = ()
     token: str = ""
+
+    @property
+    def acting(self) -> str:
+        """The name of the strategy that acts."""
+        return self.by or self.strategy
 
     @property
     def label(self) -> str:
@@ -129,8 +163,19 @@ class WorkflowRun:
         raise KeyError(name)
 
     def with_stage(self, stage: StageRun) -> WorkflowRun:
-        """The same run with the entry of that name replaced."""
+        """The same run with the entry of that name replaced; itself when nothing changes."""
+        if stage in self.stages:
+            return self
         return replace(self, stages=tuple(stage if s.name == stage.name else s for s in self.stages))
+
+    def unit(self, i: int) -> Stage:
+        """Number `i` as it is asked for now: after attempts that ran into their limit with half as much time again for
+        each, as far as the partition allows."""
+        unit, times = self.units[i], self.stages[i].timeouts
+        if not times:
+            return unit
+        most = unit.time_limit * 1.5**times
+        return replace(unit, time_limit=most if self.max_time is None else min(most, self.max_time))
 
     def parents(self, i: int) -> tuple[StageRun, ...]:
         """The entries that number `i` comes after; none for one that may start at once."""
@@ -167,10 +212,12 @@ def run_to_dict(run: WorkflowRun) -> dict[str, Any]:
         "id": run.id,
         "workflow": workflow_to_dict(run.workflow),
         "strategy": run.strategy,
+        "by": run.by,
+        "max_time": run.max_time,
         "submitted_at": run.submitted_at,
         "partition": run.partition,
         "qos": run.qos,
-        "stages": [{**asdict(s), "phase": s.phase.value} for s in run.stages],
+        "stages": [{**asdict(s), "phase": s.phase.value, "tie": s.tie.value} for s in run.stages],
         "phase": run.phase.value,
         "why": run.why,
         "ended_at": run.ended_at,
@@ -183,16 +230,23 @@ def run_from_dict(data: Mapping[str, Any]) -> WorkflowRun:
     """What `run_to_dict` gave, by this release or an earlier one. Raises ValueError for another version."""
     if data.get("version") == 1:
         data = _from_version_1(data)
-    if data.get("version") != _VERSION:
+    workflow = workflow_from_dict(data["workflow"]) if data.get("version") in (2, _VERSION) else None
+    if workflow is None:
         raise ValueError(f"stored run has version {data.get('version')!r}, this release reads 1 to {_VERSION}")
+    if data["version"] == 2:
+        data = _from_version_2(data, workflow)
+    stages = tuple(_stage_from_dict(s) for s in data["stages"])
     return WorkflowRun(
         id=data["id"],
-        workflow=workflow_from_dict(data["workflow"]),
+        workflow=workflow,
         strategy=data["strategy"],
+        by=data["by"],
+        max_time=data["max_time"],
         submitted_at=data["submitted_at"],
         partition=data["partition"],
         qos=data["qos"],
-        stages=tuple(_stage_from_dict(s) for s in data["stages"]),
+        stages=stages,
+        units=place_units(workflow, tuple((stage.name, stage.covers) for stage in stages)),
         phase=RunPhase(data["phase"]),
         why=data["why"],
         ended_at=data["ended_at"],
@@ -202,8 +256,25 @@ def run_from_dict(data: Mapping[str, Any]) -> WorkflowRun:
 
 
 def _stage_from_dict(data: Mapping[str, Any]) -> StageRun:
-    tuples = {"after": tuple(data["after"]), "depends_on": tuple(data["depends_on"])}
-    return StageRun(**{**data, **tuples, "phase": Phase(data["phase"])})
+    tuples = {key: tuple(data[key]) for key in ("after", "depends_on", "covers", "minutes", "pins", "nodes", "exclude")}
+    return StageRun(**{**data, **tuples, "phase": Phase(data["phase"]), "tie": Tie(data["tie"])})
+
+
+def _from_version_2(data: Mapping[str, Any], workflow: Workflow) -> Mapping[str, Any]:
+    """Version 2 knew three strategies, which are cut by their names, and no tie but a dependency."""
+    bigjob = data["strategy"] == "bigjob"
+    cut = together("bigjob", workflow.order) if bigjob else singles(workflow.order)
+    covers = dict(cut)
+    stages = [
+        {
+            **stage,
+            "covers": covers[stage["name"]],
+            "tie": (Tie.AFTEROK if stage["depends_on"] else Tie.NONE).value,
+            **{key: [] for key in ("minutes", "pins", "nodes", "exclude")},
+        }
+        for stage in data["stages"]
+    ]
+    return {**data, "version": _VERSION, "by": None, "max_time": None, "stages": stages}
 
 
 def _from_version_1(data: Mapping[str, Any]) -> Mapping[str, Any]:

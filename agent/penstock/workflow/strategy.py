@@ -1,23 +1,120 @@
 """What a strategy is, and what the strategies share: when parents end, and how a verdict is put into words. Pure.
 
-A strategy says into which jobs a workflow is cut (`units`) and, for a job that waits for its turn, when it is due. All
-else (looking at the parents, dependencies, holds, cancelling, learning) is the runner's.
+A strategy says into which jobs a workflow is cut (`plan`), when a job that waits for its turn is due (`due`), and what
+keeps a job that is in the queue early behind its parents (`tie`). All else (looking at the parents, reading back
+dependencies, guards, cancelling, learning) is the runner's. One strategy is one class in one file; those of others are
+found by the entry point `penstock.strategies`. A complete one, which submits a stage ten minutes before its turn:
+
+    from penstock.workflow.strategy import Due, Plan, Tie, after_parents, expected_ends, live_parents, singles
+
+    class TenMinutes:
+        name, ahead, tie = "ten-minutes", False, Tie.AFTEROK
+
+        def plan(self, workflow, outlook):
+            return Plan(singles(workflow.order))
+
+        def due(self, run, i, now):
+            still = live_parents(run, i)
+            if not still or any(run.stages[j].submitted is None for j in still):
+                return after_parents(run, i, now)
+            end, fixed = max(expected_ends(run, still, now)[j] for j in still)
+            return Due(end - 600, Reason("ten-minutes", "ten minutes before the last parent's end"), fixed, end)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
-from penstock.api import Reason
+from penstock.api import Geometry, Reason, SiteConfig
+from penstock.workflow.cuts import Cut, singles
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.state import Phase, StageRun, WorkflowRun
+from penstock.workflow.ties import Tie
 
-__all__ = ["Due", "Strategy", "after_parents", "ahead_of_parents", "clock", "expected_end", "names"]
+__all__ = [
+    "Due",
+    "Outlook",
+    "Plan",
+    "Rules",
+    "Strategy",
+    "Tie",
+    "after_parents",
+    "ahead_of_parents",
+    "clock",
+    "expected_end",
+    "expected_ends",
+    "live_parents",
+    "names",
+    "singles",
+    "soon",
+]
 
 _NAMED: Final = 3
+# After so many starts that came too early a job is submitted when its parents have ended, as under `perstage`.
+_PATIENCE: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a site's scheduler makes of a job that is submitted early.
+
+    `accrues`: a job with an unfulfilled dependency gains priority while it waits (ACCRUE_ALWAYS, or priority/basic,
+    where the order of submission counts). `basic`: priority/basic. `weight_age` is PriorityWeightAge, None unknown.
+    `whole_nodes`: jobs share no nodes. `max_accrue`: of how many pending jobs of a user age counts, None: of all.
+    """
+
+    accrues: bool = False
+    basic: bool = False
+    weight_age: int | None = None
+    whole_nodes: bool = False
+    max_accrue: int | None = None
+
+    @classmethod
+    def of(cls, site: SiteConfig) -> Rules:
+        """The rules that a cluster's settings make."""
+        basic = site.priority_type == "priority/basic"
+        return cls(
+            accrues=site.accrues_always or basic,
+            basic=basic,
+            weight_age=site.priority_weight_age,
+            whole_nodes=site.select_type == "select/linear",
+            max_accrue=site.max_jobs_accrue,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a strategy may know when it plans a workflow.
+
+    `wait` gives the predicted wait (s) of a geometry submitted now. `partition`, `qos` and `account` are where the jobs will run,
+    `max_time` (s) the partition's limit. `cores` is how many a node has, `core_hour_weight` how many seconds of
+    makespan one core-hour is worth.
+    """
+
+    wait: Callable[[Geometry], float]
+    partition: str = ""
+    qos: str = ""
+    account: str = ""
+    rules: Rules = Rules()
+    max_time: float | None = None
+    cores: float = 1.0
+    core_hour_weight: float = 0.0
+
+    def wait_of(self, unit: Stage) -> float:
+        """The predicted wait (s) of a job."""
+        return self.wait(Geometry(self.partition, self.qos, unit.nodes, unit.time_limit, account=self.account))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The jobs a workflow becomes, why, and by which strategy (None: the one that planned it)."""
+
+    cut: Cut
+    reasons: tuple[Reason, ...] = ()
+    by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +133,29 @@ class Due:
 
 
 class Strategy(Protocol):
-    """Decides when each job of a workflow is submitted. `ahead`: before its parents have ended, by predicted waits."""
+    """Decides into which jobs a workflow is cut and when each is submitted.
+
+    `ahead`: it wants a predicted wait for each job. `tie`: what keeps a job behind parents that have not ended when it
+    is submitted; only looked at when `due` says so early. The class's docstring is its manual; the first line is shown
+    by the command line.
+    """
 
     name: str
     ahead: bool
+    tie: Tie
 
-    def units(self, workflow: Workflow) -> tuple[Stage, ...]:
+    def plan(self, workflow: Workflow, outlook: Outlook) -> Plan:
         """The jobs, each after all that it comes after. Raises UserError for a workflow it cannot run."""
         ...
 
-    def due(self, run: WorkflowRun, units: tuple[Stage, ...], i: int, now: float) -> Due:
+    def due(self, run: WorkflowRun, i: int, now: float) -> Due:
         """When job `i`, which is WAITING in `run`, is to be submitted, as far as can be said at `now`."""
         ...
+
+
+def live_parents(run: WorkflowRun, i: int) -> list[int]:
+    """The places of the parents of job `i` that have not completed."""
+    return [j for j in run.stages[i].after if run.stages[j].phase is not Phase.DONE]
 
 
 def after_parents(run: WorkflowRun, i: int, now: float) -> Due:
@@ -55,57 +163,74 @@ def after_parents(run: WorkflowRun, i: int, now: float) -> Due:
     stage, parents = run.stages[i], run.parents(i)
     if not parents:
         text = f"submit {stage.name} at once: it waits for no other"
-        return Due(run.submitted_at, Reason(f"{run.strategy}-first", text))
+        return Due(run.submitted_at, Reason(f"{run.acting}-first", text))
     still = [parent for parent in parents if parent.phase is not Phase.DONE]
     if still:
-        return Due(None, Reason(f"{run.strategy}-waits", f"{stage.name} waits for {_progress(still)}"))
+        return Due(None, Reason(f"{run.acting}-waits", f"{stage.name} waits for {_progress(still)}"))
     last = max(parents, key=lambda parent: parent.end or 0.0)
     end = run.ready_at(i)
     at = now if end is None else min(end, now)  # Slurm's clock may be ahead of ours
     others = "" if len(parents) == 1 else f", the last of {len(parents)}"
     text = f"submit {stage.name} now: {last.name} (job {last.job}{others}) completed {clock(at)}"
-    return Due(at, Reason(f"{run.strategy}-parent-done", text), parent_end=end)
+    return Due(at, Reason(f"{run.acting}-parent-done", text), parent_end=end)
 
 
-def ahead_of_parents(run: WorkflowRun, units: tuple[Stage, ...], i: int, now: float) -> Due:
+def ahead_of_parents(run: WorkflowRun, i: int, now: float) -> Due:
     """The last of the parents' expected ends minus the estimate; once all have ended, at once.
 
-    Section 3.2 of paper 002 (t_{y-1} - a), where t_{y-1} is the latest of several.
+    Section 3.2 of paper 002 (t_{y-1} - a), where t_{y-1} is the latest of several. A job that was started too early
+    twice is not submitted ahead a third time.
     """
-    stage = run.stages[i]
-    still = [j for j in stage.after if run.stages[j].phase is not Phase.DONE]
-    if not still:
+    stage, still = run.stages[i], live_parents(run, i)
+    if not still or stage.misses >= _PATIENCE:
         return after_parents(run, i, now)
     first = [run.stages[j] for j in still if run.stages[j].phase in (Phase.WAITING, Phase.INTENDED)]
     if first:
-        return Due(
-            None, Reason(f"{run.strategy}-parent-first", f"{names(first)} must be submitted before {stage.name}")
-        )
+        return Due(None, Reason(f"{run.acting}-parent-first", f"{names(first)} must be submitted before {stage.name}"))
     if stage.estimate is None:
-        return Due(None, Reason(f"{run.strategy}-no-estimate", f"there is no estimate for {stage.name} yet"))
-    ends = expected_ends(run, units, still, now)
+        return Due(None, Reason(f"{run.acting}-no-estimate", f"there is no estimate for {stage.name} yet"))
+    ends = expected_ends(run, still, now)
     # of two that end at the same instant the one that stays there is the better news
     (end, fixed), last = max(((ends[j], run.stages[j].name) for j in still), key=lambda found: found[0])
     at = end - stage.estimate
     text = (
         f"submit {stage.name} at {clock(at)}: {last} expected to end {clock(end)}, estimated wait {stage.estimate:g} s"
     )
-    return Due(at, Reason(f"{run.strategy}-due", text), fixed, end)
+    return Due(at, Reason(f"{run.acting}-due", text), fixed, end)
 
 
-def expected_end(run: WorkflowRun, units: tuple[Stage, ...], i: int, now: float) -> tuple[float, bool]:
+def soon(run: WorkflowRun, i: int, now: float) -> Due:
+    """At once when all parents are in the queue and those that wait there wait for no other: two levels at a time.
+
+    Further ahead a workflow would fill the queue, and the hourly budget, with jobs that cannot start for long.
+    """
+    stage, still = run.stages[i], live_parents(run, i)
+    if not still or stage.misses >= _PATIENCE:
+        return after_parents(run, i, now)
+    first = [run.stages[j] for j in still if run.stages[j].phase in (Phase.WAITING, Phase.INTENDED)]
+    if first:
+        text = f"{names(first)} must be submitted before {stage.name}"
+        return Due(None, Reason(f"{run.acting}-parent-first", text))
+    far = [run.stages[j] for j in still if run.stages[j].phase is not Phase.RUNNING and live_parents(run, j)]
+    if far:
+        text = f"{stage.name} is submitted when {names(far)} waits for no other"
+        return Due(None, Reason(f"{run.acting}-too-far-ahead", text))
+    text = f"submit {stage.name} now: {names(run.stages[j] for j in still)} will not wait for anybody"
+    end = max(expected_ends(run, still, now)[j][0] for j in still)
+    return Due(now, Reason(f"{run.acting}-soon", text), fixed=False, parent_end=end)
+
+
+def expected_end(run: WorkflowRun, i: int, now: float) -> tuple[float, bool]:
     """When job `i`, which has been submitted, is expected to end (epoch s), and whether that stays so as time passes.
 
     Running: start + expected run time, or the present once that is past, but never after its limit (then it *is*
     about to end, too). Pending: expected start + run time, where the start is its submission + its own estimate, not
     before its parents' expected ends (it depends on them) and not before the present.
     """
-    return expected_ends(run, units, (i,), now)[i]
+    return expected_ends(run, (i,), now)[i]
 
 
-def expected_ends(
-    run: WorkflowRun, units: tuple[Stage, ...], wanted: Iterable[int], now: float
-) -> dict[int, tuple[float, bool]]:
+def expected_ends(run: WorkflowRun, wanted: Iterable[int], now: float) -> dict[int, tuple[float, bool]]:
     """`expected_end` of these jobs and of the open ones they come after, each looked at once."""
     needed, todo = set[int](), list(wanted)
     while todo:
@@ -116,7 +241,7 @@ def expected_ends(
                 todo += (k for k in run.stages[j].after if not run.stages[k].phase.final)
     found: dict[int, tuple[float, bool]] = {}
     for j in sorted(needed):  # parents stand before their children
-        stage, unit = run.stages[j], units[j]
+        stage, unit = run.stages[j], run.units[j]
         if stage.end is not None:
             found[j] = (stage.end, True)
         elif stage.start is not None:

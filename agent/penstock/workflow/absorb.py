@@ -1,0 +1,209 @@
+"""The first part of a pass: what Slurm says of a run's jobs, and what follows when one has ended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock.api import Job, JobState, Reason
+from penstock.workflow.instructions import Cancel
+from penstock.workflow.reading import is_held
+from penstock.workflow.state import Phase, RunPhase, StageRun, WorkflowRun
+from penstock.workflow.turn import Turn, fresh
+
+__all__ = ["absorb", "back_off", "clear_discarded"]
+
+# ends that a job can meet without having run; Slurm then gives the moment of the end as its start
+_WITHOUT_RUNNING = frozenset({JobState.CANCELLED, JobState.DEADLINE, JobState.BOOT_FAIL})
+# ends that are no fault of the stage
+_MISHAPS = frozenset({JobState.NODE_FAIL, JobState.BOOT_FAIL, JobState.PREEMPTED})
+_MOST_MISHAPS = 3
+# ends that a stage's own `retries` are for
+_FAULTS = frozenset({JobState.FAILED, JobState.TIMEOUT, JobState.OUT_OF_MEMORY})
+_BACK_OFF = 5.0
+_LONGEST_BACK_OFF = 300.0
+
+
+def back_off(failures: int) -> float:
+    """How long (s) to wait after so many failures in a row before this one: 5, 10, 20 … 300."""
+    return min(_BACK_OFF * 2.0 ** min(failures, 10), _LONGEST_BACK_OFF)
+
+
+def absorb(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
+    """Bring the entry up to date with what Slurm says of its job; conclude nothing from silence."""
+    stage = run.stages[i]
+    if stage.job is None:
+        return run
+    job, record = turn.view.jobs.get(stage.job), turn.view.records.get(stage.job)
+    if stage.phase is Phase.DONE and job is not None:
+        return _reopened(turn, run, i, job)
+    if not stage.phase.live:
+        return run
+    if job is not None and job.state is JobState.UNKNOWN:
+        turn.note(stage.name, "state-unknown", f"job {job.id} is in a state that is not understood: left alone")
+        return run
+    if job is not None and not job.state.ended:
+        return run.with_stage(_alive(turn, run, i, job))
+    if job is not None:
+        exit_code = 0 if job.state is JobState.COMPLETED else None
+        return _conclude(turn, run, i, job.state, job.eligible, job.start, job.end, exit_code)
+    if record is not None and record.state.ended:
+        return _conclude(turn, run, i, record.state, record.eligible, record.start, record.end, record.exit_code)
+    if stage.submitted is None or turn.view.taken_at > stage.submitted:
+        turn.lookups.add(stage.job)
+        turn.note(stage.name, "not-seen", f"job {stage.job} is not in the queue: accounting must say what became of it")
+    return run
+
+
+def clear_discarded(turn: Turn, run: WorkflowRun) -> WorkflowRun:
+    """Forget the discarded jobs that are seen to have ended; cancel those that live."""
+    if not run.discarded:
+        return run
+    left = []
+    for job in run.discarded:
+        seen = turn.view.jobs.get(job) or turn.view.records.get(job)
+        if seen is not None and seen.state.ended:
+            continue
+        if turn.view.alive(job):
+            turn.out.append(Cancel("", job, (Reason("discarded", f"job {job} was given up"),)))
+        else:
+            turn.lookups.add(job)
+        left.append(job)
+    return replace(run, discarded=tuple(left))
+
+
+def _alive(turn: Turn, run: WorkflowRun, i: int, job: Job) -> StageRun:
+    stage = run.stages[i]
+    if job.state.holds_nodes:
+        stage = replace(stage, phase=Phase.RUNNING, start=job.start, nodes=job.nodes or stage.nodes)
+    else:
+        if stage.start is not None and job.restarts > stage.restarts:
+            stage = _requeued(turn, run, i, job)
+        held = stage.phase is Phase.SUBMITTED and is_held(job)
+        stage = replace(stage, phase=Phase.SUBMITTED if held else Phase.QUEUED, start=None)
+        if not held and job.id in turn.view.hindered:
+            stage = replace(stage, hindered=stage.hindered or turn.view.hindered[job.id].value)
+    return replace(stage, submitted=job.submit, eligible=job.eligible, restarts=job.restarts)
+
+
+def _requeued(turn: Turn, run: WorkflowRun, i: int, job: Job) -> StageRun:
+    """It ran and waits again under the same id: what it had used came to nothing. Its next wait is another one."""
+    stage = run.stages[i]
+    spent = run.units[i].nodes * max(job.submit - (stage.start or job.submit), 0.0)
+    early = turn.strategy.tie.guarded and run.ready_at(i) is None
+    text = f"job {job.id} was requeued" + (", having waited for its parents in vain" if early else "")
+    turn.note(stage.name, "requeued", text)
+    return replace(
+        stage,
+        misses=stage.misses + early,
+        wasted=stage.wasted + spent,
+        idle=stage.idle + (spent if early else 0.0),
+        observed=False,
+    )
+
+
+def _reopened(turn: Turn, run: WorkflowRun, i: int, job: Job) -> WorkflowRun:
+    """A completed job that somebody has put back into the queue has to complete again, if nobody built on it yet."""
+    stage = run.stages[i]
+    begun = any(i in other.after and other.start is not None for other in run.stages)
+    if job.state.ended or job.state is JobState.UNKNOWN or job.restarts <= stage.restarts or begun:
+        return run
+    turn.note(stage.name, "requeued", f"job {job.id} had completed and was requeued: it has to complete again")
+    live = replace(stage, phase=Phase.QUEUED, end=None, slurm_state=None, exit_code=None)
+    return run.with_stage(_alive(turn, run.with_stage(live), i, job))
+
+
+def _conclude(
+    turn: Turn,
+    run: WorkflowRun,
+    i: int,
+    state: JobState,
+    eligible: float | None,
+    start: float | None,
+    end: float | None,
+    exit_code: int | None,
+) -> WorkflowRun:
+    stage, parents = run.stages[i], run.parents(i)
+    active = run.phase is RunPhase.ACTIVE
+    lost = next((q for q in parents if q.phase in (Phase.FAILED, Phase.CANCELLED)), None)
+    ran = not (
+        state in _WITHOUT_RUNNING
+        and stage.phase is not Phase.RUNNING
+        and (start is None or end is None or start >= end)
+    )
+    # A guarded job does not begin its work before all parents are done: a failure before that is the guard's.
+    guarded = turn.strategy.tie.guarded and state is JobState.FAILED and bool(stage.depends_on)
+    for_parents = guarded and any(q.phase is not Phase.DONE for q in parents)
+    if state is JobState.COMPLETED:
+        phase, failure = Phase.DONE, None
+    elif lost is not None:
+        phase, failure = Phase.CANCELLED, f"{lost.name} did not complete"
+    elif not active and state is JobState.CANCELLED:
+        phase, failure = Phase.CANCELLED, "cancelled with the workflow"
+    elif active and (for_parents or (not ran and stage.depends_on)) and any(_fate_open(turn, q) for q in parents):
+        # Slurm itself cancels a job whose parent failed (kill_invalid_depend): first learn what became of the parent
+        turn.note(stage.name, "parent-first", f"job {stage.job} ended {state}; a parent's end is not known yet")
+        return run
+    elif active and for_parents:
+        return _again(turn, run, i, start, end, "it had started before its parents had ended", miss=True)
+    elif active and not ran and any(job not in {q.job for q in parents} for job in stage.depends_on):
+        return _again(turn, run, i, start, end, "the attempt of a parent that it depended on failed")
+    elif active and (why := _repeatable(run, i, state)):
+        stage = _counted(turn, stage, state)
+        return _again(turn, run.with_stage(stage), i, start, end, why, pause=True)
+    else:
+        code = "" if exit_code is None else f" with exit code {exit_code}"
+        phase, failure = Phase.FAILED, f"job {stage.job} ended {state}{code}"
+    times = {"eligible": eligible, "start": start} if ran else {"eligible": None, "start": None}
+    return run.with_stage(
+        replace(stage, phase=phase, failure=failure, slurm_state=state.value, exit_code=exit_code, end=end, **times)
+    )
+
+
+def _fate_open(turn: Turn, parent: StageRun) -> bool:
+    return parent.phase.live and not (parent.job is not None and turn.view.alive(parent.job))
+
+
+def _repeatable(run: WorkflowRun, i: int, state: JobState) -> str | None:
+    """Why the attempt is repeated; None: it is not."""
+    stage, unit = run.stages[i], run.units[i]
+    if state in _MISHAPS and stage.mishaps < _MOST_MISHAPS:
+        return f"{state} is no fault of the stage (time {stage.mishaps + 1} of at most {_MOST_MISHAPS})"
+    if state not in _FAULTS or stage.retries >= unit.retries:
+        return None
+    if state is JobState.TIMEOUT and run.unit(i).time_limit == run.max_time:
+        return None  # it had all the time there is
+    return f"retry {stage.retries + 1} of {unit.retries}"
+
+
+def _counted(turn: Turn, stage: StageRun, state: JobState) -> StageRun:
+    if state in _MISHAPS:
+        bad = sorted({*stage.exclude, *(n for n in stage.nodes if n in turn.view.down)})
+        return replace(stage, mishaps=stage.mishaps + 1, exclude=tuple(bad))
+    return replace(stage, retries=stage.retries + 1, timeouts=stage.timeouts + (state is JobState.TIMEOUT))
+
+
+def _again(
+    turn: Turn,
+    run: WorkflowRun,
+    i: int,
+    start: float | None,
+    end: float | None,
+    why: str,
+    *,
+    miss: bool = False,
+    pause: bool = False,
+) -> WorkflowRun:
+    """The attempt has ended in vain: wait for the next one, with a pause that grows."""
+    stage = run.stages[i]
+    ran = max(end - start, 0.0) if start is not None and end is not None else 0.0
+    spent = run.units[i].nodes * ran
+    turn.note(stage.name, "again", f"job {stage.job} came to nothing and is submitted again: {why}")
+    return run.with_stage(
+        replace(
+            fresh(stage),
+            misses=stage.misses + miss,
+            wasted=stage.wasted + spent,
+            idle=stage.idle + (spent if miss else 0.0),
+            retry_at=turn.now + back_off(stage.retries + stage.mishaps - 1) if pause else None,
+        )
+    )

@@ -1,0 +1,76 @@
+"""How the stages of a workflow are cut into jobs: a stage each, all in one, or some together. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from penstock.errors import UserError
+from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.scripts import combined_command
+
+__all__ = ["Cut", "levels", "merged", "place_units", "singles", "together"]
+
+Cut = tuple[tuple[str, tuple[str, ...]], ...]
+"""The jobs of a workflow: what each is called and which stages it runs."""
+
+
+def singles(stages: Iterable[Stage]) -> Cut:
+    """One job per stage."""
+    return tuple((stage.name, (stage.name,)) for stage in stages)
+
+
+def together(name: str, stages: Iterable[Stage]) -> Cut:
+    """One job for all of them."""
+    return ((name, tuple(stage.name for stage in stages)),)
+
+
+def levels(workflow: Workflow) -> tuple[tuple[Stage, ...], ...]:
+    """The stages by the length of the longest way to them: nobody waits for another of the same level."""
+    depth: dict[str, int] = {}
+    found: list[list[Stage]] = []
+    for stage in workflow.order:
+        depth[stage.name] = 1 + max((depth[parent] for parent in stage.after), default=-1)
+        if depth[stage.name] == len(found):
+            found.append([])
+        found[depth[stage.name]].append(stage)
+    return tuple(tuple(level) for level in found)
+
+
+def merged(name: str, stages: Sequence[Stage], after: tuple[str, ...] = ()) -> Stage:
+    """One job that runs the stages, parents first: the most nodes of any, the sums of the limits and of the times.
+
+    The nodes are paid for all the time (equation 1 of paper 002); stages that could run side by side do not. It is
+    repeated as often as the most patient of them.
+    """
+    limit = sum(stage.time_limit for stage in stages)
+    # the sum of expectations cannot pass that of the limits, but rounding in another order could
+    run_time = min(sum(stage.run_time for stage in stages), limit)
+    nodes, retries = max(stage.nodes for stage in stages), max(stage.retries for stage in stages)
+    return Stage(name, nodes, limit, run_time, combined_command(stages), after, retries)
+
+
+def place_units(workflow: Workflow, cut: Cut) -> tuple[Stage, ...]:
+    """The jobs of a cut as stages, each after the jobs that hold its parents, in an order that keeps parents first.
+
+    Raises UserError unless every stage is in exactly one job, and no job comes after a later one.
+    """
+    order = workflow.order
+    stages = {stage.name: stage for stage in order}
+    home = {stage: name for name, covered in cut for stage in covered}
+    if sorted(home) != sorted(stages) or sum(len(covered) for _, covered in cut) != len(stages):
+        raise UserError(f"{workflow.source}: the strategy's jobs do not hold every stage once")
+    made: list[Stage] = []
+    seen: set[str] = set()
+    for name, covered in cut:
+        held = set(covered)
+        parents = [home[p] for stage in order if stage.name in held for p in stages[stage.name].after]
+        after = tuple(dict.fromkeys(parent for parent in parents if parent != name))
+        if not seen.issuperset(after):
+            raise UserError(f"{workflow.source}: the strategy's job {name!r} stands before one that it comes after")
+        seen.add(name)
+        if len(covered) == 1 and covered[0] == name:
+            made.append(replace(stages[name], after=after))
+        else:
+            made.append(merged(name, [stage for stage in order if stage.name in held], after))
+    return tuple(made)

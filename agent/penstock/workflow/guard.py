@@ -1,0 +1,107 @@
+"""What the scripts of guarded jobs do besides their work: leave a mark at the end, wait for parents at the beginning.
+
+It works without an agent. A job that has succeeded leaves an empty file in a folder of the user's home, which compute
+nodes share; that costs Slurm nothing, is exact, and outlasts Slurm's memory of the job. It only says "succeeded", so
+whoever finds no mark asks Slurm as well, at once and then every 30 s: `squeue` for jobs in the controller's memory,
+`sacct` for others. Marks older than a month are removed by the jobs that come later. Text only.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["PARENT_FAILED", "TOO_EARLY", "Guard", "guard_lines", "mark_lines"]
+
+PARENT_FAILED: Final = 65
+"""The exit code of a guarded job one of whose parents has failed."""
+TOO_EARLY: Final = 75
+"""The exit code of a guarded job that waited for its parents in vain and could not be requeued."""
+
+_FOLDER = 'penstock_marks="${PENSTOCK_MARKS:-$HOME/.penstock/marks}"'
+
+_WAIT = """\
+penstock_guard() {
+  local grace=$1 began=$SECONDS asked=-1000 pair stage job state left
+  shift
+  while :; do
+    left=()
+    for pair; do [ -e "$penstock_marks/${pair#*:}" ] || left+=("$pair"); done
+    if [ ${#left[@]} -eq 0 ]; then
+      [ $((SECONDS - began)) -lt 2 ] || echo "penstock: waited $((SECONDS - began)) s for the stages before"
+      return 0
+    fi
+    set -- "${left[@]}"
+    if [ $((SECONDS - asked)) -ge 30 ]; then
+      asked=$SECONDS
+      left=()
+      for pair; do
+        job=${pair%%:*} stage=${pair##*/}
+        state=$(timeout 20 squeue -h -t all -j "$job" -o %T 2>/dev/null | head -n 1) || state=
+        if [ -z "$state" ]; then
+          state=$(timeout 20 sacct -nX -P -j "$job" -o State 2>/dev/null | tail -n 1) || state=
+        fi
+        case "${state%% *}" in
+          COMPLETED) ;;
+          FAILED | CANCELLED | TIMEOUT | NODE_FAIL | OUT_OF_MEMORY | BOOT_FAIL | DEADLINE | PREEMPTED)
+            echo "penstock: $stage (job $job) has ended $state: nothing is done" >&2
+            exit {failed}
+            ;;
+          *) left+=("$pair") ;;
+        esac
+      done
+      set -- "${left[@]}"
+      [ $# -gt 0 ] || continue
+    fi
+    if [ $((SECONDS - began)) -ge "$grace" ]; then
+      echo "penstock: the stages before have not ended within $grace s: too early" >&2
+      scontrol requeue "$SLURM_JOB_ID" 2>/dev/null && sleep 60
+      exit {early}
+    fi
+    sleep 1
+  done
+}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What a job waits for: its `parents` as (job id, name), `grace` seconds long; `run` is the run's label."""
+
+    run: str
+    parents: Sequence[tuple[int, str]]
+    grace: float
+    requeue: bool = False
+
+
+def guard_lines(guard: Guard) -> list[str]:
+    """The lines at the beginning of the script. `#PENSTOCK-GUARD` says the same to simulations.
+
+    A job that may be requeued may be so up to here only: its work is not begun twice unless its user wants that.
+    """
+    pairs = [f"{job}:{guard.run}/{name}" for job, name in guard.parents]
+    lines = [
+        f"#PENSTOCK-GUARD jobs={','.join(str(job) for job, _ in guard.parents)} grace={guard.grace:g}",
+        _FOLDER,
+        *_WAIT.replace("{failed}", str(PARENT_FAILED)).replace("{early}", str(TOO_EARLY)).splitlines(),
+        f"penstock_guard {guard.grace:.0f} {shlex.join(pairs)}",
+        "unset -f penstock_guard",
+    ]
+    if guard.requeue:
+        lines.append('timeout 20 scontrol update jobid="$SLURM_JOB_ID" requeue=0 >/dev/null 2>&1 || :')
+    return lines
+
+
+def mark_lines(run: str, name: str) -> list[str]:
+    """The lines at the end of the script; its exit code stays what it was. Reached only if the stage did not `exit`."""
+    return [
+        "",
+        "penstock_code=$?",
+        f"{_FOLDER}",
+        'if [ "$penstock_code" -eq 0 ]; then',
+        f'  {{ mkdir -p "$penstock_marks/{run}" && : >"$penstock_marks/{run}/{name}"; }} 2>/dev/null || :',
+        '  find "$penstock_marks" -mindepth 1 -maxdepth 1 -mtime +30 -exec rm -rf {} + 2>/dev/null || :',
+        "fi",
+        'exit "$penstock_code"',
+    ]

@@ -1,0 +1,79 @@
+"""Picks a strategy by the site's rules."""
+
+from __future__ import annotations
+
+from penstock.api import Reason
+from penstock.workflow.costs import Cost, predicted
+from penstock.workflow.cuts import place_units
+from penstock.workflow.model import Workflow
+from penstock.workflow.state import WorkflowRun
+from penstock.workflow.strategies.bigjob import BigJob
+from penstock.workflow.strategies.eager import Eager
+from penstock.workflow.strategies.handover import Handover
+from penstock.workflow.strategies.perstage import PerStage
+from penstock.workflow.strategy import Due, Outlook, Plan, Rules, Strategy, Tie, after_parents
+
+__all__ = ["Auto"]
+
+
+class Auto:
+    """picks one of the others by the site's rules; `penstock explain` says which and why
+
+    Of the ways to be in the queue early it takes only those under which nodes never idle, so that a stage costs the
+    core-hours that it costs under `perstage`.
+    """
+
+    name = "auto"
+    ahead = False
+    tie = Tie.NONE
+
+    def plan(self, workflow: Workflow, outlook: Outlook) -> Plan:
+        """The plan of the strategy that was picked, with the reasons, and what the alternatives would have cost."""
+        chosen, reasons = _choose(workflow, outlook.rules)
+        plan = chosen.plan(workflow, outlook)
+        told = tuple(
+            _told(strategy, predicted(place_units(workflow, strategy.plan(workflow, outlook).cut), outlook, hidden))
+            for strategy, hidden in ((chosen, chosen.tie is not Tie.NONE), (PerStage(), False), (BigJob(), False))
+            if strategy.name != chosen.name or strategy is chosen
+        )
+        return Plan(plan.cut, (*reasons, *plan.reasons, *told), by=chosen.name)
+
+    def due(self, run: WorkflowRun, i: int, now: float) -> Due:
+        """The strategy that was picked decides; never earlier than the parents' ends."""
+        return after_parents(run, i, now)
+
+
+def _choose(workflow: Workflow, rules: Rules) -> tuple[Strategy, tuple[Reason, ...]]:
+    if not any(stage.after for stage in workflow.stages):
+        return PerStage(), (Reason("auto-nothing-ahead", "perstage: no stage comes after another"),)
+    site = []
+    if rules.basic:
+        text = "priority/basic: the order of submission is the order of the queue, also for jobs that depend on others"
+        site.append(Reason("auto-basic", text))
+    elif rules.accrues:
+        site.append(Reason("auto-accrues", "ACCRUE_ALWAYS: jobs age while they depend on others"))
+    else:
+        text = "no ACCRUE_ALWAYS: a job does not age while it depends on another, one that waits for nodes does"
+        site.append(Reason("auto-no-accrual", text))
+    if rules.weight_age == 0 and not rules.basic:
+        text = "PriorityWeightAge is 0: age counts nothing here, equal priorities go by submission"
+        site.append(Reason("auto-no-age", text))
+    if rules.max_accrue is not None:
+        text = (
+            f"age counts for {rules.max_accrue} pending jobs of a user: stages are submitted two levels ahead at most"
+        )
+        site.append(Reason("auto-accrue-limit", text))
+    if rules.whole_nodes:
+        text = "handover: jobs do not share nodes, so a stage can wait for a node of the one before it; it never idles"
+        return Handover(), (*site, Reason("auto-handover", text))
+    gain = "keeps its place in the queue" if rules.accrues else "is there when the one before it ends, but without age"
+    text = f"eager: jobs share nodes, so only a dependency keeps a stage from starting too early; it {gain}"
+    return Eager(), (*site, Reason("auto-eager", text))
+
+
+def _told(strategy: Strategy, cost: Cost) -> Reason:
+    text = (
+        f"{strategy.name}: predicted makespan {cost.makespan:.0f} s, of it {cost.wait:.0f} s waiting, "
+        f"{cost.core_hours:.2f} core-hours"
+    )
+    return Reason(f"predicted-{strategy.name}", text)

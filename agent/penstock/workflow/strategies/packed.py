@@ -1,0 +1,115 @@
+"""Some stages together in one job, others on their own: whatever is cheapest by the predicted waits."""
+
+from __future__ import annotations
+
+import math
+
+from penstock.api import Geometry, Reason
+from penstock.workflow.cuts import Cut, levels, singles
+from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.state import WorkflowRun
+from penstock.workflow.strategy import Due, Outlook, Plan, Tie, after_parents
+
+__all__ = ["Packed"]
+
+
+class Packed:
+    """packs neighbouring stages into one job where that saves more waiting than it costs in core-hours
+
+    The levels of the workflow are cut into groups: a group of one level is a job per stage, of several levels one job
+    that runs them all (`cuts.merged`). Dynamic programming finds the cut with the least sum over groups of wait + run
+    time + `core_hour_weight` * core-hours; exact for chains whose waits are as predicted. With a large weight it is
+    `perstage`, with none and waits that do not grow with the size it is `bigjob`.
+    """
+
+    name = "packed"
+    ahead = False
+    tie = Tie.NONE
+
+    def plan(self, workflow: Workflow, outlook: Outlook) -> Plan:
+        """The cheapest cut; a group never needs more time than the partition allows."""
+        rows = levels(workflow)
+        prices = _Prices(outlook)
+        best: list[tuple[float, int]] = [(0.0, 0)]  # of the first n levels: the price, and where the last group begins
+        for last in range(len(rows)):
+            found = (math.inf, last)
+            group = _Group()
+            for first in range(last, -1, -1):
+                group.add(rows[first])
+                if first < last and outlook.max_time is not None and group.limit > outlook.max_time:
+                    break
+                price = prices.alone(rows[first]) if first == last else prices.together(group)
+                found = min(found, (best[first][0] + price, first))
+            best.append(found)
+        groups: list[tuple[int, int]] = []
+        end = len(rows)
+        while end > 0:
+            first = best[end][1]
+            groups.append((first, end))
+            end = first
+        groups.reverse()
+        text = (
+            f"{len(rows)} levels in {len(groups)} groups ({', '.join(str(b - a) for a, b in groups)} levels): "
+            f"{best[-1][0]:.0f} s, core-hours at {outlook.core_hour_weight:g} s each included"
+        )
+        return Plan(_cut(workflow, rows, groups), (Reason("packed-cut", text),))
+
+    def due(self, run: WorkflowRun, i: int, now: float) -> Due:
+        """When those before it have ended."""
+        return after_parents(run, i, now)
+
+
+class _Group:
+    """Levels that become one job, from the last to the first."""
+
+    def __init__(self) -> None:
+        self.nodes = 0
+        self.limit = 0.0
+        self.run_time = 0.0
+
+    def add(self, row: tuple[Stage, ...]) -> None:
+        self.nodes = max(self.nodes, *(stage.nodes for stage in row))
+        self.limit += sum(stage.time_limit for stage in row)
+        self.run_time += sum(stage.run_time for stage in row)
+
+
+class _Prices:
+    """What jobs cost in seconds; a class of geometries is predicted once."""
+
+    def __init__(self, outlook: Outlook) -> None:
+        self._outlook = outlook
+        self._waits: dict[str, float] = {}
+
+    def alone(self, row: tuple[Stage, ...]) -> float:
+        """Each stage of a level as a job of its own, side by side."""
+        longest = max(self._wait(s.nodes, s.time_limit) + s.run_time for s in row)
+        return longest + self._weight(sum(s.nodes * s.run_time for s in row))
+
+    def together(self, group: _Group) -> float:
+        """One job."""
+        return self._wait(group.nodes, group.limit) + group.run_time + self._weight(group.nodes * group.run_time)
+
+    def _weight(self, node_seconds: float) -> float:
+        return self._outlook.core_hour_weight * self._outlook.cores * node_seconds / 3600.0
+
+    def _wait(self, nodes: int, limit: float) -> float:
+        geometry = Geometry(self._outlook.partition, self._outlook.qos, nodes, limit)
+        if geometry.key not in self._waits:
+            self._waits[geometry.key] = self._outlook.wait(geometry)
+        return self._waits[geometry.key]
+
+
+def _cut(workflow: Workflow, rows: tuple[tuple[Stage, ...], ...], groups: list[tuple[int, int]]) -> Cut:
+    taken = {stage.name for stage in workflow.stages}
+    made: Cut = ()
+    for number, (first, end) in enumerate(groups, 1):
+        stages = [stage for row in rows[first:end] for stage in row]
+        if end - first == 1:
+            made += singles(stages)
+            continue
+        name = f"part{number}"
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        made += ((name, tuple(stage.name for stage in stages)),)
+    return made

@@ -1,0 +1,25 @@
+"""What keeps a job that is in the queue early from starting before its parents have ended."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = ["Tie"]
+
+
+class Tie(StrEnum):
+    """How a job is kept behind parents that had not ended when it was submitted.
+
+    All but AFTEROK leave the job eligible, so that it ages and is planned; its script then holds a guard.
+    """
+
+    NONE = "none"  # nothing has to: they had all completed
+    AFTEROK = "afterok"  # a dependency on their success
+    AFTER = "after"  # a dependency on a time after their starts, and the guard
+    NODES = "nodes"  # it asks for a node that each of them holds, and the guard
+    GUARD = "guard"  # the guard alone
+
+    @property
+    def guarded(self) -> bool:
+        """Whether the job's script must wait for the parents itself."""
+        return self in (Tie.AFTER, Tie.NODES, Tie.GUARD)

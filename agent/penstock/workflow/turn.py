@@ -1,0 +1,132 @@
+"""One look at one run: what is known, and what has been said about it so far. Used by the parts of a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from penstock.api import Geometry, JobSpec, JobState, Reason
+from penstock.waits.base import Estimate
+from penstock.waits.causes import Cause, learnable
+from penstock.workflow.guard import Guard
+from penstock.workflow.instructions import Cancel, Instruction, Observe, View
+from penstock.workflow.reading import Site, observed_wait
+from penstock.workflow.scripts import job_spec
+from penstock.workflow.state import StageRun, WorkflowRun
+from penstock.workflow.strategy import Strategy
+from penstock.workflow.ties import Tie
+
+__all__ = ["NOT_OVER", "Turn", "fresh", "geometry", "spec_of"]
+
+# states of a parent in which a job that is `afterok` it cannot have been started by Slurm
+NOT_OVER = frozenset(
+    {JobState.PENDING, JobState.CONFIGURING, JobState.RUNNING, JobState.SUSPENDED, JobState.RESIZING, JobState.REQUEUED}
+)
+
+
+@dataclass(slots=True)
+class Turn:
+    """What a pass knows, and the instructions and notes it has come to."""
+
+    site: Site
+    view: View
+    now: float
+    strategy: Strategy
+    predict: Callable[[Geometry], Estimate]
+    out: list[Instruction] = field(default_factory=list)
+    notes: list[tuple[str, Reason]] = field(default_factory=list)
+    lookups: set[int] = field(default_factory=set)
+
+    def note(self, stage: str, code: str, text: str) -> None:
+        """Say why nothing more is done for a stage ("": for the run)."""
+        self.notes.append((stage, Reason(code, text)))
+
+    def at_work(self, job: int | None) -> bool:
+        """Whether the view shows the job in a state before its end."""
+        seen = None if job is None else self.view.jobs.get(job)
+        return seen is not None and seen.state in NOT_OVER
+
+    def observe(self, run: WorkflowRun, i: int) -> WorkflowRun:
+        """Learn from the wait of entry `i` once it is known."""
+        stage = run.stages[i]
+        if stage.observed or stage.start is None:
+            return run
+        observation = observed_wait(self.site, stage, run.ready_at(i))
+        if observation is None:
+            return run
+        if stage.hindered is not None:
+            observation = learnable(observation, Cause(stage.hindered))
+        estimate = None
+        if stage.estimate is not None and stage.estimate_index is not None:
+            estimate = Estimate(stage.estimate_index, stage.estimate, stage.estimate_said)
+        self.out.append(Observe(stage.name, geometry(run, i), observation, estimate))
+        return run.with_stage(replace(stage, observed=True))
+
+    def discard(self, run: WorkflowRun, i: int, reason: Reason, *, miss: bool = False) -> WorkflowRun:
+        """Cancel the job of entry `i` and decide again; the estimate stays. `miss`: it had started too early."""
+        run = self.observe(run, i)
+        stage = run.stages[i]
+        assert stage.job is not None
+        self.notes.append((stage.name, reason))
+        self.out.append(Cancel(stage.name, stage.job, (reason,)))
+        spent = 0.0 if stage.start is None else run.units[i].nodes * max(self.now - stage.start, 0.0)
+        again = replace(
+            fresh(stage),
+            misses=stage.misses + miss,
+            wasted=stage.wasted + spent,
+            idle=stage.idle + (spent if miss else 0.0),
+        )
+        return replace(run.with_stage(again), discarded=(*run.discarded, stage.job))
+
+
+def fresh(stage: StageRun) -> StageRun:
+    """The entry before its next attempt: what it is, its estimate, and the counts of what went wrong."""
+    return StageRun(
+        stage.name,
+        stage.after,
+        attempt=stage.attempt,
+        covers=stage.covers,
+        exclude=stage.exclude,
+        misses=stage.misses,
+        wasted=stage.wasted,
+        idle=stage.idle,
+        retries=stage.retries,
+        mishaps=stage.mishaps,
+        timeouts=stage.timeouts,
+        estimate=stage.estimate,
+        estimate_index=stage.estimate_index,
+        estimate_said=stage.estimate_said,
+    )
+
+
+def geometry(run: WorkflowRun, i: int) -> Geometry:
+    """What the wait of entry `i` is learned under."""
+    unit = run.unit(i)
+    return Geometry(run.partition, run.qos, unit.nodes, unit.time_limit, account=run.workflow.account or "")
+
+
+def spec_of(site: Site, strategy: Strategy, run: WorkflowRun, i: int) -> JobSpec:
+    """The job that the entry stands for, the same each time as long as it is INTENDED."""
+    stage = run.stages[i]
+    guard = None
+    if strategy.tie.guarded and stage.depends_on:
+        parents = _named(run.parents(i), stage.depends_on)
+        guard = Guard(run.label, parents, site.grace, requeue=strategy.tie is not Tie.NODES)
+    return job_spec(
+        run.workflow,
+        run.unit(i),
+        run.label,
+        stage.attempt,
+        stage.depends_on,
+        tie=stage.tie,
+        minutes=stage.minutes,
+        pins=stage.pins,
+        exclude=stage.exclude,
+        guard=guard,
+        mark=strategy.tie.guarded,
+    )
+
+
+def _named(parents: Sequence[StageRun], jobs: Sequence[int]) -> list[tuple[int, str]]:
+    names = {parent.job: parent.name for parent in parents}
+    return [(job, names[job]) for job in jobs if job in names]

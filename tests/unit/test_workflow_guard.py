@@ -1,0 +1,112 @@
+"""What the scripts of guarded jobs do, run by a real bash with a Slurm of shell scripts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from penstock.workflow.guard import PARENT_FAILED, TOO_EARLY, Guard
+from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.scripts import job_spec
+
+
+@pytest.fixture
+def slurm(tmp_path):
+    """`slurm(squeue=..., sacct=...)`: what these commands do; every call is noted in the file `calls`."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+
+    def make(**commands: str) -> None:
+        for name in ("squeue", "sacct", "scontrol"):
+            path = folder / name
+            path.write_text(f'#!/bin/sh\necho {name} "$@" >>{tmp_path}/calls\n{commands.get(name, "exit 1")}\n')
+            path.chmod(0o755)
+
+    make()
+    return make
+
+
+def run(folder: Path, command: str, *, guard: Guard | None = None, mark: bool = False, name: str = "b"):
+    flow = Workflow("w", (Stage(name, 1, 60, 60, command),))
+    script = job_spec(flow, flow.stages[0], "7-x", 1, (), guard=guard, mark=mark).script
+    environment = {"PATH": f"{folder}/bin:{os.environ['PATH']}", "HOME": str(folder), "SLURM_JOB_ID": "5"}
+    return subprocess.run(
+        ["bash"], input=script, text=True, capture_output=True, cwd=folder, env=environment, timeout=30
+    )
+
+
+def calls(folder: Path) -> list[str]:
+    file = folder / "calls"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def after(*parents: tuple[int, str], grace: float = 60.0, requeue: bool = False) -> Guard:
+    return Guard("7-x", parents, grace, requeue)
+
+
+def test_the_mark_of_the_parent_lets_the_job_go_without_a_word_to_slurm(tmp_path, slurm):
+    done = run(tmp_path, "echo first", mark=True, name="a")
+    assert (done.returncode, done.stdout) == (0, "first\n")
+    assert (tmp_path / ".penstock/marks/7-x/a").exists()
+    done = run(tmp_path, "echo second", guard=after((12, "a")), mark=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "second\n", "")
+    assert calls(tmp_path) == []
+
+
+@pytest.mark.parametrize("command", ["exit 3", "false", "set +e\nfalse"])
+def test_a_stage_that_fails_leaves_no_mark_and_keeps_its_exit_code(tmp_path, slurm, command):
+    done = run(tmp_path, command, mark=True, name="a")
+    assert done.returncode == (3 if "3" in command else 1)
+    assert not (tmp_path / ".penstock/marks/7-x/a").exists()
+
+
+def test_without_a_mark_slurm_knows(tmp_path, slurm):
+    slurm(squeue="echo COMPLETED")
+    done = run(tmp_path, "echo go", guard=after((12, "a"), (13, "c")))
+    assert (done.returncode, done.stdout) == (0, "go\n"), done.stderr
+    assert calls(tmp_path) == ["squeue -h -t all -j 12 -o %T", "squeue -h -t all -j 13 -o %T"]
+
+
+def test_a_job_that_slurm_has_forgotten_is_looked_up_in_accounting(tmp_path, slurm):
+    slurm(sacct="echo COMPLETED")
+    assert run(tmp_path, "echo go", guard=after((12, "a"))).stdout == "go\n"
+
+
+@pytest.mark.parametrize("state", ["FAILED", "TIMEOUT", "NODE_FAIL", "CANCELLED by 1000"])
+def test_a_parent_that_failed_ends_the_job_before_its_work(tmp_path, slurm, state):
+    slurm(squeue=f"echo {state}")
+    done = run(tmp_path, "echo go", guard=after((12, "a")))
+    assert (done.returncode, done.stdout) == (PARENT_FAILED, "")
+    assert done.stderr == f"penstock: a (job 12) has ended {state}: nothing is done\n"
+
+
+def test_it_waits_and_asks_rarely(tmp_path, slurm):
+    slurm(squeue="echo RUNNING")
+    (tmp_path / ".penstock/marks/7-x").mkdir(parents=True)
+    leave = subprocess.Popen(["sh", "-c", f"sleep 3; : >{tmp_path}/.penstock/marks/7-x/a"])
+    done = run(tmp_path, "echo go", guard=after((12, "a")))
+    leave.wait()
+    assert done.returncode == 0 and done.stdout.endswith("go\n") and "waited" in done.stdout
+    assert len(calls(tmp_path)) == 1
+
+
+def test_too_early_it_requeues_itself(tmp_path, slurm):
+    slurm(squeue="echo RUNNING", scontrol="kill $PPID")
+    done = run(tmp_path, "echo go", guard=after((12, "a"), grace=1.0, requeue=True))
+    assert done.stdout == "" and done.returncode == -15, "Slurm kills what it requeues"
+    assert calls(tmp_path)[-1] == "scontrol requeue 5"
+
+
+def test_too_early_and_not_to_be_requeued(tmp_path, slurm):
+    slurm(squeue="echo PENDING")
+    done = run(tmp_path, "echo go", guard=after((12, "a"), grace=1.0))
+    assert (done.returncode, done.stdout) == (TOO_EARLY, "")
+
+
+def test_once_its_work_begins_it_is_not_requeued_any_more(tmp_path, slurm):
+    slurm(squeue="echo COMPLETED", scontrol="exit 0")
+    assert run(tmp_path, "echo go", guard=after((12, "a"), requeue=True)).stdout == "go\n"
+    assert calls(tmp_path)[-1] == "scontrol update jobid=5 requeue=0"
