@@ -1,0 +1,152 @@
+"""Strategies on a real Slurm: guards, nodes handed over, and parents that Slurm has forgotten."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from agents import SlurmAgent
+
+from conftest import folder_of
+from penstock.cluster import Cluster, ClusterSpec, up
+from penstock.ipc.client import ask
+
+pytestmark = pytest.mark.slurm
+
+
+@pytest.fixture
+def make_agent(cluster: Cluster) -> Iterator[Callable[..., SlurmAgent]]:
+    made: list[SlurmAgent] = []
+
+    def make(**sections) -> SlurmAgent:
+        made.append(SlurmAgent(cluster, **sections))
+        return made[-1]
+
+    yield make
+    for agent in made:
+        agent.down()
+
+
+def chain(*seconds: int, nodes: int = 2, last: str = "") -> str:
+    """Stages that note the beginning and the end of their work in the file `log`; `last` ends the first one."""
+    lines = []
+    for i, n in enumerate(seconds):
+        run = f"echo begin {i} >>log; sleep {n}; echo end {i} >>log" + (f"; {last}" if i == 0 and last else "")
+        lines.append(f"  - {{name: s{i}, nodes: {nodes}, time: 60, expect: {n}, run: '{run}'}}")
+    return "name: t\nstages:\n" + "\n".join(lines) + "\n"
+
+
+def log(agent: SlurmAgent) -> list[str]:
+    file = agent.folder / "log"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+IN_ORDER = ["begin 0", "end 0", "begin 1", "end 1", "begin 2", "end 2"]
+
+
+def told(agent: SlurmAgent, run: int) -> set[str]:
+    decisions = [d for i in range(3) for d in ask(agent.socket, "explain", {"subject": f"workflow {run}/s{i}"})] + ask(
+        agent.socket, "explain", {"subject": f"workflow {run}"}
+    )
+    return {code for d in decisions for code, _text in d["reasons"]}
+
+
+@pytest.mark.parametrize("strategy", ["auto", "eager", "asa-after", "packed"])
+def test_stages_run_in_order(make_agent, strategy):
+    agent = make_agent().start()
+    number = agent.submit(chain(4, 4, 2), strategy)
+    run = agent.finish(number)
+    assert (run["phase"], log(agent)) == ("completed", IN_ORDER), agent.said()
+    if strategy == "auto":
+        assert run["by"] == "handover" and {"auto-handover", "predicted-bigjob", "pinned"} <= told(agent, number)
+        assert [s["tie"] for s in run["stages"]] == ["none", "nodes", "nodes"]
+        assert all(a["end"] <= b["start"] for a, b in zip(run["stages"], run["stages"][1:], strict=False))
+
+
+def test_a_stage_that_starts_too_early_waits_in_its_script(make_agent):
+    """asa-naive on an idle cluster: there is no wait, so what was submitted ahead of it starts at once."""
+    agent = make_agent(asa={"alternatives": [3.0, 4.0]}).start()
+    run = agent.finish(agent.submit(chain(6, 6, 2), "asa-naive"))
+    assert (run["phase"], log(agent)) == ("completed", IN_ORDER)
+    assert [s["attempt"] for s in run["stages"]] == [1, 1, 1]
+    assert run["stages"][1]["start"] < run["stages"][0]["end"], "it had its nodes before it could use them"
+
+
+@pytest.mark.parametrize("strategy", ["handover", "asa-naive"])
+def test_nothing_is_done_after_a_parent_that_failed(make_agent, strategy):
+    agent = make_agent(asa={"alternatives": [3.0, 4.0]}).start()
+    run = agent.finish(agent.submit(chain(5, 2, 2, last="exit 7"), strategy))
+    assert (run["phase"], run["why"].split(" with")[0]) == ("failed", f"s0: job {run['stages'][0]['job']} ended FAILED")
+    assert log(agent) == ["begin 0", "end 0"]
+
+
+def test_a_workflow_goes_on_without_the_agent(make_agent, cluster):
+    """What is in the queue already does the right thing by itself: the guard knows by the mark that it may begin."""
+    agent = make_agent(asa={"alternatives": [3.0, 4.0]}).start()
+    number = agent.submit(chain(6, 2), "asa-naive")
+    agent.until(lambda: agent.state(number)["stages"][1]["job"], "the second stage in the queue")
+    agent.stop(signal.SIGKILL)
+    agent.until(lambda: "end 1" in log(agent), "the end of the second stage")
+    assert log(agent) == IN_ORDER[:4]
+    agent.start()
+    assert agent.finish(number)["phase"] == "completed"
+
+
+def test_a_job_alone_requeues_itself_when_it_was_too_early(make_agent, cluster):
+    agent = make_agent(asa={"alternatives": [30.0, 40.0]}, workflows={"grace": 3}).start()
+    number = agent.submit(
+        chain(1000, 2).replace("time: 60", "time: 2000").replace("expect: 1000", "expect: 3"), "asa-naive"
+    )
+    second = agent.until(lambda: agent.state(number)["stages"][1]["job"], "the second stage in the queue")
+    agent.stop(signal.SIGKILL)
+
+    def requeued() -> bool:
+        shown = cluster.run_as("alice", ["scontrol", "-o", "show", "job", str(second)], check=True).stdout
+        return "JobState=PENDING" in shown and "Restarts=1" in shown
+
+    agent.until(requeued, "the requeue")
+    assert log(agent) == ["begin 0"]
+
+
+# -- parents that Slurm has forgotten ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=[None, pytest.param("trixie", marks=pytest.mark.release)])
+def forgetful(request, need_slurm, sweep):
+    """A cluster that forgets a job a few seconds after its end."""
+    need_slurm(request.param)
+    it = up(ClusterSpec(nodes=2, folder=folder_of(f"f{request.param or ''}"), release=request.param, min_job_age=2))
+    yield it
+    it.down()
+
+
+@pytest.mark.parametrize("strategy", ["asa", "handover", "perstage"])
+@pytest.mark.parametrize("last", ["", "exit 7"], ids=["succeeded", "failed"])
+def test_a_parent_that_slurm_has_forgotten(forgetful, strategy, last):
+    """The agent is away while the first stage ends, until Slurm knows nothing of it any more."""
+    agent = SlurmAgent(forgetful, asa={"alternatives": [50.0, 60.0]})
+    try:
+        agent.start()
+        number = agent.submit(chain(4, 1, nodes=1, last=last), strategy)
+        if strategy != "perstage":
+            agent.until(lambda: agent.state(number)["stages"][1]["phase"] == "queued", "the second stage in the queue")
+        first = agent.until(lambda: agent.state(number)["stages"][0]["job"], "the first stage in the queue")
+        agent.stop(signal.SIGKILL)
+
+        def forgotten() -> bool:
+            time.sleep(0.5)
+            shown = forgetful.run_as("alice", ["squeue", "-h", "-t", "all", "-j", str(first), "-o", "%T"])
+            return not shown.stdout.strip()
+
+        agent.until(forgotten, "Slurm to forget", 120)
+        agent.start()
+        run = agent.finish(number)
+        if last:
+            assert (run["phase"], log(agent)) == ("failed", IN_ORDER[:2])
+            assert "exit code 7" in run["why"]
+        else:
+            assert (run["phase"], log(agent)) == ("completed", IN_ORDER[:4])
+    finally:
+        agent.down()
