@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from agents import SlurmAgent
+from agents import COMMAND, SlurmAgent
 
 from conftest import folder_of
 from penstock.cluster import Cluster, ClusterSpec, up
@@ -110,6 +111,27 @@ def test_a_job_alone_requeues_itself_when_it_was_too_early(make_agent, cluster):
     assert log(agent) == ["begin 0"]
 
 
+def test_a_wfformat_instance_runs_packed_by_srun(make_agent, cluster):
+    def task(name: str, *parents: str) -> dict:
+        return {"id": name, "name": name, "parents": parents, "children": []}
+
+    middle = [f"work_{i}" for i in range(10)]
+    tasks = [task("split_0"), *(task(name, "split_0") for name in middle), task("join_0", *middle)]
+    runs = [{"id": t["id"], "runtimeInSeconds": 0.5, "command": {"program": "true"}} for t in tasks]
+    body = {"specification": {"tasks": tasks}, "execution": {"tasks": runs}}
+    agent = make_agent().start()
+    (agent.folder / "i.json").write_text(json.dumps({"name": "i", "schemaVersion": "1.6", "workflow": body}))
+    command = f"sleep {{runtime}}; echo {{id}} $SLURMD_NODENAME >>{agent.folder}/log"
+    words = ["submit", "i.json", "--strategy", "auto", "--max-nodes", "2", "--cores", "2", "--task", command]
+    done = cluster.run_as("alice", [*COMMAND, *words], env=agent.environment, cwd=agent.folder)
+    assert done.returncode == 0, done.stderr
+    run = agent.finish(int(done.stdout.split()[-1]))
+    assert (run["phase"], [s["name"] for s in run["stages"]]) == ("completed", ["1-split", "2-work", "3-join"])
+    lines = [line.split() for line in log(agent)]
+    assert [lines[0][0], lines[-1][0]] == ["split_0", "join_0"] and sorted(n for n, _ in lines[1:-1]) == middle
+    assert len({node for _, node in lines[1:-1]}) == 2, "on both nodes"
+
+
 # -- parents that Slurm has forgotten ----------------------------------------------------------------------------------
 
 
@@ -122,7 +144,7 @@ def forgetful(request, need_slurm, sweep):
     it.down()
 
 
-@pytest.mark.parametrize("strategy", ["asa", "handover", "perstage"])
+@pytest.mark.parametrize("strategy", ["asa", "handover"])
 @pytest.mark.parametrize("last", ["", "exit 7"], ids=["succeeded", "failed"])
 def test_a_parent_that_slurm_has_forgotten(forgetful, strategy, last):
     """The agent is away while the first stage ends, until Slurm knows nothing of it any more."""
@@ -130,8 +152,7 @@ def test_a_parent_that_slurm_has_forgotten(forgetful, strategy, last):
     try:
         agent.start()
         number = agent.submit(chain(4, 1, nodes=1, last=last), strategy)
-        if strategy != "perstage":
-            agent.until(lambda: agent.state(number)["stages"][1]["phase"] == "queued", "the second stage in the queue")
+        agent.until(lambda: agent.state(number)["stages"][1]["phase"] == "queued", "the second stage in the queue")
         first = agent.until(lambda: agent.state(number)["stages"][0]["job"], "the first stage in the queue")
         agent.stop(signal.SIGKILL)
 

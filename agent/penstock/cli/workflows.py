@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import click
 
 from penstock.cli.output import ago, clock, emit_json, table
 from penstock.config import load
+from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import UserError
 from penstock.ipc.client import ask
 from penstock.workflow.formats import load_workflow
@@ -17,6 +19,7 @@ from penstock.workflow.metrics import perceived_wait
 from penstock.workflow.model import workflow_to_dict
 from penstock.workflow.registry import known_strategies, strategy_named
 from penstock.workflow.state import WorkflowRun, run_from_dict
+from penstock.workflow.wfformat import Packing
 
 __all__ = ["cancel", "explain", "status", "submit"]
 
@@ -42,13 +45,31 @@ class _Strategies(click.Command):
     metavar="NAME",
     help="When each stage is submitted, see below; default: `workflows.strategy` of the configuration.",
 )
+@click.option(
+    "--max-nodes", type=click.IntRange(1), default=1, show_default=True, help="WfFormat: for a stage, at most."
+)
+@click.option("--cores", type=click.IntRange(1), help="WfFormat: cores of a node; default: as many as this host has.")
+@click.option("--time", "limit", metavar="TIME", help="WfFormat: limit of each stage; default: 3 times what it takes.")
+@click.option("--task", metavar="COMMAND", help="WfFormat: run this for each task, for example 'sleep {runtime}'.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def submit(workflow: Path, strategy: str | None, as_json: bool) -> None:
-    """Hand a workflow file to the agent."""
+def submit(
+    workflow: Path,
+    strategy: str | None,
+    max_nodes: int,
+    cores: int | None,
+    limit: str | None,
+    task: str | None,
+    as_json: bool,
+) -> None:
+    """Hand a workflow file to the agent: YAML, or WfFormat 1.5 or 1.6."""
     config = load()
     strategy = strategy or config.workflows.strategy
     strategy_named(strategy)
-    parsed = load_workflow(workflow)
+    seconds = None if limit is None else parse_duration(limit)
+    if limit is not None and seconds is None:
+        raise UserError(f"--time: must be {DURATION_FORMS}, not {limit!r}")
+    packing = Packing(max_nodes, cores or os.cpu_count() or 1, time=seconds, command=task)
+    parsed = load_workflow(workflow, packing)
     # Relative commands mean the folder the user stands in, not the agent's.
     encoded = workflow_to_dict(parsed)
     encoded["workdir"] = encoded["workdir"] or str(Path.cwd())

@@ -6,9 +6,10 @@ was killed, or the answer was lost) is looked for by its unique name before it i
 
 from __future__ import annotations
 
+import contextlib
 import math
 import secrets
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -16,7 +17,7 @@ import structlog
 
 from penstock.api import AccountingRecord, Decision, Geometry, Reason, Snapshot, Verb
 from penstock.clock import Clock
-from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted, OutcomeUnknown, PenstockError
+from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted, OutcomeUnknown, PenstockError, UserError
 from penstock.executor import Executor
 from penstock.observe import Observer
 from penstock.slurm.base import Backend
@@ -26,6 +27,7 @@ from penstock.waits.causes import hindrance
 from penstock.waits.shelf import Shelf
 from penstock.workflow.checks import check_against, check_units
 from penstock.workflow.cuts import place_units
+from penstock.workflow.expectations import expected_by
 from penstock.workflow.instructions import (
     Cancel,
     Change,
@@ -51,6 +53,8 @@ _log = structlog.get_logger(__name__)
 
 # How long a submission whose answer was lost may take to show up in the queue before it is sent again.
 _SETTLE = 30.0
+# Of so many earlier runs the run times are learned.
+_EARLIER_RUNS = 200
 
 
 class WorkflowController:
@@ -108,6 +112,8 @@ class WorkflowController:
             raise NotNow("Slurm does not answer; nothing was submitted: " + "; ".join(snapshot.problems))
         default = next((p.name for p in snapshot.partitions.values() if p.default), None)
         partition = check_against(workflow, snapshot.partitions, default)
+        if any(stage.guessed for stage in workflow.stages):
+            workflow = expected_by(workflow, self._earlier(uid))
         now, cores = self._clock.now(), [n.cpus for name in partition.nodes if (n := snapshot.nodes.get(name))]
         outlook = Outlook(
             wait=lambda geometry: self._shelf.predict(geometry).seconds,
@@ -138,6 +144,13 @@ class WorkflowController:
                 self._store.record(Decision(Verb.NOTHING, _subject(run), plan.reasons), now)
         self._wake(f"workflow {number} was submitted")
         return number
+
+    def _earlier(self, uid: int) -> Iterator[WorkflowRun]:
+        """The user's latest runs, oldest first."""
+        for _number, owner, state in self._store.runs(limit=_EARLIER_RUNS):
+            if owner == uid and state:
+                with contextlib.suppress(KeyError, TypeError, ValueError, UserError):  # of another release
+                    yield run_from_dict(state)
 
     def cancel(self, number: int, why: str) -> None:
         """End a run: its jobs are cancelled in the coming passes. Raises `NotFound`."""

@@ -1,4 +1,4 @@
-"""Reads a workflow file (YAML). The only module here that touches a file; every complaint is one line (`UserError`).
+"""Reads a workflow file: YAML as below, or WfFormat (`wfformat`). Every complaint is one line (`UserError`).
 
     name: mosaic
     partition: batch          # optional, as are account, qos, workdir, environment (a map of texts)
@@ -6,8 +6,9 @@
       - name: project
         nodes: 4
         time: 30m             # the limit: 90 (seconds), 90s, 30m, 2h, 1h30m, 00:30:00, 1-02:00:00
-        expect: 12m           # expected run time; optional, the limit if left out
-        run: srun ./project   # shell command(s)
+        expect: 12m           # expected run time; if left out what earlier runs took, at first the limit
+        run: srun ./project   # shell command(s); or `script: FILE`, which must be there
+        retries: 1            # how often it is tried again if it fails; optional, 0
       - name: merge
         after: project        # optional: the stage before it; a list is allowed, [] is none
         nodes: 1
@@ -20,9 +21,12 @@ Scalars are read as YAML 1.2 does (`no` is a text, `1:30` is not a number); doub
 from __future__ import annotations
 
 import difflib
+import json
 import math
+import os
 import re
 import reprlib
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -34,6 +38,7 @@ from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import UserError
 from penstock.workflow.checks import check_against
 from penstock.workflow.model import NAME_PATTERN, Stage, Workflow
+from penstock.workflow.wfformat import Packing, from_wfformat, is_wfformat
 
 __all__ = ["check_against", "load_workflow", "parse_workflow"]
 
@@ -41,7 +46,9 @@ _MAX_BYTES: Final = 1_000_000
 _MAX_STAGES: Final = 1000
 _MAX_NODES: Final = 10_000_000
 _TOP_KEYS: Final = ("name", "partition", "account", "qos", "workdir", "environment", "stages")
-_STAGE_KEYS: Final = ("name", "nodes", "time", "expect", "run", "after")
+_MAX_JSON_BYTES: Final = 500_000_000
+_MAX_RETRIES: Final = 100
+_STAGE_KEYS: Final = ("name", "nodes", "time", "expect", "run", "script", "after", "retries")
 _NAME_RULE: Final = "1 to 40 of A-Z a-z 0-9 _ . -"
 
 
@@ -84,25 +91,37 @@ _resolvers()
 _Loader.add_constructor("tag:yaml.org,2002:int", _integer)
 
 
-def load_workflow(path: str | Path) -> Workflow:
-    """Read a workflow file. Raises UserError if it is missing, unreadable, too big, or wrong in any way."""
+def load_workflow(path: str | Path, packing: Packing | None = None) -> Workflow:
+    """Read a workflow file; `packing` is for WfFormat. Raises UserError if it is missing, unreadable, too big, or wrong
+    in any way. The scripts that it names are looked for beside it."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
+            if data[:64].lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{":
+                data += file.read(_MAX_JSON_BYTES)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise UserError(f"{path}: cannot be read: {why}") from error
-    return parse_workflow(data, str(path))
+    return parse_workflow(data, str(path), packing, Path(path).parent)
 
 
-def parse_workflow(data: bytes | str, source: str = "workflow.yaml") -> Workflow:
-    """The workflow in `data`; `source` is the name for messages. Raises UserError, and nothing else, if it is wrong."""
+def parse_workflow(
+    data: bytes | str, source: str = "workflow.yaml", packing: Packing | None = None, folder: Path | None = None
+) -> Workflow:
+    """The workflow in `data`; `source` is the name for messages. Raises UserError, and nothing else, if it is wrong.
+
+    Scripts are looked for in `folder`; None: they are not allowed.
+    """
     try:
+        instance = _json(data)
+        if is_wfformat(instance):
+            assert isinstance(instance, dict)
+            return from_wfformat(instance, source, packing)
         document = _parse_yaml(data)
         top = _mapping(document, "", _TOP_KEYS, ("name", "stages"))
         workflow = Workflow(
             name=_name(top["name"], "name"),
-            stages=_stages(top["stages"]),
+            stages=_stages(top["stages"], folder),
             partition=_text(top, "partition"),
             account=_text(top, "account"),
             qos=_text(top, "qos"),
@@ -113,6 +132,21 @@ def parse_workflow(data: bytes | str, source: str = "workflow.yaml") -> Workflow
     except UserError as error:
         raise UserError(f"{source}: {error}") from error
     return workflow
+
+
+def _json(data: bytes | str) -> object:
+    """What is in it if it is JSON: all WfFormat files are, and some YAML files."""
+    start = data[:64].lstrip(b"\xef\xbb\xbf \t\r\n") if isinstance(data, bytes) else data[:64].lstrip().encode()
+    if start[:1] != b"{":
+        return None
+    if len(data) > _MAX_JSON_BYTES:
+        raise UserError(f"is larger than {_MAX_JSON_BYTES // 1_000_000} MB, which no workflow needs")
+    try:
+        return json.loads(data.decode("utf-8-sig") if isinstance(data, bytes) else data)
+    except (ValueError, RecursionError) as error:
+        if len(data) <= _MAX_BYTES and b"schemaVersion" not in (data if isinstance(data, bytes) else data.encode()):
+            return None  # YAML may be written with braces, too
+        raise UserError(f"is not valid JSON: {_flat(error)}") from error
 
 
 def _parse_yaml(data: bytes | str) -> object:
@@ -209,26 +243,36 @@ def _environment(value: object) -> Mapping[str, str]:
     return MappingProxyType(result)
 
 
-def _stages(value: object) -> tuple[Stage, ...]:
+def _stages(value: object, folder: Path | None) -> tuple[Stage, ...]:
     if not isinstance(value, list):
         raise UserError(f"stages: must be a list of stages, not {_show(value)}")
     if len(value) > _MAX_STAGES:
         raise UserError(f"stages: must be at most {_MAX_STAGES}, not {len(value)}")
     stages: list[Stage] = []
     for i, entry in enumerate(value):
-        stages.append(_stage(entry, f"stages[{i}]", stages[-1].name if stages else None))
+        stages.append(_stage(entry, f"stages[{i}]", stages[-1].name if stages else None, folder))
     return tuple(stages)
 
 
-def _stage(entry: object, where: str, previous: str | None) -> Stage:
-    data = _mapping(entry, where, _STAGE_KEYS, ("name", "nodes", "time", "run"))
+def _stage(entry: object, where: str, previous: str | None, folder: Path | None) -> Stage:
+    data = _mapping(entry, where, _STAGE_KEYS, ("name", "nodes", "time"))
     nodes = data["nodes"]
     if isinstance(nodes, bool) or not isinstance(nodes, int) or not 1 <= nodes <= _MAX_NODES:
         raise UserError(f"{where}.nodes: must be a whole number of at least 1, not {_show(nodes)}")
     limit = _duration(data["time"], f"{where}.time")
-    command = data["run"]
+    if "script" in data:
+        if "run" in data:
+            raise UserError(f"{where}: has both 'run' and 'script'; one of them says what to run")
+        command = _script(data["script"], f"{where}.script", folder)
+    elif "run" in data:
+        command = data["run"]
+    else:
+        raise UserError(f"{where}: the key 'run' is missing")
     if not isinstance(command, str) or not command.strip() or "\0" in command:
         raise UserError(f"{where}.run: must be a shell command, not {_show(command)}")
+    retries = data.get("retries", 0)
+    if isinstance(retries, bool) or not isinstance(retries, int) or not 0 <= retries <= _MAX_RETRIES:
+        raise UserError(f"{where}.retries: must be a whole number from 0 to {_MAX_RETRIES}, not {_show(retries)}")
     return Stage(
         name=_name(data["name"], f"{where}.name"),
         nodes=nodes,
@@ -236,7 +280,29 @@ def _stage(entry: object, where: str, previous: str | None) -> Stage:
         run_time=_duration(data["expect"], f"{where}.expect") if "expect" in data else limit,
         command=command,
         after=_after(data, f"{where}.after", previous),
+        retries=retries,
+        guessed="expect" not in data,
     )
+
+
+def _script(value: object, where: str, folder: Path | None) -> str:
+    """The command that runs a script, which has to be there and begin as scripts do."""
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise UserError(f"{where}: must be the name of a file, not {_show(value)}")
+    if folder is None:
+        raise UserError(f"{where}: there is no file to look for {value!r} beside; use 'run'")
+    path = folder / value
+    try:
+        with path.open("rb") as file:
+            start = file.read(2)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"{where}: {path} cannot be read: {why}") from error
+    if start != b"#!":
+        raise UserError(f"{where}: {path} is no script: its first line must start with #!")
+    if not os.access(path, os.X_OK):
+        raise UserError(f"{where}: {path} cannot be run; make it executable (chmod +x)")
+    return shlex.quote(str(path.absolute()))
 
 
 def _duration(value: object, where: str) -> float:

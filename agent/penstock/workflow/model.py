@@ -27,7 +27,8 @@ class Stage:
     """One stage: `nodes` whole nodes, `time_limit` and expected `run_time` in seconds, the shell `command` to run.
 
     `after` names the stages that must have completed before it starts. A failed attempt is repeated `retries` times;
-    one that failed with its nodes is repeated anyway.
+    one that failed with its nodes is repeated anyway. `guessed`: nobody has said how long it runs, `run_time` is only
+    its limit; what earlier runs took is better.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Stage:
     command: str
     after: tuple[str, ...] = ()
     retries: int = 0
+    guessed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,7 @@ def workflow_to_dict(workflow: Workflow) -> dict[str, Any]:
                 "command": s.command,
                 "after": list(s.after),
                 "retries": s.retries,
+                "guessed": s.guessed,
             }
             for s in workflow.stages
         ],

@@ -89,9 +89,9 @@ class Rules:
 class Outlook:
     """What a strategy may know when it plans a workflow.
 
-    `wait` gives the predicted wait (s) of a geometry submitted now. `partition`, `qos` and `account` are where the jobs will run,
-    `max_time` (s) the partition's limit. `cores` is how many a node has, `core_hour_weight` how many seconds of
-    makespan one core-hour is worth.
+    `wait` gives the predicted wait (s) of a geometry submitted now. `partition`, `qos` and `account` are where the jobs
+    will run, `max_time` (s) the partition's limit. `cores` is how many a node has, `core_hour_weight` how many seconds
+    of makespan one core-hour is worth.
     """
 
     wait: Callable[[Geometry], float]

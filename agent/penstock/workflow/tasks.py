@@ -1,0 +1,90 @@
+"""The command of a stage that is made of many small tasks: packed into the stage's nodes. Text only.
+
+With `srun`: as many workers as the nodes have slots, each of which takes its own part of the list, given out beforehand
+by expected run times (longest first, to the worker with the least). On one node without srun: the same as a local pool.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import heapq
+import shlex
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+__all__ = ["Task", "packed_command", "packed_time"]
+
+# A list that is longer than this many bytes is compressed: Slurm takes scripts of 4 MB at most.
+_PLAIN: Final = 64_000
+
+_WORKER: Final = """\
+failed=0
+while IFS=$'\\t' read -r worker task; do
+  [ "$worker" = "${SLURM_PROCID:-$PENSTOCK_WORKER}" ] || continue
+  bash -c "$task" </dev/null || { echo "penstock: failed with $?: $task" >&2; failed=1; }
+done
+exit $failed"""
+
+
+class Task(NamedTuple):
+    """A shell `command` that takes `seconds` on `cores` cores."""
+
+    command: str
+    seconds: float
+    cores: int = 1
+
+
+def _share(tasks: Sequence[Task], workers: int) -> list[tuple[float, list[int]]]:
+    """For each worker when it is done (s), and which tasks it takes."""
+    heap: list[tuple[float, int]] = [(0.0, worker) for worker in range(workers)]
+    taken: list[list[int]] = [[] for _ in range(workers)]
+    done = [0.0] * workers
+    for place in sorted(range(len(tasks)), key=lambda i: (-tasks[i].seconds, i)):
+        busy, worker = heapq.heappop(heap)
+        taken[worker].append(place)
+        done[worker] = busy + tasks[place].seconds
+        heapq.heappush(heap, (done[worker], worker))
+    return list(zip(done, taken, strict=True))
+
+
+def _slots(tasks: Sequence[Task], nodes: int, cores: int) -> tuple[int, int, int]:
+    """Workers per node, workers in all, and cores of each: as wide as the widest task needs."""
+    width = min(max(task.cores for task in tasks), cores)
+    per_node = max(cores // width, 1)
+    return per_node, min(per_node * nodes, max(len(tasks), nodes)), width
+
+
+def packed_time(tasks: Sequence[Task], nodes: int, cores: int) -> float:
+    """How long (s) they take on so many nodes of so many cores."""
+    return max(busy for busy, _ in _share(tasks, _slots(tasks, nodes, cores)[1]))
+
+
+def packed_command(tasks: Sequence[Task], nodes: int, cores: int) -> str:
+    """The command that runs them all there; it fails when one of them has failed, after the others."""
+    _, workers, width = _slots(tasks, nodes, cores)
+    rows = "".join(
+        f"{worker}\t{tasks[place].command}\n"
+        for worker, (_, places) in enumerate(_share(tasks, workers))
+        for place in places
+    )
+    ending = "PENSTOCK_TASKS_END"
+    if len(rows) > _PLAIN:
+        packed = base64.b64encode(gzip.compress(rows.encode(), mtime=0)).decode()
+        folded = "\n".join(packed[i : i + 4000] for i in range(0, len(packed), 4000))
+        source = f"base64 -d <<'{ending}' | gunzip |"
+        rows = folded + "\n"
+    else:
+        source = f"cat <<'{ending}' |"
+    if nodes == 1:
+        worker = (
+            f"{{ tasks=$(cat); pids=(); for PENSTOCK_WORKER in $(seq 0 {workers - 1}); do "
+            f'export PENSTOCK_WORKER; env -u SLURM_PROCID bash -c {shlex.quote(_WORKER)} <<<"$tasks" & pids+=($!); '
+            f'done; code=0; for pid in "${{pids[@]}}"; do wait $pid || code=1; done; exit $code; }}'
+        )
+    else:
+        worker = (
+            f"srun --nodes={nodes} --ntasks={workers} --ntasks-per-node={-(-workers // nodes)} "
+            f"--cpus-per-task={width} bash -c {shlex.quote(_WORKER)}"
+        )
+    return f"{source} {worker}\n{rows}{ending}\n"

@@ -1,0 +1,247 @@
+"""WfFormat: levels become stages, tasks run packed in them, and what is wrong is said before anything is submitted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import UserError
+from penstock.workflow.expectations import expected_by
+from penstock.workflow.formats import load_workflow, parse_workflow
+from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.runner import Runner
+from penstock.workflow.state import Phase
+from penstock.workflow.tasks import Task, packed_command, packed_time
+from penstock.workflow.wfformat import Packing
+
+
+def task(name, *parents, **more):
+    return {"id": name, "name": name.split("_")[0], "parents": list(parents), "children": [], **more}
+
+
+def ran(name, seconds=10.0, **more):
+    return {"id": name, "runtimeInSeconds": seconds, "command": {"program": "echo", "arguments": [name]}, **more}
+
+
+def document(tasks=None, runs=None, version="1.5"):
+    middle = [f"work_{i}" for i in range(4)]
+    tasks = tasks or [task("split_1"), *(task(name, "split_1") for name in middle), task("join_1", *middle)]
+    runs = [ran(t["id"]) for t in tasks] if runs is None else runs
+    return {
+        "name": "mosaic of M 17",
+        "schemaVersion": version,
+        "workflow": {"specification": {"tasks": tasks, "files": []}, "execution": {"tasks": runs}},
+    }
+
+
+def read(doc, **packing):
+    return parse_workflow(json.dumps(doc), "w.json", Packing(**packing))
+
+
+def wrong(doc, **packing):
+    with pytest.raises(UserError) as caught:
+        read(doc, **packing)
+    message = str(caught.value)
+    assert message.startswith("w.json: ") and "\n" not in message
+    return message.removeprefix("w.json: ")
+
+
+@pytest.mark.parametrize("version", ["1.5", "1.6"])
+def test_levels_become_stages(version):
+    flow = read(document(version=version), nodes=2, cores=2)
+    assert flow.name == "mosaic-of-M-17"
+    assert [(s.name, s.nodes, s.run_time, s.after) for s in flow.order] == [
+        ("1-split", 1, 10, ()),
+        ("2-work", 2, 10, ("1-split",)),
+        ("3-join", 1, 10, ("2-work",)),
+    ]
+    assert [s.time_limit for s in flow.order] == [60, 60, 60], "three times as long, but a minute at least"
+    narrow = read(document(), nodes=1, cores=2).order[1]
+    assert (narrow.nodes, narrow.run_time) == (1, 20), "four tasks on two cores"
+    assert read(document(), time=500.0).order[0].time_limit == 500
+
+
+def test_stages_may_be_named_by_the_file_and_children_count_as_parents():
+    tasks = [task("a", children=["b", "c"]), task("b", stage="mine"), task("c", "b", stage="mine"), task("d", "c")]
+    flow = read(document(tasks))
+    assert [(s.name, s.after) for s in flow.order] == [("1-a", ()), ("mine", ("1-a",)), ("4-d", ("mine",))]
+
+
+def test_wide_tasks_share_a_node_less():
+    runs = [ran("split_1"), *(ran(f"work_{i}", coreCount=2) for i in range(4)), ran("join_1")]
+    assert [s.nodes for s in read(document(runs=runs), nodes=9, cores=4).order] == [1, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("doc", "message"),
+    [
+        (document(version="1.3"), "schemaVersion: must be 1.5 or 1.6, not '1.3'"),
+        ({**document(), "workflow": {}}, "workflow.specification: must be a map"),
+        (document([task("a"), task("a")]), "workflow.specification.tasks[1].id: 'a' is there twice"),
+        (document([task("a"), task("b", "x")]), "workflow.specification.tasks[1].parents: there is no task 'x'"),
+        (document([task("a", "c"), task("b", "a"), task("c", "b")]), "workflow.specification.tasks: form a cycle: "),
+        (document([task("a", "a")]), "workflow.specification.tasks: form a cycle: a -> a"),
+        (document(runs=[]), "task 'split_1': has no command (workflow.execution.tasks[].command.program)"),
+        (document(runs=[ran("split_1", -1.0)]), "task 'split_1': runtimeInSeconds: must be seconds of at least 0"),
+        (document(runs=[ran("split_1", coreCount="x")]), "task 'split_1': coreCount: must be above 0, not x"),
+        (document([task("a", stage="b c")]), "task 'a': stage: must be 1 to 40 of"),
+        (document([task("a", stage="x"), task("b", "a"), task("c", "b", stage="x")]), "stages[0].after: the stages"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(doc, message):
+    assert wrong(doc).startswith(message)
+
+
+def test_a_file_without_run_times_needs_a_limit():
+    runs = [ran(t, 0.0) for t in ("split_1", *(f"work_{i}" for i in range(4)), "join_1")]
+    assert wrong(document(runs=runs)).startswith("stage 1-split: the file gives no run time of its tasks")
+    stage = read(document(runs=runs), time=600.0).order[0]
+    assert (stage.run_time, stage.guessed) == (600, True)
+
+
+def test_another_command_for_every_task():
+    flow = read(document(), command="sleep {runtime} # {id}")
+    assert "sleep 10 # work_0" in flow.order[1].command
+    assert "only {id}, {name}," in wrong(document(), command="x {nope}")
+    assert "must be one line" in wrong(document(), command="a\nb")
+
+
+def test_broken_json_and_yaml_with_braces(tmp_path):
+    path = tmp_path / "w.json"
+    path.write_text('{"schemaVersion": "1.5", "workflow": ')
+    with pytest.raises(UserError, match=r"w.json: is not valid JSON: Expecting value: line 1"):
+        load_workflow(path)
+    path.write_text("{name: w, stages: [{name: a, nodes: 1, time: 60, run: x}]}")
+    assert load_workflow(path).stages[0].name == "a"
+    path.write_text('{"name": "w", "stages": [{"name": "a", "nodes": 1, "time": 60, "run": "x"}]}')
+    assert load_workflow(path).stages[0].command == "x"
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["id", "name", "parents", "children", "tasks", "stage", "command"]), inner)
+    ),
+    max_leaves=12,
+)
+
+
+@given(json_values, json_values)
+@settings(max_examples=200, deadline=None)
+def test_whatever_stands_in_the_file_there_is_no_traceback(tasks, runs):
+    body = {"specification": {"tasks": tasks}, "execution": {"tasks": runs}}
+    for doc in ({"schemaVersion": "1.5", "workflow": body}, {"schemaVersion": "1.5", "workflow": tasks}):
+        try:
+            parse_workflow(json.dumps(doc), packing=Packing(time=60.0, command="x"))
+        except UserError as error:
+            assert "\n" not in str(error)
+
+
+def test_a_hundred_thousand_tasks_are_read_in_reasonable_time():
+    tasks = [task("split_0")]
+    tasks += [task(f"work_{i}", "split_0" if i < 25_000 else f"work_{i - 25_000}") for i in range(100_000)]
+    runs = [ran(t["id"], 1.0 + i % 7) for i, t in enumerate(tasks)]
+    text = json.dumps(document(tasks, runs))
+    begin = time.monotonic()
+    flow = parse_workflow(text, packing=Packing(16, 28))
+    assert [s.nodes for s in flow.order] == [1, 16, 16, 16, 16]
+    assert max(len(s.command) for s in flow.stages) < 1_000_000, "long lists travel compressed"
+    assert time.monotonic() - begin < 60
+
+
+# -- tasks in an allocation --------------------------------------------------------------------------------------------
+
+
+def bash(command, cwd, **environment):
+    return subprocess.run(
+        ["bash"], input=f"set -eo pipefail\n{command}\necho after", text=True, capture_output=True, cwd=cwd,
+        env={"PATH": os.environ["PATH"], "SLURM_PROCID": "0", **environment}, timeout=60,
+    )  # fmt: skip
+
+
+def test_a_local_pool_runs_every_task_once_and_side_by_side(tmp_path):
+    tasks = [Task(f"echo 'it'\"'\"'s {i}' >>out; cat", 1.0) for i in range(7)]
+    done = bash(packed_command(tasks, 1, 3), tmp_path)
+    assert (done.returncode, done.stdout) == (0, "after\n"), done.stderr
+    assert sorted((tmp_path / "out").read_text().splitlines()) == [f"it's {i}" for i in range(7)]
+    begin = time.monotonic()
+    assert bash(packed_command([Task("sleep 1", 1.0)] * 8, 1, 8), tmp_path).returncode == 0
+    assert time.monotonic() - begin < 6, "not one after the other"
+
+
+def test_a_task_that_fails_fails_the_stage_after_the_others(tmp_path):
+    tasks = [Task("exit 3", 9.0), Task("touch ran", 1.0)]
+    done = bash(packed_command(tasks, 1, 1), tmp_path)
+    assert done.returncode != 0 and "after" not in done.stdout
+    assert (tmp_path / "ran").exists() and done.stderr == "penstock: failed with 3: exit 3\n"
+
+
+@pytest.mark.parametrize("count", [5, 3000])
+def test_srun_gets_the_list_and_each_worker_takes_its_part(tmp_path, count):
+    """srun as it is: every task of the step reads the whole input. 3000 tasks travel compressed."""
+    srun = tmp_path / "srun"
+    srun.write_text(
+        '#!/bin/bash\necho "$@" >>args\n'
+        "while [[ $1 == --* ]]; do case $1 in --ntasks=*) n=${1#*=};; esac; shift; done\n"
+        'cat >input; for ((i = 0; i < n; i++)); do SLURM_PROCID=$i "$@" <input & done; wait\n'
+    )
+    srun.chmod(0o755)
+    tasks = [Task(f"echo {i} a-long-name-of-a-file-{i} >>out.$SLURM_PROCID", float(1 + i % 3), 2) for i in range(count)]
+    command = packed_command(tasks, 2, 4)
+    assert ("gunzip" in command) == (count > 1000)
+    done = bash(command, tmp_path, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert done.returncode == 0, done.stderr
+    assert "--nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=2" in (tmp_path / "args").read_text()
+    lines = [line.split()[0] for i in range(4) for line in (tmp_path / f"out.{i}").read_text().splitlines()]
+    assert sorted(map(int, lines)) == list(range(count))
+
+
+def test_how_long_packed_tasks_take():
+    assert packed_time([Task("x", 4.0), Task("x", 3.0), Task("x", 3.0), Task("x", 2.0)], 1, 2) == 6.0
+    assert packed_time([Task("x", 4.0, 2)] * 4, 1, 4) == 8.0
+
+
+# -- learned run times, scripts, retries -------------------------------------------------------------------------------
+
+
+def test_an_unknown_run_time_is_the_mean_of_earlier_ones():
+    flow = Workflow("w", (Stage("a", 2, 600, 600, "x", guessed=True), Stage("b", 1, 600, 50, "x")))
+    runs = []
+    for took in (100.0, 140.0, 5000.0):
+        run = Runner(accrues=False).start(1, flow, "perstage", 0.0, partition="p")
+        done = replace(run.stage("a"), phase=Phase.DONE, start=10.0, end=10.0 + took)
+        runs.append(run.with_stage(done))
+    assert [s.run_time for s in expected_by(flow, runs[:2]).stages] == [120, 50]
+    assert expected_by(flow, runs).stages[0].run_time == 600, "never above its limit"
+    other = replace(flow, name="another")
+    assert expected_by(other, runs) == other
+    wider = replace(flow, stages=(replace(flow.stages[0], nodes=4), flow.stages[1]))
+    assert expected_by(wider, runs) == wider
+
+
+def test_scripts_are_looked_for_beside_the_file(tmp_path):
+    path, script = tmp_path / "w.yaml", tmp_path / "it's.sh"
+    path.write_text('name: w\nstages: [{name: a, nodes: 1, time: 60, script: "it\'s.sh", retries: 2}]')
+
+    def said():
+        with pytest.raises(UserError) as caught:
+            load_workflow(path)
+        return str(caught.value).removeprefix(f"{path}: stages[0].script: {script} ")
+
+    assert said() == "cannot be read: No such file or directory"
+    script.write_text("echo no first line")
+    assert said() == "is no script: its first line must start with #!"
+    script.write_text("#!/bin/sh\necho ran\n")
+    script.chmod(0o644)
+    assert said() == "cannot be run; make it executable (chmod +x)"
+    script.chmod(0o755)
+    stage = load_workflow(path).stages[0]
+    assert stage.retries == 2 and bash(stage.command, tmp_path).stdout == "ran\nafter\n"
