@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.api import Reason
 from penstock.errors import ConfigError, UserError
+from penstock.waits.geometry import key_of
 from penstock.workflow import registry
 from penstock.workflow.costs import predicted
 from penstock.workflow.cuts import levels, place_units
@@ -55,7 +56,7 @@ def test_packed_finds_the_best_cut_of_a_chain(stages, weight, waits, most):
     """Against all 2^(n-1) cuts, with waits that differ from geometry to geometry."""
     flow = chain(*stages)
     out = outlook(
-        lambda g: waits[(g.nodes.bit_length() + sum(map(ord, g.key))) % 5], core_hour_weight=weight, cores=4.0,
+        lambda g: waits[(g.nodes.bit_length() + sum(map(ord, key_of(g)))) % 5], core_hour_weight=weight, cores=4.0,
         max_time=most,
     )  # fmt: skip
     prices = []

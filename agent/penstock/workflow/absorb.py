@@ -80,8 +80,8 @@ def _alive(turn: Turn, run: WorkflowRun, i: int, job: Job) -> StageRun:
             stage = _requeued(turn, run, i, job)
         held = stage.phase is Phase.SUBMITTED and is_held(job)
         stage = replace(stage, phase=Phase.SUBMITTED if held else Phase.QUEUED, start=None)
-        if not held and job.id in turn.view.hindered:
-            stage = replace(stage, hindered=stage.hindered or turn.view.hindered[job.id].value)
+    if stage.phase is not Phase.SUBMITTED and job.id in turn.view.hindered:
+        stage = replace(stage, hindered=stage.hindered or turn.view.hindered[job.id].value)
     return replace(stage, submitted=job.submit, eligible=job.eligible, restarts=job.restarts)
 
 

@@ -31,7 +31,7 @@ def predicted(units: Sequence[Stage], outlook: Outlook, hidden: bool = False) ->
     for unit in units:
         key = f"{unit.nodes} {unit.time_limit}"
         if key not in waits:
-            waits[key] = outlook.wait_of(unit)
+            waits[key] = outlook.wait(outlook.geometry(unit.nodes, unit.time_limit))
         wait = waits[key]
         if hidden and unit.after:
             wait = max(wait - max(runs[parent] for parent in unit.after), 0.0)

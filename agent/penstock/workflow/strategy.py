@@ -30,7 +30,7 @@ from typing import Final, Protocol
 
 from penstock.api import Geometry, Reason, SiteConfig
 from penstock.workflow.cuts import Cut, singles
-from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.model import Workflow
 from penstock.workflow.state import Phase, StageRun, WorkflowRun
 from penstock.workflow.ties import Tie
 
@@ -103,9 +103,9 @@ class Outlook:
     cores: float = 1.0
     core_hour_weight: float = 0.0
 
-    def wait_of(self, unit: Stage) -> float:
-        """The predicted wait (s) of a job."""
-        return self.wait(Geometry(self.partition, self.qos, unit.nodes, unit.time_limit, account=self.account))
+    def geometry(self, nodes: int, time_limit: float) -> Geometry:
+        """What such a job asks for here."""
+        return Geometry(self.partition, self.qos, nodes, time_limit, account=self.account)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from penstock.api import Geometry, Reason
+from penstock.api import Reason
+from penstock.waits.geometry import key_of
 from penstock.workflow.cuts import Cut, levels, singles
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.state import WorkflowRun
@@ -93,10 +94,11 @@ class _Prices:
         return self._outlook.core_hour_weight * self._outlook.cores * node_seconds / 3600.0
 
     def _wait(self, nodes: int, limit: float) -> float:
-        geometry = Geometry(self._outlook.partition, self._outlook.qos, nodes, limit)
-        if geometry.key not in self._waits:
-            self._waits[geometry.key] = self._outlook.wait(geometry)
-        return self._waits[geometry.key]
+        geometry = self._outlook.geometry(nodes, limit)
+        key = key_of(geometry)  # geometries of one class are predicted alike
+        if key not in self._waits:
+            self._waits[key] = self._outlook.wait(geometry)
+        return self._waits[key]
 
 
 def _cut(workflow: Workflow, rows: tuple[tuple[Stage, ...], ...], groups: list[tuple[int, int]]) -> Cut:
