@@ -164,9 +164,10 @@ class WorkflowController:
     async def reconcile(self, snapshot: Snapshot) -> list[Decision]:
         """One step of every run; the decisions taken."""
         decisions: list[Decision] = []
+        down = frozenset(name for name, node in snapshot.nodes.items() if not node.usable)
         for number in list(self.runs):
             try:
-                decisions.extend(await self._step(number, snapshot))
+                decisions.extend(await self._step(number, snapshot, down))
             except PenstockError as e:
                 _log.info("not now", workflow=number, why=str(e))
             except Exception:
@@ -191,13 +192,14 @@ class WorkflowController:
             due = min([due, *(t for t in instants if t is not None)])
         return max(due, now)
 
-    async def _step(self, number: int, snapshot: Snapshot) -> list[Decision]:
+    async def _step(self, number: int, snapshot: Snapshot, down: frozenset[str]) -> list[Decision]:
         await self._recover(number)
         run = self.runs[number]
         if run.phase.final:  # the agent died between the last step and this
             return [self._finish(number, run.phase.value, run.why or "")]
-        jobs = {i: snapshot.jobs[i] for i in self._watched(run) if i in snapshot.jobs}
-        records = {i: self._records[i] for i in self._watched(run) if i in self._records and i not in jobs}
+        watched = self._watched(run)
+        jobs = {i: snapshot.jobs[i] for i in watched if i in snapshot.jobs}
+        records = {i: self._records[i] for i in watched if i in self._records and i not in jobs}
         hindered = {i: cause for i, job in jobs.items() if (cause := hindrance(job, snapshot.nodes)) is not None}
         view = View(
             snapshot.taken_at,
@@ -207,7 +209,7 @@ class WorkflowController:
             hindered=MappingProxyType(hindered),
             reservations=snapshot.reservations,
             partitions=snapshot.partitions,
-            down=_down(snapshot),
+            down=down,
         )
         step = await self._decide(number, view)
         decisions = [Decision(Verb.NOTHING, _subject(run, stage), (reason,)) for stage, reason in step.notes]
@@ -243,6 +245,8 @@ class WorkflowController:
 
     def _learn(self, run: WorkflowRun, instructions: Collection[Instruction]) -> None:
         """Store the new state and what was learned together: a wait is never learned twice, nor forgotten."""
+        if self.runs.get(run.id) == run and not any(isinstance(i, Observe) for i in instructions):
+            return
         with self._store.together():
             self._save(run)
             for instruction in instructions:
@@ -396,10 +400,6 @@ def _expected(run: WorkflowRun, now: float) -> list[float]:
     pairs = zip(run.stages, run.units, strict=True)
     ends = (s.start + unit.run_time + 1.0 for s, unit in pairs if s.phase.live and s.start is not None)
     return [t for t in ends if t > now]
-
-
-def _down(snapshot: Snapshot) -> frozenset[str]:
-    return frozenset(name for name, node in snapshot.nodes.items() if not node.usable)
 
 
 def _subject(run: WorkflowRun, stage: str = "") -> str:

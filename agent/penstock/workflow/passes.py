@@ -91,8 +91,9 @@ def _plan(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
         )
         run = run.with_stage(stage)
     due = turn.strategy.due(run, i, turn.now)
-    stage = replace(stage, due=due.at, parent_end=due.parent_end)
-    run = run.with_stage(stage)
+    if (stage.due, stage.parent_end) != (due.at, due.parent_end):
+        stage = replace(stage, due=due.at, parent_end=due.parent_end)
+        run = run.with_stage(stage)
     if due.at is None or due.at > turn.now:
         turn.notes.append((stage.name, due.reason))
         return run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from penstock.api import Job
@@ -25,10 +24,13 @@ class Site:
 
 def names_parent(dependency: str, parent: int) -> bool:
     """Whether a Dependency as Slurm prints it ("afterok:12(unfulfilled),afterany:3") has `afterok` on `parent`."""
-    return any(
-        term.strip().startswith("afterok:") and re.search(rf"[:]{parent}(?!\d)", term) is not None
-        for term in re.split(r"[,?]", dependency)
-    )
+    named = f":{parent}"
+    for term in dependency.replace("?", ",").split(","):
+        # a job's number ends where something else than a digit begins
+        ends = (not rest[:1].isdigit() for rest in term.split(named)[1:])
+        if term.strip().startswith("afterok:") and any(ends):
+            return True
+    return False
 
 
 def is_held(job: Job) -> bool:
