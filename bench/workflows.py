@@ -112,6 +112,11 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
+async def _nobody(_geometries: object) -> bool:
+    """No expert has anything to say of a wait."""
+    return False
+
+
 async def whole(folder: Path, runs: int, stages: int, strategy: str) -> dict[str, float]:
     """Passes of the controller, over a store on disk."""
     runner = Runner(accrues=True)
@@ -121,7 +126,7 @@ async def whole(folder: Path, runs: int, stages: int, strategy: str) -> dict[str
     fake: Any = Slurm()
     shelf: Any = Waits()
     controller = WorkflowController(
-        fake, observer, Executor(store, clock), store, clock, runner, shelf, lambda _why: None, Rules()
+        fake, observer, Executor(store, clock), store, clock, runner, shelf, lambda _why: None, _nobody, Rules()
     )
     with store.together():
         for run in started(runner, runs, stages, strategy):

@@ -30,11 +30,11 @@ from penstock.slurm.mock.backend import MockBackend, virtual_cluster
 from penstock.slurm.mock.codec import CHANGING
 from penstock.slurm.mock.faults import Fault, FaultKind, FaultyBackend
 from penstock.slurm.mock.jobs import SimJob
-from penstock.slurm.mock.model import ClusterConfig
+from penstock.slurm.mock.model import ClusterConfig, PriorityType
 from penstock.store import Store
 from penstock.waits.base import BOUND
 from penstock.waits.geometry import parse
-from penstock.workflow.metrics import perceived_wait
+from penstock.workflow.metrics import perceived_wait, run_metrics
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.state import RunPhase, WorkflowRun, run_from_dict
 
@@ -123,7 +123,7 @@ class World:
     def __init__(self, folder: Path, settings: dict[str, Any] | None = None, **cluster: Any) -> None:
         folder.mkdir(exist_ok=True)
         self.file = folder / "penstock.db"
-        self.backend = virtual_cluster(ClusterConfig(accrue_always=True, **cluster), "alice", start=START)
+        self.backend = virtual_cluster(ClusterConfig(**{"accrue_always": True, **cluster}), "alice", start=START)
         self.bob = self.backend.as_user("bob")
         self.clock = self.backend.clock
         self.engine = self.backend.engine
@@ -423,6 +423,48 @@ async def test_under_load_asa_hides_the_waits_that_perstage_shows(tmp_path):
     assert min(waits["perstage"]) > 10, waits
 
 
+RULES = {"default": {"accrue_always": False}, "accrue-always": {}, "basic": {"priority": PriorityType.BASIC}}
+
+
+@pytest.mark.parametrize("rules", RULES)
+@virtual
+async def test_under_load_auto_hides_the_waits_whatever_the_rules_of_the_site(tmp_path, rules):
+    """At no extra node-second; asa with its dependency hides little of them where dependent jobs do not age."""
+    waits = {}
+    for strategy in ("auto", "perstage"):
+        world = World(tmp_path / strategy, nodes=4, **RULES[rules])
+        await world.boot()
+
+        async def keep_a_queue(world=world):
+            pending = [j for j in world.living("bob") if j.state is JobState.PENDING]
+            for _ in range(4 - len(pending)):
+                await world.bob.submit(JobSpec("rival", "#!/bin/sh\nsleep 20\n", 2, 25))
+
+        world.each_pass = keep_a_queue
+        run = await world.finish(await world.submit(chain(100, 101, 102), strategy))
+        assert_in_order(run)
+        metrics = run_metrics(run)
+        assert (metrics.overhead_node_hours, metrics.misses) == (0, 0)
+        assert metrics.node_hours == pytest.approx(303 * 2 / 3600, rel=0.01)
+        waits[strategy] = [perceived_wait(run, i) for i in (1, 2)]
+        assert world.submissions() == {"a": 1, "b": 1, "c": 1}
+        if strategy == "auto":
+            codes = {code for d in world.store.decisions("workflow 1") for code, _ in d["reasons"]}
+            assert {"auto-handover", "pinned"} <= codes
+    assert sum(waits["auto"]) < sum(waits["perstage"]) / 4, waits
+    assert min(waits["perstage"]) > 10, waits
+
+
+@virtual
+async def test_a_start_that_is_too_early_idles_in_virtual_time_as_well(tmp_path):
+    world = World(tmp_path, {"asa": {"predictor": "asa-default", "alternatives": [15.0]}})
+    await world.boot()
+    run = await world.finish(await world.submit(chain(60, 60, 60), "asa-naive"))
+    assert run.phase is RunPhase.COMPLETED and run_metrics(run).misses == 0
+    assert all(b.end >= a.end + 60 for a, b in zip(run.stages, run.stages[1:], strict=False))
+    assert run_metrics(run).overhead_node_hours > 20 / 3600
+
+
 @virtual
 async def test_an_estimate_longer_than_the_parent_is_submitted_at_once(tmp_path):
     world = World(tmp_path, {"asa": {"predictor": "asa-default", "alternatives": [500.0]}})
@@ -528,7 +570,7 @@ async def test_a_job_that_vanished_from_the_queue_is_looked_up_in_accounting(tmp
     assert world.submissions() == {"a": 1, "b": 1}
 
 
-@pytest.mark.parametrize("strategy", ["asa", "perstage", "bigjob"])
+@pytest.mark.parametrize("strategy", ["asa", "auto", "perstage", "bigjob"])
 @virtual
 async def test_an_agent_thrown_away_at_any_pass_submits_each_stage_exactly_once(tmp_path, strategy):
     k, passes = 0, 1
@@ -563,7 +605,7 @@ async def test_an_agent_restarted_at_every_single_pass_still_gets_on(tmp_path):
     assert len(world.store.waits()) == 3
 
 
-@pytest.mark.parametrize("strategy", ["asa", "perstage"])
+@pytest.mark.parametrize("strategy", ["asa", "auto", "perstage"])
 @virtual
 async def test_an_agent_killed_before_any_write_or_request_submits_each_stage_exactly_once(tmp_path, strategy):
     k, blown = 0, True
@@ -618,7 +660,7 @@ async def test_whatever_calls_fail_each_stage_is_submitted_exactly_once(tmp_path
         return draw.choice(choices)
 
     await world.boot()
-    number = await world.submit(chain(50, 51, 52), draw.choice(["asa", "perstage"]))
+    number = await world.submit(chain(50, 51, 52), draw.choice(["asa", "auto", "eager", "perstage"]))
     world.app.backend.faults = sometimes
     while not world.run(number).phase.final:
         assert world.now < START + 40_000

@@ -16,6 +16,7 @@ Duration = Callable[[JobSpec], Work]
 
 _DIRECTIVE = re.compile(r"^#MOCK\s+(.*)$", re.MULTILINE)
 _SLEEP = re.compile(r"^\s*(?:exec\s+)?sleep\s+([0-9.]+)\s*$", re.MULTILINE)
+_GUARD = re.compile(r"^#PENSTOCK-GUARD .*?^unset -f penstock_guard$", re.MULTILINE | re.DOTALL)
 _EXIT = re.compile(r"^\s*exit\s+(\d+)\s*$", re.MULTILINE)
 
 
@@ -24,14 +25,16 @@ def from_script(spec: JobSpec) -> Work:
 
     `#MOCK work=SECONDS` is a malleable job instead: so many seconds on one node, less on more nodes, by
     `serial=FRACTION` (Amdahl; 0 if none is named), `speedup=1:1,2:1.9,8:6.5` (a table) or `downey=A,SIGMA`.
-    The exit code is the directive's, else that of the script's last line of the form `exit N`, else 0.
+    The exit code is the directive's, else that of the script's last line of the form `exit N`, else 0. A guard at the
+    script's beginning is not part of its work (`guard.Guards` does what it does).
     `Infeasible` when a directive makes no sense.
     """
     settings = dict(
         pair.split("=", 1) for line in _DIRECTIVE.findall(spec.script) for pair in line.split() if "=" in pair
     )
-    sleeps = _SLEEP.findall(spec.script)
-    exits = _EXIT.findall(spec.script)
+    script = _GUARD.sub("", spec.script)
+    sleeps = _SLEEP.findall(script)
+    exits = _EXIT.findall(script)
     try:
         code = int(settings.get("exit", exits[-1] if exits else 0))
         if "work" in settings:
