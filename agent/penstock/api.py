@@ -408,6 +408,8 @@ class Verb(StrEnum):
     SUBMIT = "submit"
     ADOPT = "adopt"
     RELEASE = "release"
+    REPOINT = "repoint"
+    REQUEUE = "requeue"
     CANCEL = "cancel"
     EXPAND = "expand"
     SHRINK = "shrink"

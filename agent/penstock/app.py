@@ -24,9 +24,11 @@ from penstock.config import AsaSection, Config, load
 from penstock.errors import ConfigError, NotNow, PenstockError, SlurmUnavailable
 from penstock.executor import Executor
 from penstock.forecast import Forecast
+from penstock.guided.controller import GuidedController
 from penstock.history import complete, defaults, learn_history
+from penstock.inbox import Inbox
 from penstock.ipc.auth import Verifier, make_key
-from penstock.ipc.handlers import LocalDoor, RemoteDoor
+from penstock.ipc.handlers import LocalDoor, LocalOp, RemoteDoor
 from penstock.ipc.operations import operations
 from penstock.ipc.server import Server
 from penstock.loop import Loop
@@ -146,6 +148,9 @@ class App:
             self.want_look,
         )
         self.workflows: WorkflowController | None = None
+        self.guided: GuidedController | None = None
+        self.inbox: Inbox | None = None
+        self.operations: Mapping[str, LocalOp] = {}
         self.loop: Loop | None = None
         self.server: Server | None = None
         self.remote: RemoteDoor | None = None
@@ -194,12 +199,18 @@ class App:
             self._prepare,
         )
         self.forecast.start(site.cluster)
+        known = (self.backend, self.observer, self.executor, self.store, self.clock)
+        self.guided = GuidedController(*known, self.shelf, self.wake, accrues=accrues)
+        asked = (self.store, self.observer, self.executor, self.clock, self.workflows, self.guided, self.malleable)
+        outlook = Outlook(self.store, self.shelf, self.observer, self._prepare)
+        self.operations = operations(*asked, outlook, serves=self._serves)
+        self.inbox = Inbox(self.store, self.operations)
         self.malleable.can_grow = site.permits_expansion
         if not site.permits_expansion:
             _log.warning("jobs cannot grow here", why="SchedulerParameters lacks permit_job_expansion, or PrologFlags")
         self.loop = Loop(
             self.observer,
-            [self.forecast, self.workflows, self.malleable],
+            [self.inbox, self.forecast, self.workflows, self.guided, self.malleable],
             self.store,
             self.clock,
             self.metrics,
@@ -216,9 +227,7 @@ class App:
         munge_socket = str(self.config.dmr.munge_socket) if self.config.dmr.munge_socket else None
         verifier = Verifier(make_key(key_path), munge_socket)
         self.remote = RemoteDoor(self.malleable, self.observer, verifier, self.clock, self._serves, self.want_look)
-        outlook = Outlook(self.store, self.shelf, self.observer, self._prepare)
-        known = (self.store, self.observer, self.executor, self.clock, self.workflows, self.malleable, outlook)
-        local = LocalDoor(operations(*known, serves=self._serves))
+        local = LocalDoor(self.operations)
         self.server = Server(local.answer, self.remote.answer)
         await self.server.listen_unix(self.config.socket_path)
         host, _, port = self.config.dmr.listen.rpartition(":")
