@@ -49,7 +49,7 @@ from penstock.waits.shelf import Shelf
 from penstock.workflow.controller import WorkflowController
 from penstock.workflow.runner import Runner
 
-__all__ = ["App", "make_backend", "make_policy", "serve"]
+__all__ = ["App", "lock_state", "make_backend", "make_policy", "serve"]
 
 _log = structlog.get_logger(__name__)
 _FILES = 16384
@@ -178,8 +178,11 @@ class App:
         if self.loop is not None:
             self.loop.want_look()
 
-    async def start(self) -> None:
-        """Learn the site, then build what depends on it. Raises `SlurmUnavailable` when Slurm does not answer."""
+    async def start(self, *, resizes: bool = True) -> None:
+        """Learn the site, then build what depends on it. Raises `SlurmUnavailable` when Slurm does not answer.
+
+        Without `resizes` malleable jobs are left alone: they need an agent that they can reach.
+        """
         site = await self.backend.site()
         self._cluster = site.cluster
         for intent in self.store.open_intents():
@@ -210,7 +213,13 @@ class App:
             _log.warning("jobs cannot grow here", why="SchedulerParameters lacks permit_job_expansion, or PrologFlags")
         self.loop = Loop(
             self.observer,
-            [self.inbox, self.forecast, self.workflows, self.guided, self.malleable],
+            [
+                self.inbox,
+                self.forecast,
+                self.workflows,
+                self.guided,
+                *([self.malleable] if resizes else []),
+            ],
             self.store,
             self.clock,
             self.metrics,
@@ -296,10 +305,9 @@ async def serve(config: Config, config_path: Path | None = None) -> None:
     """Run the daemon until SIGTERM or SIGINT. `config_path` is what a reload reads; None: where `load` looks."""
     state_dir = config.agent.state_dir
     try:
-        state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
-        lock = _lock(state_dir)
-    except OSError as e:
-        raise ConfigError(f"`agent.state_dir`: {state_dir} cannot be used: {e.strerror}") from e
+        lock = lock_state(state_dir)
+    except BlockingIOError as e:
+        raise NotNow(f"another agent already runs on {state_dir}") from e
     _raise_file_limit()
     backend = make_backend(config)
     # Slurm's times are compared with ours, so the clock is the controller's.
@@ -335,14 +343,21 @@ async def serve(config: Config, config_path: Path | None = None) -> None:
         os.close(lock)
 
 
-def _lock(folder: Path) -> int:
-    """One agent per state folder; the lock ends with the process, however it ends."""
-    descriptor = os.open(folder / "agent.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+def lock_state(folder: Path) -> int:
+    """One agent, or one `penstock tick`, per state folder; the lock ends with the process, however it ends.
+
+    Raises BlockingIOError when somebody else has it, `ConfigError` when the folder cannot be used.
+    """
+    try:
+        folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        descriptor = os.open(folder / "agent.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as e:
+        raise ConfigError(f"`agent.state_dir`: {folder} cannot be used: {e.strerror}") from e
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as e:
+    except OSError:
         os.close(descriptor)
-        raise NotNow(f"another agent already runs on {folder}") from e
+        raise
     return descriptor
 
 

@@ -18,7 +18,10 @@ from typing import Any
 from penstock.api import Decision
 from penstock.errors import StoreError
 
-__all__ = ["Intent", "Store"]
+__all__ = ["TICKED", "Intent", "Store"]
+
+TICKED = "tick.at"
+"""The fact that holds when `penstock tick` ran last."""
 
 # Append only: the number of applied entries is the file's user_version.
 _MIGRATIONS = (
@@ -191,16 +194,15 @@ class Store:
             subject + "/",
             limit,
         )
-        return [
-            {
-                "at": r["at"],
-                "verb": r["verb"],
-                "subject": r["subject"],
-                "reasons": json.loads(r["reasons"]),
-                "details": json.loads(r["details"]),
-            }
-            for r in rows
-        ]
+        return [_decision(r) for r in rows]
+
+    def last_decision(self) -> int:
+        """The number of the latest decision; 0 when there is none."""
+        return int(self._rows("SELECT max(id) AS id FROM decisions")[0]["id"] or 0)
+
+    def decisions_since(self, number: int) -> list[dict[str, Any]]:
+        """The decisions after that number, in order."""
+        return [_decision(r) for r in self._rows("SELECT * FROM decisions WHERE id>? ORDER BY id", number)]
 
     # -- workflows ---------------------------------------------------------------------------------------------------
 
@@ -354,3 +356,13 @@ class Store:
             "INSERT INTO facts (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value=excluded.value",
             (key, value),
         )
+
+
+def _decision(row: sqlite3.Row) -> dict[str, Any]:
+    return {
+        "at": row["at"],
+        "verb": row["verb"],
+        "subject": row["subject"],
+        "reasons": json.loads(row["reasons"]),
+        "details": json.loads(row["details"]),
+    }

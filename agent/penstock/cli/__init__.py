@@ -22,9 +22,11 @@ _COMMANDS = {
     "demo": "penstock.cli.demo:demo",
     "env": "penstock.cli.agent:env",
     "explain": "penstock.cli.workflows:explain",
+    "sbatch": "penstock.cli.sbatch:sbatch",
     "simulate": "penstock.cli.simulate:simulate",
     "status": "penstock.cli.workflows:status",
     "submit": "penstock.cli.workflows:submit",
+    "tick": "penstock.cli.tick:tick",
     "waits": "penstock.cli.waits:waits",
 }
 

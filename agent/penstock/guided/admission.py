@@ -16,10 +16,10 @@ from penstock.guided.state import GuidedRun, GuidedStage, Order
 from penstock.workflow.model import NAME_PATTERN
 from penstock.workflow.state import Phase, RunPhase
 
-__all__ = ["Registration", "admit", "plan", "registration"]
+__all__ = ["Registration", "admit", "plan", "registration", "with_waiting"]
 
 _MOST_STAGES: Final = 1000
-_MOST_WORDS: Final = 100_000  # characters
+_MOST_TEXT: Final = 2_000_000  # characters
 _STRATEGIES: Final = ("asa", "perstage")
 
 
@@ -47,8 +47,9 @@ def registration(data: Mapping[str, Any], now: float) -> Registration:
         raise UserError(f"strategy: must be one of {', '.join(_STRATEGIES)}, not {found.strategy[:60]!r}")
     if not 1 <= len(stages) <= _MOST_STAGES:
         raise UserError(f"stages: 1 to {_MOST_STAGES} of them can be registered at once, not {len(stages)}")
-    if sum(len(word) for stage in stages for word in stage.order.words) > _MOST_WORDS:
-        raise UserError(f"the command lines of the stages are longer than {_MOST_WORDS} characters")
+    text = sum(len(w) for s in stages for w in (*s.order.words, s.order.workdir, s.order.script or ""))
+    if text > _MOST_TEXT:
+        raise UserError(f"the command lines and scripts of the stages are longer than {_MOST_TEXT} characters")
     return found
 
 
@@ -67,9 +68,15 @@ def _stage(data: Mapping[str, Any], now: float) -> GuidedStage:
         expect=None if expect is None else float(expect),
         hold=bool(data.get("hold", False)),
         base=str(data.get("base", ""))[:1000],
-        order=Order(tuple(str(w) for w in data.get("words", ())), str(data.get("workdir", ""))),
+        order=_order(data.get("order") or {}),
         registered=now,
     )
+
+
+def _order(data: Mapping[str, Any]) -> Order:
+    script = data.get("script")
+    words = tuple(str(word) for word in data.get("words", ()))
+    return Order(words, str(data.get("workdir", "")), None if script is None else str(script))
 
 
 def plan(runs: Sequence[GuidedRun], asked: Registration) -> tuple[GuidedRun | None, dict[str, tuple[GuidedStage, ...]]]:
@@ -87,7 +94,7 @@ def plan(runs: Sequence[GuidedRun], asked: Registration) -> tuple[GuidedRun | No
         old = known.get(stage.name)
         if old is not None and (not old.phase.final or old.phase is Phase.DONE):
             raise UserError(
-                f"workflow {asked.workflow!r} has a stage {stage.name!r} already: job {old.job} ({_words(old)}); "
+                f"workflow {asked.workflow!r} has a stage {stage.name!r} already: job {old.job} ({old.phase.value}); "
                 "give the new workflow another name, or cancel the old one"
             )
         for parent in stage.after:
@@ -116,10 +123,6 @@ def _home(runs: Sequence[GuidedRun], asked: Registration) -> GuidedRun | None:
     return None
 
 
-def _words(stage: GuidedStage) -> str:
-    return "held" if stage.phase is Phase.SUBMITTED else stage.phase.value
-
-
 def admit(run: GuidedRun, stages: Iterable[GuidedStage]) -> GuidedRun:
     """The run with these stages, which `plan` has found right, in it; one that had ended goes on."""
     for stage in stages:
@@ -128,3 +131,15 @@ def admit(run: GuidedRun, stages: Iterable[GuidedStage]) -> GuidedRun:
         run = run.with_stage(replace(stage, former=former))
     phase = RunPhase.CANCELLING if run.phase is RunPhase.CANCELLING else RunPhase.ACTIVE
     return replace(run, phase=phase, why=None, ended_at=None)
+
+
+def with_waiting(runs: Sequence[GuidedRun], left: Iterable[Mapping[str, Any]], uid: int, now: float) -> list[GuidedRun]:
+    """The user's runs as they will be when the registrations that wait in the inbox have been taken."""
+    found = {run.id: run for run in runs}
+    for place, payload in enumerate(left, start=1):
+        asked = registration(payload, now)
+        run, _before = plan(list(found.values()), asked)
+        if run is None:
+            run = GuidedRun(-place, uid, "", asked.workflow, asked.strategy, now)
+        found[run.id] = admit(run, asked.stages)
+    return list(found.values())

@@ -35,22 +35,17 @@ from penstock.guided.instructions import (
 )
 from penstock.guided.machine import step
 from penstock.guided.state import GuidedRun, guided_from_dict, guided_to_dict
+from penstock.guided.stored import latest_runs, planned
 from penstock.observe import Observer
 from penstock.slurm.base import Backend
 from penstock.store import Store
 from penstock.waits.shelf import Shelf
 from penstock.workflow.state import RunPhase
 
-__all__ = ["GuidedController", "latest_runs"]
+__all__ = ["GuidedController"]
 
 _log = structlog.get_logger(__name__)
 _REMEMBERED: Final = 9  # run times per stage
-_CONSIDERED: Final = 200  # latest workflows of a user that a new stage may belong to
-
-
-def latest_runs(store: Store, uid: int | None = None) -> list[GuidedRun]:
-    """The latest guided workflows of a user, or of all, as they were last stored, oldest first."""
-    return [guided_from_dict(state) for _n, _u, state in store.runs(kind="guided", uid=uid, limit=_CONSIDERED)]
 
 
 class GuidedController:
@@ -91,12 +86,7 @@ class GuidedController:
 
     def plan(self, uid: int, request: Mapping[str, Any]) -> dict[str, Any]:
         """Whether these stages could be registered, and which jobs they come after. Raises what `register` would."""
-        run, before = plan(latest_runs(self._store, uid), registration(request, self._clock.now()))
-        stages = {
-            name: [{"name": s.name, "job": s.job, "phase": s.phase.value} for s in parents]
-            for name, parents in before.items()
-        }
-        return {"run": None if run is None else run.id, "before": stages}
+        return planned(latest_runs(self._store, uid), request, self._clock.now())
 
     def register(self, uid: int, request: Mapping[str, Any]) -> int:
         """Take charge of stages whose jobs the user has submitted; the workflow's number.

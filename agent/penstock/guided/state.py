@@ -17,11 +17,12 @@ _VERSION: Final = 1
 class Order:
     """How a stage's job was submitted, to submit it again: sbatch's `words`, in the folder `workdir`.
 
-    `words` without what Penstock added, empty when it cannot be repeated (its script came from standard input).
+    Without what Penstock added to it. `script` is what sbatch read from its standard input, None when it read a file.
     """
 
     words: tuple[str, ...] = ()
     workdir: str = ""
+    script: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,6 @@ def guided_from_dict(data: Mapping[str, Any]) -> GuidedRun:
 
 
 def _stage_from_dict(data: Mapping[str, Any]) -> GuidedStage:
-    order = Order(tuple(data["order"]["words"]), data["order"]["workdir"])
+    order = Order(**{**data["order"], "words": tuple(data["order"]["words"])})
     tuples = {"after": tuple(data["after"]), "former": tuple(data["former"])}
     return GuidedStage(**{**data, **tuples, "order": order, "phase": Phase(data["phase"])})

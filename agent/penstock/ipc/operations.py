@@ -11,8 +11,9 @@ from penstock import __version__
 from penstock.clock import Clock
 from penstock.errors import NotPermitted, UserError
 from penstock.executor import Executor
-from penstock.guided.controller import GuidedController, latest_runs
+from penstock.guided.controller import GuidedController
 from penstock.guided.state import guided_to_dict
+from penstock.guided.stored import latest_runs
 from penstock.ipc.handlers import LocalOp
 from penstock.malleable.controller import MalleableController
 from penstock.observe import Observer
