@@ -85,6 +85,8 @@ def ask_or_read(config: Config, op: str, arguments: Mapping[str, Any] | None = N
             raise
         store = _own_store(config, e)
         try:
+            if store.fact(TICKED) is None and not store.inbox():
+                raise  # here an agent did the work, and it is gone
             if op == "explain":
                 return store.decisions(str((arguments or {}).get("subject", "")))
             return _stored_status(store)

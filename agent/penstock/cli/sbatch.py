@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,13 @@ import click
 from penstock.cli.door import ask_or_leave, plan_stages
 from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, PenstockError, UserError
-from penstock.guided.state import Order
+from penstock.guided.state import GuidedRun, GuidedStage
 from penstock.ipc.client import ask
 from penstock.sbatch.directives import Request, read_directives, request, sbatch_lines
 from penstock.sbatch.options import CommandLine, parse
-from penstock.sbatch.submission import pass_on, script_lines, submit
+from penstock.sbatch.submission import Submitted, pass_on, script_lines, submit
 
-__all__ = ["Behind", "behind", "sbatch", "submit_stage"]
+__all__ = ["sbatch", "submit_again"]
 
 # With these sbatch submits nothing.
 _ONLY_SAYS = ("help", "usage", "version", "test-only", "autocomplete")
@@ -60,7 +61,8 @@ def sbatch(words: tuple[str, ...]) -> None:
     environment = _environment(config, asked, line)
     if asked.workflow is None:
         raise click.exceptions.Exit(pass_on(line.words(), stdin, environment))
-    raise click.exceptions.Exit(submit_stage(config, asked, line, script, stdin, environment))
+    placed = submit_stage(config, asked, line, script, stdin, environment)
+    raise click.exceptions.Exit(_tell(placed, line, asked))
 
 
 def _options_of(lines: list[str]) -> CommandLine:
@@ -119,6 +121,15 @@ def behind(line: CommandLine, script: CommandLine, before: list[Mapping[str, Any
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A stage's job as sbatch took it; `failed` says why it could not be registered, `held` that it is held for us."""
+
+    done: Submitted
+    held: bool
+    failed: PenstockError | None = None
+
+
 def submit_stage(
     config: Config,
     asked: Request,
@@ -129,8 +140,11 @@ def submit_stage(
     *,
     run: int | None = None,
     workdir: str | None = None,
-) -> int:
-    """Submit the job of a stage and register it; the exit code. `run`: the workflow it is known to belong to."""
+) -> Placed:
+    """Submit the job of a stage and register it. `run`: the workflow it is known to belong to.
+
+    Raises PenstockError, and then nothing was submitted.
+    """
     if line.several or script.several:
         raise UserError("a job of several components (:) cannot be a stage of a workflow")
     if line.has("clusters") or line.has("cluster") or script.has("clusters") or os.environ.get("SBATCH_CLUSTERS"):
@@ -141,26 +155,54 @@ def submit_stage(
     queued = behind(line, script, known["before"][asked.stage])
     done = submit(line.without("quiet").words(*queued.options, "--parsable"), stdin, environment, workdir)
     if done.job is None:
-        sys.stdout.write(done.text.decode(errors="replace"))
-        return done.end() or 1
-    order = Order(line.words(), workdir or str(Path.cwd()), None if stdin is None else stdin.decode(errors="replace"))
-    stage |= {
-        "job": done.job,
-        "hold": queued.hold,
-        "base": line.value("dependency") or script.value("dependency") or "",
+        return Placed(done, held=False)
+    order = {
+        "words": list(line.words()),
+        "workdir": workdir or str(Path.cwd()),
+        "script": None if stdin is None else stdin.decode(errors="replace"),
     }
-    stage["order"] = {"words": list(order.words), "workdir": order.workdir, "script": order.script}
+    base = line.value("dependency") or script.value("dependency") or ""
+    stage |= {"job": done.job, "hold": queued.hold, "base": base, "order": order}
     try:
         ask_or_leave(config, "guide", registration)
-        failed = None
     except PenstockError as e:
-        failed = e
-    _say(done.job, done.cluster, line)
-    if failed is not None:
-        hint = f"; it is held: scontrol release {done.job} lets it go" if queued.hold else ""
-        click.echo(f"penstock: job {done.job} is no part of {asked.workflow}: {failed}{hint}", err=True)
-    code = done.end()
-    return code or (failed.exit_code if failed else 0)
+        return Placed(done, queued.hold, e)
+    return Placed(done, queued.hold)
+
+
+def submit_again(config: Config, run: GuidedRun, stage: GuidedStage) -> int:
+    """Submit a stage that did not complete once more, as it was; its new job. Raises PenstockError."""
+    order = stage.order
+    line = parse(order.words)
+    if order.script is not None:
+        lines = order.script.splitlines()
+    else:
+        lines = script_lines(line.script, line.value("chdir") or order.workdir) if line.script else []
+    stdin = None if order.script is None else order.script.encode()
+    asked = Request(run.name, stage.name, stage.after, stage.expect, run.strategy)
+    names = {"PENSTOCK_WORKFLOW": run.name, "PENSTOCK_STAGE": stage.name}
+    script = _options_of(lines)
+    placed = submit_stage(config, asked, line, script, stdin, names, run=run.id, workdir=order.workdir or None)
+    code = placed.done.end()
+    if placed.done.job is None:
+        raise PenstockError(f"stage {stage.name} was not submitted (sbatch ended with {code})")
+    if placed.failed is not None:
+        raise PenstockError(f"job {placed.done.job} is no part of {run.name}: {placed.failed}")
+    return placed.done.job
+
+
+def _tell(placed: Placed, line: CommandLine, asked: Request) -> int:
+    """Say what sbatch would have said; the exit code."""
+    job = placed.done.job
+    if job is None:
+        sys.stdout.write(placed.done.text.decode(errors="replace"))
+        return placed.done.end() or 1
+    _say(job, placed.done.cluster, line)
+    if placed.failed is not None:
+        hint = f"; it is held: scontrol release {job} lets it go" if placed.held else ""
+        click.echo(f"penstock: job {job} is no part of {asked.workflow}: {placed.failed}{hint}", err=True)
+    code = placed.done.end()
+    return code or (placed.failed.exit_code if placed.failed else 0)
 
 
 def _say(job: int, cluster: str, line: CommandLine) -> None:

@@ -43,7 +43,9 @@ def pass_on(words: Sequence[str], stdin: bytes | None, environment: Mapping[str,
     sys.stdout.flush()
     if stdin is None:
         os.execve(program, ["sbatch", *words], {**os.environ, **environment})  # noqa: S606
-    done = subprocess.run([program, *words], input=stdin, env={**os.environ, **environment}, check=False)
+    done = subprocess.run(
+        ["sbatch", *words], executable=program, input=stdin, env={**os.environ, **environment}, check=False
+    )
     return done.returncode
 
 
@@ -55,7 +57,8 @@ def submit(
     ours, theirs = os.openpty()
     try:
         process = subprocess.Popen(
-            [_program(), *words],
+            ["sbatch", *words],
+            executable=_program(),
             stdin=subprocess.PIPE if stdin is not None else None,
             stdout=theirs,
             env={**os.environ, **environment},
