@@ -42,6 +42,7 @@ async def tick(config: Config) -> Tick:
         app = App(config, backend, backend, store)
         try:
             await app.start(resizes=False)
+            await app.learn_history()
             return await _pass(app)
         finally:
             await app.close()

@@ -113,9 +113,11 @@ def test_it_says_and_ends_as_sbatch_does(make_site):
 def test_a_workflow_by_ticks_alone_with_a_failure_and_a_retry(make_site):
     site = make_site()
     desk = Desk(site)
-    desk.write("a.sh", STAGE.format(name="a", more="expect=6", run="sleep 6; echo a was here"))
+    # It is expected to end at any moment, and does when a file is there.
+    waits = "until [ -e go ]; do sleep 0.2; done; echo a was here"
+    desk.write("a.sh", STAGE.format(name="a", more="expect=1", run=waits))
     # It fails as long as a file is missing.
-    desk.write("b.sh", STAGE.format(name="b", more="after=a expect=2", run="cat fixed"))
+    desk.write("b.sh", STAGE.format(name="b", more="after=a expect=60", run="cat fixed"))
     desk.write("c.sh", STAGE.format(name="c", more="after=b,a", run="sleep 1"))
     jobs = {name: int(desk.say("penstock", "sbatch", "--parsable", f"{name}.sh")) for name in "abc"}
     states = desk.queue()
@@ -132,10 +134,12 @@ def test_a_workflow_by_ticks_alone_with_a_failure_and_a_retry(make_site):
         released.extend(d for d in told["decisions"] if d["verb"] == "release")
         return desk.phases()
 
+    until(lambda: tick() and released, "the release ahead")
+    assert [(d["subject"], d["reasons"][0][0]) for d in released] == [("workflow 1/b", "due")]
+    assert desk.phases()["a"] == "running"
+    desk.write("go", "")
     until(lambda: tick()["b"] == "failed", "the failure")
     assert desk.workflow()["phase"] == "failing"
-    (early,) = released
-    assert [early["subject"], early["reasons"][0][0]] == ["workflow 1/b", "due"]
     assert desk.queue()[str(jobs["c"])][1] in ("JobHeldUser", "DependencyNeverSatisfied")
     assert desk.say("penstock", "logs", "w", "a") == "a was here\n"
     assert "No such file" in desk.say("penstock", "logs", "w")
@@ -172,6 +176,21 @@ def test_a_tick_steps_back_from_an_agent_and_the_agent_takes_what_was_left(make_
     assert desk.workflow()["stages"][0]["job"] == job
     assert json.loads(desk.say("penstock", "tick", "--json"))["ran"] is False
     assert desk.run("penstock", "tick").stdout == ""
+
+
+def test_ticks_submit_the_stages_of_a_workflow_file(make_site):
+    site = make_site()
+    desk = Desk(site)
+    flow = desk.write("w.yaml", TestSystemMode.WORKFLOW.format(name="w"))
+    assert desk.run("penstock", "submit", flow).returncode == 3
+    assert desk.say("penstock", "submit", flow, "--tick", "--json") == '{\n  "run": null\n}\n'
+
+    def phase() -> str:
+        desk.say("penstock", "tick")
+        return json.loads(desk.say("penstock", "status", "w", "--json"))["workflows"][0]["phase"]
+
+    until(lambda: phase() == "completed", "the workflow")
+    assert desk.say("penstock", "logs", "w", "two") == "two of w\n"
 
 
 def test_a_stage_that_its_owner_lets_go_too_early_is_put_back_behind_its_parent(make_site):

@@ -61,7 +61,19 @@ def test_help_lists_all_commands(site):
     done = site.run("--help")
     assert done.returncode == 0
     words = {line.split()[0] for line in done.stdout.partition("Commands:")[2].splitlines() if line.strip()}
-    assert {"agent", "bench", "cancel", "cluster", "config", "demo", "env", "explain", "status", "submit", "waits"} <= words
+    assert {
+        "agent",
+        "bench",
+        "cancel",
+        "cluster",
+        "config",
+        "demo",
+        "env",
+        "explain",
+        "status",
+        "submit",
+        "waits",
+    } <= words
     assert {"logs", "retry", "sbatch", "tick", "top"} <= words
     assert site.run("--version").stdout.startswith("penstock, version ")
 

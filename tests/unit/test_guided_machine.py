@@ -22,7 +22,7 @@ from penstock.guided.instructions import (
 )
 from penstock.guided.machine import step
 from penstock.guided.state import GuidedRun, GuidedStage, Order, guided_from_dict, guided_to_dict
-from penstock.waits.base import Estimate
+from penstock.waits.base import Estimate, Known, Observation
 from penstock.workflow.state import Phase, RunPhase
 
 RULES = Rules(accrues=True, predict=lambda geometry: Estimate(0, 100.0))
@@ -197,7 +197,14 @@ def test_waits_are_learned_once_and_by_the_sites_rule():
     assert of(Observe, look(look(run, *jobs).run, *jobs)) == []
     assert of(Observe, look(run, *jobs, rules=replace(RULES, accrues=False)))[1].observation.seconds == 30.0
     hidden = look(run, jobs[0], replace(jobs[1], start=61.0))
-    assert (of(Observe, hidden)[1].observation.seconds, of(Observe, hidden)[1].observation.censored) == (30.0, True)
+    assert of(Observe, hidden)[1].observation == Observation.at_most(30.0)
+
+
+def test_a_wait_for_a_licence_is_no_wait_in_the_queue():
+    waiting = look(chain("a"), make_job(1, reason="Licenses"))
+    ran = look(waiting.run, make_job(1, "n1", start=40.0, eligible=0.0))
+    assert of(Observe, ran)[0].observation.known is Known.AT_MOST
+    assert not look(chain("a", "b"), make_job(1, "n1", start=0.0), held(2)).run.get("b").hindered
 
 
 def test_nothing_is_released_while_it_is_cancelled():

@@ -43,7 +43,7 @@ def submit_held(config: Config, workflow: Workflow, strategy: str) -> int | None
     jobs: dict[str, int] = {}
     try:
         for unit, stage in zip(units, stages, strict=True):
-            spec = job_spec(workflow, unit, token, 1, None)
+            spec = job_spec(workflow, unit, token, 1, ())
             words, script = sbatch_words(spec), _script(spec)
             behind = [str(jobs[parent]) for parent in stage["after"]]
             added = ["--hold", *([f"--dependency=afterok:{':'.join(behind)}"] if behind else []), "--parsable"]

@@ -9,6 +9,7 @@ from typing import Final
 from penstock.api import Job, JobState
 from penstock.guided.instructions import View
 from penstock.guided.state import GuidedRun, GuidedStage
+from penstock.waits.causes import hindrance
 from penstock.workflow.reading import is_held
 from penstock.workflow.state import Phase
 
@@ -39,7 +40,7 @@ def absorb(
     if bad is not None and stage.trouble is None:
         stage = replace(stage, trouble=bad.value)
     if live:
-        return _alive(stage, live), False
+        return _hindered(_alive(stage, live), live[0], view), False
     if ended:
         state = JobState(stage.trouble) if stage.trouble else JobState.COMPLETED
         starts = [row.start for row in ended if row.start is not None]
@@ -50,7 +51,9 @@ def absorb(
     if record is not None and record.state.ended:
         state = JobState(stage.trouble) if stage.trouble else record.state
         first = replace(stage, eligible=record.eligible, submitted=record.submit, limit=record.time_limit)
-        first = replace(first, partition=record.partition, qos=record.qos, nodes=record.num_nodes)
+        first = replace(
+            first, partition=record.partition, qos=record.qos, account=record.account, nodes=record.num_nodes
+        )
         return _concluded(first, state, record.start, record.end, record.exit_code), False
     if view.taken_at <= stage.registered:
         return stage, False
@@ -65,6 +68,7 @@ def _placed(stage: GuidedStage, job: Job) -> GuidedStage:
         eligible=job.eligible,
         partition=job.partition,
         qos=job.qos,
+        account=job.account,
         nodes=job.num_nodes,
         limit=job.time_limit,
     )
@@ -79,6 +83,12 @@ def _alive(stage: GuidedStage, live: Sequence[Job]) -> GuidedStage:
         phase, start = (Phase.SUBMITTED if is_held(live[0]) else Phase.QUEUED), None
     first = running[0] if running else live[0]
     return replace(_placed(stage, first), phase=phase, start=start)
+
+
+def _hindered(stage: GuidedStage, job: Job, view: View) -> GuidedStage:
+    """Note what keeps a job besides its turn; not our own hold, whose time is no part of the wait."""
+    cause = hindrance(job, view.nodes)
+    return stage if cause is None or stage.hindered is not None else replace(stage, hindered=cause.value)
 
 
 def _concluded(

@@ -165,7 +165,7 @@ class GuidedController:
     async def _step(self, number: int, snapshot: Snapshot, rows: Mapping[int, list[Job]]) -> list[Decision]:
         run = self.runs[number]
         records = {s.job: self._records[s.job] for s in run.stages if s.job in self._records and s.job not in rows}
-        view = View(snapshot.taken_at, rows, MappingProxyType(records))
+        view = View(snapshot.taken_at, rows, MappingProxyType(records), snapshot.nodes)
         rules = Rules(self._accrues, self._shelf.predict, lambda stage: self._ran(run, stage))
         done = step(run, view, self._clock.now(), rules)
         with self._store.together():
@@ -231,7 +231,7 @@ class GuidedController:
 
     def _learn(self, run: GuidedRun, instruction: Instruction) -> None:
         if isinstance(instruction, Observe):
-            self._shelf.observe(instruction.geometry, instruction.index, instruction.observation, instruction.estimate)
+            self._shelf.observe(instruction.geometry, instruction.observation, instruction.estimate)
         elif isinstance(instruction, Ran) and instruction.seconds > 0:
             known = (self._store.learned(_ran_key(run, instruction.stage)) or {}).get("seconds", [])
             seconds = [*known, instruction.seconds][-_REMEMBERED:]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from penstock.api import AccountingRecord, Geometry, Job, Reason
+from penstock.api import AccountingRecord, Geometry, Job, Node, Reason
 from penstock.guided.state import GuidedRun
 from penstock.waits.base import Estimate, Observation
 
@@ -21,11 +21,12 @@ __all__ += ["View"]
 @dataclass(frozen=True, slots=True)
 class View:
     """`rows`: what one look begun at `taken_at` shows of each job, an array's waiting and running tasks being several;
-    `records`: accounting of jobs that were not in it."""
+    `records`: accounting of jobs that were not in it; `nodes`: all nodes by name."""
 
     taken_at: float
     rows: Mapping[int, Sequence[Job]]
     records: Mapping[int, AccountingRecord] = field(default_factory=lambda: MappingProxyType({}))
+    nodes: Mapping[str, Node] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +81,8 @@ class Observe:
 
     stage: str
     geometry: Geometry
-    index: int | None
-    estimate: float | None
     observation: Observation
+    estimate: Estimate | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,10 +30,11 @@ from penstock.guided.instructions import (
     View,
 )
 from penstock.guided.state import GuidedRun, GuidedStage
-from penstock.waits.base import Observation
+from penstock.waits.base import Estimate, Observation
+from penstock.waits.causes import Cause, learnable
 from penstock.workflow.reading import names_parent
 from penstock.workflow.state import Phase, RunPhase
-from penstock.workflow.strategies import clock
+from penstock.workflow.strategy import clock
 
 __all__ = ["step"]
 
@@ -164,9 +165,10 @@ def _release(p: _Pass, run: GuidedRun, stage: GuidedStage, open_: Sequence[Guide
         return run
     wait = stage.estimate
     if wait is None:
-        estimate = p.rules.predict(_geometry(stage))
+        estimate = p.rules.predict(_geometry(run, stage))
         wait = estimate.seconds
-        stage = replace(stage, estimate=wait, estimate_index=estimate.index)
+        said = dict(estimate.said)
+        stage = replace(stage, estimate=wait, estimate_index=estimate.index, estimate_said=said)
     ends = [_expected_end(p, run, s) for s in open_]
     known = [end for end in ends if end is not None]
     if len(known) < len(ends):
@@ -205,8 +207,9 @@ def _expected_end(p: _Pass, run: GuidedRun, stage: GuidedStage) -> float | None:
     return start + length
 
 
-def _geometry(stage: GuidedStage) -> Geometry:
-    return Geometry(stage.partition, stage.qos, max(stage.nodes, 1), stage.limit or 0.0)
+def _geometry(run: GuidedRun, stage: GuidedStage) -> Geometry:
+    place = (stage.partition, stage.qos, max(stage.nodes, 1), stage.limit or 0.0)
+    return Geometry(*place, account=stage.account, user=run.user)
 
 
 def _learn(p: _Pass, run: GuidedRun, stage: GuidedStage) -> GuidedRun:
@@ -214,7 +217,12 @@ def _learn(p: _Pass, run: GuidedRun, stage: GuidedStage) -> GuidedRun:
     seen = None if stage.observed else _observed(p.rules, run, stage)
     if seen is None:
         return run
-    p.out.append(Observe(stage.name, _geometry(stage), stage.estimate_index, stage.estimate, seen))
+    if stage.hindered is not None:
+        seen = learnable(seen, Cause(stage.hindered))
+    estimate = None
+    if stage.estimate is not None and stage.estimate_index is not None:
+        estimate = Estimate(stage.estimate_index, stage.estimate, stage.estimate_said)
+    p.out.append(Observe(stage.name, _geometry(run, stage), seen, estimate))
     return run.with_stage(replace(stage, observed=True))
 
 
@@ -229,7 +237,7 @@ def _observed(rules: Rules, run: GuidedRun, stage: GuidedStage) -> Observation |
         return None
     since = max(stage.submitted, stage.released or stage.submitted)
     if since < ready and abs(stage.start - ready) <= rules.cycle:
-        return Observation(ready - since, censored=True)
+        return Observation.at_most(ready - since)
     return Observation(max(stage.start - since, 0.0))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from penstock.workflow.state import Phase, RunPhase
@@ -32,8 +32,9 @@ class GuidedStage:
     `after` names the stages before it. `expect` is its run time in seconds as its owner said, `limit` the job's time
     limit. `hold`: it was submitted held for the agent to release; any other hold is left alone. `base` is the owner's
     own dependency, which stays whatever else is changed. `phase` SUBMITTED: in the queue and held. `estimate` is the
-    predicted wait (s), `due` when it should be released for that. `trouble` is the state in which a task of an array
-    ended that did not complete. `former` are the jobs of earlier tries.
+    predicted wait (s), `estimate_index` and `estimate_said` what else was said of it, `due` when the job should be
+    released for that. `trouble` is the state in which a task of an array ended that did not complete, `hindered` what
+    kept the job waiting besides its turn (`waits.causes`). `former` are the jobs of earlier tries.
     """
 
     name: str
@@ -46,6 +47,7 @@ class GuidedStage:
     phase: Phase = Phase.SUBMITTED
     estimate_index: int | None = None
     estimate: float | None = None
+    estimate_said: Mapping[str, float] = field(default_factory=dict)
     due: float | None = None
     registered: float = 0.0
     submitted: float | None = None
@@ -55,10 +57,12 @@ class GuidedStage:
     end: float | None = None
     partition: str = ""
     qos: str = ""
+    account: str = ""
     nodes: int = 0
     limit: float | None = None
     requeued_at: float | None = None
     trouble: str | None = None
+    hindered: str | None = None
     slurm_state: str | None = None
     exit_code: int | None = None
     failure: str | None = None
