@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from penstock.api import Job, JobState
 from penstock.guided.instructions import View
-from penstock.guided.state import GuidedRun, GuidedStage
+from penstock.guided.state import GuidedRun, GuidedStage, updated
 from penstock.waits.causes import hindrance
 from penstock.workflow.reading import is_held
 from penstock.workflow.state import Phase
@@ -61,9 +61,10 @@ def absorb(
     return stage, True
 
 
-def _placed(stage: GuidedStage, job: Job) -> GuidedStage:
-    return replace(
+def _placed(stage: GuidedStage, job: Job, **more: Any) -> GuidedStage:  # noqa: ANN401
+    return updated(
         stage,
+        **more,
         submitted=job.submit,
         eligible=job.eligible,
         partition=job.partition,
@@ -82,7 +83,7 @@ def _alive(stage: GuidedStage, live: Sequence[Job]) -> GuidedStage:
     else:
         phase, start = (Phase.SUBMITTED if is_held(live[0]) else Phase.QUEUED), None
     first = running[0] if running else live[0]
-    return replace(_placed(stage, first), phase=phase, start=start)
+    return _placed(stage, first, phase=phase, start=start)
 
 
 def _hindered(stage: GuidedStage, job: Job, view: View) -> GuidedStage:

@@ -168,10 +168,11 @@ class GuidedController:
         view = View(snapshot.taken_at, rows, MappingProxyType(records), snapshot.nodes)
         rules = Rules(self._accrues, self._shelf.predict, lambda stage: self._ran(run, stage))
         done = step(run, view, self._clock.now(), rules)
-        with self._store.together():
-            self._save(done.run)
-            for instruction in done.instructions:
-                self._learn(done.run, instruction)
+        if done.run is not run or done.instructions:
+            with self._store.together():
+                self._save(done.run)
+                for instruction in done.instructions:
+                    self._learn(done.run, instruction)
         decisions = [Decision(Verb.NOTHING, _subject(done.run, stage), (reason,)) for stage, reason in done.notes]
         if not any(isinstance(i, Lookup) for i in done.instructions):
             self._lookups.pop(number, None)

@@ -29,7 +29,7 @@ from penstock.guided.instructions import (
     Step,
     View,
 )
-from penstock.guided.state import GuidedRun, GuidedStage
+from penstock.guided.state import GuidedRun, GuidedStage, updated
 from penstock.waits.base import Estimate, Observation
 from penstock.waits.causes import Cause, learnable
 from penstock.workflow.reading import names_parent
@@ -176,7 +176,7 @@ def _release(p: _Pass, run: GuidedRun, stage: GuidedStage, open_: Sequence[Guide
         return run.with_stage(stage)
     end = max(known)
     due = end - wait
-    stage = replace(stage, due=due)
+    stage = updated(stage, due=due)
     text = f"due at {clock(due)}: the stage before it ends about {clock(end)}, wait {wait:g} s"
     if due > p.now:
         p.note(stage.name, "due-later", text)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from penstock.workflow.state import Phase, RunPhase
 
-__all__ = ["GuidedRun", "GuidedStage", "Order", "guided_from_dict", "guided_to_dict"]
+__all__ = ["GuidedRun", "GuidedStage", "Order", "guided_from_dict", "guided_to_dict", "updated"]
 
 _VERSION: Final = 1
 
@@ -70,6 +70,12 @@ class GuidedStage:
     former: tuple[int, ...] = ()
 
 
+def updated(stage: GuidedStage, **changes: Any) -> GuidedStage:  # noqa: ANN401
+    """The stage with these fields; itself where they say nothing new, which is so in most passes."""
+    news = any(getattr(stage, name) != value for name, value in changes.items())
+    return replace(stage, **changes) if news else stage
+
+
 @dataclass(frozen=True, slots=True)
 class GuidedRun:
     """A workflow of the user `uid`; stages in the order they were registered, so parents come first.
@@ -113,7 +119,10 @@ class GuidedRun:
 
     def with_stage(self, stage: GuidedStage) -> GuidedRun:
         """The same with the stage of that name replaced, or added at the end."""
-        if self.get(stage.name) is None:
+        old = self.get(stage.name)
+        if old is stage:
+            return self
+        if old is None:
             return replace(self, stages=(*self.stages, stage))
         return replace(self, stages=tuple(stage if s.name == stage.name else s for s in self.stages))
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.api import Job
 from penstock.waits.base import Observation
 from penstock.workflow.state import StageRun
 
 __all__ = ["Site", "is_held", "names_parent", "observed_wait"]
+
+
+_TERMS: Final = re.compile(r"[,?]")
+_IDS: Final = re.compile(r":(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +28,7 @@ class Site:
 def names_parent(dependency: str, parent: int) -> bool:
     """Whether a Dependency as Slurm prints it ("afterok:12(unfulfilled),afterany:3") has `afterok` on `parent`."""
     return any(
-        term.strip().startswith("afterok:") and re.search(rf"[:]{parent}(?!\d)", term) is not None
-        for term in re.split(r"[,?]", dependency)
+        term.strip().startswith("afterok:") and str(parent) in _IDS.findall(term) for term in _TERMS.split(dependency)
     )
 
 
