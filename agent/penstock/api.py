@@ -417,6 +417,8 @@ class Verb(StrEnum):
     SUBMIT = "submit"
     ADOPT = "adopt"
     RELEASE = "release"
+    REPOINT = "repoint"
+    REQUEUE = "requeue"
     CANCEL = "cancel"
     CHANGE = "change"
     EXPAND = "expand"

@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import socket
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,8 +22,10 @@ from penstock.clock import Clock
 from penstock.config import Config, load
 from penstock.errors import ConfigError, NotNow, PenstockError, SlurmUnavailable
 from penstock.executor import Executor
+from penstock.guided.controller import GuidedController
+from penstock.inbox import Inbox
 from penstock.ipc.auth import Verifier, make_key
-from penstock.ipc.handlers import LocalDoor, RemoteDoor
+from penstock.ipc.handlers import LocalDoor, LocalOp, RemoteDoor
 from penstock.ipc.operations import operations
 from penstock.ipc.server import Server
 from penstock.loop import Loop
@@ -39,7 +42,7 @@ from penstock.workflow.controller import WorkflowController
 from penstock.workflow.runner import Runner
 from penstock.workflow.strategy import Rules
 
-__all__ = ["App", "make_backend", "make_policy", "serve"]
+__all__ = ["App", "lock_state", "make_backend", "make_policy", "serve"]
 
 _log = structlog.get_logger(__name__)
 _FILES = 16384
@@ -117,6 +120,9 @@ class App:
             self.want_look,
         )
         self.workflows: WorkflowController | None = None
+        self.guided: GuidedController | None = None
+        self.inbox: Inbox | None = None
+        self.operations: Mapping[str, LocalOp] = {}
         self.loop: Loop | None = None
         self.server: Server | None = None
         self.remote: RemoteDoor | None = None
@@ -131,8 +137,11 @@ class App:
         if self.loop is not None:
             self.loop.want_look()
 
-    async def start(self) -> None:
-        """Learn the site, then build what depends on it. Raises `SlurmUnavailable` when Slurm does not answer."""
+    async def start(self, *, resizes: bool = True) -> None:
+        """Learn the site, then build what depends on it. Raises `SlurmUnavailable` when Slurm does not answer.
+
+        Without `resizes` malleable jobs are left alone: they need an agent that they can reach.
+        """
         site = await self.backend.site()
         for intent in self.store.open_intents():
             # Whoever owns the subject reads back what became of it: stages by name, resizes by their phase.
@@ -153,12 +162,24 @@ class App:
             self.config.workflows.core_hour_weight,
         )
         self.predictions.start(site.cluster)
+        known = (self.backend, self.observer, self.executor, self.store, self.clock)
+        self.guided = GuidedController(*known, self.predictions.shelf, self.wake, accrues=rules.accrues)
+        asked = (self.store, self.observer, self.executor, self.clock, self.workflows, self.guided, self.malleable)
+        outlook = Outlook(self.store, self.predictions.shelf, self.observer, self.predictions.prepare)
+        self.operations = operations(*asked, outlook, serves=self._serves)
+        self.inbox = Inbox(self.store, self.operations)
         self.malleable.can_grow = site.permits_expansion
         if not site.permits_expansion:
             _log.warning("jobs cannot grow here", why="SchedulerParameters lacks permit_job_expansion, or PrologFlags")
         self.loop = Loop(
             self.observer,
-            [self.predictions.forecast, self.workflows, self.malleable],
+            [
+                self.inbox,
+                self.predictions.forecast,
+                self.workflows,
+                self.guided,
+                *([self.malleable] if resizes else []),
+            ],
             self.store,
             self.clock,
             self.metrics,
@@ -175,9 +196,7 @@ class App:
         munge_socket = str(self.config.dmr.munge_socket) if self.config.dmr.munge_socket else None
         verifier = Verifier(make_key(key_path), munge_socket)
         self.remote = RemoteDoor(self.malleable, self.observer, verifier, self.clock, self._serves, self.want_look)
-        outlook = Outlook(self.store, self.predictions.shelf, self.observer, self.predictions.prepare)
-        known = (self.store, self.observer, self.executor, self.clock, self.workflows, self.malleable, outlook)
-        local = LocalDoor(operations(*known, serves=self._serves))
+        local = LocalDoor(self.operations)
         self.server = Server(local.answer, self.remote.answer)
         await self.server.listen_unix(self.config.socket_path)
         host, _, port = self.config.dmr.listen.rpartition(":")
@@ -246,10 +265,9 @@ async def serve(config: Config, config_path: Path | None = None) -> None:
     """Run the daemon until SIGTERM or SIGINT. `config_path` is what a reload reads; None: where `load` looks."""
     state_dir = config.agent.state_dir
     try:
-        state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
-        lock = _lock(state_dir)
-    except OSError as e:
-        raise ConfigError(f"`agent.state_dir`: {state_dir} cannot be used: {e.strerror}") from e
+        lock = lock_state(state_dir)
+    except BlockingIOError as e:
+        raise NotNow(f"another agent already runs on {state_dir}") from e
     _raise_file_limit()
     backend = make_backend(config)
     # Slurm's times are compared with ours, so the clock is the controller's.
@@ -285,14 +303,21 @@ async def serve(config: Config, config_path: Path | None = None) -> None:
         os.close(lock)
 
 
-def _lock(folder: Path) -> int:
-    """One agent per state folder; the lock ends with the process, however it ends."""
-    descriptor = os.open(folder / "agent.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+def lock_state(folder: Path) -> int:
+    """One agent, or one `penstock tick`, per state folder; the lock ends with the process, however it ends.
+
+    Raises BlockingIOError when somebody else has it, `ConfigError` when the folder cannot be used.
+    """
+    try:
+        folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        descriptor = os.open(folder / "agent.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as e:
+        raise ConfigError(f"`agent.state_dir`: {folder} cannot be used: {e.strerror}") from e
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as e:
+    except OSError:
         os.close(descriptor)
-        raise NotNow(f"another agent already runs on {folder}") from e
+        raise
     return descriptor
 
 

@@ -18,7 +18,10 @@ from typing import Any
 from penstock.api import Decision
 from penstock.errors import StoreError
 
-__all__ = ["Intent", "Store"]
+__all__ = ["TICKED", "Intent", "Store"]
+
+TICKED = "tick.at"
+"""The fact that holds when `penstock tick` ran last."""
 
 # Append only: the number of applied entries is the file's user_version.
 _MIGRATIONS = (
@@ -46,6 +49,11 @@ _MIGRATIONS = (
     """
     ALTER TABLE waits ADD COLUMN bound REAL;
     CREATE INDEX waits_key ON waits (key, id);
+    """,
+    """
+    ALTER TABLE runs ADD COLUMN kind TEXT NOT NULL DEFAULT 'workflow';
+    CREATE TABLE inbox (
+        id INTEGER PRIMARY KEY, at REAL NOT NULL, uid INTEGER NOT NULL, op TEXT NOT NULL, payload TEXT NOT NULL);
     """,
 )
 
@@ -186,23 +194,23 @@ class Store:
             subject + "/",
             limit,
         )
-        return [
-            {
-                "at": r["at"],
-                "verb": r["verb"],
-                "subject": r["subject"],
-                "reasons": json.loads(r["reasons"]),
-                "details": json.loads(r["details"]),
-            }
-            for r in rows
-        ]
+        return [_decision(r) for r in rows]
+
+    def last_decision(self) -> int:
+        """The number of the latest decision; 0 when there is none."""
+        return int(self._rows("SELECT max(id) AS id FROM decisions")[0]["id"] or 0)
+
+    def decisions_since(self, number: int) -> list[dict[str, Any]]:
+        """The decisions after that number, in order."""
+        return [_decision(r) for r in self._rows("SELECT * FROM decisions WHERE id>? ORDER BY id", number)]
 
     # -- workflows ---------------------------------------------------------------------------------------------------
 
-    def add_run(self, uid: int, state: Mapping[str, Any], now: float) -> int:
-        """A new workflow run; its number."""
+    def add_run(self, uid: int, state: Mapping[str, Any], now: float, kind: str = "workflow") -> int:
+        """A new run of a workflow; its number. `kind`: "workflow", or "guided" where its owner submits the jobs."""
         cursor = self._execute(
-            "INSERT INTO runs (uid, created, state) VALUES (?, ?, ?)", (uid, now, json.dumps(dict(state)))
+            "INSERT INTO runs (uid, created, state, kind) VALUES (?, ?, ?, ?)",
+            (uid, now, json.dumps(dict(state)), kind),
         )
         return int(cursor.lastrowid or 0)
 
@@ -210,15 +218,38 @@ class Store:
         """Replace a run's state."""
         self._execute("UPDATE runs SET state=?, finished=? WHERE id=?", (json.dumps(dict(state)), finished, run))
 
-    def runs(self, *, live_only: bool = False, limit: int = -1) -> list[tuple[int, int, dict[str, Any]]]:
-        """(number, uid, state) of the latest runs (all, unless limited), newest last."""
+    def runs(
+        self, *, live_only: bool = False, limit: int = -1, kind: str = "workflow", uid: int | None = None
+    ) -> list[tuple[int, int, dict[str, Any]]]:
+        """(number, uid, state) of the latest runs of a kind (all, unless limited, or of one user), newest last."""
         rows = self._rows(
-            "SELECT id, uid, state FROM (SELECT * FROM runs WHERE NOT ? OR finished IS NULL ORDER BY id DESC LIMIT ?) "
-            "ORDER BY id",
+            "SELECT id, uid, state FROM (SELECT * FROM runs WHERE kind=? AND (? IS NULL OR uid=?) "
+            "AND (NOT ? OR finished IS NULL) ORDER BY id DESC LIMIT ?) ORDER BY id",
+            kind,
+            uid,
+            uid,
             live_only,
             limit,
         )
         return [(r["id"], r["uid"], json.loads(r["state"])) for r in rows]
+
+    # -- what was asked for while no agent ran -----------------------------------------------------------------------
+
+    def post(self, uid: int, op: str, payload: Mapping[str, Any], now: float) -> int:
+        """Leave a request for the agent or the next `penstock tick`; its number."""
+        cursor = self._execute(
+            "INSERT INTO inbox (at, uid, op, payload) VALUES (?, ?, ?, ?)", (now, uid, op, json.dumps(dict(payload)))
+        )
+        return int(cursor.lastrowid or 0)
+
+    def inbox(self) -> list[tuple[int, float, int, str, dict[str, Any]]]:
+        """(number, when, uid, operation, arguments) of what was left, oldest first."""
+        rows = self._rows("SELECT * FROM inbox ORDER BY id")
+        return [(r["id"], r["at"], r["uid"], r["op"], json.loads(r["payload"])) for r in rows]
+
+    def taken(self, number: int) -> None:
+        """Forget a request that was left."""
+        self._execute("DELETE FROM inbox WHERE id=?", (number,))
 
     # -- malleable jobs ----------------------------------------------------------------------------------------------
 
@@ -325,3 +356,13 @@ class Store:
             "INSERT INTO facts (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value=excluded.value",
             (key, value),
         )
+
+
+def _decision(row: sqlite3.Row) -> dict[str, Any]:
+    return {
+        "at": row["at"],
+        "verb": row["verb"],
+        "subject": row["subject"],
+        "reasons": json.loads(row["reasons"]),
+        "details": json.loads(row["details"]),
+    }

@@ -5,6 +5,7 @@ Follows the DMR API of paper 003, section 5.1; the asynchronous form is not offe
     DMR_AGENT=host:port       where the agent listens; unset: never any action, at no cost
     DMR_TIMEOUT               seconds for one request to it (2)
     DMR_INHIBITOR_SECONDS     ignore calls for that long after each real one (0), the paper's "checking inhibitor"
+    DMR_SIZES                 minimum:maximum[:preferred[:factor]] instead of the program's own
     DMR_RANKS_PER_NODE        ranks on each node, where SLURM_NTASKS_PER_NODE does not say so (1)
     DMR_KEY_FILE, DMR_MUNGE_SOCKET   see dmr.credential
 """

@@ -55,6 +55,9 @@ class Session:
 
     def decide(self, size: int, minimum: int, maximum: int, factor: int, preferred: int | None) -> Verdict:
         """One real check: validates the arguments, asks the agent, and doubts its answer."""
+        if sizes := os.environ.get("DMR_SIZES"):
+            given = (minimum, maximum, preferred, factor)
+            minimum, maximum, preferred, factor = _overridden(sizes, given)
         error = _complaint(minimum, maximum, factor, preferred)
         if error:
             return Verdict(error=error)
@@ -129,6 +132,17 @@ class _Inhibitor:
             skip = max(0, math.ceil(self._period / step) - 1)
         self._last, self._skipped = now, skip
         return skip
+
+
+def _overridden(sizes: str, given: tuple[int, int, int | None, int]) -> tuple[int, int, int | None, int]:
+    """The program's own limits with those of "minimum:maximum[:preferred[:factor]]" in their place."""
+    parts = sizes.split(":")
+    if not 2 <= len(parts) <= 4 or not all(part.isascii() and part.isdecimal() for part in parts):
+        logger.warning("DMR_SIZES is not minimum:maximum[:preferred[:factor]]; ignored")
+        return given
+    numbers = [int(part) for part in parts]
+    preferred = numbers[2] if len(numbers) > 2 else None
+    return numbers[0], numbers[1], preferred, numbers[3] if len(numbers) > 3 else given[3]
 
 
 def _complaint(minimum: int, maximum: int, factor: int, preferred: int | None) -> str:

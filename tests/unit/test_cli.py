@@ -74,6 +74,7 @@ def test_help_lists_all_commands(site):
         "submit",
         "waits",
     } <= words
+    assert {"logs", "retry", "sbatch", "tick", "top"} <= words
     assert site.run("--version").stdout.startswith("penstock, version ")
 
 
@@ -98,7 +99,7 @@ def test_a_wrong_file_is_refused_even_without_an_agent(site):
 
 
 @pytest.mark.parametrize(
-    "command", [["nonsense"], ["submit"], ["submit", "x", "--strategy", "nope"], ["cancel", "x"], ["status", "--nope"]]
+    "command", [["nonsense"], ["submit"], ["submit", "x", "--strategy", "nope"], ["cancel"], ["status", "--nope"]]
 )
 def test_a_wrong_command_line_is_exit_2_and_said_on_stderr(site, command):
     done = site.run(*command)
@@ -206,6 +207,20 @@ def test_a_failing_stage_fails_the_workflow_and_says_why(agent):
     assert "failed" in agent.run("status", str(run)).stdout
 
 
+def test_a_failed_workflow_runs_again_from_the_stage_that_failed(agent):
+    mended = agent.folder / "mended"
+    run = submit(agent, changed("run: sleep 1}", f"run: test -e {mended}}}"))
+    agent.until(lambda: state(agent, run)["phase"] == "failed", "the failure")
+    assert agent.run("retry", str(run), "nope").returncode == 5
+    mended.touch()
+    done = agent.run("retry", str(run))
+    assert (done.returncode, done.stdout) == (0, f"Workflow {run} runs again\n")
+    agent.until(lambda: state(agent, run)["phase"] == "completed", "the end")
+    assert [s["attempt"] for s in state(agent, run)["stages"]] == [2, 1]
+    assert agent.run("retry", str(run)).returncode == 2
+    mended.unlink()
+
+
 def test_a_cancelled_workflow_ends_and_cannot_be_cancelled_again(agent):
     run = submit(agent, changed("run: sleep 1}", "run: sleep 50}"))
     agent.until(lambda: state(agent, run)["stages"][0]["phase"] == "running", "the first stage")
@@ -213,7 +228,7 @@ def test_a_cancelled_workflow_ends_and_cannot_be_cancelled_again(agent):
     assert (done.returncode, done.stdout) == (0, f"Workflow {run} is being cancelled\n")
     agent.until(lambda: state(agent, run)["phase"] == "cancelled", "the cancellation")
     again = agent.run("cancel", str(run))
-    assert (again.returncode, again.stderr) == (5, f"penstock: no running workflow {run}\n")
+    assert (again.returncode, again.stderr) == (5, f"penstock: no running workflow {run}: it is cancelled\n")
     living = [j for j in control.call(agent.cluster.folder, "jobs") if j["state"] in ("PENDING", "RUNNING")]
     assert living == []
 

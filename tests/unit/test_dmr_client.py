@@ -230,6 +230,32 @@ def test_answers_are_doubted(monkeypatch: pytest.MonkeyPatch, changes: dict[str,
 
 
 @pytest.mark.parametrize(
+    ("sizes", "asked"),
+    [
+        ("2:6", (2, 6, None, 2)),
+        ("2:6:4", (2, 6, 4, 2)),
+        ("2:6:4:3", (2, 6, 4, 3)),
+        ("", (1, 8, 5, 2)),
+        ("2", (1, 8, 5, 2)),
+        ("a:b", (1, 8, 5, 2)),
+    ],
+)
+def test_the_environment_may_set_other_limits(monkeypatch: pytest.MonkeyPatch, sizes: str, asked: tuple) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("DMR_SIZES", sizes)
+    sent: list[wire.Check] = []
+
+    class Agent:
+        def request(self, request: wire.Check) -> None:
+            sent.append(request)
+
+    session = Session()
+    session.client = Agent()  # type: ignore[assignment]
+    session.decide(2, 1, 8, 2, 5)
+    assert (sent[0].minimum, sent[0].maximum, sent[0].preferred, sent[0].factor) == asked
+
+
+@pytest.mark.parametrize(
     ("names", "per_node", "nodes"),
     [
         (["a", "b"], 1, ("a", "b")),

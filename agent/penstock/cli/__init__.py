@@ -21,10 +21,15 @@ _COMMANDS = {
     "config": "penstock.cli.agent:config",
     "demo": "penstock.cli.demo:demo",
     "env": "penstock.cli.agent:env",
-    "explain": "penstock.cli.workflows:explain",
+    "explain": "penstock.cli.status:explain",
+    "logs": "penstock.cli.joblog:logs",
+    "retry": "penstock.cli.workflows:retry",
+    "sbatch": "penstock.cli.sbatch:sbatch",
     "simulate": "penstock.cli.simulate:simulate",
-    "status": "penstock.cli.workflows:status",
+    "status": "penstock.cli.status:status",
     "submit": "penstock.cli.workflows:submit",
+    "tick": "penstock.cli.tick:tick",
+    "top": "penstock.cli.status:top",
     "waits": "penstock.cli.waits:waits",
 }
 
@@ -54,13 +59,14 @@ def cli() -> None:
 def main() -> None:
     """Entry point of the console script."""
     try:
-        cli(standalone_mode=False)
+        # What a command ends with by click's Exit comes back as a value.
+        code = cli(standalone_mode=False)
+        if isinstance(code, int) and code != 0:
+            sys.exit(code)
     except click.exceptions.Abort:
         sys.exit(130)
     except click.ClickException as e:
         e.show()
-        sys.exit(e.exit_code)
-    except click.exceptions.Exit as e:
         sys.exit(e.exit_code)
     except PenstockError as e:
         click.echo(f"penstock: {e}", err=True)

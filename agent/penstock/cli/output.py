@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["ago", "clock", "emit_json", "table"]
+__all__ = ["ago", "build_table", "clock", "emit_json", "table"]
 
 
 def emit_json(value: Any) -> None:  # noqa: ANN401
@@ -20,14 +20,19 @@ def emit_json(value: Any) -> None:  # noqa: ANN401
     click.echo(json.dumps(value, indent=2, sort_keys=True, default=str))
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table; empty cells for None."""
+def build_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    """A table; empty cells for None."""
     out = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for column in columns:
         out.add_column(column, overflow="fold")
     for row in rows:
         out.add_row(*("" if cell is None else str(cell) for cell in row))
-    Console(width=None if sys.stdout.isatty() else 140).print(out)
+    return out
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table; empty cells for None."""
+    Console(width=None if sys.stdout.isatty() else 140).print(build_table(title, columns, rows))
 
 
 def clock(at: float | None) -> str:

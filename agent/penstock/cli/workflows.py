@@ -1,27 +1,30 @@
-"""penstock submit, status, explain, cancel: workflows and what the agent thinks about them."""
+"""penstock submit, cancel, retry: workflows on their way."""
 
 from __future__ import annotations
 
-import getpass
+import asyncio
+import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
-from penstock.cli.output import ago, clock, emit_json, table
-from penstock.config import load
+from penstock.cli.door import ask_or_leave, ask_or_read
+from penstock.cli.output import emit_json
+from penstock.cli.runs import Shown, find, shown
+from penstock.config import Config, load
 from penstock.durations import DURATION_FORMS, parse_duration
-from penstock.errors import UserError
+from penstock.errors import AgentUnavailable, Infeasible, NotFound, PenstockError, UserError
+from penstock.guided.state import GuidedRun, GuidedStage
 from penstock.ipc.client import ask
 from penstock.workflow.formats import load_workflow
-from penstock.workflow.metrics import perceived_wait
-from penstock.workflow.model import workflow_to_dict
+from penstock.workflow.model import Workflow, workflow_to_dict
 from penstock.workflow.registry import known_strategies, strategy_named
-from penstock.workflow.state import WorkflowRun, run_from_dict
+from penstock.workflow.state import Phase
 from penstock.workflow.wfformat import Packing
 
-__all__ = ["cancel", "explain", "status", "submit"]
+__all__ = ["cancel", "retry", "submit"]
 
 
 class _Strategies(click.Command):
@@ -51,6 +54,8 @@ class _Strategies(click.Command):
 @click.option("--cores", type=click.IntRange(1), help="WfFormat: cores of a node; default: as many as this host has.")
 @click.option("--time", "limit", metavar="TIME", help="WfFormat: limit of each stage; default: 3 times what it takes.")
 @click.option("--task", metavar="COMMAND", help="WfFormat: run this for each task, for example 'sleep {runtime}'.")
+@click.option("--held", is_flag=True, help="Submit all stages now, held, for the agent to release.")
+@click.option("--tick", is_flag=True, help="Where no agent runs, leave it for `penstock tick`.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def submit(
     workflow: Path,
@@ -59,9 +64,14 @@ def submit(
     cores: int | None,
     limit: str | None,
     task: str | None,
+    held: bool,
+    tick: bool,
     as_json: bool,
 ) -> None:
-    """Hand a workflow file to the agent: YAML, or WfFormat 1.5 or 1.6."""
+    """Hand a workflow file to the agent: YAML, or WfFormat 1.5 or 1.6.
+
+    An agent of another user (a site's) cannot submit for you: all stages are submitted now, held, and it releases them.
+    """
     config = load()
     strategy = strategy or config.workflows.strategy
     strategy_named(strategy)
@@ -73,86 +83,127 @@ def submit(
     # Relative commands mean the folder the user stands in, not the agent's.
     encoded = workflow_to_dict(parsed)
     encoded["workdir"] = encoded["workdir"] or str(Path.cwd())
-    answer = ask(config.socket_path, "submit", {"workflow": encoded, "strategy": strategy})
-    if as_json:
-        emit_json(answer)
+    if held or _is_anothers(config):
+        from penstock.cli.held import submit_held
+        from penstock.workflow.model import workflow_from_dict
+
+        number = submit_held(config, workflow_from_dict(encoded), strategy)
     else:
-        click.echo(f"Submitted workflow {answer['run']}")
-
-
-@click.command()
-@click.argument("run", type=int, required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def status(run: int | None, as_json: bool) -> None:
-    """Show workflows with their stages, and malleable jobs."""
-    answer = ask(load().socket_path, "status")
-    if run is not None:
-        answer["workflows"] = [w for w in answer["workflows"] if w["id"] == run]
-        if not answer["workflows"]:
-            raise UserError(f"there is no workflow {run}")
+        number = _hand_over(config, parsed, {"workflow": encoded, "strategy": strategy}, tick)
     if as_json:
-        emit_json(answer)
-        return
-    for problem in answer["problems"]:
-        click.echo(f"on hold: {problem}", err=True)
-    for encoded in answer["workflows"] if run is not None else answer["workflows"][-5:]:
-        _show_run(run_from_dict(encoded), answer["now"])
-    if answer["malleable"]:
-        rows = [(m["job"], m["phase"], m["offer"]["size"], m["target"] or None, m["note"]) for m in answer["malleable"]]
-        table("malleable jobs", ("job", "phase", "ranks", "target", "note"), rows)
-    if not answer["workflows"] and not answer["malleable"]:
-        click.echo(f"Nothing of {getpass.getuser()} is running or has run.")
-
-
-def _show_run(run: WorkflowRun, now: float) -> None:
-    by = f", by {run.by}" if run.by else ""
-    title = f"workflow {run.id} {run.workflow.name} ({run.strategy}{by}): {run.phase.value}"
-    if run.why:
-        title += f" - {run.why}"
-    rows: list[tuple[Any, ...]] = [
-        (
-            s.name,
-            s.phase.value,
-            s.job,
-            clock(s.submitted),
-            clock(s.start),
-            clock(s.end),
-            ago(s.estimate),
-            ago(perceived_wait(run, i)),
-            s.failure,
-        )
-        for i, s in enumerate(run.stages)
-    ]
-    table(title, ("stage", "phase", "job", "submit", "start", "end", "estimate", "perceived wait", "why"), rows)
-
-
-@click.command()
-@click.argument("subject")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def explain(subject: str, as_json: bool) -> None:
-    """Say what was decided and why. SUBJECT is a job number, wN for workflow N, or agent."""
-    if subject[:1] == "w" and subject[1:].isdigit():
-        named = f"workflow {subject[1:]}"
-    elif subject.isdigit():
-        named = f"job {subject}"
-    elif subject == "agent":
-        named = "agent"
+        emit_json({"run": number})
+    elif number is None:
+        click.echo("The next `penstock tick` takes the workflow on")
     else:
-        raise UserError(f"SUBJECT must be a job number such as 1234, w3 for workflow 3, or agent, not {subject!r}")
-    decisions = ask(load().socket_path, "explain", {"subject": named})
-    if as_json:
-        emit_json(decisions)
-        return
-    if not decisions:
-        click.echo(f"Nothing was decided about {named}.")
-    for d in decisions:
-        why = "; ".join(text for _code, text in d["reasons"])
-        click.echo(f"{clock(d['at'])}  {d['subject']}  {d['verb']}: {why}")
+        click.echo(f"Submitted workflow {number}")
+
+
+def _is_anothers(config: Config) -> bool:
+    """Whether the agent that answers runs as another user."""
+    if os.geteuid() == 0:
+        return False
+    with contextlib.suppress(AgentUnavailable):
+        return bool(ask(config.socket_path, "ping")["uid"] != os.geteuid())
+    return False
+
+
+def _hand_over(config: Config, workflow: Workflow, request: dict[str, object], tick: bool) -> int | None:
+    try:
+        return int(ask(config.socket_path, "submit", request)["run"])
+    except AgentUnavailable:
+        if not tick:
+            raise
+    answer = ask_or_leave(config, "submit", request)
+    return None if answer is None else int(answer["run"])
 
 
 @click.command()
-@click.argument("run", type=int)
-def cancel(run: int) -> None:
-    """Cancel a workflow and its jobs."""
-    ask(load().socket_path, "cancel", {"run": run})
-    click.echo(f"Workflow {run} is being cancelled")
+@click.argument("workflow")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def cancel(workflow: str, as_json: bool) -> None:
+    """Cancel a workflow and its jobs. WORKFLOW is a number, wN, or a name."""
+    config = load()
+    run = find(shown(ask_or_read(config, "status")), workflow)
+    if run.final:
+        raise Infeasible(f"no running workflow {run.number}: it is {run.phase}")
+    ask_or_leave(config, "cancel", {"run": run.number})
+    jobs = list(run.guided.jobs()) if run.guided else []
+    failed = asyncio.run(_cancel(config, jobs)) if jobs else []
+    if as_json:
+        emit_json({"run": run.number, "jobs": jobs, "failed": failed})
+    else:
+        click.echo(f"Workflow {run.number} is being cancelled")
+    if failed:
+        raise PenstockError(f"some jobs could not be cancelled: {'; '.join(failed)}")
+
+
+async def _cancel(config: Config, jobs: Sequence[int]) -> list[str]:
+    """Cancel jobs of the caller, the last first, so that none starts meanwhile; what went wrong."""
+    from penstock.app import make_backend
+
+    backend = make_backend(config)
+    failed = []
+    try:
+        for job in reversed(jobs):
+            try:
+                await backend.cancel(job)
+            except NotFound:
+                continue
+            except PenstockError as e:
+                failed.append(f"{job}: {e}")
+    finally:
+        await backend.close()
+    return failed
+
+
+@click.command()
+@click.argument("workflow")
+@click.argument("stage", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def retry(workflow: str, stage: str | None, as_json: bool) -> None:
+    """Run what failed of a workflow again: all of it, or STAGE and what comes after it.
+
+    WORKFLOW is a number, wN, or a name. A stage that `penstock sbatch` submitted is submitted again from its folder,
+    by the same command line, with the script as it is now.
+    """
+    config = load()
+    run = find(shown(ask_or_read(config, "status")), workflow)
+    if stage is not None:
+        run.stage(stage)
+    jobs: dict[str, int] = {}
+    if run.guided is None:
+        ask_or_leave(config, "retry", {"run": run.number, "stage": stage})
+    else:
+        jobs = _again(config, run, run.guided, stage)
+    if as_json:
+        emit_json({"run": run.number, "jobs": jobs})
+        return
+    for name, job in jobs.items():
+        click.echo(f"Submitted batch job {job} for stage {name}")
+    if run.guided is None:
+        click.echo(f"Workflow {run.number} runs again")
+
+
+def _again(config: Config, shown_run: Shown, run: GuidedRun, stage: str | None) -> dict[str, int]:
+    """Submit the stages that did not complete once more, each behind those it comes after; their jobs."""
+    from penstock.cli.sbatch import submit_again
+
+    broken = [s for s in run.stages if s.phase in (Phase.FAILED, Phase.CANCELLED)]
+    if stage is not None:
+        broken = [s for s in broken if s.name in {stage, *run.below([stage])}]
+        broken = broken if any(s.name == stage for s in broken) else []
+    if not broken:
+        named = f"stage {stage!r} is {shown_run.stage(stage).phase}" if stage else f"it is {shown_run.phase}"
+        raise UserError(f"nothing of workflow {run.id} failed that could run again: {named}")
+    return {s.name: submit_again(config, run, s) for s in _in_order(run, broken)}
+
+
+def _in_order(run: GuidedRun, stages: Sequence[GuidedStage]) -> list[GuidedStage]:
+    """Each after those that it comes after: a stage that was submitted twice may stand before its parents."""
+    left = {s.name: s for s in stages}
+    ordered: list[GuidedStage] = []
+    while left:
+        for name, stage in list(left.items()):
+            if not set(stage.after) & set(left):
+                ordered.append(left.pop(name))
+    return ordered

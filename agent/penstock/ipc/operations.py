@@ -9,8 +9,11 @@ from typing import Any
 
 from penstock import __version__
 from penstock.clock import Clock
-from penstock.errors import Infeasible, NotPermitted, UserError
+from penstock.errors import NotPermitted, UserError
 from penstock.executor import Executor
+from penstock.guided.controller import GuidedController
+from penstock.guided.state import guided_to_dict
+from penstock.guided.stored import latest_runs
 from penstock.ipc.handlers import LocalOp
 from penstock.malleable.controller import MalleableController
 from penstock.observe import Observer
@@ -31,6 +34,7 @@ def operations(
     executor: Executor,
     clock: Clock,
     workflows: WorkflowController,
+    guided: GuidedController,
     malleable: MalleableController,
     outlook: Outlook,
     serves: Callable[[int], bool],
@@ -40,6 +44,21 @@ def operations(
     def may(uid: int) -> None:
         if uid not in (os.geteuid(), 0):
             raise NotPermitted("this agent serves its own user only")
+
+    def serving(uid: int) -> None:
+        if not serves(uid) and uid != 0:
+            raise NotPermitted("this agent serves its own user only")
+
+    def owner(subject: str) -> int | None:
+        """Whose a workflow or a job is that the agent guides or resizes; None when it knows of none."""
+        kind, _, number = subject.partition("/")[0].partition(" ")
+        if not number.isdecimal():
+            return None
+        if kind == "workflow":
+            found = {n: u for n, u, _state in (*store.runs(kind="guided"), *store.runs())}
+            return found.get(int(number))
+        resized = malleable.jobs.get(int(number))
+        return resized.uid if resized else None
 
     def own_runs(uid: int) -> list[WorkflowRun]:
         latest = store.runs(limit=_SHOWN)
@@ -64,25 +83,43 @@ def operations(
             "problems": list(snapshot.problems) if snapshot else ["no look at Slurm yet"],
             "paused_until": executor.paused_until,
             "workflows": [run_to_dict(run) for run in own_runs(uid)],
+            "guided": [guided_to_dict(run) for run in latest_runs(store, None if uid == 0 else uid)],
             "malleable": [m.to_dict() for m in malleable.jobs.values() if uid in (0, m.uid)],
             "resizes": store.resizes() if uid in (0, os.geteuid()) else [],
         }
 
     async def explain(uid: int, request: Mapping[str, Any]) -> object:
-        may(uid)
-        return store.decisions(str(request.get("subject", "")))
+        subject = str(request.get("subject", ""))
+        if owner(subject) != uid:
+            may(uid)
+        return store.decisions(subject)
 
     async def cancel(uid: int, request: Mapping[str, Any]) -> object:
+        """The jobs that the caller has to cancel, which are those that it submitted itself."""
+        number = _number(request)
+        if number in guided.runs:
+            return {"jobs": guided.cancel(uid, number)}
         may(uid)
-        number = request.get("run")
-        if not isinstance(number, int) or number not in workflows.runs:
-            raise Infeasible(f"no running workflow {number}")
         workflows.cancel(number, "cancelled by the user")
+        return {"jobs": []}
+
+    async def retry(uid: int, request: Mapping[str, Any]) -> object:
+        may(uid)
+        stage = request.get("stage")
+        workflows.retry(_number(request), None if stage is None else str(stage))
         return None
 
+    async def plan(uid: int, request: Mapping[str, Any]) -> object:
+        """What `guide` would do with these stages, before their jobs are submitted."""
+        serving(uid)
+        return guided.plan(uid, request)
+
+    async def guide(uid: int, request: Mapping[str, Any]) -> object:
+        serving(uid)
+        return {"run": guided.register(uid, request)}
+
     async def environment(uid: int, _request: Mapping[str, Any]) -> object:
-        if not serves(uid) and uid != 0:
-            raise NotPermitted("this agent serves its own user only")
+        serving(uid)
         return workflows.environment
 
     async def queue(uid: int, _request: Mapping[str, Any]) -> object:
@@ -109,6 +146,16 @@ def operations(
         "explain": explain,
         "cancel": cancel,
         "env": environment,
+        "guide": guide,
+        "plan": plan,
         "queue": queue,
+        "retry": retry,
         "waits": waits,
     }
+
+
+def _number(request: Mapping[str, Any]) -> int:
+    number = request.get("run")
+    if not isinstance(number, int):
+        raise UserError(f"run: must be the number of a workflow, not {number!r}")
+    return number

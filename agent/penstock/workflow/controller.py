@@ -43,6 +43,7 @@ from penstock.workflow.instructions import (
 from penstock.workflow.model import Workflow
 from penstock.workflow.reading import names_parent
 from penstock.workflow.registry import strategy_named
+from penstock.workflow.retrying import retried
 from penstock.workflow.runner import Runner
 from penstock.workflow.state import WorkflowRun, run_from_dict, run_to_dict
 from penstock.workflow.strategy import Outlook, Rules
@@ -158,6 +159,17 @@ class WorkflowController:
             raise NotFound(f"no running workflow {number}")
         self._save(self._runner.cancel(self.runs[number], why))
         self._wake(f"workflow {number} is to be cancelled")
+
+    def retry(self, number: int, stage: str | None = None) -> None:
+        """Run what has not completed of a workflow again. Raises `NotFound`, and `UserError` while it still runs."""
+        run = self.runs.get(number)
+        if run is None:
+            stored = [state for n, _uid, state in self._store.runs() if n == number]
+            if not stored:
+                raise NotFound(f"there is no workflow {number}")
+            run = run_from_dict(stored[0])
+        self._save(retried(run, stage))
+        self._wake(f"workflow {number} is to be retried")
 
     # -- one pass ----------------------------------------------------------------------------------------------------
 

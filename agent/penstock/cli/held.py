@@ -1,0 +1,104 @@
+"""penstock submit where the agent may not submit for its users: all stages at once, held, as the user."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.api import JobSpec, Partition
+from penstock.app import make_backend
+from penstock.cli.door import ask_or_leave, plan_stages
+from penstock.config import Config
+from penstock.errors import PenstockError
+from penstock.sbatch.submission import submit
+from penstock.slurm.parse import format_minutes
+from penstock.workflow.checks import check_against, check_units
+from penstock.workflow.cuts import place_units
+from penstock.workflow.model import Workflow
+from penstock.workflow.registry import strategy_named
+from penstock.workflow.scripts import job_spec
+from penstock.workflow.strategy import Outlook
+from penstock.workflow.ties import Tie
+
+__all__ = ["submit_held"]
+
+
+def submit_held(config: Config, workflow: Workflow, strategy: str) -> int | None:
+    """Submit every stage held behind its parents, and register them; the workflow's number (None: at the next tick).
+
+    Raises PenstockError, and then nothing of the workflow is left in the queue.
+    """
+    rules = strategy_named(strategy)
+    units = place_units(workflow, rules.plan(workflow, Outlook(lambda _geometry: 0.0)).cut)
+    partitions = asyncio.run(_partitions(config))
+    default = next((p.name for p in partitions if p.default), None)
+    check_units(workflow, units, check_against(workflow, {p.name: p for p in partitions}, default), strategy)
+    ahead = rules.ahead or rules.name == "auto" or rules.tie is not Tie.NONE
+    known = {unit.name for unit in units}
+    stages: list[dict[str, Any]] = [
+        {"name": u.name, "job": 0, "after": [a for a in u.after if a in known], "expect": u.run_time, "hold": True}
+        for u in units
+    ]
+    request = {"workflow": workflow.name, "strategy": "asa" if ahead else "perstage", "stages": stages}
+    plan_stages(config, request)
+    token = secrets.token_hex(3)
+    jobs: dict[str, int] = {}
+    try:
+        for unit, stage in zip(units, stages, strict=True):
+            spec = job_spec(workflow, unit, token, 1, ())
+            words, script = sbatch_words(spec), _script(spec)
+            behind = [str(jobs[parent]) for parent in stage["after"]]
+            added = ["--hold", *([f"--dependency=afterok:{':'.join(behind)}"] if behind else []), "--parsable"]
+            done = submit([*words, *added], script.encode(), {})
+            code = done.end()
+            if done.job is None:
+                raise PenstockError(f"stage {unit.name} was not submitted (sbatch ended with {code})")
+            jobs[unit.name] = done.job
+            stage |= {"job": done.job, "order": {"words": words, "workdir": workflow.workdir or ".", "script": script}}
+        answer = ask_or_leave(config, "guide", request)
+    except BaseException:
+        asyncio.run(_cancel(config, list(jobs.values())))
+        raise
+    return None if answer is None else int(answer["run"])
+
+
+def sbatch_words(spec: JobSpec) -> list[str]:
+    """sbatch's options for a job of a workflow file; its script comes from standard input."""
+    words = [f"--job-name={spec.name}", f"--nodes={spec.nodes}", f"--time={format_minutes(spec.time_limit)}"]
+    # The agent may have to put back what was started too early, and when a stage fails, those after it must stay.
+    words += ["--requeue", "--kill-on-invalid-dep=no"]
+    for option, value in (("partition", spec.partition), ("account", spec.account), ("qos", spec.qos)):
+        if value:
+            words.append(f"--{option}={value}")
+    if spec.workdir:
+        words.append(f"--chdir={spec.workdir}")
+    return words
+
+
+def _script(spec: JobSpec) -> str:
+    """The script with the job's environment in it, so that it is the same when it is submitted again."""
+    first, _, rest = spec.script.partition("\n")
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in spec.environment.items()]
+    return "\n".join([first, *exports, rest])
+
+
+async def _partitions(config: Config) -> Sequence[Partition]:
+    backend = make_backend(config)
+    try:
+        return await backend.partitions()
+    finally:
+        await backend.close()
+
+
+async def _cancel(config: Config, jobs: Sequence[int]) -> None:
+    backend = make_backend(config)
+    try:
+        for job in reversed(jobs):
+            with contextlib.suppress(PenstockError):
+                await backend.cancel(job)
+    finally:
+        await backend.close()

@@ -1,0 +1,121 @@
+"""penstock logs: what a stage has written, from the file that Slurm names, read as the caller."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO
+
+import click
+
+from penstock.cli.door import ask_or_read
+from penstock.cli.output import emit_json
+from penstock.cli.runs import Shown, Stage, find, shown
+from penstock.config import Config, load
+from penstock.errors import NotFound, NotNow, NotPermitted, SlurmUnavailable, UserError
+
+__all__ = ["logs", "output_files"]
+
+_POLL = 0.5  # seconds between looks at the file
+_ASK = 5.0  # seconds between questions to the agent whether the stage has ended
+_BEGUN = ("running", "done", "failed", "cancelled")
+_FIELD = re.compile(r"^ +StdOut=(.+)$", re.MULTILINE)
+
+
+@click.command()
+@click.argument("workflow")
+@click.argument("stage", required=False)
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is written, until the stage has ended.")
+@click.option("--json", "as_json", is_flag=True, help="Print the stage, its job and its files as JSON.")
+def logs(workflow: str, stage: str | None, follow: bool, as_json: bool) -> None:
+    """Print what a stage has written to its standard output.
+
+    WORKFLOW is a number, wN, or a name. Without STAGE: the one that runs, else the last that has run.
+    """
+    config = load()
+    run = find(shown(ask_or_read(config, "status")), workflow)
+    chosen = run.stage(stage) if stage is not None else _telling(run)
+    if chosen.job is None:
+        raise NotNow(f"stage {chosen.name!r} has no job yet ({chosen.phase})")
+    files = output_files(chosen.job, config.slurm.timeout)
+    if as_json:
+        emit_json({"workflow": run.number, "stage": chosen.name, "job": chosen.job, "files": files})
+        return
+    if not files:
+        raise NotFound(
+            f"job {chosen.job} of stage {chosen.name!r} has no file for its output, or Slurm has forgotten it"
+        )
+    if follow and len(files) > 1:
+        raise UserError(f"job {chosen.job} is an array with {len(files)} files; -f follows one: tail -f {files[0]}")
+    for name in files:
+        _print(config, run, chosen, Path(name), follow=follow)
+
+
+def _telling(run: Shown) -> Stage:
+    """The stage that one would ask about."""
+    running = [s for s in run.stages if s.phase == "running"]
+    begun = [s for s in run.stages if s.start is not None]
+    if running:
+        return running[-1]
+    return max(begun, key=lambda s: s.start or 0.0) if begun else run.stages[0]
+
+
+def output_files(job: int, limit: float) -> list[str]:
+    """The files of a job's standard output, an array's tasks each with its own: as Slurm has them in mind, else from
+    accounting, which keeps them from 24.05 on. Raises `SlurmUnavailable`."""
+    files = _FIELD.findall(_ask(["scontrol", "show", "job", str(job)], limit))
+    if not files:
+        words = ["sacct", "-n", "-P", "-X", "--expand-patterns", "-o", "StdOut", "-j", str(job)]
+        files = [line for line in _ask(words, limit).splitlines() if line.startswith("/")]
+    return sorted({name for name in files if name != "/dev/null"})
+
+
+def _ask(words: list[str], limit: float) -> str:
+    # Run in a job, scontrol would take SLURM_JOBID to heart.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_") or k == "SLURM_CONF"}
+    try:
+        done = subprocess.run(words, capture_output=True, timeout=limit, env=environment, check=False)
+    except (OSError, subprocess.TimeoutExpired) as e:
+        raise SlurmUnavailable(f"{words[0]} gave no answer: {e}") from e
+    # What it does not know it says with an exit code: then it has nothing to tell.
+    return done.stdout.decode(errors="replace") if done.returncode == 0 else ""
+
+
+def _print(config: Config, run: Shown, stage: Stage, path: Path, *, follow: bool) -> None:
+    file = _open(config, run, stage, path, patient=follow)
+    with file:
+        asked = time.monotonic()
+        ended = not follow
+        while True:
+            while text := file.read(65536):
+                sys.stdout.buffer.write(text)
+                sys.stdout.buffer.flush()
+            if ended:
+                return
+            time.sleep(_POLL)
+            if time.monotonic() - asked >= _ASK:
+                asked, ended = time.monotonic(), _ended(config, run, stage)
+
+
+def _open(config: Config, run: Shown, stage: Stage, path: Path, *, patient: bool) -> IO[bytes]:
+    while True:
+        try:
+            return path.open("rb")
+        except FileNotFoundError:
+            if not patient or _ended(config, run, stage):
+                told = "it has not begun" if stage.phase not in _BEGUN else "the file is not there"
+                raise NotNow(f"job {stage.job} has written nothing to {path}: {told} ({stage.phase})") from None
+            time.sleep(_ASK)
+        except PermissionError:
+            raise NotPermitted(f"you may not read {path}") from None
+        except OSError as e:
+            raise NotFound(f"{path}: {e.strerror}") from None
+
+
+def _ended(config: Config, run: Shown, stage: Stage) -> bool:
+    now = find(shown(ask_or_read(config, "status")), str(run.number)).stage(stage.name)
+    return now.job != stage.job or now.phase in ("done", "failed", "cancelled")

@@ -1,0 +1,133 @@
+"""penstock status, top, explain: what there is and why."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+import time
+from typing import Any
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+
+from penstock.cli.door import ask_or_read
+from penstock.cli.output import ago, build_table, clock, emit_json, table
+from penstock.cli.runs import STAGE_COLUMNS, find, shown
+from penstock.config import Config, load
+from penstock.errors import PenstockError, UserError
+
+__all__ = ["explain", "status", "top"]
+
+_LATEST = 5
+_MALLEABLE = ("job", "phase", "ranks", "target", "note")
+
+
+@click.command()
+@click.argument("workflow", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def status(workflow: str | None, as_json: bool) -> None:
+    """Show workflows with their stages, and malleable jobs. WORKFLOW is a number, wN, or a name."""
+    answer = ask_or_read(load(), "status")
+    runs = shown(answer)
+    if workflow is not None:
+        runs = [find(runs, workflow)]
+        for kind in ("workflows", "guided"):
+            answer[kind] = [w for w in answer[kind] if w["id"] == runs[0].number]
+    if as_json:
+        emit_json(answer)
+        return
+    for problem in answer["problems"]:
+        click.echo(f"on hold: {problem}", err=True)
+    for run in runs[-_LATEST:]:
+        run.print()
+    if answer["malleable"]:
+        table("malleable jobs", _MALLEABLE, _malleable_rows(answer))
+    if not runs and not answer["malleable"]:
+        click.echo(f"Nothing of {getpass.getuser()} is running or has run.")
+
+
+def _malleable_rows(answer: dict[str, Any]) -> list[tuple[object, ...]]:
+    return [(m["job"], m["phase"], m["offer"]["size"], m["target"] or None, m["note"]) for m in answer["malleable"]]
+
+
+@click.command()
+@click.option("--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds between looks.")
+@click.option("--json", "as_json", is_flag=True, help="Print what there is now as JSON, once.")
+def top(interval: float, as_json: bool) -> None:
+    """Watch workflows and malleable jobs; once, where the output is no terminal.
+
+    It asks the agent, never Slurm, so it may run for as long as you like. Ctrl-C ends it.
+    """
+    config = load()
+    answer = ask_or_read(config, "status")
+    if as_json:
+        open_ = {run.number for run in shown(answer) if not run.final}
+        for kind in ("workflows", "guided"):
+            answer[kind] = [w for w in answer[kind] if w["id"] in open_]
+        emit_json({key: answer[key] for key in ("now", "problems", "workflows", "guided", "malleable")})
+        return
+    if not sys.stdout.isatty():
+        Console(width=140).print(_screen(answer))
+        return
+    try:
+        with Live(_screen(answer), screen=True, auto_refresh=False) as live:
+            while True:
+                time.sleep(interval)
+                live.update(_look(config), refresh=True)
+    except KeyboardInterrupt:
+        return
+
+
+def _look(config: Config) -> Group:
+    try:
+        return _screen(ask_or_read(config, "status"))
+    except PenstockError as e:  # an agent that is started again comes back
+        return Group(str(e))
+
+
+def _screen(answer: dict[str, Any]) -> Group:
+    """Open workflows with what is not over of them, then the malleable jobs."""
+    open_ = [run for run in shown(answer) if not run.final]
+    stages = [s for run in open_ for s in run.stages]
+    running = sum(s.phase == "running" for s in stages)
+    parts: list[Any] = [
+        f"penstock  {clock(answer['now'])}  workflows {len(open_)}  running {running}  "
+        f"waiting {sum(s.job is not None and s.phase in ('held', 'submitted', 'queued') for s in stages)}"
+    ]
+    parts += [f"on hold: {problem}" for problem in answer["problems"]]
+    rows = [
+        (run.number, run.name, *stage.cells(), ago(answer["now"] - stage.start) if stage.phase == "running" else None)
+        for run in open_
+        for stage in run.stages
+        if stage.start is not None or stage.phase != "running"
+    ]
+    if rows:
+        parts.append(build_table("", ("#", "workflow", *STAGE_COLUMNS, "runs for"), rows))
+    if answer["malleable"]:
+        parts.append(build_table("malleable jobs", _MALLEABLE, _malleable_rows(answer)))
+    return Group(*parts)
+
+
+@click.command()
+@click.argument("subject")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def explain(subject: str, as_json: bool) -> None:
+    """Say what was decided and why. SUBJECT is a job number, wN for workflow N, or agent."""
+    if subject[:1] == "w" and subject[1:].isdecimal():
+        named = f"workflow {subject[1:]}"
+    elif subject.isdecimal():
+        named = f"job {subject}"
+    elif subject == "agent":
+        named = "agent"
+    else:
+        raise UserError(f"SUBJECT must be a job number such as 1234, w3 for workflow 3, or agent, not {subject!r}")
+    decisions = ask_or_read(load(), "explain", {"subject": named})
+    if as_json:
+        emit_json(decisions)
+        return
+    if not decisions:
+        click.echo(f"Nothing was decided about {named}.")
+    for d in decisions:
+        why = "; ".join(text for _code, text in d["reasons"])
+        click.echo(f"{clock(d['at'])}  {d['subject']}  {d['verb']}: {why}")

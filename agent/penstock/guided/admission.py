@@ -1,0 +1,145 @@
+"""What a user registers, and which workflow it belongs to. Pure.
+
+A workflow is known by its owner and its name. A stage joins the one that is open under that name, or the last one if it
+comes after stages of that; without either it begins a new one. Everything wrong is found by `plan`, before anything is
+submitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from penstock.errors import NotFound, UserError
+from penstock.guided.state import GuidedRun, GuidedStage, Order
+from penstock.workflow.model import NAME_PATTERN
+from penstock.workflow.state import Phase, RunPhase
+
+__all__ = ["Registration", "admit", "plan", "registration", "with_waiting"]
+
+_MOST_STAGES: Final = 1000
+_MOST_TEXT: Final = 2_000_000  # characters
+_STRATEGIES: Final = ("asa", "perstage")
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """Stages of one workflow, each after the ones it comes after. `run` names the run to join, where that is known."""
+
+    workflow: str
+    strategy: str
+    stages: tuple[GuidedStage, ...]
+    run: int | None = None
+
+
+def registration(data: Mapping[str, Any], now: float) -> Registration:
+    """What came in as JSON. Raises UserError: nothing of it is trusted."""
+    try:
+        stages = tuple(_stage(entry, now) for entry in data["stages"])
+        run = data.get("run")
+        found = Registration(str(data["workflow"]), str(data["strategy"]), stages, None if run is None else int(run))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
+        raise UserError(f"not a registration of stages: {e!r}") from e
+    if not NAME_PATTERN.fullmatch(found.workflow):
+        raise UserError(f"workflow: must be 1 to 40 of A-Z a-z 0-9 _ . -, not {found.workflow[:60]!r}")
+    if found.strategy not in _STRATEGIES:
+        raise UserError(f"strategy: must be one of {', '.join(_STRATEGIES)}, not {found.strategy[:60]!r}")
+    if not 1 <= len(stages) <= _MOST_STAGES:
+        raise UserError(f"stages: 1 to {_MOST_STAGES} of them can be registered at once, not {len(stages)}")
+    text = sum(len(w) for s in stages for w in (*s.order.words, s.order.workdir, s.order.script or ""))
+    if text > _MOST_TEXT:
+        raise UserError(f"the command lines and scripts of the stages are longer than {_MOST_TEXT} characters")
+    return found
+
+
+def _stage(data: Mapping[str, Any], now: float) -> GuidedStage:
+    name, after, expect = str(data["name"]), tuple(str(a) for a in data["after"]), data.get("expect")
+    for text in (name, *after):
+        if not NAME_PATTERN.fullmatch(text):
+            raise UserError(f"stage: a name has 1 to 40 of A-Z a-z 0-9 _ . -, unlike {text[:60]!r}")
+    job = int(data["job"])
+    if not 0 <= job < 2**32 or (expect is not None and not 0 < float(expect) <= 1e9):
+        raise ValueError(f"stage {name}: job {job}, expect {expect}")
+    return GuidedStage(
+        name=name,
+        job=job,
+        after=after,
+        expect=None if expect is None else float(expect),
+        hold=bool(data.get("hold", False)),
+        base=str(data.get("base", ""))[:1000],
+        order=_order(data.get("order") or {}),
+        registered=now,
+    )
+
+
+def _order(data: Mapping[str, Any]) -> Order:
+    script = data.get("script")
+    words = tuple(str(word) for word in data.get("words", ()))
+    return Order(words, str(data.get("workdir", "")), None if script is None else str(script))
+
+
+def plan(runs: Sequence[GuidedRun], asked: Registration) -> tuple[GuidedRun | None, dict[str, tuple[GuidedStage, ...]]]:
+    """The run that these stages would join (None: a new one), and the known stages before each of them.
+
+    `runs` are the owner's, oldest first. Raises UserError or NotFound.
+    """
+    run = _home(runs, asked)
+    known = {} if run is None else {stage.name: stage for stage in run.stages}
+    fresh: dict[str, GuidedStage] = {}
+    before: dict[str, tuple[GuidedStage, ...]] = {}
+    for stage in asked.stages:
+        if stage.name in fresh:
+            raise UserError(f"stage {stage.name!r} is there twice")
+        old = known.get(stage.name)
+        if old is not None and (not old.phase.final or old.phase is Phase.DONE):
+            raise UserError(
+                f"workflow {asked.workflow!r} has a stage {stage.name!r} already: job {old.job} ({old.phase.value}); "
+                "give the new workflow another name, or cancel the old one"
+            )
+        for parent in stage.after:
+            if parent not in known and parent not in fresh:
+                there = ", ".join([*known, *fresh]) or "none yet"
+                raise UserError(
+                    f"stage {stage.name!r} comes after {parent!r}, which workflow {asked.workflow!r} does not have "
+                    f"(stages: {there}); submit that first"
+                )
+        if run is not None and set(stage.after) & run.below([stage.name]):
+            raise UserError(f"stage {stage.name!r} would come after itself")
+        fresh[stage.name] = stage
+        before[stage.name] = tuple(known[p] for p in stage.after if p in known and p not in fresh)
+    return run, before
+
+
+def _home(runs: Sequence[GuidedRun], asked: Registration) -> GuidedRun | None:
+    if asked.run is not None:
+        named = next((r for r in runs if r.id == asked.run), None)
+        if named is None:
+            raise NotFound(f"there is no workflow {asked.run}")
+        return named
+    same = [r for r in runs if r.name == asked.workflow]
+    if same and (not same[-1].phase.final or any(stage.after for stage in asked.stages)):
+        return same[-1]
+    return None
+
+
+def admit(run: GuidedRun, stages: Iterable[GuidedStage]) -> GuidedRun:
+    """The run with these stages, which `plan` has found right, in it; one that had ended goes on."""
+    for stage in stages:
+        old = run.get(stage.name)
+        former = () if old is None else (*old.former, old.job)
+        run = run.with_stage(replace(stage, former=former))
+    phase = RunPhase.CANCELLING if run.phase is RunPhase.CANCELLING else RunPhase.ACTIVE
+    return replace(run, phase=phase, why=None, ended_at=None)
+
+
+def with_waiting(runs: Sequence[GuidedRun], left: Iterable[Mapping[str, Any]], uid: int, now: float) -> list[GuidedRun]:
+    """The user's runs as they will be when the registrations that wait in the inbox have been taken."""
+    found = {run.id: run for run in runs}
+    for place, payload in enumerate(left, start=1):
+        asked = registration(payload, now)
+        run, _before = plan(list(found.values()), asked)
+        if run is None:
+            run = GuidedRun(-place, uid, "", asked.workflow, asked.strategy, now)
+        found[run.id] = admit(run, asked.stages)
+    return list(found.values())

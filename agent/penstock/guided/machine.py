@@ -1,0 +1,254 @@
+"""One pass over one guided workflow, without I/O: state and a view of Slurm in, new state and instructions out.
+
+What it holds to:
+- Nothing is ever done to a job whose owner, as Slurm names it, is not the workflow's.
+- A held job is released only when Slurm shows it to depend on every stage before it that has not completed, and only
+  while the hold is the owner's own kind (an administrator's is left alone) and has not been released before.
+- A job that is not in the queue has not ended: only the queue or accounting can say so.
+- When a stage did not complete, those after it stay where they are: their owner retries or cancels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from penstock.api import Geometry, Job, JobState, Reason
+from penstock.guided.absorbing import absorb
+from penstock.guided.instructions import (
+    Finished,
+    Instruction,
+    Lookup,
+    Observe,
+    Ran,
+    Release,
+    Repoint,
+    Requeue,
+    Rules,
+    Step,
+    View,
+)
+from penstock.guided.state import GuidedRun, GuidedStage, updated
+from penstock.waits.base import Estimate, Observation
+from penstock.waits.causes import Cause, learnable
+from penstock.workflow.reading import names_parent
+from penstock.workflow.state import Phase, RunPhase
+from penstock.workflow.strategy import clock
+
+__all__ = ["step"]
+
+# States of a parent in which Slurm cannot have fulfilled a dependency on it.
+_NOT_OVER: Final = frozenset(
+    {JobState.PENDING, JobState.CONFIGURING, JobState.RUNNING, JobState.SUSPENDED, JobState.RESIZING, JobState.REQUEUED}
+)
+
+
+@dataclass(slots=True)
+class _Pass:
+    rules: Rules
+    view: View
+    now: float
+    out: list[Instruction] = field(default_factory=list)
+    notes: list[tuple[str, Reason]] = field(default_factory=list)
+    lookups: set[int] = field(default_factory=set)
+
+    def note(self, stage: str, code: str, text: str) -> None:
+        self.notes.append((stage, Reason(code, text)))
+
+    def waiting(self, stage: GuidedStage) -> Job | None:
+        """The stage's job as it waits in the queue; None when it does not, or is not seen."""
+        rows = self.view.rows.get(stage.job, ())
+        return next((row for row in rows if row.pending and row.id == stage.job), None)
+
+
+def step(run: GuidedRun, view: View, now: float, rules: Rules) -> Step:
+    """One pass; `view` is of a usable snapshot."""
+    if run.phase.final:
+        return Step(run)
+    p = _Pass(rules, view, now)
+    for stage in run.stages:
+        if not stage.phase.final or _again(p, run, stage):
+            fresh, unseen = absorb(run, stage, p.view, p.now, p.note)
+            run = run.with_stage(fresh)
+            if unseen:
+                p.lookups.add(stage.job)
+            if fresh.phase is Phase.DONE and fresh.start is not None and fresh.end is not None:
+                p.out.append(Ran(stage.name, fresh.end - fresh.start))
+    run = _verdict(run)
+    if run.phase in (RunPhase.ACTIVE, RunPhase.FAILING):
+        for stage in run.stages:
+            run = _guide(p, run, stage)
+    for stage in run.stages:
+        run = _learn(p, run, stage)
+    if p.lookups:
+        p.out.append(Lookup(tuple(sorted(p.lookups))))
+    if all(stage.phase.final for stage in run.stages):
+        run = _end(p, run)
+    return Step(run, tuple(p.out), tuple(p.notes))
+
+
+def _again(p: _Pass, run: GuidedRun, stage: GuidedStage) -> bool:
+    """Whether a job that had not completed is back in the queue: its owner has requeued it."""
+    rows = p.view.rows.get(stage.job, ())
+    return stage.phase is not Phase.DONE and any(r.uid == run.uid and not r.state.ended for r in rows)
+
+
+def _broken(run: GuidedRun) -> list[GuidedStage]:
+    return [s for s in run.stages if s.phase in (Phase.FAILED, Phase.CANCELLED)]
+
+
+def _verdict(run: GuidedRun) -> GuidedRun:
+    """Whether the workflow goes on as a whole."""
+    broken = _broken(run)
+    if run.phase is RunPhase.ACTIVE and broken:
+        return replace(run, phase=RunPhase.FAILING, why=f"{broken[0].name}: {broken[0].failure}")
+    if run.phase is RunPhase.FAILING and not broken:
+        return replace(run, phase=RunPhase.ACTIVE, why=None)
+    return run
+
+
+def _guide(p: _Pass, run: GuidedRun, stage: GuidedStage) -> GuidedRun:
+    """Keep a stage behind those before it, and release it when it is due."""
+    if stage.phase.final or not stage.after:
+        return run if stage.phase.final else _release(p, run, stage, ())
+    broken = [s for s in run.parents(stage) if s.phase in (Phase.FAILED, Phase.CANCELLED)]
+    if broken:
+        text = f"{broken[0].name} did not complete: penstock retry {run.id}, or penstock cancel {run.id}"
+        p.note(stage.name, "parent-broken", text)
+        return run
+    open_ = [s for s in run.parents(stage) if s.phase is not Phase.DONE]
+    sure = [s for s in open_ if any(row.state in _NOT_OVER for row in p.view.rows.get(s.job, ()))]
+    if stage.phase is Phase.RUNNING:
+        if sure and stage.requeued_at is None:
+            text = f"job {stage.job} was started although {sure[0].name} (job {sure[0].job}) has not ended"
+            p.out.append(Requeue(stage.name, stage.job, (Reason("started-early", text),)))
+        return run
+    job = p.waiting(stage)
+    if job is None:
+        return run
+    former = [old for s in run.parents(stage) for old in s.former if names_parent(job.dependency, old)]
+    lost = [s for s in open_ if not names_parent(job.dependency, s.job)]
+    unsure = [s for s in lost if s not in sure]
+    if unsure:
+        p.note(stage.name, "look-first", f"{unsure[0].name} must be seen in the queue before anything depends on it")
+        return run
+    if lost or former:
+        wanted = [f"afterok:{s.job}" for s in open_]
+        kept = _terms_beside(job.dependency, [*former, *(s.job for s in run.parents(stage))])
+        names = ", ".join(f"{s.name} (job {s.job})" for s in lost)
+        text = f"job {stage.job} must wait for {names}" if lost else f"job {former[0]} is no part of it any more"
+        p.out.append(Repoint(stage.name, stage.job, ",".join([*kept, *wanted]), (Reason("dependency", text),)))
+        return run
+    return _release(p, run, stage, open_)
+
+
+def _terms_beside(dependency: str, jobs: Sequence[int]) -> list[str]:
+    """The terms of a dependency, as Slurm prints it, that are about other jobs: the owner's own."""
+    terms = [term.partition("(")[0].strip() for term in dependency.split(",")]
+    return [term for term in terms if term and term != "(null)" and not any(names_parent(term, job) for job in jobs)]
+
+
+def _release(p: _Pass, run: GuidedRun, stage: GuidedStage, open_: Sequence[GuidedStage]) -> GuidedRun:
+    job = p.waiting(stage)
+    if job is None or stage.phase is not Phase.SUBMITTED or not stage.hold or stage.released is not None:
+        return run
+    if job.reason != "JobHeldUser":
+        p.note(stage.name, "held", f"job {stage.job} is held by somebody else ({job.reason}): it is left alone")
+        return run
+    if not open_:
+        reason = Reason("parents-done", "all stages before it have completed" if stage.after else "it comes first")
+        p.out.append(Release(stage.name, stage.job, (reason,)))
+        return run
+    if run.strategy != "asa":
+        p.note(stage.name, "waits", f"{stage.name} waits for {open_[0].name} ({open_[0].phase.value})")
+        return run
+    wait = stage.estimate
+    if wait is None:
+        estimate = p.rules.predict(_geometry(run, stage))
+        wait = estimate.seconds
+        said = dict(estimate.said)
+        stage = replace(stage, estimate=wait, estimate_index=estimate.index, estimate_said=said)
+    ends = [_expected_end(p, run, s) for s in open_]
+    known = [end for end in ends if end is not None]
+    if len(known) < len(ends):
+        p.note(stage.name, "no-end", "how long the stage before it will run is not known: no expect=, no time limit")
+        return run.with_stage(stage)
+    end = max(known)
+    due = end - wait
+    stage = updated(stage, due=due)
+    text = f"due at {clock(due)}: the stage before it ends about {clock(end)}, wait {wait:g} s"
+    if due > p.now:
+        p.note(stage.name, "due-later", text)
+        return run.with_stage(stage)
+    reasons = [Reason("due", text), Reason("dependency-read-back", f"job {stage.job} depends on {job.dependency}")]
+    if not p.rules.accrues:
+        text = "jobs do not age here while they depend on others: an early release gains no place in the queue"
+        reasons.append(Reason("no-accrual", text))
+    p.out.append(Release(stage.name, stage.job, tuple(reasons)))
+    return run.with_stage(stage)
+
+
+def _expected_end(p: _Pass, run: GuidedRun, stage: GuidedStage) -> float | None:
+    """When a stage should end, given those before it (they were registered earlier, so this ends)."""
+    length = stage.expect or p.rules.expected(stage.name) or stage.limit
+    if stage.phase.final:
+        return stage.end
+    if length is None:
+        return None
+    if stage.start is not None:
+        return max(stage.start + length, p.now)
+    start = max(p.now, (stage.submitted or p.now) + (stage.estimate or 0.0))
+    for parent in run.parents(stage):
+        end = _expected_end(p, run, parent)
+        if end is None:
+            return None
+        start = max(start, end)
+    return start + length
+
+
+def _geometry(run: GuidedRun, stage: GuidedStage) -> Geometry:
+    place = (stage.partition, stage.qos, max(stage.nodes, 1), stage.limit or 0.0)
+    return Geometry(*place, account=stage.account, user=run.user)
+
+
+def _learn(p: _Pass, run: GuidedRun, stage: GuidedStage) -> GuidedRun:
+    """Say once what the wait was, as soon as that is sure."""
+    seen = None if stage.observed else _observed(p.rules, run, stage)
+    if seen is None:
+        return run
+    if stage.hindered is not None:
+        seen = learnable(seen, Cause(stage.hindered))
+    estimate = None
+    if stage.estimate is not None and stage.estimate_index is not None:
+        estimate = Estimate(stage.estimate_index, stage.estimate, stage.estimate_said)
+    p.out.append(Observe(stage.name, _geometry(run, stage), seen, estimate))
+    return run.with_stage(replace(stage, observed=True))
+
+
+def _observed(rules: Rules, run: GuidedRun, stage: GuidedStage) -> Observation | None:
+    """The wait to learn from: start - eligible, or where dependent jobs age the time since it was released."""
+    if stage.start is None:
+        return None
+    if not (stage.after and rules.accrues):
+        return None if stage.eligible is None else Observation(max(stage.start - stage.eligible, 0.0))
+    ready = run.ready_at(stage)
+    if stage.submitted is None or ready is None or stage.base:
+        return None
+    since = max(stage.submitted, stage.released or stage.submitted)
+    if since < ready and abs(stage.start - ready) <= rules.cycle:
+        return Observation.at_most(ready - since)
+    return Observation(max(stage.start - since, 0.0))
+
+
+def _end(p: _Pass, run: GuidedRun) -> GuidedRun:
+    broken = _broken(run)
+    if not broken:
+        phase, why = RunPhase.COMPLETED, f"all {len(run.stages)} stages completed"
+    elif run.phase is RunPhase.CANCELLING or all(s.phase is Phase.CANCELLED for s in broken):
+        phase, why = RunPhase.CANCELLED, run.why or f"{broken[0].name} was cancelled"
+    else:
+        phase, why = RunPhase.FAILED, run.why or f"{broken[0].name}: {broken[0].failure}"
+    ended = max((s.end for s in run.stages if s.end is not None), default=p.now)
+    p.out.append(Finished(not broken, why))
+    return replace(run, phase=phase, why=why, ended_at=ended)

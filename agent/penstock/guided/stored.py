@@ -1,0 +1,32 @@
+"""What the state file holds of guided workflows, read without an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from penstock.guided.admission import plan, registration
+from penstock.guided.state import GuidedRun, guided_from_dict
+from penstock.store import Store
+
+__all__ = ["latest_runs", "planned"]
+
+_CONSIDERED: Final = 200  # latest workflows of a user that a new stage may belong to
+
+
+def latest_runs(store: Store, uid: int | None = None) -> list[GuidedRun]:
+    """The latest guided workflows of a user, or of all, as they were last stored, oldest first."""
+    return [guided_from_dict(state) for _n, _u, state in store.runs(kind="guided", uid=uid, limit=_CONSIDERED)]
+
+
+def planned(runs: Sequence[GuidedRun], request: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """The number of the run that these stages would join, and per stage the known ones before it, JSON-able.
+
+    Raises what registering them would.
+    """
+    run, before = plan(runs, registration(request, now))
+    stages = {
+        name: [{"name": s.name, "job": s.job, "phase": s.phase.value} for s in parents]
+        for name, parents in before.items()
+    }
+    return {"run": None if run is None else run.id, "before": stages}

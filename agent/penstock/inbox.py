@@ -1,0 +1,49 @@
+"""What a user asked for while no agent ran: taken from the state file at the next pass, by whichever agent or tick."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import structlog
+
+from penstock.api import Decision, Reason, Snapshot, Verb
+from penstock.errors import NotNow, PenstockError
+from penstock.ipc.handlers import LocalOp
+from penstock.store import Store
+
+__all__ = ["LATER", "Inbox"]
+
+_log = structlog.get_logger(__name__)
+
+LATER: Final = ("cancel", "guide", "retry", "submit")
+"""The operations that may be left for later."""
+
+
+class Inbox:
+    """Carries out what was left, as if its user stood at the door. Only who can write the state file can leave it."""
+
+    def __init__(self, store: Store, operations: Mapping[str, LocalOp]) -> None:
+        self._store = store
+        self._operations = {name: operations[name] for name in LATER}
+
+    async def reconcile(self, snapshot: Snapshot) -> list[Decision]:
+        """Carry out every request, in the order in which they came; one that cannot be now is kept."""
+        decisions: list[Decision] = []
+        for number, _at, uid, op, payload in self._store.inbox():
+            try:
+                await self._operations[op](uid, payload)
+            except NotNow as e:
+                _log.info("a request that was left must wait", op=op, why=str(e))
+                break
+            except (PenstockError, KeyError) as e:
+                _log.error("a request that was left is refused", op=op, why=str(e))
+                decisions.append(Decision(Verb.HOLD, f"request {number}", (Reason("refused", f"{op}: {e}"),)))
+            else:
+                decisions.append(Decision(Verb.ADOPT, f"request {number}", (Reason("taken", f"{op} was left"),)))
+            self._store.taken(number)
+        return decisions
+
+    def next_wake(self, now: float) -> float | None:
+        """Nothing is ever due: what is left is found at the next pass."""
+        return None

@@ -1,0 +1,182 @@
+"""`#PENSTOCK` lines of a job script, and what they and our options ask for together. Pure.
+
+    #PENSTOCK workflow=mosaic stage=merge after=project,mask
+    #PENSTOCK expect=40m malleable=2:32:8:2
+
+Lines count up to the first that is neither empty nor a comment, as for `#SBATCH`. What the command line says counts
+before what the script says.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.durations import DURATION_FORMS, parse_duration
+from penstock.errors import UserError
+from penstock.sbatch.options import OURS
+from penstock.workflow.model import NAME_PATTERN
+
+__all__ = ["Request", "Said", "read_directives", "request", "sbatch_lines"]
+
+_OURS: Final = re.compile(r"#PENSTOCK(?=\s|$)(.*)", re.DOTALL)
+_THEIRS: Final = re.compile(r"#SBATCH(.*)", re.DOTALL)
+STRATEGIES: Final = ("asa", "perstage")
+_MOST: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A value and where it stands, for messages."""
+
+    value: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a job is: a `stage` of a `workflow` that runs `after` others of it, and how long it should run (s).
+
+    Without a workflow it is an ordinary job. `malleable` is "minimum:maximum:preferred:factor", as far as given.
+    """
+
+    workflow: str | None = None
+    stage: str | None = None
+    after: tuple[str, ...] = ()
+    expect: float | None = None
+    strategy: str = "asa"
+    malleable: str | None = None
+
+
+def _comments(lines: Iterable[str]) -> Iterable[tuple[int, str]]:
+    for number, line in enumerate(lines, start=1):
+        text = line.strip()
+        if text and not text.startswith("#"):
+            return
+        yield number, line.rstrip("\r\n")
+
+
+def read_directives(lines: Iterable[str], source: str) -> dict[str, Said]:
+    """The `#PENSTOCK` values of a script. Raises UserError naming its line."""
+    found: dict[str, Said] = {}
+    for number, line in _comments(lines):
+        match = _OURS.fullmatch(line)
+        if match is None:
+            continue
+        where = f"{source}:{number}"
+        try:
+            words = shlex.split(match[1], comments=True)
+        except ValueError as e:
+            raise UserError(f"{where}: #PENSTOCK cannot be read: {e}") from e
+        if not words:
+            raise UserError(f"{where}: #PENSTOCK says nothing; it takes {', '.join(f'{key}=' for key in OURS)}")
+        for word in words:
+            key, equals, value = word.partition("=")
+            if key not in OURS:
+                near = difflib.get_close_matches(key, OURS, 1)
+                hint = f"; did you mean {near[0]}=?" if near else ""
+                known = ", ".join(f"{name}=" for name in OURS)
+                raise UserError(f"{where}: #PENSTOCK takes {known} and not {word!r}{hint}")
+            if not equals:
+                raise UserError(f"{where}: #PENSTOCK {key} needs a value: {key}=...")
+            if key in found:
+                raise UserError(f"{where}: #PENSTOCK {key}= was given in {found[key].where} already")
+            found[key] = Said(value, where)
+    return found
+
+
+def sbatch_lines(lines: Iterable[str]) -> list[str]:
+    """The words of a script's `#SBATCH` lines, as far as they can be read; sbatch itself will judge them."""
+    words: list[str] = []
+    for _number, line in _comments(lines):
+        match = _THEIRS.fullmatch(line)
+        if match is not None:
+            try:
+                words += shlex.split(match[1], comments=True)
+            except ValueError:
+                continue
+    return words
+
+
+def request(ours: Mapping[str, str], script: Mapping[str, Said], name: str | None) -> Request:
+    """What the command line (`ours`) and the script ask for together; `name` is the stage's where neither names it.
+
+    Raises UserError naming the option or the line.
+    """
+    said = {**script, **{key: Said(value, f"--penstock-{key}") for key, value in ours.items()}}
+    workflow, stage = said.get("workflow"), said.get("stage")
+    for named in (workflow, stage):
+        if named is not None:
+            _check_name(named.value, named.where)
+    if workflow is None:
+        for key in ("stage", "after", "expect", "strategy"):
+            if key in said:
+                raise UserError(f"{said[key].where}: {key}= is about a workflow: workflow=NAME is missing")
+    elif stage is None:
+        if name is None or not NAME_PATTERN.fullmatch(name):
+            raise UserError(f"{workflow.where}: workflow={workflow.value} needs a stage=NAME")
+        stage = Said(name, workflow.where)
+    return Request(
+        workflow=workflow.value if workflow else None,
+        stage=stage.value if stage else None,
+        after=_after(said.get("after"), stage.value if stage else ""),
+        expect=_expect(said.get("expect")),
+        strategy=_strategy(said.get("strategy")),
+        malleable=_malleable(said.get("malleable")),
+    )
+
+
+def _check_name(value: str, where: str) -> None:
+    if not NAME_PATTERN.fullmatch(value):
+        raise UserError(f"{where}: a name has 1 to 40 of A-Z a-z 0-9 _ . -, unlike {value[:60]!r}")
+
+
+def _after(said: Said | None, stage: str) -> tuple[str, ...]:
+    if said is None:
+        return ()
+    names = tuple(said.value.split(","))
+    for name in names:
+        _check_name(name, f"{said.where}: after")
+        if name == stage:
+            raise UserError(f"{said.where}: after: {stage!r} cannot come after itself")
+    if len(set(names)) < len(names):
+        raise UserError(f"{said.where}: after: names a stage twice: {said.value!r}")
+    return names
+
+
+def _expect(said: Said | None) -> float | None:
+    if said is None:
+        return None
+    seconds = parse_duration(said.value)
+    if seconds is None:
+        raise UserError(f"{said.where}: expect: must be {DURATION_FORMS}, not {said.value!r}")
+    return seconds
+
+
+def _strategy(said: Said | None) -> str:
+    if said is None:
+        return STRATEGIES[0]
+    if said.value not in STRATEGIES:
+        raise UserError(f"{said.where}: strategy: must be one of {', '.join(STRATEGIES)}, not {said.value!r}")
+    return said.value
+
+
+def _malleable(said: Said | None) -> str | None:
+    if said is None:
+        return None
+    where = f"{said.where}: malleable"
+    parts = said.value.split(":")
+    if not 2 <= len(parts) <= 4 or not all(p.isascii() and p.isdecimal() and 1 <= int(p) <= _MOST for p in parts):
+        raise UserError(
+            f"{where}: must be min:max[:preferred[:factor]] in processes, such as 2:32:8:2, not {said.value!r}"
+        )
+    least, most = int(parts[0]), int(parts[1])
+    if least > most:
+        raise UserError(f"{where}: the minimum {least} is above the maximum {most}")
+    if len(parts) > 2 and not least <= int(parts[2]) <= most:
+        raise UserError(f"{where}: the preferred size {parts[2]} is outside {least}..{most}")
+    return said.value

@@ -1,0 +1,286 @@
+"""penstock sbatch, tick, retry and logs over a real Slurm, as an ordinary user with no agent, and with a site's."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from agents import COMMAND, SlurmAgent
+
+from penstock.cluster import Cluster
+from penstock.errors import NotPermitted, PenstockError
+from penstock.ipc.client import ask
+
+pytestmark = pytest.mark.slurm
+
+# Whatever the site's own defaults are, files go where the user may write.
+STAGE = "#!/bin/bash\n#SBATCH -t 2\n#PENSTOCK workflow=w stage={name} {more}\n{run}\n"
+
+
+class Desk:
+    """A user at the command line, with scripts in a folder of that user's own."""
+
+    def __init__(self, site: SlurmAgent, who: str = "alice") -> None:
+        self.site = site
+        self.who = who
+        self.home = site.cluster.home(who)
+
+    def run(self, *words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        """One command; those of Penstock begin with "penstock"."""
+        argv = [*COMMAND, *words[1:]] if words[0] == "penstock" else list(words)
+        if stdin is not None:
+            argv = ["bash", "-c", 'text=$1; shift; printf %s "$text" | "$@"', "-", stdin, *argv]
+        return self.site.cluster.run_as(self.who, argv, env=self.site.environment, cwd=self.home, timeout=60)
+
+    def say(self, *words: str) -> str:
+        done = self.run(*words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def write(self, name: str, text: str) -> str:
+        """A script; its path."""
+        done = self.run("bash", "-c", 'printf %s "$2" > "$1"', "-", name, text)
+        assert done.returncode == 0, done.stderr
+        return str(self.home / name)
+
+    def queue(self) -> dict[str, list[str]]:
+        """State, reason and dependency of every job of the user, by id."""
+        rows = self.say("squeue", "-h", "--me", "-t", "all", "-o", "%i|%T|%r|%E").splitlines()
+        return {row.split("|")[0]: row.split("|")[1:] for row in rows}
+
+    def workflow(self, name: str = "w") -> dict:
+        """The workflow as `penstock status --json` tells it."""
+        return json.loads(self.say("penstock", "status", name, "--json"))["guided"][0]
+
+    def phases(self) -> dict[str, str]:
+        return {s["name"]: s["phase"] for s in self.workflow()["stages"]}
+
+
+@pytest.fixture
+def make_site(cluster: Cluster) -> Iterator[Callable[..., SlurmAgent]]:
+    """`make_site("operator", section={...})` makes an agent that is not started."""
+    made: list[SlurmAgent] = []
+
+    def make(who: str = "alice", **sections) -> SlurmAgent:
+        made.append(SlurmAgent(cluster, who, **sections))
+        return made[-1]
+
+    yield make
+    for site in made:
+        site.down()
+
+
+def until(probe: Callable[[], object], what: str, seconds: float = 90.0) -> None:
+    end = time.monotonic() + seconds
+    while not probe():
+        assert time.monotonic() < end, f"timed out waiting for {what}"
+        time.sleep(0.3)
+
+
+def test_it_says_and_ends_as_sbatch_does(make_site):
+    desk = Desk(make_site())
+    plain = desk.write("plain.sh", "#!/bin/bash\n#SBATCH -t 1 -o plain.out\necho $1\nexit 3\n")
+    for words in (["--parsable", "--hold", plain], ["-H", plain, "-x", "y"], ["-H", "-Q", plain]):
+        theirs, ours = desk.run("sbatch", *words), desk.run("penstock", "sbatch", *words)
+        number = "".join(c for c in theirs.stdout if c.isdigit())
+        mine = "".join(c for c in ours.stdout if c.isdigit())
+        assert ours.stdout.replace(mine, "N") == theirs.stdout.replace(number, "N") if mine else not theirs.stdout
+        assert (ours.returncode, ours.stderr) == (theirs.returncode, theirs.stderr) == (0, "")
+    for words in (["--nonsense"], ["no-such-script"], ["-p", "nowhere", plain], ["--version"]):
+        theirs, ours = desk.run("sbatch", *words), desk.run("penstock", "sbatch", *words)
+        assert (ours.returncode, ours.stdout, ours.stderr) == (theirs.returncode, theirs.stdout, theirs.stderr), words
+    # A stage, too: with --wait it ends as its job does, and -Q says nothing.
+    stage = ["--penstock-workflow=said", "-t1", "-o", "/dev/null"]
+    done = desk.run("penstock", "sbatch", "--wait", *stage, "--penstock-stage", "a", plain)
+    assert (done.returncode, done.stdout.split()[:3]) == (3, ["Submitted", "batch", "job"])
+    quiet = desk.run("penstock", "sbatch", "-HQ", *stage, "--penstock-stage", "b", "--wrap", "true")
+    assert (quiet.returncode, quiet.stdout) == (0, "")
+    piped = desk.run("penstock", "sbatch", "--parsable", "-H", *stage, "--penstock-stage=c", stdin="#!/bin/sh\ntrue\n")
+    assert (piped.returncode, piped.stdout.strip().isdigit()) == (0, True)
+    bad = desk.run("penstock", "sbatch", "-p", "nowhere", *stage, "--penstock-stage=d", plain)
+    assert (bad.returncode, bad.stderr.startswith("sbatch: error:")) == (1, True)
+    wrong = desk.write("wrong.sh", "#!/bin/sh\n#PENSTOCK workflow=w stge=x\n")
+    before = desk.queue()
+    refused = desk.run("penstock", "sbatch", wrong)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"{wrong}:2: #PENSTOCK takes" in refused.stderr
+    assert desk.queue() == before
+
+
+def test_a_workflow_by_ticks_alone_with_a_failure_and_a_retry(make_site):
+    site = make_site()
+    desk = Desk(site)
+    # It is expected to end at any moment, and does when a file is there.
+    waits = "until [ -e go ]; do sleep 0.2; done; echo a was here"
+    desk.write("a.sh", STAGE.format(name="a", more="expect=1", run=waits))
+    # It fails as long as a file is missing.
+    desk.write("b.sh", STAGE.format(name="b", more="after=a expect=60", run="cat fixed"))
+    desk.write("c.sh", STAGE.format(name="c", more="after=b,a", run="sleep 1"))
+    jobs = {name: int(desk.say("penstock", "sbatch", "--parsable", f"{name}.sh")) for name in "abc"}
+    states = desk.queue()
+    assert [states[str(jobs[name])][1] for name in "bc"] == ["JobHeldUser"] * 2
+    assert states[str(jobs["c"])][2] == f"afterok:{jobs['b']}(unfulfilled),afterok:{jobs['a']}(unfulfilled)"
+    doubled = desk.run("penstock", "sbatch", "a.sh")
+    assert (doubled.returncode, "has a stage 'a' already" in doubled.stderr) == (2, True)
+
+    released: list[dict] = []
+
+    def tick() -> dict[str, str]:
+        told = json.loads(desk.say("penstock", "tick", "--json"))
+        assert told["ran"]
+        released.extend(d for d in told["decisions"] if d["verb"] == "release")
+        return desk.phases()
+
+    until(lambda: tick() and released, "the release ahead")
+    assert [(d["subject"], d["reasons"][0][0]) for d in released] == [("workflow 1/b", "due")]
+    assert desk.phases()["a"] == "running"
+    desk.write("go", "")
+    until(lambda: tick()["b"] == "failed", "the failure")
+    assert desk.workflow()["phase"] == "failing"
+    assert desk.queue()[str(jobs["c"])][1] in ("JobHeldUser", "DependencyNeverSatisfied")
+    assert desk.say("penstock", "logs", "w", "a") == "a was here\n"
+    assert "No such file" in desk.say("penstock", "logs", "w")
+
+    desk.write("fixed", "it is there now\n")
+    again = json.loads(desk.say("penstock", "retry", "w", "--json"))["jobs"]
+    assert list(again) == ["b"]
+    until(lambda: tick()["c"] == "done", "the end")
+    assert desk.say("penstock", "logs", "w", "b") == "it is there now\n"
+    ended = desk.workflow()
+    assert ended["phase"] == "completed"
+    assert [(s["name"], s["job"], s["former"]) for s in ended["stages"]] == [
+        ("a", jobs["a"], []),
+        ("b", again["b"], [jobs["b"]]),
+        ("c", jobs["c"], []),
+    ]
+    rows = {r["JobID"]: r for r in site.accounting(0) if int(r["JobID"]) >= jobs["a"]}
+    assert int(rows[str(again["b"])]["End"]) <= int(rows[str(jobs["c"])]["Start"])
+    assert json.loads(desk.say("penstock", "tick", "--json")) == {
+        "decisions": [],
+        "left": 0,
+        "problems": [],
+        "ran": True,
+    }
+
+
+def test_a_tick_steps_back_from_an_agent_and_the_agent_takes_what_was_left(make_site):
+    site = make_site()
+    desk = Desk(site)
+    job = int(desk.say("penstock", "sbatch", "--parsable", "--penstock-workflow=w", "-t1", "--wrap", "sleep 2"
+                       , "--penstock-stage=a"))  # fmt: skip
+    site.start()
+    until(lambda: desk.phases() == {"a": "done"}, "the agent")
+    assert desk.workflow()["stages"][0]["job"] == job
+    assert json.loads(desk.say("penstock", "tick", "--json"))["ran"] is False
+    assert desk.run("penstock", "tick").stdout == ""
+
+
+def test_ticks_submit_the_stages_of_a_workflow_file(make_site):
+    site = make_site()
+    desk = Desk(site)
+    flow = desk.write("w.yaml", TestSystemMode.WORKFLOW.format(name="w"))
+    assert desk.run("penstock", "submit", flow).returncode == 3
+    assert desk.say("penstock", "submit", flow, "--tick", "--json") == '{\n  "run": null\n}\n'
+
+    def phase() -> str:
+        desk.say("penstock", "tick")
+        return json.loads(desk.say("penstock", "status", "w", "--json"))["workflows"][0]["phase"]
+
+    until(lambda: phase() == "completed", "the workflow")
+    assert desk.say("penstock", "logs", "w", "two") == "two of w\n"
+
+
+def test_a_stage_that_its_owner_lets_go_too_early_is_put_back_behind_its_parent(make_site):
+    site = make_site().start()
+    desk = Desk(site)
+    words = ["penstock", "sbatch", "--parsable", "--penstock-workflow=w", "-t2", "--wrap", "sleep 100"]
+    # perstage, so that only the owner lets it go.
+    words.append("--penstock-strategy=perstage")
+    first = desk.say(*words, "--penstock-stage=a").strip()
+    second = desk.say(*words, "--penstock-stage=b", "--penstock-after=a").strip()
+    until(lambda: desk.phases()["a"] == "running", "the first stage")
+    both = f"scontrol update jobid={second} dependency= && scontrol release {second}"
+    desk.say("bash", "-c", both)
+
+    def back() -> bool:
+        state, _reason, dependency = desk.queue()[second]
+        return (state, dependency) == ("PENDING", f"afterok:{first}(unfulfilled)")
+
+    until(back, "the stage to wait again")
+    done = json.loads(desk.say("penstock", "cancel", "w", "--json"))
+    assert done == {"run": 1, "jobs": [int(first), int(second)], "failed": []}
+    until(lambda: desk.workflow()["phase"] == "cancelled", "the cancellation")
+
+
+class TestSystemMode:
+    """One agent for all users: an Operator, neither root nor SlurmUser, that may not submit for anybody."""
+
+    WORKFLOW = """name: {name}
+stages:
+  - {{name: one, nodes: 2, time: 60, expect: 4, run: "sleep 4; id -un"}}
+  - {{name: two, nodes: 1, time: 60, expect: 2, run: "sleep 2; echo $PENSTOCK_STAGE of $PENSTOCK_WORKFLOW"}}
+"""
+
+    def test_two_users_workflows_run_as_their_own(self, make_site, cluster):
+        site = make_site("operator", agent={"serve": "all"}).start()
+        assert ask(site.socket, "ping")["uid"] == cluster.user("operator").uid != 0
+        alice, bob = Desk(site, "alice"), Desk(site, "bob")
+        assert alice.say("penstock", "submit", alice.write("w.yaml", self.WORKFLOW.format(name="w"))) == (
+            "Submitted workflow 1\n"
+        )
+        bob.write("b.sh", STAGE.format(name="only", more="expect=2", run="sleep 2"))
+        bob.say("penstock", "sbatch", "b.sh")
+        jobs = [s["job"] for s in alice.workflow()["stages"]]
+        self.refuses_what_is_alices(site, bob, jobs)
+        for desk, stages in ((alice, 2), (bob, 1)):
+            until(lambda desk=desk: desk.workflow()["phase"] == "completed", f"the workflow of {desk.who}")
+            assert len(desk.workflow()["stages"]) == stages
+        names = alice.say("sacct", "-n", "-P", "-X", "-o", "User,State", "-j", ",".join(map(str, jobs)))
+        assert set(names.split()) == {f"{cluster.users['alice']}|COMPLETED"}
+        assert alice.say("penstock", "logs", "w", "two") == "two of w\n"
+        assert "release" in alice.say("penstock", "explain", "w1")
+        assert "'operator'" not in site.said()
+
+    def refuses_what_is_alices(self, site: SlurmAgent, bob: Desk, jobs: list[int]) -> None:
+        """Bob asks for things about Alice's jobs and workflow, by the command line and by hand."""
+        assert bob.run("penstock", "cancel", "1").returncode == 5
+        assert bob.run("penstock", "explain", "w1").returncode == 4
+        assert [w["uid"] for w in json.loads(bob.say("penstock", "status", "--json"))["guided"]] == [
+            site.cluster.user("bob").uid
+        ]
+        program = (
+            "import json, sys; from pathlib import Path; from penstock.ipc.client import ask\n"
+            "print(ask(Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])))"
+        )
+        python = COMMAND[0]
+
+        def by_hand(op: str, **arguments: object) -> str:
+            done = bob.run(python, "-c", program, str(site.socket), op, json.dumps(arguments))
+            assert done.returncode != 0, done.stdout
+            return done.stderr
+
+        stages = [{"name": "x", "job": jobs[1], "after": [], "hold": True}]
+        until(lambda: any(j["id"] == jobs[1] for j in ask(site.socket, "queue")["jobs"]), "a look at the queue")
+        mine = {"workflow": "mine", "strategy": "asa", "stages": stages}
+        assert NotPermitted.__name__ in by_hand("guide", **mine)
+        assert "is not yours" in by_hand("guide", **mine)
+        assert "there is no workflow 1" in by_hand("plan", **mine, run=1)
+        assert "no running workflow 1" in by_hand("cancel", run=1)
+        for op in ("submit", "retry", "queue"):
+            assert "serves its own user only" in by_hand(op, run=1)
+
+    def test_without_the_agent_nothing_is_submitted(self, make_site, cluster):
+        site = make_site("operator", agent={"serve": "all"}).start()
+        site.stop()
+        desk = Desk(site, "alice")
+        desk.write("a.sh", STAGE.format(name="a", more="", run="true"))
+        before = desk.queue()
+        done = desk.run("penstock", "sbatch", "a.sh")
+        assert (done.returncode, done.stdout) == (3, "")
+        assert "no agent answers" in done.stderr
+        assert desk.queue() == before
+        with pytest.raises(PenstockError):
+            ask(site.socket, "ping")

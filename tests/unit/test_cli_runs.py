@@ -1,0 +1,157 @@
+"""penstock top, retry, logs and the way to the state file, over a simulated Slurm and over none."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from penstock.cli import cli
+from penstock.cli.joblog import output_files
+from penstock.cli.runs import find, shown
+from penstock.errors import NotFound, UserError
+from penstock.guided.state import GuidedRun, GuidedStage, guided_to_dict
+from penstock.store import TICKED, Store
+from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.retrying import retried
+from penstock.workflow.runner import Runner
+from penstock.workflow.state import Phase, RunPhase
+
+FLOW = Workflow("w", tuple(Stage(n, 1, 60.0, 30.0, "true", a) for n, a in (("a", ()), ("b", ("a",)), ("c", ("b",)))))
+BROKEN = GuidedRun(
+    7,
+    os.geteuid(),
+    "me",
+    "w",
+    "asa",
+    0.0,
+    (
+        GuidedStage("a", 1, phase=Phase.DONE, start=5.0, end=9.0, submitted=0.0, slurm_state="COMPLETED"),
+        GuidedStage("b", 2, ("a",), phase=Phase.FAILED, failure="job 2 ended FAILED", start=12.0, end=13.0),
+        GuidedStage("c", 3, ("b",)),
+    ),
+    RunPhase.FAILING,
+    "b: job 2 ended FAILED",
+)
+
+
+def ended(*phases: Phase):
+    run = Runner(accrues=True).start(3, FLOW, "perstage", 0.0, partition="batch")
+    stages = tuple(replace(s, phase=p, attempt=1, job=9, failures=2) for s, p in zip(run.stages, phases, strict=True))
+    return replace(run, stages=stages, phase=RunPhase.FAILED, why="b: it failed", ended_at=5.0)
+
+
+def test_what_did_not_complete_waits_again_and_keeps_its_attempts():
+    run = retried(ended(Phase.DONE, Phase.FAILED, Phase.CANCELLED))
+    assert [s.phase for s in run.stages] == [Phase.DONE, Phase.WAITING, Phase.WAITING]
+    assert [(s.job, s.attempt, s.failures) for s in run.stages] == [(9, 1, 2), (None, 1, 0), (None, 1, 0)]
+    assert (run.phase, run.why, run.ended_at) == (RunPhase.ACTIVE, None, None)
+
+
+def test_a_named_stage_takes_all_after_it_along():
+    done = replace(ended(Phase.DONE, Phase.DONE, Phase.DONE), phase=RunPhase.COMPLETED)
+    assert [s.phase for s in retried(done, "b").stages] == [Phase.DONE, Phase.WAITING, Phase.WAITING]
+    with pytest.raises(UserError, match="all stages of workflow 3 have completed"):
+        retried(done)
+    with pytest.raises(UserError, match="no stage 'x'"):
+        retried(done, "x")
+    with pytest.raises(UserError, match="is active"):
+        retried(replace(done, phase=RunPhase.ACTIVE))
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A configuration without an agent and a state file that `penstock tick` works on."""
+    config = tmp_path / "penstock.yaml"
+    config.write_text(yaml.safe_dump({"agent": {"state_dir": str(tmp_path / "state")}}))
+    monkeypatch.setenv("PENSTOCK_CONFIG", str(config))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "state").mkdir()
+    store = Store(tmp_path / "state" / "penstock.db")
+    for _ in range(6):
+        store.add_run(os.geteuid(), {}, 0.0, kind="other")
+    store.add_run(os.geteuid(), guided_to_dict(BROKEN), 0.0, kind="guided")
+    store.remember(TICKED, str(time.time()))
+    store.close()
+    return tmp_path
+
+
+def run(*words: str, code: int = 0) -> str:
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == code or getattr(done.exception, "exit_code", None) == code, done.output
+    return str(done.exception) if code else done.output
+
+
+def program(place, name: str, text: str) -> None:
+    file = place / "bin" / name
+    file.write_text(f"#!/bin/sh\n{text}\n")
+    file.chmod(0o755)
+
+
+def test_top_shows_what_is_open_once_where_there_is_no_terminal(place):
+    shown_ = run("top")
+    assert "workflows 1  running 0  waiting 1" in shown_
+    assert "job 2 ended FAILED" in shown_
+    answer = json.loads(run("top", "--json"))
+    assert [w["id"] for w in answer["guided"]] == [7]
+    assert answer["problems"] == []
+
+
+@pytest.mark.parametrize("which", ["7", "w7", "w"])
+def test_a_workflow_is_found_by_its_number_or_name(place, which):
+    assert "workflow 7 w (asa): failing - b: job 2 ended FAILED" in run("status", which)
+    answer = json.loads(run("status", which, "--json"))
+    stage = find(shown(answer), which).stage("b")
+    assert (stage.phase, stage.wait) == ("failed", 3.0)
+    assert find(shown(answer), which).stage("c").phase == "held"
+
+
+def test_what_is_not_there_is_said(place):
+    assert run("status", "w8", code=5) == "there is no workflow w8"
+    assert run("logs", "w", "x", code=5) == "workflow 7 has no stage 'x' (stages: a, b, c)"
+    assert run("retry", "nope", code=5) == "there is no workflow nope"
+    assert run("retry", "w", "a", code=2) == "nothing of workflow 7 failed that could run again: stage 'a' is done"
+
+
+def test_without_an_agent_or_ticks_it_says_how_to_start_one(place):
+    (place / "state" / "penstock.db").unlink()
+    for words in (["status"], ["top"], ["explain", "w7"], ["logs", "w"], ["retry", "w"], ["cancel", "w"]):
+        assert "no agent answers" in run(*words, code=3)
+    assert not (place / "state" / "penstock.db").exists()
+
+
+def test_the_output_files_are_what_slurm_says(place):
+    program(place, "scontrol", 'echo "   StdErr=/x/e"; echo "   StdOut=/x/a b"; echo "JobName=y StdOut=/no"')
+    assert output_files(3, 5.0) == ["/x/a b"]
+    program(place, "scontrol", "exit 1")
+    program(place, "sacct", 'echo "/x/later"')
+    assert output_files(3, 5.0) == ["/x/later"]
+    program(place, "sacct", 'echo "sacct: error: Invalid field requested" >&2; exit 1')
+    assert output_files(3, 5.0) == []
+
+
+def test_logs_are_printed_or_it_is_said_why_not(place):
+    file = place / "out.txt"
+    program(place, "scontrol", f'echo "   StdOut={file}"')
+    assert "the file is not there (failed)" in run("logs", "w", "b", code=6)
+    assert "it has not begun (held)" in run("logs", "w", "c", code=6)
+    file.write_text("said\n")
+    assert run("logs", "w") == "said\n"
+    assert run("logs", "w", "-f") == "said\n"
+    assert json.loads(run("logs", "w", "--json")) == {"files": [str(file)], "job": 2, "stage": "b", "workflow": 7}
+    program(place, "scontrol", "exit 1")
+    program(place, "sacct", "exit 1")
+    assert "Slurm has forgotten it" in run("logs", "w", "b", code=5)
+
+
+def test_find_takes_the_latest_of_a_name():
+    answer = {"workflows": [], "guided": [guided_to_dict(replace(BROKEN, id=n)) for n in (7, 9)]}
+    assert find(shown(answer), "w").number == 9
+    with pytest.raises(NotFound):
+        find([], "1")

@@ -1,0 +1,222 @@
+"""Guiding a workflow whose jobs somebody else submitted: these views give these instructions."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from factories import make_job
+
+from penstock.api import AccountingRecord, JobState
+from penstock.guided.instructions import (
+    Finished,
+    Lookup,
+    Observe,
+    Ran,
+    Release,
+    Repoint,
+    Requeue,
+    Rules,
+    View,
+)
+from penstock.guided.machine import step
+from penstock.guided.state import GuidedRun, GuidedStage, Order, guided_from_dict, guided_to_dict
+from penstock.waits.base import Estimate, Known, Observation
+from penstock.workflow.state import Phase, RunPhase
+
+RULES = Rules(accrues=True, predict=lambda geometry: Estimate(0, 100.0))
+HELD = {"priority": 0, "reason": "JobHeldUser", "eligible": None}
+
+
+def held(number: int, on: str = "", **more: object):
+    return make_job(number, dependency=on, **{**HELD, **more})
+
+
+def ended(number: int, state: JobState = JobState.COMPLETED, **more: object):
+    return make_job(number, state=state, **{"start": 10.0, "end": 60.0, **more})
+
+
+def chain(*names: str, strategy: str = "asa", **more: object) -> GuidedRun:
+    """Jobs 1, 2, ... each after the one before, all but the first held for the agent."""
+    stages = [
+        GuidedStage(n, i + 1, names[i - 1 : i] if i else (), expect=1000.0, hold=i > 0, registered=0.0)
+        for i, n in enumerate(names)
+    ]
+    return GuidedRun(3, 1000, "alice", "w", strategy, 0.0, tuple(replace(s, **more) for s in stages))
+
+
+def look(run: GuidedRun, *jobs, now: float = 50.0, records=(), rules: Rules = RULES):
+    rows: dict[int, list] = {}
+    for job in jobs:
+        rows.setdefault(job.array_job or job.id, []).append(job)
+    return step(run, View(now, rows, {r.id: r for r in records}), now, rules)
+
+
+def record(number: int, state: JobState, user: str = "alice") -> AccountingRecord:
+    return AccountingRecord(number, "x", user, "batch", "", "", state, 0, 0.0, 5.0, 10.0, 60.0, 600.0, 1)
+
+
+def of(kind, done):
+    return [i for i in done.instructions if isinstance(i, kind)]
+
+
+def test_a_stage_is_released_a_wait_before_its_parents_end():
+    run = chain("a", "b")
+    jobs = (make_job(1, "n1", start=0.0), held(2, "afterok:1(unfulfilled)"))
+    early = look(run, *jobs, now=800.0)
+    assert (early.instructions[1:], early.run.get("b").due) == ((), 900.0)
+    assert early.notes[0][1].code == "due-later"
+    (release,) = of(Release, look(early.run, *jobs, now=901.0))
+    assert (release.stage, release.job) == ("b", 2)
+    assert "no-accrual" not in [r.code for r in release.reasons]
+    again = look(early.run, *jobs, now=901.0, rules=replace(RULES, accrues=False))
+    assert "no-accrual" in [r.code for r in of(Release, again)[0].reasons]
+
+
+def test_without_an_expectation_the_learned_time_and_then_the_limit_count():
+    run = chain("a", "b", expect=None)
+    jobs = (make_job(1, "n1", start=0.0, time_limit=600.0), held(2, "afterok:1(unfulfilled)"))
+    assert look(run, *jobs).run.get("b").due == 500.0
+    assert look(run, *jobs, rules=replace(RULES, expected=lambda s: 300.0)).run.get("b").due == 200.0
+    unlimited = look(run, replace(jobs[0], time_limit=None), jobs[1])
+    assert (of(Release, unlimited), unlimited.notes[0][1].code) == ([], "no-end")
+
+
+def test_perstage_waits_for_the_end():
+    run = chain("a", "b", strategy="perstage")
+    jobs = (make_job(1, "n1", start=0.0), held(2, "afterok:1(unfulfilled)"))
+    assert not of(Release, look(run, *jobs, now=5000.0))
+    assert of(Release, look(run, ended(1), held(2), now=5000.0))
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        held(2, "", reason="JobHeldAdmin"),
+        held(2, "", reason="JobHeldUser", uid=1001),
+        held(2, "", state=JobState.UNKNOWN),
+    ],
+    ids=["held by an administrator", "somebody else's", "not understood"],
+)
+def test_holds_and_jobs_that_are_left_alone(job):
+    done = look(chain("a", "b"), ended(1), job)
+    assert not of(Release, done)
+    assert not of(Repoint, done)
+
+
+def test_a_hold_of_the_owners_own_is_left_alone():
+    assert not of(Release, look(chain("a", "b", hold=False), ended(1), held(2)))
+    released = chain("a", "b", released=5.0)
+    assert not of(Release, look(released, ended(1), held(2))), "it was held again after its release"
+
+
+def test_a_stage_whose_job_is_somebody_elses_ends_the_guiding():
+    done = look(chain("a"), make_job(1, "n1", uid=1001))
+    assert done.run.phase is RunPhase.FAILED
+    assert "is not alice's" in done.run.why
+    lost = look(chain("a"), records=[record(1, JobState.COMPLETED, user="bob")])
+    assert "is not alice's" in lost.run.why
+
+
+def test_a_lost_dependency_is_put_back_before_anything_is_released():
+    run = chain("a", "b")
+    done = look(run, make_job(1, "n1", start=0.0), held(2, "afterany:77(unfulfilled)"), now=5000.0)
+    (repoint,) = of(Repoint, done)
+    assert (repoint.job, repoint.dependency) == (2, "afterany:77,afterok:1")
+    assert not of(Release, done)
+
+
+def test_a_dependency_on_an_unseen_parent_is_not_made():
+    done = look(chain("a", "b"), held(2), now=5000.0)
+    assert not of(Repoint, done)
+    assert not of(Release, done)
+    assert done.notes[1][1].code == "look-first"
+
+
+def test_a_stage_submitted_again_takes_its_followers_along():
+    run = chain("a", "b")
+    again = run.with_stage(replace(run.stages[0], job=9, former=(1,)))
+    done = look(again, make_job(9, "n1", start=0.0), held(2, "afterok:1(failed)"))
+    assert of(Repoint, done)[0].dependency == "afterok:9"
+    finished = look(again, ended(9), held(2, "afterok:1(failed)"))
+    assert of(Repoint, finished)[0].dependency == ""
+    assert not of(Release, finished)
+    assert of(Release, look(finished.run, held(2)))
+
+
+def test_a_job_that_started_too_early_is_put_back_once():
+    run = chain("a", "b")
+    jobs = (make_job(1, "n1", start=0.0), make_job(2, "n2", start=40.0))
+    (requeue,) = of(Requeue, look(run, *jobs))
+    assert requeue.job == 2
+    marked = run.with_stage(replace(run.stages[1], requeued_at=50.0))
+    assert not of(Requeue, look(marked, *jobs, now=60.0))
+
+
+def test_a_failed_stage_stops_those_after_it_and_nothing_else():
+    run = chain("a", "b")
+    run = run.with_stage(GuidedStage("c", 3, (), hold=True)).with_stage(GuidedStage("d", 4, ("b",), hold=True))
+    done = look(run, ended(1, JobState.FAILED), held(2), held(3), held(4))
+    assert done.run.phase is RunPhase.FAILING
+    assert done.run.why == "a: job 1 ended FAILED"
+    assert [r.stage for r in of(Release, done)] == ["c"]
+    back = look(done.run, make_job(1, "n1", start=70.0), held(2, "afterok:1(unfulfilled)"), held(3), held(4), now=80.0)
+    assert (back.run.phase, back.run.why) == (RunPhase.ACTIVE, None), "its owner requeued it"
+    assert back.run.get("a").failure is None
+
+
+def test_what_is_not_in_the_queue_is_looked_up_and_believed_then():
+    run = chain("a")
+    assert of(Lookup, look(run)) == [Lookup((1,))]
+    assert not of(Lookup, look(replace(run, stages=(replace(run.stages[0], registered=60.0),))))
+    done = look(run, records=[record(1, JobState.COMPLETED)])
+    assert of(Finished, done) == [Finished(True, "all 1 stages completed")]
+    assert (done.run.phase, done.run.ended_at) == (RunPhase.COMPLETED, 60.0)
+    assert of(Ran, done) == [Ran("a", 50.0)]
+    assert step(done.run, View(99.0, {}), 99.0, RULES).instructions == ()
+
+
+def test_an_array_ends_with_its_last_task_and_fails_with_any():
+    run = chain("a")
+    waiting = make_job(1, array_job=1, tasks=2)
+    failed = ended(7, JobState.FAILED, array_job=1, array_task=0)
+    first = look(run, waiting, failed, make_job(8, "n1", array_job=1, array_task=1, start=20.0))
+    assert (first.run.get("a").phase, first.run.get("a").start) == (Phase.RUNNING, 20.0)
+    # the failed task has left Slurm's memory
+    last = look(first.run, ended(1, array_job=1, array_task=2, end=90.0))
+    assert (last.run.get("a").phase, last.run.get("a").slurm_state) == (Phase.FAILED, "FAILED")
+    assert last.run.phase is RunPhase.FAILED
+
+
+def test_waits_are_learned_once_and_by_the_sites_rule():
+    run = chain("a", "b", released=30.0, submitted=0.0)
+    jobs = (ended(1, start=5.0, end=60.0, eligible=0.0), make_job(2, "n1", start=90.0, eligible=60.0, submit=0.0))
+    first, second = of(Observe, look(run, *jobs, now=100.0))
+    assert (first.observation.seconds, second.observation.seconds) == (5.0, 60.0)
+    assert of(Observe, look(look(run, *jobs).run, *jobs)) == []
+    assert of(Observe, look(run, *jobs, rules=replace(RULES, accrues=False)))[1].observation.seconds == 30.0
+    hidden = look(run, jobs[0], replace(jobs[1], start=61.0))
+    assert of(Observe, hidden)[1].observation == Observation.at_most(30.0)
+
+
+def test_a_wait_for_a_licence_is_no_wait_in_the_queue():
+    waiting = look(chain("a"), make_job(1, reason="Licenses"))
+    ran = look(waiting.run, make_job(1, "n1", start=40.0, eligible=0.0))
+    assert of(Observe, ran)[0].observation.known is Known.AT_MOST
+    assert not look(chain("a", "b"), make_job(1, "n1", start=0.0), held(2)).run.get("b").hindered
+
+
+def test_nothing_is_released_while_it_is_cancelled():
+    run = replace(chain("a", "b"), phase=RunPhase.CANCELLING, why="cancelled by its owner")
+    assert not of(Release, look(run, ended(1), held(2)))
+    done = look(run, ended(1), ended(2, JobState.CANCELLED, start=50.0, end=50.0))
+    assert (done.run.phase, done.run.why) == (RunPhase.CANCELLED, "cancelled by its owner")
+    assert done.run.get("b").start is None
+
+
+def test_the_state_survives_json():
+    run = chain("a", "b", order=Order(("-N2", "job.sh"), "/home"), former=(4, 5))
+    assert guided_from_dict(json.loads(json.dumps(guided_to_dict(run)))) == run
+    with pytest.raises(ValueError, match="version 99"):
+        guided_from_dict({**guided_to_dict(run), "version": 99})

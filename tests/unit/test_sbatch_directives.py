@@ -1,0 +1,95 @@
+"""`#PENSTOCK` lines, alone and together with the options."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import UserError
+from penstock.sbatch.directives import Request, Said, read_directives, request, sbatch_lines
+
+SCRIPT = """#!/bin/bash
+#SBATCH -N4 --job-name="a b"  # a comment
+
+# words
+#PENSTOCK workflow=mosaic stage=merge   # why
+#PENSTOCK after=project,mask expect=40m
+#PENSTOCKS are no directive
+#SBATCH --hold
+srun ./merge
+#PENSTOCK strategy=perstage
+#SBATCH --requeue
+"""
+
+
+def asked(script: str, name: str | None = None, **ours: str) -> Request:
+    return request(ours, read_directives(script.splitlines(), "job.sh"), name)
+
+
+def test_lines_count_up_to_the_first_command():
+    assert asked(SCRIPT) == Request("mosaic", "merge", ("project", "mask"), 2400.0)
+    assert sbatch_lines(SCRIPT.splitlines()) == ["-N4", "--job-name=a b", "--hold"]
+
+
+def test_where_each_value_stands_is_kept():
+    assert read_directives(SCRIPT.splitlines(), "job.sh")["after"] == Said("project,mask", "job.sh:6")
+
+
+def test_the_command_line_counts_before_the_script():
+    assert asked(SCRIPT, stage="other", expect="90") == Request("mosaic", "other", ("project", "mask"), 90.0)
+
+
+def test_the_stage_may_be_named_by_the_job():
+    assert asked("#PENSTOCK workflow=w", name="merge").stage == "merge"
+
+
+def test_an_ordinary_script_asks_for_nothing():
+    assert asked("#!/bin/sh\nhostname\n", name="x") == Request()
+    assert asked("#PENSTOCK malleable=2:32:8:2") == Request(malleable="2:32:8:2")
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("#PENSTOCK", "job.sh:1: #PENSTOCK says nothing"),
+        ("#PENSTOCK stge=x", "did you mean stage="),
+        ("#PENSTOCK workflow", "workflow needs a value"),
+        ("#PENSTOCK workflow=a workflow=b", "was given in job.sh:1 already"),
+        ("#PENSTOCK workflow='a", "cannot be read: No closing quotation"),
+        ("#PENSTOCK workflow=a/b stage=x", "job.sh:1: a name has 1 to 40 of"),
+        ("#PENSTOCK workflow=a", "workflow=a needs a stage=NAME"),
+        ("#PENSTOCK stage=x", "job.sh:1: stage= is about a workflow"),
+        ("#PENSTOCK expect=4m", "expect= is about a workflow"),
+        ("#PENSTOCK workflow=a stage=x after=x", "'x' cannot come after itself"),
+        ("#PENSTOCK workflow=a stage=x after=y,y", "names a stage twice"),
+        ("#PENSTOCK workflow=a stage=x after=y,", "after: a name has"),
+        ("#PENSTOCK workflow=a stage=x expect=soon", "expect: must be a duration"),
+        ("#PENSTOCK workflow=a stage=x expect=-1", "expect: must be a duration"),
+        ("#PENSTOCK workflow=a stage=x strategy=bigjob", "strategy: must be one of asa, perstage, not 'bigjob'"),
+        ("#PENSTOCK malleable=8", "min:max"),
+        ("#PENSTOCK malleable=8:4", "the minimum 8 is above the maximum 4"),
+        ("#PENSTOCK malleable=2:4:8", "preferred size 8 is outside 2..4"),
+        ("#PENSTOCK malleable=0:4", "min:max"),
+        ("#PENSTOCK malleable=1:2:1:1:1", "min:max"),
+        ("#PENSTOCK malleable=1:99999999999", "min:max"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(line, text):
+    with pytest.raises(UserError) as caught:
+        asked(line)
+    assert text in str(caught.value)
+
+
+def test_what_is_wrong_on_the_command_line_is_said_with_its_option():
+    with pytest.raises(UserError, match="--penstock-expect: expect: must be"):
+        asked("#PENSTOCK workflow=a stage=x", expect="never")
+
+
+@given(st.text(max_size=60))
+def test_no_script_breaks_it(text):
+    try:
+        asked(f"#PENSTOCK {text}")
+    except UserError as e:
+        assert str(e).startswith("job.sh:1: ") or "\n" in text or "\r" in text or not text.isprintable()
+    sbatch_lines(f"#SBATCH {text}".splitlines())
