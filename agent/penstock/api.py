@@ -262,7 +262,7 @@ class SiteConfig:
     """The settings of a cluster that change what Penstock may do.
 
     `priority_weight_age` is PriorityWeightAge, None where it is not known. `max_jobs_accrue` is of how many pending
-    jobs of this user age counts (the least MaxJobsAccruePU of any QOS, or of the user's association); None: of all.
+    jobs of a user age counts (the least MaxJobsAccruePU of any QOS); None: of all, as far as is known.
     """
 
     version: tuple[int, ...]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import pwd
@@ -10,6 +11,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Self, TypeVar
 
 from penstock.api import (
@@ -24,7 +26,7 @@ from penstock.api import (
     SiteConfig,
     Step,
 )
-from penstock.errors import Infeasible, NoCluster, NotFound, NotNow, SlurmUnavailable
+from penstock.errors import Infeasible, NoCluster, NotFound, NotNow, PenstockError, SlurmUnavailable
 from penstock.slurm import records
 from penstock.slurm.budget import RequestBudget
 from penstock.slurm.commands import CommandRunner, Finished
@@ -34,6 +36,8 @@ from penstock.slurm.texts import texts_from_json
 
 __all__ = ["CliQueries", "checked_name", "understood"]
 
+# How long the look at the site waits for accounting, which only adds to it (seconds).
+_ACCOUNTING_PATIENCE = 5.0
 _log = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}", re.ASCII)
 _NO_ACCOUNTING = "not running a supported accounting_storage plugin"
@@ -140,7 +144,18 @@ class CliQueries:
         before = time.time()
         text = await self._read("scontrol", "show", "config")
         self._compare_clocks(text, before, time.time())
-        return understood("scontrol show config", lambda: records.site_from_text(text))
+        site = understood("scontrol show config", lambda: records.site_from_text(text))
+        if "accounting_storage/slurmdbd" in text and not self._cluster:
+            site = replace(site, max_jobs_accrue=await self._accrue_limit())
+        return site
+
+    async def _accrue_limit(self) -> int | None:
+        """The least MaxJobsAccruePU of any QOS; None where there is none, or nobody says."""
+        argv = ("sacctmgr", "-nP", "show", "qos", "format=MaxJobsAccruePU")
+        with contextlib.suppress(PenstockError):
+            done = await self._run(argv, changing=False, limit=min(self._limit, _ACCOUNTING_PATIENCE))
+            return min((int(line) for line in done.stdout.splitlines() if line.isdigit()), default=None)
+        return None
 
     async def jobs(self) -> Sequence[Job]:
         """See `Backend.jobs`."""
