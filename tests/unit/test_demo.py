@@ -16,15 +16,20 @@ from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.state import Phase, RunPhase, StageRun, WorkflowRun
 
 STAGES = (
-    StageRun("a", Phase.DONE, job=1, estimate=5.0, submitted=0.0, start=5.0, end=105.0),
-    StageRun("b", Phase.DONE, job=2, estimate=40.0, parent_end=105.0, submitted=65.5, start=105.0, end=205.0),
-    StageRun("c", Phase.DONE, job=3, estimate=100.0, parent_end=205.0, submitted=105.0, start=206.0, end=300.0),
+    StageRun("a", phase=Phase.DONE, job=1, estimate=5.0, submitted=0.0, start=5.0, end=105.0),
+    StageRun(
+        "b", (0,), phase=Phase.DONE, job=2, estimate=40.0, parent_end=105.0, submitted=65.5, start=105.0, end=205.0
+    ),
+    StageRun(
+        "c", (1,), phase=Phase.DONE, job=3, estimate=100.0, parent_end=205.0, submitted=105.0, start=206.0, end=300.0
+    ),
 )
 
 
 def outcome(*stages: StageRun, phase: RunPhase = RunPhase.COMPLETED) -> Outcome:
     flow = Workflow("demo", tuple(Stage(s.name, 2, 600.0, 100.0, "true") for s in stages))
-    return Outcome(runs={"asa": WorkflowRun(1, flow, "asa", 0.0, "batch", "", tuple(stages), phase=phase)})
+    run = WorkflowRun(1, flow, "asa", 0.0, "batch", "", tuple(stages), flow.stages, phase=phase)
+    return Outcome(runs={"asa": run})
 
 
 def breath(**changes: object) -> Breath:
