@@ -17,7 +17,7 @@ from penstock.api import JobSpec
 from penstock.bench.paper import SLOT
 from penstock.sim.trace import Trace
 from penstock.sim.workloads import generate
-from penstock.slurm.mock.model import ClusterConfig, PriorityType
+from penstock.slurm.mock.model import ClusterConfig, PriorityType, Scheduler
 
 __all__ = ["MACHINES", "RULES", "Arrival", "Machine", "background", "cluster"]
 
@@ -25,6 +25,7 @@ RULES: Final = ("default", "accrue-always", "basic")
 """priority/multifactor by age from when a job is eligible; the same from its submission; priority/basic."""
 _LONGEST: Final = 48 * 3600.0
 _BATCH_DELAY: Final = 3.0
+_DEPTH: Final = 100  # bf_max_job_test
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,9 @@ def cluster(machine: Machine, rule: str) -> ClusterConfig:
         cpus=SLOT,
         priority=PriorityType.BASIC if rule == "basic" else PriorityType.MULTIFACTOR,
         accrue_always=rule == "accrue-always",
+        scheduler=Scheduler.REPLAN,
+        depth=_DEPTH,
         batch_delay=_BATCH_DELAY,
-        depth=1000,
     )
 
 
