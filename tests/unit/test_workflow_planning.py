@@ -143,6 +143,7 @@ def test_auto_goes_by_the_rules_of_the_site(rules, chosen, codes):
     assert told[f"predicted-{chosen}"].endswith("makespan 760 s, of it 100 s waiting, 6.83 core-hours")
     run = Runner(accrues=False).start(1, flow, "auto", 0.0, partition="batch", plan=plan)
     assert (run.strategy, run.acting) == ("auto", chosen)
+    assert run.levels_ahead == (8 if RULES[rules].accrues else 2)
 
 
 def test_auto_has_nothing_to_submit_ahead_without_parents():

@@ -159,6 +159,15 @@ def test_eager_is_two_levels_ahead_and_no_more():
     assert d.asked == []
 
 
+def test_where_jobs_age_behind_others_it_may_be_further_ahead():
+    d = driver("eager", flow=CHAIN)
+    d.run = replace(d.run, levels_ahead=3)
+    d.submit(1000, 1)
+    d.submit(1001, 2, job(1))
+    order = d.submit(1003, 3, job(1), job(2, dependency="afterok:1(unfulfilled)"))
+    assert (order.stage, order.spec.dependency) == ("c", "afterok:2")
+
+
 def pinned():
     """a is job 1 and runs on n4 and n5; b is job 2, submitted before a ran, and has just been tied to a node of it."""
     d = driver("handover", flow=CHAIN)

@@ -83,6 +83,7 @@ class Runner:
             stages=tuple(stages),
             units=units,
             max_time=max_time,
+            levels_ahead=planned.levels_ahead,
             token=token,
         )
 

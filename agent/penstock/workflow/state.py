@@ -127,6 +127,7 @@ class WorkflowRun:
 
     `strategy` is the one that was asked for, `by` the one that acts (`auto` picks another); None: the same. `units` are
     its jobs as stages, one for each of `stages`. `max_time` (s) is the partition's limit, None: there is none.
+    `levels_ahead` is how many levels of jobs that have not started are in the queue at most (`strategy.soon`).
     `token` keeps job names unique when numbers start again with a new state file.
     `stages` has one entry per job, each after all that it comes after. `discarded` are jobs given up (their dependency
     was lost) that must be seen to end. `why` says what made it fail or who cancelled it.
@@ -142,6 +143,7 @@ class WorkflowRun:
     units: tuple[Stage, ...]
     by: str | None = None
     max_time: float | None = None
+    levels_ahead: int = 2
     phase: RunPhase = RunPhase.ACTIVE
     why: str | None = None
     ended_at: float | None = None
@@ -218,6 +220,7 @@ def run_to_dict(run: WorkflowRun) -> dict[str, Any]:
         "strategy": run.strategy,
         "by": run.by,
         "max_time": run.max_time,
+        "levels_ahead": run.levels_ahead,
         "submitted_at": run.submitted_at,
         "partition": run.partition,
         "qos": run.qos,
@@ -246,6 +249,7 @@ def run_from_dict(data: Mapping[str, Any]) -> WorkflowRun:
         strategy=data["strategy"],
         by=data["by"],
         max_time=data["max_time"],
+        levels_ahead=data["levels_ahead"],
         submitted_at=data["submitted_at"],
         partition=data["partition"],
         qos=data["qos"],
@@ -284,7 +288,7 @@ def _from_version_2(data: Mapping[str, Any], workflow: Workflow) -> Mapping[str,
         }
         for stage in data["stages"]
     ]
-    return {**data, "version": _VERSION, "by": None, "max_time": None, "stages": stages}
+    return {**data, "version": _VERSION, "by": None, "max_time": None, "levels_ahead": 2, "stages": stages}
 
 
 def _from_version_1(data: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -110,11 +110,13 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The jobs a workflow becomes, why, and by which strategy (None: the one that planned it)."""
+    """The jobs a workflow becomes, why, and by which strategy (None: the one that planned it). `levels_ahead` is for
+    strategies that submit `soon`."""
 
     cut: Cut
     reasons: tuple[Reason, ...] = ()
     by: str | None = None
+    levels_ahead: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +202,7 @@ def ahead_of_parents(run: WorkflowRun, i: int, now: float) -> Due:
 
 
 def soon(run: WorkflowRun, i: int, now: float) -> Due:
-    """At once when all parents are in the queue and those that wait there wait for no other: two levels at a time.
+    """At once when all parents are in the queue, `run.levels_ahead` levels of jobs that have not started at a time.
 
     Further ahead a workflow would fill the queue, and the hourly budget, with jobs that cannot start for long.
     """
@@ -211,13 +213,23 @@ def soon(run: WorkflowRun, i: int, now: float) -> Due:
     if first:
         text = f"{names(first)} must be submitted before {stage.name}"
         return Due(None, Reason(f"{run.acting}-parent-first", text))
-    far = [run.stages[j] for j in still if run.stages[j].phase is not Phase.RUNNING and live_parents(run, j)]
+    far = [run.stages[j] for j in still if not _near(run, j, run.levels_ahead - 1)]
     if far:
-        text = f"{stage.name} is submitted when {names(far)} waits for no other"
+        text = f"{stage.name} is submitted when {names(far)} is nearer to its start"
         return Due(None, Reason(f"{run.acting}-too-far-ahead", text))
-    text = f"submit {stage.name} now: {names(run.stages[j] for j in still)} will not wait for anybody"
+    text = f"submit {stage.name} now: {names(run.stages[j] for j in still)} is in the queue"
     end = max(expected_ends(run, still, now)[j][0] for j in still)
     return Due(now, Reason(f"{run.acting}-soon", text), fixed=False, parent_end=end)
+
+
+def _near(run: WorkflowRun, j: int, levels: int) -> bool:
+    """Whether at most so many levels of jobs have still to start until job `j` has started, its own included."""
+    waiting = {j} if run.stages[j].phase is not Phase.RUNNING else set()
+    while waiting and levels > 0:
+        parents = {k for one in waiting for k in live_parents(run, one)}
+        waiting = {k for k in parents if run.stages[k].phase is not Phase.RUNNING}
+        levels -= 1
+    return not waiting
 
 
 def expected_end(run: WorkflowRun, i: int, now: float) -> tuple[float, bool]:

@@ -15,6 +15,9 @@ from penstock.workflow.strategy import Due, Outlook, Plan, Rules, Strategy, Tie,
 
 __all__ = ["Auto"]
 
+# Where it helps to be early, still not more jobs of one workflow than this wait one behind the other.
+_FAR = 8
+
 
 class Auto:
     """picks one of the others by the site's rules; `penstock explain` says which and why
@@ -36,7 +39,7 @@ class Auto:
             for strategy, hidden in ((chosen, chosen.tie is not Tie.NONE), (PerStage(), False), (BigJob(), False))
             if strategy.name != chosen.name or strategy is chosen
         )
-        return Plan(plan.cut, (*reasons, *plan.reasons, *told), by=chosen.name)
+        return Plan(plan.cut, (*reasons, *plan.reasons, *told), chosen.name, _levels_ahead(outlook.rules))
 
     def due(self, run: WorkflowRun, i: int, now: float) -> Due:
         """The strategy that was picked decides; never earlier than the parents' ends."""
@@ -69,6 +72,11 @@ def _choose(workflow: Workflow, rules: Rules) -> tuple[Strategy, tuple[Reason, .
     gain = "keeps its place in the queue" if rules.accrues else "is there when the one before it ends, but without age"
     text = f"eager: jobs share nodes, so only a dependency keeps a stage from starting too early; it {gain}"
     return Eager(), (*site, Reason("auto-eager", text))
+
+
+def _levels_ahead(rules: Rules) -> int:
+    """How far ahead a stage gains by being in the queue: where it ages behind others, from the beginning."""
+    return _FAR if rules.accrues and rules.max_accrue is None else 2
 
 
 def _told(strategy: Strategy, cost: Cost) -> Reason:
