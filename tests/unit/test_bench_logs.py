@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from penstock.bench import fig5, logs
+from penstock.bench import logs
 from penstock.bench.queue_log import Submitted, read, walk
-from penstock.cli.bench import asa
 from penstock.errors import UserError
 from penstock.waits.queue_view import FEATURES
 
@@ -108,35 +104,3 @@ def test_the_first_jobs_of_a_real_log(tmp_path):
         rows = {r.predictor: r for r in logs.measure(short) if r.sizes == "all"}
         assert rows["share-mix"].jobs > 1000
         assert rows["share-mix"].mean < min(rows["last"].mean, rows["median"].mean)
-
-
-# -- the command -------------------------------------------------------------------------------------------------------
-
-
-def test_json_of_one_part_has_rows_and_of_several_their_names(tmp_path, monkeypatch):
-    crowded(tmp_path, 40)
-    monkeypatch.setenv("PENSTOCK_TRACES", str(tmp_path))
-    monkeypatch.setattr(fig5, "run", partial(fig5.run, 1, (0.0,), ("last", "median"), processes=1))
-    one = json.loads(CliRunner().invoke(asa, ["--part", "fig5", "--json"]).stdout)
-    assert [set(row) for row in one["rows"]] == [{"predictor", "noise", "loss_mean", "loss_sd", "log10_error"}] * 2
-    out = tmp_path / "out"
-    both = json.loads(CliRunner().invoke(asa, ["--json"]).stdout)
-    assert list(both) == ["fig5", "logs"] and both["fig5"] == one
-    assert {row["predictor"] for row in both["logs"]["rows"]} >= {"last", "median", "queue", "share-mix"}
-    shown = CliRunner().invoke(asa, ["--part", "logs", "--out", str(out)])
-    assert shown.exit_code == 0 and "share-mix" in shown.stdout
-    assert json.loads((out / "logs.json").read_text()) == both["logs"]
-
-
-def test_mistakes_are_told_before_the_work(tmp_path, monkeypatch):
-    monkeypatch.delenv("PENSTOCK_TRACES", raising=False)
-
-    def refused(*options: str) -> str:
-        with pytest.raises(UserError) as error:
-            asa(list(options), standalone_mode=False)
-        return str(error.value)
-
-    assert "fig5, logs" in refused("--part", "fig6")
-    assert "PENSTOCK_TRACES" in refused("--part", "logs")
-    (tmp_path / "file").write_text("")
-    assert "--out" in refused("--part", "fig5", "--out", str(tmp_path / "file"))

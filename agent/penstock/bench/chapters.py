@@ -15,7 +15,7 @@ from penstock.errors import UserError
 from penstock.waits.learners import DEFAULT
 from penstock.waits.report import FLOOR
 
-__all__ = ["CHAPTERS", "Tell"]
+__all__ = ["CHAPTERS", "Tell", "traces"]
 
 Tell = Callable[[str], None]
 
@@ -56,7 +56,7 @@ def tables_1_and_2(out: Path | None, tell: Tell) -> Chapter:
     """The workflows under every strategy, and how right the predictions are."""
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         judged = [row for rows in pool.map(accuracy.measure, MACHINES) for row in rows]
-    protocol = tables.Protocol()
+    protocol = tables.PROTOCOL
     rows = tables.measure(protocol, tell)
     pictures: Sequence[Path] = ()
     if out is not None:
@@ -78,13 +78,18 @@ def tables_1_and_2(out: Path | None, tell: Tell) -> Chapter:
     return Chapter("tables", "Tables 1 and 2", text, data, shown, tables.goals(rows), pictures)
 
 
-def real_logs(out: Path | None, tell: Tell) -> Chapter:
-    """Predictions on the logs of real machines."""
+def traces() -> list[Path]:
+    """The logs that PENSTOCK_TRACES names. UserError where there are none."""
     folder = os.environ.get("PENSTOCK_TRACES")
     if not folder:
         raise UserError("PENSTOCK_TRACES must name a folder with logs in Standard Workload Format (*.swf, *.swf.gz)")
+    return logs.find(Path(folder))
+
+
+def real_logs(out: Path | None, tell: Tell) -> Chapter:
+    """Predictions on the logs of real machines."""
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        rows = [row for each in pool.map(logs.measure, logs.find(Path(folder))) for row in each]
+        rows = [row for each in pool.map(logs.measure, traces()) for row in each]
     goals = []
     for row in rows:
         if row.predictor == DEFAULT:

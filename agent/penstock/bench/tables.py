@@ -26,9 +26,9 @@ from penstock.workflow.metrics import perceived_wait, run_metrics
 from penstock.workflow.model import Workflow
 from penstock.workflow.state import RunPhase, WorkflowRun
 
-__all__ = ["STRATEGIES", "Protocol", "Row", "goals", "measure", "normalised"]
+__all__ = ["PROTOCOL", "STRATEGIES", "Protocol", "Row", "goals", "measure", "normalised"]
 
-STRATEGIES: Final = ("bigjob", "perstage", "asa", "auto")
+STRATEGIES: Final = ("bigjob", "perstage", "asa", "asa-naive", "asa-after", "packed", "auto")
 _DAY: Final = 86400.0
 _GAP: Final = 4 * 3600.0
 _APART: Final = 60.0
@@ -44,9 +44,12 @@ class Protocol:
     strategies: tuple[str, ...] = STRATEGIES
     rules: tuple[str, ...] = RULES
     machines: tuple[str, ...] = tuple(MACHINES)
-    rounds: int = 10
-    learning: int = 2
+    rounds: int = 6
+    learning: int = 1
     seed: int = 1
+
+
+PROTOCOL: Final = Protocol()
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ def asa(parts: Sequence[str], out: Path | None, as_json: bool) -> None:
     All of it takes some minutes. With --json one part prints {"rows": [...]}, several print {"PART": {"rows": [...]}}.
     The pictures of --out need matplotlib: pip install 'penstock[plot]'.
     """
-    from penstock.bench.chapters import CHAPTERS
+    from penstock.bench.chapters import CHAPTERS, traces
     from penstock.bench.plotting import prepare
     from penstock.bench.report import as_html, as_markdown
 
@@ -52,8 +52,11 @@ def asa(parts: Sequence[str], out: Path | None, as_json: bool) -> None:
             raise UserError(f"--part must be one of {', '.join(CHAPTERS)}, not {part!r}")
     if out is not None:
         prepare(out)
+    wanted = list(dict.fromkeys(parts or CHAPTERS))
+    if "logs" in wanted:
+        traces()  # found missing now, not after minutes of work
     chapters = []
-    for part in dict.fromkeys(parts or CHAPTERS):
+    for part in wanted:
         began = time.monotonic()
         chapter = CHAPTERS[part](out, lambda text: click.echo(text, err=True))
         chapters.append(chapter)
