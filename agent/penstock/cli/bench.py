@@ -37,7 +37,7 @@ def asa(parts: Sequence[str], out: Path | None, as_json: bool) -> None:
 
     \b
     fig5    1000 waits whose level changes five times, without and with noise: who follows how fast
-    tables  three workflows in six sizes under every strategy and three rules of priority, on a simulated Slurm
+    tables  three workflows in six sizes under seven strategies and three rules of priority, on a simulated Slurm
     logs    real logs from the folder PENSTOCK_TRACES: every job predicted at its submission, by what was known then
 
     All of it takes some minutes. With --json one part prints {"rows": [...]}, several print {"PART": {"rows": [...]}}.
