@@ -56,6 +56,13 @@ def test_the_mark_of_the_parent_lets_the_job_go_without_a_word_to_slurm(tmp_path
     assert calls(tmp_path) == []
 
 
+def test_a_second_attempt_does_nothing_if_the_first_has_completed_after_all(tmp_path, slurm):
+    again = Guard("7-x", (), 60.0, again="b")
+    assert run(tmp_path, "echo work", guard=again, mark=True).stdout == "work\n"
+    done = run(tmp_path, "echo work", guard=again, mark=True)
+    assert (done.returncode, done.stdout, done.stderr, calls(tmp_path)) == (0, "", "", [])
+
+
 @pytest.mark.parametrize("command", ["exit 3", "false", "set +e\nfalse"])
 def test_a_stage_that_fails_leaves_no_mark_and_keeps_its_exit_code(tmp_path, slurm, command):
     done = run(tmp_path, command, mark=True, name="a")

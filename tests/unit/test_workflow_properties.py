@@ -43,6 +43,8 @@ class Entry:
     pins: tuple[str, ...] = ()
     minutes: dict[int, float] = field(default_factory=dict)
     passed: float | None = None
+    again: bool = False
+    skipped: bool = False
     restarts: int = 0
     state: JobState = JobState.PENDING
     eligible: float | None = None
@@ -69,6 +71,7 @@ class Queue:
             tuple(map(int, guard[1].split(","))) if guard else (), float(guard[2]) if guard else 0.0, spec.nodelist,
             minutes,
         )  # fmt: skip
+        self.entries[number].again = "|| exit 0" in spec.script
         return number
 
     def dependency(self, text):
@@ -125,6 +128,8 @@ class Queue:
             taken = {f"n{e.id}" for e in self.entries.values() if e.state in (JobState.RUNNING, JobState.COMPLETING)}
             if self.now >= entry.submit + entry.wait and taken.isdisjoint(entry.pins):
                 entry.state, entry.start, entry.passed = JobState.RUNNING, self.now, None
+                if entry.again and self.done(entry.id):
+                    entry.state, entry.end, entry.skipped = JobState.COMPLETED, self.now, True
         elif entry.state is JobState.RUNNING and entry.passed is None:
             self.wait_for_parents(entry)
         elif entry.state is JobState.RUNNING and self.now >= entry.passed + entry.length:
@@ -310,11 +315,18 @@ class Agent:
             assert all(s.phase is Phase.DONE for s in run.stages)
         else:
             assert run.why and all(s.phase is Phase.DONE or s.failure for s in run.stages)
+        ran: dict[str, list[Entry]] = {u.name: [] for u in self.units}
+        for entry in entries.values():
+            if entry.state is JobState.COMPLETED and not entry.skipped:
+                ran[self.stage_of[entry.id]].append(entry)
         for i, after in enumerate(run.stages):
             if after.phase is Phase.DONE:
+                (work,) = ran[
+                    after.name
+                ]  # not always the attempt that it ended with: a given-up one may have completed
                 for before in run.parents(i):
-                    begun = entries[after.job].passed
-                    assert before.phase is Phase.DONE and before.end <= begun, "the order is kept"
+                    assert ran[before.name][0].end <= work.passed, "the order is kept"
+                    assert before.phase is Phase.DONE or run.phase is not RunPhase.COMPLETED
         if run.acting not in ("bigjob", "packed"):
             of = {s.name: {run.stages[j].name for j in s.after} for s in run.stages}
             assert of == {s.name: set(s.after) for s in run.workflow.stages}
@@ -323,10 +335,6 @@ class Agent:
         for entry in entries.values():
             restarts[self.stage_of[entry.id]] += entry.restarts
         assert all(n <= run.stage(name).attempt + restarts[name] for name, n in names.items()), "learned once each"
-        ran = {
-            n: [e for e in entries.values() if self.stage_of[e.id] == n and e.state is JobState.COMPLETED]
-            for n in (u.name for u in self.units)
-        }
         assert all(len(done) <= 1 for done in ran.values()), "no stage runs to its end twice"
         if run.acting != "asa-after":
             assert self.sampled <= len(run.stages)

@@ -68,9 +68,11 @@ def test_a_start_that_is_much_too_early_is_a_miss():
     out = d.step(1795, running, early)
     assert only(Cancel, out).reasons[0].code == "started-early"
     assert only(Observe, out).observation == Observation(3.0), "it is learned all the same"
-    assert only(Submit, out).spec.name.startswith("penstock.7.2.")
     stage = d.run.stage("merge")
     assert (stage.misses, stage.idle, stage.wasted, d.run.discarded) == (1, 5.0, 5.0, (2,))
+    assert "given-up-first" in d.notes and not [i for i in out if isinstance(i, Submit)]
+    again = only(Submit, d.step(1797, running, replace(early, state=JobState.CANCELLED, end=1796.0)))
+    assert again.spec.name.startswith("penstock.7.2.") and "marks/7/merge" in again.spec.script
     assert run_metrics(d.run).misses == 1
 
 
@@ -78,9 +80,10 @@ def test_after_two_misses_it_waits_for_its_parents():
     d, running, _ = naive(grace=20.0)
     for number in (2, 3):
         early = job(number, "RUNNING", submit=1787.0, eligible=1787.0, start=1790.0)
-        out = d.step(1795, running, early)
+        d.step(1795, running, early)
+        out = d.step(1797, running, replace(early, state=JobState.CANCELLED, end=1796.0))
         if number == 2:
-            d.run = d.runner.submitted(d.run, "merge", 3, 1795.0)
+            d.run = d.runner.submitted(d.run, "merge", 3, 1797.0)
     assert not [i for i in out if isinstance(i, Submit)] and d.run.stage("merge").misses == 2
     assert "asa-naive-waits" in d.notes
 

@@ -67,12 +67,17 @@ penstock_guard() {
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What a job waits for: its `parents` as (job id, name), `grace` seconds long; `run` is the run's label."""
+    """What a job waits for: its `parents` as (job id, name), `grace` seconds long; `run` is the run's label.
+
+    `again` is the job's own name if it is not the first attempt: an earlier one that was given up may have completed
+    all the same, and then there is nothing left to do.
+    """
 
     run: str
     parents: Sequence[tuple[int, str]]
     grace: float
     requeue: bool = False
+    again: str = ""
 
 
 def guard_lines(guard: Guard) -> list[str]:
@@ -80,10 +85,14 @@ def guard_lines(guard: Guard) -> list[str]:
 
     A job that may be requeued may be so up to here only: its work is not begun twice unless its user wants that.
     """
+    lines = [_FOLDER]
+    if guard.again:
+        lines.append(f'[ ! -e "$penstock_marks/{guard.run}/{guard.again}" ] || exit 0')
+    if not guard.parents:
+        return lines
     pairs = [f"{job}:{guard.run}/{name}" for job, name in guard.parents]
-    lines = [
+    lines += [
         f"#PENSTOCK-GUARD jobs={','.join(str(job) for job, _ in guard.parents)} grace={guard.grace:g}",
-        _FOLDER,
         *_WAIT.replace("{failed}", str(PARENT_FAILED)).replace("{early}", str(TOO_EARLY)).splitlines(),
         f"penstock_guard {guard.grace:.0f} {shlex.join(pairs)}",
         "unset -f penstock_guard",

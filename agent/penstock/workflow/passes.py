@@ -104,6 +104,10 @@ def _plan(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
     if stage.retry_at is not None and turn.now < stage.retry_at:
         turn.note(stage.name, "back-off", f"tried again later: {stage.failure or 'the last attempt came to nothing'}")
         return run
+    if run.discarded and turn.strategy.tie.guarded:
+        # its guard might let a given-up job go yet: two at a time would do the work twice
+        turn.note(stage.name, "given-up-first", f"job {run.discarded[0]} was given up and must be seen to end")
+        return run
     live = live_parents(run, i)
     reasons = [due.reason]
     for j in live:

@@ -109,9 +109,10 @@ def spec_of(site: Site, strategy: Strategy, run: WorkflowRun, i: int) -> JobSpec
     """The job that the entry stands for, the same each time as long as it is INTENDED."""
     stage = run.stages[i]
     guard = None
-    if strategy.tie.guarded and stage.depends_on:
+    again = stage.name if stage.attempt > 1 else ""
+    if strategy.tie.guarded and (stage.depends_on or again):
         parents = _named(run.parents(i), stage.depends_on)
-        guard = Guard(run.label, parents, site.grace, requeue=strategy.tie is not Tie.NODES)
+        guard = Guard(run.label, parents, site.grace, strategy.tie is not Tie.NODES and bool(parents), again)
     return job_spec(
         run.workflow,
         run.unit(i),
