@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from penstock.workflow.guard import PARENT_FAILED, TOO_EARLY, Guard
 from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.reading import Site
 from penstock.workflow.scripts import job_spec
 
 
@@ -117,3 +119,11 @@ def test_once_its_work_begins_it_is_not_requeued_any_more(tmp_path, slurm):
     slurm(squeue="echo COMPLETED", scontrol="exit 0")
     assert run(tmp_path, "echo go", guard=after((12, "a"), requeue=True)).stdout == "go\n"
     assert calls(tmp_path)[-1] == "scontrol update jobid=5 requeue=0"
+
+
+def test_a_job_idles_no_longer_than_its_limit_leaves_beside_its_work():
+    site = Site(accrues=False, cycle=5.0, grace=300.0)
+    stage = Stage("s", 1, 3600.0, 1000.0, "x")
+    assert site.grace_of(stage) == 300.0
+    assert site.grace_of(replace(stage, time_limit=1200.0)) == pytest.approx(100.0)
+    assert site.grace_of(replace(stage, time_limit=1000.0)) == 0.0

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.api import Job
 from penstock.waits.base import Observation
+from penstock.workflow.model import Stage
 from penstock.workflow.state import StageRun
 from penstock.workflow.ties import Tie
 
 __all__ = ["Site", "is_held", "names_parent", "observed_wait"]
+
+
+_MARGIN: Final = 1.1
+"""Work that takes a tenth longer than expected still ends within the limit of a job that has idled before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +26,10 @@ class Site:
     cycle: float
     grace: float = 300.0
     whole_nodes: bool = False
+
+    def grace_of(self, unit: Stage) -> float:
+        """How long (s) this job may idle before its work: the time limit has to cover both."""
+        return min(self.grace, max(unit.time_limit - _MARGIN * unit.run_time, 0.0))
 
 
 def names_parent(dependency: str, parent: int) -> bool:

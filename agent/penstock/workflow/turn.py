@@ -112,7 +112,9 @@ def spec_of(site: Site, strategy: Strategy, run: WorkflowRun, i: int) -> JobSpec
     again = stage.name if stage.attempt > 1 else ""
     if strategy.tie.guarded and (stage.depends_on or again):
         parents = _named(run.parents(i), stage.depends_on)
-        guard = Guard(run.label, parents, site.grace, strategy.tie is not Tie.NODES and bool(parents), again)
+        guard = Guard(
+            run.label, parents, site.grace_of(run.unit(i)), strategy.tie is not Tie.NODES and bool(parents), again
+        )
     return job_spec(
         run.workflow,
         run.unit(i),

@@ -112,10 +112,11 @@ def _running(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
     if turn.strategy.tie.guarded:
         left = max(expected_ends(run, early, turn.now)[j][0] for j in early) - turn.now
         waited = turn.now - (stage.start if stage.start is not None else turn.now)
-        if left + waited <= turn.site.grace:
+        grace = turn.site.grace_of(run.unit(i))
+        if left + waited <= grace:
             turn.note(stage.name, "idles", f"{text}; it waits for that, {left:.0f} s by what is expected")
             return run
-        text += f"; expected {left:.0f} s from now, longer than the grace time of {turn.site.grace:g} s"
+        text += f"; expected {left:.0f} s from now, longer than the {grace:.0f} s that it may idle"
     return turn.discard(run, i, Reason("started-early", text), miss=True)
 
 
