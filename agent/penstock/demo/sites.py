@@ -40,12 +40,12 @@ class Site:
     config: Path
 
 
-def agent_settings(folder: Path, alternatives: tuple[float, ...], **slurm: object) -> dict[str, Any]:
+def agent_settings(folder: Path, alternatives: tuple[float, ...] | None, **slurm: object) -> dict[str, Any]:
     """An agent that looks every half second: for a demo on a cluster of one's own, not for a shared one."""
     return {
         "agent": {"state_dir": str(folder / "agent"), "interval": 0.5, "idle_interval": 0.5, "seed": 7},
         "slurm": {"min_interval": 0.4, "requests_per_second": 20, "timeout": 20, **slurm},
-        "asa": {"alternatives": list(alternatives)},
+        "asa": {"alternatives": None if alternatives is None else list(alternatives)},
         "dmr": {"listen": "127.0.0.1:0", "cooldown": 2, "grant_timeout": 15},
         "log": {"level": "info"},
     }
@@ -78,14 +78,20 @@ async def mock_site(alternatives: tuple[float, ...]) -> AsyncIterator[Site]:
 
 
 @asynccontextmanager
-async def slurm_site(alternatives: tuple[float, ...]) -> AsyncIterator[Site]:
-    """A real Slurm with ordinary users (one, without root), and an agent that runs as one of them."""
+async def slurm_site(
+    alternatives: tuple[float, ...] | None, *, accrue_always: bool = True, interval: float = 0.5
+) -> AsyncIterator[Site]:
+    """A real Slurm with ordinary users (one, without root), and an agent that runs as one of them.
+
+    `alternatives` None are the default ones; the agent looks every `interval` seconds. Several may be up side by side.
+    """
     from penstock.cluster import Cluster, ClusterSpec, down, up
     from penstock.slurm.cli import CliBackend
 
     place = Path(tempfile.mkdtemp(prefix="penstock-demo-", dir="/var/tmp"))
     place.chmod(0o755)
-    cluster: Cluster = up(ClusterSpec(nodes=NODES, folder=place / "slurm", accrue_always=True))
+    spec = ClusterSpec(nodes=NODES, folder=place / "slurm", accrue_always=accrue_always)
+    cluster: Cluster = await asyncio.to_thread(up, spec)
     try:
         owner, rival = ("alice", "bob") if "alice" in cluster.users else ("operator", "operator")
         folder = cluster.home(owner) if owner == "alice" else place
@@ -93,11 +99,13 @@ async def slurm_site(alternatives: tuple[float, ...]) -> AsyncIterator[Site]:
         def backend(who: str) -> CliBackend:
             name = cluster.users[who]
             prefix = ["runuser", "-u", name, "--"] if os.geteuid() == 0 else []
-            often = RequestBudget(BudgetLimits(burst=100, per_second=20.0))
+            often = RequestBudget(BudgetLimits(burst=100, per_second=20.0, submissions_per_hour=3600))
             conf = cluster.env["SLURM_CONF"]
             return CliBackend(prefix=prefix, user=name, slurm_conf=conf, timeout=20, budget=often)
 
         settings = agent_settings(folder, alternatives)
+        settings["agent"] |= {"interval": interval, "idle_interval": interval}
+        settings["slurm"]["min_interval"] = 0.8 * interval
         environment = _write(place, settings)
         log = place / "agent.log"
         with log.open("w") as output:
@@ -112,7 +120,7 @@ async def slurm_site(alternatives: tuple[float, ...]) -> AsyncIterator[Site]:
             await own.close()
             await others.close()
     finally:
-        down(place / "slurm")
+        await asyncio.to_thread(down, place / "slurm")
         shutil.rmtree(place, ignore_errors=True)
 
 
