@@ -93,15 +93,30 @@ print(getattr(reply, "error", None) or reply.action, reply.message if hasattr(re
 """
 
 
+_CANCEL = """
+import sys
+from pathlib import Path
+from penstock.errors import PenstockError
+from penstock.ipc.client import ask
+try:
+    ask(Path(sys.argv[1]), "cancel", {"run": int(sys.argv[2])})
+except PenstockError as e:
+    print(type(e).__name__)
+"""
+
+
 def test_a_foreign_user_is_refused_at_both_doors(make_agent, cluster, begun):
     agent = make_agent(agent={"serve": "all"}).start()
     number = agent.submit(chain(60), "perstage")
     agent.until(lambda: agent.state(number)["stages"][0]["phase"] == "running", "the stage")
     job = agent.state(number)["stages"][0]["job"]
-    for words in (["submit", agent.write(chain(5))], ["cancel", str(number)], ["explain", f"w{number}"]):
-        done = agent.run("bob", *words)
-        assert (done.returncode, done.stdout) == (4, ""), words
-        assert done.stderr == "penstock: this agent serves its own user only\n"
+    done = agent.run("bob", "cancel", str(number))
+    assert (done.returncode, done.stderr) == (5, f"penstock: there is no workflow {number}\n"), "he is not shown it"
+    done = agent.run("bob", "explain", f"w{number}")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr == "penstock: this agent serves its own user only\n"
+    forged = [sys.executable, "-c", _CANCEL, str(agent.socket), str(number)]
+    assert cluster.run_as("bob", forged, check=True).stdout.strip() == "NotPermitted"
     assert "Nothing of" in agent.run("bob", "status").stdout
     port = ask(agent.socket, "env")["DMR_AGENT"].rpartition(":")[2]
 
