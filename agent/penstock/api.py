@@ -450,6 +450,7 @@ class Offer:
     """What a malleable application says of itself at a check (paper 003, section 5.1); sizes are processes.
 
     `factor` f >= 2 makes current * f**k and current / f**k reachable within [minimum, maximum]; 1 makes any size so.
+    `method`, `companion`, `steps_left` and `step_seconds` are those of `dmr.wire.Check`.
     """
 
     job: int
@@ -460,6 +461,10 @@ class Offer:
     preferred: int | None = None
     per_node: int = 1
     nodes: tuple[str, ...] = ()
+    method: str = "replace"
+    companion: bool = False
+    steps_left: int | None = None
+    step_seconds: float | None = None
 
     def reachable(self) -> tuple[int, ...]:
         """The sizes the job can be resized to, ascending, without its own; only those that fill whole nodes."""

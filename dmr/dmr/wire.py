@@ -2,6 +2,7 @@
 
     application                                  agent
     check   "may I stay as I am?"          ->    CheckReply: none, or expand/shrink to `size` on `nodes`, as `epoch`
+    announce "I shall want that size"      ->    Done
     accept  "I take up that epoch"         ->    Done, or Failure("stale-epoch"): then the application must not resize
     refuse  "I cannot", the nodes go back  ->    Done
     done    "the new ranks run, data moved"->    Done            (sent by the *new* rank 0)
@@ -32,8 +33,10 @@ __all__ = [
     "ERRORS",
     "MAX_LINE",
     "MAX_TEXT",
+    "METHODS",
     "VERSION",
     "Accept",
+    "Announce",
     "Check",
     "CheckReply",
     "Done",
@@ -56,6 +59,7 @@ VERSION: Final = 1
 MAX_LINE: Final = 64 * 1024
 MAX_TEXT: Final = 500
 ACTIONS: Final = ("none", "expand", "shrink")
+METHODS: Final = ("replace", "merge", "restart")
 ERRORS: Final = ("not-permitted", "unknown-job", "bad-request", "stale-epoch", "busy", "unavailable")
 
 _MAX_INT: Final = 2**31 - 1
@@ -139,6 +143,10 @@ class Check(Request):
 
     `epoch` is the last one the application has finished, 0 at its start. `nodes` are those it runs on, in order of its
     ranks, `per_node` ranks on each, or empty when it does not know.
+
+    `method` is how it resizes: all ranks are replaced, the old ones stay ("merge"), or it saves its state, ends and is
+    started anew ("restart"). `companion`: it can also use nodes that another job of the same user holds. `steps_left`
+    and `step_seconds` (measured, with the present size) tell how long it still runs, where it knows.
     """
 
     op: ClassVar[str] = "check"
@@ -149,6 +157,10 @@ class Check(Request):
     preferred: int | None = None
     per_node: int = 1
     nodes: tuple[str, ...] = ()
+    method: str = "replace"
+    companion: bool = False
+    steps_left: int | None = None
+    step_seconds: float | None = None
 
     def __post_init__(self) -> None:
         Request.__post_init__(self)
@@ -161,6 +173,27 @@ class Check(Request):
             if not self.minimum <= self.preferred <= self.maximum:
                 raise WireError("preferred", "must lie between minimum and maximum")
         _nodes("nodes", self.nodes)
+        _one_of("method", self.method, METHODS)
+        if type(self.companion) is not bool:
+            raise WireError("companion", "must be true or false")
+        if self.steps_left is not None:
+            _int("steps_left", self.steps_left, 0)
+        if self.step_seconds is not None:
+            _seconds("step_seconds", self.step_seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Announce(Request):
+    """The application will want `size` processes in `in_seconds` seconds, for a phase that it knows to come."""
+
+    op: ClassVar[str] = "announce"
+    size: int
+    in_seconds: float
+
+    def __post_init__(self) -> None:
+        Request.__post_init__(self)
+        _int("size", self.size, 1)
+        _seconds("in_seconds", self.in_seconds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,13 +241,17 @@ class Finished(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckReply:
-    """The answer to a check: stay, or be `size` processes on `nodes` (the full list, in order), `per_node` on each."""
+    """The answer to a check: stay, or be `size` processes on `nodes` (the full list, in order), `per_node` on each.
+
+    `companion` is the job that holds the added nodes where that is not the application's own, else 0.
+    """
 
     action: str
     size: int
     epoch: int
     nodes: tuple[str, ...] = ()
     per_node: int = 1
+    companion: int = 0
     reason: str = ""
 
     def __post_init__(self) -> None:
@@ -223,6 +260,7 @@ class CheckReply:
         _int("epoch", self.epoch, 0)
         _nodes("nodes", self.nodes)
         _int("per_node", self.per_node, 1)
+        _int("companion", self.companion, 0)
         _text("reason", self.reason)
         if self.action != "none" and len(self.nodes) * self.per_node != self.size:
             raise WireError("nodes", "must hold exactly `size` processes, `per_node` on each")
@@ -246,7 +284,9 @@ class Failure:
 
 
 Reply = CheckReply | Done | Failure
-_REQUESTS: Final[Mapping[str, type[Request]]] = {c.op: c for c in (Check, Accept, Refuse, Finished)}
+_REQUESTS: Final[Mapping[str, type[Request]]] = {c.op: c for c in (Check, Announce, Accept, Refuse, Finished)}
+# Fields that came after the first release: a peer that does not know them means their defaults.
+_LATER: Final = frozenset({"method", "companion", "steps_left", "step_seconds"})
 _Message = TypeVar("_Message", Request, CheckReply, Failure)
 _R = TypeVar("_R", bound=Request)
 
@@ -323,11 +363,13 @@ def _build(cls: type[_Message], body: Mapping[str, Any]) -> _Message:
     values: dict[str, Any] = {}
     for f in fields(cls):
         if f.name not in body:
+            if f.name in _LATER:
+                continue
             raise WireError(f.name, "is missing")
         value = body[f.name]
         if f.name == "nodes":
             value = tuple(value) if isinstance(value, list) else None
-        elif f.name == "time":
+        elif f.name in ("time", "in_seconds", "step_seconds"):
             value = _float(value)
         elif f.name == "timings" and isinstance(value, dict):
             value = {k: _float(v) for k, v in value.items()}

@@ -27,10 +27,18 @@ common = {
 }
 
 
+progress = {
+    "method": st.sampled_from(wire.METHODS),
+    "companion": st.booleans(),
+    "steps_left": st.none() | st.integers(0, 2**31 - 1),
+    "step_seconds": st.none() | seconds,
+}
+
+
 @st.composite
 def checks(draw: st.DrawFn) -> wire.Check:
     low, middle, high = sorted(draw(st.lists(counts, min_size=3, max_size=3)))
-    rest = draw(st.fixed_dictionaries({**common, "size": counts, "factor": counts, "per_node": counts}))
+    rest = draw(st.fixed_dictionaries({**common, "size": counts, "factor": counts, "per_node": counts, **progress}))
     return wire.Check(
         minimum=low, maximum=high, preferred=draw(st.sampled_from([None, middle])), nodes=draw(node_lists), **rest
     )
@@ -40,6 +48,7 @@ timings = st.dictionaries(st.from_regex(r"[a-z][a-z0-9_.-]{0,20}", fullmatch=Tru
 requests = st.one_of(
     checks(),
     st.builds(wire.Accept, **common),
+    st.builds(wire.Announce, **common, size=counts, in_seconds=seconds),
     st.builds(wire.Refuse, **common, why=texts),
     st.builds(wire.Finished, **common, size=counts, nodes=node_lists, timings=timings),
 )

@@ -134,6 +134,10 @@ class RemoteDoor:
             preferred=request.preferred,
             per_node=request.per_node,
             nodes=request.nodes,
+            method=request.method,
+            companion=request.companion,
+            steps_left=request.steps_left,
+            step_seconds=request.step_seconds,
         )
         if job is None:
             me: MalleableJob | None = self._controller.jobs.get(request.job)
