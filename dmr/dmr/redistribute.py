@@ -1,71 +1,178 @@
-"""Moves arrays from the old processes to the new ones over the intercommunicator between them."""
+"""Moves an application's state from the ranks before a resize to those after it, over a `dmr.bridge.Bridge`.
+
+    moved = move(bridge, {                                  # on every old rank
+        "field": (block, Block()),                          # this rank's rows
+        "matrix": (csr, Block()),                           # rows of a CSR matrix
+        "cells": (values, Explicit(my_cells)),              # any index sets
+        "bodies": (list_of_objects, Cyclic()),              # Python objects
+        "table": (table, Cyclic(), Block(axis=1)),          # dealt otherwise afterwards
+        "step": (7, Replicated()),                          # old rank 0's
+    })
+    moved = move(bridge)                                    # on ranks that are only new
+    moved.values["field"], moved.distributions["field"]     # on every new rank; None on those that leave
+
+`move` is collective over the bridge, whose ranks may all be new (an intercommunicator) or may stay (then what stays
+with a rank is copied, not sent). New ranks learn names, shapes, dtypes and distributions from the old ones. Moved are:
+
+- numpy arrays with at least one axis and of any dtype without Python objects, contiguous or not, as `distribution`
+  deals them. If all blocks are in Fortran order, so are the new ones, else they are in C order; always in one piece.
+- arrays on a GPU, see `dmr.device`.
+- CSR matrices by rows (scipy's, or anything with data, indices, indptr, shape): arrives as scipy's where it came as
+  such and scipy can be imported, else as `dmr.sparse.CSRMatrix`.
+- lists of Python objects, element by element, by pickle 5 with the objects' buffers beside it. Those that stay with a
+  rank are not copied.
+- anything that pickles as `Replicated()`.
+
+A rank needs memory for its new blocks and at most `max_extra_memory` bytes (default: the environment variable
+DMR_MAX_EXTRA_MEMORY, say 64M, else 64 MiB) for buffers, but at least one element for each rank it exchanges with;
+blocks that are exchanged in one piece each need none. On top come pickled objects, and the sets of `Explicit`.
+
+If the ranks disagree, or a block has not the shape that its distribution gives, ValueError is raised on all ranks
+alike, old and new, before any data moved; its message begins with the name of the part. `check` finds the same among
+the old ranks alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
-from dmr import plan
+from dmr.agreement import ARRAY, CSR, LIST, VALUE, Item, Part, describe, judge
+from dmr.bridge import Bridge
+from dmr.distributions import Block, Distribution
 
 if TYPE_CHECKING:
     import numpy as np
     from mpi4py import MPI
+
+    from dmr.route import Route
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
     # By name: the shape of the whole array and its dtype.
     Shapes = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
-__all__ = ["receive_blocks", "receive_replicated", "send_blocks", "send_replicated", "whole_shapes"]
+    Parts = Mapping[str, Part | tuple[Any, ...]]
+
+__all__ = [
+    "Moved",
+    "Part",
+    "check",
+    "move",
+    "receive_blocks",
+    "receive_replicated",
+    "send_blocks",
+    "send_replicated",
+    "whole_shapes",
+]
+
+logger = logging.getLogger("dmr")
+
+DEFAULT_ROOM: Final = 64 << 20
+_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+@dataclass(frozen=True)
+class Moved:
+    """The state of a new rank: by name, its blocks and values, and how they are dealt."""
+
+    values: dict[str, Any]
+    distributions: dict[str, Distribution]
+
+
+def move(
+    bridge: Bridge, parts: Parts | None = None, *, max_extra_memory: int | None = None, pairs: bool = False
+) -> Moved | None:
+    """Moves the state; collective over the bridge. See the module's text.
+
+    Args:
+        bridge: old and new ranks.
+        parts: on old ranks, by name, (value, distribution) or (value, distribution, becomes): see `Part`.
+        max_extra_memory: bytes for buffers on each rank; old rank 0's counts.
+        pairs: by non-blocking messages between pairs of ranks instead of Alltoallv; old rank 0's counts.
+
+    Returns:
+        What this rank has from now on; None if it has no new rank.
+
+    Raises:
+        ValueError: on all ranks, if the parts do not fit together.
+        MemoryError: on all ranks, if one cannot have its new block. The old blocks are still there.
+    """
+    from dmr.route import Route
+
+    with _together(bridge) as (comm, old, new):
+        told = {name: describe(part) for name, part in (parts or {}).items()} if bridge.old_rank is not None else {}
+        everyone = comm.gather(told, root=old[0])
+        verdict: tuple[str, list[Item], int, bool] | None = None
+        if everyone is not None:
+            try:
+                room = _room(max_extra_memory)
+                verdict = ("", judge([everyone[rank] for rank in old], parts or {}, len(new)), room, pairs)
+            except ValueError as error:
+                verdict = (str(error), [], 0, False)
+        problem, items, room, pairs = comm.bcast(verdict, root=old[0])
+        if problem:
+            raise ValueError(problem)
+        route = Route(comm, old, new, bridge.old_rank, bridge.new_rank, room, pairs)
+        mine = {name: Part(*part).value for name, part in (parts or {}).items()} if told else {}
+        values = _carry(route, items, mine)
+        if bridge.new_rank is None:
+            return None
+        return Moved(values, {item.name: item.new.on(bridge.new_rank) for item in items})
+
+
+def check(comm: MPI.Intracomm, parts: Parts, new_size: int) -> list[Item]:
+    """What `move` would find wrong with the parts, before there are new ranks; collective over the old ones.
+
+    Raises:
+        ValueError: on all ranks.
+    """
+    everyone = comm.gather({name: describe(part) for name, part in parts.items()})
+    verdict: str | list[Item] = ""
+    if everyone is not None:
+        try:
+            verdict = judge(everyone, parts, new_size)
+        except ValueError as error:
+            verdict = str(error)
+    verdict = comm.bcast(verdict)
+    if isinstance(verdict, str):
+        raise ValueError(verdict)
+    return verdict
 
 
 def whole_shapes(comm: MPI.Intracomm, arrays: Mapping[str, Array]) -> Shapes:
-    """Shape and dtype of the whole arrays of which each rank passes its block; collective over `comm`.
-
-    All ranks must agree on names, dtypes and trailing dimensions, and the rows must be dealt as `dmr.plan.block_bounds`
-    says.
+    """Shape and dtype of the whole arrays of which each rank passes its block of rows; collective over `comm`.
 
     Raises:
-        ValueError: on all ranks, when they do not.
+        ValueError: on all ranks, when the blocks do not fit together.
     """
-    import numpy as np
-
-    mine = {name: (np.shape(a)[:1], np.shape(a)[1:], np.asarray(a).dtype) for name, a in arrays.items()}
-    everyone = comm.allgather(mine)
-    if any(list(other) != list(everyone[0]) for other in everyone):
-        raise ValueError("the ranks pass different arrays (or the same in another order)")
-    return {name: _whole_shape(name, [other[name] for other in everyone]) for name in everyone[0]}
+    items = check(comm, {name: (array, Block()) for name, array in arrays.items()}, comm.size)
+    return {item.name: (item.shape, item.dtypes[0]) for item in items}
 
 
 def send_blocks(intercomm: MPI.Intercomm, comm: MPI.Intracomm, arrays: Mapping[str, Array], shapes: Shapes) -> None:
-    """Old side: sends this rank's blocks of arrays of the given shapes; collective with `receive_blocks`."""
-    import numpy as np
-
-    _from_old(intercomm, comm, shapes)
-    for name, (shape, dtype) in shapes.items():
-        block = np.ascontiguousarray(arrays[name])
-        counts, displacements = plan.layout(shape[0], comm.size, intercomm.remote_size, comm.rank)
-        nothing = [0] * intercomm.remote_size
-        _alltoallv(intercomm, shape, dtype, (block, counts, displacements), (None, nothing, nothing))
+    """Old side: sends this rank's blocks of rows to those that replace all; collective with `receive_blocks`."""
+    bridge = Bridge(intercomm, tuple(range(comm.size)), tuple(range(intercomm.remote_size)), comm.rank, None)
+    move(bridge, {name: (arrays[name], Block()) for name in shapes})
 
 
 def receive_blocks(intercomm: MPI.Intercomm, comm: MPI.Intracomm) -> dict[str, Array]:
-    """New side: this rank's new block of each array, C-ordered; collective with `send_blocks`."""
-    import numpy as np
-
-    arrays: dict[str, Array] = {}
-    for name, (shape, dtype) in intercomm.bcast(None, root=0).items():
-        counts, displacements = plan.layout(shape[0], comm.size, intercomm.remote_size, comm.rank)
-        block = np.empty((sum(counts), *shape[1:]), dtype)
-        nothing = [0] * intercomm.remote_size
-        _alltoallv(intercomm, shape, dtype, (None, nothing, nothing), (block, counts, displacements))
-        arrays[name] = block
-    return arrays
+    """New side: this rank's new block of rows of each array; collective with `send_blocks`."""
+    bridge = Bridge(intercomm, tuple(range(intercomm.remote_size)), tuple(range(comm.size)), None, comm.rank)
+    moved = move(bridge)
+    return {} if moved is None else moved.values
 
 
 def send_replicated(intercomm: MPI.Intercomm, comm: MPI.Intracomm, values: Mapping[str, Any]) -> None:
     """Old side: sends rank 0's values (anything that pickles) to every new rank."""
-    _from_old(intercomm, comm, dict(values))
+    from mpi4py import MPI
+
+    # In a broadcast between groups the root names itself ROOT and its own side looks on.
+    intercomm.bcast(dict(values), root=MPI.ROOT if comm.rank == 0 else MPI.PROC_NULL)
 
 
 def receive_replicated(intercomm: MPI.Intercomm) -> dict[str, Any]:
@@ -74,57 +181,53 @@ def receive_replicated(intercomm: MPI.Intercomm) -> dict[str, Any]:
     return values
 
 
-def _from_old(intercomm: MPI.Intercomm, comm: MPI.Intracomm, value: object) -> None:
-    from mpi4py import MPI
+def _carry(route: Route, items: list[Item], mine: Mapping[str, Any]) -> dict[str, Any]:
+    """Moves one item after another; this rank's new blocks and values."""
+    from dmr.arrays import carry_array
+    from dmr.objects import carry_list, carry_values
+    from dmr.sparse import carry_csr
 
-    # In a broadcast between groups the root names itself ROOT and its own side looks on.
-    intercomm.bcast(value, root=MPI.ROOT if comm.rank == 0 else MPI.PROC_NULL)
-
-
-def _whole_shape(name: str, parts: list[Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    _, trailing, dtype = parts[0]
-    if any(not part[0] or part[2].hasobject for part in parts):
-        raise ValueError(f"{name}: must be an array with at least one dimension and no Python objects in it")
-    if any(part[1:] != (trailing, dtype) for part in parts):
-        raise ValueError(f"{name}: dtype or trailing dimensions differ between ranks")
-    lengths = [part[0][0] for part in parts]
-    n = sum(lengths)
-    for rank, length in enumerate(lengths):
-        start, stop = plan.block_bounds(n, len(lengths), rank)
-        if length != stop - start:
-            raise ValueError(
-                f"{name}: rank {rank} of {len(lengths)} passes {length} rows of {n}, its block has {stop - start} "
-                "(pass the block without halo rows)"
-            )
-    return (n, *trailing), dtype
+    carriers: dict[str, Callable[[Route, Item, Any], Any]] = {ARRAY: carry_array, LIST: carry_list, CSR: carry_csr}
+    replicated = [item.name for item in items if item.kind == VALUE]
+    moved = {}
+    if replicated:
+        moved = carry_values(route, {name: mine[name] for name in replicated} if route.old_rank == 0 else None)
+    for item in items:
+        if item.kind in carriers:
+            moved[item.name] = carriers[item.kind](route, item, mine.get(item.name))
+    return {item.name: moved.get(item.name) for item in items}
 
 
-_Part = tuple["Array | None", list[int], list[int]]
+@contextlib.contextmanager
+def _together(bridge: Bridge) -> Iterator[tuple[MPI.Intracomm, list[int], list[int]]]:
+    """One communicator of all, and the ranks in it of the old and of the new ranks.
 
-
-def _alltoallv(
-    intercomm: MPI.Intercomm, shape: tuple[int, ...], dtype: np.dtype[Any], send: _Part, receive: _Part
-) -> None:
-    """One row is one element, so counts and displacements are rows and stay small for arrays of any size in bytes."""
-    from mpi4py import MPI
-
-    row_bytes = dtype.itemsize
-    for length in shape[1:]:
-        row_bytes *= length
-    if row_bytes == 0 or shape[0] == 0:  # both sides know, and skip it together
+    Two groups are merged for the time of the move: between groups there is no way for the old ranks to hear of each
+    other, and MPI libraries carry an Alltoallv between groups one pair after another.
+    """
+    comm: Any = bridge.comm
+    if not comm.Is_inter():
+        yield comm, list(bridge.old), list(bridge.new)
         return
-    row = MPI.BYTE.Create_contiguous(row_bytes).Commit()
+    is_old = bridge.old_rank is not None
+    olds = comm.size if is_old else comm.remote_size
+    merged = comm.Merge(high=not is_old)
     try:
-        intercomm.Alltoallv(
-            [_bytes(send[0]), send[1], send[2], row],
-            [_bytes(receive[0]), receive[1], receive[2], row],
-        )
+        yield merged, list(bridge.old), [olds + rank for rank in bridge.new]
     finally:
-        row.Free()
+        merged.Free()
 
 
-def _bytes(block: Array | None) -> Array | None:
-    """The block's memory as bytes: mpi4py does not know every dtype (float16, datetime64, records)."""
-    import numpy as np
-
-    return None if block is None else block.reshape(-1).view(np.uint8)
+def _room(wanted: int | None) -> int:
+    if wanted is not None:
+        if wanted < 1:
+            raise ValueError(f"max_extra_memory must be a number of bytes from 1 on, not {wanted!r}")
+        return wanted
+    text = os.environ.get("DMR_MAX_EXTRA_MEMORY", "").strip().upper()
+    number = text.rstrip("KMG")
+    unit = text[len(number) :]
+    if number.isascii() and number.isdigit() and int(number) and unit in _UNITS:
+        return int(number) * _UNITS[unit]
+    if text:
+        logger.warning("DMR_MAX_EXTRA_MEMORY=%s is not a number of bytes like 64M; using 64M", text)
+    return DEFAULT_ROOM

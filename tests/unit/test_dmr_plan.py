@@ -7,9 +7,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmr import plan
+from dmr.plan import IndexSet
 
 rows = st.integers(0, 200)
 sizes = st.integers(1, 40)
+
+
+@st.composite
+def index_sets(draw: st.DrawFn, n: int) -> tuple[IndexSet, list[int]]:
+    """Any kind of set over an axis of n elements, and its elements as told without the library's help."""
+    size = draw(st.integers(1, 9))
+    rank = draw(st.integers(0, size - 1))
+    kind = draw(st.sampled_from(["block", "dealt", "any"]))
+    if kind == "block":
+        start, stop = plan.block_bounds(n, size, rank)
+        return plan.everything(start, stop), list(range(start, stop))
+    if kind == "dealt":
+        block = draw(st.integers(1, 7))
+        return plan.deal(n, block, size, rank), [i for i in range(n) if i // block % size == rank]
+    chosen = draw(st.lists(st.integers(0, n - 1), unique=True)) if n else []
+    chosen = draw(st.sampled_from([chosen, sorted(chosen)]))
+    return plan.strips(chosen), chosen
+
+
+@st.composite
+def two_sets(draw: st.DrawFn) -> list[tuple[IndexSet, list[int]]]:
+    n = draw(st.integers(0, 90))
+    return [draw(index_sets(n)), draw(index_sets(n))]
 
 
 @given(rows, sizes)
@@ -21,58 +45,55 @@ def test_blocks_are_contiguous_and_even(n: int, p: int) -> None:
     assert lengths == sorted(lengths, reverse=True) and lengths[0] - lengths[-1] <= 1
 
 
-@given(rows, sizes, sizes)
-def test_every_row_moves_exactly_once(n: int, p_old: int, p_new: int) -> None:
-    moved = []
-    for source, target, start, stop in plan.transfers(n, p_old, p_new):
-        assert start < stop
-        for owner, size in ((source, p_old), (target, p_new)):
-            low, high = plan.block_bounds(n, size, owner)
-            assert low <= start and stop <= high
-        moved += range(start, stop)
-    assert moved == list(range(n))
+@given(two_sets())
+def test_a_set_holds_what_it_should(both: list[tuple[IndexSet, list[int]]]) -> None:
+    for held, expected in both:
+        assert list(plan.indices(held)) == expected
+        assert plan.length(held) == len(expected)
 
 
-@given(rows, sizes, sizes)
-def test_both_sides_agree_with_the_transfers(n: int, p_old: int, p_new: int) -> None:
-    """Moves a real list through the counts and displacements of all ranks."""
-    wanted = {(s, t): (a, b) for s, t, a, b in plan.transfers(n, p_old, p_new)}
-    send = [plan.layout(n, p_old, p_new, r) for r in range(p_old)]
-    receive = [plan.layout(n, p_new, p_old, r) for r in range(p_new)]
-    arrived: list[int] = []
-    for target in range(p_new):
-        low, high = plan.block_bounds(n, p_new, target)
-        block = [-1] * (high - low)
-        for source in range(p_old):
-            count = send[source].counts[target]
-            assert count == receive[target].counts[source]
-            start, stop = wanted.get((source, target), (0, 0))
-            assert count == stop - start
-            first = plan.block_bounds(n, p_old, source)[0] + send[source].displacements[target]
-            at = receive[target].displacements[source]
-            block[at : at + count] = range(first, first + count)
-        arrived += block
-    assert arrived == list(range(n))
+@given(two_sets(), st.integers(0, 90), st.integers(0, 90))
+def test_cutting_counts_in_the_order_of_the_set(both: list[tuple[IndexSet, list[int]]], a: int, b: int) -> None:
+    held, expected = both[0]
+    low, high = min(a, b, len(expected)), min(max(a, b), len(expected))
+    assert list(plan.indices(plan.cut(held, low, high))) == expected[low:high]
 
 
-@given(sizes, sizes, sizes)
-def test_displacements_stay_inside_the_block(n: int, mine: int, theirs: int) -> None:
-    for rank in range(mine):
-        low, high = plan.block_bounds(n, mine, rank)
-        for count, displacement in zip(*plan.layout(n, mine, theirs, rank), strict=True):
-            assert 0 <= displacement <= displacement + count <= high - low
+@given(two_sets())
+def test_pieces_name_each_common_element_once_and_where_it_is(both: list[tuple[IndexSet, list[int]]]) -> None:
+    (ours, mine), (theirs, yours) = both
+    found = []
+    for source, target in plan.common(ours, theirs):
+        assert (source.length, source.runs) == (target.length, target.runs)
+        here = [mine[i] for i in plan.indices((source,))]
+        assert here == [yours[i] for i in plan.indices((target,))]
+        found += here
+    assert sorted(found) == sorted(set(mine) & set(yours))
+
+
+def test_regular_sets_meet_in_few_pieces_whatever_the_length() -> None:
+    n = 10**12
+    cyclic, other = plan.deal(n, 1, 6, 1), plan.deal(n, 1, 4, 3)
+    assert len(plan.common(cyclic, other)) == 1
+    assert plan.common(plan.deal(n, 1, 6, 1), plan.deal(n, 1, 4, 2)) == []
+    block = plan.everything(*plan.block_bounds(n, 7, 3))
+    assert len(plan.common(block, cyclic)) == 1
+    assert len(plan.common(plan.deal(n, 64, 6, 1), block)) <= 3
+    assert len(plan.common(plan.deal(n, 64, 6, 1), plan.deal(n, 96, 4, 0))) <= 8
+
+
+def test_strips_of_ranges_are_not_walked_through() -> None:
+    assert plan.strips(range(5, 10**15)) == (plan.Strip(5, 10**15 - 5, 10**15 - 5, 1),)
+    assert plan.strips(range(5, 10**15, 7))[0].runs == len(range(5, 10**15, 7))
+    assert plan.strips(range(3, 3)) == plan.strips(range(3, 3, 2)) == plan.strips([]) == ()
 
 
 @pytest.mark.parametrize(("n", "p", "r"), [(-1, 1, 0), (1, 0, 0), (1, 2, 2), (1, 2, -1)])
 def test_nonsense_is_refused(n: int, p: int, r: int) -> None:
     with pytest.raises(ValueError, match="no block"):
         plan.block_bounds(n, p, r)
-
-
-def test_transfers_refuse_nonsense_even_without_rows() -> None:
-    for arguments in [(0, 0, 1), (0, 1, 0), (-1, 1, 1)]:
-        with pytest.raises(ValueError, match="no block"):
-            plan.transfers(*arguments)
+    with pytest.raises(ValueError, match="no share"):
+        plan.deal(n, 1, p, r)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,335 @@
+"""How an array is dealt to the ranks: blocks, blocks in turn, cyclic, any index sets, two axes at once, or replicated.
+
+    app.register("field", field, distribution=Block(axis=0))
+
+A distribution says what each of any number of ranks holds; `dmr.redistribute` moves an array from the distribution over
+the old ranks to that over the new ones, which may be of another kind. Blocks are passed without halo rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from dmr import plan
+from dmr.plan import IndexSet
+
+__all__ = ["Block", "Block2D", "BlockCyclic", "Cyclic", "Distribution", "Explicit", "Replicated", "Shape"]
+
+Shape = tuple[int, ...]
+
+Cut = Callable[[int, int], Sequence[Iterable[int]]]
+
+
+class Distribution:
+    """What every kind has in common. Shapes are those of the whole array unless said otherwise."""
+
+    def sets(self, shape: Shape, size: int, rank: int) -> tuple[IndexSet, ...]:
+        """For each axis, what rank `rank` of `size` holds; its block is the product of these.
+
+        Raises:
+            ValueError: the array has no such axis.
+        """
+        raise NotImplementedError
+
+    def sends(self, shape: Shape, size: int, rank: int) -> tuple[IndexSet, ...]:
+        """What of it that rank gives away when the array moves, so that everything is given once."""
+        return self.sets(shape, size, rank)
+
+    def whole(self, shapes: Sequence[Shape]) -> Shape:
+        """The whole array's shape from those of all ranks' blocks, which are of equally many axes.
+
+        Raises:
+            ValueError: there is no such axis, or the distribution is not for that many ranks.
+        """
+        raise NotImplementedError
+
+    @property
+    def mine(self) -> IndexSet | None:
+        """What this rank alone knows of the distribution, if anything."""
+        return None
+
+    def before(self, mine: Sequence[IndexSet | None]) -> Distribution:
+        """The same with what each of the ranks knew.
+
+        Raises:
+            ValueError: that does not fit together.
+        """
+        return self
+
+    def after(self, shape: Shape, size: int, old: Distribution, old_size: int) -> Distribution:
+        """The distribution of this kind over another number of ranks, for an array that was dealt as `old` says.
+
+        Raises:
+            ValueError: there is none.
+        """
+        return self
+
+    def on(self, rank: int) -> Distribution:
+        """As rank `rank` would have given it."""
+        return self
+
+
+def block_shape(distribution: Distribution, shape: Shape, size: int, rank: int) -> Shape:
+    """The shape of that rank's block."""
+    return tuple(map(plan.length, distribution.sets(shape, size, rank)))
+
+
+class _OneAxis(Distribution):
+    axis: int
+
+    def share(self, n: int, size: int, rank: int) -> IndexSet:
+        """What the rank holds of the dealt axis, whose length is `n`."""
+        raise NotImplementedError
+
+    def sets(self, shape: Shape, size: int, rank: int) -> tuple[IndexSet, ...]:
+        """See `Distribution`."""
+        dealt = _axis(self.axis, len(shape))
+        return tuple(
+            self.share(n, size, rank) if axis == dealt else plan.everything(0, n) for axis, n in enumerate(shape)
+        )
+
+    def whole(self, shapes: Sequence[Shape]) -> Shape:
+        """See `Distribution`."""
+        dealt = _axis(self.axis, len(shapes[0]))
+        n = sum(shape[dealt] for shape in shapes)
+        return (*shapes[0][:dealt], n, *shapes[0][dealt + 1 :])
+
+
+@dataclass(frozen=True)
+class Block(_OneAxis):
+    """Contiguous blocks along one axis, whose lengths differ by at most one: `dmr.plan.block_bounds`."""
+
+    axis: int = 0
+
+    def share(self, n: int, size: int, rank: int) -> IndexSet:
+        """See `Distribution`."""
+        return plan.everything(*plan.block_bounds(n, size, rank))
+
+
+@dataclass(frozen=True)
+class BlockCyclic(_OneAxis):
+    """Blocks of `block` elements along one axis, dealt to the ranks in turn, as ScaLAPACK does it."""
+
+    block: int
+    axis: int = 0
+
+    def __post_init__(self) -> None:
+        if type(self.block) is not int or self.block < 1:
+            raise ValueError(f"block must be an integer from 1 on, not {self.block!r}")
+
+    def share(self, n: int, size: int, rank: int) -> IndexSet:
+        """See `Distribution`."""
+        return plan.deal(n, self.block, size, rank)
+
+
+@dataclass(frozen=True)
+class Cyclic(_OneAxis):
+    """Element i along one axis belongs to rank i % size."""
+
+    axis: int = 0
+
+    def share(self, n: int, size: int, rank: int) -> IndexSet:
+        """See `Distribution`."""
+        return plan.deal(n, 1, size, rank)
+
+
+@dataclass(frozen=True)
+class Replicated(Distribution):
+    """Every rank holds everything; what moves is old rank 0's."""
+
+    def sets(self, shape: Shape, size: int, rank: int) -> tuple[IndexSet, ...]:
+        """See `Distribution`."""
+        return tuple(plan.everything(0, n) for n in shape)
+
+    def sends(self, shape: Shape, size: int, rank: int) -> tuple[IndexSet, ...]:
+        """See `Distribution`."""
+        return self.sets(shape, size, rank) if rank == 0 else tuple(() for _ in shape)
+
+    def whole(self, shapes: Sequence[Shape]) -> Shape:
+        """See `Distribution`."""
+        return shapes[0]
+
+
+@dataclass(frozen=True)
+class Block2D(Distribution):
+    """Blocks along two axes: the ranks stand in a grid, row by row as MPI's Cartesian communicators have them.
+
+    Args:
+        grid: ranks along the first and along the second of the axes; None, and after a resize every size that is not
+            its product: as near to a square as possible, like MPI_Dims_create.
+        axes: the two axes.
+    """
+
+    grid: tuple[int, int] | None = None
+    axes: tuple[int, int] = (0, 1)
+
+    def __post_init__(self) -> None:
+        if self.grid is not None and (len(self.grid) != 2 or any(type(g) is not int or g < 1 for g in self.grid)):
+            raise ValueError(f"grid must be two integers from 1 on, not {self.grid!r}")
+        if len(self.axes) != 2:
+            raise ValueError(f"axes must be two axes, not {self.axes!r}")
+
+    def grid_of(self, size: int) -> tuple[int, int]:
+        """The grid for so many ranks.
+
+        Raises:
+            ValueError: the grid that was given has another size.
+        """
+        if self.grid is None:
+            columns = next(c for c in range(math.isqrt(size), 0, -1) if size % c == 0)
+            return size // columns, columns
+        if math.prod(self.grid) != size:
+            raise ValueError(f"the grid {self.grid[0]} x {self.grid[1]} is not one of {size} ranks")
+        return self.grid
+
+    def sets(self, shape: Shape, size: int, rank: int) -> tuple[IndexSet, ...]:
+        """See `Distribution`."""
+        first, second = self._axes(len(shape))
+        rows, columns = self.grid_of(size)
+        sets = [plan.everything(0, n) for n in shape]
+        sets[first] = plan.everything(*plan.block_bounds(shape[first], rows, rank // columns))
+        sets[second] = plan.everything(*plan.block_bounds(shape[second], columns, rank % columns))
+        return tuple(sets)
+
+    def whole(self, shapes: Sequence[Shape]) -> Shape:
+        """See `Distribution`."""
+        first, second = self._axes(len(shapes[0]))
+        _, columns = self.grid_of(len(shapes))
+        shape = list(shapes[0])
+        shape[first] = sum(part[first] for part in shapes[::columns])
+        shape[second] = sum(part[second] for part in shapes[:columns])
+        return tuple(shape)
+
+    def after(self, shape: Shape, size: int, old: Distribution, old_size: int) -> Distribution:
+        """See `Distribution`."""
+        return self if self.grid is None or math.prod(self.grid) == size else Block2D(None, self.axes)
+
+    def _axes(self, ndim: int) -> tuple[int, int]:
+        first, second = (_axis(axis, ndim) for axis in self.axes)
+        if first == second:
+            raise ValueError(f"axes must be two axes, not {self.axes!r}")
+        return first, second
+
+
+class Explicit(_OneAxis):
+    """Any index sets along one axis: meshes cut by a partitioner, rows of equal work, and whatever is not regular.
+
+    Every rank comes to know all sets during a move, which takes memory of its own (as little as a range for a
+    contiguous set, some 100 bytes per index for one without any regularity).
+
+    Args:
+        mine: the global indices that this rank holds, in the order in which it holds them; all ranks' together are
+            0..n-1, each once. None: a distribution to move to, not one that is.
+        cut: what each rank of a new size holds: called as cut(n, size) on one rank, gives `size` such sequences. None:
+            the old order, old rank 0's elements first, is cut into contiguous parts whose lengths differ by at most 1.
+        axis: the axis.
+    """
+
+    def __init__(self, mine: Iterable[int] | None = None, cut: Cut | None = None, axis: int = 0) -> None:
+        self._mine = None if mine is None else _as_set(mine)
+        self._sets: tuple[IndexSet, ...] = ()
+        self._cut = cut
+        self.axis = axis
+
+    def __repr__(self) -> str:
+        return f"Explicit(axis={self.axis})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Explicit) and (self.axis, self._mine, self._sets) == (
+            other.axis,
+            other._mine,
+            other._sets,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.axis, self._mine, self._sets))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Without the function: the process that gets this need not have it, and the sets for it are made already.
+        return _explicit, (self.axis, self._mine, self._sets)
+
+    @property
+    def mine(self) -> IndexSet | None:
+        """See `Distribution`."""
+        return self._mine
+
+    @property
+    def indices(self) -> list[int]:
+        """The global indices that this rank holds, in its order."""
+        return list(plan.indices(self._mine or ()))
+
+    def share(self, n: int, size: int, rank: int) -> IndexSet:
+        """See `Distribution`."""
+        return self._sets[rank]
+
+    def before(self, mine: Sequence[IndexSet | None]) -> Distribution:
+        """See `Distribution`."""
+        known = [held for held in mine if held is not None]
+        if len(known) < len(mine):
+            raise ValueError(f"rank {mine.index(None)} does not say which indices it holds")
+        _check_partition(known, sum(map(plan.length, known)))
+        return _explicit(self.axis, None, tuple(known))
+
+    def after(self, shape: Shape, size: int, old: Distribution, old_size: int) -> Distribution:
+        """See `Distribution`."""
+        n = shape[_axis(self.axis, len(shape))]
+        if self._cut is not None:
+            sets = tuple(map(_as_set, self._cut(n, size)))
+            if len(sets) != size:
+                raise ValueError(f"cut({n}, {size}) gives {len(sets)} index sets")
+            try:
+                _check_partition(sets, n)
+            except ValueError as error:
+                raise ValueError(f"cut({n}, {size}): {error}") from None
+        else:
+            order = plan.everything(0, n)
+            if isinstance(old, Explicit) and _axis(old.axis, len(shape)) == _axis(self.axis, len(shape)):
+                order = tuple(strip for rank in range(old_size) for strip in old._sets[rank])
+            sets = tuple(plan.cut(order, *plan.block_bounds(n, size, rank)) for rank in range(size))
+        return _explicit(self.axis, None, sets)
+
+    def on(self, rank: int) -> Distribution:
+        """See `Distribution`."""
+        return _explicit(self.axis, self._sets[rank], ())
+
+
+def _explicit(axis: int, mine: IndexSet | None, sets: tuple[IndexSet, ...]) -> Explicit:
+    made = Explicit(axis=axis)
+    made._mine, made._sets = mine, sets
+    return made
+
+
+def _as_set(numbers: Iterable[int]) -> IndexSet:
+    if isinstance(numbers, range):
+        return plan.strips(numbers)
+    listed = numbers.tolist() if hasattr(numbers, "tolist") else list(numbers)
+    wrong = next((number for number in listed if not isinstance(number, int)), None)
+    if wrong is not None:
+        raise ValueError(f"an index set holds whole numbers, not {wrong!r}")
+    return plan.strips(listed)
+
+
+def _check_partition(sets: Sequence[IndexSet], n: int) -> None:
+    """Raises ValueError unless the sets together hold each of 0..n-1 once."""
+    expected = 0
+    for start, stop, rank in sorted(
+        (first, first + strip.length, rank)
+        for rank, held in enumerate(sets)
+        for strip in held
+        for first in range(strip.start, strip.start + strip.runs * strip.period, strip.period)
+    ):
+        if start < expected:
+            raise ValueError(f"index {start} of rank {rank} is " + ("negative" if start < 0 else "held twice"))
+        if start > expected:
+            raise ValueError(f"no rank holds index {expected}")
+        expected = stop
+    if expected != n:
+        raise ValueError(f"the index sets hold {expected} elements of {n}")
+
+
+def _axis(axis: int, ndim: int) -> int:
+    if not -ndim <= axis < ndim:
+        raise ValueError(f"it has {ndim} axes, so there is no axis {axis}")
+    return axis % ndim

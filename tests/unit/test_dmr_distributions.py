@@ -1,0 +1,160 @@
+"""Who sends what to whom: a move of real lists by the plan alone, between every two distributions and sizes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dmr import plan
+from dmr.distributions import Block, Block2D, BlockCyclic, Cyclic, Distribution, Explicit, Replicated, block_shape
+
+sizes = st.integers(1, 17)
+shapes = st.tuples(st.integers(0, 40), st.integers(0, 6))
+
+
+def owner(n: int, size: int, seed: int) -> list[list[int]]:
+    dealt: list[list[int]] = [[] for _ in range(size)]
+    generator = np.random.default_rng(seed)
+    for index in generator.permutation(n).tolist():
+        dealt[generator.integers(size)].append(index)
+    return dealt
+
+
+@st.composite
+def distributions(draw: st.DrawFn, shape: tuple[int, ...], size: int) -> Distribution:
+    axis = draw(st.integers(-2, 1))
+    kind = draw(st.sampled_from([Block, Cyclic, BlockCyclic, Explicit, Block2D, Replicated]))
+    if kind is BlockCyclic:
+        return BlockCyclic(draw(st.integers(1, 9)), axis)
+    if kind is Block2D:
+        return Block2D(axes=draw(st.sampled_from([(0, 1), (1, 0)])))
+    if kind is Explicit:
+        seed = draw(st.integers(0, 1000))
+        return Explicit(cut=lambda n, p: owner(n, p, seed), axis=axis).after(shape, size, Replicated(), 1)
+    return Replicated() if kind is Replicated else kind(axis)
+
+
+@st.composite
+def moves(draw: st.DrawFn) -> tuple[tuple[int, int], int, int, Distribution, Distribution]:
+    shape, old, new = draw(shapes), draw(sizes), draw(sizes)
+    return shape, old, new, draw(distributions(shape, old)), draw(distributions(shape, new))
+
+
+def elements(sets: tuple[plan.IndexSet, ...]) -> list[tuple[int, ...]]:
+    return list(itertools.product(*(list(plan.indices(held)) for held in sets)))
+
+
+@given(moves())
+def test_every_element_arrives_once_at_its_place(
+    move: tuple[tuple[int, int], int, int, Distribution, Distribution],
+) -> None:
+    shape, olds, news, before, after = move
+    for target in range(news):
+        expected = elements(after.sets(shape, news, target))
+        extents = block_shape(after, shape, news, target)
+        block: list[tuple[int, ...] | None] = [None] * math.prod(extents)
+        for source in range(olds):
+            sent = before.sends(shape, olds, source)
+            places = itertools.product(*(range(plan.length(held)) for held in sent))
+            sent_block = dict(zip(places, elements(sent), strict=True))
+            pieces = list(map(plan.common, sent, after.sets(shape, news, target)))
+            for choice in itertools.product(*pieces):
+                froms = itertools.product(*(plan.indices((piece.source,)) for piece in choice))
+                tos = itertools.product(*(plan.indices((piece.target,)) for piece in choice))
+                for here, (row, column) in zip(froms, tos, strict=True):
+                    at = row * extents[1] + column
+                    assert block[at] is None
+                    block[at] = sent_block[here]
+        assert block == expected
+
+
+@given(moves())
+def test_the_whole_follows_from_the_blocks(
+    move: tuple[tuple[int, int], int, int, Distribution, Distribution],
+) -> None:
+    shape, olds, _, before, _ = move
+    assert before.whole([block_shape(before, shape, olds, rank) for rank in range(olds)]) == shape
+
+
+@pytest.mark.parametrize(("size", "grid"), [(1, (1, 1)), (2, (2, 1)), (6, (3, 2)), (7, (7, 1)), (16, (4, 4))])
+def test_automatic_grids_are_nearly_square(size: int, grid: tuple[int, int]) -> None:
+    assert Block2D().grid_of(size) == grid
+
+
+def test_a_grid_is_kept_where_it_fits() -> None:
+    kind = Block2D((1, 4))
+    assert kind.after((8, 8), 4, kind, 4) == kind
+    assert kind.after((8, 8), 6, kind, 4) == Block2D()
+    with pytest.raises(ValueError, match="1 x 4"):
+        kind.sets((8, 8), 6, 0)
+
+
+def test_explicit_sets_keep_their_order_when_nobody_says_otherwise() -> None:
+    mine = [[4, 1], [0, 5, 2], [3]]
+    old = Explicit(mine[0]).before([Explicit(part).mine for part in mine])
+    new = Explicit(mine[0]).after((6,), 4, old, 3)
+    assert [new.on(rank).indices for rank in range(4)] == [[4, 1], [0, 5], [2], [3]]
+    assert [Explicit().after((6,), 2, Block(), 3).on(rank).indices for rank in range(2)] == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_explicit_takes_whatever_counts() -> None:
+    for mine in (range(2, 8, 2), [2, 4, 6], (2, 4, 6), np.array([2, 4, 6]), iter([2, 4, 6])):
+        assert Explicit(mine).indices == [2, 4, 6]
+
+
+def test_an_explicit_distribution_travels_without_its_function() -> None:
+    kind = Explicit([3, 1], cut=lambda n, size: [])
+    copy = pickle.loads(pickle.dumps(kind))
+    assert copy == kind and copy.indices == [3, 1]
+
+
+@pytest.mark.parametrize(
+    ("sets", "message"),
+    [
+        ([[0, 1], [1, 2]], "index 1 of rank 1 is held twice"),
+        ([[0, 1], [3, 4]], "no rank holds index 2"),
+        ([[0, 1], None], "rank 1 does not say"),
+        ([[0, -1], [1, 2]], "index -1 of rank 0 is negative"),
+    ],
+)
+def test_sets_that_do_not_fit_together(sets: list[list[int] | None], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Explicit().before([Explicit(mine).mine for mine in sets])
+
+
+@pytest.mark.parametrize(
+    ("cut", "message"),
+    [
+        (lambda n, size: [range(n)], r"cut\(6, 2\) gives 1 index sets"),
+        (lambda n, size: [range(n), range(n)], r"cut\(6, 2\): index 0 of rank 1 is held twice"),
+        (lambda n, size: [range(3), range(3, 5)], r"cut\(6, 2\): the index sets hold 5 elements of 6"),
+    ],
+)
+def test_cuts_that_do_not_fit(cut, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Explicit(cut=cut).after((6,), 2, Block(), 3)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: BlockCyclic(0),
+        lambda: BlockCyclic(1.5),
+        lambda: Block2D((0, 1)),
+        lambda: Block2D((2, 2, 2)),
+        lambda: Block2D(axes=(0,)),
+        lambda: Block2D(axes=(0, -2)).sets((3, 3), 2, 0),
+        lambda: Explicit([0.5]),
+        lambda: Block(axis=2).sets((3, 3), 2, 0),
+        lambda: Cyclic(axis=-3).whole([(3, 3)]),
+    ],
+)
+def test_nonsense_is_refused(make) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        make()
