@@ -127,7 +127,7 @@ class AsaSection(_Section):
 class WorkflowsSection(_Section):
     """How workflows are run."""
 
-    strategy: str = Field("asa", description="The strategy where `penstock submit` names none.")
+    strategy: str = Field("auto", description="The strategy where `penstock submit` names none.")
     grace: Seconds = Field(300.0, description="How long a job that was started too early may wait for its parents.")
     core_hour_weight: Annotated[Finite, Field(ge=0)] = Field(
         60.0, description="Seconds of makespan that one core-hour is worth to the strategy `packed`."

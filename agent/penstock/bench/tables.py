@@ -98,9 +98,13 @@ def measure(protocol: Protocol, tell: Callable[[str], None] = lambda text: None)
     rows: list[Row] = []
     with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
         pending = {pool.submit(_simulate, protocol, *case): case for case in cases}
-        for done, future in enumerate(as_completed(pending), 1):
-            rows += future.result()
-            tell(f"{done}/{len(cases)} {' '.join(pending[future])}")
+        try:
+            for done, future in enumerate(as_completed(pending), 1):
+                rows += future.result()
+                tell(f"{done}/{len(cases)} {' '.join(pending[future])}")
+        except BaseException:  # without this the pool would first run all that is left
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     order = {name: place for place, name in enumerate(protocol.strategies)}
     names = list(paper.WORKFLOWS)
     return sorted(rows, key=lambda r: (r.rule, names.index(r.workflow), r.cores, order[r.strategy]))

@@ -49,7 +49,7 @@ class Guards:
             engine.begin_work(job)
         elif any(self._has_failed(parent) for parent in parents):
             engine.call_at(engine.now, lambda: self._end(job, since, _PARENT_FAILED))
-        elif engine.now - since >= grace:
+        elif engine.now >= since + grace:  # `now - since` may fall short of it for ever, by rounding
             engine.call_at(engine.now, lambda: self._end(job, since, _TOO_EARLY))
         else:
             again = min(engine.now + _LOOK_AGAIN, since + grace)
