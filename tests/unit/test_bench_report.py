@@ -20,7 +20,8 @@ SMALL = tables.Protocol(
 
 
 def row(strategy: str, cores: int = 28, **values: float) -> tables.Row:
-    found = {"wait": 0.0, "perceived": 0.0, "makespan": 100.0, "core_hours": 1.0, "overhead": 0.0, "misses": 0.0}
+    names = ("wait", "perceived", "beyond", "overhead", "misses")
+    found = dict.fromkeys(names, 0.0) | {"makespan": 100.0, "core_hours": 1.0}
     return tables.Row("hpc2n", "default", "montage", cores, strategy, 1, **(found | values))
 
 
@@ -39,7 +40,7 @@ def test_the_stages_take_the_time_and_the_core_hours_of_table_1():
 def test_goals_are_judged_where_per_stage_waits():
     cells = [
         row("bigjob", makespan=100.0, core_hours=4.0),
-        row("perstage", wait=60.0, perceived=40.0, makespan=150.0, core_hours=2.0),
+        row("perstage", wait=60.0, perceived=40.0, beyond=10.0, makespan=150.0, core_hours=2.0),
         row("auto", wait=20.0, perceived=8.0, makespan=110.0, core_hours=2.02),
         row("bigjob", cores=56, core_hours=4.0),
         row("perstage", cores=56, wait=1.0, perceived=1.0, core_hours=2.0),
@@ -49,6 +50,7 @@ def test_goals_are_judged_where_per_stage_waits():
     values = [round(goal.value, 4) for goal in found.values()]
     assert values == [1.1, 1.01, 0.2, round(4.02 / 8, 4)]
     assert [goal.reached for goal in found.values()] == [False, True, True, True]
+    assert tables.bounds(cells) == {"default": 0.25}
     assert tables.normalised(cells, lambda r: r.core_hours)["default", "montage", "bigjob"] == 2.0
 
 

@@ -26,7 +26,7 @@ from penstock.workflow.metrics import perceived_wait, run_metrics
 from penstock.workflow.model import Workflow
 from penstock.workflow.state import RunPhase, WorkflowRun
 
-__all__ = ["PROTOCOL", "STRATEGIES", "Protocol", "Row", "goals", "measure", "normalised"]
+__all__ = ["PROTOCOL", "STRATEGIES", "Protocol", "Row", "bounds", "goals", "measure", "normalised"]
 
 STRATEGIES: Final = ("bigjob", "perstage", "asa", "asa-naive", "asa-after", "packed", "auto")
 _DAY: Final = 86400.0
@@ -55,7 +55,11 @@ PROTOCOL: Final = Protocol()
 @dataclass(frozen=True, slots=True)
 class Row:
     """Means over `runs` of a workflow: `wait` is the total, `perceived` that of stages 2 to the last, `misses` how
-    often a job started too early and was taken back."""
+    often a job started too early and was taken back.
+
+    `beyond` is what of `perceived` is longer than the time from the workflow's submission to the stage's turn. Under
+    Per-Stage it is what no earlier submission could have hidden, had the stage waited as long.
+    """
 
     machine: str
     rule: str
@@ -65,6 +69,7 @@ class Row:
     runs: int
     wait: float
     perceived: float
+    beyond: float
     makespan: float
     core_hours: float
     overhead: float
@@ -82,6 +87,7 @@ class Row:
             "runs": self.runs,
             "total_wait": self.wait,
             "perceived_wait": self.perceived,
+            "beyond_hiding": self.beyond,
             "makespan": self.makespan,
             "core_hours": self.core_hours,
             "overhead_core_hours": self.overhead,
@@ -140,7 +146,9 @@ def _row(machine: str, rule: str, strategy: str, workflow: str, cores: int, runs
     if unfinished:
         raise RuntimeError(f"{strategy} on {machine} under {rule}: {unfinished[0].workflow.name} did not complete")
     metrics = [run_metrics(run) for run in runs]
-    perceived = [sum(perceived_wait(run, i) or 0.0 for i in range(1, len(run.stages))) for run in runs]
+    waits = [[(i, perceived_wait(run, i) or 0.0) for i in range(1, len(run.stages))] for run in runs]
+    perceived = [sum(wait for _, wait in each) for each in waits]
+    beyond = [sum(_beyond(run, i, wait) for i, wait in each) for run, each in zip(runs, waits, strict=True)]
     return Row(
         machine,
         rule,
@@ -150,11 +158,17 @@ def _row(machine: str, rule: str, strategy: str, workflow: str, cores: int, runs
         len(runs),
         float(np.mean([m.total_wait for m in metrics])),
         float(np.mean(perceived)),
+        float(np.mean(beyond)),
         float(np.mean([m.makespan or 0.0 for m in metrics])),
         float(np.mean([m.node_hours for m in metrics])) * paper.SLOT,
         float(np.mean([m.overhead_node_hours for m in metrics])) * paper.SLOT,
         float(np.mean([sum(stage.misses for stage in run.stages) for run in runs])),
     )
+
+
+def _beyond(run: WorkflowRun, i: int, wait: float) -> float:
+    ready = run.ready_at(i)
+    return 0.0 if ready is None else max(wait - (ready - run.submitted_at), 0.0)
 
 
 def normalised(rows: Iterable[Row], metric: Callable[[Row], float]) -> dict[tuple[str, str, str], float]:
@@ -177,11 +191,8 @@ def goals(rows: Sequence[Row], strategy: str = "auto") -> list[Goal]:
     """
     found: list[Goal] = []
     for rule in dict.fromkeys(row.rule for row in rows):
-        cells: dict[tuple[str, int], dict[str, Row]] = defaultdict(dict)
-        for row in rows:
-            if row.rule == rule:
-                cells[row.workflow, row.cores][row.strategy] = row
-        waiting = [c for c in cells.values() if c["perstage"].wait >= _WAITS * c["perstage"].makespan]
+        cells = _cells(rows, rule)
+        waiting = _waiting(cells)
         if waiting:
             best = np.mean([c[strategy].makespan / min(r.makespan for r in c.values()) for c in waiting])
             hours = [sum(c[s].core_hours for c in waiting) for s in (strategy, "perstage")]
@@ -191,6 +202,32 @@ def goals(rows: Sequence[Row], strategy: str = "auto") -> list[Goal]:
                 Goal(rule, "core-hours over Per-Stage's", hours[0] / hours[1], 1.01),
                 Goal(rule, "perceived wait of stages 2 to s over Per-Stage's", perceived[0] / perceived[1], 0.25),
             ]
-        every = [sum(c[s].core_hours for c in cells.values()) for s in (strategy, "bigjob")]
+        every = [sum(c[s].core_hours for c in cells) for s in (strategy, "bigjob")]
         found.append(Goal(rule, "core-hours over Big-Job's, all sizes", every[0] / every[1], 0.57))
     return found
+
+
+def bounds(rows: Sequence[Row]) -> dict[str, float]:
+    """By rule: which part of Per-Stage's perceived waits no earlier submission could have hidden (`Row.beyond`).
+
+    Over the sizes in which the goals are judged; a rule without any is left out.
+    """
+    found = {}
+    for rule in dict.fromkeys(row.rule for row in rows):
+        waiting = [cell["perstage"] for cell in _waiting(_cells(rows, rule))]
+        if waiting:
+            found[rule] = sum(row.beyond for row in waiting) / sum(row.perceived for row in waiting)
+    return found
+
+
+def _cells(rows: Iterable[Row], rule: str) -> list[dict[str, Row]]:
+    """One a workflow and size: its rows by strategy."""
+    cells: dict[tuple[str, int], dict[str, Row]] = defaultdict(dict)
+    for row in rows:
+        if row.rule == rule:
+            cells[row.workflow, row.cores][row.strategy] = row
+    return list(cells.values())
+
+
+def _waiting(cells: Iterable[dict[str, Row]]) -> list[dict[str, Row]]:
+    return [c for c in cells if c["perstage"].wait >= _WAITS * c["perstage"].makespan]
