@@ -145,7 +145,7 @@ def _tied(turn: Turn, run: WorkflowRun, i: int, jobs: tuple[int, ...]) -> tuple[
     if tie is Tie.GUARD:
         return stage, [Reason("guarded", f"{told}: no dependency, its script waits if it is too early")]
     reasons = [Reason("parent-alive", f"{told}: afterok, held until read back")]
-    if not turn.site.accrues:
+    if not turn.site.accrues and turn.strategy.tie is not Tie.NODES:
         text = "jobs do not age here while they depend on another: submitting early gains no place in the queue"
         reasons.append(Reason("no-accrual", text))
     return stage, reasons
