@@ -51,6 +51,21 @@ def cluster(session_cluster: Cluster) -> Iterator[Cluster]:
     empty(session_cluster)
 
 
+@pytest.fixture(scope="session")
+def session_isolated(sweep: None) -> Iterator[Cluster]:
+    it = up(ClusterSpec(nodes=8, folder=folder_of("i"), isolated=True))
+    yield it
+    it.down()
+
+
+@pytest.fixture
+def isolated(session_isolated: Cluster) -> Iterator[Cluster]:
+    """One more cluster of 8 nodes for the session; each has a host name, an address and a network of its own."""
+    empty(session_isolated)
+    yield session_isolated
+    empty(session_isolated)
+
+
 def empty(it: Cluster, limit: float = 40.0) -> None:
     """Cancel every job and wait until the nodes are idle again."""
     deadline = time.monotonic() + limit

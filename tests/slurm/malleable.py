@@ -49,7 +49,7 @@ class Agent:
             "agent": {"state_dir": str(self.folder), "interval": 0.5, "idle_interval": 0.5},
             "slurm": {"min_interval": 0.3, "requests_per_second": 20, "timeout": 15},
             "dmr": {
-                "listen": "127.0.0.1:0",
+                "listen": f"{cluster.address}:0",
                 "cooldown": 1,
                 "grant_timeout": 10,
                 "munge_socket": str(cluster.munge_socket),

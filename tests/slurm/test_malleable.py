@@ -14,6 +14,13 @@ from penstock.cluster import Cluster
 pytestmark = [pytest.mark.slurm, pytest.mark.mpi, pytest.mark.timeout(300)]
 
 
+@pytest.fixture(params=["one host", pytest.param("isolated", marks=pytest.mark.long)])
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    """The session's cluster, and the one whose nodes are hosts of their own."""
+    found: Cluster = request.getfixturevalue("isolated" if request.param == "isolated" else "cluster")
+    return found
+
+
 @pytest.fixture
 def agent(cluster: Cluster) -> Iterator[Agent]:
     it = Agent(cluster)

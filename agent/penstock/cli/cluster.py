@@ -51,6 +51,11 @@ def cluster() -> None:
     type=click.Choice(RELEASES),
     help="Run the Slurm of this Debian release, in a file system of its own that is built at the first time (root).",
 )
+@click.option(
+    "--isolated",
+    is_flag=True,
+    help="Give every node a host name, an address and a network of its own (root), so that MPI crosses hosts.",
+)
 @click.option("--select", default="linear", show_default=True, help=f"SelectType: {' or '.join(SELECTS)}.")
 @click.option("--accrue-always", is_flag=True, help="Jobs age while they wait for a dependency, and age counts much.")
 @click.option("--contain", is_flag=True, help="PrologFlags=Contain, as most production sites have it.")
@@ -62,6 +67,7 @@ def _up(
     name: str | None,
     join: Path | None,
     release: str | None,
+    isolated: bool,
     select: str,
     accrue_always: bool,
     contain: bool,
@@ -75,6 +81,7 @@ def _up(
         name=name,
         join=join,
         release=release,
+        isolated=isolated,
         accrue_always=accrue_always,
         contain=contain,
         expansion=not no_expansion,
@@ -93,6 +100,8 @@ def _up(
     else:
         took = time.monotonic() - begun
         click.echo(f"{it.name}: Slurm {it.slurm_version}, {len(it.nodes)} nodes, up in {took:.1f} s in {it.folder}")
+    if it.spec.isolated:
+        click.echo(f"the nodes reach this machine at {it.address}")
     click.echo(f"users: {', '.join(sorted(it.users.values()))}")
     click.echo(f'next: eval "$({_again("env", it, folder)})"')
 

@@ -13,13 +13,15 @@ from typing import IO, Any
 from penstock.cluster import processes
 from penstock.cluster.daemons import Daemons
 from penstock.cluster.enclosure import drop_to
+from penstock.cluster.files import LOCALHOST
 from penstock.cluster.layout import Layout
+from penstock.cluster.network import NETWORK, Network
 from penstock.cluster.programs import PATH
 from penstock.cluster.spec import ClusterSpec, check_folder, default_folder
 from penstock.cluster.state import load
 from penstock.cluster.status import Status, look
 from penstock.cluster.users import PEOPLE, SLURM_USER, Identity, identity
-from penstock.errors import UserError
+from penstock.errors import PenstockError, UserError
 
 __all__ = ["Cluster"]
 
@@ -73,6 +75,12 @@ class Cluster:
         return self.daemons.state.accounting.munge_socket
 
     @property
+    def address(self) -> str:
+        """Where the nodes reach what listens on this machine (an agent)."""
+        subnet = self.daemons.state.subnet
+        return LOCALHOST if subnet is None else subnet.login
+
+    @property
     def env(self) -> dict[str, str]:
         """What Slurm's commands need so that they speak to this cluster."""
         return {"SLURM_CONF": str(self.daemons.layout.slurm_conf)}
@@ -88,7 +96,7 @@ class Cluster:
         """What root puts before a command so that it runs as a user of the cluster, and in `folder` where the cluster
         has a file system of its own. Signals reach the command itself. For `CliBackend`."""
         found = self.user(who)
-        if self.spec.release is None:
+        if not self.daemons.keepers():
             return drop_to(found) if os.geteuid() == 0 else []
         self.daemons.refresh()
         return self.daemons.become(found, folder)[0]
@@ -199,6 +207,8 @@ class Cluster:
         self._known(daemon)
         if self.daemons.alive(daemon):
             return
+        if daemon == NETWORK:
+            raise PenstockError("the nodes are still in the old network; take the cluster down and bring it up again")
         self.daemons.start(daemon)
         if daemon in self.nodes:
             self.daemons.await_nodes([daemon])
@@ -222,14 +232,36 @@ class Cluster:
 
     def kill_node(self, node: str) -> None:
         """A node dies: its slurmd and all job processes on it are killed. Slurm sees it after `slurmd_timeout`."""
-        if node not in self.nodes:
-            raise UserError(f"{node!r} is no node of this cluster")
+        self._known_node(node)
         at = self.daemons.layout
         processes.kill_all(lambda: processes.find(at.root, at.slurm_conf, node=node))
 
     def start_node(self, node: str) -> None:
         """The node comes back; waits until the controller counts on it."""
         self.start(node)
+
+    def cut_node(self, node: str) -> None:
+        """The network of an isolated node is cut: it lives on alone. Slurm sees it after `slurmd_timeout`."""
+        self._network_of(node).cut(node)
+
+    def slow_node(self, node: str, rate: float) -> None:
+        """An isolated node sends and receives at most `rate` bits per second."""
+        self._network_of(node).slow(node, rate)
+
+    def mend_node(self, node: str) -> None:
+        """The network of an isolated node works again as at first."""
+        self._network_of(node).mend(node)
+
+    def _network_of(self, node: str) -> Network:
+        self._known_node(node)
+        if not self.spec.isolated:
+            raise UserError("the nodes share this machine's network; bring the cluster up with --isolated")
+        self.daemons.refresh()
+        return self.daemons.network
+
+    def _known_node(self, node: str) -> None:
+        if node not in self.nodes:
+            raise UserError(f"{node!r} is no node of this cluster")
 
     def down(self) -> None:
         """End everything and remove every trace; the clusters that joined this one end with it."""

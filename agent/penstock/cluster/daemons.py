@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from penstock.cluster import processes
-from penstock.cluster.enclosure import ENCLOSURE, Enclosure, keeper, shared_paths
+from penstock.cluster import network, processes
+from penstock.cluster.enclosure import ENCLOSURE, Enclosure, enter, keeper, shared_paths
 from penstock.cluster.files import LOCALHOST
 from penstock.cluster.layout import Layout
+from penstock.cluster.network import NETWORK, Network
 from penstock.cluster.processes import Process
 from penstock.cluster.programs import PATH
 from penstock.cluster.rootfs import prepare
@@ -35,18 +36,37 @@ class Daemons:
 
     def core(self) -> tuple[str, ...]:
         """The daemons besides the nodes' slurmd, in the order in which they start."""
-        own_root = (ENCLOSURE,) if self.state.spec.release else ()
         shared = () if self.state.spec.join else ("munged", "mariadbd", "slurmdbd")
-        return (*own_root, *shared, "slurmctld")
+        return (*self.keepers(), *shared, "slurmctld")
 
-    def become(self, who: Identity, folder: Path = Path("/")) -> tuple[list[str], Path, RunAs]:
+    def keepers(self) -> tuple[str, ...]:
+        """Those of them that hold namespaces in which all the others run."""
+        spec = self.state.spec
+        return (*((NETWORK,) if spec.isolated else ()), *((ENCLOSURE,) if spec.release else ()))
+
+    @property
+    def network(self) -> Network:
+        """That of isolated nodes."""
+        return Network(self.state.processes[NETWORK], self.layout.network)
+
+    @property
+    def enclosure(self) -> Enclosure:
+        """That of another Slurm release."""
+        return Enclosure(self.state.processes[ENCLOSURE])
+
+    def become(self, who: Identity, folder: Path = Path("/"), node: str | None = None) -> tuple[list[str], Path, RunAs]:
         """How a command runs as this user in this folder: what to put before it, then cwd and arguments of subprocess.
 
-        In a cluster of another Slurm release it runs inside, where only what stands before it can take it.
+        In a cluster that is isolated or of another Slurm release it runs inside, where only what stands before it can
+        take it. `node`: as one of the processes of this node.
         """
-        if self.state.spec.release is None:
+        spec = self.state.spec
+        if not self.keepers():
             return [], folder, who.run_as()
-        return Enclosure(self.state.processes[ENCLOSURE]).enter(who, folder), Path("/"), {}
+        namespaces = self.enclosure.mounts() if spec.release else self.network.mounts()
+        if spec.isolated and node is not None:
+            namespaces += self.network.node(node)
+        return enter(namespaces, who, folder), Path("/"), {}
 
     def refresh(self) -> None:
         """Learn what other commands recorded meanwhile."""
@@ -68,8 +88,10 @@ class Daemons:
         if program == "slurmdbd":
             # The only way to tell Slurm's plug-in of a database socket that is not the system's.
             env["MYSQL_UNIX_PORT"] = str(self.layout.database_socket)
-        prefix, cwd, run_as = ([], Path("/"), RunAs()) if name == ENCLOSURE else self.become(self._identity(program))
-        argv = [*prefix, *self._command_line(name, program)]
+        argv, cwd, run_as = self._command_line(name, program), Path("/"), RunAs()
+        if name not in self.keepers():
+            prefix, cwd, run_as = self.become(self._identity(program), node=name if program == "slurmd" else None)
+            argv = [*prefix, *argv]
         process = processes.start(argv, env, self.layout.log(name), cwd, run_as)
         self.state.processes[name] = process
         save(self.layout, self.state)
@@ -81,6 +103,8 @@ class Daemons:
 
     def _command_line(self, name: str, program: str) -> list[str]:
         spec = self.state.spec
+        if name == NETWORK and self.state.subnet is not None:
+            return network.keeper(self.layout, self.state.subnet, spec.node_names)
         if spec.release is None:
             path = shutil.which(program, path=PATH)
             if path is None:
@@ -89,7 +113,8 @@ class Daemons:
         if program != ENCLOSURE:
             return [program, *self._arguments(name)]
         folders = [self.layout.root, *([] if spec.join is None else [spec.join])]
-        return keeper(prepare(spec.release), self.layout.mount_point, [*folders, *shared_paths()])
+        hosts = self.layout.hosts if spec.isolated else None
+        return keeper(prepare(spec.release), self.layout.mount_point, [*folders, *shared_paths()], hosts)
 
     def _arguments(self, name: str) -> list[str]:
         at = self.layout
@@ -122,7 +147,8 @@ class Daemons:
     def await_core(self, name: str, limit: float = _LIMIT) -> None:
         """Wait until a daemon of `core` answers."""
         ready: Callable[[], bool] = {
-            ENCLOSURE: lambda: Enclosure(self.state.processes[ENCLOSURE]).ready,
+            NETWORK: lambda: self.network.ready,
+            ENCLOSURE: lambda: self.enclosure.ready,
             "munged": self.layout.munge_socket.is_socket,
             "mariadbd": lambda: _accepts_unix(str(self.layout.database_socket)),
             "slurmdbd": lambda: _accepts_tcp(self.state.accounting.port),
@@ -181,7 +207,7 @@ class Daemons:
         return {name: node.get("State", "UNKNOWN") for name, node in self._nodes().items()}
 
     def _nodes(self) -> dict[str, dict[str, str]]:
-        if not self._controller_answers():
+        if not all(self.alive(name) for name in self.keepers()) or not self._controller_answers():
             return {}
         lines = self.command(["scontrol", "-o", "show", "node"]).stdout.splitlines()
         nodes = (dict(word.split("=", 1) for word in line.split() if "=" in word) for line in lines)

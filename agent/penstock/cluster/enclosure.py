@@ -24,7 +24,7 @@ from penstock.cluster.rootfs import SystemTree
 from penstock.cluster.users import Identity
 from penstock.errors import PenstockError
 
-__all__ = ["ENCLOSURE", "Enclosure", "drop_to", "keeper", "shared_paths"]
+__all__ = ["ENCLOSURE", "Enclosure", "drop_to", "enter", "keeper", "shared_paths"]
 
 ENCLOSURE = "enclosure"  # its keeper's name among the daemons
 
@@ -32,11 +32,11 @@ _COMMANDS = (
     *("sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol", "scrontab", "sdiag"),
     *("sinfo", "sprio", "squeue", "sreport", "srun", "sshare", "sstat", "strigger"),
 )
-# Arguments: the cached tree, an empty folder, then the paths to share.
+# Arguments: the cached tree, an empty folder, an /etc/hosts if not the machine's, then the paths to share.
 _SCRIPT = """
 set -eu
-tree=$1 new=$2
-shift 2
+tree=$1 new=$2 hosts=${3:-/run/host/etc/hosts}
+shift 3
 mount -t tmpfs -o mode=755,size=256m penstock "$new"
 cd "$new"
 mkdir dev home old opt proc root run run/host run/host/etc srv sys tmp usr var var/cache var/lib var/log var/tmp
@@ -50,9 +50,10 @@ mount -o remount,bind,ro usr
 cp -a "$tree/etc" .
 mount --bind /etc run/host/etc
 mount -o remount,bind,ro run/host/etc
-for file in group gshadow hostname hosts localtime passwd resolv.conf shadow timezone; do
+for file in group gshadow hostname localtime passwd resolv.conf shadow timezone; do
     ln -sfn "/run/host/etc/$file" "etc/$file"
 done
+ln -sfn "$hosts" etc/hosts
 for path; do
     [ ! -d "$path" ] || mkdir -p ".$path"
     mount --bind "$path" ".$path"
@@ -77,17 +78,11 @@ class Enclosure:
         """Whether the keeper has made it."""
         return Path(f"/proc/{self.keeper.pid}/root/run/ready").exists()
 
-    def enter(self, who: Identity, folder: Path = Path("/")) -> list[str]:
-        """What to put before a command so that it runs inside, as this user and in this folder (root only).
-
-        Each program becomes the next one, so signals reach the command itself.
-        """
-        if os.geteuid() != 0:
-            raise PenstockError("only root can run commands inside a cluster of another Slurm release")
+    def mounts(self) -> list[str]:
+        """nsenter's argument that leads inside."""
         if not self.keeper.alive:
             raise PenstockError("the cluster's file system is gone with its keeper; bring the cluster up again")
-        nsenter = shutil.which("nsenter", path=PATH) or "nsenter"
-        return [nsenter, f"--mount=/proc/{self.keeper.pid}/ns/mnt", f"--wdns={folder}", "--", *drop_to(who)]
+        return [f"--mount=/proc/{self.keeper.pid}/ns/mnt"]
 
     def commands(self) -> dict[str, str]:
         """Scripts by name with which a shell of root outside runs Slurm's commands inside, in the same folder."""
@@ -99,6 +94,18 @@ class Enclosure:
         }
 
 
+def enter(namespaces: Iterable[str], who: Identity, folder: Path = Path("/")) -> list[str]:
+    """What to put before a command so that it runs in these namespaces (nsenter's arguments), as this user and in this
+    folder (root only).
+
+    Each program becomes the next one, so signals reach the command itself.
+    """
+    if os.geteuid() != 0:
+        raise PenstockError("only root can run commands inside a cluster that is isolated or of another Slurm release")
+    nsenter = shutil.which("nsenter", path=PATH) or "nsenter"
+    return [nsenter, *namespaces, f"--wdns={folder}", "--", *drop_to(who)]
+
+
 def drop_to(who: Identity) -> list[str]:
     """What to put before a command so that it runs as this user with its one group; nothing for root."""
     if who.uid == 0:
@@ -106,14 +113,17 @@ def drop_to(who: Identity) -> list[str]:
     return ["setpriv", f"--reuid={who.uid}", f"--regid={who.gid}", "--clear-groups", "--"]
 
 
-def keeper(tree: SystemTree, mount_point: Path, shared: Iterable[Path]) -> list[str]:
-    """The command line of the process that makes and keeps an enclosure. `mount_point` is an empty folder."""
+def keeper(tree: SystemTree, mount_point: Path, shared: Iterable[Path], hosts: Path | None = None) -> list[str]:
+    """The command line of the process that makes and keeps an enclosure. `mount_point` is an empty folder.
+
+    `hosts`, below one of the shared paths, is its /etc/hosts; None: the machine's.
+    """
     paths = [Path("/tmp"), Path("/var/tmp"), *shared]  # noqa: S108 (jobs work there, as they do outside)
     for path in paths:
         _make_room(tree, path)
     unshare = shutil.which("unshare", path=PATH) or "unshare"
     argv = [unshare, "--mount", "--propagation", "private", "--", "/bin/sh", "-c", _SCRIPT, "penstock"]
-    return [*argv, str(tree.root), str(mount_point), *map(str, paths)]
+    return [*argv, str(tree.root), str(mount_point), str(hosts or ""), *map(str, paths)]
 
 
 def shared_paths() -> list[Path]:

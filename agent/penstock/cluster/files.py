@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.cluster.layout import Layout
+from penstock.cluster.network import Subnet
 from penstock.cluster.spec import ClusterSpec
 
 __all__ = ["Accounting", "Ports", "cgroup_conf", "mariadb_sql", "slurm_conf", "slurmdbd_conf"]
@@ -59,11 +60,13 @@ def slurm_conf(
     user: str,
     slurmd_user: str,
     host: str,
+    subnet: Subnet | None = None,
 ) -> str:
-    """slurm.conf: every node is a slurmd of its own on this host, which runs as the cluster's owner."""
+    """slurm.conf: every node is a slurmd of its own, which runs as the cluster's owner: on this host, or isolated."""
+    here = LOCALHOST if subnet is None else subnet.login
     lines = [
         f"ClusterName={name}",
-        f"SlurmctldHost={host}({LOCALHOST})",
+        f"SlurmctldHost={host}({here})",
         f"SlurmctldPort={ports.slurmctld}",
         f"SlurmUser={user}",
         f"SlurmdUser={slurmd_user}",
@@ -97,14 +100,13 @@ def slurm_conf(
         "PriorityType=priority/multifactor",
         *_priority(spec),
         "AccountingStorageType=accounting_storage/slurmdbd",
-        f"AccountingStorageHost={LOCALHOST}",
+        f"AccountingStorageHost={here}",
         f"AccountingStoragePort={accounting.port}",
         f"AccountingStoragePass={accounting.munge_socket}",
     ]
-    lines += [
-        f"NodeName={node} NodeHostname={host} NodeAddr={LOCALHOST} Port={port} CPUs={spec.cpus} State=UNKNOWN"
-        for node, port in zip(spec.node_names, ports.nodes, strict=True)
-    ]
+    for index, (node, port) in enumerate(zip(spec.node_names, ports.nodes, strict=True)):
+        place = f"NodeHostname={host} NodeAddr={here}" if subnet is None else f"NodeAddr={subnet.node(index)}"
+        lines.append(f"NodeName={node} {place} Port={port} CPUs={spec.cpus} State=UNKNOWN")
     lines += [
         f"PartitionName=batch Nodes={','.join(spec.node_names)} Default=YES MaxTime=UNLIMITED DefaultTime=10 State=UP",
         *spec.extra,

@@ -99,6 +99,16 @@ class Layout:
         return self.root / "root"
 
     @property
+    def network(self) -> Path:
+        """An empty folder, on which only the keeper of an isolated cluster's network mounts, and only for itself."""
+        return self.root / "net"
+
+    @property
+    def hosts(self) -> Path:
+        """What is /etc/hosts inside an isolated cluster."""
+        return self.etc / "hosts"
+
+    @property
     def bin(self) -> Path:
         """Slurm's commands for a shell of root outside such a cluster."""
         return self.root / "bin"

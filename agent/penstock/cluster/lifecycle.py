@@ -10,10 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from penstock.cluster import database, files, processes, users
+from penstock.cluster import database, files, network, processes, users
 from penstock.cluster.cluster import Cluster
 from penstock.cluster.daemons import Daemons
-from penstock.cluster.enclosure import ENCLOSURE, Enclosure
 from penstock.cluster.files import Accounting, Ports
 from penstock.cluster.layout import Layout, folder_lock, reserved_ports
 from penstock.cluster.programs import check_programs, slurm_version, version_pair
@@ -33,6 +32,8 @@ def up(spec: ClusterSpec | None = None) -> Cluster:
     """
     spec = spec or ClusterSpec()
     spec.check()
+    if spec.isolated:
+        network.check_isolation()
     if spec.release is None:
         check_programs()
         version = slurm_version()
@@ -158,9 +159,15 @@ def _build(spec: ClusterSpec, layout: Layout, base: Cluster | None, version: str
             if root:
                 users.ensure_users(layout.homes)
             _folders(layout, state)
+            if spec.isolated:
+                state.subnet = network.choose_subnet()
+                machine = Path("/etc/hosts").read_text(errors="replace")
+                text = network.hosts_file(state.host, state.subnet, spec.node_names, machine)
+                _write(layout.hosts, text.encode(), 0o644, users.identity())
+            for name in daemons.keepers():
+                daemons.start(name)
+                daemons.await_core(name)
             if spec.release is not None:
-                daemons.start(ENCLOSURE)
-                daemons.await_core(ENCLOSURE)
                 _write_commands(layout, daemons)
             if base is None:
                 daemons.start("munged")
@@ -196,6 +203,8 @@ def _folders(layout: Layout, state: State) -> None:
     if state.spec.join is None:
         own[layout.database] = 0o700
     plain = dict.fromkeys((layout.etc, layout.spool, layout.logs, layout.homes, layout.joined), 0o755)
+    if state.spec.isolated:
+        plain[layout.network] = 0o755
     if state.spec.release is not None:
         plain |= dict.fromkeys((layout.bin, layout.mount_point), 0o755)
     for path, mode in (own | plain).items():
@@ -224,6 +233,7 @@ def _configure(layout: Layout, state: State) -> None:
         user=who.name,
         slurmd_user=me.name,
         host=state.host,
+        subnet=state.subnet,
     )
     _write(layout.slurm_conf, conf.encode(), 0o644, me)
     if state.spec.join is None:
@@ -236,7 +246,7 @@ def _configure(layout: Layout, state: State) -> None:
 
 def _write_commands(layout: Layout, daemons: Daemons) -> None:
     me = users.identity()
-    for name, text in Enclosure(daemons.state.processes[ENCLOSURE]).commands().items():
+    for name, text in daemons.enclosure.commands().items():
         _write(layout.bin / name, text.encode(), 0o755, me)
 
 
@@ -270,6 +280,7 @@ def _clean(layout: Layout) -> None:
     root = os.geteuid() == 0
     uids = users.made_uids() if root else set()
     processes.kill_all(lambda: processes.find(layout.root, layout.slurm_conf, uids))
+    network.remove_link(layout.root)
     if root:
         with users.users_lock():
             if not processes.other_clusters(layout.root):

@@ -49,8 +49,8 @@ class ClusterSpec:
     """Options of a throw-away cluster. Times are in seconds.
 
     `folder` and `join` default to None: the usual place, and an accounting database of its own. `release` names the
-    Debian release whose Slurm is run, None the Slurm that is installed. `extra` are lines that end slurm.conf as they
-    are (tests of a site's settings).
+    Debian release whose Slurm is run, None the Slurm that is installed. `isolated` nodes have a host name, an address
+    and a network of their own. `extra` are lines that end slurm.conf as they are (tests of a site's settings).
     """
 
     nodes: int = 8
@@ -58,6 +58,7 @@ class ClusterSpec:
     name: str | None = None
     join: Path | None = None
     release: str | None = None
+    isolated: bool = False
     accrue_always: bool = False
     contain: bool = False
     expansion: bool = True
@@ -77,6 +78,8 @@ class ClusterSpec:
             raise UserError(f"--release {self.release}: must be one of {', '.join(RELEASES)}")
         if self.release is not None and os.geteuid() != 0:
             raise UserError("--release: only root can run another release of Slurm; it needs a file system of its own")
+        if self.isolated and os.geteuid() != 0:
+            raise UserError("--isolated: only root can give the nodes networks of their own; leave it out or use sudo")
         if self.min_job_age < 2:
             raise UserError(f"--min-job-age {self.min_job_age}: must be at least 2 seconds, Slurm's own minimum")
         if self.name is not None and not _SAFE_NAME.fullmatch(self.name):

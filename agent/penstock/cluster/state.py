@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.cluster.files import Accounting, Ports
 from penstock.cluster.layout import Layout
+from penstock.cluster.network import Subnet
 from penstock.cluster.processes import Process
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UserError
@@ -21,7 +22,10 @@ _KEYS = {"version", "spec", "slurm_user", "processes"}
 
 @dataclass
 class State:
-    """One cluster as its `cluster.json` says. `up` is False from the first write until everything answers."""
+    """One cluster as its `cluster.json` says. `up` is False from the first write until everything answers.
+
+    `subnet` is that of isolated nodes, else None.
+    """
 
     spec: ClusterSpec
     name: str
@@ -32,6 +36,7 @@ class State:
     ports: Ports
     accounting: Accounting
     users: dict[str, str]
+    subnet: Subnet | None = None
     up: bool = False
     processes: dict[str, Process] = field(default_factory=dict)
 
@@ -80,10 +85,12 @@ def load(layout: Layout) -> State | None:
             spec[key] = None if spec[key] is None else Path(spec[key])
         spec["extra"] = tuple(spec["extra"])
         ports, accounting, processes = data.pop("ports"), data.pop("accounting"), data.pop("processes")
+        subnet = data.pop("subnet", None)
         return State(
             spec=ClusterSpec(**spec),
             ports=Ports(ports["slurmctld"], tuple(ports["nodes"])),
             accounting=Accounting(accounting["port"], Path(accounting["munge_socket"])),
+            subnet=None if subnet is None else Subnet(**subnet),
             processes={name: Process(**process) for name, process in processes.items()},
             **data,
         )
