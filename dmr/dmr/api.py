@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from dmr import quirks, spawn, wire
-from dmr.handover import Arrival, Departure, Passport
-from dmr.redistribute import receive_replicated
+from dmr import quirks, transition, wire
+from dmr.handover import Arrival, Departure
 from dmr.session import Session, node_list
 
 if TYPE_CHECKING:
@@ -105,32 +103,25 @@ def inherited(comm: MPI.Intracomm | None = None) -> Arrival | None:
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD if comm is None else comm
-    parent = MPI.Comm.Get_parent()
-    if parent == MPI.COMM_NULL:
+    begun = transition.arrive(comm)
+    if begun is None:
         return None
-    passport: Passport = receive_replicated(parent)["passport"]
-    session = _get_session()
+    session, passport, size = _get_session(), begun.passport, comm.size
     session.job, session.epoch = passport.job, passport.epoch
     session.nodes, session.per_node = passport.nodes, passport.per_node
-    size = comm.size
-    return Arrival(parent, comm, passport, lambda timings: session.finished(size, timings))
+    return Arrival(begun, comm, lambda timings: session.finished(size, timings))
 
 
 def _depart(session: Session, comm: MPI.Intracomm, reply: wire.CheckReply) -> Departure | None:
-    """Collective: accept, spawn; on any failure refuse, and the application goes on."""
-    problem = next((p for p in comm.allgather(spawn.preflight()) if p), None)
+    """Collective: accept, start; on any failure refuse, and the application goes on."""
+    problem = transition.preflight(comm)
     if problem is None:
         if not comm.bcast(session.accept(reply.epoch) if comm.rank == 0 else None):
             return None
-        began = time.monotonic()
-        try:
-            children = spawn.spawn(comm, reply.size, reply.nodes, reply.per_node)
-        except spawn.SpawnError as error:
-            problem = str(error)
-        else:
-            seconds = time.monotonic() - began
-            passport = Passport(session.job, reply.epoch, reply.nodes, reply.per_node, comm.size, seconds)
-            return Departure(children, comm, passport)
+        begun = transition.depart(session, comm, reply)
+        if not isinstance(begun, str):
+            return Departure(begun, comm)
+        problem = begun
     if comm.rank == 0:
         logger.warning("cannot start the new processes, going on as is: %s", problem)
         session.refuse(reply.epoch, problem)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dmr import redistribute
 
@@ -13,20 +12,9 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from dmr.redistribute import Array
+    from dmr.transition import Transition
 
-__all__ = ["Arrival", "Departure", "Passport"]
-
-
-@dataclass(frozen=True)
-class Passport:
-    """What the new ranks must know of the job; `spawn_seconds` is a duration, because clocks of nodes differ."""
-
-    job: int
-    epoch: int
-    nodes: tuple[str, ...]
-    per_node: int
-    old_size: int
-    spawn_seconds: float
+__all__ = ["Arrival", "Departure"]
 
 
 class Departure:
@@ -35,11 +23,11 @@ class Departure:
     Call `send` (at most once), then `finish`, then return from the program: the new processes go on.
     """
 
-    def __init__(self, intercomm: MPI.Intercomm, comm: MPI.Intracomm, passport: Passport) -> None:
-        self._intercomm = intercomm
+    def __init__(self, transition: Transition, comm: MPI.Intracomm) -> None:
+        self._transition = transition
+        self._intercomm = cast("MPI.Intercomm", transition.bridge.comm)
         self._comm = comm
         self._sent = False
-        redistribute.send_replicated(intercomm, comm, {"passport": passport})
 
     def send(self, arrays: Mapping[str, Array] | None = None, **replicated: Any) -> None:  # noqa: ANN401
         """Sends the state to the new processes.
@@ -64,7 +52,7 @@ class Departure:
         """Lets go of the new processes. End the program then: Slurm can only take a node that nobody uses."""
         if not self._sent:
             self.send()
-        self._intercomm.Disconnect()
+        self._transition.complete()
 
 
 class Arrival:
@@ -75,17 +63,16 @@ class Arrival:
 
     def __init__(
         self,
-        intercomm: MPI.Intercomm,
+        transition: Transition,
         comm: MPI.Intracomm,
-        passport: Passport,
         report: Callable[[Mapping[str, float]], None],
     ) -> None:
-        self._intercomm = intercomm
+        self._transition = transition
+        self._intercomm = cast("MPI.Intercomm", transition.bridge.comm)
         self._comm = comm
-        self._passport = passport
         self._report = report
-        self.size_before = passport.old_size
-        self.epoch = passport.epoch
+        self.size_before = transition.passport.old_size
+        self.epoch = transition.passport.epoch
 
     def receive(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """This rank's blocks and the replicated values, by the names they were sent under.
@@ -95,7 +82,7 @@ class Arrival:
         began = time.monotonic()
         replicated = redistribute.receive_replicated(self._intercomm)
         arrays = redistribute.receive_blocks(self._intercomm, self._comm)
-        self._intercomm.Disconnect()
+        self._transition.complete()
         if self._comm.rank == 0:
-            self._report({"spawn": self._passport.spawn_seconds, "move": time.monotonic() - began})
+            self._report({"spawn": self._transition.passport.spawn_seconds, "move": time.monotonic() - began})
         return arrays, replicated
