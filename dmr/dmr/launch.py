@@ -1,6 +1,9 @@
-"""`python -m dmr.launch -n 4 -ppn 1 python app.py`: mpiexec, set up so that the program can be resized later.
+"""`python -m dmr.launch -n 4 -ppn 1 python app.py`: mpiexec, so that the program can be resized later.
 
-All arguments are mpiexec's. Inside a Slurm job this adds what spawning on later nodes needs (run on 22.05, MPICH 5.0):
+    python -m dmr.launch [--srun] ARGUMENTS OF MPIEXEC (or of srun) PROGRAM ...
+
+It starts mpiexec, stays its parent (`dmr.steward`) and ends as it ends. Inside a Slurm job with MPICH or Intel MPI it
+adds what processes on later nodes need (run on 22.05, MPICH 5.0):
 
 - the nodes are named on the command line and `SLURM_JOB_NODELIST` is taken away: srun, which hydra starts for every
   spawn, believes it and would refuse more nodes than mpiexec began with ("Only allocated 2 nodes asked for 4"), and
@@ -12,12 +15,16 @@ The nodes are those that the job has now, which differ from the variables if it 
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from dmr import command, steward
 
 __all__ = ["main", "prepare"]
 
@@ -27,16 +34,12 @@ _TIME_LIMIT = 30.0
 def prepare(
     arguments: Sequence[str], environ: Mapping[str, str], nodes: Sequence[str]
 ) -> tuple[list[str], dict[str, str]]:
-    """The arguments and environment for mpiexec on the given nodes."""
-    environment = dict(environ) | {"SLURM_OVERLAP": "1", "DMR_LAUNCHED": "1"}
+    """The arguments and environment for hydra's mpiexec on the given nodes."""
+    environment = dict(environ) | {"SLURM_OVERLAP": "1"}
     for name in ("SLURM_NODELIST", "SLURM_JOB_NODELIST"):
         environment.pop(name, None)
     # srun would apply it to hydra's proxies, of which there is one on each node.
-    per_node = environment.pop("SLURM_NTASKS_PER_NODE", None)
-    if "-ppn" in arguments[:-1]:
-        per_node = arguments[arguments.index("-ppn") + 1]
-    if per_node:
-        environment.setdefault("DMR_RANKS_PER_NODE", per_node)
+    environment.pop("SLURM_NTASKS_PER_NODE", None)
     return ["-launcher", "slurm", "-hosts", ",".join(nodes), *arguments], environment
 
 
@@ -60,19 +63,47 @@ def _nodes(environ: Mapping[str, str]) -> list[str]:
     return _expand(environ["SLURM_JOB_NODELIST"])
 
 
-def main() -> None:
-    """Becomes mpiexec."""
+def _starter(arguments: list[str]) -> tuple[str, str]:
+    """The program that starts the ranks, and whose it is: "hydra", "openmpi" or "srun"."""
+    if arguments[:1] == ["--srun"]:
+        del arguments[0]
+        srun = shutil.which("srun")
+        if srun is None:
+            sys.exit("dmr.launch: --srun, but there is no srun on PATH")
+        return srun, "srun"
     beside = str(Path(sys.executable).parent / "mpiexec")
     mpiexec = beside if os.access(beside, os.X_OK) else shutil.which("mpiexec")
     if mpiexec is None:
-        sys.exit("dmr.launch: no mpiexec; pip install mpich, or put MPICH's on PATH")
+        sys.exit("dmr.launch: no mpiexec; pip install mpich, or put your MPI's on PATH")
+    try:
+        version = _output(mpiexec, "--version")
+    except (OSError, subprocess.SubprocessError) as error:
+        sys.exit(f"dmr.launch: {mpiexec} --version fails: {error}")
+    open_mpi = any(name in version for name in ("Open MPI", "OpenRTE", "PRRTE", "prterun"))
+    return mpiexec, "openmpi" if open_mpi else "hydra"
+
+
+def main() -> None:
+    """Runs the application; ends with its exit code."""
+    logging.basicConfig(format="%(name)s: %(message)s")
     arguments, environment = sys.argv[1:], dict(os.environ)
-    if "SLURM_JOB_ID" in os.environ and os.environ.get("HYDRA_LAUNCHER", "slurm") == "slurm":
+    starter, kind = _starter(arguments)
+    try:
+        line = command.parse(kind, starter, arguments)
+    except ValueError as error:
+        sys.exit(f"dmr.launch: {error}; usage: python -m dmr.launch [--srun] -n RANKS ... PROGRAM ...")
+    job = os.environ.get("SLURM_JOB_ID", "")
+    per_node = str(line.per_node or "") or environment.get("SLURM_NTASKS_PER_NODE", "")
+    if per_node:
+        environment.setdefault("DMR_RANKS_PER_NODE", per_node)
+    environment["DMR_LAUNCHED"] = kind
+    it = steward.Steward(line, environment, int(job) if job.isdigit() else 0)
+    if job and kind == "hydra" and os.environ.get("HYDRA_LAUNCHER", "slurm") == "slurm":
         try:
-            arguments, environment = prepare(arguments, os.environ, _nodes(os.environ))
+            arguments, environment = prepare(arguments, environment, _nodes(os.environ))
         except (OSError, KeyError, subprocess.SubprocessError) as error:
-            sys.exit(f"dmr.launch: cannot find out the nodes of job {os.environ['SLURM_JOB_ID']}: {error}")
-    os.execve(mpiexec, [mpiexec, *arguments], environment)  # noqa: S606 - no shell is wanted
+            sys.exit(f"dmr.launch: cannot find out the nodes of job {job}: {error}")
+    sys.exit(asyncio.run(it.run([starter, *arguments], environment)))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import os
 import secrets
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -23,13 +24,24 @@ def key(tmp_path: Path) -> credential.Key:
 
 @pytest.fixture
 def mpirun(tmp_path: Path):
-    """Runs `mpiexec -n N python ARGS...` with the launcher that needs no cluster; returns the finished process."""
+    """Runs `mpiexec -n N python ARGS...` with the launcher that needs no cluster; returns the finished process.
+
+    `launched`: with `python -m dmr.launch` in place of mpiexec. `options` are further ones of mpiexec.
+    """
     pytest.importorskip("mpi4py")
     mpiexec = Path(sys.executable).parent / "mpiexec"
     if not mpiexec.exists():
         pytest.skip("no mpiexec beside this Python: pip install mpich")
 
-    def run(ranks: int, *args: str, agent: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        ranks: int,
+        *args: str,
+        agent: str = "",
+        launched: bool = False,
+        options: Sequence[str] = (),
+        time_limit: float = TIME_LIMIT,
+        **environment: str,
+    ) -> subprocess.CompletedProcess[str]:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "DMR", "PMI", "HYDRA"))}
         environment = {
             # Slurm's resource manager would be chosen because of SLURM_JOB_ID, and then want a node list.
@@ -40,9 +52,10 @@ def mpirun(tmp_path: Path):
             **({"DMR_AGENT": agent} if agent else {}),
             **environment,
         }
-        command = [str(mpiexec), "-n", str(ranks), sys.executable, *args]
+        starter = [sys.executable, "-m", "dmr.launch"] if launched else [str(mpiexec)]
+        command = [*starter, *options, "-n", str(ranks), sys.executable, *args]
         return subprocess.run(
-            command, cwd=tmp_path, env=inherited | environment, capture_output=True, text=True, timeout=TIME_LIMIT
+            command, cwd=tmp_path, env=inherited | environment, capture_output=True, text=True, timeout=time_limit
         )
 
     return run

@@ -1,0 +1,130 @@
+"""The command line of mpiexec or srun: where its program begins, and the same one for other nodes. Pure text.
+
+Options that place processes are replaced, all others (binding, environment, threads) are kept, so that what is started
+later runs as what was started first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["Command", "allocation", "parse"]
+
+# How many values follow an option, where it is not one of the form --name=value; what is not here has none. By name
+# without dashes: all three take `-name` and `--name` for the same.
+_HYDRA: Final = """n np c ppn perhost grr hosts host hostfile f machinefile machine wdir wd launcher launcher-exec
+bootstrap bootstrap-exec bind-to map-by membind rmk iface usize nameserver configfile outfile-pattern errfile-pattern
+prepend-pattern order-nodes topolib gpus-per-proc path arch soft umask genvlist envlist s env:2 genv:2"""
+_OPEN_MPI: Final = """n np c N npernode npersocket H host hostfile machinefile default-hostfile x wdir wd path prefix
+map-by rank-by bind-to cpu-set cpu-list cpus-per-proc cpus-per-rank output output-filename timeout report-uri stdin
+tmpdir app rankfile rf personality pernode-timeout display runtime-options am tune dvm dvm-uri mca:2 gmca:2 omca:2
+prtemca:2 pmixmca:2"""
+_SRUN: Final = """n ntasks N nodes c cpus-per-task w nodelist x exclude t time p partition A account J job-name o output
+e error i input mpi m distribution cpu-bind mem-bind ntasks-per-node ntasks-per-core ntasks-per-socket gres gpus G
+gpus-per-node gpus-per-task gpu-bind mem mem-per-cpu mem-per-gpu D chdir export jobid B extra-node-info C constraint d
+dependency q qos r relative S core-spec W wait threads-per-core hint task-prolog task-epilog prolog epilog comment
+cpu-freq licenses L open-mode reservation tmp wckey nice slurmd-debug"""
+
+
+def _arities(words: str) -> dict[str, int]:
+    pairs = (word.partition(":") for word in words.split())
+    return {name: int(count or 1) for name, _, count in pairs}
+
+
+_VALUES: Final = {"hydra": _arities(_HYDRA), "openmpi": _arities(_OPEN_MPI), "srun": _arities(_SRUN)}
+_COUNT: Final = {"hydra": ("n", "np"), "openmpi": ("n", "np", "c"), "srun": ("n", "ntasks")}
+_PER_NODE: Final = {"hydra": ("ppn", "perhost", "grr"), "openmpi": ("N", "npernode"), "srun": ("ntasks-per-node",)}
+_PLACES: Final = {
+    "hydra": ("hosts", "host", "hostfile", "f", "machinefile", "machine", "launcher", "bootstrap", "rmk"),
+    "openmpi": ("H", "host", "hostfile", "machinefile", "default-hostfile", "npersocket", "pernode"),
+    "srun": ("N", "nodes", "w", "nodelist", "jobid", "overlap", "r", "relative", "x", "exclude"),
+}
+
+
+@dataclass(frozen=True)
+class Command:
+    """A parsed line: `kind` is "hydra", "openmpi" or "srun", `starter` the program that starts the ranks.
+
+    `kept` are the options that do not place processes, `placing` those that do, `program` what is started. `per_node`
+    is 0 where the line does not say so.
+    """
+
+    kind: str
+    starter: str
+    kept: tuple[str, ...]
+    placing: tuple[str, ...]
+    program: tuple[str, ...]
+    per_node: int = 0
+
+    def first(self) -> list[str]:
+        """The line as it was given."""
+        return [self.starter, *self.placing, *self.kept, *self.program]
+
+    def on(self, nodes: Sequence[str], per_node: int, *, overlap: bool = False) -> list[str]:
+        """The line that starts `per_node` ranks on each of `nodes`; `overlap`: where others may still run (srun)."""
+        size, hosts = str(len(nodes) * per_node), ",".join(nodes)
+        if self.kind == "hydra":
+            place = ["-hosts", hosts, "-n", size, "-ppn", str(per_node)]
+        elif self.kind == "openmpi":
+            place = ["--host", ",".join(f"{node}:{per_node}" for node in nodes), "-n", size]
+        else:
+            place = ["-w", hosts, "-N", str(len(nodes)), "-n", size, f"--ntasks-per-node={per_node}"]
+            place += ["--overlap"] if overlap else []
+        return [self.starter, *place, *self.kept, *self.program]
+
+
+def parse(kind: str, starter: str, arguments: Sequence[str]) -> Command:
+    """Takes the arguments of mpiexec or srun apart.
+
+    Raises:
+        ValueError: no program in them.
+    """
+    values, per_node = _VALUES[kind], 0
+    replaced = (*_COUNT[kind], *_PER_NODE[kind], *_PLACES[kind])
+    kept: list[str] = []
+    placing: list[str] = []
+    at = 0
+    while at < len(arguments) and arguments[at].startswith("-") and arguments[at] != "--":
+        name, given, value = arguments[at].lstrip("-").partition("=")
+        after = at + 1 + (0 if given else values.get(name, 0))
+        if kind == "srun" and not arguments[at].startswith("--"):
+            # The short form `-n4`.
+            short = arguments[at][1:]
+            if short[:1] in values and len(short) > 1:
+                name, value, after, given = short[0], short[1:], at + 1, "="
+        if not given and after == at + 2 and after <= len(arguments):
+            value = arguments[at + 1]
+        if name in _PER_NODE[kind] and value.isdigit():
+            per_node = int(value)
+        (placing if name in replaced else kept).extend(arguments[at:after])
+        at = after
+    program = tuple(arguments[at + 1 :] if arguments[at : at + 1] == ["--"] else arguments[at:])
+    if not program:
+        raise ValueError("no program to start")
+    return Command(kind, starter, tuple(kept), tuple(placing), program, per_node)
+
+
+def allocation(environ: Mapping[str, str], job: int, nodes: Sequence[str], per_node: int) -> dict[str, str]:
+    """The environment with Slurm's variables as they would be in `job` if it had just these nodes.
+
+    Slurm's own programs and the libraries of Open MPI and Intel believe them, and they are those of the job's start.
+    """
+    environment = dict(environ)
+    count, hosts = str(len(nodes)), ",".join(nodes)
+    cpus = environ.get("SLURM_JOB_CPUS_PER_NODE", "").split("(")[0].split(",")[0]
+    environment |= {
+        "SLURM_JOB_ID": str(job),
+        "SLURM_JOBID": str(job),
+        "SLURM_JOB_NODELIST": hosts,
+        "SLURM_NODELIST": hosts,
+        "SLURM_JOB_NUM_NODES": count,
+        "SLURM_NNODES": count,
+        "SLURM_TASKS_PER_NODE": f"{per_node}(x{count})",
+    }
+    if cpus:
+        environment["SLURM_JOB_CPUS_PER_NODE"] = f"{cpus}(x{count})"
+    for name in ("SLURM_NPROCS", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_DISTRIBUTION"):
+        environment.pop(name, None)
+    return environment

@@ -1,0 +1,263 @@
+"""The parent of all processes of a resizable application: starts worlds, watches them, and ends them together.
+
+A world is one mpiexec (or srun). The first is the application as its user started it. Rank 0 can ask over `dmr.line`:
+
+    start     worlds on these nodes, to be joined by MPI ports; answered when all of them are ready, or none is left
+    alive     whether these worlds still run
+    joined    these worlds belong to the application now: what happens to one happens to all
+    abandon   they do not: end them
+    restart   when all ranks have ended, start the application again on these nodes; "loaded" confirms that it runs
+    ready     (from rank 0 of a started world) my port is open
+
+A world that dies before it has joined harms nobody. Not an MPI process itself, so it may start others safely.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dmr import line
+from dmr.command import Command, allocation
+from dmr.line import LineError, Message
+
+__all__ = ["RESTARTED", "RESTART_FAILED", "Steward"]
+
+logger = logging.getLogger("dmr.launch")
+
+# Set in the environment of ranks that continue from a checkpoint: its epoch; and why the last attempt failed, if any.
+RESTARTED: Final = "DMR_RESTARTED"
+RESTART_FAILED: Final = "DMR_RESTART_FAILED"
+_GRACE: Final = 5.0
+
+
+@dataclass
+class _World:
+    ticket: str
+    nodes: tuple[str, ...]
+    process: asyncio.subprocess.Process
+    ready: asyncio.Future[str]
+    joined: bool = False
+    alone: bool = True  # in a process group of its own
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where the application runs: in Slurm's variables and in the command line."""
+
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+@dataclass
+class _Restart:
+    """A restart that was asked for; `former` is what ran before, and runs again if it fails."""
+
+    layout: _Layout
+    former: _Layout
+    epoch: str
+    limit: float
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Steward:
+    """Runs one application from its start to its end.
+
+    Args:
+        command: how it was started.
+        environ: the environment of the start; the ranks get it.
+        job: its Slurm job, 0 outside Slurm.
+    """
+
+    def __init__(self, command: Command, environ: Mapping[str, str], job: int) -> None:
+        self._command = command
+        self._environ = dict(environ)
+        self._job = job
+        self._secret = secrets.token_hex(32)
+        self._worlds: dict[str, _World] = {}
+        self._count = 0
+        self._code = 0
+        self._ending = False
+        self._watchers: set[asyncio.Task[None]] = set()
+        self._empty = asyncio.Event()
+        self._layout = _Layout((), {})
+        self._asked: _Restart | None = None  # all ranks are about to end
+        self._tried: _Restart | None = None  # the new ones have not yet loaded their data
+
+    async def run(self, arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+        """Starts the application and returns its exit code when all is over; a signal is 128 and its number."""
+        server = await line.serve(self._secret, self._answer)
+        port = server.sockets[0].getsockname()[1]
+        # Compute nodes know this host by name; where nobody does, all ranks are here.
+        address = f"{socket.gethostname()}:{port},127.0.0.1:{port}"
+        self._environ |= {line.ADDRESS: address, line.SECRET: self._secret}
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+            loop.add_signal_handler(number, self._signalled, number)
+        self._layout = _Layout(tuple(arguments), {**environment, line.ADDRESS: address, line.SECRET: self._secret})
+        try:
+            while True:
+                world = await self._launch((), self._layout.arguments, self._layout.environment, alone=False)
+                world.joined = True
+                await self._empty.wait()
+                if not self._goes_on():
+                    return self._code
+        finally:
+            server.close()
+            for watcher in self._watchers:
+                watcher.cancel()
+
+    def _goes_on(self) -> bool:
+        """Now that all have ended: whether there is something to start, what was asked for or the former size."""
+        asked, tried = self._asked, self._tried
+        self._asked = self._tried = None
+        if self._ending:
+            return False
+        if asked is not None:
+            self._tried, self._layout = asked, asked.layout
+            self._soon(self._expect(asked))
+        elif tried is not None and self._code:
+            logger.warning("the restart failed with code %d; going back to the former size", self._code)
+            failed = {RESTARTED: tried.epoch, RESTART_FAILED: f"the new processes ended with code {self._code}"}
+            self._layout = _Layout(tried.former.arguments, {**tried.former.environment, **failed})
+        else:
+            return False
+        self._code = 0
+        return True
+
+    async def _expect(self, restart: _Restart) -> None:
+        """Ends restarted ranks that have not come up in time."""
+        try:
+            await asyncio.wait_for(restart.arrived.wait(), restart.limit)
+        except TimeoutError:
+            if self._tried is restart:
+                logger.warning("the restarted processes did not come up within %g s", restart.limit)
+                self._code = 1
+                for world in list(self._worlds.values()):
+                    self._soon(self._end(world))
+
+    async def _launch(
+        self, nodes: tuple[str, ...], arguments: Sequence[str], environment: Mapping[str, str], *, alone: bool
+    ) -> _World:
+        ticket = f"w{self._count}"
+        self._count += 1
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *arguments,
+                env={**environment, line.TICKET: ticket} if alone else dict(environment),
+                stdin=asyncio.subprocess.DEVNULL if alone else None,
+                process_group=0 if alone else None,
+            )
+        except OSError as error:
+            raise LineError(f"cannot start {arguments[0]}: {error}") from error
+        world = _World(ticket, nodes, process, asyncio.get_running_loop().create_future(), alone=alone)
+        self._worlds[ticket] = world
+        self._empty.clear()
+        self._soon(self._watch(world))
+        return world
+
+    async def _watch(self, world: _World) -> None:
+        code = await world.process.wait()
+        if not world.ready.done():
+            world.ready.set_exception(LineError(f"the processes on {','.join(world.nodes)} ended with code {code}"))
+            world.ready.exception()  # seen: whoever waited may have left
+        if world.joined and code != 0 and self._asked is None:
+            self._code = self._code or (code if code > 0 else 128 - code)
+            for other in list(self._worlds.values()):
+                if other is not world:
+                    self._soon(self._end(other))
+        del self._worlds[world.ticket]
+        if not self._worlds:
+            self._empty.set()
+
+    async def _end(self, world: _World) -> None:
+        """SIGTERM, which mpiexec passes on, then SIGKILL for it and all it started."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if world.process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    if world.alone and number == signal.SIGKILL:
+                        os.killpg(world.process.pid, number)
+                    else:
+                        world.process.send_signal(number)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(world.process.wait(), _GRACE)
+
+    def _signalled(self, number: signal.Signals) -> None:
+        if number in (signal.SIGINT, signal.SIGTERM):
+            self._ending = True
+            self._code = self._code or 128 + number
+        for world in self._worlds.values():
+            with contextlib.suppress(ProcessLookupError):
+                world.process.send_signal(number)
+
+    def _soon(self, work: Any) -> None:  # noqa: ANN401 - a coroutine of nothing
+        task = asyncio.ensure_future(work)
+        self._watchers.add(task)
+        task.add_done_callback(self._watchers.discard)
+
+    async def _answer(self, request: Message) -> Message:
+        match request.get("op"):
+            case "start":
+                return await self._start(request)
+            case "ready":
+                world = self._worlds.get(str(request["ticket"]))
+                if world is not None and not world.ready.done():
+                    world.ready.set_result(str(request["port"]))
+            case "joined":
+                self._check_alive(request["tickets"])
+                for ticket in request["tickets"]:
+                    self._worlds[ticket].joined = True
+            case "alive":
+                self._check_alive(request["tickets"])
+            case "abandon":
+                await self._abandon(request["tickets"])
+            case "restart":
+                nodes, per_node = [str(node) for node in request["nodes"]], int(request["per_node"])
+                environment = self._on(self._job, nodes, per_node) | {RESTARTED: str(request["epoch"])}
+                layout = _Layout(tuple(self._command.on(nodes, per_node)), environment)
+                self._asked = _Restart(layout, self._layout, str(request["epoch"]), float(request["limit"]))
+            case "arrived":
+                if self._tried is not None:
+                    self._tried.arrived.set()
+            case "loaded":
+                self._tried = None
+            case op:
+                raise LineError(f"the launcher does not know {op!r}")
+        return {}
+
+    async def _start(self, request: Message) -> Message:
+        per_node, limit = int(request["per_node"]), float(request["limit"])
+        worlds: list[_World] = []
+        try:
+            for wanted in request["worlds"]:
+                nodes = [str(node) for node in wanted["nodes"]]
+                environment = self._on(int(wanted["job"]) or self._job, nodes, per_node)
+                arguments = self._command.on(nodes, per_node)
+                worlds.append(await self._launch(tuple(nodes), arguments, environment, alone=True))
+            ports = await asyncio.wait_for(asyncio.gather(*(world.ready for world in worlds)), limit)
+        except (LineError, TimeoutError) as error:
+            await self._abandon([world.ticket for world in worlds])
+            raise LineError(str(error) or f"no new processes within {limit:g} s") from None
+        return {"worlds": [[world.ticket, port] for world, port in zip(worlds, ports, strict=True)]}
+
+    def _check_alive(self, tickets: Sequence[str]) -> None:
+        if any(ticket not in self._worlds for ticket in tickets):
+            raise LineError("some of the new processes have ended")
+
+    async def _abandon(self, tickets: Sequence[str]) -> None:
+        await asyncio.gather(*(self._end(self._worlds[t]) for t in tickets if t in self._worlds))
+
+    def _on(self, job: int, nodes: Sequence[str], per_node: int) -> dict[str, str]:
+        """For ranks that are started later, on nodes that `job` holds."""
+        if not job or "SLURM_JOB_ID" not in self._environ:
+            return dict(self._environ)
+        # On 22.05 srun waits for ever for a node on which a step runs, unless told to overlap.
+        return allocation(self._environ, job, nodes, per_node) | {"SLURM_OVERLAP": "1"}

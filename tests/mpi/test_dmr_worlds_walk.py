@@ -1,0 +1,147 @@
+"""Worlds come and go, with and without the launcher, and whatever happens to those that are about to join."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.mpi
+
+WALKING = str(Path(__file__).parent / "walking.py")
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def places(done: subprocess.CompletedProcess[str]) -> list[int]:
+    return [int(line.split()[2]) for line in done.stdout.splitlines() if line.startswith("place")]
+
+
+def random_walk(length: int, seed: int) -> list[str]:
+    """Nodes n1 to n4 in any number and order; n1 is the batch host and stays."""
+    rng = random.Random(seed)
+    steps: list[str] = []
+    while len(steps) < length:
+        others = rng.sample(["n2", "n3", "n4"], rng.randint(0, 3))
+        at = rng.randint(0, len(others))
+        steps.append("1:" + ",".join([*others[:at], "n1", *others[at:]]))
+    return steps
+
+
+@pytest.mark.parametrize(
+    ("method", "launched"),
+    [("merge", False), ("merge", True), pytest.param("replace", True, marks=pytest.mark.long)],
+    ids=["merge-spawn", "merge-ports", "replace-ports"],
+)
+def test_there_and_back(mpirun: Run, launched: bool, method: str) -> None:
+    way = ["1:n1,n2,n3", "1:n1,n3", "2:n1,n2", "2:n2,n1,n4", "1:n1"]
+    done = mpirun(2, WALKING, method, *way, launched=launched, options=["-hosts", "n1,n2", "-ppn", "1"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert places(done) == [2, 3, 2, 4, 6, 1]
+
+
+@pytest.mark.parametrize("launched", [pytest.param(False, marks=pytest.mark.long), True], ids=["spawn", "ports"])
+def test_merging_twenty_times_in_a_row(mpirun: Run, launched: bool) -> None:
+    way = random_walk(20, seed=7)
+    done = mpirun(1, WALKING, "merge", *way, launched=launched, options=["-hosts", "n1"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert places(done) == [1, *(len(step.split(",")) for step in way)]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("launched", [False, True], ids=["spawn", "ports"])
+@pytest.mark.parametrize("method", ["replace", "merge"])
+def test_a_hundred_random_resizes(mpirun: Run, launched: bool, method: str) -> None:
+    way = random_walk(100, seed=11)
+    done = mpirun(1, WALKING, method, *way, launched=launched, options=["-hosts", "n1"], time_limit=800)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert places(done) == [1, *(len(step.split(",")) for step in way)]
+
+
+# What happens to a new process before it has joined, or while data moves: in a place of the program `walking`.
+DEATHS = {
+    "before MPI is up": "import os\nif os.environ.get('DMR_TICKET'): os._exit(3)\n",
+    "killed before MPI is up": "import os\nif os.environ.get('DMR_TICKET'): os.kill(os.getpid(), 9)\n",
+    "never comes up": "import os, time\nif os.environ.get('DMR_TICKET'): time.sleep(1000)\n",
+    "before the port is open": """
+import os
+from dmr import joining, line
+def dies(*a, **k): os.kill(os.getpid(), 9)
+if os.environ.get("DMR_TICKET"): line.ask = dies
+""",
+    "does not accept": """
+import time
+from dmr import joining
+joining._CONNECT_LIMIT = 3
+joining._accept = lambda comm, port: time.sleep(1000)
+""",
+    "after it was accepted": """
+import os
+from dmr import joining
+joining._CONNECT_LIMIT = 3
+def dies(comm, port):
+    comm.Accept(port)
+    os.kill(os.getpid(), 9)
+joining._accept = dies
+""",
+    "when data has moved": """
+import os
+from dmr import transition
+def dies(self, problem=None): os.kill(os.getpid(), 9)
+if os.environ.get("DMR_TICKET"): transition.Transition.complete = dies
+""",
+}
+
+
+QUICK = ("before MPI is up", "never comes up", "after it was accepted", "when data has moved")
+
+
+@pytest.mark.parametrize(
+    ("death", "method"),
+    [pytest.param(death, "merge", marks=[] if death in QUICK else pytest.mark.long) for death in DEATHS]
+    + [("when data has moved", "replace")],
+)
+def test_a_new_process_dies_and_nothing_has_happened(mpirun: Run, tmp_path: Path, death: str, method: str) -> None:
+    program = tmp_path / "broken.py"
+    program.write_text(DEATHS[death] + f"exec(compile(open({WALKING!r}).read(), {WALKING!r}, 'exec'))\n")
+    done = mpirun(
+        2,
+        str(program),
+        method,
+        "1:n1,n2,n3,n4",
+        launched=True,
+        options=["-hosts", "n1,n2", "-ppn", "1"],
+        DMR_START_TIMEOUT="5",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert places(done) == [2, 2]
+    assert "stays:" in done.stdout or "lost:" in done.stdout
+
+
+def test_the_death_of_one_world_ends_all(mpirun: Run, tmp_path: Path) -> None:
+    program = tmp_path / "broken.py"
+    program.write_text(
+        "import os\nfrom dmr import transition\nfrom mpi4py import MPI\nhonest = transition.Transition.complete\n"
+        "def dies(self, problem=None):\n"
+        "    comm = honest(self, problem)\n"
+        "    if os.environ.get('DMR_TICKET'): os._exit(7)\n"
+        "    return comm\n"
+        "transition.Transition.complete = dies\n" + f"exec(compile(open({WALKING!r}).read(), {WALKING!r}, 'exec'))\n"
+    )
+    done = mpirun(1, str(program), "merge", "1:n1,n2", launched=True, options=["-hosts", "n1"])
+    assert done.returncode == 7, done.stdout + done.stderr
+
+
+def test_the_launcher_is_gone(mpirun: Run, tmp_path: Path) -> None:
+    done = mpirun(
+        1, WALKING, "merge", "1:n1,n2", options=["-hosts", "n1"], DMR_LAUNCHER="127.0.0.1:1", DMR_LAUNCHER_SECRET="x"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert places(done) == [1, 1] and "stays: the launcher does not answer" in done.stdout
+
+
+def test_the_launcher_ends_as_its_program_does(mpirun: Run) -> None:
+    assert mpirun(2, "-c", "raise SystemExit(9)", launched=True).returncode == 9

@@ -1,0 +1,94 @@
+"""A program that goes from one set of nodes to the next, as its arguments say, without any agent.
+
+    walking.py METHOD N:n1,n2[/JOB] ...     N ranks per node; JOB holds the nodes that are added
+
+Numbers that are dealt by rows move with it, by messages that this program sends itself; it checks them in each place.
+Every line it prints tells of one place: its number and the size. WALK_HOOK is code that breaks something.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from mpi4py import MPI
+
+from dmr import plan, transition, wire
+
+ROWS = 101
+
+
+class Facts:
+    job = 42
+
+
+def block(size: int, rank: int) -> range:
+    return range(*plan.block_bounds(ROWS, size, rank))
+
+
+def move(bridge, mine: dict[int, int]) -> dict[int, int]:
+    """Each number to its new rank; all pairs talk, so that lost or mixed up ranks are noticed."""
+    sent = []
+    if bridge.old_rank is not None:
+        for rank, place in enumerate(bridge.new):
+            part = {i: mine[i] for i in block(len(bridge.new), rank) if i in mine}
+            sent.append(bridge.comm.isend((bridge.old_rank, rank, part), place, tag=7))
+    got: dict[int, int] = {}
+    if bridge.new_rank is not None:
+        for place in bridge.old:
+            before, now, part = bridge.comm.recv(source=place, tag=7)
+            assert (bridge.old[before], now) == (place, bridge.new_rank)
+            got |= part
+    MPI.Request.waitall(sent)
+    return got
+
+
+def main() -> None:
+    method, *places = sys.argv[1:]
+    begun = transition.arrive(MPI.COMM_WORLD)
+    hook = os.environ.get("WALK_HOOK")
+    if hook:
+        exec(hook)
+    if begun is None:
+        comm, at = MPI.COMM_WORLD, 0
+        numbers = {i: 1000 + i for i in block(comm.size, comm.rank)}
+    else:
+        at = begun.passport.epoch
+        numbers = move(begun.bridge, {})
+        comm = begun.complete()
+    while True:
+        assert numbers == {i: 1000 + at + i for i in block(comm.size, comm.rank)}, (at, comm.rank, numbers)
+        if comm.rank == 0:
+            print("place", at, comm.size, flush=True)
+        if at == len(places):
+            break
+        how, _, job = places[at].partition("/")
+        per_node, _, nodes = how.partition(":")
+        names = tuple(nodes.split(","))
+        size = int(per_node) * len(names)
+        reply = wire.CheckReply(
+            action="expand", size=size, epoch=at + 1, nodes=names, per_node=int(per_node), companion=int(job or 0)
+        )
+        at += 1
+        numbers = {i: n + 1 for i, n in numbers.items()}
+        begun = transition.depart(Facts(), comm, reply, method)
+        if isinstance(begun, str):
+            if comm.rank == 0:
+                print("stays:", begun, flush=True)
+            begun = None
+            continue
+        moved = move(begun.bridge, numbers)
+        try:
+            following = begun.complete()
+        except transition.Lost as lost:
+            if comm.rank == 0:
+                print("lost:", lost, flush=True)
+            begun = None
+            continue
+        if following is None:
+            return
+        comm, numbers = following, moved
+    comm.Barrier()
+
+
+main()
