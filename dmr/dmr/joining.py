@@ -49,15 +49,6 @@ class Greeting:
     passport: Any
 
 
-def start_limit() -> float:
-    """Seconds within which new processes must be there: `DMR_START_TIMEOUT` (120)."""
-    try:
-        limit = float(os.environ.get("DMR_START_TIMEOUT") or 120)
-    except ValueError:
-        return 120.0
-    return limit if 0 < limit < 1e6 else 120.0
-
-
 def by_port() -> bool:
     """Whether this process has a launcher that starts new ones for it."""
     return line.there(os.environ)
@@ -75,7 +66,7 @@ def start(
     """
     problem, steps = None, [Step(f"{epoch}.{i}", nodes, per_node) for i, nodes in enumerate(starts)]
     if comm.rank == 0 and by_port() and steps:
-        limit = start_limit()
+        limit = line.start_limit(os.environ)
         wanted = [{"nodes": nodes, "job": jobs.get(nodes[0], 0)} for nodes in starts]
         try:
             answer = line.ask(limit + _GRACE, op="start", worlds=wanted, per_node=per_node, limit=limit)
@@ -170,7 +161,7 @@ def accept(comm: MPI.Intracomm) -> tuple[MPI.Intercomm, Greeting] | None:
         port = MPI.Open_port() if comm.rank == 0 else ""
         comm.Barrier()  # all of us are up
         if comm.rank == 0:
-            line.ask(start_limit(), op="ready", ticket=ticket, port=port)
+            line.ask(line.start_limit(os.environ), op="ready", ticket=ticket, port=port)
         inter = _accept(comm, port)
         if comm.rank == 0:
             MPI.Close_port(port)

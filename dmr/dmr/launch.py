@@ -16,6 +16,7 @@ The nodes are those that the job has now, which differ from the variables if it 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import shutil
@@ -24,7 +25,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dmr import command, steward
+from dmr import checkpoint, command, steward
+from dmr.line import start_limit
 
 __all__ = ["main", "prepare"]
 
@@ -96,14 +98,18 @@ def main() -> None:
     per_node = str(line.per_node or "") or environment.get("SLURM_NTASKS_PER_NODE", "")
     if per_node:
         environment.setdefault("DMR_RANKS_PER_NODE", per_node)
-    environment["DMR_LAUNCHED"] = kind
-    it = steward.Steward(line, environment, int(job) if job.isdigit() else 0)
+    scratch = Path.cwd() / f".dmr-checkpoint-{job or os.getpid()}"
+    environment.setdefault(checkpoint.DIRECTORY, str(scratch))
+    it = steward.Steward(line, environment, int(job) if job.isdigit() else 0, start_limit(environment))
     if job and kind == "hydra" and os.environ.get("HYDRA_LAUNCHER", "slurm") == "slurm":
         try:
             arguments, environment = prepare(arguments, environment, _nodes(os.environ))
         except (OSError, KeyError, subprocess.SubprocessError) as error:
             sys.exit(f"dmr.launch: cannot find out the nodes of job {job}: {error}")
-    sys.exit(asyncio.run(it.run([starter, *arguments], environment)))
+    code = asyncio.run(it.run([starter, *arguments], environment))
+    with contextlib.suppress(OSError):
+        scratch.rmdir()  # unless a checkpoint is left in it
+    sys.exit(code)
 
 
 if __name__ == "__main__":

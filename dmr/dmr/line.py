@@ -18,14 +18,30 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-__all__ = ["ADDRESS", "SECRET", "TICKET", "LineError", "ask", "serve", "there"]
+__all__ = [
+    "ADDRESS",
+    "RESTARTED",
+    "RESTART_FAILED",
+    "SECRET",
+    "TICKET",
+    "LineError",
+    "ask",
+    "serve",
+    "start_limit",
+    "there",
+]
 
 # The variables of the environment that hold where the launcher listens, the secret, and which world this process is of.
 ADDRESS: Final = "DMR_LAUNCHER"
 SECRET: Final = "DMR_LAUNCHER_SECRET"  # noqa: S105 - a name
 TICKET: Final = "DMR_TICKET"
+# In the environment of ranks that go on from a checkpoint: its epoch; and why the last attempt failed, if one did.
+RESTARTED: Final = "DMR_RESTARTED"
+RESTART_FAILED: Final = "DMR_RESTART_FAILED"
 _MAX_LINE: Final = 256 * 1024
 _HELLO: Final = 10.0
+_START: Final = 120.0
+_DAY: Final = 86400.0
 
 Message = dict[str, Any]
 
@@ -37,6 +53,15 @@ class LineError(Exception):
 def there(environ: Mapping[str, str]) -> bool:
     """Whether a launcher started this process."""
     return bool(environ.get(ADDRESS) and environ.get(SECRET))
+
+
+def start_limit(environ: Mapping[str, str]) -> float:
+    """Seconds within which new processes must be up: `DMR_START_TIMEOUT` (120)."""
+    try:
+        limit = float(environ.get("DMR_START_TIMEOUT") or _START)
+    except ValueError:
+        return _START
+    return limit if 0 < limit < _DAY else _START
 
 
 def ask(limit: float, /, **request: object) -> Message:

@@ -11,30 +11,31 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Quirks", "hosts_value", "identify", "node_name", "obstacle"]
+from dmr.line import ADDRESS as LAUNCHER
+
+__all__ = ["Quirks", "hosts_value", "identify", "methods", "node_name", "obstacle"]
 
 
 @dataclass(frozen=True)
 class Quirks:
-    """One MPI library: how `MPI_Get_library_version` begins, from which release it works, and else why not."""
+    """One MPI library: how `MPI_Get_library_version` begins, from which release it can start processes later.
+
+    `spawns_from` None: never, and `why_not` says why. That it can means: MPI_Comm_spawn onto nodes that came after the
+    start, merging, leaving, and joining the processes of another mpiexec by ports.
+    """
 
     vendor: str
     pattern: str
-    works_from: tuple[int, ...] | None
+    spawns_from: tuple[int, ...] | None
     why_not: str = ""
 
 
-# The first row whose pattern is found wins. Only MPICH was run; its derivatives have other launchers.
+# The first row whose pattern is found wins.
 _TABLE = (
-    Quirks(
-        "Open MPI",
-        r"Open MPI v?(\d+)\.(\d+)",
-        None,
-        "Open MPI refuses to spawn on nodes that the job got after mpiexec began; use MPICH",
-    ),
-    Quirks("Intel MPI", r"Intel\(R\) MPI Library (\d+)\.(\d+)", None, "Intel MPI was never tried; use MPICH"),
-    Quirks("MVAPICH", r"MVAPICH\S*\s+Version\s*:\s*(\d+)\.(\d+)", None, "MVAPICH was never tried; use MPICH"),
-    Quirks("Cray MPICH", r"CRAY MPICH version (\d+)\.(\d+)", None, "Cray MPICH has no hydra launcher; use MPICH"),
+    Quirks("Open MPI", r"Open MPI v?(\d+)\.(\d+)", None, "Open MPI cannot reach nodes that came after its start"),
+    Quirks("Intel MPI", r"Intel\(R\) MPI Library (\d+)\.(\d+)", None, "Intel MPI does not join by ports"),
+    Quirks("MVAPICH", r"MVAPICH\S*\s+Version\s*:\s*(\d+)\.(\d+)", None, "MVAPICH was never tried"),
+    Quirks("Cray MPICH", r"CRAY MPICH version (\d+)\.(\d+)", None, "Cray MPICH has no hydra launcher"),
     # Before 4.1 the host list of a spawn was lost in several cases (MPICH pull request 5838).
     Quirks("MPICH", r"MPICH Version:\s*(\d+)\.(\d+)", (4, 1), "MPICH before 4.1 loses the host list of a spawn"),
 )
@@ -49,20 +50,42 @@ def identify(library_version: str) -> tuple[Quirks | None, tuple[int, ...]]:
     return None, ()
 
 
+def methods(library_version: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The ways to resize that work in this process, best first; see `dmr.transition`.
+
+    `DMR_METHOD` restricts them to one.
+    """
+    found = (*(() if _no_spawn(library_version, environ) else ("merge", "replace")),)
+    if LAUNCHER in environ:
+        found += ("restart",)
+    only = environ.get("DMR_METHOD", "")
+    return tuple(method for method in found if method == only) if only else found
+
+
 def obstacle(library_version: str, environ: Mapping[str, str]) -> str | None:
-    """Why this process cannot safely spawn on nodes added to its job, or None when it can."""
+    """Why this process can be resized in no way, or None when there is one."""
+    if methods(library_version, environ):
+        return None
+    why = _no_spawn(library_version, environ)
+    if only := environ.get("DMR_METHOD"):
+        return f"DMR_METHOD={only} does not work here" + (f": {why}" if why else "")
+    return f"{why}; start it with `python -m dmr.launch` in place of mpiexec or srun"
+
+
+def _no_spawn(library_version: str, environ: Mapping[str, str]) -> str | None:
+    """Why this process cannot safely be joined by others, or None when it can."""
     row, release = identify(library_version)
     if row is None:
-        return f"unknown MPI library ({library_version.splitlines()[0] if library_version else 'no name'}); use MPICH"
-    if row.works_from is None or release < row.works_from:
+        return f"unknown MPI library ({library_version.splitlines()[0] if library_version else 'no name'})"
+    if row.spawns_from is None or release < row.spawns_from:
         return row.why_not
     if "PMI_HOSTNAME" not in environ:
         # Set by hydra's proxy alone. A process that nothing, or srun itself, started aborts in MPI_Comm_spawn.
         return "the application was not started by MPICH's mpiexec"
     by_slurm = "SLURM_JOB_ID" in environ and environ.get("HYDRA_LAUNCHER", "slurm") == "slurm"
-    if by_slurm and "DMR_LAUNCHED" not in environ:
+    if by_slurm and LAUNCHER not in environ:
         # srun refuses or waits for ever, and hydra with it: see dmr.launch.
-        return "start it with `python -m dmr.launch` in place of mpiexec, which cannot reach nodes that come later"
+        return "mpiexec alone cannot reach nodes that come later"
     return None
 
 

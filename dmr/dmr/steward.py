@@ -27,15 +27,12 @@ from typing import Any, Final
 
 from dmr import line
 from dmr.command import Command, allocation
-from dmr.line import LineError, Message
+from dmr.line import RESTART_FAILED, RESTARTED, LineError, Message
 
-__all__ = ["RESTARTED", "RESTART_FAILED", "Steward"]
+__all__ = ["Steward"]
 
 logger = logging.getLogger("dmr.launch")
 
-# Set in the environment of ranks that continue from a checkpoint: its epoch; and why the last attempt failed, if any.
-RESTARTED: Final = "DMR_RESTARTED"
-RESTART_FAILED: Final = "DMR_RESTART_FAILED"
 _GRACE: Final = 5.0
 
 
@@ -64,7 +61,7 @@ class _Restart:
     layout: _Layout
     former: _Layout
     epoch: str
-    limit: float
+    asked: float  # loop's seconds
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -75,12 +72,14 @@ class Steward:
         command: how it was started.
         environ: the environment of the start; the ranks get it.
         job: its Slurm job, 0 outside Slurm.
+        limit: seconds within which restarted ranks must be up.
     """
 
-    def __init__(self, command: Command, environ: Mapping[str, str], job: int) -> None:
+    def __init__(self, command: Command, environ: Mapping[str, str], job: int, limit: float) -> None:
         self._command = command
         self._environ = dict(environ)
         self._job = job
+        self._limit = limit
         self._secret = secrets.token_hex(32)
         self._worlds: dict[str, _World] = {}
         self._count = 0
@@ -136,10 +135,10 @@ class Steward:
     async def _expect(self, restart: _Restart) -> None:
         """Ends restarted ranks that have not come up in time."""
         try:
-            await asyncio.wait_for(restart.arrived.wait(), restart.limit)
+            await asyncio.wait_for(restart.arrived.wait(), self._limit)
         except TimeoutError:
             if self._tried is restart:
-                logger.warning("the restarted processes did not come up within %g s", restart.limit)
+                logger.warning("the restarted processes did not come up within %g s", self._limit)
                 self._code = 1
                 for world in list(self._worlds.values()):
                     self._soon(self._end(world))
@@ -223,10 +222,11 @@ class Steward:
                 nodes, per_node = [str(node) for node in request["nodes"]], int(request["per_node"])
                 environment = self._on(self._job, nodes, per_node) | {RESTARTED: str(request["epoch"])}
                 layout = _Layout(tuple(self._command.on(nodes, per_node)), environment)
-                self._asked = _Restart(layout, self._layout, str(request["epoch"]), float(request["limit"]))
+                self._asked = _Restart(layout, self._layout, str(request["epoch"]), _now())
             case "arrived":
                 if self._tried is not None:
                     self._tried.arrived.set()
+                    return {"seconds": _now() - self._tried.asked}
             case "loaded":
                 self._tried = None
             case op:
@@ -261,3 +261,7 @@ class Steward:
             return dict(self._environ)
         # On 22.05 srun waits for ever for a node on which a step runs, unless told to overlap.
         return allocation(self._environ, job, nodes, per_node) | {"SLURM_OVERLAP": "1"}
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

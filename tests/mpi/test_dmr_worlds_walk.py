@@ -145,3 +145,45 @@ def test_the_launcher_is_gone(mpirun: Run, tmp_path: Path) -> None:
 
 def test_the_launcher_ends_as_its_program_does(mpirun: Run) -> None:
     assert mpirun(2, "-c", "raise SystemExit(9)", launched=True).returncode == 9
+
+
+def test_restarting_there_and_back(mpirun: Run, tmp_path: Path) -> None:
+    way = ["1:n1,n2,n3", "2:n1,n2", "1:n1"]
+    done = mpirun(2, WALKING, "restart", *way, launched=True, options=["-hosts", "n1,n2", "-ppn", "1"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert places(done) == [2, 3, 4, 1]
+    assert not list(tmp_path.glob(".dmr-checkpoint*")), "nothing is left"
+
+
+RESTARTS = {
+    "the new ranks fail": ("os._exit(3)", "went back: the new processes ended with code 3"),
+    "the new ranks never come up": ("time.sleep(1000)", "went back:"),
+}
+
+
+@pytest.mark.parametrize("way", ["1:n1,n2,n3,n4", "1:n1"], ids=["growing", "shrinking"])
+@pytest.mark.parametrize(
+    "failure", ["the new ranks fail", pytest.param("the new ranks never come up", marks=pytest.mark.long)]
+)
+def test_a_failed_restart_goes_back(mpirun: Run, tmp_path: Path, failure: str, way: str) -> None:
+    program = tmp_path / "broken.py"
+    action, said = RESTARTS[failure]
+    program.write_text(
+        "import os, time\n"
+        f"if os.environ.get('DMR_RESTARTED') and not os.environ.get('DMR_RESTART_FAILED'): {action}\n"
+        f"exec(compile(open({WALKING!r}).read(), {WALKING!r}, 'exec'))\n"
+    )
+    options = ["-hosts", "n1,n2", "-ppn", "1"]
+    done = mpirun(2, str(program), "restart", way, launched=True, options=options, DMR_START_TIMEOUT="6")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert places(done) == [2, 2] and said in done.stdout
+    assert not list(tmp_path.glob(".dmr-checkpoint*"))
+
+
+def test_a_checkpoint_that_others_could_write_is_refused(mpirun: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "everybody"
+    folder.mkdir()
+    folder.chmod(0o777)
+    done = mpirun(1, WALKING, "restart", "1:n1,n2", launched=True, DMR_CHECKPOINT_DIR=str(folder))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert places(done) == [1, 1] and "nobody else may write there" in done.stdout

@@ -9,27 +9,36 @@ from dmr import launch, quirks
 MPICH = "MPICH Version:      5.0.2\nMPICH Release date: ..."
 HYDRA = {"PMI_HOSTNAME": "n1"}
 SLURM = {**HYDRA, "SLURM_JOB_ID": "1"}
+LAUNCHED = {"DMR_LAUNCHER": "n1:5"}
+ALL = ("merge", "replace", "restart")
 
 
 @pytest.mark.parametrize(
-    ("version", "environ", "why"),
+    ("version", "environ", "methods", "why"),
     [
-        (MPICH, HYDRA, None),
-        (MPICH, {**SLURM, "DMR_LAUNCHED": "1"}, None),
-        (MPICH, {**SLURM, "HYDRA_LAUNCHER": "fork"}, None),
-        (MPICH, SLURM, "dmr.launch"),
-        (MPICH, {}, "not started by MPICH's mpiexec"),
-        ("MPICH Version:\t3.4.2", HYDRA, "before 4.1"),
-        ("MPICH Version:\t4.1", HYDRA, None),
-        ("Open MPI v5.0.6, package: Debian OpenMPI", HYDRA, "Open MPI refuses"),
-        ("Intel(R) MPI Library 2021.13 for Linux* OS", HYDRA, "Intel MPI"),
-        ("MPI VERSION    : CRAY MPICH version 8.1.28.29", HYDRA, "Cray"),
-        ("MVAPICH Version      :\t4.0", HYDRA, "MVAPICH"),
-        ("Something else 1.0", HYDRA, "unknown MPI library"),
-        ("", HYDRA, "unknown MPI library"),
+        (MPICH, HYDRA, ALL[:2], None),
+        (MPICH, {**SLURM, **LAUNCHED}, ALL, None),
+        (MPICH, {**SLURM, "HYDRA_LAUNCHER": "fork"}, ALL[:2], None),
+        (MPICH, SLURM, (), "dmr.launch"),
+        (MPICH, {}, (), "not started by MPICH's mpiexec"),
+        (MPICH, LAUNCHED, ("restart",), None),  # by srun
+        (MPICH, {**SLURM, **LAUNCHED, "DMR_METHOD": "restart"}, ("restart",), None),
+        (MPICH, {**SLURM, **LAUNCHED, "DMR_METHOD": "magic"}, (), "DMR_METHOD=magic does not work here"),
+        (MPICH, {**HYDRA, "DMR_METHOD": "restart"}, (), "DMR_METHOD=restart does not work here"),
+        ("MPICH Version:\t3.4.2", HYDRA, (), "before 4.1"),
+        ("MPICH Version:\t4.1", HYDRA, ALL[:2], None),
+        ("Open MPI v5.0.6, package: Debian OpenMPI", HYDRA, (), "Open MPI cannot reach"),
+        ("Open MPI v5.0.6, package: Debian OpenMPI", LAUNCHED, ("restart",), None),
+        ("Intel(R) MPI Library 2021.13 for Linux* OS", HYDRA, (), "Intel MPI"),
+        ("MPI VERSION    : CRAY MPICH version 8.1.28.29", HYDRA, (), "Cray"),
+        ("MVAPICH Version      :\t4.0", HYDRA, (), "MVAPICH"),
+        ("Something else 1.0", HYDRA, (), "unknown MPI library"),
+        ("Something else 1.0", LAUNCHED, ("restart",), None),
+        ("", HYDRA, (), "unknown MPI library"),
     ],
 )
-def test_obstacles(version: str, environ: dict[str, str], why: str | None) -> None:
+def test_methods(version: str, environ: dict[str, str], methods: tuple[str, ...], why: str | None) -> None:
+    assert quirks.methods(version, environ) == methods
     found = quirks.obstacle(version, environ)
     assert found is None if why is None else found is not None and why in found
 

@@ -1,0 +1,160 @@
+"""State on disk between two runs of an application: one folder per checkpoint, in it one set of files per rank.
+
+    DMR_CHECKPOINT_DIR/epoch-3/manifest.json        what all ranks must know; written last
+                              rank-0.json           which parts rank 0 holds, and in which files
+                              rank-0-0.npy          an array, as numpy saves it
+                              rank-0.pickle         anything else, and how the parts are dealt
+
+The folder is made under another name and renamed when everything is on disk: either it is whole or it is not there.
+The files are read by the same user's later processes only; a folder that others can write to is refused, because
+reading a pickle runs what is in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+__all__ = ["DIRECTORY", "CheckpointError", "begin", "commit", "discard", "load", "manifest", "save"]
+
+# The variable with the folder that all nodes share; the launcher sets it where its user did not.
+DIRECTORY: Final = "DMR_CHECKPOINT_DIR"
+
+
+class CheckpointError(Exception):
+    """The checkpoint cannot be written or read; the text names the file."""
+
+
+def begin(root: Path, epoch: int) -> Path:
+    """Makes the unfinished folder of a checkpoint; on one rank, before the others save."""
+    folder = _unfinished(root, epoch)
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
+    except OSError as error:
+        raise CheckpointError(f"cannot make {folder}: {error.strerror}") from error
+    _check_private(root)
+    return folder
+
+
+def save(root: Path, epoch: int, rank: int, parts: Mapping[str, tuple[Any, ...]]) -> int:
+    """Writes one rank's parts: by name, a value and whatever describes it. Returns the bytes written."""
+    import numpy as np
+
+    folder = _unfinished(root, epoch)
+    index: list[dict[str, str]] = []
+    rest: dict[str, tuple[Any, ...]] = {}
+    written = 0
+    try:
+        for number, (name, (value, *how)) in enumerate(parts.items()):
+            plain = type(value) is np.ndarray and not value.dtype.hasobject and value.dtype.names is None
+            rest[name] = tuple(how) if plain else (value, *how)
+            if plain:
+                file = folder / f"rank-{rank}-{number}.npy"
+                with file.open("xb") as out:
+                    np.save(out, value, allow_pickle=False)
+                    _to_disk(out)
+                    written += out.tell()
+            index.append({"name": name, "array": file.name if plain else ""})
+        with (folder / f"rank-{rank}.pickle").open("xb") as out:
+            pickle.dump(rest, out, protocol=5)
+            _to_disk(out)
+            written += out.tell()
+        _write(folder / f"rank-{rank}.json", {"parts": index})
+    except OSError as error:
+        raise CheckpointError(f"cannot write {error.filename or folder}: {error.strerror}") from error
+    return written
+
+
+def commit(root: Path, epoch: int, manifest: Mapping[str, Any]) -> None:
+    """Makes the checkpoint whole; on one rank, after all have saved."""
+    folder = _unfinished(root, epoch)
+    try:
+        _write(folder / "manifest.json", manifest)
+        shutil.rmtree(_finished(root, epoch), ignore_errors=True)
+        folder.rename(_finished(root, epoch))
+        _sync_folder(root)
+    except OSError as error:
+        raise CheckpointError(f"cannot write {error.filename or folder}: {error.strerror}") from error
+
+
+def manifest(root: Path, epoch: int) -> dict[str, Any]:
+    """What was given to `commit`."""
+    file = _finished(root, epoch) / "manifest.json"
+    _check_private(root)
+    found: dict[str, Any] = _read(file)
+    return found
+
+
+def load(root: Path, epoch: int, rank: int) -> dict[str, tuple[Any, ...]]:
+    """What one rank has saved."""
+    import numpy as np
+
+    folder = _finished(root, epoch)
+    index = _read(folder / f"rank-{rank}.json")
+    try:
+        with (folder / f"rank-{rank}.pickle").open("rb") as file:
+            rest = pickle.load(file)  # noqa: S301 - in a folder that only this user can write to
+        parts: dict[str, tuple[Any, ...]] = {}
+        for part in index["parts"]:
+            name = part["name"]
+            value = (np.load(folder / part["array"], allow_pickle=False),) if part["array"] else ()
+            parts[name] = (*value, *rest[name])
+    except (OSError, ValueError, KeyError, EOFError, pickle.UnpicklingError) as error:
+        raise CheckpointError(f"cannot read the files of rank {rank} in {folder}: {error}") from error
+    return parts
+
+
+def discard(root: Path, epoch: int) -> None:
+    """Removes a checkpoint, whole or not."""
+    for folder in (_finished(root, epoch), _unfinished(root, epoch)):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _finished(root: Path, epoch: int) -> Path:
+    return root / f"epoch-{epoch}"
+
+
+def _unfinished(root: Path, epoch: int) -> Path:
+    return root / f".epoch-{epoch}"
+
+
+def _check_private(root: Path) -> None:
+    try:
+        status = root.stat()
+    except OSError as error:
+        raise CheckpointError(f"{DIRECTORY}: cannot use {root}: {error.strerror}") from error
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise CheckpointError(f"{DIRECTORY}: {root} must belong to you, and nobody else may write there (chmod 700)")
+
+
+def _read(file: Path) -> Any:  # noqa: ANN401 - JSON
+    try:
+        return json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cannot read {file}: {error}") from error
+
+
+def _write(file: Path, content: Mapping[str, Any]) -> None:
+    with file.open("x") as out:
+        json.dump(content, out)
+        _to_disk(out)
+
+
+def _to_disk(file: Any) -> None:  # noqa: ANN401 - text or binary
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

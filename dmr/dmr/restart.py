@@ -1,0 +1,191 @@
+"""The resize for MPI libraries that cannot start processes later: save, end, start again wider or narrower, load.
+
+On a shrink the old ranks first move the state among themselves, so that there are never more files than new ranks; on
+growth they save what they hold, and the new ranks move it. So each new rank reads the files of one old rank at most,
+and `redistribute` serves as in every other method. `dmr.launch` starts the new processes, and the old number again
+should they fail; the state is kept until they have it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from dmr import checkpoint, line, redistribute
+from dmr.bridge import Bridge
+from dmr.checkpoint import CheckpointError
+from dmr.passage import Lost, Passport, Transition
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from dmr.redistribute import Moved, Parts
+
+__all__ = ["RESIZED", "Leaving", "Resumed", "resumed"]
+
+logger = logging.getLogger("dmr")
+
+# How a process ends that is to be started again with another number of ranks.
+RESIZED: Final = 85
+_ASK: Final = 30.0
+# Beside the application's parts, whose names are not empty: what old rank 0 tells.
+_TOLD: Final = ""
+
+
+class Leaving(Transition):
+    """The old side: `move` saves, `complete` has the launcher start the new ranks when these have ended."""
+
+    exit_code = RESIZED
+
+    def __init__(self, comm: MPI.Intracomm, passport: Passport, former: Mapping[str, Any]) -> None:
+        own, size = comm.Dup(), len(passport.nodes) * passport.per_node
+        new_rank = comm.rank if comm.rank < size else None
+        super().__init__(Bridge(own, tuple(range(comm.size)), tuple(range(size)), comm.rank, new_rank), passport, comm)
+        self._former = dict(former)  # epoch, nodes and per_node as they are without the resize
+        self._told: Any = None
+        self._problem: str | None = "nothing was saved"
+
+    def tell(self, value: Any = None) -> Any:  # noqa: ANN401
+        """Keeps it for the new ranks."""
+        self._told = value
+
+    def move(self, parts: Parts | None = None) -> Moved | None:
+        """Saves this rank's parts, on a shrink what it would have after it.
+
+        Raises:
+            ValueError: on all ranks, if the parts do not fit together; nothing was saved.
+        """
+        size, comm, root = len(self.bridge.new), self.bridge.comm, _root()
+        saved: Mapping[str, tuple[Any, ...]] = {name: tuple(part) for name, part in (parts or {}).items()}
+        if size < comm.size:
+            moved = redistribute.move(self.bridge, parts)
+            saved = {n: (v, moved.distributions[n]) for n, v in moved.values.items()} if moved else {}
+        problem, epoch = None, self.passport.epoch
+        try:
+            if comm.rank == 0:
+                checkpoint.begin(root, epoch)
+        except CheckpointError as error:
+            problem = str(error)
+        problem = comm.bcast(problem)
+        if problem is None and self.bridge.new_rank is not None:
+            told: dict[str, tuple[Any, ...]] = {_TOLD: (self._told,)} if comm.rank == 0 else {}
+            try:
+                checkpoint.save(root, epoch, comm.rank, {**told, **saved})
+            except (CheckpointError, TypeError, AttributeError) as error:  # the latter from what does not pickle
+                problem = str(error)
+        self._problem = next((p for p in comm.allgather(problem) if p), None)
+        return None
+
+    def complete(self, problem: str | None = None) -> MPI.Intracomm | None:
+        """Hands over to the launcher; always None: every process is to end with `exit_code`.
+
+        Raises:
+            Lost: on all ranks, and they go on: the checkpoint could not be written, or the launcher is gone.
+        """
+        comm, root, epoch = self.bridge.comm, _root(), self.passport.epoch
+        problem = next((p for p in comm.allgather(problem or self._problem) if p), None)
+        if comm.rank == 0:
+            files = min(comm.size, len(self.bridge.new))
+            try:
+                if problem is None:
+                    kept = {"files": files, "passport": asdict(self.passport), "former": self._former}
+                    checkpoint.commit(root, epoch, kept)
+                    nodes, per_node = self.passport.nodes, self.passport.per_node
+                    line.ask(_ASK, op="restart", nodes=nodes, per_node=per_node, epoch=epoch)
+            except (CheckpointError, line.LineError) as error:
+                problem = str(error)
+            if problem is not None:
+                checkpoint.discard(root, epoch)
+        problem = comm.bcast(problem)
+        comm.Free()
+        if problem is not None:
+            raise Lost(problem)
+        return None
+
+    def abandon(self) -> None:
+        """In place of `complete`: the application goes on as it is."""
+        if self.bridge.comm.rank == 0:
+            checkpoint.discard(_root(), self.passport.epoch)
+        self.bridge.comm.Free()
+
+
+class Resumed(Transition):
+    """The new side: `move` loads."""
+
+    def __init__(self, comm: MPI.Intracomm, passport: Passport, epoch: int, files: int) -> None:
+        own = comm.Dup()
+        old_rank = comm.rank if comm.rank < files else None
+        bridge = Bridge(own, tuple(range(files)), tuple(range(comm.size)), old_rank, comm.rank)
+        super().__init__(bridge, passport, comm)
+        self._epoch = epoch
+        self._parts: dict[str, tuple[Any, ...]] | None = None
+        problem = None
+        try:
+            if old_rank is not None:
+                self._parts = checkpoint.load(_root(), epoch, old_rank)
+        except CheckpointError as error:
+            problem = str(error)
+        _all_or_none(comm, problem)
+        self._told = comm.bcast(self._parts.pop(_TOLD)[0] if self._parts and comm.rank == 0 else None)
+
+    def tell(self, value: Any = None) -> Any:  # noqa: ANN401
+        """What old rank 0 told."""
+        return self._told
+
+    def move(self, parts: Parts | None = None) -> Moved | None:
+        """The state, as this number of ranks holds it."""
+        parts, self._parts = self._parts, None
+        return redistribute.move(self.bridge, parts)
+
+    def complete(self, problem: str | None = None) -> MPI.Intracomm | None:
+        """The communicator of all; what was saved is removed."""
+        comm = self.bridge.comm
+        _all_or_none(comm, problem)
+        if comm.rank == 0:
+            try:
+                line.ask(_ASK, op="loaded")
+            except line.LineError as error:
+                logger.warning("%s; should this run fail, the launcher will start the former size again", error)
+            checkpoint.discard(_root(), self._epoch)
+        comm.Free()
+        return self._comm
+
+
+def resumed(comm: MPI.Intracomm) -> Resumed | None:
+    """The new side's transition, where the launcher started these ranks to go on from a checkpoint. Collective."""
+    epoch, failed = int(os.environ.get(line.RESTARTED) or 0), os.environ.get(line.RESTART_FAILED, "")
+    if not epoch:
+        return None
+    problem, found, seconds = None, {}, 0.0
+    if comm.rank == 0:
+        try:
+            seconds = float(line.ask(_ASK, op="arrived").get("seconds", 0.0))
+            found = checkpoint.manifest(_root(), epoch)
+        except (CheckpointError, line.LineError) as error:
+            problem = str(error)
+    _all_or_none(comm, problem)
+    found, seconds = comm.bcast((found, seconds))
+    kept = found["passport"]
+    passport = Passport(**{**kept, "nodes": tuple(kept["nodes"]), "new": (), "spawn_seconds": seconds})
+    if failed:
+        former = {**found["former"], "nodes": tuple(found["former"]["nodes"])}
+        passport = replace(passport, **former, failed=failed, failed_epoch=epoch)
+    return Resumed(comm, passport, epoch, found["files"])
+
+
+def _root() -> Path:
+    return Path(os.environ[checkpoint.DIRECTORY])  # set by the launcher, without which this method is not available
+
+
+def _all_or_none(comm: MPI.Intracomm | MPI.Comm, problem: str | None) -> None:
+    """Ends all processes if one has a problem; the launcher then goes back to the former size."""
+    problems = [p for p in comm.allgather(problem) if p]
+    if problems:
+        if comm.rank == 0:
+            logger.error("cannot go on from the checkpoint: %s", problems[0])
+        sys.exit(1)
