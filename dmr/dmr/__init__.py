@@ -15,8 +15,18 @@
 
 from __future__ import annotations
 
-from dmr.api import Action, Status, dmr_check_status, inherited
+from dmr.api import Action, Status, announce, dmr_check_status, dmr_icheck_status, inherited
 from dmr.handover import Arrival, Departure
 from dmr.plan import block_bounds
 
-__all__ = ["Action", "Arrival", "Departure", "Status", "block_bounds", "dmr_check_status", "inherited"]
+__all__ = [
+    "Action",
+    "Arrival",
+    "Departure",
+    "Status",
+    "announce",
+    "block_bounds",
+    "dmr_check_status",
+    "dmr_icheck_status",
+    "inherited",
+]

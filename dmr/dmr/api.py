@@ -1,32 +1,31 @@
-"""The two calls of a malleable application: `inherited` at its start, `dmr_check_status` between its steps.
+"""The calls of a malleable application: `inherited` at its start, `dmr_check_status` between its steps.
 
-Follows the DMR API of paper 003, section 5.1; the asynchronous form is not offered. Environment, read on rank 0:
+Follows the DMR API of paper 003, section 5.1. Environment, read on rank 0:
 
     DMR_AGENT=host:port       where the agent listens; unset: never any action, at no cost
     DMR_TIMEOUT               seconds for one request to it (2)
-    DMR_INHIBITOR_SECONDS     ignore calls for that long after each real one (0), the paper's "checking inhibitor"
+    DMR_INHIBITOR_SECONDS     ignore calls for about that long after each real one (0): the "checking inhibitor"
+    DMR_INHIBITOR_STEPS       let only every so many-th call through (1); of the two, the one that ignores more counts
     DMR_SIZES                 minimum:maximum[:preferred[:factor]] instead of the program's own
-    DMR_RANKS_PER_NODE        ranks on each node, where SLURM_NTASKS_PER_NODE does not say so (1)
+    DMR_RANKS_PER_NODE        ranks on each node, where neither SLURM_NTASKS_PER_NODE nor the ranks' places say so
     DMR_KEY_FILE, DMR_MUNGE_SOCKET   see dmr.credential
 """
 
 from __future__ import annotations
 
-import logging
-import os
+import math
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from dmr import quirks, transition, wire
+from dmr import limits, transition
+from dmr.check import check
 from dmr.handover import Arrival, Departure
-from dmr.session import Session, node_list
+from dmr.session import Session
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Action", "Status", "dmr_check_status", "inherited"]
-
-logger = logging.getLogger("dmr")
+__all__ = ["Action", "Status", "announce", "dmr_check_status", "dmr_icheck_status", "inherited", "the_session"]
 
 
 class Action(StrEnum):
@@ -51,7 +50,8 @@ class Status(NamedTuple):
 _session: Session | None = None
 
 
-def _get_session() -> Session:
+def the_session() -> Session:
+    """What this process knows of its job; made at the first call."""
     global _session
     if _session is None:
         _session = Session()
@@ -63,36 +63,78 @@ def dmr_check_status(
 ) -> Status:
     """Asks whether to grow or shrink, and if so starts the new processes (paper 003, section 5.1).
 
-    Collective over `comm`, which must hold all processes of the program; rank 0's arguments count. On an action the
-    caller hands its data to `handler`, calls `handler.finish()` and ends; the new processes, started as this program
-    was, find it with `inherited`. Every kind of trouble with the agent means `Action.NONE`.
+    Collective over `comm`, which must hold all processes of the program. On an action the caller hands its data to
+    `handler`, calls `handler.finish()` and ends; the new processes, started as this program was, find it with
+    `inherited`. Every kind of trouble with the agent means `Action.NONE`. A minimum above the present size asks for
+    growth, a maximum below it for a shrink, which the cluster may or may not grant (section 4.1).
 
     Args:
         comm: MPI.COMM_WORLD or a duplicate of it.
         minimum: smallest number of processes the program can use.
         maximum: largest number that makes sense for it.
-        factor: reachable sizes are current * factor**k and current / factor**k; 1 means any.
-        preferred: the size it would like best for what comes next.
+        factor: reachable sizes are current * factor**k and current / factor**k; 1 means any. Nodes are filled, always.
+        preferred: the size it would like best for what comes next; if that cannot be reached, the next one below.
 
     Raises:
-        ValueError: on all ranks, for arguments that contradict each other.
+        ValueError: on all ranks, for arguments that contradict each other or differ between the ranks.
     """
-    session = _get_session()
-    if session.skip:
+    session = _session
+    if session is not None and session.skip:
         session.skip -= 1
         return Status(Action.NONE, comm.size, None)
-    if session.nodes is None:
-        names = comm.allgather(quirks.node_name(os.environ))
-        session.nodes = node_list(names, session.per_node)
-    verdict = session.decide(comm.size, minimum, maximum, factor, preferred) if comm.rank == 0 else None
-    verdict = comm.bcast(verdict)
-    if verdict.error:
-        raise ValueError(verdict.error)
-    session.skip = verdict.skip
-    handler = _depart(session, comm, verdict.reply) if verdict.reply else None
-    if handler is None:
+    return _check(comm, (minimum, maximum, factor, preferred), later=False)
+
+
+def dmr_icheck_status(
+    comm: MPI.Intracomm, minimum: int, maximum: int, factor: int = 1, preferred: int | None = None
+) -> Status:
+    """The same without waiting: one call asks, a later one takes the answer (paper 003, section 5.1).
+
+    The question goes out in the background while the application computes. The call that finds the answer there checks
+    that it still fits its own arguments, and has the agent confirm that it still stands; nothing else is ever waited
+    for. Use this or `dmr_check_status`, on all ranks alike.
+
+    Raises:
+        ValueError: as above.
+    """
+    session = _session
+    if session is not None and session.skip:
+        session.skip -= 1
         return Status(Action.NONE, comm.size, None)
-    return Status(Action(verdict.reply.action), verdict.reply.size, handler)
+    return _check(comm, (minimum, maximum, factor, preferred), later=True)
+
+
+def _check(comm: MPI.Intracomm, arguments: tuple[object, ...], *, later: bool) -> Status:
+    begun = check(the_session(), comm, arguments, later=later)
+    if begun is None:
+        return Status(Action.NONE, comm.size, None)
+    reply, moving = begun
+    return Status(Action(reply.action), reply.size, Departure(moving, comm))
+
+
+def announce(size: int, in_seconds: float, comm: MPI.Intracomm | None = None) -> None:
+    """Tells the agent that `size` processes will be wanted in `in_seconds` seconds, for a phase that is known to come.
+
+    The agent may ask for the nodes that much ahead, less the wait that it expects. Only rank 0 of `comm` (default that
+    of the last check, at first MPI.COMM_WORLD) does something, in the background; whether it is heard makes no
+    difference to the application. The call at the beginning of the phase then asks for growth: `dmr_check_status` with
+    a minimum above the present size.
+
+    Raises:
+        ValueError: size below 1, or not a number of seconds from now.
+    """
+    from mpi4py import MPI
+
+    wanted = limits.whole(size)
+    if wanted is None or not 1 <= wanted <= limits.LARGEST:
+        raise ValueError(f"size must be an integer from 1 to {limits.LARGEST}, not {size!r}")
+    seconds = float(in_seconds)
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"in_seconds must be a number of seconds from now, not {in_seconds!r}")
+    session = the_session()
+    rank = session.rank if comm is None else comm.rank
+    if (MPI.COMM_WORLD.rank if rank is None else rank) == 0:
+        session.announce(wanted, seconds)
 
 
 def inherited(comm: MPI.Intracomm | None = None) -> Arrival | None:
@@ -106,23 +148,6 @@ def inherited(comm: MPI.Intracomm | None = None) -> Arrival | None:
     begun = transition.arrive(comm)
     if begun is None:
         return None
-    session, passport, size = _get_session(), begun.passport, comm.size
-    session.job, session.epoch = passport.job, passport.epoch
-    session.nodes, session.per_node = passport.nodes, passport.per_node
+    session, size = the_session(), comm.size
+    session.take_over(begun.passport)
     return Arrival(begun, comm, lambda timings: session.finished(size, timings))
-
-
-def _depart(session: Session, comm: MPI.Intracomm, reply: wire.CheckReply) -> Departure | None:
-    """Collective: accept, start; on any failure refuse, and the application goes on."""
-    problem = transition.preflight(comm)
-    if problem is None:
-        if not comm.bcast(session.accept(reply.epoch) if comm.rank == 0 else None):
-            return None
-        begun = transition.depart(session, comm, reply)
-        if not isinstance(begun, str):
-            return Departure(begun, comm)
-        problem = begun
-    if comm.rank == 0:
-        logger.warning("cannot start the new processes, going on as is: %s", problem)
-        session.refuse(reply.epoch, problem)
-    return None

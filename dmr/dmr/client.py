@@ -21,7 +21,7 @@ from typing import Final
 
 from dmr import credential, wire
 
-__all__ = ["Client"]
+__all__ = ["Client", "Pending"]
 
 logger = logging.getLogger("dmr")
 
@@ -31,8 +31,27 @@ MAX_BACKOFF: Final = 60.0
 _HEALTHY: Final = ("stale-epoch", "busy")
 
 
+class Pending:
+    """A request under way in a thread of its own, which makes no MPI call."""
+
+    def __init__(self, limit: float) -> None:
+        self.outcome: queue.SimpleQueue[tuple[wire.Reply, socket.socket] | Exception] = queue.SimpleQueue()
+        self._deadline = time.monotonic() + limit
+
+    def ready(self) -> bool:
+        """Whether `Client.finish` will not wait: the answer is there, or will not come any more."""
+        return not self.outcome.empty() or time.monotonic() >= self._deadline
+
+    def wait(self) -> tuple[wire.Reply, socket.socket] | Exception:
+        """The answer and the connection it came over, or what went wrong."""
+        try:
+            return self.outcome.get(timeout=max(0.0, self._deadline - time.monotonic()))
+        except queue.Empty:
+            return TimeoutError("no answer in time")
+
+
 class Client:
-    """A blocking client for one agent.
+    """A client for one agent, used by one thread.
 
     Args:
         address: host (or IP address) and TCP port.
@@ -80,22 +99,38 @@ class Client:
 
         Within the back-off it returns None at once, unless `urgent`: what must be said about a resize under way is.
         """
+        pending = self.start(request, urgent=urgent)
+        return None if pending is None else self.finish(pending)
+
+    def start(self, request: wire.Request, *, urgent: bool = False) -> Pending | None:
+        """The same without waiting for the reply, which `finish` returns; one that is never fetched does no harm.
+
+        Before the reply is fetched, another request goes over a connection of its own.
+        """
         if not urgent and self._clock() < self._retry_at:
             return None
-        # In a thread of its own, because neither getaddrinfo() nor libmunge (up to 10 s) takes a time limit. It makes
-        # no MPI call. If it is late it is left alone with its connection; a daemon thread does not hold up the exit.
-        answer: queue.SimpleQueue[tuple[wire.Reply, socket.socket] | Exception] = queue.SimpleQueue()
+        # In a thread of its own, because neither getaddrinfo() nor libmunge (up to 10 s) takes a time limit. If it is
+        # late it is left alone with its connection; a daemon thread does not hold up the exit.
+        pending = Pending(self._timeout + 0.1)
         connection, self._connection = self._connection, None
-        worker = threading.Thread(target=self._work, args=(request, connection, answer), name="dmr-client", daemon=True)
+        arguments = (request, connection, pending.outcome)
         try:
-            worker.start()
-            outcome = answer.get(timeout=self._timeout + 0.1)
-        except (queue.Empty, RuntimeError):
-            outcome = TimeoutError(f"no answer within {self._timeout:g} s")
+            threading.Thread(target=self._work, args=arguments, name="dmr-client", daemon=True).start()
+        except RuntimeError as error:
+            pending.outcome.put(error)
+        return pending
+
+    def finish(self, pending: Pending) -> wire.Reply | None:
+        """The reply to a request that was started, waiting for it up to the time limit; None for every failure."""
+        outcome = pending.wait()
         if isinstance(outcome, Exception):
             self._failed(f"{type(outcome).__name__}: {outcome}")
             return None
-        reply, self._connection = outcome
+        reply, connection = outcome
+        if self._connection is not None:
+            connection.close()
+        else:
+            self._connection = connection
         if isinstance(reply, wire.Failure) and reply.error not in _HEALTHY:
             self._failed(f"the agent says {reply.error}: {reply.message}")
         else:

@@ -8,35 +8,69 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from dmr import plan, quirks, wire
-from dmr.client import Client
+from dmr import limits, plan, quirks, wire
+from dmr.client import Client, Pending
+from dmr.inhibitor import Inhibitor
+from dmr.limits import Limits
 
-__all__ = ["Session", "Verdict", "node_list"]
+if TYPE_CHECKING:
+    from dmr.transition import Passport
+
+__all__ = ["Progress", "Session", "Verdict", "node_list"]
 
 logger = logging.getLogger("dmr")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What rank 0 tells the others: an error in the arguments, or a resize, and how many calls to ignore after it."""
+    """What rank 0 tells the others: perhaps a resize, and how many calls to ignore if there is none."""
 
-    error: str = ""
     skip: float = 0
     reply: wire.CheckReply | None = None
 
 
+@dataclass(frozen=True)
+class Progress:
+    """What an application says of itself beside its sizes: how it is resized, and how many steps it still has."""
+
+    method: str = "replace"
+    steps_left: int | None = None
+
+
 class Session:
-    """What this process knows about its job; everything but `skip` and `nodes` is used on rank 0 only."""
+    """What this process knows about its job; everything but `skip`, `nodes`, `per_node` is used on rank 0 only."""
 
     def __init__(self) -> None:
         self.skip: float = 0  # calls still to be ignored; infinite once it is clear that nothing will ever happen
         self.nodes: tuple[str, ...] | None = None
-        self.per_node = _positive("DMR_RANKS_PER_NODE") or _positive("SLURM_NTASKS_PER_NODE") or 1
+        self.per_node = _positive("DMR_RANKS_PER_NODE") or _positive("SLURM_NTASKS_PER_NODE")
         self.job = _positive("SLURM_JOB_ID")
         self.epoch = 0
+        self.rank: int | None = None  # in the communicator of the last check
         self.client: Client | None = None
-        self.inhibitor = _Inhibitor(_seconds("DMR_INHIBITOR_SECONDS"))
+        self._pending: Pending | None = None  # a question whose answer is still to come
+        self._announced: Pending | None = None
+        self._said: set[str] = set()
+        self._scattered = False  # where the ranks are is known, and no fit for adding or taking nodes
+
+    @cached_property
+    def inhibitor(self) -> Inhibitor:
+        """Made when it is first asked for, so that a wrong variable is told by rank 0 alone."""
+        return Inhibitor(_seconds("DMR_INHIBITOR_SECONDS"), _calls("DMR_INHIBITOR_STEPS"))
+
+    def place(self, names: list[str]) -> None:
+        """Takes in where the ranks are: their nodes' names, by rank. The same on all ranks."""
+        self.per_node = self.per_node or names.count(names[0])
+        self.nodes = node_list(names, self.per_node)
+        self._scattered = not self.nodes and all(names)
+
+    def take_over(self, passport: Passport) -> None:
+        """Takes in what a process that was just started inherits."""
+        self.job, self.epoch = passport.job, passport.epoch
+        self.nodes, self.per_node = passport.nodes, passport.per_node
 
     def connect(self) -> bool:
         """Whether an agent can be asked and a resize could work; if not, says why, once."""
@@ -53,41 +87,102 @@ class Session:
         self.client = Client.from_environment()
         return self.client is not None
 
-    def decide(self, size: int, minimum: int, maximum: int, factor: int, preferred: int | None) -> Verdict:
-        """One real check: validates the arguments, asks the agent, and doubts its answer."""
-        if sizes := os.environ.get("DMR_SIZES"):
-            given = (minimum, maximum, preferred, factor)
-            minimum, maximum, preferred, factor = _overridden(sizes, given)
-        error = _complaint(minimum, maximum, factor, preferred)
-        if error:
-            return Verdict(error=error)
+    def decide(self, size: int, wanted: Limits, progress: Progress, *, later: bool = False) -> Verdict:
+        """One real check: asks the agent, and doubts its answer.
+
+        If `later`, the question goes to the background and its answer is taken by the first call that finds it there;
+        the bounds may have changed meanwhile, and those of that call count.
+        """
         if not self.connect() or self.client is None:
             return Verdict(skip=math.inf)
-        skip = self.inhibitor.calls()
+        self._settle()
+        self.inhibitor.enter(time.monotonic())
         try:
-            check = wire.Check(
-                job=self.job,
-                epoch=self.epoch,
-                size=size,
-                minimum=minimum,
-                maximum=maximum,
-                factor=factor,
-                preferred=preferred,
-                per_node=self.per_node,
-                nodes=self.nodes or (),
-            )
+            check = self._question(size, self._overridden(wanted), progress)
         except wire.WireError as problem:  # the arguments are sound, so it is about the job or its nodes
             logger.warning("this application cannot be resized: %s", problem)
             return Verdict(skip=math.inf)
-        reply = self.client.request(check)
+        pending, self._pending = self._pending, None
+        if not later:  # an answer to an earlier question that nobody has taken is void: this one is newer
+            return self._judge(check, self.client.request(check))
+        if pending is None:
+            return self._ask(check)
+        if not pending.ready():
+            self._pending = pending
+            return self._rest(soon=True)
+        verdict = self._judge(check, self.client.finish(pending))
+        # Without an inhibitor the next answer is prepared at once, so that each call can have one.
+        return verdict if verdict.reply or verdict.skip else self._ask(check)
+
+    def _ask(self, check: wire.Check) -> Verdict:
+        assert self.client is not None
+        self._pending = self.client.start(check)
+        return self._rest(soon=self._pending is not None)
+
+    def _rest(self, *, soon: bool = False) -> Verdict:
+        return Verdict(skip=self.inhibitor.leave(time.monotonic(), soon=soon))
+
+    def _question(self, size: int, wanted: Limits, progress: Progress) -> wire.Check:
+        if why := limits.hopeless(size, wanted, self.per_node):
+            self._once(f"{why}; this application will not be resized at this point")
+        if self._scattered:
+            self._once(
+                f"the ranks are not {self.per_node} on each node in the order of the nodes (-ppn, DMR_RANKS_PER_NODE), "
+                "so that this application can hardly be resized"
+            )
+        return wire.Check(
+            job=self.job,
+            epoch=self.epoch,
+            size=size,
+            minimum=wanted.minimum,
+            maximum=wanted.maximum,
+            factor=wanted.factor,
+            preferred=limits.nearest(size, wanted, self.per_node),
+            per_node=self.per_node,
+            nodes=self.nodes or (),
+            method=progress.method,
+            steps_left=progress.steps_left,
+            step_seconds=self.inhibitor.step_seconds,
+        )
+
+    def _judge(self, check: wire.Check, reply: wire.Reply | None) -> Verdict:
         if not isinstance(reply, wire.CheckReply) or reply.action == "none":
-            return Verdict(skip=skip)
+            return self._rest()
         wrong = _objection(check, reply)
         if wrong:
             logger.warning("the agent asks for a resize that does not fit (%s); going on as is", wrong)
             self.refuse(reply.epoch, wrong)
-            return Verdict(skip=skip)
-        return Verdict(skip=skip, reply=reply)
+            return self._rest()
+        return Verdict(skip=self._rest().skip, reply=reply)
+
+    def _overridden(self, wanted: Limits) -> Limits:
+        """The program's own limits, or those of DMR_SIZES in their place."""
+        text = os.environ.get("DMR_SIZES")
+        if not text:
+            return wanted
+        try:
+            return limits.from_text(text, wanted.factor)
+        except ValueError as error:
+            self._once(f"DMR_SIZES={text} is ignored: {error}")
+            return wanted
+
+    def _once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            logger.warning("%s", text)
+
+    def announce(self, size: int, in_seconds: float) -> None:
+        """Tells the agent, in the background, what size will be wanted when."""
+        self._settle()
+        if self.connect() and self.client is not None:
+            ahead = wire.Announce(job=self.job, epoch=self.epoch, size=size, in_seconds=in_seconds)
+            self._announced = self.client.start(ahead)
+
+    def _settle(self) -> None:
+        """Takes in what became of an announcement, should it be known by now."""
+        if self._announced is not None and self.client is not None and self._announced.ready():
+            pending, self._announced = self._announced, None
+            self.client.finish(pending)
 
     def accept(self, epoch: int) -> bool:
         """Whether the agent confirms that the resize may begin."""
@@ -114,55 +209,12 @@ class Session:
             self.client.request(done, urgent=True)
 
 
-class _Inhibitor:
-    """Turns a time into a number of calls: the ranks' clocks disagree, so rank 0 measures and all ranks count."""
-
-    def __init__(self, period: float) -> None:
-        self._period = period
-        self._last: float | None = None
-        self._skipped = 0
-
-    def calls(self) -> int:
-        """How many of the next calls to ignore, judged by the time per call since the last real one."""
-        now = time.monotonic()
-        if self._period <= 0 or self._last is None:
-            skip = 0
-        else:
-            step = max((now - self._last) / (self._skipped + 1), 1e-6)
-            skip = max(0, math.ceil(self._period / step) - 1)
-        self._last, self._skipped = now, skip
-        return skip
-
-
-def _overridden(sizes: str, given: tuple[int, int, int | None, int]) -> tuple[int, int, int | None, int]:
-    """The program's own limits with those of "minimum:maximum[:preferred[:factor]]" in their place."""
-    parts = sizes.split(":")
-    if not 2 <= len(parts) <= 4 or not all(part.isascii() and part.isdecimal() for part in parts):
-        logger.warning("DMR_SIZES is not minimum:maximum[:preferred[:factor]]; ignored")
-        return given
-    numbers = [int(part) for part in parts]
-    preferred = numbers[2] if len(numbers) > 2 else None
-    return numbers[0], numbers[1], preferred, numbers[3] if len(numbers) > 3 else given[3]
-
-
-def _complaint(minimum: int, maximum: int, factor: int, preferred: int | None) -> str:
-    """What is wrong with the arguments of a check, or ""."""
-    for name, value in (("minimum", minimum), ("maximum", maximum), ("factor", factor), ("preferred", preferred)):
-        if value is None and name == "preferred":
-            continue
-        if type(value) is not int or not 1 <= value < 2**31:
-            return f"{name} must be an integer from 1 to {2**31 - 1}, not {value!r}"
-    if minimum > maximum:
-        return f"minimum {minimum} is above maximum {maximum}"
-    if preferred is not None and not minimum <= preferred <= maximum:
-        return f"preferred {preferred} is outside {minimum}..{maximum}"
-    return ""
-
-
 def _objection(check: wire.Check, reply: wire.CheckReply) -> str:
     """Why this resize must not be done, or ""."""
     if reply.epoch <= check.epoch:
         return f"epoch {reply.epoch} is already finished"
+    if reply.per_node != check.per_node:
+        return f"{reply.per_node} ranks on each node instead of {check.per_node}"
     if not check.minimum <= reply.size <= check.maximum:
         return f"size {reply.size} is outside {check.minimum}..{check.maximum}"
     if reply.size == check.size or (reply.size > check.size) != (reply.action == "expand"):
@@ -182,6 +234,15 @@ def node_list(names: list[str], per_node: int) -> tuple[str, ...]:
 def _positive(variable: str) -> int:
     value = os.environ.get(variable, "")
     return int(value) if value.isascii() and value.isdigit() else 0
+
+
+def _calls(variable: str) -> int:
+    if not os.environ.get(variable):
+        return 1
+    value = _positive(variable)
+    if not value:
+        logger.warning("%s is not a number of calls, from 1; ignored", variable)
+    return max(1, value)
 
 
 def _seconds(variable: str) -> float:

@@ -48,6 +48,8 @@ def mpirun(tmp_path: Path):
             "HYDRA_LAUNCHER": "fork",
             "HYDRA_RMK": "user",
             "SLURM_JOB_ID": "42",
+            # By where they run, all ranks of a test would be those of one node.
+            "DMR_RANKS_PER_NODE": "1",
             "DMR_KEY_FILE": str(tmp_path / "key"),
             **({"DMR_AGENT": agent} if agent else {}),
             **environment,

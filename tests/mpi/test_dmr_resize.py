@@ -107,7 +107,7 @@ def test_new_ranks_are_placed_on_the_nodes_in_order(mpirun, tmp_path: Path, key:
         """,
     )
     with FakeAgent(key, [6], per_node=2) as agent:
-        done = mpirun(2, *program, *OPTIONS, agent=agent.address)
+        done = mpirun(2, *program, *OPTIONS, agent=agent.address, DMR_RANKS_PER_NODE="2")
     assert done.returncode == 0, done.stderr
     assert [(tmp_path / f"rank{i}").read_text() for i in range(6)] == ["n1", "n1", "n2", "n2", "n3", "n3"]
 

@@ -12,7 +12,6 @@ import pytest
 
 from dmr import credential, wire
 from dmr.client import Client
-from dmr.session import Session, node_list
 
 GOOD = wire.CheckReply(action="none", size=2, epoch=0)
 
@@ -196,77 +195,46 @@ def test_a_wrong_time_limit_becomes_the_default(monkeypatch: pytest.MonkeyPatch,
     assert Client.from_environment()._timeout == 2.0
 
 
-@pytest.mark.parametrize(
-    ("changes", "wrong"),
-    [
-        ({}, ""),
-        ({"epoch": 3}, "already finished"),
-        ({"epoch": 2}, "already finished"),
-        ({"size": 16}, "outside"),
-        ({"size": 3}, "not reachable"),
-        ({"action": "shrink"}, "shrink from 2 to 4"),
-        ({"size": 2}, "expand from 2 to 2"),
-    ],
-)
-def test_answers_are_doubted(monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], wrong: str) -> None:
-    """Only a resize that fits what was asked is passed on; another is refused, or ignored when its epoch is old."""
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    values = {"action": "expand", "size": 4, "epoch": 4} | changes
-    reply = wire.CheckReply(**values, nodes=tuple(f"n{i}" for i in range(values["size"])))
-
-    sent: list[wire.Request] = []
-
-    class Agent:
-        def request(self, request: wire.Request, *, urgent: bool = False) -> wire.Reply:
-            sent.append(request)
-            return reply if request.op == "check" else wire.Done()
-
-    session = Session()
-    session.epoch, session.client = 3, Agent()  # type: ignore[assignment]
-    verdict = session.decide(2, 1, 8, 2, None)
-    assert verdict.reply == (None if wrong else reply)
-    refusals = [r for r in sent if isinstance(r, wire.Refuse)]
-    assert [wrong in r.why for r in refusals] == [True] * (bool(wrong) and reply.epoch > 3)
+def test_a_request_may_be_fetched_later(serve) -> None:
+    go = threading.Event()
+    server = serve(lambda line: go.wait(5) and wire.encode(GOOD))
+    c = client(server.address, timeout=5.0)
+    pending = c.start(check())
+    assert not pending.ready()
+    began = time.monotonic()
+    go.set()
+    while not pending.ready() and time.monotonic() - began < 5:
+        time.sleep(0.001)
+    assert c.finish(pending) == GOOD
+    assert c.request(check()) == GOOD
+    assert len(server.connections) == 1
 
 
-@pytest.mark.parametrize(
-    ("sizes", "asked"),
-    [
-        ("2:6", (2, 6, None, 2)),
-        ("2:6:4", (2, 6, 4, 2)),
-        ("2:6:4:3", (2, 6, 4, 3)),
-        ("", (1, 8, 5, 2)),
-        ("2", (1, 8, 5, 2)),
-        ("a:b", (1, 8, 5, 2)),
-    ],
-)
-def test_the_environment_may_set_other_limits(monkeypatch: pytest.MonkeyPatch, sizes: str, asked: tuple) -> None:
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    monkeypatch.setenv("DMR_SIZES", sizes)
-    sent: list[wire.Check] = []
+def test_a_request_beside_one_under_way_has_a_connection_of_its_own(serve) -> None:
+    first = threading.Event()
+    lines = []
 
-    class Agent:
-        def request(self, request: wire.Check) -> None:
-            sent.append(request)
+    def reply(line: bytes) -> bytes:
+        lines.append(line)
+        if len(lines) == 1:
+            first.wait(5)
+        return wire.encode(GOOD)
 
-    session = Session()
-    session.client = Agent()  # type: ignore[assignment]
-    session.decide(2, 1, 8, 2, 5)
-    assert (sent[0].minimum, sent[0].maximum, sent[0].preferred, sent[0].factor) == asked
+    server = serve(reply)
+    c = client(server.address, timeout=5.0)
+    pending = c.start(check())
+    while not lines:
+        time.sleep(0.001)
+    assert c.request(check()) == GOOD
+    first.set()
+    assert c.finish(pending) == GOOD
+    assert c.request(check()) == GOOD
+    assert len(server.connections) == 2
 
 
-@pytest.mark.parametrize(
-    ("names", "per_node", "nodes"),
-    [
-        (["a", "b"], 1, ("a", "b")),
-        (["a", "a", "b", "b"], 2, ("a", "b")),
-        (["a", "b", "a", "b"], 2, ()),
-        (["a", "a"], 1, ()),
-        (["a", "a", "b"], 2, ()),
-        (["a", "b", "a"], 1, ()),
-        (["", ""], 1, ()),
-        (["a", ""], 1, ()),
-    ],
-)
-def test_nodes_are_named_only_when_sure(names: list[str], per_node: int, nodes: tuple[str, ...]) -> None:
-    assert node_list(names, per_node) == nodes
+def test_nothing_is_started_within_the_back_off(serve) -> None:
+    server = serve(lambda line: None)
+    c = client(server.address)
+    assert c.finish(c.start(check())) is None
+    assert c.start(check()) is None
+    assert c.start(check(), urgent=True) is not None

@@ -1,0 +1,90 @@
+"""One real check, as all ranks do it together: agree on the arguments, let rank 0 ask, and begin what it brings."""
+
+from __future__ import annotations
+
+import array
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from dmr import limits, quirks, transition
+from dmr.limits import NAMES, Limits
+from dmr.session import Progress, Session
+from dmr.transition import Transition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mpi4py import MPI
+
+    from dmr import wire
+
+__all__ = ["agreed", "check"]
+
+logger = logging.getLogger("dmr")
+
+
+def agreed(comm: MPI.Intracomm, arguments: Sequence[object], *, later: bool = False) -> Limits:
+    """The arguments, if they are sound and the same on all ranks; collective.
+
+    Args:
+        comm: whose ranks must agree.
+        arguments: minimum, maximum, factor, preferred.
+        later: whether this is the asynchronous call, which all ranks must make then.
+
+    Raises:
+        ValueError: on all ranks alike, naming the argument and where ranks differ, two that do.
+    """
+    from mpi4py import MPI
+
+    # A small reduction finds out whether all is well; only if it is not, everybody's arguments are gathered.
+    wrong = limits.problem(arguments)
+    numbers = [0 if wrong else limits.whole(a) or 0 for a in arguments] + [int(later)]
+    seen = array.array("q", [bool(wrong), *numbers, *(-n for n in numbers)])
+    comm.Allreduce(MPI.IN_PLACE, [seen, MPI.INT64_T], op=MPI.MAX)
+    highest, lowest = seen[1 : 1 + len(numbers)], seen[1 + len(numbers) :]
+    if seen[0] or any(high != -low for high, low in zip(highest, lowest, strict=True)):
+        call = "dmr_icheck_status" if later else "dmr_check_status"
+        everyone = comm.allgather((*arguments, call))
+        raise ValueError(limits.differing(everyone, (*NAMES, "the function called")) or wrong)
+    return limits.limits(arguments)
+
+
+def check(
+    session: Session,
+    comm: MPI.Intracomm,
+    arguments: Sequence[object],
+    progress: Progress = Progress(),  # noqa: B008 - it is frozen
+    *,
+    later: bool = False,
+) -> tuple[wire.CheckReply, Transition] | None:
+    """A resize that has begun, or None: the application goes on as it is. Collective.
+
+    Raises:
+        ValueError: on all ranks, for arguments that are wrong or differ.
+    """
+    wanted = agreed(comm, arguments, later=later)
+    session.rank = comm.rank
+    if session.nodes is None:
+        session.place(comm.allgather(quirks.node_name(os.environ)))
+    verdict = session.decide(comm.size, wanted, progress, later=later) if comm.rank == 0 else None
+    verdict = comm.bcast(verdict)
+    session.skip = verdict.skip
+    begun = _begin(session, comm, verdict.reply) if verdict.reply else None
+    return (verdict.reply, begun) if begun else None
+
+
+def _begin(session: Session, comm: MPI.Intracomm, reply: wire.CheckReply) -> Transition | None:
+    """Collective: accept, start the new processes; on any failure refuse, and the application goes on."""
+    problem = transition.preflight(comm)
+    if problem is None:
+        if not comm.bcast(session.accept(reply.epoch) if comm.rank == 0 else None):
+            return None
+        begun = transition.depart(session, comm, reply)
+        if not isinstance(begun, str):
+            return begun
+        problem = begun
+    if comm.rank == 0:
+        logger.warning("cannot start the new processes, going on as is: %s", problem)
+        session.refuse(reply.epoch, problem)
+    return None
