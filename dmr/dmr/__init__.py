@@ -1,5 +1,14 @@
 """Malleable MPI applications: programs whose number of processes follows the queue of their cluster.
 
+The two-line way (`dmr.App`; `dmr.examples.heat` is a complete program to copy from):
+
+    app = dmr.App(minimum=2, maximum=32, factor=2)
+    app.register("field", lambda: first_block(app.comm), dmr.Block(axis=0))     # the state that moves
+    for step in app.steps(10_000):                                              # a resize may come between two steps
+        app["field"] = advance(app.comm, app["field"])
+
+For programs that move their data themselves (`dmr.examples.jacobi`, and `dmr.examples.listing` for whole tasks):
+
     parent = dmr.inherited()                      # at the start: not None in processes that replace others
     if parent:
         arrays, values = parent.receive()
@@ -10,23 +19,36 @@
         handler.finish()
         return
 
-`dmr.examples.jacobi` is a complete program to copy from. Importing this package needs neither mpi4py nor numpy.
+Importing this package needs neither mpi4py nor numpy.
 """
 
 from __future__ import annotations
 
-from dmr.api import Action, Status, announce, dmr_check_status, dmr_icheck_status, inherited
+from dmr.api import Action, Status, announce, dmr_check_status, dmr_icheck_status, inherited, world
+from dmr.app import App, Replaced
+from dmr.distributions import Block, Block2D, BlockCyclic, Cyclic, Explicit, Replicated
 from dmr.handover import Arrival, Departure
 from dmr.plan import block_bounds
+from dmr.transition import Lost
 
 __all__ = [
     "Action",
+    "App",
     "Arrival",
+    "Block",
+    "Block2D",
+    "BlockCyclic",
+    "Cyclic",
     "Departure",
+    "Explicit",
+    "Lost",
+    "Replaced",
+    "Replicated",
     "Status",
     "announce",
     "block_bounds",
     "dmr_check_status",
     "dmr_icheck_status",
     "inherited",
+    "world",
 ]

@@ -15,17 +15,18 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from dmr import limits, transition
 from dmr.check import check
 from dmr.handover import Arrival, Departure
-from dmr.session import Session
+from dmr.session import Progress, Session
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Action", "Status", "announce", "dmr_check_status", "dmr_icheck_status", "inherited", "the_session"]
+__all__ = ["Action", "Status", "announce", "dmr_check_status", "dmr_icheck_status", "inherited", "the_session", "world"]
 
 
 class Action(StrEnum):
@@ -48,6 +49,7 @@ class Status(NamedTuple):
 
 
 _session: Session | None = None
+_idle = Status(Action.NONE, 0, None)  # what the last real check would have said, had nothing been to be done
 
 
 def the_session() -> Session:
@@ -69,7 +71,7 @@ def dmr_check_status(
     growth, a maximum below it for a shrink, which the cluster may or may not grant (section 4.1).
 
     Args:
-        comm: MPI.COMM_WORLD or a duplicate of it.
+        comm: `dmr.world()`, MPI.COMM_WORLD, or a duplicate of it.
         minimum: smallest number of processes the program can use.
         maximum: largest number that makes sense for it.
         factor: reachable sizes are current * factor**k and current / factor**k; 1 means any. Nodes are filled, always.
@@ -81,7 +83,7 @@ def dmr_check_status(
     session = _session
     if session is not None and session.skip:
         session.skip -= 1
-        return Status(Action.NONE, comm.size, None)
+        return _idle
     return _check(comm, (minimum, maximum, factor, preferred), later=False)
 
 
@@ -100,16 +102,19 @@ def dmr_icheck_status(
     session = _session
     if session is not None and session.skip:
         session.skip -= 1
-        return Status(Action.NONE, comm.size, None)
+        return _idle
     return _check(comm, (minimum, maximum, factor, preferred), later=True)
 
 
 def _check(comm: MPI.Intracomm, arguments: tuple[object, ...], *, later: bool) -> Status:
-    begun = check(the_session(), comm, arguments, later=later)
+    global _idle
+    session = the_session()
+    begun = check(session, comm, arguments, Progress(companion=session.knows_world), later=later)
+    _idle = Status(Action.NONE, comm.size, None)
     if begun is None:
-        return Status(Action.NONE, comm.size, None)
+        return _idle
     reply, moving = begun
-    return Status(Action(reply.action), reply.size, Departure(moving, comm))
+    return Status(Action(reply.action), reply.size, Departure(moving, comm, partial(session.refuse, reply.epoch)))
 
 
 def announce(size: int, in_seconds: float, comm: MPI.Intracomm | None = None) -> None:
@@ -144,10 +149,27 @@ def inherited(comm: MPI.Intracomm | None = None) -> Arrival | None:
     """
     from mpi4py import MPI
 
-    comm = MPI.COMM_WORLD if comm is None else comm
-    begun = transition.arrive(comm)
+    begun = transition.arrive(MPI.COMM_WORLD if comm is None else comm)
     if begun is None:
         return None
-    session, size = the_session(), comm.size
-    session.take_over(begun.passport)
-    return Arrival(begun, comm, lambda timings: session.finished(size, timings))
+    the_session().arriving = True
+    return Arrival(begun, the_session().resized)
+
+
+def world() -> MPI.Intracomm:
+    """All processes of the program: in general MPI.COMM_WORLD, but not where its nodes are those of more than one job.
+
+    A program that moves its data itself and uses this in place of MPI.COMM_WORLD may be given such nodes, which is how
+    growing works where Slurm cannot add nodes to a job; one that does not call this is not. In processes that replace
+    others, call it after `Arrival.receive` or in what `Arrival.run` calls.
+
+    Raises:
+        RuntimeError: the old processes still wait.
+    """
+    from mpi4py import MPI
+
+    session = the_session()
+    if session.arriving:
+        raise RuntimeError("call receive() or run() of what dmr.inherited() gave before dmr.world()")
+    session.knows_world = True
+    return MPI.COMM_WORLD if session.comm is None else session.comm

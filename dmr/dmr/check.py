@@ -13,7 +13,7 @@ from dmr.session import Progress, Session
 from dmr.transition import Transition
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from mpi4py import MPI
 
@@ -57,8 +57,11 @@ def check(
     progress: Progress = Progress(),  # noqa: B008 - it is frozen
     *,
     later: bool = False,
+    ready: Callable[[wire.CheckReply], str] = lambda reply: "",
 ) -> tuple[wire.CheckReply, Transition] | None:
     """A resize that has begun, or None: the application goes on as it is. Collective.
+
+    `ready` may say, the same on all ranks, why the application cannot be resized like that.
 
     Raises:
         ValueError: on all ranks, for arguments that are wrong or differ.
@@ -70,21 +73,25 @@ def check(
     verdict = session.decide(comm.size, wanted, progress, later=later) if comm.rank == 0 else None
     verdict = comm.bcast(verdict)
     session.skip = verdict.skip
-    begun = _begin(session, comm, verdict.reply) if verdict.reply else None
+    if verdict.reply is None:
+        return None
+    problem = transition.preflight(comm) or ready(verdict.reply)
+    begun = _begin(session, comm, verdict.reply, progress.method, problem)
     return (verdict.reply, begun) if begun else None
 
 
-def _begin(session: Session, comm: MPI.Intracomm, reply: wire.CheckReply) -> Transition | None:
+def _begin(
+    session: Session, comm: MPI.Intracomm, reply: wire.CheckReply, method: str, problem: str
+) -> Transition | None:
     """Collective: accept, start the new processes; on any failure refuse, and the application goes on."""
-    problem = transition.preflight(comm)
-    if problem is None:
+    if not problem:
         if not comm.bcast(session.accept(reply.epoch) if comm.rank == 0 else None):
             return None
-        begun = transition.depart(session, comm, reply)
+        begun = transition.depart(session, comm, reply, method)
         if not isinstance(begun, str):
             return begun
         problem = begun
     if comm.rank == 0:
-        logger.warning("cannot start the new processes, going on as is: %s", problem)
+        logger.warning("this application cannot be resized now, going on as is: %s", problem)
         session.refuse(reply.epoch, problem)
     return None

@@ -1,88 +1,192 @@
-"""The two ends of a resize: `Departure` on the old processes, `Arrival` on the new ones. All processes are replaced."""
+"""The two ends of a resize for programs that move their data themselves: `Departure` of the old processes, `Arrival` of
+the new ones. All processes are replaced.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from dmr import redistribute
+from dmr import redistribute, tasks
+from dmr.distributions import Block, Replicated
+from dmr.mapping import Mapping as Roles
+from dmr.mapping import mapping
+from dmr.transition import Lost
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from dmr.redistribute import Array
-    from dmr.transition import Transition
+    from dmr.bridge import Bridge
+    from dmr.tasks import Task
+    from dmr.transition import Passport, Transition
 
 __all__ = ["Arrival", "Departure"]
 
+_STATE, _TASKS = "state", "tasks"
+
 
 class Departure:
-    """The old side's handler, from `dmr_check_status`. All methods are collective over the communicator it was given.
+    """The old side's handler, from `dmr_check_status`, collective over the communicator it was given.
 
-    Call `send` (at most once), then `finish`, then return from the program: the new processes go on.
+    Hand over either the state (`send`, at most once) or whole tasks (`offload`), then call `finish` and return from the
+    program: the new processes go on. `size` is their number.
     """
 
-    def __init__(self, transition: Transition, comm: MPI.Intracomm) -> None:
+    def __init__(self, transition: Transition, comm: MPI.Intracomm, refuse: Callable[[str], None]) -> None:
         self._transition = transition
-        self._intercomm = cast("MPI.Intercomm", transition.bridge.comm)
         self._comm = comm
+        self._refuse = refuse
         self._sent = False
+        self._tasks: list[Task] = []
+        self._problem = ""
+        self.size = len(transition.bridge.new)
 
-    def send(self, arrays: Mapping[str, Array] | None = None, **replicated: Any) -> None:  # noqa: ANN401
-        """Sends the state to the new processes.
+    @property
+    def mapping(self) -> Roles:
+        """Who goes on with whose work: what this rank hands `onto` which new ranks, and on a shrink who sends to whom.
+
+        See `dmr.mapping`; paper 003, section 6.2 and figure 2.
+        """
+        return mapping(self._comm.size, self.size, self._comm.rank)
+
+    def send(self, arrays: Mapping[str, Any] | None = None, **replicated: Any) -> None:  # noqa: ANN401
+        """Sends the state to the new processes; collective.
 
         Args:
-            arrays: by name, this rank's block, shape (rows of this rank, ...), of an array that is distributed by rows
-                as `dmr.plan.block_bounds` deals them; no halo rows. Any dtype without Python objects.
+            arrays: by name, this rank's block without halo, and how the array is distributed: `(block, Block2D())`; a
+                block alone is one of rows as `dmr.block_bounds` deals them. See `dmr.redistribute` for what can move.
             replicated: anything that pickles and is the same everywhere; rank 0's is sent.
 
         Raises:
             ValueError: on all ranks, when the blocks do not fit together; nothing was sent then.
         """
+        if self._sent or self._tasks:
+            raise RuntimeError("send() or offload() was called before")
+        parts = {
+            name: given if isinstance(given, tuple) else (given, Block()) for name, given in (arrays or {}).items()
+        }
+        if both := parts.keys() & replicated.keys():
+            raise ValueError(f"{min(both)} is the name of an array and of a value")
+        names = list(parts)
+        parts |= {name: (value, Replicated()) for name, value in replicated.items()}
+        redistribute.check(self._comm, parts, self.size)  # may raise: before anything is sent
+        self._sent = True
+        _tell(self._transition.bridge, (_STATE, names))
+        redistribute.move(self._transition.bridge, parts)
+
+    def offload(self, function: Callable[..., Any], *arguments: Any, onto: int) -> None:  # noqa: ANN401
+        """Has new rank `onto` go on with `function(*arguments)`, the paper's offloading (section 6).
+
+        Arrays among the arguments move without a copy of them here, and must not change until `finish`. Every new rank
+        must get one call, from whichever rank. Not collective: a rank may hand on several calls, or none.
+
+        Args:
+            function: one that can be named: of a module, or of the program itself.
+            arguments: anything that pickles.
+            onto: a rank of the new processes, see `mapping`.
+        """
         if self._sent:
             raise RuntimeError("send() was called before")
-        arrays = arrays or {}
-        shapes = redistribute.whole_shapes(self._comm, arrays)  # may raise: before anything is sent
-        self._sent = True
-        redistribute.send_replicated(self._intercomm, self._comm, replicated)
-        redistribute.send_blocks(self._intercomm, self._comm, arrays, shapes)
+        try:
+            self._tasks.append(tasks.packed(function, arguments, onto))
+        except ValueError as error:  # raised by `finish`, which is where all ranks meet
+            self._problem = self._problem or str(error)
 
     def finish(self) -> None:
-        """Lets go of the new processes. End the program then: Slurm can only take a node that nobody uses."""
-        if not self._sent:
+        """Lets go of the new processes. End the program then: Slurm can only take a node that nobody uses.
+
+        Raises:
+            ValueError: on all ranks, when the calls that were handed on are not one for each new rank, or do not
+                pickle; nothing was sent then, and all those calls are forgotten.
+            Lost: on all ranks, the new processes have died, and these must go on.
+        """
+        handed = self._comm.allgather((self._problem, [task.onto for task in self._tasks]))
+        sources: list[int] = []
+        try:
+            if problem := next((problem for problem, _ in handed if problem), ""):
+                raise ValueError(problem)
+            if any(onto for _, onto in handed):
+                sources = tasks.assignment([onto for _, onto in handed], self.size)
+        except ValueError:
+            self._tasks, self._problem = [], ""
+            raise
+        if sources:
+            _tell(self._transition.bridge, (_TASKS, sources))
+            tasks.send(self._transition.bridge, self._tasks)
+        elif not self._sent:
             self.send()
-        self._transition.complete()
+        try:
+            self._transition.complete()
+        except Lost as lost:
+            if self._comm.rank == 0:
+                self._refuse(str(lost))
+            raise
 
 
 class Arrival:
-    """The new side's handler, from `dmr.inherited`. All methods are collective over the communicator it was given.
+    """The new side's handler, from `dmr.inherited`. All methods are collective over all new processes.
 
     `size_before` is the number of old processes, `epoch` numbers the resizes of the job from 1.
     """
 
-    def __init__(
-        self,
-        transition: Transition,
-        comm: MPI.Intracomm,
-        report: Callable[[Mapping[str, float]], None],
-    ) -> None:
+    def __init__(self, transition: Transition, resized: Callable[[Passport, MPI.Intracomm, float], None]) -> None:
         self._transition = transition
-        self._intercomm = cast("MPI.Intercomm", transition.bridge.comm)
-        self._comm = comm
-        self._report = report
+        self._resized = resized
+        self._heard: tuple[str, Any] | None = None
         self.size_before = transition.passport.old_size
         self.epoch = transition.passport.epoch
 
-    def receive(self) -> tuple[dict[str, Array], dict[str, Any]]:
+    def receive(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """This rank's blocks and the replicated values, by the names they were sent under.
 
         Waits for the old processes to let go; rank 0 then tells the agent that the resize is done, with its durations.
+
+        Raises:
+            RuntimeError: the old processes called `offload`.
         """
         began = time.monotonic()
-        replicated = redistribute.receive_replicated(self._intercomm)
-        arrays = redistribute.receive_blocks(self._intercomm, self._comm)
-        self._transition.complete()
-        if self._comm.rank == 0:
-            self._report({"spawn": self._transition.passport.spawn_seconds, "move": time.monotonic() - began})
-        return arrays, replicated
+        names = self._told(_STATE, "run")
+        moved = redistribute.move(self._transition.bridge)
+        assert moved is not None, "who arrives has a new rank"
+        self._let_go(began)
+        return {name: moved.values.pop(name) for name in names}, moved.values
+
+    def run(self) -> Any:  # noqa: ANN401
+        """Goes on with the call that was handed to this rank by `offload`, and returns what it returns.
+
+        Waits before that for the old processes to let go, as `receive` does.
+
+        Raises:
+            RuntimeError: the old processes called `send`.
+        """
+        began = time.monotonic()
+        sources = self._told(_TASKS, "receive")
+        rank = self._transition.bridge.new_rank
+        assert rank is not None
+        function, arguments = tasks.receive(self._transition.bridge, sources[rank])
+        self._let_go(began)
+        return function(*arguments)
+
+    def _told(self, expected: str, other: str) -> Any:  # noqa: ANN401
+        if self._heard is None:  # it is said once, and the wrong method may be called first
+            self._heard = _tell(self._transition.bridge)
+        kind, value = self._heard
+        if kind != expected:
+            raise RuntimeError(f"the old processes handed over {kind}: call {other}()")
+        return value
+
+    def _let_go(self, began: float) -> None:
+        comm = self._transition.complete()
+        assert comm is not None
+        self._resized(self._transition.passport, comm, time.monotonic() - began)
+
+
+def _tell(bridge: Bridge, value: Any = None) -> Any:  # noqa: ANN401
+    """A broadcast from old rank 0 to everybody; collective over the bridge, returns it on new ranks."""
+    from mpi4py import MPI
+
+    if not bridge.comm.Is_inter() or bridge.old_rank is None:
+        return bridge.comm.bcast(value, root=bridge.old[0])
+    # Between groups the root names itself ROOT and its own side looks on.
+    return bridge.comm.bcast(value, root=MPI.ROOT if bridge.old_rank == 0 else MPI.PROC_NULL)

@@ -6,17 +6,20 @@ import logging
 import math
 import os
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from dmr import limits, plan, quirks, wire
+from dmr import joining, limits, plan, quirks, wire
 from dmr.client import Client, Pending
 from dmr.inhibitor import Inhibitor
 from dmr.limits import Limits
 
 if TYPE_CHECKING:
+    from mpi4py import MPI
+
     from dmr.transition import Passport
 
 __all__ = ["Progress", "Session", "Verdict", "node_list"]
@@ -34,10 +37,16 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Progress:
-    """What an application says of itself beside its sizes: how it is resized, and how many steps it still has."""
+    """What an application says of itself beside its sizes: how it is resized, and how many steps it still has.
+
+    `companion`: it can use nodes of another job, because it knows that MPI.COMM_WORLD does not hold all its processes
+    then. `fixed`: it has found that it cannot be resized, and stays as it is; the agent shall know.
+    """
 
     method: str = "replace"
+    companion: bool = False
     steps_left: int | None = None
+    fixed: bool = False
 
 
 class Session:
@@ -49,10 +58,14 @@ class Session:
         self.per_node = _positive("DMR_RANKS_PER_NODE") or _positive("SLURM_NTASKS_PER_NODE")
         self.job = _positive("SLURM_JOB_ID")
         self.epoch = 0
+        self.comm: MPI.Intracomm | None = None  # of all processes of the program, since a resize
+        self.knows_world = False  # the program uses `dmr.world`
+        self.arriving = False  # others wait for this process to take over their work
         self.rank: int | None = None  # in the communicator of the last check
         self.client: Client | None = None
         self._pending: Pending | None = None  # a question whose answer is still to come
         self._announced: Pending | None = None
+        self._to_announce: deque[wire.Announce] = deque()
         self._said: set[str] = set()
         self._scattered = False  # where the ranks are is known, and no fit for adding or taking nodes
 
@@ -67,10 +80,15 @@ class Session:
         self.nodes = node_list(names, self.per_node)
         self._scattered = not self.nodes and all(names)
 
-    def take_over(self, passport: Passport) -> None:
-        """Takes in what a process that was just started inherits."""
+    def resized(self, passport: Passport, comm: MPI.Intracomm, move_seconds: float) -> None:
+        """After a resize, on each process of the new size: all count their calls from here, and rank 0 tells."""
         self.job, self.epoch = passport.job, passport.epoch
         self.nodes, self.per_node = passport.nodes, passport.per_node
+        self.comm, self.rank, self.arriving = comm, comm.rank, False
+        self.skip, self._pending = 0, None
+        if comm.rank == 0:
+            self.inhibitor.leave(time.monotonic(), soon=True)
+            self._finished(comm.size, {"spawn": passport.spawn_seconds, "move": move_seconds})
 
     def connect(self) -> bool:
         """Whether an agent can be asked and a resize could work; if not, says why, once."""
@@ -98,7 +116,8 @@ class Session:
         self._settle()
         self.inhibitor.enter(time.monotonic())
         try:
-            check = self._question(size, self._overridden(wanted), progress)
+            limited = Limits(size, size) if progress.fixed else self._overridden(wanted)
+            check = self._question(size, limited, progress)
         except wire.WireError as problem:  # the arguments are sound, so it is about the job or its nodes
             logger.warning("this application cannot be resized: %s", problem)
             return Verdict(skip=math.inf)
@@ -141,6 +160,7 @@ class Session:
             per_node=self.per_node,
             nodes=self.nodes or (),
             method=progress.method,
+            companion=progress.companion and joining.by_port(),
             steps_left=progress.steps_left,
             step_seconds=self.inhibitor.step_seconds,
         )
@@ -173,16 +193,22 @@ class Session:
 
     def announce(self, size: int, in_seconds: float) -> None:
         """Tells the agent, in the background, what size will be wanted when."""
-        self._settle()
-        if self.connect() and self.client is not None:
+        if self.connect():
             ahead = wire.Announce(job=self.job, epoch=self.epoch, size=size, in_seconds=in_seconds)
-            self._announced = self.client.start(ahead)
+            self._to_announce.append(ahead)
+            self._settle()
 
     def _settle(self) -> None:
-        """Takes in what became of an announcement, should it be known by now."""
-        if self._announced is not None and self.client is not None and self._announced.ready():
-            pending, self._announced = self._announced, None
-            self.client.finish(pending)
+        """Sends announcements, one after another so that they arrive in order; the next one when this one is heard."""
+        while self.client is not None:
+            if self._announced is not None:
+                if not self._announced.ready():
+                    return
+                self.client.finish(self._announced)
+                self._announced = None
+            if not self._to_announce:
+                return
+            self._announced = self.client.start(self._to_announce.popleft())
 
     def accept(self, epoch: int) -> bool:
         """Whether the agent confirms that the resize may begin."""
@@ -201,7 +227,7 @@ class Session:
         if self.client is not None and epoch > self.epoch:
             self.client.request(wire.Refuse(job=self.job, epoch=epoch, why=wire.clean(why)), urgent=True)
 
-    def finished(self, size: int, timings: Mapping[str, float]) -> None:
+    def _finished(self, size: int, timings: Mapping[str, float]) -> None:
         """Tells the agent that the resize is done; durations in seconds by phase."""
         # A lost one does no harm: the next check carries the epoch.
         if self.connect() and self.client is not None:

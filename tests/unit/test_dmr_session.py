@@ -182,7 +182,7 @@ def test_the_agent_hears_of_the_progress(session: Session) -> None:
     agent = Agent(none)
     joined(session, agent)
     for left in (9, 8):
-        session.decide(2, Limits(1, 8), Progress("merge", left))
+        session.decide(2, Limits(1, 8), Progress("merge", steps_left=left))
     assert [(c.method, c.steps_left) for c in agent.checks] == [("merge", 9), ("merge", 8)]
     assert agent.checks[0].step_seconds is None
     assert 0 <= agent.checks[1].step_seconds < 5
@@ -266,8 +266,15 @@ def test_an_announcement_is_sent_in_the_background(session: Session) -> None:
     agent.late = True
     session.announce(8, 60.0)
     session.announce(4, 90.0)
-    announced = [(a.size, a.in_seconds, a.job) for a in agent.sent if isinstance(a, wire.Announce)]
-    assert announced == [(8, 60.0, 7), (4, 90.0, 7)]
+    session.announce(2, 99.0)
+
+    def announced() -> list[tuple[int, float, int]]:
+        return [(a.size, a.in_seconds, a.job) for a in agent.sent if isinstance(a, wire.Announce)]
+
+    assert announced() == [(8, 60.0, 7)]  # the others wait, so that none overtakes another
+    agent.late = False
+    session.decide(2, Limits(1, 8), PLAIN)
+    assert announced() == [(8, 60.0, 7), (4, 90.0, 7), (2, 99.0, 7)]
 
 
 def test_without_an_agent_nothing_is_announced(session: Session, monkeypatch, caplog) -> None:

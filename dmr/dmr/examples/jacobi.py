@@ -1,5 +1,7 @@
 """Jacobi's method for Laplace's equation, malleable: it may grow and shrink while it runs.
 
+This program moves its data itself; `dmr.examples.heat` leaves that to the library, in two lines.
+
     python -m dmr.launch -n 2 python -m dmr.examples.jacobi --rows 512 --cols 512 --sweeps 2000 --out result.npy
 
 The field is dealt to the ranks in blocks of rows. The upper edge is held at 1, the other edges at 0. The result is the
@@ -10,18 +12,18 @@ malleable is marked with (*).
 from __future__ import annotations
 
 import argparse
-import json
 import time
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
 import dmr
+from dmr.examples.common import Paper, parse, parser, report, save
 
 Field = NDArray[np.float64]
+
+PAPER = Paper(10_000, 2, 32, 8, 15.0)
 
 
 def initial_block(comm: MPI.Intracomm, rows: int, cols: int) -> Field:
@@ -56,73 +58,54 @@ def sweep(comm: MPI.Intracomm, field: Field) -> float:
     return float(comm.allreduce(change, op=MPI.MAX))  # a maximum does not depend on the order of the ranks
 
 
-def gather(comm: MPI.Intracomm, block: Field) -> Field | None:
-    """The whole field on rank 0, None elsewhere."""
-    counts = comm.gather(block.size)
-    if counts is None:
-        comm.Gatherv(block, None)
-        return None
-    whole = np.empty((sum(counts) // block.shape[1], block.shape[1]))
-    comm.Gatherv(block, [whole, counts])
-    return whole
-
-
-def solve(comm: MPI.Intracomm, options: argparse.Namespace) -> None:
+def solve(options: argparse.Namespace) -> None:
     """Sweeps from the beginning, or from where the processes that this one replaces stopped."""
-    parent = dmr.inherited(comm)  # (*)
+    parent = dmr.inherited()  # (*)
     if parent is None:
+        comm = dmr.world()  # (*) in place of MPI.COMM_WORLD
         block, done, change = initial_block(comm, options.rows, options.cols), 0, 0.0
-        report(comm, options, done, "start")
+        report(options, comm, done, "start")
     else:  # (*)
         arrays, state = parent.receive()
+        comm = dmr.world()
         block, done, change = arrays["field"], state["done"], state["change"]
-        report(comm, options, done, "resized", before=parent.size_before)
+        report(options, comm, done, "resized", before=parent.size_before)
     field = with_halo(comm, block)
+    check = dmr.dmr_icheck_status if options.ahead else dmr.dmr_check_status
 
-    while done < options.sweeps:
+    while done < options.steps:
         change = sweep(comm, field)
         done += 1
-        time.sleep(options.sweep_seconds)
-        if done % options.check_every == 0 and done < options.sweeps:
-            action, size, handler = dmr.dmr_check_status(comm, options.min, options.max, options.factor)  # (*)
+        time.sleep(options.step_seconds)
+        if done % options.check_every == 0 and done < options.steps:
+            action, size, handler = check(comm, options.min, options.max, options.factor, options.preferred)  # (*)
             if handler:
-                report(comm, options, done, str(action), to=size)
+                report(options, comm, done, str(action), to=size)
                 handler.send({"field": field[1:-1]}, done=done, change=change)
-                handler.finish()
+                try:
+                    handler.finish()
+                except dmr.Lost:  # the new processes have died: go on here
+                    continue
                 return  # the new processes go on from here
 
-    whole = gather(comm, np.ascontiguousarray(field[1:-1]))
-    if whole is not None:
-        np.save(options.out, whole)
+    rows = slice(*dmr.block_bounds(options.rows, comm.size, comm.rank))
+    save(comm, options.out, (options.rows, options.cols), (rows,), field[1:-1])
+    if comm.rank == 0:
         print(f"{done} sweeps, last change {change:.6e}, on {comm.size} ranks at the end", flush=True)
-    report(comm, options, done, "end", change=change)
-
-
-def report(comm: MPI.Intracomm, options: argparse.Namespace, done: int, event: str, **more: Any) -> None:  # noqa: ANN401
-    """Rank 0 appends a line of JSON to the report, if one is wanted."""
-    if comm.rank == 0 and options.report:
-        line = {"time": time.time(), "sweep": done, "size": comm.size, "event": event, **more}
-        with Path(options.report).open("a") as file:
-            file.write(json.dumps(line) + "\n")
+    report(options, comm, done, "end", change=change)
 
 
 def main() -> None:
     """Reads the options and solves."""
-    parser = argparse.ArgumentParser(prog="dmr.examples.jacobi", description="Malleable Jacobi solver.")
-    parser.add_argument("--rows", type=int, default=512, help="rows of the field, at least one per rank")
-    parser.add_argument("--cols", type=int, default=512)
-    parser.add_argument("--sweeps", type=int, default=1000)
-    parser.add_argument("--out", default="result.npy", help="the final field")
-    parser.add_argument("--min", type=int, default=1, help="fewest processes")
-    parser.add_argument("--max", type=int, default=16, help="most processes")
-    parser.add_argument("--factor", type=int, default=2, help="sizes are multiplied or divided by this; 1: any size")
-    parser.add_argument("--check-every", type=int, default=10, help="sweeps between two checks")
-    parser.add_argument("--sweep-seconds", type=float, default=0.0, help="pause after each sweep, to make it last")
-    parser.add_argument("--report", help="file of JSON lines: time, sweep, size, event")
-    options = parser.parse_args()
+    made = parser("jacobi", "Malleable Jacobi solver.", 1000, step="sweep")
+    made.add_argument("--rows", type=int, default=512, help="rows of the field, at least one per rank")
+    made.add_argument("--cols", type=int, default=512)
+    made.add_argument("--check-every", type=int, default=10, help="sweeps between two checks")
+    made.set_defaults(out="result.npy")
+    options = parse(made, PAPER)
     if options.rows < max(options.max, MPI.COMM_WORLD.size):
-        parser.error("every rank needs at least one row")
-    solve(MPI.COMM_WORLD, options)
+        made.error("every rank needs at least one row")
+    solve(options)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,51 @@
+"""The paper's synthetic program (003, section 7.3), malleable in two lines (*): it sleeps, and has data to be moved.
+
+    python -m dmr.launch -n 1 python -m dmr.examples.flexible_sleep --steps 2 --megabytes 1000
+
+A step sleeps for its seconds divided by the number of processes, as work that scales without loss. The data is dealt in
+blocks, each number in its place; at the end every process looks whether it still is.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import dmr
+from dmr.examples.common import Paper, parse, parser, report
+
+PAPER = Paper(25, 1, 20)
+
+
+def main() -> None:
+    """Reads the options and sleeps."""
+    made = parser("flexible_sleep", "Malleable sleep with data.", 25)
+    made.add_argument("--seconds", type=float, default=1.0, help="of a step on one process")
+    made.add_argument("--megabytes", type=float, default=8.0, help="of data, in all")
+    options = parse(made, PAPER)
+    n = int(options.megabytes * 1e6) // 8
+
+    app = dmr.App(options.min, options.max, options.factor, options.preferred, ahead=options.ahead)
+
+    def numbers() -> NDArray[np.float64]:
+        return np.arange(*dmr.block_bounds(n, app.comm.size, app.comm.rank), dtype=np.float64)
+
+    app.register("data", numbers, dmr.Block())  # (*)
+    step: Any = None
+    for step in app.steps(options.steps):  # (*)
+        if app.changed:
+            report(options, app.comm, step, "resized" if app.resumed or step else "start")
+        time.sleep(options.seconds / app.comm.size + options.step_seconds)
+
+    lost = app.comm.allreduce(int(not np.array_equal(app["data"], numbers())))
+    report(options, app.comm, options.steps, "end", lost=lost)
+    if lost:
+        sys.exit(f"{lost} processes do not have the data they should")
+
+
+if __name__ == "__main__":
+    main()

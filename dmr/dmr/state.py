@@ -1,0 +1,125 @@
+"""What a program has registered: values by name, and how they are dealt to the ranks, now and after the next resize."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from dmr.distributions import Distribution, Replicated
+
+if TYPE_CHECKING:
+    from dmr.redistribute import Moved, Part
+
+__all__ = ["STEP", "State", "differing"]
+
+STEP: Final = "dmr.step"
+_PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
+
+
+@dataclass
+class _Entry:
+    value: Any
+    held: Distribution
+    becomes: Distribution | None = None
+    same: bool = False  # replicated, though nobody said so: its values must then be the same on all ranks
+    registered: bool = True
+
+
+class State:
+    """The registered values of one process."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, _Entry] = {}
+
+    def register(self, name: str, value: Any, distribution: Distribution | None) -> None:  # noqa: ANN401
+        """Takes in a first value (or calls what makes it), unless one was inherited.
+
+        Raises:
+            ValueError: the name is taken or not usable, or the distribution is none.
+        """
+        if not isinstance(name, str) or not name or name.startswith("dmr."):
+            raise ValueError(f"a name is text that does not begin with 'dmr.', not {name!r}")
+        if distribution is not None and not isinstance(distribution, Distribution):
+            raise ValueError(f"{name}: {distribution!r} is not a distribution; dmr.Block(axis=0) is one")
+        entry = self._entries.get(name)
+        if entry is None:
+            first = value() if callable(value) else value
+            self._entries[name] = _Entry(first, distribution or Replicated(), same=distribution is None)
+        elif entry.registered:
+            raise ValueError(f"{name} is registered already; give it a new value by app[{name!r}] = ...")
+        else:
+            # Where it is now is known from the move; what was given here says how to go on from there.
+            entry.becomes, entry.same, entry.registered = distribution, distribution is None, True
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401
+        return self._entry(name).value
+
+    def __setitem__(self, name: str, value: object) -> None:
+        self._entry(name).value = value
+
+    def held(self, name: str) -> Distribution:
+        """How the value is dealt to the ranks now."""
+        return self._entry(name).held
+
+    def _entry(self, name: str) -> _Entry:
+        try:
+            return self._entries[name]
+        except KeyError:
+            known = ", ".join(self._entries) or "nothing"
+            raise KeyError(f"{name!r} is not registered; registered: {known}") from None
+
+    def parts(self, step: int) -> dict[str, Part]:
+        """Everything, as `dmr.redistribute.move` takes it, and the step to go on with."""
+        from dmr.redistribute import Part
+
+        parts = {name: Part(entry.value, entry.held, entry.becomes) for name, entry in self._entries.items()}
+        return parts | {STEP: Part(step, Replicated())}
+
+    def marks(self) -> dict[str, str]:
+        """For each value that must be the same on all ranks, as far as that can be judged, what shows whether it is."""
+        marks = ((name, _mark(entry.value)) for name, entry in self._entries.items() if entry.same)
+        return {name: mark for name, mark in marks if mark}
+
+    def adopt(self, moved: Moved) -> int:
+        """Takes over what a move brought; returns the step to go on with."""
+        step = int(moved.values.pop(STEP))
+        for name, value in moved.values.items():
+            entry = self._entries.get(name)
+            if entry is None:
+                self._entries[name] = _Entry(value, moved.distributions[name], registered=False)
+                continue
+            with contextlib.suppress(AttributeError, ValueError):
+                # Who still holds the old block and goes on writing to it shall hear of it.
+                entry.value.flags.writeable = False
+            # What was given at first says how to go on, whatever the move made of it.
+            entry.becomes = entry.becomes or entry.held
+            entry.value, entry.held = value, moved.distributions[name]
+        return step
+
+
+def differing(everyone: Sequence[Mapping[str, str]]) -> str:
+    """Which value differs between the ranks though it has no distribution, or ""; from `State.marks` by rank."""
+    for rank, marks in enumerate(everyone):
+        for name, mark in marks.items():
+            if everyone[0].get(name) != mark:
+                return (
+                    f"{name} differs between ranks 0 and {rank}; register it with a distribution, or with "
+                    "dmr.Replicated() if that of rank 0 will do"
+                )
+    return ""
+
+
+def _mark(value: object) -> str:
+    """A digest of values whose equality can be seen from their bytes; "" for others."""
+    import numpy as np
+
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        head = repr((value.shape, value.dtype.str)).encode()
+        return hashlib.blake2b(head + np.ascontiguousarray(value).tobytes(), digest_size=16).hexdigest()
+    if isinstance(value, (*_PLAIN, np.generic)):
+        return hashlib.blake2b(pickle.dumps(value), digest_size=16).hexdigest()
+    return ""

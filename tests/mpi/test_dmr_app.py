@@ -1,0 +1,292 @@
+"""The two-line way, with real processes and a scripted agent."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+
+import pytest
+from dmr_fake_agent import FakeAgent
+
+from dmr import credential, wire
+
+pytestmark = pytest.mark.mpi
+
+
+def program(folder: Path, text: str) -> str:
+    (folder / "program.py").write_text(textwrap.dedent(text))
+    return "program.py"
+
+
+def told(folder: Path) -> list[list]:
+    """What the processes wrote, in order of writing."""
+    return [json.loads(line) for line in (folder / "told.jsonl").read_text().splitlines()]
+
+
+TELL = """
+import json
+def tell(*what):
+    with open("told.jsonl", "a") as file:
+        file.write(json.dumps(what) + "\\n")
+"""
+
+
+def test_the_state_goes_on_in_new_processes(mpirun, tmp_path: Path, key: credential.Key) -> None:
+    """Arrays, objects and what is registered late; no step is lost or done twice; the old processes leave quietly."""
+    script = program(
+        tmp_path,
+        TELL
+        + """
+import numpy as np
+import dmr
+
+made = []
+def first():
+    made.append(True)
+    return np.arange(*dmr.block_bounds(10, app.comm.size, app.comm.rank), dtype=float)
+
+app = dmr.App(1, 8)
+rank = app.comm.rank
+app.register("x", first, dmr.Block())
+app.register("steps", [])
+app.register("heavy", {"table": np.eye(2)})
+assert bool(made) is not app.resumed
+try:
+    app.register("x", first)
+except ValueError as error:
+    assert "registered already" in str(error), error
+try:
+    app["y"]
+except KeyError as error:
+    assert "'y' is not registered; registered: x, steps, heavy" in str(error), error
+changes = []
+try:
+    for step in app.steps(20):
+        changes.append(app.changed)
+        if step == 3:
+            app.register("late", np.float32(2.5))
+        start, stop = dmr.block_bounds(10, app.comm.size, app.comm.rank)
+        assert app["x"].tolist() == [i + step for i in range(start, stop)], (step, app["x"])
+        app["x"] = app["x"] + 1.0
+        app["steps"] = app["steps"] + [step]
+        assert step <= 3 or app["late"] == 2.5
+        assert (app["heavy"]["table"] == np.eye(2)).all()
+except dmr.Replaced:
+    tell("left", app.comm.size, rank)
+    raise
+finally:
+    if rank == 0:
+        tell("changes", app.comm.size, changes)
+try:
+    app.steps(3)
+except RuntimeError as error:
+    assert "one loop" in str(error)
+else:
+    raise SystemExit("a second loop")
+tell("end", app.comm.size, rank, app["steps"] == list(range(20)))
+""",
+    )
+    with FakeAgent(key, (4, 3), patience=3) as agent:
+        done = mpirun(2, script, agent=agent.address)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr and agent.epoch == 2
+    lines = told(tmp_path)
+    assert sorted(line for line in lines if line[0] == "left") == [["left", 2, 0], ["left", 2, 1]] + [
+        ["left", 4, rank] for rank in range(4)
+    ]
+    assert sorted(line for line in lines if line[0] == "end") == [["end", 3, rank, True] for rank in range(3)]
+    # Only the first step of a process is one after a change.
+    for _, _, changes in (line for line in lines if line[0] == "changes"):
+        assert changes == [True] + [False] * (len(changes) - 1)
+    assert [c.steps_left for c in agent.of(wire.Check)] == list(range(19, 0, -1))
+
+
+def test_resizes_without_a_step_between_them(mpirun, tmp_path: Path, key: credential.Key) -> None:
+    script = program(
+        tmp_path,
+        TELL
+        + """
+import dmr
+app = dmr.App()
+app.register("sum", 0)
+for step in app.steps():
+    app["sum"] += step
+    if step == 5:
+        break
+if app.comm.rank == 0:
+    tell(app["sum"], app.comm.size)
+""",
+    )
+    with FakeAgent(key, (3, 2, 1, 2), patience=0) as agent:
+        done = mpirun(1, script, agent=agent.address)
+    assert done.returncode == 0, done.stderr
+    assert agent.epoch == 4
+    assert told(tmp_path) == [[15, 2]]
+    assert all(check.steps_left is None for check in agent.of(wire.Check))
+
+
+@pytest.mark.parametrize(
+    ("registered", "why"),
+    [
+        ("app.register('t', float(app.comm.rank))", "t differs between ranks 0 and 1"),
+        ("app.register('x', np.zeros((3, 2)), dmr.Block())", ""),
+        ("app.register('x', np.zeros((app.comm.rank, 2)), dmr.Block())", "x: rank 0"),
+        ("app.register('x', np.zeros(3 + app.comm.rank))", "x differs between ranks"),
+        ("app.register('f', open('program.py'))", "f:"),
+        ("app.register('t', float(app.comm.rank), dmr.Replicated())", ""),
+    ],
+)
+def test_what_cannot_move_stays_where_it_is(
+    mpirun, tmp_path: Path, key: credential.Key, registered: str, why: str
+) -> None:
+    """The agent hears of it before anything is started, and the program goes on."""
+    script = program(
+        tmp_path,
+        f"""
+import numpy as np
+import dmr
+app = dmr.App(1, 8)
+{registered}
+for step in app.steps(5):
+    pass
+if app.comm.rank == 0:
+    print("size", app.comm.size)
+""",
+    )
+
+    def rigid(request: wire.Request) -> wire.Reply | None:
+        if isinstance(request, wire.Check) and request.maximum == 2:
+            return wire.CheckReply(action="none", size=2, epoch=0)
+        return None
+
+    with FakeAgent(key, (3,), patience=1, veto=rigid) as agent:
+        done = mpirun(2, script, agent=agent.address)
+    assert done.returncode == 0, done.stderr
+    if not why:
+        assert "size 3" in done.stdout
+        return
+    assert "size 2" in done.stdout
+    assert len(agent.of(wire.Accept)) == ("open" in registered)  # only there it takes the move itself to find out
+    assert why in agent.of(wire.Refuse)[0].why and done.stderr.count(why) == 1
+    # From then on the agent knows, and offers no more.
+    assert [(c.minimum, c.maximum) for c in agent.of(wire.Check)] == [(1, 8)] * 2 + [(2, 2)] * 2
+    assert len(agent.of(wire.Refuse)) == 1
+
+
+def test_announcements(mpirun, tmp_path: Path, key: credential.Key) -> None:
+    script = program(
+        tmp_path,
+        """
+import time
+import dmr
+app = dmr.App(1, 8)
+app.announce(8, 60)
+for wrong in ((0, 1), (2, -1), (2, float("nan")), (1.5, 1)):
+    try:
+        dmr.announce(*wrong)
+    except ValueError:
+        pass
+    else:
+        raise SystemExit(f"took {wrong}")
+for step in app.steps(30):
+    dmr.announce(4, 1.5)
+    time.sleep(0.01)
+""",
+    )
+
+    def veto(request: wire.Request) -> wire.Reply | None:
+        if isinstance(request, wire.Announce) and request.size == 4:
+            return wire.Failure(error="unavailable", message="no announcements here")
+        return None
+
+    with FakeAgent(key, veto=veto) as agent:
+        done = mpirun(2, script, agent=agent.address)
+    assert done.returncode == 0, done.stderr
+    announced = [(a.size, a.in_seconds) for a in agent.of(wire.Announce)]
+    assert announced[0] == (8, 60.0) and set(announced[1:]) == {(4, 1.5)}
+    assert done.stderr.count("no announcements here") == 1
+
+
+def test_an_error_of_the_program_ends_it(mpirun, tmp_path: Path, key: credential.Key) -> None:
+    """In new processes, too, and its exit code is the launcher's."""
+    script = program(
+        tmp_path,
+        """
+import dmr
+app = dmr.App(1, 8)
+for step in app.steps(10):
+    if step == 4:
+        raise ZeroDivisionError(f"in step {step} on {app.comm.size}")
+""",
+    )
+    with FakeAgent(key, (3,), patience=1) as agent:
+        done = mpirun(2, script, agent=agent.address, launched=True, options=["-hosts", "n1,n2", "-ppn", "1"])
+    assert done.returncode != 0
+    assert "in step 4 on 3" in done.stderr
+
+
+def test_processes_that_stay(mpirun, tmp_path: Path, key: credential.Key) -> None:
+    """By "merge" a process leaves its loop only with its node; what it held before may not be written any more."""
+    script = program(
+        tmp_path,
+        TELL
+        + """
+import os
+import numpy as np
+import dmr
+
+app = dmr.App(1, 8, method="merge")
+mine = app.comm.size  # in a world that joins others: its own, until it is in the loop
+mine_of_ten = dmr.block_bounds(10, app.comm.size, app.comm.rank)
+app.register("x", np.arange(*mine_of_ten, dtype=float), dmr.Block())
+app.register("objects", [str(i) for i in range(*mine_of_ten)], dmr.Block())
+app.register("pid", os.getpid(), dmr.Replicated())
+changes = 0
+try:
+    for step in app.steps(12):
+        start, stop = dmr.block_bounds(10, app.comm.size, app.comm.rank)
+        if app.changed and changes:
+            try:
+                old += 1.0
+            except ValueError as error:
+                assert "read-only" in str(error)
+            else:
+                raise SystemExit("the old block could be written")
+        changes += app.changed
+        old = app["x"]
+        assert app["x"].tolist() == [i + step for i in range(start, stop)], (step, app["x"])
+        assert app["objects"] == [str(i) for i in range(start, stop)]
+        app["x"] += 1.0
+        assert app.comm.allreduce(1) == app.comm.size
+finally:
+    tell(app.resumed, changes, app.comm.size, mine)
+""",
+    )
+    with FakeAgent(key, (4, 2, 3), patience=1) as agent:
+        done = mpirun(2, script, agent=agent.address, launched=True, options=["-hosts", "n1,n2", "-ppn", "1"])
+    assert done.returncode == 0, done.stderr
+    assert agent.epoch == 3 and {c.method for c in agent.of(wire.Check)} == {"merge"}
+    assert all(c.companion for c in agent.of(wire.Check))
+    # The two that were started as one world stayed all the time; n3 and n4 came and went; n3 came again.
+    assert sorted(told(tmp_path)) == sorted([[False, 4, 3, 2]] * 2 + [[True, 1, 1, 1]] * 2 + [[True, 1, 3, 1]])
+
+
+def test_without_an_agent(mpirun, tmp_path: Path) -> None:
+    """No agent, and one that is not there: the program runs as ever, and says so once at most."""
+    script = program(
+        tmp_path,
+        """
+import dmr
+app = dmr.App(2, 8)
+app.register("n", 0)
+for step in app.steps(1000):
+    app["n"] += 1
+assert app["n"] == 1000 and list(dmr.App(2, 8).steps(0)) == []
+""",
+    )
+    done = mpirun(2, script)
+    assert (done.returncode, done.stderr) == (0, "")
+    done = mpirun(2, script, agent="127.0.0.1:1")
+    assert done.returncode == 0
+    assert done.stderr.count("going on as is") == 1 and "Traceback" not in done.stderr

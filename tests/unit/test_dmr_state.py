@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dmr.distributions import Block, Cyclic, Explicit, Replicated
+from dmr.redistribute import Moved, Part
+from dmr.state import STEP, State, differing
+
+
+def moved(step: int = 5, **values: object) -> Moved:
+    kinds = {name: Block() if isinstance(value, np.ndarray) else Replicated() for name, value in values.items()}
+    return Moved({STEP: step, **values}, {STEP: Replicated(), **kinds})
+
+
+def test_a_function_makes_the_first_value_only_where_nothing_is_inherited() -> None:
+    calls = []
+    first, later = State(), State()
+    first.register("x", lambda: calls.append(1) or "made", None)
+    assert first["x"] == "made"
+    assert later.adopt(moved(x="inherited")) == 5
+    later.register("x", lambda: calls.append(2), None)
+    assert later["x"] == "inherited" and calls == [1]
+
+
+def test_what_is_inherited_is_there_before_it_is_registered_and_moves_on_without() -> None:
+    state = State()
+    state.adopt(moved(x="inherited"))
+    assert state["x"] == "inherited"
+    assert state.parts(6) == {"x": Part("inherited", Replicated(), None), STEP: Part(6, Replicated(), None)}
+
+
+def test_a_value_goes_on_as_it_was_registered() -> None:
+    """Where it is now is known from the move; an irregular cut is the program's, and is asked anew each time."""
+    cut = Explicit([0, 1], cut=lambda n, size: [range(n)] * size)
+    state = State()
+    state.adopt(moved(x=np.zeros(2)))
+    state.register("x", None, cut)
+    assert state.held("x") == Block()
+    assert state.parts(0)["x"].becomes is cut
+    state.adopt(moved(x=np.ones(3)))
+    assert state.parts(0)["x"].becomes is cut and state["x"].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_in_a_process_that_stays_too() -> None:
+    state = State()
+    state.register("x", np.zeros(2), Cyclic())
+    assert state.parts(0)["x"].becomes is None
+    state.adopt(moved(x=np.ones(3)))
+    assert (state.held("x"), state.parts(0)["x"].becomes) == (Block(), Cyclic())
+
+
+def test_the_old_block_of_a_process_that_stays_is_not_written_any_more() -> None:
+    state, old = State(), np.zeros(2)
+    state.register("x", old, Block())
+    state.adopt(moved(x=np.ones(3)))
+    with pytest.raises(ValueError, match="read-only"):
+        old += 1.0
+    state["x"] += 1.0
+
+
+def test_mistakes_are_told() -> None:
+    state = State()
+    state.register("x", 1, None)
+    for name, text in (("x", "registered already"), ("", "a name is text"), ("dmr.x", "a name is text"), (3, "a name")):
+        with pytest.raises(ValueError, match=text):
+            state.register(name, 2, None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="is not a distribution"):
+        state.register("y", 2, "block")  # type: ignore[arg-type]
+    with pytest.raises(KeyError, match="'y' is not registered; registered: x"):
+        state["y"]
+    with pytest.raises(KeyError):
+        state["y"] = 3
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "same"),
+    [
+        (1.5, 1.5, True),
+        (1.5, 1.5000000000000002, False),
+        (0.0, -0.0, False),
+        (1, 1.0, False),
+        ("a", "b", False),
+        (None, None, True),
+        (np.float32(1), np.float32(2), False),
+        (np.arange(3), np.arange(3), True),
+        (np.arange(3), np.arange(3.0), False),
+        (np.zeros((2, 3)), np.zeros((3, 2)), False),
+        (np.asfortranarray(np.ones((2, 3))), np.ones((2, 3)), True),
+        ([1], [2], True),  # cannot be judged by its bytes
+        ({"a"}, {"b"}, True),
+    ],
+)
+def test_values_that_must_be_the_same_everywhere(here: object, there: object, same: bool) -> None:
+    marks = []
+    for value in (here, there, here):
+        state = State()
+        state.register("t", value, None)
+        state.register("dealt", value, Replicated())  # said to be as it is: not looked at
+        marks.append(state.marks())
+    problem = differing(marks)
+    assert problem == "" if same else problem.startswith("t differs between ranks 0 and 1; register it with")
+
+
+def test_names_that_differ_are_left_to_the_move() -> None:
+    assert "late differs" in differing([{}, {"late": "x"}])
