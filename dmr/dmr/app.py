@@ -191,15 +191,18 @@ class App:
             return False
         reply, moving = begun
         began = time.monotonic()
+        moved, problem = None, None
         try:
-            moved = redistribute.move(moving.bridge, self._state.parts(step))
+            moved = redistribute.move(moving.bridge, self._state.parts(step), look=moving.look)
+        except transition.Lost as lost:
+            problem = str(lost)
         except (ValueError, MemoryError) as error:  # on all ranks, old and new; the new ones end
             moving.abandon()
             self._fixed = isinstance(error, ValueError)
             self._stay(reply, str(error) or "a process has no memory for its part of the data")
             return False
         try:
-            comm = moving.complete()
+            comm = moving.complete(problem)
         except transition.Lost as lost:
             self._stay(reply, str(lost))
             return False

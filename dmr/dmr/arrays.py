@@ -25,7 +25,7 @@ __all__ = ["NOTHING", "Side", "carry_array", "carry_block", "on_host"]
 def carry_array(route: Route, item: Item, value: Any) -> Any:  # noqa: ANN401
     """An array in the memory of the host or of a GPU."""
     dtype = item.dtypes[0]
-    direct = bool(item.like) and device.mpi_takes_it(route.comm)
+    direct = bool(item.like) and device.mpi_takes_it(route.comm.comm)
     gives, gets = ways(route, item)
     old = new = NOTHING
     if route.old_rank is not None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from mpi4py import MPI
 
+from dmr.patience import Patient
 from dmr.streams import Array, Stream
 
 __all__ = ["Port", "agree", "broadcast", "copy", "exchange"]
@@ -48,14 +49,14 @@ class Port:
         return found
 
 
-def agree(comm: MPI.Intracomm, values: Sequence[int]) -> list[int]:
+def agree(comm: Patient, values: Sequence[int]) -> list[int]:
     """The largest of all ranks' values, one by one; collective."""
     largest = np.array(values, np.int64)
     comm.Allreduce(MPI.IN_PLACE, largest, op=MPI.MAX)
     return [int(value) for value in largest]
 
 
-def exchange(comm: MPI.Intracomm, item: int, send: Port, receive: Port, room: int, pairs: bool) -> None:
+def exchange(comm: Patient, item: int, send: Port, receive: Port, room: int, pairs: bool) -> None:
     """Carries everything; collective over `comm`.
 
     Args:
@@ -93,7 +94,7 @@ def exchange(comm: MPI.Intracomm, item: int, send: Port, receive: Port, room: in
         kind.Free()
 
 
-def broadcast(comm: MPI.Intracomm, root: int, items: int, item: int, port: Port, room: int) -> None:
+def broadcast(comm: Patient, root: int, items: int, item: int, port: Port, room: int) -> None:
     """Carries one stream, which the root gives, to all who have one; collective.
 
     Args:
@@ -186,7 +187,7 @@ class _End:
         return [self._memory, counts, places, kind]
 
 
-def _by_pairs(comm: MPI.Intracomm, send: _End, receive: _End) -> None:
+def _by_pairs(comm: Patient, send: _End, receive: _End) -> None:
     requests = [comm.Irecv([receive.buffer(other), MPI.BYTE], other, _TAG) for other in receive.others()]
     requests += [comm.Isend([send.buffer(other), MPI.BYTE], other, _TAG) for other in send.others()]
-    MPI.Request.Waitall(requests)
+    comm.waitall(requests)

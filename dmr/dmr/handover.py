@@ -4,6 +4,7 @@ the new ones. All processes are replaced.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from dmr import redistribute, tasks
 from dmr.distributions import Block, Replicated
 from dmr.mapping import Mapping as Roles
 from dmr.mapping import mapping
+from dmr.patience import Patient
 from dmr.transition import Lost
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ class Departure:
         self._sent = False
         self._tasks: list[Task] = []
         self._problem = ""
+        self._lost: str | None = None
+        self._abandoned = ""
         self.size = len(transition.bridge.new)
 
     @property
@@ -72,8 +76,14 @@ class Departure:
         parts |= {name: (value, Replicated()) for name, value in replicated.items()}
         redistribute.check(self._comm, parts, self.size)  # may raise: before anything is sent
         self._sent = True
-        _tell(self._transition.bridge, (_STATE, names))
-        redistribute.move(self._transition.bridge, parts)
+        try:
+            _tell(self._transition.bridge, (_STATE, names), self._transition.look)
+            redistribute.move(self._transition.bridge, parts, look=self._transition.look)
+        except Lost as lost:
+            self._lost = str(lost)
+        except (ValueError, MemoryError) as error:  # on all ranks, old and new; the new ones end
+            self._transition.abandon()
+            self._abandoned = str(error) or "a new process has no memory for its part of the data"
 
     def offload(self, function: Callable[..., Any], *arguments: Any, onto: int) -> None:  # noqa: ANN401
         """Has new rank `onto` go on with `function(*arguments)`, the paper's offloading (section 6).
@@ -99,7 +109,7 @@ class Departure:
         Raises:
             ValueError: on all ranks, when the calls that were handed on are not one for each new rank, or do not
                 pickle; nothing was sent then, and all those calls are forgotten.
-            Lost: on all ranks, the new processes have died, and these must go on.
+            Lost: on all ranks, the new processes have died or have no memory for the data, and these must go on.
         """
         handed = self._comm.allgather((self._problem, [task.onto for task in self._tasks]))
         sources: list[int] = []
@@ -111,17 +121,26 @@ class Departure:
         except ValueError:
             self._tasks, self._problem = [], ""
             raise
-        if sources:
-            _tell(self._transition.bridge, (_TASKS, sources))
-            tasks.send(self._transition.bridge, self._tasks)
-        elif not self._sent:
+        if not sources and not self._sent:
             self.send()
         try:
-            self._transition.complete()
+            if sources:
+                self._hand_over(sources)
+            if self._abandoned:
+                raise Lost(self._abandoned)
+            self._transition.complete(self._lost)
         except Lost as lost:
             if self._comm.rank == 0:
                 self._refuse(str(lost))
             raise
+
+    def _hand_over(self, sources: list[int]) -> None:
+        bridge, look = self._transition.bridge, self._transition.look
+        try:
+            _tell(bridge, (_TASKS, sources), look)
+            tasks.send(bridge, self._tasks, look)
+        except Lost as lost:
+            self._lost = str(lost)
 
 
 class Arrival:
@@ -147,7 +166,11 @@ class Arrival:
         """
         began = time.monotonic()
         names = self._told(_STATE, "run")
-        moved = redistribute.move(self._transition.bridge)
+        try:
+            moved = redistribute.move(self._transition.bridge)
+        except (ValueError, MemoryError):  # the old processes go on, and say why
+            self._transition.abandon()
+            sys.exit()
         assert moved is not None, "who arrives has a new rank"
         self._let_go(began)
         return {name: moved.values.pop(name) for name in names}, moved.values
@@ -182,11 +205,12 @@ class Arrival:
         self._resized(self._transition.passport, comm, time.monotonic() - began)
 
 
-def _tell(bridge: Bridge, value: Any = None) -> Any:  # noqa: ANN401
+def _tell(bridge: Bridge, value: Any = None, look: Callable[[], None] = lambda: None) -> Any:  # noqa: ANN401
     """A broadcast from old rank 0 to everybody; collective over the bridge, returns it on new ranks."""
     from mpi4py import MPI
 
-    if not bridge.comm.Is_inter() or bridge.old_rank is None:
-        return bridge.comm.bcast(value, root=bridge.old[0])
+    comm = Patient(bridge.comm, look)
+    if not comm.Is_inter() or bridge.old_rank is None:
+        return comm.bcast(value, root=bridge.old[0])
     # Between groups the root names itself ROOT and its own side looks on.
-    return bridge.comm.bcast(value, root=MPI.ROOT if bridge.old_rank == 0 else MPI.PROC_NULL)
+    return comm.bcast(value, root=MPI.ROOT if bridge.old_rank == 0 else MPI.PROC_NULL)

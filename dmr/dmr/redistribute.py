@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dmr.agreement import ARRAY, CSR, LIST, VALUE, Item, Part, describe, judge
 from dmr.bridge import Bridge
 from dmr.distributions import Block, Distribution
+from dmr.patience import Patient
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,7 +86,12 @@ class Moved:
 
 
 def move(
-    bridge: Bridge, parts: Parts | None = None, *, max_extra_memory: int | None = None, pairs: bool = False
+    bridge: Bridge,
+    parts: Parts | None = None,
+    *,
+    max_extra_memory: int | None = None,
+    pairs: bool = False,
+    look: Callable[[], None] = lambda: None,
 ) -> Moved | None:
     """Moves the state; collective over the bridge. See the module's text.
 
@@ -94,6 +100,7 @@ def move(
         parts: on old ranks, by name, (value, distribution) or (value, distribution, becomes): see `Part`.
         max_extra_memory: bytes for buffers on each rank; old rank 0's counts.
         pairs: by non-blocking messages between pairs of ranks instead of Alltoallv; old rank 0's counts.
+        look: called about once a second while this rank waits; what it raises ends the waiting, see `dmr.patience`.
 
     Returns:
         What this rank has from now on; None if it has no new rank.
@@ -104,7 +111,7 @@ def move(
     """
     from dmr.route import Route
 
-    with _together(bridge) as (comm, old, new):
+    with _together(bridge, look) as (comm, old, new):
         told = {name: describe(part) for name, part in (parts or {}).items()} if bridge.old_rank is not None else {}
         everyone = comm.gather(told, root=old[0])
         verdict: tuple[str, list[Item], int, bool] | None = None
@@ -199,7 +206,7 @@ def _carry(route: Route, items: list[Item], mine: Mapping[str, Any]) -> dict[str
 
 
 @contextlib.contextmanager
-def _together(bridge: Bridge) -> Iterator[tuple[MPI.Intracomm, list[int], list[int]]]:
+def _together(bridge: Bridge, look: Callable[[], None]) -> Iterator[tuple[Any, list[int], list[int]]]:
     """One communicator of all, and the ranks in it of the old and of the new ranks.
 
     Two groups are merged for the time of the move: between groups there is no way for the old ranks to hear of each
@@ -207,15 +214,14 @@ def _together(bridge: Bridge) -> Iterator[tuple[MPI.Intracomm, list[int], list[i
     """
     comm: Any = bridge.comm
     if not comm.Is_inter():
-        yield comm, list(bridge.old), list(bridge.new)
+        yield Patient(comm, look), list(bridge.old), list(bridge.new)
         return
     is_old = bridge.old_rank is not None
     olds = comm.size if is_old else comm.remote_size
+    Patient(comm, look).meet()
     merged = comm.Merge(high=not is_old)
-    try:
-        yield merged, list(bridge.old), [olds + rank for rank in bridge.new]
-    finally:
-        merged.Free()
+    yield Patient(merged, look), list(bridge.old), [olds + rank for rank in bridge.new]
+    merged.Free()  # not when `look` has raised: that would wait for the dead
 
 
 def _room(wanted: int | None) -> int:

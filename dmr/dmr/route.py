@@ -15,7 +15,7 @@ from dmr.exchange import agree
 from dmr.plan import IndexSet
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from dmr.patience import Patient
 
 __all__ = ["Axes", "Route", "Ways", "allocate", "ways"]
 
@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 class Route:
     """Who moves: the communicator of all, the ranks in it of the old and new ranks, and which of them this rank is."""
 
-    comm: MPI.Intracomm
+    comm: Patient
     old: Sequence[int]
     new: Sequence[int]
     old_rank: int | None

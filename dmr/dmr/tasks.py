@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from dmr.patience import Patient
+
 if TYPE_CHECKING:
     from dmr.bridge import Bridge
 
@@ -67,8 +69,8 @@ def assignment(onto: Iterable[Iterable[int]], size: int) -> list[int]:
     return [sources[rank] for rank in range(size)]
 
 
-def send(bridge: Bridge, tasks: Iterable[Task]) -> None:
-    """Old side: sends the tasks of this rank, and returns when they are gone."""
+def send(bridge: Bridge, tasks: Iterable[Task], look: Callable[[], None]) -> None:
+    """Old side: sends the tasks of this rank, and returns when they are gone; `look` as in `dmr.patience`."""
     from mpi4py import MPI
 
     requests = []
@@ -78,7 +80,7 @@ def send(bridge: Bridge, tasks: Iterable[Task]) -> None:
         requests.append(bridge.comm.isend(lengths, to, _TAG))
         for memory in (memoryview(task.head), *task.buffers):
             requests += [bridge.comm.Isend([part, MPI.BYTE], to, _TAG) for part in _parts(memory)]
-    MPI.Request.Waitall(requests)
+    Patient(bridge.comm, look).waitall(requests)
 
 
 def receive(bridge: Bridge, source: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:

@@ -290,3 +290,45 @@ assert app["n"] == 1000 and list(dmr.App(2, 8).steps(0)) == []
     done = mpirun(2, script, agent="127.0.0.1:1")
     assert done.returncode == 0
     assert done.stderr.count("going on as is") == 1 and "Traceback" not in done.stderr
+
+
+DEATHS = {
+    "before it knows what comes": "redistribute.move = lambda *a, **k: os.kill(os.getpid(), 9)",
+    "while data moves": "exchange.exchange = lambda *a, **k: os.kill(os.getpid(), 9)",
+    "when it has all": "transition.Transition.complete = lambda *a, **k: os.kill(os.getpid(), 9)",
+}
+
+
+@pytest.mark.parametrize("death", DEATHS)
+@pytest.mark.parametrize("method", ["replace", pytest.param("merge", marks=pytest.mark.long)])
+def test_a_new_process_dies_and_the_old_ones_go_on(
+    mpirun, tmp_path: Path, key: credential.Key, death: str, method: str
+) -> None:
+    """With all data, and the next resize works."""
+    script = program(
+        tmp_path,
+        f"""
+import os
+import numpy as np
+import dmr
+from dmr import exchange, redistribute, transition
+from mpi4py import MPI
+
+if os.environ.get("DMR_TICKET") and MPI.COMM_WORLD.rank == 0 and not os.path.exists("died"):
+    open("died", "w").close()
+    {DEATHS[death]}
+app = dmr.App(1, 8, method="{method}")
+app.register("x", lambda: np.arange(*dmr.block_bounds(1000, app.comm.size, app.comm.rank), dtype=float), dmr.Block())
+for step in app.steps(8):
+    app["x"] += 1.0
+start, stop = dmr.block_bounds(1000, app.comm.size, app.comm.rank)
+assert app["x"].tolist() == [i + 8 for i in range(start, stop)]
+if app.comm.rank == 0:
+    print("size", app.comm.size)
+""",
+    )
+    with FakeAgent(key, (4,), patience=1) as agent:
+        done = mpirun(2, script, agent=agent.address, launched=True, options=["-hosts", "n1,n2", "-ppn", "1"])
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "died").exists() and len(agent.of(wire.Refuse)) == 1, done.stderr
+    assert agent.epoch == 1 and "size 4" in done.stdout, done.stderr
