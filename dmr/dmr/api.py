@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dmr import limits, transition
 from dmr.check import check
 from dmr.handover import Arrival, Departure
-from dmr.session import Progress, Session
+from dmr.session import Session
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -109,7 +109,7 @@ def dmr_icheck_status(
 def _check(comm: MPI.Intracomm, arguments: tuple[object, ...], *, later: bool) -> Status:
     global _idle
     session = the_session()
-    begun = check(session, comm, arguments, Progress(companion=session.knows_world), later=later)
+    begun = check(session, comm, arguments, companion=session.knows_world, later=later)
     _idle = Status(Action.NONE, comm.size, None)
     if begun is None:
         return _idle

@@ -19,7 +19,6 @@ not changed in place, and a program that is right with a fixed size is right wit
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Final
 from dmr import limits, redistribute, transition
 from dmr.api import announce, the_session
 from dmr.check import check
-from dmr.session import Progress
 from dmr.state import State, differing
 
 if TYPE_CHECKING:
@@ -42,7 +40,13 @@ __all__ = ["App", "Replaced"]
 
 logger = logging.getLogger("dmr")
 
-METHODS: Final = ("replace", "merge")
+# What may be done where this is asked for, the best first. DMR_METHOD leaves only one of them.
+METHODS: Final = {
+    None: ("replace", "restart", "merge"),
+    "replace": ("replace", "restart"),
+    "merge": ("merge", "replace", "restart"),
+    "restart": ("restart",),
+}
 
 
 class Replaced(SystemExit):
@@ -60,8 +64,9 @@ class App:
         minimum, maximum, factor, preferred: the sizes it can use, as for `dmr.dmr_check_status`; DMR_SIZES counts more.
         comm: all processes that were started together; default MPI.COMM_WORLD.
         ahead: ask while a step runs and take the answer after it, as `dmr.dmr_icheck_status` does.
-        method: "replace", or "merge": processes stay where they can, and `comm` and the values change in their loop, so
-            that nothing that depends on them may be kept over a step (see `changed`). Default: DMR_METHOD, "replace".
+        method: "replace" all processes (default), or "merge": they stay where they can, and `comm` and the values
+            change in their loop, so that nothing that depends on them may be kept over a step (see `changed`). Or
+            "restart": save all, end, start anew, which is done in any case where the MPI library can do nothing else.
 
     Attributes:
         resumed: this process goes on with the work of others; what is done once per program has been done.
@@ -86,9 +91,9 @@ class App:
         from mpi4py import MPI
 
         self._sizes = limits.limits((minimum, maximum, factor, preferred))
-        self._method = method or os.environ.get("DMR_METHOD") or METHODS[0]
-        if self._method not in METHODS:
-            raise ValueError(f"method (or DMR_METHOD) must be one of {', '.join(METHODS)}, not {self._method!r}")
+        if method not in METHODS:
+            raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, not {method!r}")
+        self._methods = METHODS[method]
         self._started = self._comm = MPI.COMM_WORLD if comm is None else comm
         self._joined: MPI.Intracomm | None = None
         self._ahead = ahead
@@ -178,12 +183,14 @@ class App:
 
     def _resized(self, step: int, left: int | None) -> bool:
         """A real check before the step; whether this process goes on with a new size."""
-        progress = Progress(self._method, companion=True, steps_left=left, fixed=self._fixed)
         begun = check(
             self._session,
             self._comm,
             self._sizes,
-            progress,
+            methods=self._methods,
+            companion=True,
+            steps_left=left,
+            fixed=self._fixed,
             later=self._ahead,
             ready=lambda reply: self._obstacle(step, reply.size),
         )
@@ -193,7 +200,7 @@ class App:
         began = time.monotonic()
         moved, problem = None, None
         try:
-            moved = redistribute.move(moving.bridge, self._state.parts(step), look=moving.look)
+            moved = moving.move(self._state.parts(step))
         except transition.Lost as lost:
             problem = str(lost)
         except (ValueError, MemoryError) as error:  # on all ranks, old and new; the new ones end
@@ -232,7 +239,7 @@ class App:
             return
         began = time.monotonic()
         try:
-            moved = redistribute.move(moving.bridge)
+            moved = moving.move()
         except (ValueError, MemoryError):  # the old processes go on, and say why
             moving.abandon()
             raise Replaced from None
@@ -246,7 +253,7 @@ class App:
         """Goes on as a rank of the new size, or ends."""
         if comm is None or moved is None:
             self._comm = self._started  # what was until now may be gone
-            raise Replaced
+            raise Replaced(moving.exit_code)
         self._first = self._state.adopt(moved)
         self._comm = comm
         self._session.resized(moving.passport, comm, time.monotonic() - began)

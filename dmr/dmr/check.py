@@ -54,14 +54,26 @@ def check(
     session: Session,
     comm: MPI.Intracomm,
     arguments: Sequence[object],
-    progress: Progress = Progress(),  # noqa: B008 - it is frozen
     *,
+    methods: Sequence[str] = ("replace", "restart"),
+    companion: bool = False,
+    steps_left: int | None = None,
+    fixed: bool = False,
     later: bool = False,
     ready: Callable[[wire.CheckReply], str] = lambda reply: "",
 ) -> tuple[wire.CheckReply, Transition] | None:
     """A resize that has begun, or None: the application goes on as it is. Collective.
 
-    `ready` may say, the same on all ranks, why the application cannot be resized like that.
+    Args:
+        session: what is known of the job.
+        comm: all processes of the program.
+        arguments: minimum, maximum, factor, preferred.
+        methods: how the application can be resized (`dmr.transition`), what it likes best first.
+        companion: it does not take MPI.COMM_WORLD for all its processes, so that new ones may be in another job.
+        steps_left: how many steps it still has, where it knows.
+        fixed: it knows that it cannot be resized; the agent shall know, too.
+        later: ask in the background, as `dmr.dmr_icheck_status`.
+        ready: may say, the same on all ranks, why the application cannot be resized as the agent wants.
 
     Raises:
         ValueError: on all ranks, for arguments that are wrong or differ.
@@ -70,13 +82,21 @@ def check(
     session.rank = comm.rank
     if session.nodes is None:
         session.place(comm.allgather(quirks.node_name(os.environ)))
+    available = transition.available()
+    method = next((method for method in methods if method in available), "")
+    progress = Progress(
+        method or methods[0],
+        companion=companion and method != "restart" and transition.companion(),
+        steps_left=steps_left,
+        fixed=fixed or not method,
+    )
     verdict = session.decide(comm.size, wanted, progress, later=later) if comm.rank == 0 else None
     verdict = comm.bcast(verdict)
     session.skip = verdict.skip
     if verdict.reply is None:
         return None
     problem = transition.preflight(comm) or ready(verdict.reply)
-    begun = _begin(session, comm, verdict.reply, progress.method, problem)
+    begun = _begin(session, comm, verdict.reply, method, problem)
     return (verdict.reply, begun) if begun else None
 
 

@@ -7,31 +7,31 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dmr import redistribute, tasks
 from dmr.distributions import Block, Replicated
 from dmr.mapping import Mapping as Roles
 from dmr.mapping import mapping
-from dmr.patience import Patient
+from dmr.tasks import Task
 from dmr.transition import Lost
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from dmr.bridge import Bridge
-    from dmr.tasks import Task
+    from dmr.redistribute import Part
     from dmr.transition import Passport, Transition
 
 __all__ = ["Arrival", "Departure"]
 
-_STATE, _TASKS = "state", "tasks"
+_STATE, _CALLS = "state", "calls"
+_NO_MEMORY: Final = "a process has no memory for its part of the data"
 
 
 class Departure:
     """The old side's handler, from `dmr_check_status`, collective over the communicator it was given.
 
-    Hand over either the state (`send`, at most once) or whole tasks (`offload`), then call `finish` and return from the
+    Hand over either the state (`send`, at most once) or calls (`offload`), then call `finish` and return from the
     program: the new processes go on. `size` is their number.
     """
 
@@ -41,7 +41,7 @@ class Departure:
         self._refuse = refuse
         self._sent = False
         self._tasks: list[Task] = []
-        self._problem = ""
+        self._wrong = ""  # with a call that was handed on
         self._lost: str | None = None
         self._abandoned = ""
         self.size = len(transition.bridge.new)
@@ -75,15 +75,7 @@ class Departure:
         names = list(parts)
         parts |= {name: (value, Replicated()) for name, value in replicated.items()}
         redistribute.check(self._comm, parts, self.size)  # may raise: before anything is sent
-        self._sent = True
-        try:
-            _tell(self._transition.bridge, (_STATE, names), self._transition.look)
-            redistribute.move(self._transition.bridge, parts, look=self._transition.look)
-        except Lost as lost:
-            self._lost = str(lost)
-        except (ValueError, MemoryError) as error:  # on all ranks, old and new; the new ones end
-            self._transition.abandon()
-            self._abandoned = str(error) or "a new process has no memory for its part of the data"
+        self._hand_over((_STATE, names), parts)
 
     def offload(self, function: Callable[..., Any], *arguments: Any, onto: int) -> None:  # noqa: ANN401
         """Has new rank `onto` go on with `function(*arguments)`, the paper's offloading (section 6).
@@ -98,34 +90,32 @@ class Departure:
         """
         if self._sent:
             raise RuntimeError("send() was called before")
-        try:
-            self._tasks.append(tasks.packed(function, arguments, onto))
-        except ValueError as error:  # raised by `finish`, which is where all ranks meet
-            self._problem = self._problem or str(error)
+        task = Task(onto, function, arguments)
+        self._tasks.append(task)
+        self._wrong = self._wrong or tasks.objection(task)  # raised by `finish`, which is where all ranks meet
 
     def finish(self) -> None:
         """Lets go of the new processes. End the program then: Slurm can only take a node that nobody uses.
+
+        Where the processes are to be started anew (`dmr.restart`), this ends the process itself.
 
         Raises:
             ValueError: on all ranks, when the calls that were handed on are not one for each new rank, or do not
                 pickle; nothing was sent then, and all those calls are forgotten.
             Lost: on all ranks, the new processes have died or have no memory for the data, and these must go on.
         """
-        handed = self._comm.allgather((self._problem, [task.onto for task in self._tasks]))
-        sources: list[int] = []
-        try:
-            if problem := next((problem for problem, _ in handed if problem), ""):
-                raise ValueError(problem)
-            if any(onto for _, onto in handed):
-                sources = tasks.assignment([onto for _, onto in handed], self.size)
-        except ValueError:
-            self._tasks, self._problem = [], ""
-            raise
-        if not sources and not self._sent:
+        handed = self._comm.allgather((self._wrong, [task.onto for task in self._tasks]))
+        if any(onto for _, onto in handed):
+            wrong = next((wrong for wrong, _ in handed if wrong), "") or tasks.problem(
+                (o for _, o in handed), self.size
+            )
+            if wrong:
+                self._tasks, self._wrong = [], ""
+                raise ValueError(wrong)
+            self._hand_over((_CALLS, None), {_CALLS: tasks.as_part(self._tasks)})
+        elif not self._sent:
             self.send()
         try:
-            if sources:
-                self._hand_over(sources)
             if self._abandoned:
                 raise Lost(self._abandoned)
             self._transition.complete(self._lost)
@@ -133,14 +123,19 @@ class Departure:
             if self._comm.rank == 0:
                 self._refuse(str(lost))
             raise
+        if self._transition.exit_code:
+            sys.exit(self._transition.exit_code)
 
-    def _hand_over(self, sources: list[int]) -> None:
-        bridge, look = self._transition.bridge, self._transition.look
+    def _hand_over(self, head: tuple[str, Any], parts: Mapping[str, Part | tuple[Any, ...]]) -> None:
+        self._sent = True
         try:
-            _tell(bridge, (_TASKS, sources), look)
-            tasks.send(bridge, self._tasks, look)
+            self._transition.tell(head)
+            self._transition.move(parts)
         except Lost as lost:
             self._lost = str(lost)
+        except (ValueError, MemoryError) as error:  # on all ranks, old and new; the new ones end
+            self._transition.abandon()
+            self._abandoned = str(error) or _NO_MEMORY
 
 
 class Arrival:
@@ -164,16 +159,8 @@ class Arrival:
         Raises:
             RuntimeError: the old processes called `offload`.
         """
-        began = time.monotonic()
-        names = self._told(_STATE, "run")
-        try:
-            moved = redistribute.move(self._transition.bridge)
-        except (ValueError, MemoryError):  # the old processes go on, and say why
-            self._transition.abandon()
-            sys.exit()
-        assert moved is not None, "who arrives has a new rank"
-        self._let_go(began)
-        return {name: moved.values.pop(name) for name in names}, moved.values
+        names, values = self._taken(_STATE, "run")
+        return {name: values.pop(name) for name in names}, values
 
     def run(self) -> Any:  # noqa: ANN401
         """Goes on with the call that was handed to this rank by `offload`, and returns what it returns.
@@ -183,34 +170,24 @@ class Arrival:
         Raises:
             RuntimeError: the old processes called `send`.
         """
-        began = time.monotonic()
-        sources = self._told(_TASKS, "receive")
-        rank = self._transition.bridge.new_rank
-        assert rank is not None
-        function, arguments = tasks.receive(self._transition.bridge, sources[rank])
-        self._let_go(began)
+        _, values = self._taken(_CALLS, "receive")
+        ((function, arguments),) = values[_CALLS]
         return function(*arguments)
 
-    def _told(self, expected: str, other: str) -> Any:  # noqa: ANN401
+    def _taken(self, expected: str, other: str) -> tuple[Any, dict[str, Any]]:
+        began = time.monotonic()
         if self._heard is None:  # it is said once, and the wrong method may be called first
-            self._heard = _tell(self._transition.bridge)
-        kind, value = self._heard
+            self._heard = self._transition.tell()
+        kind, head = self._heard
         if kind != expected:
             raise RuntimeError(f"the old processes handed over {kind}: call {other}()")
-        return value
-
-    def _let_go(self, began: float) -> None:
+        try:
+            moved = self._transition.move()
+        except (ValueError, MemoryError):  # the old processes go on, and say why
+            self._transition.abandon()
+            sys.exit()
+        assert moved is not None, "who arrives has a new rank"
         comm = self._transition.complete()
         assert comm is not None
         self._resized(self._transition.passport, comm, time.monotonic() - began)
-
-
-def _tell(bridge: Bridge, value: Any = None, look: Callable[[], None] = lambda: None) -> Any:  # noqa: ANN401
-    """A broadcast from old rank 0 to everybody; collective over the bridge, returns it on new ranks."""
-    from mpi4py import MPI
-
-    comm = Patient(bridge.comm, look)
-    if not comm.Is_inter() or bridge.old_rank is None:
-        return comm.bcast(value, root=bridge.old[0])
-    # Between groups the root names itself ROOT and its own side looks on.
-    return comm.bcast(value, root=MPI.ROOT if bridge.old_rank == 0 else MPI.PROC_NULL)
+        return head, moved.values

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from dmr import joining, line, redistribute
 from dmr.bridge import Bridge
 from dmr.joining import Step
+from dmr.patience import Patient
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -88,19 +89,32 @@ class Transition:
             return str(error)
         return None
 
+    def _look(self) -> None:
+        if self.bridge.old_rank is not None and (problem := self.lost()):
+            raise Lost(problem)
+
     def tell(self, value: Any = None) -> Any:  # noqa: ANN401
-        """What old rank 0 says to all new ranks; collective over the bridge, returns it on new ranks."""
+        """What old rank 0 says to all new ranks; collective over the bridge, returns it on new ranks.
+
+        Raises:
+            Lost: on old ranks, as `move` does.
+        """
         from mpi4py import MPI
 
-        bridge = self.bridge
-        if not bridge.comm.Is_inter() or bridge.old_rank is None:
-            return bridge.comm.bcast(value, root=bridge.old[0])
+        bridge, comm = self.bridge, Patient(self.bridge.comm, self._look)
+        if not comm.Is_inter() or bridge.old_rank is None:
+            return comm.bcast(value, root=bridge.old[0])
         # Between groups the root names itself ROOT and its own side looks on.
-        return bridge.comm.bcast(value, root=MPI.ROOT if bridge.old_rank == 0 else MPI.PROC_NULL)
+        return comm.bcast(value, root=MPI.ROOT if bridge.old_rank == 0 else MPI.PROC_NULL)
 
     def move(self, parts: Parts | None = None) -> Moved | None:
-        """Moves the application's state as `dmr.redistribute.move` does, whatever the method."""
-        return redistribute.move(self.bridge, parts)
+        """Moves the application's state as `dmr.redistribute.move` does, whatever the method.
+
+        Raises:
+            ValueError, MemoryError: on all ranks, old and new, which call `abandon` then.
+            Lost: on old ranks, where new ones are known to have died; give `complete` the reason then.
+        """
+        return redistribute.move(self.bridge, parts, look=self._look)
 
     def complete(self, problem: str | None = None) -> MPI.Intracomm | None:
         """Lets go of the processes that leave; call it once, when all data has been moved.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from dmr import joining, limits, plan, quirks, wire
+from dmr import limits, plan, quirks, wire
 from dmr.client import Client, Pending
 from dmr.inhibitor import Inhibitor
 from dmr.limits import Limits
@@ -88,7 +88,12 @@ class Session:
         self.skip, self._pending = 0, None
         if comm.rank == 0:
             self.inhibitor.leave(time.monotonic(), soon=True)
-            self._finished(comm.size, {"spawn": passport.spawn_seconds, "move": move_seconds})
+            if passport.failed:  # it came to nothing, and these processes were started with the former size again
+                logger.warning("the resize failed, going on as before: %s", passport.failed)
+                if self.connect():
+                    self.refuse(passport.failed_epoch, passport.failed)
+            else:
+                self._finished(comm.size, {"spawn": passport.spawn_seconds, "move": move_seconds})
 
     def connect(self) -> bool:
         """Whether an agent can be asked and a resize could work; if not, says why, once."""
@@ -160,7 +165,7 @@ class Session:
             per_node=self.per_node,
             nodes=self.nodes or (),
             method=progress.method,
-            companion=progress.companion and joining.by_port(),
+            companion=progress.companion,
             steps_left=progress.steps_left,
             step_seconds=self.inhibitor.step_seconds,
         )

@@ -293,9 +293,9 @@ assert app["n"] == 1000 and list(dmr.App(2, 8).steps(0)) == []
 
 
 DEATHS = {
-    "before it knows what comes": "redistribute.move = lambda *a, **k: os.kill(os.getpid(), 9)",
-    "while data moves": "exchange.exchange = lambda *a, **k: os.kill(os.getpid(), 9)",
-    "when it has all": "transition.Transition.complete = lambda *a, **k: os.kill(os.getpid(), 9)",
+    "before it knows what comes": "passage.Transition.move = lambda *a, **k: os.kill(os.getpid(), 9)",
+    "while data moves": "arrays.exchange = lambda *a, **k: os.kill(os.getpid(), 9)",
+    "when it has all": "passage.Transition.complete = lambda *a, **k: os.kill(os.getpid(), 9)",
 }
 
 
@@ -311,7 +311,7 @@ def test_a_new_process_dies_and_the_old_ones_go_on(
 import os
 import numpy as np
 import dmr
-from dmr import exchange, redistribute, transition
+from dmr import arrays, passage
 from mpi4py import MPI
 
 if os.environ.get("DMR_TICKET") and MPI.COMM_WORLD.rank == 0 and not os.path.exists("died"):

@@ -66,6 +66,39 @@ def test_bit_for_bit(mpirun, tmp_path: Path, key: credential.Key, program: tuple
         assert any(check.step_seconds for check in checks)
 
 
+@pytest.mark.parametrize(
+    ("program", "method"),
+    [
+        (HEAT, "merge"),
+        (HEAT, "restart"),
+        pytest.param(HEAT, "replace", marks=pytest.mark.long),
+        pytest.param(NBODY, "merge", marks=pytest.mark.long),
+        pytest.param(NBODY, "restart", marks=pytest.mark.long),
+        pytest.param(LISTING, "replace", marks=pytest.mark.long),
+        pytest.param(LISTING, "restart", marks=pytest.mark.long),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value[0],
+)
+def test_by_every_method_with_the_launcher(mpirun, tmp_path: Path, key: credential.Key, program, method: str) -> None:
+    expected = fixed(mpirun, tmp_path, program)
+    with FakeAgent(key, (4, 2)) as agent:
+        launched = {"launched": True, "options": ["-hosts", "n1,n2", "-ppn", "1"]}
+        done = mpirun(
+            2,
+            "-m",
+            f"dmr.examples.{program[0]}",
+            *program[1:],
+            *COMMON,
+            "--factor=2",
+            agent=agent.address,
+            DMR_METHOD=method,
+            **launched,
+        )
+    assert done.returncode == 0, done.stderr
+    assert agent.epoch == 2 and {c.method for c in agent.of(wire.Check)} == {method}
+    assert np.load(tmp_path / "result.npy").tobytes() == expected.tobytes()
+
+
 def test_conjugate_gradients_but_for_the_rounding(mpirun, tmp_path: Path, key: credential.Key) -> None:
     expected = fixed(mpirun, tmp_path, CG)
     with FakeAgent(key, (4, 3)) as agent:
