@@ -98,7 +98,7 @@ class Job:
     pending job that takes a range is the largest. `partition` is a list with commas while it waits in several.
     A task of an array names the array and its index. The tasks that have not begun yet are one row under the array's
     id, whose `tasks` counts them and whose `array_task` is None while they are several. `restarts` counts how often
-    the job was requeued.
+    the job was requeued. `batch_host` is the node of its script, which it cannot give back; empty: none, or not known.
     """
 
     id: int
@@ -124,6 +124,7 @@ class Job:
     tasks: int = 1
     restarts: int = 0
     reservation: str = ""
+    batch_host: str = ""
 
     @property
     def running(self) -> bool:

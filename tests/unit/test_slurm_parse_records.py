@@ -24,7 +24,7 @@ def read(request):
 
 def jobs(read):
     rows = records.split_rows(read("squeue_jobs.txt"), records.JOB_FIELDS, MARK)
-    return {job.id: (job, host) for job, host in (records.job_from_row(row, lambda _: 600.0) for row in rows)}
+    return {job.id: job for job in (records.job_from_row(row, lambda _: 600.0) for row in rows)}
 
 
 @pytest.fixture
@@ -36,42 +36,42 @@ def facts(read):
 def test_jobs(read, facts):
     found = jobs(read)
     assert sorted(found) == facts["listed"]
-    running, host = found[facts["running"]]
+    running = found[facts["running"]]
     assert (running.state, running.nodes, running.num_nodes, running.num_cpus) == (JobState.RUNNING, ("n1", "n2"), 2, 4)
     assert (running.uid, running.user, running.account, running.qos) == (5, "games", "acc", "normal")
     assert 1795240000 < running.submit <= running.eligible <= running.start <= running.submit + 2
-    assert (running.end, running.time_limit, host) == (running.start + 300, 300.0, "n1")
-    waiting = found[facts["waiting"]][0]
+    assert (running.end, running.time_limit, running.batch_host) == (running.start + 300, 300.0, "n1")
+    waiting = found[facts["waiting"]]
     assert (waiting.reason, waiting.eligible, waiting.start, waiting.time_limit) == ("Dependency", None, None, 93600.0)
     assert waiting.dependency == f"afterok:{running.id}(unfulfilled)"
-    begin = found[facts["begin"]][0]
+    begin = found[facts["begin"]]
     assert (begin.reason, begin.eligible) == ("BeginTime", begin.submit + 1000)
-    down = found[facts["down"]][0]
+    down = found[facts["down"]]
     assert down.reason.startswith("Nodes required for job are DOWN, ")
     assert down.pending and down.eligible is not None and down.start is None
-    held, _ = found[facts["held"]]
+    held = found[facts["held"]]
     assert (held.reason, held.priority, held.eligible, held.time_limit) == ("JobHeldUser", 0, None, 600.0)
-    assert found[facts["too_large"]][0].reason == "PartitionNodeLimit"
-    ended = found[facts["completed"]][0]
+    assert found[facts["too_large"]].reason == "PartitionNodeLimit"
+    ended = found[facts["completed"]]
     assert (ended.state, ended.nodes) == (JobState.COMPLETED, ("n3",))
     # The rest of an array is one record beside its running tasks.
-    rest, first, second = (found[job][0] for job in (facts["array"], *facts["tasks"]))
+    rest, first, second = (found[job] for job in (facts["array"], *facts["tasks"]))
     assert (rest.reason, rest.array_task, rest.tasks) == ("JobArrayTaskLimit", None, 4)
     assert {job.array_job for job in (rest, first, second)} == {facts["array"]}
     assert [(job.state, job.array_task, job.tasks) for job in (first, second)] == [
         (JobState.RUNNING, 0, 1),
         (JobState.RUNNING, 1, 1),
     ]
-    assert (found[facts["far"]][0].tasks, found[facts["far"]][0].array_task) == (305, None)
+    assert (found[facts["far"]].tasks, found[facts["far"]].array_task) == (305, None)
     assert (running.array_job, running.array_task, running.tasks, running.restarts) == (None, None, 1, 0)
-    again = found[facts["again"]][0]
+    again = found[facts["again"]]
     assert (again.state, again.restarts, again.nodes) == (JobState.PENDING, 1, ())
     assert again.eligible >= again.submit + 100
-    assert (found[facts["reserved"]][0].reservation, running.reservation) == ("now", "")
+    assert (found[facts["reserved"]].reservation, running.reservation) == ("now", "")
 
 
 def test_a_user_s_text_does_not_make_rows(read, facts):
-    forged = jobs(read)[facts["forged"]][0]
+    forged = jobs(read)[facts["forged"]]
     assert (forged.user, forged.account, forged.nodes) == ("man", "x\n77|5|@0123@root", ())
 
 
@@ -136,8 +136,8 @@ def test_a_limit_that_is_the_partition_s():
     row = ["1", "5", "u", "a", "p,q", "normal", "PENDING", "None", "10", "10", "N/A", "N/A", "Partition_Limit"]
     row += ["1", "1", "", "1", "(null)", "n/a", "1", "N/A", "0", "(null)"]
     asked = []
-    job, host = records.job_from_row(row, lambda name: asked.append(name) or 77.0)
-    assert (job.time_limit, asked, host, job.dependency) == (77.0, ["p,q"], "", "")
+    job = records.job_from_row(row, lambda name: asked.append(name) or 77.0)
+    assert (job.time_limit, asked, job.batch_host, job.dependency) == (77.0, ["p,q"], "", "")
 
 
 def test_nodes(read):

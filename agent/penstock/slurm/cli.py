@@ -37,14 +37,14 @@ class CliBackend(CliSubmission):
         target, source = await asyncio.gather(self._look(into), self._look(resizer))
         if target is None:
             raise NotFound(f"job {into}, which should take the nodes of job {resizer}, is not there")
-        if source is None or source[0].state.ended:
-            await self._assert_merged(resizer, source and source[0], target[0])
+        if source is None or source.state.ended:
+            await self._assert_merged(resizer, source, target)
             return
-        if not target[0].running:
-            raise Infeasible(f"job {into} is {target[0].state}; only a running job can take nodes")
-        if source[0].pending:
+        if not target.running:
+            raise Infeasible(f"job {into} is {target.state}; only a running job can take nodes")
+        if source.pending:
             raise NotNow(f"job {resizer} has not been granted its nodes yet")
-        moved = set(source[0].nodes)
+        moved = set(source.nodes)
         answer: PenstockError | None = None
         try:
             await self._change(["scontrol", "update", f"jobid={int(resizer)}", "NumNodes=0"])
@@ -56,8 +56,8 @@ class CliBackend(CliSubmission):
 
         async def merged() -> bool:
             into_now, resizer_now = await asyncio.gather(self._look(into), self._look(resizer))
-            gone = resizer_now is None or resizer_now[0].state.ended
-            return gone and into_now is not None and moved <= set(into_now[0].nodes)
+            gone = resizer_now is None or resizer_now.state.ended
+            return gone and into_now is not None and moved <= set(into_now.nodes)
 
         if not await _soon(merged):
             raise OutcomeUnknown(f"job {resizer} was not seen to be merged into job {into}") from answer
@@ -78,17 +78,16 @@ class CliBackend(CliSubmission):
 
     async def shrink(self, job: int, keep: Collection[str]) -> None:
         """See `Backend.shrink`."""
-        seen = await self._look(job)
-        if seen is None:
+        now = await self._look(job)
+        if now is None:
             raise NotFound(f"job {job} is not there")
-        now, batch_host = seen
         wanted = set(keep)
         if not now.running:
             raise Infeasible(f"job {job} is {now.state}; only a running job can be shrunk")
         if not wanted or not wanted <= set(now.nodes):
             raise Infeasible(f"job {job} has {compress_hosts(now.nodes)}; that does not hold {sorted(wanted)}")
-        if batch_host in now.nodes and batch_host not in wanted:
-            raise Infeasible(f"job {job} must keep {batch_host}, where its batch script runs")
+        if now.batch_host in now.nodes and now.batch_host not in wanted:
+            raise Infeasible(f"job {job} must keep {now.batch_host}, where its batch script runs")
         if wanted == set(now.nodes):
             return
         try:
@@ -99,7 +98,7 @@ class CliBackend(CliSubmission):
 
         async def shrunk() -> bool:
             seen = await self._look(job)
-            return seen is not None and set(seen[0].nodes) == wanted
+            return seen is not None and set(seen.nodes) == wanted
 
         if not await _soon(shrunk):
             raise OutcomeUnknown(f"job {job} was not seen to be shrunk to {survivors}")

@@ -117,7 +117,7 @@ class PyslurmBackend(CliBackend):
         if not unread:
             return jobs
         try:
-            whole = {job.id: job for job, _ in await self._queue("-j", ",".join(map(str, unread)))}
+            whole = {job.id: job for job in await self._queue("-j", ",".join(map(str, unread)))}
         except NotFound:
             whole = {}
         return [whole.get(job.id, job) for job in jobs]

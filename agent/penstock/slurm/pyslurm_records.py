@@ -87,6 +87,7 @@ def job_from_values(row: Sequence[Any], default_limit: Callable[[str], float | N
         tasks=tasks,
         restarts=value["requeue_count"] or 0,
         reservation=value["reservation"] or "",
+        batch_host=value["batch_host"] or "",
     )
 
 

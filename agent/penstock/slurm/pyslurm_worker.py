@@ -55,6 +55,7 @@ JOB = (
     "requeue_count",
     "reservation",
     "is_batch_job",
+    "batch_host",
 )
 NODE = ("name", "state", "total_cpus", "partitions")
 PARTITION = ("name", "nodes", "state", "is_default", "max_time", "default_time", "max_nodes")

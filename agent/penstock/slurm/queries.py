@@ -159,7 +159,7 @@ class CliQueries:
 
     async def jobs(self) -> Sequence[Job]:
         """See `Backend.jobs`."""
-        return [job for job, _ in await self._queue()]
+        return await self._queue()
 
     async def nodes(self) -> Sequence[Node]:
         """See `Backend.nodes`."""
@@ -252,30 +252,30 @@ class CliQueries:
 
     # -- asking Slurm -------------------------------------------------------------------------------------------
 
-    async def _queue(self, *filters: str) -> list[tuple[Job, str]]:
+    async def _queue(self, *filters: str) -> list[Job]:
         rows = await self._rows(records.JOB_FIELDS, "-a", "-t", "all", *filters)
         column = records.JOB_FIELDS.index("TimeLimit")
         if self._partitions is None and any(row[column] in ("Partition_Limit", "NOT_SET") for row in rows):
             await self.partitions()
 
-        def parsed() -> list[tuple[Job, str]]:
+        def parsed() -> list[Job]:
             return [records.job_from_row(row, self._default_limit) for row in rows]
 
         return await _beside(len(rows) > _MANY, "squeue", parsed)
 
-    async def _look(self, job: int) -> tuple[Job, str] | None:
-        """One job as it is now, and the host of its batch script; None when the controller does not know it."""
+    async def _look(self, job: int) -> Job | None:
+        """One job as it is now; None when the controller does not know it."""
         try:
             found = await self._queue("-j", str(int(job)))
         except NoCluster:
             raise
         except NotFound:
             return None
-        return next((item for item in found if item[0].id == job), None)
+        return next((item for item in found if item.id == job), None)
 
     async def _tasks(self, job: int) -> list[Job]:
         """The rows of a job: more than one for an array. `NotFound` when the controller does not know it."""
-        rows = [row for row, _ in await self._queue("-j", str(int(job)))]
+        rows = await self._queue("-j", str(int(job)))
         if not rows:
             raise NotFound(f"job {job} is not there")
         return rows

@@ -117,8 +117,8 @@ def _text(value: str) -> str:
     return "" if value in ("(null)", "N/A", "n/a") else intern(value)
 
 
-def job_from_row(row: Sequence[str], default_limit: Callable[[str], float | None]) -> tuple[Job, str]:
-    """A job and the host of its batch script ("" for none) from a row of JOB_FIELDS.
+def job_from_row(row: Sequence[str], default_limit: Callable[[str], float | None]) -> Job:
+    """A job from a row of JOB_FIELDS.
 
     `default_limit` gives the time limit of a partition for jobs that name none.
     """
@@ -149,10 +149,9 @@ def job_from_row(row: Sequence[str], default_limit: Callable[[str], float | None
         tasks=parse_array_tasks(tasks) if tasks else 1,
         restarts=_integer(cell["RestartCnt"]),
         reservation=_text(cell["Reservation"]),
+        batch_host=_text(cell["BatchHost"]),
     )
-    if job.time_limit == -1.0:
-        job = replace(job, time_limit=default_limit(partition))
-    return job, _text(cell["BatchHost"])
+    return replace(job, time_limit=default_limit(partition)) if job.time_limit == -1.0 else job
 
 
 def step_from_row(row: Sequence[str], job: int) -> Step | None:

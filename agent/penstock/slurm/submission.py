@@ -130,7 +130,7 @@ class CliSubmission(CliQueries):
 
     async def _holds_nodes(self, job: int) -> bool:
         seen = await self._look(job)
-        return seen is not None and seen[0].running
+        return seen is not None and seen.running
 
     async def cancel(self, job: int) -> None:
         """See `Backend.cancel`. An id that only accounting knows has ended, so that is no error."""
@@ -138,9 +138,9 @@ class CliSubmission(CliQueries):
             await self._scancel(str(int(job)))
         except NotFound:
             seen = await self._look(job)
-            if seen is not None and seen[0].array_task is not None:
+            if seen is not None and seen.array_task is not None:
                 # 22.05 does not find a task of an array by its own id.
-                await self._scancel(f"{seen[0].array_job}_{seen[0].array_task}")
+                await self._scancel(f"{seen.array_job}_{seen.array_task}")
             elif not await self._accounting([job], None, None):
                 raise
 

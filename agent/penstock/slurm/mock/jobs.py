@@ -153,6 +153,7 @@ class SimJob:
             tasks=self.tasks,
             restarts=self.restarts,
             reservation=self.reservation,
+            batch_host=self.nodes[0] if running and self.batch and self.nodes else "",
         )
 
     def texts(self) -> JobTexts:
