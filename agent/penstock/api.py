@@ -263,7 +263,8 @@ class SiteConfig:
     """The settings of a cluster that change what Penstock may do.
 
     `priority_weight_age` is PriorityWeightAge, None where it is not known. `max_jobs_accrue` is of how many pending
-    jobs of a user age counts (the least MaxJobsAccruePU of any QOS); None: of all, as far as is known.
+    jobs of a user age counts (the least MaxJobsAccruePU of any QOS); None: of all, as far as is known. `operator`: who
+    asks may raise priorities and time limits, and change jobs of others.
     """
 
     version: tuple[int, ...]
@@ -276,6 +277,7 @@ class SiteConfig:
     min_job_age: float
     priority_weight_age: int | None = None
     max_jobs_accrue: int | None = None
+    operator: bool = False
 
     @property
     def permits_expansion(self) -> bool:
@@ -321,7 +323,10 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Nodes without a script (`salloc --no-shell`). `expands` names the running job they are to be merged into."""
+    """Nodes without a script (`salloc --no-shell`). `expands` names the running job they are to be merged into.
+
+    `priority` is for operators only. `exclusive`: all of each node, where Slurm would give single cores.
+    """
 
     name: str
     nodes: int
@@ -330,6 +335,8 @@ class Allocation:
     account: str | None = None
     qos: str | None = None
     expands: int | None = None
+    priority: int | None = None
+    exclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True)

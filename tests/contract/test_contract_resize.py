@@ -18,6 +18,21 @@ async def test_allocate(world):
     await world.until(job, CANCELLED, COMPLETED)
 
 
+async def test_an_operator_gives_an_allocation_a_priority(world):
+    assert (await world.admin.site()).operator and not (await world.backend.site()).operator
+    spec = Allocation("alloc-4", 1, 600.0, priority=123_456, exclusive=True)
+    job = await world.admin.allocate(spec, 10.0)
+    assert (await world.look(job)).priority == 123_456
+    await world.admin.cancel(job)
+    await world.until(job, CANCELLED, COMPLETED)
+
+
+async def test_a_job_without_gres(world):
+    assert not await world.backend.holds_gres(await running(world))
+    with pytest.raises(NotFound):
+        await world.backend.holds_gres(UNKNOWN_JOB)
+
+
 async def test_an_allocation_that_is_not_granted_leaves_nothing(world):
     await running(world, nodes=6)
     with pytest.raises(NotNow) as caught:

@@ -100,6 +100,10 @@ class Backend(Protocol):
         """The running steps of a job, `batch` and `extern` included. No steps, or an ended job: empty."""
         ...
 
+    async def holds_gres(self, job: int) -> bool:
+        """Whether a job asked for or was given GRES (GPUs…). `NotFound` when the controller does not know it."""
+        ...
+
     async def find(self, name: str) -> Sequence[int]:
         """Ids of the caller's own jobs with exactly this name in the controller's memory, any state, ascending. The
         tasks of an array that wait have the array's id, the others an id each."""

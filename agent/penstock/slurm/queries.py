@@ -147,7 +147,7 @@ class CliQueries:
         site = understood("scontrol show config", lambda: records.site_from_text(text))
         if "accounting_storage/slurmdbd" in text and not self._cluster:
             site = replace(site, max_jobs_accrue=await self._accrue_limit())
-        return site
+        return replace(site, operator=await self._operates(text))
 
     async def _accrue_limit(self) -> int | None:
         """The least MaxJobsAccruePU of any QOS; None where there is none, or nobody says."""
@@ -156,6 +156,18 @@ class CliQueries:
             done = await self._run(argv, changing=False, limit=min(self._limit, _ACCOUNTING_PATIENCE))
             return min((int(line) for line in done.stdout.splitlines() if line.isdigit()), default=None)
         return None
+
+    async def _operates(self, config: str) -> bool:
+        """Whether this user is root, Slurm's own, or an operator in accounting."""
+        if self._user in ("root", records.slurm_user(config)):
+            return True
+        if "accounting_storage/slurmdbd" not in config:
+            return False
+        argv = ("sacctmgr", "-nP", "show", "user", self._user, "format=AdminLevel")
+        with contextlib.suppress(PenstockError):
+            done = await self._run(argv, changing=False, limit=min(self._limit, _ACCOUNTING_PATIENCE))
+            return done.code == 0 and done.stdout.strip() in ("Operator", "Administrator")
+        return False
 
     async def jobs(self) -> Sequence[Job]:
         """See `Backend.jobs`."""
@@ -218,6 +230,13 @@ class CliQueries:
         rows = understood("squeue -s", lambda: records.split_rows(text, records.STEP_FIELDS, mark))
         steps = understood("squeue -s", lambda: [records.step_from_row(row, job) for row in rows])
         return [step for step in steps if step is not None]
+
+    async def holds_gres(self, job: int) -> bool:
+        """See `Backend.holds_gres`. What is allocated is shown of GRES that accounting counts only."""
+        rows = await self._rows(("JobID", *records.TRES_FIELDS), "-a", "-t", "all", "-j", str(int(job)))
+        if not rows:
+            raise NotFound(f"job {job} is not there")
+        return any("gres" in cell for row in rows for cell in row[1:])
 
     async def texts(self, ids: Collection[int]) -> Mapping[int, JobTexts]:
         """See `Backend.texts`. squeue of 22.05 prints the whole queue whatever is asked for."""

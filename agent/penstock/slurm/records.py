@@ -44,6 +44,7 @@ __all__ = [
     "ACCOUNTING_FIELDS",
     "JOB_FIELDS",
     "STEP_FIELDS",
+    "TRES_FIELDS",
     "accounting_from_rows",
     "clock_from_config",
     "draw_mark",
@@ -57,6 +58,7 @@ __all__ = [
     "reservation_from_line",
     "shares_from_text",
     "site_from_text",
+    "slurm_user",
     "split_rows",
     "step_from_row",
 ]
@@ -87,6 +89,7 @@ JOB_FIELDS = (
     "Reservation",
 )
 STEP_FIELDS = ("StepID", "Nodes", "StepState")
+TRES_FIELDS = ("tres-alloc", "tres-per-job", "tres-per-node", "tres-per-socket", "tres-per-task")
 ACCOUNTING_FIELDS = (
     "JobIDRaw",
     "JobName",
@@ -285,6 +288,11 @@ def site_from_text(text: str) -> SiteConfig:
         )
     except KeyError as error:
         raise ParseError(f"a configuration without {error.args[0]}", text) from None
+
+
+def slurm_user(text: str) -> str:
+    """The user that slurmctld runs as, from `scontrol show config`."""
+    return parse_config(text).get("SlurmUser", "").partition("(")[0]
 
 
 def _weight(text: str) -> int | None:

@@ -90,6 +90,10 @@ class CliSubmission(CliQueries):
         argv += _common(spec.time_limit, spec.partition, spec.account, spec.qos)
         if spec.expands is not None:
             argv.append(f"--dependency=expand:{int(spec.expands)}")
+        if spec.priority is not None:
+            argv.append(f"--priority={int(spec.priority)}")
+        if spec.exclusive:
+            argv.append("--exclusive")
         known = set(await self.find(name))
         try:
             done = await self._run(argv, limit=max(patience, 0.1), changing=True, graceful=True)

@@ -12,6 +12,7 @@ A driver of an agent alternates: let the agent make a pass, then jump to what ha
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from penstock.api import (
     AccountingRecord,
@@ -107,7 +108,8 @@ class MockBackend:
 
     async def site(self) -> SiteConfig:
         """The cluster's settings."""
-        return self.engine.config.site()
+        config = self.engine.config
+        return replace(config.site(), operator=self._user == "root" or self._user in config.operators)
 
     async def jobs(self) -> Sequence[Job]:
         """Every job in the controller's memory."""
@@ -162,6 +164,11 @@ class MockBackend:
         self.driver.settle()
         steps = self._controller.steps(job)
         return [*steps, *self.driver.steps(job)] if job in self.engine.jobs else []
+
+    async def holds_gres(self, job: int) -> bool:
+        """None are simulated."""
+        self.engine.job(job)
+        return False
 
     async def find(self, name: str) -> Sequence[int]:
         """The caller's jobs of this name."""

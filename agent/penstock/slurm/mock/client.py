@@ -133,6 +133,11 @@ class MockClient:
         found: Sequence[Step] = await self._call("steps", job=job)
         return found
 
+    async def holds_gres(self, job: int) -> bool:
+        """None are simulated."""
+        found: bool = await self._call("holds_gres", job=job)
+        return found
+
     async def find(self, name: str) -> Sequence[int]:
         """The caller's jobs of this name."""
         found: Sequence[int] = await self._call("find", name=name)
