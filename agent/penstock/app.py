@@ -17,7 +17,7 @@ from pathlib import Path
 import structlog
 
 from penstock import __version__, logs, sdnotify
-from penstock.api import ResizePolicy
+from penstock.api import Geometry, ResizePolicy
 from penstock.clock import Clock
 from penstock.config import Config, load
 from penstock.errors import ConfigError, NotNow, PenstockError, SlurmUnavailable
@@ -30,7 +30,9 @@ from penstock.ipc.operations import operations
 from penstock.ipc.server import Server
 from penstock.loop import Loop
 from penstock.malleable.controller import MalleableController
-from penstock.malleable.machine import Deadlines
+from penstock.malleable.settings import Settings
+from penstock.malleable.ways import obstacle_to_merge
+from penstock.malleable.words import Deadlines
 from penstock.metrics import Metrics
 from penstock.observe import Observer
 from penstock.outlook import Outlook
@@ -114,10 +116,10 @@ class App:
             self.executor,
             store,
             clock,
-            make_policy(config.dmr.policy),
-            _limits(config),
+            Settings(make_policy(config.dmr.policy), _limits(config), config.malleable.backend),
             self.wake,
             self.want_look,
+            self._expected_wait,
         )
         self.workflows: WorkflowController | None = None
         self.guided: GuidedController | None = None
@@ -136,6 +138,10 @@ class App:
         """Ask for a newer picture as soon as Slurm may be asked again."""
         if self.loop is not None:
             self.loop.want_look()
+
+    async def _expected_wait(self, geometry: Geometry) -> float:
+        await self.predictions.prepare([geometry])
+        return self.predictions.shelf.predict(geometry).seconds
 
     async def start(self, *, resizes: bool = True) -> None:
         """Learn the site, then build what depends on it. Raises `SlurmUnavailable` when Slurm does not answer.
@@ -168,9 +174,11 @@ class App:
         outlook = Outlook(self.store, self.predictions.shelf, self.observer, self.predictions.prepare)
         self.operations = operations(*asked, outlook, serves=self._serves)
         self.inbox = Inbox(self.store, self.operations)
-        self.malleable.can_grow = site.permits_expansion
-        if not site.permits_expansion:
-            _log.warning("jobs cannot grow here", why="SchedulerParameters lacks permit_job_expansion, or PrologFlags")
+        self.malleable.settings.site = site
+        obstacle = obstacle_to_merge(site, gres=False)
+        _log.info(
+            "how jobs grow here", backend=self.config.malleable.backend, no_merge=obstacle, operator=site.operator
+        )
         self.loop = Loop(
             self.observer,
             [
@@ -236,7 +244,8 @@ class App:
             sdnotify.notify("READY=1")
             return
         logs.configure(config.log.level, config.log.format)
-        self.malleable.policy, self.malleable.limits = policy, _limits(config)
+        settings = self.malleable.settings
+        settings.policy, settings.limits, settings.preference = policy, _limits(config), config.malleable.backend
         self.observer.min_interval = config.slurm.min_interval
         if self.loop is not None:
             self.loop.interval, self.loop.idle_interval = config.agent.interval, config.agent.idle_interval
@@ -350,4 +359,11 @@ async def _start_patiently(app: App, stop: asyncio.Event) -> None:
 
 def _limits(config: Config) -> Deadlines:
     dmr = config.dmr
-    return Deadlines(grant=dmr.grant_timeout, accept=dmr.accept_timeout, cooldown=dmr.cooldown)
+    return Deadlines(
+        grant=dmr.grant_timeout,
+        accept=dmr.accept_timeout,
+        cooldown=dmr.cooldown,
+        resize=config.malleable.resize_timeout,
+        restart=config.malleable.restart_timeout,
+        cost=config.malleable.resize_cost,
+    )

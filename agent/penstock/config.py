@@ -146,6 +146,19 @@ class DmrSection(_Section):
     cooldown: Seconds = Field(30.0, description="Shortest time between two resizes of one job.")
 
 
+class MalleableSection(_Section):
+    """How malleable jobs grow, and how long that takes."""
+
+    backend: Literal["auto", "merge", "companion"] = Field(
+        "auto",
+        description="Added nodes become the job's own (merge) or are held by a second job (companion); auto: merge "
+        "where Slurm allows it.",
+    )
+    resize_timeout: Seconds = Field(600.0, description="How long an application may take to resize.")
+    restart_timeout: Seconds = Field(3600.0, description="The same, where it saves its state and is started anew.")
+    resize_cost: Seconds = Field(15.0, description="How long a resize takes, until some have been measured.")
+
+
 class MetricsSection(_Section):
     """Prometheus metrics."""
 
@@ -167,6 +180,7 @@ class Config(_Section):
     asa: AsaSection = Field(default_factory=lambda: AsaSection.model_validate({}))
     workflows: WorkflowsSection = Field(default_factory=lambda: WorkflowsSection.model_validate({}))
     dmr: DmrSection = Field(default_factory=lambda: DmrSection.model_validate({}))
+    malleable: MalleableSection = Field(default_factory=lambda: MalleableSection.model_validate({}))
     metrics: MetricsSection = Field(default_factory=lambda: MetricsSection.model_validate({}))
     log: LogSection = Field(default_factory=lambda: LogSection.model_validate({}))
 

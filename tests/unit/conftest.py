@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
 import shutil
 import signal
@@ -14,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 import yaml
 
+import penstock.app
 from penstock.errors import PenstockError
 from penstock.ipc.client import ask
 from penstock.slurm.mock import control
@@ -134,3 +138,13 @@ def agent(site: AgentSite) -> AgentSite:
     if site.process is None or site.process.poll() is not None:
         site.start()
     return site
+
+
+@pytest.fixture
+def quick_and_quiet(monkeypatch):
+    """No fsync, no log, no look through all installed distributions at every restart: these tests make thousands."""
+    monkeypatch.setattr(penstock.app, "make_policy", functools.cache(penstock.app.make_policy))
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    yield
+    structlog.configure(**before)

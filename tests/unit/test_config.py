@@ -231,7 +231,7 @@ def test_a_reload_changes_what_can_change_while_running(app, file):
     )
     app.reload()
     assert (app.loop.interval, app.loop.idle_interval, app.observer.min_interval) == (7, 70, 2)
-    assert (app.malleable.limits.cooldown, app.malleable.limits.accept) == (9, 8)
+    assert (app.malleable.settings.limits.cooldown, app.malleable.settings.limits.accept) == (9, 8)
     assert app.config.agent.interval == 7
 
 
@@ -240,11 +240,11 @@ def test_a_reload_changes_what_can_change_while_running(app, file):
     ["agent: {intervall: 7}", "agent: {interval: soon}", "agent: [", "dmr: {policy: nope}\nagent: {interval: 7}"],
 )
 def test_a_reload_of_a_wrong_file_keeps_the_old_configuration(app, file, text):
-    before, policy, limits = app.config, app.malleable.policy, app.malleable.limits
+    before, policy, limits = app.config, app.malleable.settings.policy, app.malleable.settings.limits
     file.write_text(text)
     app.reload()
     assert app.config is before
-    assert (app.malleable.policy, app.malleable.limits) == (policy, limits)
+    assert (app.malleable.settings.policy, app.malleable.settings.limits) == (policy, limits)
     assert (app.loop.interval, app.loop.idle_interval, app.observer.min_interval) == (5, 50, 1)
     file.unlink()
     app.reload()

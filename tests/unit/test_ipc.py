@@ -27,7 +27,8 @@ from penstock.ipc.auth import FRESH, Verifier, make_key, peer_uid
 from penstock.ipc.client import ask
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
 from penstock.ipc.server import Server
-from penstock.malleable.machine import MalleableJob, Phase
+from penstock.malleable.machine import MalleableJob
+from penstock.malleable.words import Phase
 from penstock.store import Store
 
 UID = 1000

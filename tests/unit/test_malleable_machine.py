@@ -9,15 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.api import Job, JobState, Offer, Reason, ResizeVerdict, Step
-from penstock.malleable.machine import (
+from penstock.malleable.machine import MalleableJob
+from penstock.malleable.words import (
     Allocate,
     AskSteps,
     CancelResizer,
+    Companion,
     Deadlines,
-    MalleableJob,
+    Extend,
+    LookAt,
     Merge,
     Phase,
     Shrink,
+    Way,
 )
 
 LIMITS = Deadlines(grant=40, accept=60, cooldown=10, settle=5)
@@ -48,7 +52,7 @@ def job(*nodes: str) -> Job:
 def registered(size: int = 2) -> MalleableJob:
     nodes = tuple(f"n{i + 1}" for i in range(size))
     offer = Offer(job=7, size=size, minimum=1, maximum=8, factor=2, nodes=nodes)
-    return MalleableJob(7, 1000, offer, nodes)
+    return MalleableJob.registered(job(*nodes), offer, 0)
 
 
 def verdict(size: int, beneficiary: int | None = None) -> ResizeVerdict:
@@ -70,7 +74,7 @@ def test_growing_goes_through_grant_merge_offer_accept_and_done():
     me, todo = me.advance(job("n1", "n2"), LIMITS, 101)
     assert todo == (Merge(8, 7),)
     me = me.merged(job("n1", "n2", "n5", "n6"), 102)
-    assert me.reply() == ("expand", 4, ("n1", "n2", "n5", "n6"))
+    assert me.reply() == ("expand", 4, ("n1", "n2", "n5", "n6"), 0)
     accepted = me.accepted(1, 103)
     assert accepted is not None and accepted.phase is Phase.RESIZING
     assert accepted.reply()[0] == "none"
@@ -82,19 +86,20 @@ def test_growing_goes_through_grant_merge_offer_accept_and_done():
 
 def test_a_shrink_is_told_to_slurm_only_after_the_step_is_gone():
     me = registered(4).decided(verdict(2, beneficiary=9), job("n1", "n2", "n3", "n4"), "x", LIMITS, 100)
-    assert me.phase is Phase.PROPOSED and me.reply() == ("shrink", 2, ("n1", "n2"))
+    assert me.phase is Phase.PROPOSED and me.reply() == ("shrink", 2, ("n1", "n2"), 0)
     assert me.advance(job("n1", "n2", "n3", "n4"), LIMITS, 101)[1] == ()
     leaving = me.accepted(1, 101)
     assert leaving is not None
     assert leaving.advance(job("n1", "n2", "n3", "n4"), LIMITS, 102)[1] == ()
     releasing = leaving.done(1, {}, 103)
-    assert releasing.advance(job("n1", "n2", "n3", "n4"), LIMITS, 103)[1] == (AskSteps(7),)
+    assert releasing.advance(job("n1", "n2", "n3", "n4"), LIMITS, 103)[1] == (AskSteps((7,)),)
     old = Step(7, "0", ("n1", "n2", "n3", "n4"))
     new = Step(7, "1", ("n1", "n2"))
     batch = Step(7, "batch", ("n1",))
     extern = Step(7, "extern", ("n1", "n2", "n3", "n4"))
-    assert not releasing.clear_beyond(releasing.target_nodes, [old, new, batch])
-    assert releasing.clear_beyond(releasing.target_nodes, [new, batch, extern])
+    assert releasing.steps_seen({7: [old, new, batch]}, LIMITS, 104) == (releasing, ())
+    assert releasing.steps_seen({}, LIMITS, 104) == (releasing, ()), "nobody looked"
+    assert releasing.steps_seen({7: [new, batch, extern]}, LIMITS, 104)[1] == (Shrink(7, ("n1", "n2")),)
     assert releasing.shrunk(104).phase is Phase.IDLE
 
 
@@ -116,9 +121,9 @@ def test_a_refusal_gives_the_nodes_back():
 def test_a_failed_grant_is_cleaned_up_until_nothing_can_surface():
     me = registered().decided(verdict(4), job("n1", "n2"), "name", LIMITS, 100).grant_failed("timed out", 110)
     assert me.advance(job("n1", "n2"), LIMITS, 110)[1] == (CancelResizer(7, "name"),)
-    assert me.resizer_gone(job("n1", "n2"), LIMITS, 112).phase is Phase.CLEANING
-    assert me.resizer_gone(job("n1", "n2"), LIMITS, 116).phase is Phase.IDLE
-    late = me.resizer_gone(job("n1", "n2", "n3", "n4"), LIMITS, 116)
+    assert me.gone("name", job("n1", "n2"), LIMITS, 112).phase is Phase.CLEANING
+    assert me.gone("name", job("n1", "n2"), LIMITS, 116).phase is Phase.IDLE
+    late = me.gone("name", job("n1", "n2", "n3", "n4"), LIMITS, 116)
     assert late.phase is Phase.GIVING_BACK, "it was merged after all: the nodes must not stay unused"
 
 
@@ -162,7 +167,7 @@ def test_an_application_that_vanishes_in_a_resize_is_looked_after():
     me = offered().accepted(1, 103)
     assert me is not None
     assert me.advance(job("n1", "n2", "n5", "n6"), LIMITS, 110)[1] == ()
-    assert me.advance(job("n1", "n2", "n5", "n6"), LIMITS, 103 + 601)[1] == (AskSteps(7),)
+    assert me.advance(job("n1", "n2", "n5", "n6"), LIMITS, 103 + 601)[1] == (AskSteps((7,)),)
 
 
 def test_a_proposal_is_withdrawn_when_no_longer_wanted():
@@ -198,6 +203,150 @@ def test_an_application_ahead_of_the_store_is_believed():
     assert me.epoch == 5 and me.nodes == ("n1", "n2", "n3", "n4")
 
 
+def offered_companion() -> MalleableJob:
+    me = registered()
+    me = replace(me, offer=replace(me.offer, companion=True, method="merge"))
+    me = me.decided(verdict(4), job("n1", "n2"), "penstock-7-x", LIMITS, 100, way=Way.COMPANION)
+    return me.granted(8, 101).joined(replace(job("n5", "n6"), id=8), 102)
+
+
+def grown(**marks: float) -> MalleableJob:
+    """Two nodes of its own, two that job 8 holds, and two that job 9 holds."""
+    me = offered_companion().accepted(1, 103)
+    assert me is not None
+    me = replace(me.done(1, {}, 104), since=0.0)
+    me = me.decided(verdict(6), job("n1", "n2"), "penstock-7-y", LIMITS, 120, way=Way.COMPANION)
+    accepted = me.granted(9, 121).joined(replace(job("n7", "n8"), id=9), 122).accepted(2, 123)
+    assert accepted is not None
+    return replace(accepted.done(2, {}, 124), since=0.0)
+
+
+def test_growing_by_a_companion_goes_through_grant_look_offer_accept_and_done():
+    me = registered().decided(verdict(4), job("n1", "n2"), "penstock-7-x", LIMITS, 100, way=Way.COMPANION)
+    assert me.advance(job("n1", "n2"), LIMITS, 100)[1] == (Allocate(7, "penstock-7-x", 2, 3500, Way.COMPANION),)
+    me = me.granted(8, 101)
+    assert me.phase is Phase.JOINING and me.advance(job("n1", "n2"), LIMITS, 101)[1] == (LookAt(8),)
+    me = offered_companion()
+    assert me.reply() == ("expand", 4, ("n1", "n2", "n5", "n6"), 8)
+    me = me.accepted(1, 103)
+    assert me is not None
+    me = me.done(1, {}, 104)
+    assert me.companions == (Companion("penstock-7-x", 8, ("n5", "n6"), 102),)
+    assert me.own == ("n1", "n2") and me.nodes == ("n1", "n2", "n5", "n6") and me.phase is Phase.IDLE
+    assert grown().nodes == ("n1", "n2", "n5", "n6", "n7", "n8") and len(grown().companions) == 2
+
+
+def test_a_companion_with_other_nodes_than_were_asked_for_or_that_has_ended_is_given_back():
+    me = registered().decided(verdict(4), job("n1", "n2"), "x", LIMITS, 100, way=Way.COMPANION).granted(8, 101)
+    ended = replace(job("n5", "n6"), id=8, state=JobState.CANCELLED)
+    for seen in (None, ended, job("n5"), job("n2", "n5")):
+        assert me.joined(seen, 102).advance(job("n1", "n2"), LIMITS, 102)[1] == (CancelResizer(7, "x"),)
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_a_companion_that_is_refused_is_cancelled(accepted: bool):
+    me = offered_companion()
+    me = (me.accepted(1, 103) or me) if accepted else me
+    me = me.refused(1, "cannot connect", 104)
+    assert me.advance(job("n1", "n2"), LIMITS, 104)[1] == (CancelResizer(7, "penstock-7-x"),)
+    me = me.gone("penstock-7-x", job("n1", "n2"), LIMITS, 110)
+    assert me.phase is Phase.IDLE and not me.companions and me.nodes == ("n1", "n2")
+
+
+def test_a_shrink_gives_back_whole_companions_when_their_steps_are_gone():
+    me = grown()
+    assert [count for count in range(1, 7) if me.splits(count)] == [2, 4, 6]
+    me = me.decided(verdict(2), job("n1", "n2"), "z", LIMITS, 200).accepted(3, 201)
+    assert me is not None
+    me = me.done(3, {}, 202)
+    assert me.phase is Phase.RELEASING and me.own == ("n1", "n2")
+    assert me.advance(job("n1", "n2"), LIMITS, 202)[1] == (AskSteps((8, 9)),)
+    busy, extern = [Step(8, "0", ("n5", "n6"))], [Step(9, "extern", ("n7", "n8"))]
+    assert me.steps_seen({8: busy, 9: extern}, LIMITS, 203)[1] == (CancelResizer(7, "penstock-7-y"),)
+    me = me.gone("penstock-7-y", job("n1", "n2"), LIMITS, 203)
+    assert [c.job for c in me.companions] == [8]
+    assert me.steps_seen({8: busy}, LIMITS, 204)[1] == ()
+    late = LIMITS.resize + 203
+    assert me.steps_seen({8: busy}, LIMITS, late)[1] == (CancelResizer(7, "penstock-7-x"),), "it has confirmed"
+    me = me.gone("penstock-7-x", job("n1", "n2"), LIMITS, 205).advance(job("n1", "n2"), LIMITS, 205)[0]
+    assert me.phase is Phase.IDLE and me.nodes == ("n1", "n2") and "released" in me.marks
+
+
+def test_a_shrink_past_the_companions_takes_the_jobs_own_nodes_last():
+    me = grown()
+    me = replace(me, offer=replace(me.offer, method="replace"))
+    me = me.decided(verdict(1), job("n1", "n2"), "z", LIMITS, 200).accepted(3, 201)
+    assert me is not None
+    me = me.done(3, {}, 202)
+    for name in ("penstock-7-x", "penstock-7-y"):
+        me = me.gone(name, job("n1", "n2"), LIMITS, 203)
+    assert me.advance(job("n1", "n2"), LIMITS, 203)[1] == (AskSteps((7,)),)
+    assert me.steps_seen({7: []}, LIMITS, 203)[1] == (Shrink(7, ("n1",)),)
+
+
+def test_a_companion_that_ends_by_itself_leaves_a_job_that_is_left_alone_until_it_says_where_it_runs():
+    me = grown().lost([9], 200)
+    assert me.nodes == ("n1", "n2", "n5", "n6") and [c.job for c in me.companions] == [8] and "ended" in me.note
+    assert me.decided(verdict(8), job("n1", "n2"), "z", LIMITS, 201).phase is Phase.IDLE
+    me = me.checked(replace(me.offer, size=4, nodes=("n1", "n2", "n5", "n6")), 2, 202)
+    assert me.decided(verdict(8), job("n1", "n2"), "z", LIMITS, 203).phase is Phase.ALLOCATING
+
+
+def test_a_companion_that_ends_in_its_resize_ends_the_resize():
+    me = offered_companion().accepted(1, 103)
+    assert me is not None
+    for state in (offered_companion(), me):
+        lost = state.lost([8], 104)
+        assert lost.phase is Phase.CLEANING and lost.done(1, {}, 105) is lost
+
+
+def test_a_program_that_does_not_use_a_companion_gives_it_back():
+    me = grown()
+    second = replace(me.offer, size=2, nodes=("n1", "n2"))  # another one, started by the same script
+    me = me.checked(second, 0, 300)
+    assert me.phase is Phase.RELEASING and me.advance(job("n1", "n2"), LIMITS, 300)[1] == (AskSteps((8, 9)),)
+    for name in ("penstock-7-x", "penstock-7-y"):
+        me = me.gone(name, job("n1", "n2"), LIMITS, 301)
+    assert me.advance(job("n1", "n2", "n3"), LIMITS, 302) == (me.advance(job("n1", "n2"), LIMITS, 302)[0], ())
+    assert me.advance(job("n1", "n2", "n3"), LIMITS, 302)[0].phase is Phase.IDLE, "no node of its own is touched"
+
+
+def test_ranks_that_stay_leave_only_with_nodes_that_were_added():
+    me = registered(4)
+    me = replace(me, offer=replace(me.offer, method="merge"))
+    assert [count for count in range(1, 5) if me.splits(count)] == [4]
+    grown_by_merge = me.decided(verdict(8), job(*me.nodes), "x", LIMITS, 100).granted(8, 101)
+    grown_by_merge = grown_by_merge.merged(job(*me.nodes, "m1", "m2", "m3", "m4"), 102)
+    taken = grown_by_merge.accepted(1, 103)
+    assert taken is not None
+    assert [count for count in range(1, 9) if taken.done(1, {}, 104).splits(count)] == [4, 5, 6, 7, 8]
+
+
+def test_a_limit_is_raised_only_when_the_shrink_was_accepted():
+    four = job("n1", "n2", "n3", "n4")
+    me = registered(4).decided(verdict(2), four, "x", LIMITS, 100, extend=7200.0)
+    assert me.advance(four, LIMITS, 100)[1] == ()
+    assert me.refused(1, "no", 101).advance(four, LIMITS, 101)[1] == ()
+    taken = me.accepted(1, 101)
+    assert taken is not None and taken.advance(four, LIMITS, 101)[1] == (Extend(7, 7200.0),)
+    assert taken.extended().advance(four, LIMITS, 102)[1] == ()
+    assert taken.done(1, {}, 103).shrunk(104).advance(job("n1", "n2"), LIMITS, 104)[1] == (Extend(7, 7200.0),)
+
+
+def test_an_application_that_starts_anew_has_longer():
+    me = offered().accepted(1, 103)
+    assert me is not None
+    me = replace(me, offer=replace(me.offer, method="restart"))
+    assert me.advance(job("n1", "n2", "n5", "n6"), LIMITS, 103 + 601)[1] == ()
+    assert me.advance(job("n1", "n2", "n5", "n6"), LIMITS, 103 + 3601)[1] == (AskSteps((7,)),)
+
+
+def test_a_state_of_an_earlier_release_is_read():
+    old = {k: v for k, v in registered().to_dict().items() if k not in ("way", "companions", "base", "announced")}
+    old["offer"] = {k: v for k, v in old["offer"].items() if k not in ("method", "companion")}
+    assert MalleableJob.from_dict(old) == replace(registered(), base=0)
+
+
 EVENTS = st.sampled_from(
     [
         "check",
@@ -212,8 +361,10 @@ EVENTS = st.sampled_from(
         "granted",
         "grant-failed",
         "merged",
+        "joined",
         "merge-failed",
         "gone",
+        "lost",
         "shrunk",
         "tick",
     ]
@@ -229,7 +380,7 @@ def test_no_order_of_events_loses_a_node_or_tells_slurm_of_an_unconfirmed_shrink
     confirmed_shrink = False
     for event, wait in events:
         now += wait
-        alloc = job(*me.nodes) if me.phase not in (Phase.MERGING, Phase.OFFERED) else job(*me.nodes, "m1", "m2")
+        alloc = job(*me.own) if me.phase not in (Phase.MERGING, Phase.OFFERED) else job(*me.own, "m1", "m2")
         before = me
         match event:
             case "check":
@@ -246,25 +397,35 @@ def test_no_order_of_events_loses_a_node_or_tells_slurm_of_an_unconfirmed_shrink
             case "stale":
                 me = me.done(me.epoch + 1, {}, now)
             case "grow" | "shrink" | "stay":
+                way = Way.COMPANION if wait % 2 else Way.MERGE
                 size = {"grow": me.offer.size * 2, "shrink": max(1, me.offer.size // 2), "stay": me.offer.size}[event]
-                me = me.decided(verdict(min(size, 8)), job(*me.nodes), f"r{now}", LIMITS, now)
+                if me.splits(min(size, 8)) or size > me.offer.size:
+                    me = me.decided(verdict(min(size, 8)), job(*me.own), f"r{now}", LIMITS, now, way=way)
             case "granted":
-                me = me.granted(8, now)
+                me = me.granted(100 + me.epoch, now)
+            case "joined":
+                missing = (me.target or 0) - len(me.nodes)
+                companion = job(*(f"c{me.epoch}-{i}" for i in range(missing)))
+                me = me.joined(replace(companion, id=100 + me.epoch), now)
+            case "lost" if me.phase is Phase.IDLE and me.nodes:
+                me = me.lost([c.job for c in me.companions[:1]], now)
+                me = me.checked(replace(me.offer, size=len(me.nodes), nodes=me.nodes), me.epoch, now)
             case "grant-failed":
                 me = me.grant_failed("no", now)
             case "merged":
-                me = me.merged(job(*me.nodes, *(f"x{me.epoch}-{i}" for i in range(me.target))), now)
+                me = me.merged(job(*me.own, *(f"x{me.epoch}-{i}" for i in range(me.target))), now)
             case "merge-failed":
                 me = me.merge_failed("no", now)
             case "gone":
-                me = me.resizer_gone(alloc, LIMITS, now)
+                leaving = me.leaving if me.phase is Phase.RELEASING else ()
+                me = me.gone(leaving[0].name if leaving else me.resizer_name, alloc, LIMITS, now)
             case "shrunk":
                 me = me.shrunk(now)
             case "tick":
                 me, todo = me.advance(alloc, LIMITS, now)
                 for order in todo:
                     if isinstance(order, Shrink):
-                        assert set(order.keep) == set(me.nodes), "never a node that ranks run on"
+                        assert set(order.keep) == set(me.own), "never a node that ranks run on"
         if before.phase is Phase.LEAVING and me.phase is Phase.RELEASING:
             confirmed_shrink = True
         if me.phase is Phase.RELEASING:

@@ -101,6 +101,10 @@ class RemoteDoor:
         match request:
             case wire.Check():
                 return self._check(request, job)
+            case wire.Announce():
+                if self._controller.announced(request.job, request.size, request.in_seconds):
+                    return wire.Done()
+                return wire.Failure(error="unknown-job", message="check first: this job is not registered")
             case wire.Accept():
                 if self._controller.accepted(request.job, request.epoch, request.time):
                     return wire.Done()
@@ -149,14 +153,15 @@ class RemoteDoor:
             return wire.CheckReply(
                 action="none", size=request.size, epoch=request.epoch, reason="the job is not running"
             )
-        action, size, nodes = me.reply()
-        if action == "none":
+        answer = me.reply()
+        if answer.action == "none":
             return wire.CheckReply(action="none", size=request.size, epoch=me.epoch, reason=wire.clean(me.note))
         return wire.CheckReply(
-            action=action,
-            size=size,
+            action=answer.action,
+            size=answer.size,
             epoch=me.epoch,
-            nodes=nodes,
+            nodes=answer.nodes,
             per_node=me.offer.per_node,
+            companion=answer.companion,
             reason=wire.clean(me.note),
         )

@@ -5,6 +5,8 @@
                         v                    v                 v                    v
                      CLEANING <--------------+            GIVING_BACK <-------------+      both end in IDLE
 
+    grow by a companion: JOINING in the place of MERGING, CLEANING in that of GIVING_BACK
+
     shrink  IDLE -> PROPOSED -accept-> LEAVING -done-> RELEASING -steps gone, nodes returned-> IDLE
                         |no longer wanted, refusal
                         v
@@ -12,7 +14,7 @@
 
 An expansion is granted by Slurm before the application hears of it; a shrink is confirmed by the application before
 Slurm hears of it. Three numbers are kept apart: `target` (desired), the job's nodes in the snapshot (granted) and
-`nodes` (observed: where the ranks run).
+`nodes` (observed: where the ranks run, the job's own nodes and those that companions hold for it).
 
 `MalleableJob` is the whole state, written to the store before the instructions that came with it are carried out.
 Each method returns the next state and the instructions; called again with the same facts it asks for nothing new that
@@ -23,130 +25,43 @@ resize it speaks of.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
-from enum import StrEnum
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
 
 from penstock.api import Job, Offer, ResizeVerdict, Step
+from penstock.malleable.state import ResizeState
+from penstock.malleable.words import (
+    Allocate,
+    Answer,
+    AskSteps,
+    CancelResizer,
+    Companion,
+    Deadlines,
+    Extend,
+    Instruction,
+    LookAt,
+    Merge,
+    Phase,
+    Shrink,
+    Way,
+)
 
-__all__ = [
-    "Allocate",
-    "AskSteps",
-    "CancelResizer",
-    "Deadlines",
-    "Instruction",
-    "MalleableJob",
-    "Merge",
-    "Phase",
-    "Shrink",
-]
+__all__ = ["MalleableJob"]
 
-
-class Phase(StrEnum):
-    """Where a resize stands."""
-
-    IDLE = "idle"
-    ALLOCATING = "allocating"
-    MERGING = "merging"
-    CLEANING = "cleaning"
-    OFFERED = "offered"
-    RESIZING = "resizing"
-    GIVING_BACK = "giving-back"
-    PROPOSED = "proposed"
-    LEAVING = "leaving"
-    RELEASING = "releasing"
+_SLURMS_OWN = ("batch", "extern")
 
 
-@dataclass(frozen=True, slots=True)
-class Allocate:
-    """Ask Slurm for `nodes` nodes under the unique `name`, to be merged into `job`; `time_limit` in seconds."""
+class MalleableJob(ResizeState):
+    """What happens to a job and what it then needs; the state is `ResizeState`'s."""
 
-    job: int
-    name: str
-    nodes: int
-    time_limit: float
+    __slots__ = ()
 
-
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """Move the nodes of `resizer` into `job`."""
-
-    resizer: int
-    job: int
-
-
-@dataclass(frozen=True, slots=True)
-class Shrink:
-    """Keep only these nodes of `job`."""
-
-    job: int
-    keep: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CancelResizer:
-    """Find the allocation with this name and cancel it, whatever its state."""
-
-    job: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class AskSteps:
-    """Look at the running steps of `job` and come back with `steps_seen`."""
-
-    job: int
-
-
-Instruction = Allocate | Merge | Shrink | CancelResizer | AskSteps
-
-
-@dataclass(frozen=True, slots=True)
-class Deadlines:
-    """Seconds: how long a grant may take, how long the application may take to accept it, and the rest between resizes.
-
-    `resize` is how long the application may take to resize once it has accepted before the agent looks whether it still
-    does. `settle` is how long a lost request may still surface in Slurm after the agent was killed while sending it.
-    `regrow` is how long a job does not grow after it gave nodes back: a step that starts on such a node within the same
-    second is refused by slurmd ("Job credential revoked"), and MPICH's mpiexec then ends the whole application.
-    """
-
-    grant: float = 40.0
-    accept: float = 120.0
-    resize: float = 600.0
-    cooldown: float = 10.0
-    settle: float = 5.0
-    regrow: float = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class MalleableJob:
-    """A registered job and its resize. `epoch` numbers the resizes; `marks` are the current one's instants.
-
-    `origin` and `target` are its sizes in processes, before and after. `started` is the job's start: a requeued job, or
-    another one of the same number, has another. `accepted_at` is the sender's clock when it accepted: what it sent
-    before and arrives later is old.
-    """
-
-    job: int
-    uid: int
-    offer: Offer
-    nodes: tuple[str, ...]
-    epoch: int = 0
-    started: float | None = None
-    accepted_at: float = 0.0
-    phase: Phase = Phase.IDLE
-    since: float = 0.0
-    origin: int = 0
-    target: int = 0
-    target_nodes: tuple[str, ...] = ()
-    resizer_name: str = ""
-    resizer: int | None = None
-    beneficiary: int | None = None
-    marks: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    note: str = ""
+    @classmethod
+    def registered(cls, job: Job, offer: Offer, epoch: int) -> MalleableJob:
+        """A job whose application checks for the first time."""
+        nodes = offer.nodes or job.nodes
+        return cls(job.id, job.uid, offer, nodes, epoch, started=job.start, base=len(nodes), start_size=offer.size)
 
     # -- what the application says -----------------------------------------------------------------------------------
 
@@ -163,11 +78,23 @@ class MalleableJob:
                 return replace(me, offer=self.offer).done(epoch, {}, now)
             if epoch < me.epoch:  # it accepted, and goes on as before: it did not resize
                 me = me.refused(me.epoch, "the application went on with its old size", now)
-        if me.phase is Phase.IDLE:  # perhaps another program in the same job, started elsewhere or with another size
-            return replace(me, nodes=offer.nodes or (me.nodes if offer.size == self.offer.size else ()))
+        if me.phase is Phase.IDLE:
+            return me._located(offer.nodes or (me.nodes if offer.size == self.offer.size else ()), now)
         if offer.size == self.offer.size:
             return me
         return replace(me, offer=replace(offer, size=self.offer.size))
+
+    def _located(self, nodes: tuple[str, ...], now: float) -> MalleableJob:
+        """Where the ranks run, between resizes. It may be another program in the same job, started elsewhere or with
+        another size: a companion that it does not use is given back."""
+        if nodes == self.nodes:
+            return self
+        me = replace(self, nodes=nodes, base=len(nodes) or self.base)
+        unused = [c for c in me.companions if nodes and not set(c.nodes) & set(nodes)]
+        if not unused:
+            return me
+        me = replace(me, origin=me.offer.size, target=me.offer.size, target_nodes=nodes)
+        return replace(me, note="no rank runs on a companion's nodes", marks=_EMPTY)._to(Phase.RELEASING, now)
 
     def accepted(self, epoch: int, now: float, sent: float = 0.0) -> MalleableJob | None:
         """The application takes the resize up; None when this epoch is not on offer (any more)."""
@@ -176,7 +103,7 @@ class MalleableJob:
         if self.phase is Phase.OFFERED:
             return replace(self._to(Phase.RESIZING, now, accepted=now), accepted_at=sent)
         if self.phase is Phase.PROPOSED:
-            return replace(self._to(Phase.LEAVING, now, accepted=now), accepted_at=sent)
+            return replace(self._to(Phase.LEAVING, now, accepted=now), accepted_at=sent, owed=self.extend)
         return self if self.phase in (Phase.RESIZING, Phase.LEAVING) else None
 
     def refused(self, epoch: int, why: str, now: float) -> MalleableJob:
@@ -184,35 +111,52 @@ class MalleableJob:
         if epoch != self.epoch:
             return self
         if self.phase in (Phase.OFFERED, Phase.RESIZING):
-            return replace(self._to(Phase.GIVING_BACK, now), note=why)
+            return self._back_out(why, now)
         if self.phase in (Phase.PROPOSED, Phase.LEAVING):
-            return self._idle(now, why)
+            return replace(self, owed=0.0)._idle(now, why)
         return self
 
     def done(self, epoch: int, timings: Mapping[str, float], now: float) -> MalleableJob:
         """The new ranks run and hold the data; the old ones have left or are leaving."""
-        if epoch != self.epoch:
+        if epoch != self.epoch or self.phase not in (Phase.RESIZING, Phase.LEAVING):
             return self
+        stays = self.offer.method == "merge"
+        base = min(self.base or len(self.target_nodes), len(self.target_nodes)) if stays else len(self.target_nodes)
         offer = replace(self.offer, size=self.target, nodes=self.target_nodes)
         marks = {"done": now, **{f"app_{k}": v for k, v in timings.items()}}
-        if self.phase is Phase.RESIZING:
-            me = replace(self._to(Phase.IDLE, now, **marks), offer=offer, nodes=self.target_nodes, note="")
-            return me._clear()
         if self.phase is Phase.LEAVING:
-            return replace(self._to(Phase.RELEASING, now, **marks), offer=offer, nodes=self.target_nodes)
-        return self
+            return replace(self._to(Phase.RELEASING, now, **marks), offer=offer, nodes=self.target_nodes, base=base)
+        me = replace(self._to(Phase.IDLE, now, **marks), offer=offer, nodes=self.target_nodes, note="", base=base)
+        if self.way is Way.COMPANION and self.resizer is not None:
+            since = self.marks.get("joined", now)
+            new = Companion(self.resizer_name, self.resizer, self.target_nodes[len(self.nodes) :], since)
+            me = replace(me, companions=(*self.companions, new))
+        return me._clear()
 
-    def reply(self) -> tuple[str, int, tuple[str, ...]]:
-        """What a check is answered: action, size, and the nodes the ranks shall run on."""
+    def reply(self) -> Answer:
+        """What a check is answered."""
         if self.phase is Phase.OFFERED:
-            return "expand", self.target, self.target_nodes
+            companion = (self.resizer or 0) if self.way is Way.COMPANION else 0
+            return Answer("expand", self.target, self.target_nodes, companion)
         if self.phase is Phase.PROPOSED:
-            return "shrink", self.target, self.target_nodes
-        return "none", self.offer.size, self.nodes
+            return Answer("shrink", self.target, self.target_nodes)
+        return Answer("none", self.offer.size, self.nodes)
 
     # -- what the policy says ----------------------------------------------------------------------------------------
 
-    def decided(self, verdict: ResizeVerdict, job: Job, name: str, limits: Deadlines, now: float) -> MalleableJob:
+    def decided(
+        self,
+        verdict: ResizeVerdict,
+        job: Job,
+        name: str,
+        limits: Deadlines,
+        now: float,
+        *,
+        way: Way = Way.MERGE,
+        patience: float | None = None,
+        extend: float = 0.0,
+        announced: bool = False,
+    ) -> MalleableJob:
         """A verdict in IDLE starts a resize, in PROPOSED it may withdraw the one not yet accepted."""
         if self.phase is Phase.PROPOSED and verdict.size >= self.offer.size:
             return self._idle(now, "no longer wanted: " + verdict.reasons[0].text)
@@ -223,26 +167,27 @@ class MalleableJob:
         if verdict.size > self.offer.size and now - self.marks.get("released", -math.inf) < limits.regrow:
             return self
         per_node = self.offer.per_node
-        nodes = self.nodes or job.nodes
-        if len(nodes) * per_node != self.offer.size or verdict.size % per_node:
+        me = self if self.nodes else replace(self, nodes=(*job.nodes, *(n for c in self.companions for n in c.nodes)))
+        if len(me.nodes) * per_node != me.offer.size or verdict.size % per_node:
             return replace(self, note="the ranks do not fill whole nodes")
-        if set(nodes) != set(job.nodes):  # never touch nodes that may serve something else of the user's
+        if set(me.own) != set(job.nodes):  # never touch nodes that may serve something else of the user's
             return replace(self, note="the ranks do not use all of the job's nodes")
-        fresh = replace(self, epoch=self.epoch + 1, origin=self.offer.size, target=verdict.size, note="")
-        fresh = replace(fresh, beneficiary=verdict.beneficiary, nodes=nodes)
-        fresh = replace(fresh, marks=MappingProxyType({"decided": now}))
-        if verdict.size > self.offer.size:
-            return replace(fresh._to(Phase.ALLOCATING, now), resizer_name=name, resizer=None)
-        survivors = fresh.nodes[: verdict.size // per_node]
-        return replace(fresh._to(Phase.PROPOSED, now), target_nodes=survivors)
+        me = replace(me, epoch=me.epoch + 1, origin=me.offer.size, target=verdict.size, note="", way=way)
+        marks = {"decided": now, **({"announced": now} if announced else {})}
+        me = replace(me, beneficiary=verdict.beneficiary, extend=extend, marks=MappingProxyType(marks))
+        if verdict.size > me.offer.size:
+            patience = limits.grant if patience is None else patience
+            return replace(me._to(Phase.ALLOCATING, now), resizer_name=name, resizer=None, patience=patience)
+        return replace(me._to(Phase.PROPOSED, now), target_nodes=me.nodes[: verdict.size // per_node])
 
     # -- what Slurm says ---------------------------------------------------------------------------------------------
 
     def granted(self, resizer: int, now: float) -> MalleableJob:
-        """Slurm granted the resizer's nodes."""
+        """Slurm granted the resizer's or the companion's nodes."""
         if self.phase is not Phase.ALLOCATING:
             return self
-        return replace(self._to(Phase.MERGING, now, granted=now), resizer=resizer)
+        phase = Phase.MERGING if self.way is Way.MERGE else Phase.JOINING
+        return replace(self._to(phase, now, granted=now), resizer=resizer)
 
     def grant_failed(self, why: str, now: float) -> MalleableJob:
         """No nodes, and the request is withdrawn or may still be on its way: make sure nothing is left of it."""
@@ -258,87 +203,135 @@ class MalleableJob:
             return replace(self._to(Phase.GIVING_BACK, now), note="fewer nodes than asked for arrived")
         return replace(self._to(Phase.OFFERED, now, merged=now), target_nodes=nodes)
 
+    def joined(self, companion: Job | None, now: float) -> MalleableJob:
+        """How the companion looks now: offer its nodes."""
+        if self.phase is not Phase.JOINING:
+            return self
+        if companion is None or not companion.running:
+            return self._back_out("the companion ended before it was of use", now)
+        nodes = (*self.nodes, *companion.nodes)
+        if len(nodes) * self.offer.per_node != self.target or len(set(nodes)) < len(nodes):
+            return self._back_out("the companion has other nodes than were asked for", now)
+        return replace(self._to(Phase.OFFERED, now, joined=now), target_nodes=nodes)
+
     def merge_failed(self, why: str, now: float) -> MalleableJob:
         """Slurm refused the merge for good."""
         return replace(self._to(Phase.CLEANING, now), note=why) if self.phase is Phase.MERGING else self
 
-    def resizer_gone(self, job: Job, limits: Deadlines, now: float) -> MalleableJob:
-        """No resizer of this name is pending or running (any more)."""
-        if self.phase is Phase.CLEANING and now - self.since >= limits.settle:
-            if set(job.nodes) > set(self.nodes):  # it was merged after all
-                return self._to(Phase.GIVING_BACK, now)
-            return self._idle(now, self.note)
-        return self
+    def gone(self, name: str, job: Job, limits: Deadlines, now: float) -> MalleableJob:
+        """No resizer or companion of this name is pending or running (any more)."""
+        me = replace(self, companions=tuple(c for c in self.companions if c.name != name))
+        if name != me.resizer_name or me.phase is not Phase.CLEANING or now - me.since < limits.settle:
+            return me
+        if me.way is Way.MERGE and set(job.nodes) > set(me.own):  # it was merged after all
+            return me._to(Phase.GIVING_BACK, now)
+        return replace(me, marks=MappingProxyType({**me.marks, "released": now}))._idle(now, me.note)
+
+    def lost(self, ended: Collection[int], now: float) -> MalleableJob:
+        """These jobs have ended by themselves (time limit, failed node, scancel): what ran on a companion is dead.
+
+        The application may go on or not; until it says where its ranks run now, it is left alone.
+        """
+        me = self
+        returned = self.leaving if self.phase is Phase.RELEASING else ()
+        dead = {n for c in self.companions if c.job in ended and c not in returned for n in c.nodes}
+        if dead:
+            note = "a companion ended by itself; nothing runs on its nodes any more"
+            me = replace(me, companions=tuple(c for c in me.companions if c.job not in ended), note=note)
+            me = replace(me, nodes=_without(me.nodes, dead), target_nodes=_without(me.target_nodes, dead))
+            if me.phase is Phase.OFFERED:
+                return me._back_out(note, now)
+            if me.phase is Phase.PROPOSED:
+                return me._idle(now, note)
+        used = me.way is Way.COMPANION and me.phase in (Phase.OFFERED, Phase.RESIZING)
+        return me._back_out("the new companion ended by itself", now) if used and me.resizer in ended else me
 
     def shrunk(self, now: float) -> MalleableJob:
-        """Slurm has taken the nodes back."""
+        """Slurm has taken the job's own nodes back."""
         if self.phase is Phase.RELEASING:
             return self._to(Phase.IDLE, now, released=now)._clear()
         if self.phase is Phase.GIVING_BACK:
             return replace(self, marks=MappingProxyType({**self.marks, "released": now}))._idle(now, self.note)
         return self
 
-    def clear_beyond(self, keep: Collection[str], steps: Collection[Step]) -> bool:
-        """Whether no step but batch and extern touches a node that is not in `keep`."""
-        return all(set(s.nodes) <= set(keep) for s in steps if s.id not in ("batch", "extern"))
+    def extended(self) -> MalleableJob:
+        """Slurm knows the new time limit, or will never take it."""
+        return replace(self, owed=0.0)
+
+    def steps_seen(
+        self, steps: Mapping[int, Sequence[Step]], limits: Deadlines, now: float
+    ) -> tuple[MalleableJob, tuple[Instruction, ...]]:
+        """The running steps of the jobs that were asked for: whether those who leave have left, or nobody came."""
+        if self.phase is Phase.RESIZING:
+            if self.way is Way.COMPANION:
+                nobody = self.resizer is not None and not _working(steps.get(self.resizer, ()))
+            else:
+                nobody = _within(steps.get(self.job, ()), self.own)
+            return (self._back_out("no new rank is running", now) if nobody else self), ()
+        if self.phase is not Phase.RELEASING:
+            return self, ()
+        # The application has confirmed: what still hangs on a companion's nodes after so long does nothing any more.
+        late = now - self.since > limits.resize
+        free = [c for c in self.leaving if late or not _working(steps.get(c.job, ()))]
+        if self.leaving:
+            return self, tuple(CancelResizer(self.job, c.name) for c in free)
+        clear = self.job in steps and _within(steps[self.job], self.own)
+        return self, (Shrink(self.job, self.own),) if clear else ()
 
     # -- what to do now ----------------------------------------------------------------------------------------------
 
     def advance(self, job: Job, limits: Deadlines, now: float) -> tuple[MalleableJob, tuple[Instruction, ...]]:
         """The next state and what it needs done. Safe to repeat after a crash, as every instruction is."""
         me = self
-        if me.phase is Phase.OFFERED and now - me.since > limits.accept:
-            me = replace(me._to(Phase.GIVING_BACK, now), note="the application did not take the nodes up in time")
+        ahead = me.announced.at if me.announced else -math.inf
+        if me.phase is Phase.OFFERED and now - max(me.since, ahead) > limits.accept:
+            me = me._back_out("the application did not take the nodes up in time", now)
         if me.phase is Phase.PROPOSED and now - me.since > limits.accept:
             me = me._idle(now, "the application did not answer in time")
-        match me.phase:
+        owed: tuple[Instruction, ...] = (Extend(me.job, me.owed),) if me.owed else ()
+        # Without a shrink that was asked for, only companions are given back.
+        returned = set(job.nodes) == set(me.own) or "done" not in me.marks
+        if me.phase is Phase.RELEASING and not me.leaving and returned:
+            me = me._to(Phase.IDLE, now, released=now)._clear()
+        return me, owed + me._needs(job, limits, now)
+
+    def _needs(self, job: Job, limits: Deadlines, now: float) -> tuple[Instruction, ...]:
+        match self.phase:
             case Phase.ALLOCATING:
-                missing = me.target // me.offer.per_node - len(me.nodes)
+                missing = self.target // self.offer.per_node - len(self.nodes)
                 remaining = 60.0 if job.end is None else max(60.0, job.end - now)
-                return me, (Allocate(me.job, me.resizer_name, missing, remaining),)
-            case Phase.MERGING if me.resizer is not None:
-                return me, (Merge(me.resizer, me.job),)
+                return (Allocate(self.job, self.resizer_name, missing, remaining, self.way, self.patience),)
+            case Phase.MERGING if self.resizer is not None:
+                return (Merge(self.resizer, self.job),)
+            case Phase.JOINING if self.resizer is not None:
+                return (LookAt(self.resizer),)
             case Phase.CLEANING:
-                return me, (CancelResizer(me.job, me.resizer_name),)
+                return (CancelResizer(self.job, self.resizer_name),)
             case Phase.GIVING_BACK:
-                return me, (Shrink(me.job, me.nodes),)
+                return (Shrink(self.job, self.own),)
             case Phase.RELEASING:
-                return me, (AskSteps(me.job),)
-            case Phase.RESIZING if now - me.since > limits.resize:
-                return me, (AskSteps(me.job),)
+                return (AskSteps(tuple(c.job for c in self.leaving) or (self.job,)),)
+            case Phase.RESIZING if now - self.since > (
+                limits.restart if self.offer.method == "restart" else limits.resize
+            ):
+                asked = self.resizer if self.way is Way.COMPANION and self.resizer is not None else self.job
+                return (AskSteps((asked,)),)
             case _:
-                return me, ()
+                return ()
 
-    # -- helpers -----------------------------------------------------------------------------------------------------
 
-    def _to(self, phase: Phase, now: float, **marks: float) -> MalleableJob:
-        return replace(self, phase=phase, since=now, marks=MappingProxyType({**self.marks, **marks}))
+_EMPTY: Mapping[str, float] = MappingProxyType({})
 
-    def _idle(self, now: float, note: str) -> MalleableJob:
-        return replace(self._to(Phase.IDLE, now), note=note)._clear()
 
-    def _clear(self) -> MalleableJob:
-        return replace(self, resizer_name="", resizer=None, beneficiary=None, target=0, target_nodes=())
+def _working(steps: Collection[Step]) -> bool:
+    """Whether anything but what Slurm itself starts is among the steps."""
+    return any(s.id not in _SLURMS_OWN for s in steps)
 
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON-able form for the store."""
-        out: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        out["offer"] = {f.name: getattr(self.offer, f.name) for f in fields(Offer)}
-        out["marks"] = dict(self.marks)
-        return out
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> MalleableJob:
-        """The inverse of `to_dict`."""
-        offer = dict(data["offer"])
-        offer["nodes"] = tuple(offer["nodes"])
-        return cls(
-            **{
-                **data,
-                "offer": Offer(**offer),
-                "nodes": tuple(data["nodes"]),
-                "target_nodes": tuple(data["target_nodes"]),
-                "phase": Phase(data["phase"]),
-                "marks": MappingProxyType(dict(data["marks"])),
-            }
-        )
+def _within(steps: Collection[Step], nodes: Collection[str]) -> bool:
+    """Whether no step of an application touches another node."""
+    return all(set(s.nodes) <= set(nodes) for s in steps if s.id not in _SLURMS_OWN)
+
+
+def _without(nodes: tuple[str, ...], dead: Collection[str]) -> tuple[str, ...]:
+    return tuple(n for n in nodes if n not in dead)

@@ -1,0 +1,127 @@
+"""What the core lets a policy do to a job: only whole worlds leave, and the work must fit into its time limit. Pure.
+
+How long a job still runs is known where the application tells its steps (`steps_left`, `step_seconds`); with fewer
+nodes it runs longer in proportion. Where it does not, a shrink down to the size that the job was started with is what
+its user chose the limit for. Below that it is taken to be half done at best: what it has run once more, stretched by
+the lost nodes, must fit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from penstock.api import Job, Partition, Reason
+from penstock.malleable.machine import MalleableJob
+
+__all__ = ["MARGIN", "Bounds", "Verdict", "bounded"]
+
+MARGIN = 0.10
+"""Share of the remaining time that is kept free."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the site and the agent's rights allow: `cost` is how long a resize takes (s), `operator` may raise limits,
+    `shrinks`: jobs may give back their own nodes; `partition` is the job's."""
+
+    now: float
+    cost: float
+    operator: bool
+    shrinks: bool
+    partition: Partition
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The size (processes) that the job may get and what was added to the policy's reasons; `extend` is the time limit
+    (s) that it needs for that, 0 where its own does."""
+
+    size: int
+    reasons: tuple[Reason, ...] = ()
+    extend: float = 0.0
+
+
+def bounded(me: MalleableJob, job: Job, size: int, bounds: Bounds) -> Verdict:
+    """What becomes of a policy's wish for `size` processes."""
+    now, present = bounds.now, me.offer.size
+    if size == present:
+        return Verdict(size)
+    if size not in me.offer.reachable():
+        return _stay(me, "unreachable", f"size {size} cannot be reached")
+    left = _time_left(me, job, now)
+    if left < bounds.cost:
+        return _stay(me, "too-late", f"{left:.0f} s are left, and a resize takes {bounds.cost:.0f} s")
+    if size > present:
+        return Verdict(size)
+    placed = _whole(me, job, size, bounds)
+    if placed.size == present:
+        return placed
+    timed = _in_time(me, job, placed.size, bounds)
+    return Verdict(timed.size, (*placed.reasons, *timed.reasons), timed.extend)
+
+
+def _stay(me: MalleableJob, code: str, text: str) -> Verdict:
+    return Verdict(me.offer.size, (Reason(code, text),))
+
+
+def _time_left(me: MalleableJob, job: Job, now: float) -> float:
+    limit = math.inf if job.end is None else job.end - now
+    return min(limit, _work_left(me))
+
+
+def _work_left(me: MalleableJob) -> float:
+    """Seconds of work at the present size; infinity where the application does not say."""
+    steps, seconds = me.offer.steps_left, me.offer.step_seconds
+    return math.inf if steps is None or seconds is None else steps * seconds
+
+
+def _whole(me: MalleableJob, job: Job, size: int, bounds: Bounds) -> Verdict:
+    """The largest size up to `size` at which nobody who stays needs a node that goes."""
+    per_node = me.offer.per_node
+    first_problem: Reason | None = None
+    for candidate in sorted((s for s in me.offer.reachable() if s <= size), reverse=True):
+        count = candidate // per_node
+        if (problem := _problem(me, job, count, bounds)) is None:
+            if candidate == size:
+                return Verdict(size)
+            assert first_problem is not None
+            return Verdict(candidate, (first_problem, Reason("whole", f"with {candidate} processes it does")))
+        first_problem = first_problem or problem
+    return Verdict(me.offer.size, (first_problem,) if first_problem else ())
+
+
+def _problem(me: MalleableJob, job: Job, count: int, bounds: Bounds) -> Reason | None:
+    """Why the ranks on the first `count` nodes cannot stay alone."""
+    survivors = me.nodes[:count]
+    if job.batch_host in me.nodes and job.batch_host not in survivors:
+        return Reason("batch-host", f"{job.batch_host}, where the batch script runs, would have to go")
+    if not me.splits(count):
+        text = f"{count} nodes would split ranks that belong together, or a companion"
+        return Reason("whole-worlds", text)
+    if not bounds.shrinks and not set(me.own) <= set(survivors):
+        return Reason("no-shrink", "SchedulerParameters has disable_job_shrink: the job cannot give back its own nodes")
+    return None
+
+
+def _in_time(me: MalleableJob, job: Job, size: int, bounds: Bounds) -> Verdict:
+    if job.end is None or job.start is None:
+        return Verdict(size)
+    remaining, work = job.end - bounds.now, _work_left(me)
+    if work == math.inf:
+        if size >= me.start_size > 0:
+            return Verdict(size)
+        work = bounds.now - job.start
+        fits = "what it has run so far once more"
+    else:
+        fits = f"the {me.offer.steps_left} steps that are left"
+    needed = work * me.offer.size / size / (1.0 - MARGIN) + bounds.cost
+    if needed <= remaining:
+        return Verdict(size)
+    text = f"with {size} processes {fits} would take {needed:.0f} s with a margin, and {remaining:.0f} s remain"
+    longest = math.inf if bounds.partition.max_time is None else bounds.partition.max_time
+    limit = 60.0 * math.ceil((bounds.now - job.start + needed) / 60.0)
+    if not bounds.operator or limit > longest:
+        return _stay(me, "no-time", text)
+    extended = Reason("limit-extended", f"{text}: its limit becomes {limit / 60:.0f} min")
+    return Verdict(size, (extended,), limit)

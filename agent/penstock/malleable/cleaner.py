@@ -1,0 +1,98 @@
+"""Sees to it that no resizer and no companion is left that nobody uses: each has a unique name and is found by it."""
+
+from __future__ import annotations
+
+import structlog
+
+from penstock.api import Job
+from penstock.clock import Clock
+from penstock.executor import Executor
+from penstock.malleable.grow import Grower
+from penstock.malleable.registry import Registry
+from penstock.malleable.settings import Settings
+from penstock.malleable.words import Phase
+from penstock.slurm.base import Backend
+
+__all__ = ["Cleaner"]
+
+_log = structlog.get_logger(__name__)
+_STRAY = 60.0
+
+
+class Cleaner:
+    """Cancels by name."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        executor: Executor,
+        registry: Registry,
+        clock: Clock,
+        settings: Settings,
+        grower: Grower,
+    ) -> None:
+        self._backend = backend
+        self._executor = executor
+        self._registry = registry
+        self._clock = clock
+        self._settings = settings
+        self._grower = grower
+        # Names under which an interrupted request may still surface, however late, and when to look for them next.
+        self._strays = {
+            me.resizer_name: (me.job, clock.now() + _STRAY)
+            for me in registry.jobs.values()
+            if me.phase in (Phase.ALLOCATING, Phase.CLEANING)
+        }
+
+    async def cancel(self, name: str, job: Job) -> None:
+        """Cancel the allocation of this name; when none is left, the job's state hears of it."""
+        subject = f"job {job.id}/clean"
+        if not self._executor.ready(subject):
+            return
+        found, seen = await self._alive(name)
+        for resizer in found:
+            await self._cancel(subject, resizer)
+        if not found:
+            me = self._registry.jobs[job.id]
+            self._registry.put(me.gone(name, seen.get(job.id, job), self._settings.limits, self._clock.now()))
+
+    async def sweep(self, job: Job) -> None:
+        """Cancel what surfaces of requests that a killed agent had sent: nobody else would give those nodes back."""
+        now = self._clock.now()
+        me = self._registry.jobs[job.id]
+        used = {me.resizer_name, *(c.name for c in me.companions)}
+        for name, (number, due) in list(self._strays.items()):
+            if number == job.id and now >= due and name not in used:
+                self._strays[name] = (number, now + _STRAY)
+                await self.cancel(name, job)
+
+    async def ended(self, number: int, job: Job | None) -> None:
+        """The job is gone, or lives anew after a requeue: nothing of it may be left."""
+        me = self._registry.jobs[number]
+        subject = f"job {number}/clean"
+        strays = [n for n, (of, _) in self._strays.items() if of == number]
+        names = dict.fromkeys(n for n in (me.resizer_name, *(c.name for c in me.companions), *strays) if n)
+        for name in names:
+            if not self._executor.ready(subject):
+                return
+            await self._grower.forget(name)
+            found, _ = await self._alive(name)
+            for resizer in found:
+                await self._cancel(subject, resizer)
+            self._strays.pop(name, None)
+        self._registry.drop(number)
+        if job is not None and job.running:
+            _log.info("forgotten: the job has started anew", job=number)
+
+    async def _alive(self, name: str) -> tuple[list[Job], dict[int, Job]]:
+        """Those of this name that have not ended, and all jobs. Names first: what appears in between is not missed."""
+        named = await self._backend.find(name)
+        seen = {j.id: j for j in await self._backend.jobs()}
+        return [seen[i] for i in named if i in seen and not seen[i].state.ended], seen
+
+    async def _cancel(self, subject: str, resizer: Job) -> None:
+        async def request() -> None:
+            await self._backend.cancel(resizer.id)
+
+        await self._executor.act("cancel", subject, {"resizer": resizer.id}, request)
+        self._registry.changed(resizer.nodes)

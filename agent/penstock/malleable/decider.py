@@ -1,0 +1,179 @@
+"""Decides about one job: what it announced or what the policy wants, and what the core makes of that."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import structlog
+
+from penstock.api import Decision, Geometry, Job, Reason, Snapshot, Verb
+from penstock.clock import Clock
+from penstock.errors import PenstockError
+from penstock.executor import Executor
+from penstock.malleable import announce, ways
+from penstock.malleable.acts import growth
+from penstock.malleable.bounds import Bounds, bounded
+from penstock.malleable.machine import MalleableJob
+from penstock.malleable.registry import Registry
+from penstock.malleable.settings import Settings
+from penstock.malleable.words import Phase, Way
+from penstock.slurm.base import Backend
+
+__all__ = ["Decider"]
+
+_log = structlog.get_logger(__name__)
+_GOOD_FOR = 60.0
+
+
+class Decider:
+    """`expected_wait` predicts the wait (s) of a job of that geometry."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        executor: Executor,
+        registry: Registry,
+        clock: Clock,
+        settings: Settings,
+        expected_wait: Callable[[Geometry], Awaitable[float]],
+    ) -> None:
+        self._backend = backend
+        self._executor = executor
+        self._registry = registry
+        self._clock = clock
+        self._settings = settings
+        self._expected_wait = expected_wait
+        self._leads: dict[int, tuple[float, float]] = {}  # by job: until when it counts, and how long ahead to ask
+        self._gres: dict[int, bool] = {}
+        self._ways: dict[int, Way | None] = {}
+
+    async def decide(self, job: Job, snapshot: Snapshot, shown: Snapshot) -> list[Decision]:
+        """The decisions about a running job. `shown` is what the policy is to see."""
+        me, now, limits = self._registry.jobs[job.id], self._clock.now(), self._settings.limits
+        over = announce.expired(me, limits, now)
+        decisions = [_nothing(job, Reason("announcement-over", over))] if over else []
+        if over:
+            me = replace(me, announced=None)
+            self._registry.put(me)
+        if me.phase not in (Phase.IDLE, Phase.PROPOSED) or job.partition not in snapshot.partitions:
+            return decisions
+        if snapshot.taken_at <= self._registry.acted_at:
+            return decisions
+        said = announce.due(me, await self._lead(me, job), limits, now) if me.phase is Phase.IDLE else None
+        verdict = said.verdict if said else self._settings.policy.decide(me.offer, job, shown)
+        bounds = Bounds(now, self._registry.cost(limits.cost), *self._rights(), snapshot.partitions[job.partition])
+        allowed = bounded(me, job, verdict.size, bounds)
+        size = allowed.size
+        wanted = Decision(_verb(verdict.size, me.offer.size), f"job {job.id}", verdict.reasons, {"size": verdict.size})
+        decision = replace(wanted, verb=_verb(size, me.offer.size), reasons=(*wanted.reasons, *allowed.reasons))
+        way = Way.MERGE
+        if decision.verb is Verb.EXPAND and me.phase is Phase.IDLE:
+            choice = await self._choose(me, job)
+            if choice.way is None:
+                return [*decisions, decision.rewritten(Verb.NOTHING, choice.reason.code, choice.reason.text)]
+            way, decision = choice.way, decision.because(choice.reason.code, choice.reason.text)
+        if decision.verb is not Verb.NOTHING and me.phase is Phase.IDLE:
+            busy = self._busy(me, job, size, verdict.beneficiary, snapshot, announced=said is not None)
+            if busy is not None:
+                return [*decisions, decision.rewritten(Verb.NOTHING, busy.code, busy.text)]
+        after = me.decided(
+            replace(verdict, size=size, reasons=decision.reasons),
+            job,
+            f"penstock-{job.id}-{secrets.token_hex(6)}",
+            limits,
+            now,
+            way=way,
+            patience=said.patience if said else None,
+            extend=allowed.extend,
+            announced=said is not None,
+        )
+        if after is me and decision.verb is not Verb.NOTHING:
+            return decisions
+        self._registry.put(after)
+        return [*decisions, replace(decision, details={"size": size})]
+
+    def forget(self, job: int) -> None:
+        """The job is over."""
+        for known in (self._leads, self._gres, self._ways):
+            known.pop(job, None)
+
+    def due_at(self, me: MalleableJob) -> float | None:
+        """When something is to be done about the job's announcement; None without one."""
+        if me.announced is None or me.phase is not Phase.IDLE:
+            return None
+        return me.announced.at - self._leads.get(me.job, (0.0, 0.0))[1]
+
+    def _rights(self) -> tuple[bool, bool]:
+        site = self._settings.site
+        return (False, True) if site is None else (site.operator, ways.shrinks(site))
+
+    def _busy(
+        self,
+        me: MalleableJob,
+        job: Job,
+        size: int,
+        beneficiary: int | None,
+        snapshot: Snapshot,
+        *,
+        announced: bool,
+    ) -> Reason | None:
+        """Why this is not the moment: something failed, moves, or is promised to another."""
+        limits, now = self._settings.limits, self._clock.now()
+        others = [o for o in self._registry.jobs.values() if o.job != me.job]
+        if beneficiary is not None:
+            # One that has accepted and never answers must not hold up the others for ever.
+            alive = (o for o in others if o.phase is not Phase.LEAVING or now - o.since <= limits.resize)
+            taken = any(o.beneficiary == beneficiary for o in alive)
+            return Reason("one-at-a-time", "another resize already frees nodes for that job") if taken else None
+        if size < me.offer.size:
+            return None
+        if not all(map(self._executor.ready, growth(job.id))):
+            return Reason("backing-off", "growing failed a moment ago")
+        idle = snapshot.idle_nodes(job.partition)
+        if fresh := self._registry.fresh(idle, limits.regrow):
+            return Reason("just-given-back", f"{', '.join(fresh)} was given back a moment ago")
+        if announced:  # it waits in the queue like any other
+            return None
+        asked = sum(o.target // o.offer.per_node - len(o.nodes) for o in others if o.phase is Phase.ALLOCATING)
+        if (size - me.offer.size) // me.offer.per_node > len(idle) - asked:
+            return Reason("one-at-a-time", "another resize already uses those nodes")
+        return None
+
+    async def _choose(self, me: MalleableJob, job: Job) -> ways.Choice:
+        site = self._settings.site
+        if site is None:
+            return ways.Choice(None, Reason("no-expansion", "the site has not been looked at yet"))
+        if ways.needs_gres(site) and job.id not in self._gres:
+            self._gres[job.id] = await self._backend.holds_gres(job.id)
+        user, gres = self._backend.whoami(), self._gres.get(job.id, False)
+        choice = ways.choose(self._settings.preference, site, me.offer, job, user, gres=gres)
+        if self._ways.get(job.id, "") != choice.way:
+            self._ways[job.id] = choice.way
+            _log.info("how it grows", job=job.id, way=choice.way and choice.way.value, why=choice.reason.text)
+        return choice
+
+    async def _lead(self, me: MalleableJob, job: Job) -> float:
+        """How long before the announced instant the nodes are to be asked for."""
+        nodes, now = announce.missing(me) if me.announced else 0, self._clock.now()
+        if not nodes:
+            return 0.0
+        until, lead = self._leads.get(me.job, (-1.0, 0.0))
+        if now >= until:
+            limit = 60.0 if job.end is None else max(60.0, job.end - now)
+            geometry = Geometry(job.partition, job.qos, nodes, limit, account=job.account, user=job.user)
+            try:
+                lead = await self._expected_wait(geometry) + self._registry.cost(self._settings.limits.cost)
+            except PenstockError as e:
+                _log.warning("no wait to expect", job=job.id, why=str(e))
+            self._leads[me.job] = (now + _GOOD_FOR, lead)
+        return lead
+
+
+def _nothing(job: Job, reason: Reason) -> Decision:
+    return Decision(Verb.NOTHING, f"job {job.id}", (reason,))
+
+
+def _verb(new: int, old: int) -> Verb:
+    return Verb.NOTHING if new == old else Verb.EXPAND if new > old else Verb.SHRINK

@@ -1,0 +1,132 @@
+"""Asks Slurm for the nodes of an expansion and waits for them, beside the agent's passes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from penstock.api import Allocation, Job, Snapshot
+from penstock.clock import Clock
+from penstock.errors import PenstockError
+from penstock.executor import Executor
+from penstock.malleable.registry import Registry
+from penstock.malleable.settings import Settings
+from penstock.malleable.words import Allocate, Phase, Way
+from penstock.slurm.base import Backend
+
+__all__ = ["Grower"]
+
+
+class Grower:
+    """One request per growing job. What an earlier agent was waiting for when it died is never asked for again: it may
+    yet be granted."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        executor: Executor,
+        registry: Registry,
+        clock: Clock,
+        settings: Settings,
+        wake: Callable[[str], None],
+    ) -> None:
+        self._backend = backend
+        self._executor = executor
+        self._registry = registry
+        self._clock = clock
+        self._settings = settings
+        self._wake = wake
+        self.waiting: dict[str, asyncio.Task[None]] = {}
+        jobs = registry.jobs.values()
+        self._interrupted = {me.resizer_name for me in jobs if me.phase is Phase.ALLOCATING}
+
+    async def ask(self, order: Allocate, job: Job, snapshot: Snapshot) -> None:
+        """Send the request, unless it is on its way."""
+        if order.name in self.waiting:
+            return
+        if order.name in self._interrupted:
+            await self._adopt(order)
+            return
+        task = asyncio.ensure_future(self._allocate(order, job, self._priority(order, job, snapshot)))
+        self.waiting[order.name] = task
+        task.add_done_callback(lambda _: self.waiting.pop(order.name, None))
+        # A backend that answers at once (the simulation) shall have answered within this pass.
+        await asyncio.sleep(0)
+
+    async def forget(self, name: str) -> None:
+        """Stop waiting for this one."""
+        if task := self.waiting.pop(name, None):
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def unseen(self, snapshot: Snapshot) -> frozenset[int]:
+        """Ids of companions that wait for their nodes: no jobs of the queue as far as a policy is concerned."""
+        own = {j.id for j in snapshot.jobs.values() if j.pending and j.user == self._backend.whoami()}
+        names = [
+            me.resizer_name
+            for me in self._registry.jobs.values()
+            if own and me.phase is Phase.ALLOCATING and me.way is Way.COMPANION
+        ]
+        return frozenset([number for name in names for number in await self._backend.find(name)])
+
+    def _priority(self, order: Allocate, job: Job, snapshot: Snapshot) -> int | None:
+        """Ahead of all that wait for the partition, if the agent may and the nodes are idle; else Slurm's own."""
+        site = self._settings.site
+        if site is None or not site.operator or job.partition not in snapshot.partitions:
+            return None
+        idle = snapshot.idle_nodes(job.partition)
+        free = [n for n in idle if "PLANNED" not in snapshot.nodes[n].state.upper()]
+        waiting = snapshot.pending(job.partition)
+        return waiting[0].priority + 1 if waiting and len(free) >= order.nodes else None
+
+    async def _adopt(self, order: Allocate) -> None:
+        seen = {j.id: j for j in await self._backend.jobs()}
+        granted = [i for i in await self._backend.find(order.name) if i in seen and seen[i].running]
+        me, now = self._registry.jobs[order.job], self._clock.now()
+        self._interrupted.discard(order.name)
+        if granted:
+            self._registry.put(me.granted(granted[-1], now))
+        else:
+            self._registry.put(me.grant_failed("the agent was restarted while it waited for the nodes", now))
+
+    async def _allocate(self, order: Allocate, job: Job, priority: int | None) -> None:
+        site = self._settings.site
+        spec = Allocation(
+            name=order.name,
+            nodes=order.nodes,
+            time_limit=order.time_limit,
+            partition=job.partition,
+            qos=job.qos or None,
+            account=job.account or None,
+            expands=job.id if order.way is Way.MERGE else None,
+            priority=priority,
+            exclusive=site is not None and "linear" not in site.select_type,
+        )
+        subject = f"job {job.id}/expand"
+        payload: dict[str, str | float | None] = {"name": order.name, "nodes": order.nodes, "way": order.way.value}
+        payload["priority"] = priority
+        jobs = self._registry.jobs
+        try:
+            resizer = await self._executor.act(
+                "expand",
+                subject,
+                payload,
+                lambda: self._backend.allocate(spec, order.patience),
+            )
+        except PenstockError as e:
+            if (me := jobs.get(job.id)) and me.resizer_name == order.name:
+                self._registry.put(me.grant_failed(str(e), self._clock.now()))
+        else:
+            self._registry.changed()
+            if (me := jobs.get(job.id)) and me.resizer_name == order.name and me.phase is Phase.ALLOCATING:
+                self._registry.put(me.granted(resizer, self._clock.now()))
+            else:  # nobody wants it any more
+                await self._backend.cancel(resizer)
+        self._wake(f"{subject}: the resizer was answered")
+
+    async def close(self) -> None:
+        """Stop waiting for grants; what Slurm grants later is found by name at the next start."""
+        tasks = list(self.waiting.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

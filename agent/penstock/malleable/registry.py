@@ -1,0 +1,99 @@
+"""All malleable jobs that the agent knows, as the store has them, and what their resizes have taught."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from statistics import median
+
+import structlog
+
+from penstock.clock import Clock
+from penstock.malleable.machine import MalleableJob
+from penstock.malleable.words import Phase
+from penstock.store import Store
+
+__all__ = ["Registry"]
+
+_log = structlog.get_logger(__name__)
+_REMEMBERED = 50
+_COMPLETED = "completed"
+
+
+class Registry:
+    """The one place where a job's state changes. `want_look` is called when a newer picture of Slurm is needed."""
+
+    def __init__(self, store: Store, clock: Clock, want_look: Callable[[], None]) -> None:
+        self._store = store
+        self._clock = clock
+        self._want_look = want_look
+        self.jobs: dict[int, MalleableJob] = {}
+        self._given_back: dict[str, float] = {}
+        # A picture begun before this instant does not show what was changed since, and nothing is decided on it.
+        self.acted_at = -math.inf
+        for state in store.malleable():
+            me = MalleableJob.from_dict(state)
+            self.jobs[me.job] = me
+        past = [r["marks"] for r in store.resizes(limit=_REMEMBERED) if r["outcome"] == _COMPLETED]
+        self._costs = deque((c for m in past if (c := _cost(m)) is not None), maxlen=_REMEMBERED)
+
+    def cost(self, default: float) -> float:
+        """The median of what past resizes took (s), from the grant, or the word that
+        it leaves nodes, to the end; the default without any."""
+        return median(self._costs) if self._costs else default
+
+    def put(self, after: MalleableJob) -> bool:
+        """The one way a job's state changes: stored, logged, finished resizes kept with their instants.
+
+        Whether anything changed that lasts; how far an application has got is new at every check, and not stored.
+        """
+        before = self.jobs.get(after.job)
+        if before is after:
+            return False
+        self.jobs[after.job] = after
+        if before is not None and _lasting(before) == _lasting(after):
+            return False
+        self._store.save_malleable(after.job, after.to_dict())
+        if before is not None and before.phase is not after.phase:
+            _log.info("resize", job=after.job, epoch=after.epoch, was=before.phase.value, now=after.phase.value)
+            if after.phase is Phase.IDLE:
+                self._finished(before, after)
+        return True
+
+    def _finished(self, before: MalleableJob, after: MalleableJob) -> None:
+        grew = before.resizer_name != ""
+        completed = "done" in after.marks and before.phase in (Phase.RESIZING, Phase.RELEASING)
+        outcome = _COMPLETED if completed else after.note or "withdrawn"
+        if completed and (cost := _cost(after.marks)) is not None:
+            self._costs.append(cost)
+        kind, sizes = "expand" if grew else "shrink", (before.origin, before.target)
+        self._store.add_resize(after.job, after.epoch, kind, sizes, outcome, after.marks, self._clock.now())
+
+    def drop(self, number: int) -> None:
+        """The job is over."""
+        me = self.jobs.pop(number)
+        self._store.save_malleable(number, me.to_dict(), ended=self._clock.now())
+
+    def changed(self, given_back: Collection[str] = ()) -> None:
+        """Slurm was asked to move nodes, and these were given back: what was seen before is old."""
+        self.acted_at = now = self._clock.now()
+        self._given_back.update(dict.fromkeys(given_back, now))
+        self._want_look()
+
+    def fresh(self, nodes: Collection[str], within: float) -> list[str]:
+        """Those of the nodes that were given back within so many seconds."""
+        since = self._clock.now() - within
+        self._given_back = {n: at for n, at in self._given_back.items() if at > since}
+        return sorted(self._given_back.keys() & set(nodes))
+
+
+def _cost(marks: Mapping[str, float]) -> float | None:
+    # Nodes may be waited for as long as it takes; from then on the job has to live.
+    begin, end = marks.get("granted", marks.get("accepted")), marks.get("done")
+    return None if begin is None or end is None else max(0.0, end - begin)
+
+
+def _lasting(me: MalleableJob) -> MalleableJob:
+    return replace(me, offer=replace(me.offer, steps_left=None, step_seconds=None))

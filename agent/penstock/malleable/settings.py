@@ -1,0 +1,21 @@
+"""What the site and the configuration say about resizes; the policy and the deadlines change with a reload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.api import ResizePolicy, SiteConfig
+from penstock.malleable.ways import Preference
+from penstock.malleable.words import Deadlines
+
+__all__ = ["Settings"]
+
+
+@dataclass(slots=True)
+class Settings:
+    """`preference` is `malleable.backend`; `site` is None until it has been looked at, and nothing grows before."""
+
+    policy: ResizePolicy
+    limits: Deadlines
+    preference: Preference = "auto"
+    site: SiteConfig | None = None

@@ -1,0 +1,110 @@
+"""The state of one malleable job: what the store keeps, and what follows from it alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Self
+
+from penstock.api import Offer
+from penstock.malleable.words import Announcement, Companion, Phase, Way
+
+__all__ = ["ResizeState"]
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeState:
+    """A malleable job and its resize, as stored. `epoch` numbers the resizes; `marks` are the current one's instants.
+
+    `origin` and `target` are its sizes in processes, before and after. `started` is the job's start: a requeued job, or
+    another one of the same number, has another. `accepted_at` is the sender's clock when it accepted: what it sent
+    before and arrives later is old. `base` is how many nodes the first ranks run on, which applications that keep
+    their ranks cannot give back; `start_size` the size (processes) that the job's user chose its time limit for.
+    `patience` is how long the grant under way may take, `extend` the time limit that the job needs if a shrink takes
+    place, and `owed` the one that Slurm is still to be told (seconds; 0: none).
+    """
+
+    job: int
+    uid: int
+    offer: Offer
+    nodes: tuple[str, ...]
+    epoch: int = 0
+    started: float | None = None
+    accepted_at: float = 0.0
+    phase: Phase = Phase.IDLE
+    since: float = 0.0
+    origin: int = 0
+    target: int = 0
+    target_nodes: tuple[str, ...] = ()
+    way: Way = Way.MERGE
+    resizer_name: str = ""
+    resizer: int | None = None
+    companions: tuple[Companion, ...] = ()
+    base: int = 0
+    start_size: int = 0
+    patience: float = 40.0
+    extend: float = 0.0
+    owed: float = 0.0
+    beneficiary: int | None = None
+    announced: Announcement | None = None
+    marks: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    note: str = ""
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The nodes that are the job's own."""
+        held = {n for c in self.companions for n in c.nodes}
+        return tuple(n for n in self.nodes if n not in held)
+
+    @property
+    def leaving(self) -> tuple[Companion, ...]:
+        """In a shrink: the companions that are to be given back."""
+        return tuple(c for c in self.companions if not set(c.nodes) & set(self.target_nodes))
+
+    def splits(self, count: int) -> bool:
+        """Whether the ranks on the first `count` nodes can go on without the others: a companion stays or leaves as a
+        whole, and ranks that are never replaced leave only with the nodes that were added to them."""
+        stay = set(self.nodes[:count])
+        whole = all(set(c.nodes) <= stay or not set(c.nodes) & stay for c in self.companions)
+        return whole and (self.offer.method != "merge" or count >= self.base)
+
+    # -- from state to state -----------------------------------------------------------------------------------------
+
+    def _back_out(self, why: str, now: float) -> Self:
+        """The added nodes are given back."""
+        back = Phase.GIVING_BACK if self.way is Way.MERGE else Phase.CLEANING
+        return replace(self._to(back, now), note=why)
+
+    def _to(self, phase: Phase, now: float, **marks: float) -> Self:
+        return replace(self, phase=phase, since=now, marks=MappingProxyType({**self.marks, **marks}))
+
+    def _idle(self, now: float, note: str) -> Self:
+        return replace(self._to(Phase.IDLE, now), note=note)._clear()
+
+    def _clear(self) -> Self:
+        me = replace(self, resizer_name="", resizer=None, beneficiary=None, target=0, target_nodes=(), extend=0.0)
+        # An announcement is good for one attempt.
+        return replace(me, way=Way.MERGE, announced=None if "announced" in me.marks else me.announced)
+
+    # -- the store ---------------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able form for the store."""
+        return asdict(replace(self, marks=dict(self.marks)))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`; what an older release did not know has its default."""
+        announced = data.get("announced")
+        read = {
+            "offer": Offer(**{**data["offer"], "nodes": tuple(data["offer"]["nodes"])}),
+            "nodes": tuple(data["nodes"]),
+            "target_nodes": tuple(data["target_nodes"]),
+            "phase": Phase(data["phase"]),
+            "way": Way(data.get("way", Way.MERGE)),
+            "companions": tuple(Companion(**{**c, "nodes": tuple(c["nodes"])}) for c in data.get("companions", ())),
+            "announced": announced and Announcement(**announced),
+            "marks": MappingProxyType(dict(data["marks"])),
+        }
+        return cls(**{**data, **read})
