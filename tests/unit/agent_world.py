@@ -19,6 +19,7 @@ from penstock.app import App
 from penstock.config import Config
 from penstock.ipc.auth import Verifier
 from penstock.ipc.handlers import RemoteDoor
+from penstock.malleable.words import Phase
 from penstock.slurm.mock.backend import MockBackend, virtual_cluster
 from penstock.slurm.mock.codec import CHANGING
 from penstock.slurm.mock.faults import Fault, FaultKind, FaultyBackend
@@ -35,6 +36,12 @@ SETTINGS: dict[str, Any] = {
     "asa": {"predictor": "asa-default", "alternatives": [2.0, 10.0, 20.0, 30.0]},
     "dmr": {"cooldown": 5, "accept_timeout": 30},
 }
+
+
+# A site where the merge works, and one where only a companion does; and an application for each.
+WAYS = ("merge", "companion")
+SITE = {"merge": {}, "companion": {"contain": True}}
+APP = {"merge": {}, "companion": {"companion": True, "method": "merge"}}
 
 
 class Killed(BaseException):
@@ -107,7 +114,8 @@ class World:
         self.bob = self.backend.as_user("bob")
         self.clock = self.backend.clock
         self.engine = self.backend.engine
-        merged = {k: {**v, **(settings or {}).get(k, {})} for k, v in SETTINGS.items()}
+        given = settings or {}
+        merged = {k: {**SETTINGS.get(k, {}), **given.get(k, {})} for k in {**SETTINGS, **given}}
         self.config = Config.model_validate(merged)
         self.faults: Callable[[str], Exception | str | None] = lambda _method: None
         self.programs: list[Program] = []
@@ -342,3 +350,19 @@ def chain(*seconds: float, nodes: int = 2, failing: str = "", name: str = "w") -
         after = (stages[-1].name,) if stages else ()
         stages.append(Stage(letter, nodes, 600.0, length, command, after))
     return Workflow(name, tuple(stages))
+
+
+def settled(world: World, program: Program) -> bool:
+    """Nothing is on its way, and the job has the nodes on which its ranks run, no more and no less."""
+    me = world.app.malleable.jobs.get(program.job)
+    return (
+        me is not None
+        and me.phase is Phase.IDLE
+        and {j.id for j in world.resizers(program.job)} == {c.job for c in me.companions} <= set(program.companions)
+        and program.granted([c.job for c in me.companions]) == set(program.nodes) == set(me.nodes)
+    )
+
+
+def the_phase(world: World, program: Program) -> Phase | None:
+    me = world.app.malleable.jobs.get(program.job)
+    return me.phase if me else None

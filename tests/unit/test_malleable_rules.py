@@ -166,19 +166,13 @@ def test_no_shrink_off_the_batch_host():
     assert bounded(malleable(), job(host=""), 2, bounds()).size == 2
 
 
-def test_ranks_that_stay_keep_the_nodes_that_they_began_on():
-    me = replace(malleable(8, method="merge"), base=4)
-    assert bounded(me, job(8), 4, bounds()).size == 4
-    assert codes(bounded(me, job(8), 2, bounds())) == ["whole-worlds"]
-
-
 def test_whole_companions_leave_and_more_than_was_wanted_rather_than_none():
     held = Companion("x", 9, ("n5", "n6", "n7", "n8"), 0.0)
-    me = replace(malleable(8, method="merge"), base=2, companions=(held,))
+    me = replace(malleable(8, method="merge"), companions=(held,))
     assert bounded(me, job(4), 4, bounds()).size == 4
     me = replace(me, companions=(replace(held, nodes=("n3", "n4", "n5", "n6", "n7", "n8")),))
     more = bounded(me, job(2), 4, bounds())
-    assert more.size == 2 and codes(more) == ["whole-worlds", "whole"]
+    assert more.size == 2 and codes(more) == ["whole-companions", "whole"]
 
 
 def test_where_jobs_cannot_shrink_only_companions_leave():

@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from agent_world import START, Killed, Program, World, chain, virtual
+from agent_world import APP, SITE, START, WAYS, Killed, Program, World, chain, settled, the_phase, virtual
 
 from penstock.api import Allocation, JobSpec, JobState
 from penstock.errors import Infeasible, NotNow, NotPermitted, OutcomeUnknown, SlurmUnavailable
@@ -15,22 +15,7 @@ from penstock.malleable.words import Phase
 from penstock.slurm.mock.codec import CHANGING
 from penstock.workflow.state import RunPhase
 
-# A site where the merge works, and one where only a companion does; and an application for each.
-WAYS = ("merge", "companion")
-SITE = {"merge": {}, "companion": {"contain": True}}
-APP = {"merge": {}, "companion": {"companion": True, "method": "merge"}}
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
-
-
-def settled(world: World, program: Program) -> bool:
-    """Nothing is on its way, and the job has the nodes on which its ranks run, no more and no less."""
-    me = world.app.malleable.jobs.get(program.job)
-    return (
-        me is not None
-        and me.phase is Phase.IDLE
-        and {j.id for j in world.resizers(program.job)} == {c.job for c in me.companions} <= set(program.companions)
-        and program.granted([c.job for c in me.companions]) == set(program.nodes) == set(me.nodes)
-    )
 
 
 async def breathe(world: World, program: Program) -> None:
@@ -199,11 +184,6 @@ async def test_two_malleable_jobs_do_not_count_the_same_idle_nodes(tmp_path, way
     sizes = sorted(len(p.nodes) for p in both)
     assert sizes in ([2, 4], [4, 4])
     await world.until(lambda: all(settled(world, p) for p in both))
-
-
-def the_phase(world: World, program: Program) -> Phase | None:
-    me = world.app.malleable.jobs.get(program.job)
-    return me.phase if me else None
 
 
 @pytest.mark.parametrize("way", WAYS)

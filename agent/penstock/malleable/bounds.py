@@ -1,4 +1,4 @@
-"""What the core lets a policy do to a job: only whole worlds leave, and the work must fit into its time limit. Pure.
+"""What the core lets a policy do to a job: whole companions leave, and the work must fit into its time limit. Pure.
 
 How long a job still runs is known where the application tells its steps (`steps_left`, `step_seconds`); with fewer
 nodes it runs longer in proportion. Where it does not, a shrink down to the size that the job was started with is what
@@ -97,8 +97,7 @@ def _problem(me: MalleableJob, job: Job, count: int, bounds: Bounds) -> Reason |
     if job.batch_host in me.nodes and job.batch_host not in survivors:
         return Reason("batch-host", f"{job.batch_host}, where the batch script runs, would have to go")
     if not me.splits(count):
-        text = f"{count} nodes would split ranks that belong together, or a companion"
-        return Reason("whole-worlds", text)
+        return Reason("whole-companions", f"of a companion all nodes stay or leave, which {count} nodes would not do")
     if not bounds.shrinks and not set(me.own) <= set(survivors):
         return Reason("no-shrink", "SchedulerParameters has disable_job_shrink: the job cannot give back its own nodes")
     return None

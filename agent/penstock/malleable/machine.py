@@ -61,7 +61,7 @@ class MalleableJob(ResizeState):
     def registered(cls, job: Job, offer: Offer, epoch: int) -> MalleableJob:
         """A job whose application checks for the first time."""
         nodes = offer.nodes or job.nodes
-        return cls(job.id, job.uid, offer, nodes, epoch, started=job.start, base=len(nodes), start_size=offer.size)
+        return cls(job.id, job.uid, offer, nodes, epoch, started=job.start, start_size=offer.size)
 
     # -- what the application says -----------------------------------------------------------------------------------
 
@@ -89,7 +89,7 @@ class MalleableJob(ResizeState):
         another size: a companion that it does not use is given back."""
         if nodes == self.nodes:
             return self
-        me = replace(self, nodes=nodes, base=len(nodes) or self.base)
+        me = replace(self, nodes=nodes)
         unused = [c for c in me.companions if nodes and not set(c.nodes) & set(nodes)]
         if not unused:
             return me
@@ -120,13 +120,11 @@ class MalleableJob(ResizeState):
         """The new ranks run and hold the data; the old ones have left or are leaving."""
         if epoch != self.epoch or self.phase not in (Phase.RESIZING, Phase.LEAVING):
             return self
-        stays = self.offer.method == "merge"
-        base = min(self.base or len(self.target_nodes), len(self.target_nodes)) if stays else len(self.target_nodes)
         offer = replace(self.offer, size=self.target, nodes=self.target_nodes)
         marks = {"done": now, **{f"app_{k}": v for k, v in timings.items()}}
         if self.phase is Phase.LEAVING:
-            return replace(self._to(Phase.RELEASING, now, **marks), offer=offer, nodes=self.target_nodes, base=base)
-        me = replace(self._to(Phase.IDLE, now, **marks), offer=offer, nodes=self.target_nodes, note="", base=base)
+            return replace(self._to(Phase.RELEASING, now, **marks), offer=offer, nodes=self.target_nodes)
+        me = replace(self._to(Phase.IDLE, now, **marks), offer=offer, nodes=self.target_nodes, note="")
         if self.way is Way.COMPANION and self.resizer is not None:
             since = self.marks.get("joined", now)
             new = Companion(self.resizer_name, self.resizer, self.target_nodes[len(self.nodes) :], since)

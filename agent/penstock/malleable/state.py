@@ -19,8 +19,7 @@ class ResizeState:
 
     `origin` and `target` are its sizes in processes, before and after. `started` is the job's start: a requeued job, or
     another one of the same number, has another. `accepted_at` is the sender's clock when it accepted: what it sent
-    before and arrives later is old. `base` is how many nodes the first ranks run on, which applications that keep
-    their ranks cannot give back; `start_size` the size (processes) that the job's user chose its time limit for.
+    before and arrives later is old. `start_size` is the size (processes) that the job's user chose its time limit for.
     `patience` is how long the grant under way may take, `extend` the time limit that the job needs if a shrink takes
     place, and `owed` the one that Slurm is still to be told (seconds; 0: none).
     """
@@ -41,7 +40,6 @@ class ResizeState:
     resizer_name: str = ""
     resizer: int | None = None
     companions: tuple[Companion, ...] = ()
-    base: int = 0
     start_size: int = 0
     patience: float = 40.0
     extend: float = 0.0
@@ -63,11 +61,9 @@ class ResizeState:
         return tuple(c for c in self.companions if not set(c.nodes) & set(self.target_nodes))
 
     def splits(self, count: int) -> bool:
-        """Whether the ranks on the first `count` nodes can go on without the others: a companion stays or leaves as a
-        whole, and ranks that are never replaced leave only with the nodes that were added to them."""
+        """Whether the first `count` nodes can stay without the others: a companion stays or leaves as a whole."""
         stay = set(self.nodes[:count])
-        whole = all(set(c.nodes) <= stay or not set(c.nodes) & stay for c in self.companions)
-        return whole and (self.offer.method != "merge" or count >= self.base)
+        return all(set(c.nodes) <= stay or not set(c.nodes) & stay for c in self.companions)
 
     # -- from state to state -----------------------------------------------------------------------------------------
 
