@@ -376,6 +376,9 @@ class Snapshot:
     problems: tuple[str, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     licenses: tuple[License, ...] = ()
+    # What was worked out before: policies ask the same of one picture for every job.
+    _idle: dict[str | None, tuple[str, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _pending: dict[str | None, tuple[Job, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def usable(self) -> bool:
@@ -388,16 +391,21 @@ class Snapshot:
 
     def idle_nodes(self, partition: str | None = None) -> tuple[str, ...]:
         """Usable nodes that no job holds, in the partition if one is named, sorted by name."""
-        busy = self.busy_nodes()
-        names: Sequence[str] | Mapping[str, Node]
-        names = self.nodes if partition is None else self.partitions[partition].nodes
-        return tuple(sorted(n for n in names if n in self.nodes and self.nodes[n].usable and n not in busy))
+        if partition not in self._idle:
+            busy = self.busy_nodes()
+            names: Sequence[str] | Mapping[str, Node]
+            names = self.nodes if partition is None else self.partitions[partition].nodes
+            free = (n for n in names if n in self.nodes and self.nodes[n].usable and n not in busy)
+            self._idle[partition] = tuple(sorted(free))
+        return self._idle[partition]
 
     def pending(self, partition: str | None = None) -> tuple[Job, ...]:
         """Pending jobs that may start (eligible, not held), highest priority first, then oldest.
 
         With a partition: those that could use any of its nodes, also by way of another partition.
         """
+        if partition in self._pending:
+            return self._pending[partition]
         wanted = None if partition is None else set(self.partitions[partition].nodes)
 
         def fits(job: Job) -> bool:
@@ -408,7 +416,8 @@ class Snapshot:
             )
 
         jobs = (j for j in self.jobs.values() if j.pending and j.eligible is not None and j.priority > 0 and fits(j))
-        return tuple(sorted(jobs, key=lambda j: (-j.priority, j.submit, j.id)))
+        self._pending[partition] = tuple(sorted(jobs, key=lambda j: (-j.priority, j.submit, j.id)))
+        return self._pending[partition]
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,8 +123,11 @@ class Loop:
 
     async def _let(self, controller: Controller, snapshot: Snapshot) -> None:
         try:
-            for decision in await controller.reconcile(snapshot):
-                self._record(decision)
+            decisions = await controller.reconcile(snapshot)
+            if decisions:
+                with self._store.together():  # one wait for the disk, however many jobs there are
+                    for decision in decisions:
+                        self._record(decision)
         except Exception:
             # One bad subject must not keep the others from being served; the next pass sees the same state again.
             _log.exception("a controller failed", controller=type(controller).__name__)

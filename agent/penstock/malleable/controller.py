@@ -7,6 +7,7 @@ loop calls with a usable snapshot.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -131,6 +132,7 @@ class MalleableController:
     async def reconcile(self, snapshot: Snapshot) -> list[Decision]:
         """Take at most one step per job; the decisions taken."""
         decisions: list[Decision] = []
+        self._registry.flush()
         try:
             hidden = await self._grower.unseen(snapshot)
         except NotNow as e:
@@ -140,6 +142,7 @@ class MalleableController:
         if hidden:
             shown = replace(snapshot, jobs={n: j for n, j in snapshot.jobs.items() if n not in hidden})
         for number in list(self.jobs):
+            await asyncio.sleep(0)  # applications are answered in between
             try:
                 decisions.extend(await self._serve(number, snapshot, shown))
             except NotNow as e:
@@ -188,6 +191,7 @@ class MalleableController:
     async def close(self) -> None:
         """Stop waiting for grants; what Slurm grants later is found by name at the next start."""
         await self._grower.close()
+        self._registry.flush()
 
 
 def _wish(offer: Offer) -> tuple[int, int, int, int, int | None]:

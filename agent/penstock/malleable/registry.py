@@ -30,6 +30,7 @@ class Registry:
         self._clock = clock
         self._want_look = want_look
         self.jobs: dict[int, MalleableJob] = {}
+        self._unsaved: set[int] = set()
         self._given_back: dict[str, float] = {}
         # A picture begun before this instant does not show what was changed since, and nothing is decided on it.
         self.acted_at = -math.inf
@@ -55,12 +56,27 @@ class Registry:
         self.jobs[after.job] = after
         if before is not None and _lasting(before) == _lasting(after):
             return False
-        self._store.save_malleable(after.job, after.to_dict())
+        if before is None or replace(before, offer=after.offer, nodes=after.nodes) == after:
+            self._unsaved.add(after.job)
+        else:
+            self._save(after)
         if before is not None and before.phase is not after.phase:
             _log.info("resize", job=after.job, epoch=after.epoch, was=before.phase.value, now=after.phase.value)
             if after.phase is Phase.IDLE:
                 self._finished(before, after)
         return True
+
+    def flush(self) -> None:
+        """Store what need not be durable at once: what applications say of themselves, which they say again."""
+        if not self._unsaved:
+            return
+        with self._store.together():  # one wait for the disk for a thousand jobs that start at once
+            for number in list(self._unsaved):
+                self._save(self.jobs[number])
+
+    def _save(self, me: MalleableJob) -> None:
+        self._unsaved.discard(me.job)
+        self._store.save_malleable(me.job, me.to_dict())
 
     def _finished(self, before: MalleableJob, after: MalleableJob) -> None:
         grew = before.resizer_name != ""
@@ -74,6 +90,7 @@ class Registry:
     def drop(self, number: int) -> None:
         """The job is over."""
         me = self.jobs.pop(number)
+        self._unsaved.discard(number)
         self._store.save_malleable(number, me.to_dict(), ended=self._clock.now())
 
     def changed(self, given_back: Collection[str] = ()) -> None:
