@@ -62,16 +62,16 @@ class Command:
         """The line as it was given."""
         return [self.starter, *self.placing, *self.kept, *self.program]
 
-    def on(self, nodes: Sequence[str], per_node: int, *, overlap: bool = False) -> list[str]:
-        """The line that starts `per_node` ranks on each of `nodes`; `overlap`: where others may still run (srun)."""
+    def on(self, nodes: Sequence[str], per_node: int, *, slurm: bool = False) -> list[str]:
+        """The line that starts `per_node` ranks on each of `nodes`; `slurm`: hydra is to reach them by srun."""
         size, hosts = str(len(nodes) * per_node), ",".join(nodes)
         if self.kind == "hydra":
-            place = ["-hosts", hosts, "-n", size, "-ppn", str(per_node)]
+            place = ["-launcher", "slurm"] if slurm else []
+            place += ["-hosts", hosts, "-n", size, "-ppn", str(per_node)]
         elif self.kind == "openmpi":
             place = ["--host", ",".join(f"{node}:{per_node}" for node in nodes), "-n", size]
         else:
             place = ["-w", hosts, "-N", str(len(nodes)), "-n", size, f"--ntasks-per-node={per_node}"]
-            place += ["--overlap"] if overlap else []
         return [self.starter, *place, *self.kept, *self.program]
 
 
@@ -123,6 +123,10 @@ def allocation(environ: Mapping[str, str], job: int, nodes: Sequence[str], per_n
         "SLURM_NNODES": count,
         "SLURM_TASKS_PER_NODE": f"{per_node}(x{count})",
     }
+    # Open MPI starts its daemons by a bare srun when it takes all nodes it knows, which then takes any of the job.
+    for name in ("OMPI_MCA_plm_slurm_args", "PRTE_MCA_prte_plm_slurm_args"):
+        others = [part for part in environ.get(name, "").split() if not part.startswith(("--nodes=", "--nodelist="))]
+        environment[name] = " ".join([*others, f"--nodes={count}", f"--nodelist={hosts}"])
     if cpus:
         environment["SLURM_JOB_CPUS_PER_NODE"] = f"{cpus}(x{count})"
     for name in ("SLURM_NPROCS", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_DISTRIBUTION"):

@@ -80,6 +80,7 @@ class Steward:
         self._environ = dict(environ)
         self._job = job
         self._limit = limit
+        self._by_slurm = bool(job) and environ.get("HYDRA_LAUNCHER", "slurm") == "slurm"
         self._secret = secrets.token_hex(32)
         self._worlds: dict[str, _World] = {}
         self._count = 0
@@ -221,7 +222,7 @@ class Steward:
             case "restart":
                 nodes, per_node = [str(node) for node in request["nodes"]], int(request["per_node"])
                 environment = self._on(self._job, nodes, per_node) | {RESTARTED: str(request["epoch"])}
-                layout = _Layout(tuple(self._command.on(nodes, per_node)), environment)
+                layout = _Layout(tuple(self._command.on(nodes, per_node, slurm=self._by_slurm)), environment)
                 self._asked = _Restart(layout, self._layout, str(request["epoch"]), _now())
             case "arrived":
                 if self._tried is not None:
@@ -240,7 +241,7 @@ class Steward:
             for wanted in request["worlds"]:
                 nodes = [str(node) for node in wanted["nodes"]]
                 environment = self._on(int(wanted["job"]) or self._job, nodes, per_node)
-                arguments = self._command.on(nodes, per_node)
+                arguments = self._command.on(nodes, per_node, slurm=self._by_slurm)
                 worlds.append(await self._launch(tuple(nodes), arguments, environment, alone=True))
             ports = await asyncio.wait_for(asyncio.gather(*(world.ready for world in worlds)), limit)
         except (LineError, TimeoutError) as error:
@@ -257,7 +258,7 @@ class Steward:
 
     def _on(self, job: int, nodes: Sequence[str], per_node: int) -> dict[str, str]:
         """For ranks that are started later, on nodes that `job` holds."""
-        if not job or "SLURM_JOB_ID" not in self._environ:
+        if not job:
             return dict(self._environ)
         # On 22.05 srun waits for ever for a node on which a step runs, unless told to overlap.
         return allocation(self._environ, job, nodes, per_node) | {"SLURM_OVERLAP": "1"}

@@ -51,6 +51,8 @@ def test_no_program(arguments: list[str]) -> None:
 def test_on_other_nodes(kind: str, given: str, expected: str) -> None:
     found = parse(kind, "starter", [*given.split(), *PROGRAM])
     assert found.on(["n3", "n4"], 2) == ["starter", *expected.split(), *PROGRAM]
+    by_slurm = ["-launcher", "slurm"] if kind == "hydra" else []
+    assert found.on(["n3", "n4"], 2, slurm=True) == ["starter", *by_slurm, *expected.split(), *PROGRAM]
 
 
 def test_slurms_variables_for_other_nodes() -> None:
@@ -62,6 +64,7 @@ def test_slurms_variables_for_other_nodes() -> None:
         "SLURM_NTASKS": "8",
         "VIRTUAL_ENV": "/v",
         "LOADEDMODULES": "gcc/12",
+        "OMPI_MCA_plm_slurm_args": "--exclusive --nodes=2 --nodelist=n1,n2",
     }
     found = allocation(start, 9, ["n3", "n5", "n6"], 2)
     assert found == {
@@ -75,5 +78,7 @@ def test_slurms_variables_for_other_nodes() -> None:
         "SLURM_JOB_CPUS_PER_NODE": "4(x3)",
         "VIRTUAL_ENV": "/v",
         "LOADEDMODULES": "gcc/12",
+        "OMPI_MCA_plm_slurm_args": "--exclusive --nodes=3 --nodelist=n3,n5,n6",
+        "PRTE_MCA_prte_plm_slurm_args": "--nodes=3 --nodelist=n3,n5,n6",
     }
     assert start["SLURM_JOB_ID"] == "7"
