@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 __all__ = [
     "AccountingRecord",
@@ -21,6 +21,7 @@ __all__ = [
     "JobSpec",
     "JobState",
     "JobTexts",
+    "JointPolicy",
     "License",
     "Node",
     "Offer",
@@ -35,6 +36,7 @@ __all__ = [
     "StartEstimate",
     "Step",
     "Verb",
+    "is_joint",
 ]
 
 
@@ -95,7 +97,8 @@ class Job:
     `time_limit` None means unlimited. `eligible` None means not eligible yet (an unfulfilled dependency or a hold; one
     that is put on or taken off later shows here when the scheduler has looked at the job).
     `start` of a pending job is Slurm's own estimate or None. `end` of a running job is start + limit. `num_nodes` of a
-    pending job that takes a range is the largest. `partition` is a list with commas while it waits in several.
+    pending job that takes a range is the largest, `min_nodes` the smallest where that is known. `partition` is a list
+    with commas while it waits in several.
     A task of an array names the array and its index. The tasks that have not begun yet are one row under the array's
     id, whose `tasks` counts them and whose `array_task` is None while they are several. `restarts` counts how often
     the job was requeued. `batch_host` is the node of its script, which it cannot give back; empty: none, or not known.
@@ -125,6 +128,12 @@ class Job:
     restarts: int = 0
     reservation: str = ""
     batch_host: str = ""
+    min_nodes: int | None = None
+
+    @property
+    def least_nodes(self) -> int:
+        """With how many nodes it may start, if it is pending."""
+        return self.num_nodes if self.min_nodes is None else self.min_nodes
 
     @property
     def running(self) -> bool:
@@ -296,7 +305,7 @@ class JobSpec:
 
     `dependency`, `begin`, `array` and `licenses` are in sbatch's own syntax; `requeue` false keeps Slurm from running
     it a second time. `nodelist` are nodes that it must have, among others if it asks for more; `exclude` those that
-    it must not have.
+    it must not have. With `min_nodes` it starts on any number of nodes from that to `nodes`, as many as are free.
     """
 
     name: str
@@ -318,6 +327,7 @@ class JobSpec:
     comment: str | None = None
     nodelist: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    min_nodes: int | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -467,7 +477,9 @@ class Offer:
     """What a malleable application says of itself at a check (paper 003, section 5.1); sizes are processes.
 
     `factor` f >= 2 makes current * f**k and current / f**k reachable within [minimum, maximum]; 1 makes any size so.
-    `method`, `companion`, `steps_left` and `step_seconds` are those of `dmr.wire.Check`.
+    `method`, `companion`, `steps_left` and `step_seconds` are those of `dmr.wire.Check`. `target` is not from the
+    application: it is the size that a resize under way gives it, or its own size while it may not be resized again yet;
+    None when a policy may choose.
     """
 
     job: int
@@ -482,6 +494,7 @@ class Offer:
     companion: bool = False
     steps_left: int | None = None
     step_seconds: float | None = None
+    target: int | None = None
 
     def reachable(self) -> tuple[int, ...]:
         """The sizes the job can be resized to, ascending, without its own; only those that fill whole nodes."""
@@ -524,9 +537,10 @@ class ResizePolicy(Protocol):
 
     Found by the entry point `penstock.policies`.
 
-    Called once per pass and job with a usable snapshot only; must be pure and fast (no I/O, no clock). The core owns
-    everything else: it checks that the size is reachable, that the nodes are idle, cool-downs and deadlines, and it
-    records the reasons whatever they are. A complete policy that never does anything:
+    Called once per pass and job with a usable snapshot only; must be fast, without I/O and clock, and decide by what
+    it is shown (it may remember what it was shown before). The core owns everything else: it checks that the size is
+    reachable, that the nodes are idle, cool-downs and deadlines, and it records the reasons whatever they are. A
+    complete policy that never does anything:
 
         class Noop:
             '''Leaves every job as it is.'''
@@ -535,6 +549,8 @@ class ResizePolicy(Protocol):
 
             def decide(self, offer, job, snapshot):
                 return ResizeVerdict(offer.size, (Reason("noop", "this policy never resizes"),))
+
+    A policy that weighs jobs against each other is a `JointPolicy` instead.
     """
 
     name: str
@@ -542,3 +558,22 @@ class ResizePolicy(Protocol):
     def decide(self, offer: Offer, job: Job, snapshot: Snapshot) -> ResizeVerdict:
         """The size that `job`, which made `offer`, should have in the situation of `snapshot`."""
         ...
+
+
+class JointPolicy(Protocol):
+    """Decides for all malleable jobs at once: the other form of a policy, found by the same entry point.
+
+    Called once per pass with the offers of all running malleable jobs. Those with a `target` cannot be decided about:
+    they are there to be counted. A job without a verdict stays as it is. Several jobs may shrink for one beneficiary.
+    """
+
+    name: str
+
+    def decide_all(self, offers: Sequence[Offer], snapshot: Snapshot) -> Mapping[int, ResizeVerdict]:
+        """The verdicts by job number."""
+        ...
+
+
+def is_joint(policy: ResizePolicy | JointPolicy) -> TypeGuard[JointPolicy]:
+    """Which form a policy has."""
+    return hasattr(policy, "decide_all")

@@ -17,7 +17,7 @@ from pathlib import Path
 import structlog
 
 from penstock import __version__, logs, sdnotify
-from penstock.api import Geometry, ResizePolicy
+from penstock.api import Geometry, JointPolicy, ResizePolicy
 from penstock.clock import Clock
 from penstock.config import Config, load
 from penstock.errors import ConfigError, NotNow, PenstockError, SlurmUnavailable
@@ -84,12 +84,12 @@ def _tell_fallback(why: str) -> None:
     _log.info("slurm is asked by its commands", why=why)
 
 
-def make_policy(name: str) -> ResizePolicy:
+def make_policy(name: str) -> ResizePolicy | JointPolicy:
     """The resize policy of that name among the installed plug-ins."""
     known = {e.name: e for e in entry_points(group="penstock.policies")}
     if name not in known:
         raise ConfigError(f"`dmr.policy`: no policy {name!r} is installed (installed: {', '.join(sorted(known))})")
-    policy: ResizePolicy = known[name].load()()
+    policy: ResizePolicy | JointPolicy = known[name].load()()
     return policy
 
 

@@ -140,7 +140,7 @@ class DmrSection(_Section):
     listen: Address = Field("0.0.0.0:0", description="HOST:PORT for applications; port 0 picks one and keeps it.")
     advertise: str | None = Field(None, description="Host name given to applications; default: this host's name.")
     munge_socket: Path | None = Field(None, description="munged's socket where it is not the default one.")
-    policy: str = Field("wide", description="Name of the resize policy (entry point penstock.policies).")
+    policy: str = Field("throughput", description="Name of the resize policy (entry point penstock.policies).")
     grant_timeout: Seconds = Field(40.0, description="How long a resizer may wait for its nodes (paper: 40 s).")
     accept_timeout: Seconds = Field(120.0, description="How long an application may leave granted nodes unused.")
     cooldown: Seconds = Field(30.0, description="Shortest time between two resizes of one job.")

@@ -9,8 +9,10 @@ In this order, with sizes in processes and only sizes the application can reach:
 3. *Wide optimization* (4.3). Shrink when a pending job could start on the nodes that frees; grow when nodes are idle
    and no pending job can use them.
 
-A pending job counts when only nodes keep it from starting (Slurm's reason is Resources or Priority). Nodes that
-Slurm has planned for such a job (state PLANNED) are idle as far as that job is concerned, but nothing grows onto them.
+A pending job counts when only nodes keep it from starting (Slurm's reason is Resources or Priority), and not when it
+cannot use the nodes that are idle although they are enough (Slurm says that it will start later). Nodes that Slurm has
+planned for a job (state PLANNED), or that would have to be powered up, are idle as far as pending jobs are concerned,
+but nothing grows onto them.
 """
 
 from __future__ import annotations
@@ -19,17 +21,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.api import Job, Offer, Reason, ResizeVerdict, Snapshot
+from penstock.planning.queue import asleep, unable, waiting
 
 __all__ = ["WideOptimization"]
 
-_WAITS_FOR_NODES = frozenset({"", "None", "Resources", "Priority"})
-
 
 class _Idle(NamedTuple):
-    """Numbers of idle nodes: all, and those that Slurm has not planned for a pending job."""
+    """Numbers of idle nodes: all, and those that are awake and not planned for a pending job."""
 
     all: int
-    unplanned: int
+    ready: int
 
 
 class WideOptimization:
@@ -40,48 +41,49 @@ class WideOptimization:
     def decide(self, offer: Offer, job: Job, snapshot: Snapshot) -> ResizeVerdict:
         """The size that `job` should have now (see the module's text)."""
         names = snapshot.idle_nodes(job.partition)
-        idle = _Idle(len(names), sum("PLANNED" not in snapshot.nodes[n].state.upper() for n in names))
-        waiting = _waiting(job, snapshot)
+        nodes = [snapshot.nodes[n] for n in names]
+        idle = _Idle(len(names), sum("PLANNED" not in n.state.upper() and not asleep(n) for n in nodes))
+        queue = [p for p in waiting(snapshot, job.partition) if not unable(p, idle.all, snapshot.taken_at)]
         if offer.size < offer.minimum:
-            return self._grow(offer, idle, waiting, "the application asks to grow", offer.maximum)
+            return self._grow(offer, idle, queue, "the application asks to grow", offer.maximum)
         if offer.size > offer.maximum:
             return self._shrink_to(offer, offer.maximum, "requested", "the application asks to shrink")
         if offer.preferred is not None:
-            return self._towards_preferred(offer, idle, waiting, offer.preferred)
-        return self._wide(offer, idle, waiting)
+            return self._towards_preferred(offer, idle, queue, offer.preferred)
+        return self._wide(offer, idle, queue)
 
-    def _towards_preferred(self, offer: Offer, idle: _Idle, waiting: Sequence[Job], preferred: int) -> ResizeVerdict:
-        if not waiting:
-            return self._grow(offer, idle, waiting, "nothing is pending", offer.maximum)
+    def _towards_preferred(self, offer: Offer, idle: _Idle, queue: Sequence[Job], preferred: int) -> ResizeVerdict:
+        if not queue:
+            return self._grow(offer, idle, queue, "nothing is pending", offer.maximum)
         if offer.size == preferred:
             return _stay(offer, "preferred", f"has its preferred size of {preferred}")
         if offer.size < preferred:
-            return self._grow(offer, idle, waiting, f"prefers {preferred}", preferred)
+            return self._grow(offer, idle, queue, f"prefers {preferred}", preferred)
         return self._shrink_to(offer, preferred, "preferred", f"prefers {preferred}, and jobs are pending")
 
-    def _wide(self, offer: Offer, idle: _Idle, waiting: Sequence[Job]) -> ResizeVerdict:
-        for pending in waiting:
-            missing = pending.num_nodes - idle.all
+    def _wide(self, offer: Offer, idle: _Idle, queue: Sequence[Job]) -> ResizeVerdict:
+        for pending in queue:
+            missing = pending.least_nodes - idle.all
             if missing <= 0:
                 return _stay(offer, "startable", f"job {pending.id} can start on the {idle.all} idle nodes by itself")
             for size in sorted((s for s in offer.reachable() if s < offer.size), reverse=True):
                 if (offer.size - size) // offer.per_node >= missing:
-                    text = f"job {pending.id} waits for {pending.num_nodes} nodes, and {idle.all} are idle"
+                    text = f"job {pending.id} waits for {pending.least_nodes} nodes, and {idle.all} are idle"
                     return ResizeVerdict(size, (Reason("shrink-for-pending", text),), beneficiary=pending.id)
-        return self._grow(offer, idle, waiting, "no pending job can use the idle nodes", offer.maximum)
+        return self._grow(offer, idle, queue, "no pending job can use the idle nodes", offer.maximum)
 
-    def _grow(self, offer: Offer, idle: _Idle, waiting: Sequence[Job], why: str, at_most: int) -> ResizeVerdict:
-        startable = next((p for p in waiting if p.num_nodes <= idle.all), None)
+    def _grow(self, offer: Offer, idle: _Idle, queue: Sequence[Job], why: str, at_most: int) -> ResizeVerdict:
+        startable = next((p for p in queue if p.least_nodes <= idle.all), None)
         if startable is not None:
             return _stay(offer, "startable", f"job {startable.id} can start on the {idle.all} idle nodes by itself")
         fitting = [
             s
             for s in offer.reachable()
-            if offer.size < s <= at_most and (s - offer.size) // offer.per_node <= idle.unplanned
+            if offer.size < s <= at_most and (s - offer.size) // offer.per_node <= idle.ready
         ]
         if not fitting:
-            return _stay(offer, "no-room", f"{idle.unplanned} idle nodes do not fill a larger reachable size")
-        return ResizeVerdict(max(fitting), (Reason("expand-idle", f"{idle.unplanned} nodes are idle; {why}"),))
+            return _stay(offer, "no-room", f"{idle.ready} idle nodes do not fill a larger reachable size")
+        return ResizeVerdict(max(fitting), (Reason("expand-idle", f"{idle.ready} nodes are idle; {why}"),))
 
     def _shrink_to(self, offer: Offer, target: int, code: str, why: str) -> ResizeVerdict:
         fitting = [s for s in offer.reachable() if s < offer.size and s <= target]
@@ -92,12 +94,3 @@ class WideOptimization:
 
 def _stay(offer: Offer, code: str, text: str) -> ResizeVerdict:
     return ResizeVerdict(offer.size, (Reason(code, text),))
-
-
-def _waiting(job: Job, snapshot: Snapshot) -> list[Job]:
-    """Pending jobs of the partition that only lack nodes, first in line first; resizers of Penstock are no queue."""
-    return [
-        p
-        for p in snapshot.pending(job.partition)
-        if p.reason in _WAITS_FOR_NODES and not p.dependency.startswith("expand:")
-    ]

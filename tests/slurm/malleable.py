@@ -50,6 +50,7 @@ class Agent:
             "slurm": {"min_interval": 0.3, "requests_per_second": 20, "timeout": 15},
             "dmr": {
                 "listen": f"{cluster.address}:0",
+                "policy": "wide",
                 "cooldown": 1,
                 "grant_timeout": 10,
                 "munge_socket": str(cluster.munge_socket),

@@ -34,7 +34,7 @@ SETTINGS: dict[str, Any] = {
     "agent": {"interval": 5, "idle_interval": 5, "seed": 7},
     "slurm": {"min_interval": 0.5},
     "asa": {"predictor": "asa-default", "alternatives": [2.0, 10.0, 20.0, 30.0]},
-    "dmr": {"cooldown": 5, "accept_timeout": 30},
+    "dmr": {"policy": "wide", "cooldown": 5, "accept_timeout": 30},
 }
 
 

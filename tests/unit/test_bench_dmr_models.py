@@ -13,7 +13,7 @@ def seconds(name, size, kind="fitted"):
 
 
 def shrunk_at_once(name):
-    """Seconds and node-seconds of a run that begins on the maximum and goes to the preferred size at its first check."""
+    """Seconds and node-seconds of a run on the maximum up to its first check, then on the preferred size."""
     model = models()[name]
     app = model.application
     first = app.period or model.seconds(app.maximum) / app.iterations

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from penstock.cli.output import emit_json, table
 from penstock.errors import UserError
 
+if TYPE_CHECKING:
+    from penstock.bench.report import Chapter
+
 __all__ = ["bench"]
 
-_PARTS = ("fig5", "tables", "logs")
-_TITLE = "ASA: learning the queue and submitting ahead of it"
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_ASA = "ASA: learning the queue and submitting ahead of it"
+_DMR = "DMR: malleable jobs and the queue"
 
 
 @click.group()
@@ -23,15 +29,28 @@ def bench() -> None:
     """Run the papers' experiments again."""
 
 
+def _options(parts: str) -> Callable[[_Command], _Command]:
+    """The options of every experiment; `parts` are what it has."""
+
+    def decorated(command: _Command) -> _Command:
+        for option in (
+            click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+            click.option(
+                "--out",
+                metavar="DIR",
+                type=click.Path(path_type=Path),
+                help="Write report.html, report.md, pictures and rows here.",
+            ),
+            click.option("--part", "parts", metavar=parts, multiple=True, help="Only this part; may be repeated."),
+        ):
+            command = option(command)
+        return command
+
+    return decorated
+
+
 @bench.command()
-@click.option("--part", "parts", metavar="|".join(_PARTS), multiple=True, help="Only this part; may be repeated.")
-@click.option(
-    "--out",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="Write report.html, report.md, pictures and rows here.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@_options("fig5|tables|logs")
 def asa(parts: Sequence[str], out: Path | None, as_json: bool) -> None:
     """Measure how well waits are predicted, and what workflows gain by it (paper 002).
 
@@ -44,21 +63,48 @@ def asa(parts: Sequence[str], out: Path | None, as_json: bool) -> None:
     The pictures of --out need matplotlib: pip install 'penstock[plot]'.
     """
     from penstock.bench.chapters import CHAPTERS, traces
+
+    if "logs" in (parts or CHAPTERS):
+        traces()  # found missing now, not after minutes of work
+    _run(_ASA, CHAPTERS, parts, out, as_json)
+
+
+@bench.command()
+@_options("table4|modes")
+def dmr(parts: Sequence[str], out: Path | None, as_json: bool) -> None:
+    """Measure what malleable jobs do to a cluster's queue (paper 003).
+
+    \b
+    table4  workloads of 50 to 400 jobs on 64 simulated nodes: rigid, moldable and malleable under two policies
+    modes   the same with synchronous and with asynchronous checks: what they cost, and what they gain
+
+    Takes some minutes. With --json one part prints {"rows": [...]}, several print {"PART": {"rows": [...]}}.
+    The pictures of --out need matplotlib: pip install 'penstock[plot]'.
+    """
+    from penstock.bench.dmr.chapters import CHAPTERS
+
+    _run(_DMR, CHAPTERS, parts, out, as_json)
+
+
+def _run(
+    title: str,
+    known: Mapping[str, Callable[[Path | None, Callable[[str], None]], Chapter]],
+    parts: Sequence[str],
+    out: Path | None,
+    as_json: bool,
+) -> None:
     from penstock.bench.plotting import prepare
     from penstock.bench.report import as_html, as_markdown
 
     for part in parts:
-        if part not in CHAPTERS:
-            raise UserError(f"--part must be one of {', '.join(CHAPTERS)}, not {part!r}")
+        if part not in known:
+            raise UserError(f"--part must be one of {', '.join(known)}, not {part!r}")
     if out is not None:
         prepare(out)
-    wanted = list(dict.fromkeys(parts or CHAPTERS))
-    if "logs" in wanted:
-        traces()  # found missing now, not after minutes of work
     chapters = []
-    for part in wanted:
+    for part in dict.fromkeys(parts or known):
         began = time.monotonic()
-        chapter = CHAPTERS[part](out, lambda text: click.echo(text, err=True))
+        chapter = known[part](out, lambda text: click.echo(text, err=True))
         chapters.append(chapter)
         if not as_json:
             for each in chapter.all_tables:
@@ -67,8 +113,8 @@ def asa(parts: Sequence[str], out: Path | None, as_json: bool) -> None:
         if out is not None:
             _write(out / f"{part}.json", json.dumps({"rows": chapter.rows}, indent=2) + "\n")
     if out is not None:
-        _write(out / "report.md", as_markdown(_TITLE, chapters))
-        _write(out / "report.html", as_html(_TITLE, chapters))
+        _write(out / "report.md", as_markdown(title, chapters))
+        _write(out / "report.html", as_html(title, chapters))
         click.echo(f"wrote {out / 'report.html'}", err=True)
     if as_json:
         results = {chapter.name: {"rows": chapter.rows} for chapter in chapters}

@@ -79,7 +79,7 @@ class RemoteDoor:
             return wire.encode(wire.Failure(error="bad-request", message=wire.clean(str(e))))
         try:
             uid = await self._verifier.uid(received, self._clock.now())
-            return wire.encode(self._reply(uid, received.request))
+            return wire.encode(self.reply(uid, received.request))
         except NotPermitted as e:
             self.refused += 1
             _log.warning("refused", job=received.request.job, why=str(e))
@@ -87,7 +87,8 @@ class RemoteDoor:
         except PenstockError as e:
             return wire.encode(wire.Failure(error="unavailable", message=wire.clean(str(e))))
 
-    def _reply(self, uid: int, request: wire.Request) -> wire.Reply:
+    def reply(self, uid: int, request: wire.Request) -> wire.Reply:
+        """The reply to a request that user `uid` has made. Raises `NotPermitted`."""
         if not self._serves(uid):
             raise NotPermitted("this agent serves its own user's jobs only")
         snapshot = self._observer.last

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from typing import cast
 
 import structlog
 
-from penstock.api import Decision, Geometry, Job, Reason, Snapshot, Verb
+from penstock.api import Decision, Geometry, Job, Reason, ResizePolicy, ResizeVerdict, Snapshot, Verb, is_joint
 from penstock.clock import Clock
 from penstock.errors import PenstockError
 from penstock.executor import Executor
@@ -48,6 +49,19 @@ class Decider:
         self._leads: dict[int, tuple[float, float]] = {}  # by job: until when it counts, and how long ahead to ask
         self._gres: dict[int, bool] = {}
         self._ways: dict[int, Way | None] = {}
+        self._joint: Mapping[int, ResizeVerdict] = {}
+
+    def begin(self, jobs: Mapping[int, Job], shown: Snapshot) -> None:
+        """Before `decide` is called for these running jobs in a pass: a policy that decides jointly does so now."""
+        self._joint = {}
+        policy, limits, now = self._settings.policy, self._settings.limits, self._clock.now()
+        if not is_joint(policy) or shown.taken_at <= self._registry.acted_at:
+            return
+        known = [self._registry.jobs[number] for number, job in jobs.items() if job.partition in shown.partitions]
+        try:
+            self._joint = policy.decide_all([me.offer_now(limits, now) for me in known], shown)
+        except Exception:
+            _log.exception("the policy failed", policy=policy.name)
 
     async def decide(self, job: Job, snapshot: Snapshot, shown: Snapshot) -> list[Decision]:
         """The decisions about a running job. `shown` is what the policy is to see."""
@@ -62,7 +76,9 @@ class Decider:
         if snapshot.taken_at <= self._registry.acted_at:
             return decisions
         said = announce.due(me, await self._lead(me, job), limits, now) if me.phase is Phase.IDLE else None
-        verdict = said.verdict if said else self._settings.policy.decide(me.offer, job, shown)
+        verdict = said.verdict if said else self._verdict(me, job, shown)
+        if verdict is None:
+            return decisions
         bounds = Bounds(now, self._registry.cost(limits.cost), *self._rights(), snapshot.partitions[job.partition])
         allowed = bounded(me, job, verdict.size, bounds)
         size = allowed.size
@@ -94,6 +110,12 @@ class Decider:
         self._registry.put(after)
         return [*decisions, replace(decision, details={"size": size})]
 
+    def _verdict(self, me: MalleableJob, job: Job, shown: Snapshot) -> ResizeVerdict | None:
+        policy = self._settings.policy
+        if is_joint(policy):
+            return self._joint.get(job.id)
+        return cast(ResizePolicy, policy).decide(me.offer, job, shown)
+
     def forget(self, job: int) -> None:
         """The job is over."""
         for known in (self._leads, self._gres, self._ways):
@@ -122,7 +144,8 @@ class Decider:
         """Why this is not the moment: something failed, moves, or is promised to another."""
         limits, now = self._settings.limits, self._clock.now()
         others = [o for o in self._registry.jobs.values() if o.job != me.job]
-        if beneficiary is not None:
+        joint = is_joint(self._settings.policy)  # it counts for itself what is promised to whom
+        if beneficiary is not None and not joint:
             # One that has accepted and never answers must not hold up the others for ever.
             alive = (o for o in others if o.phase is not Phase.LEAVING or now - o.since <= limits.resize)
             taken = any(o.beneficiary == beneficiary for o in alive)
@@ -134,7 +157,7 @@ class Decider:
         idle = snapshot.idle_nodes(job.partition)
         if fresh := self._registry.fresh(idle, limits.regrow):
             return Reason("just-given-back", f"{', '.join(fresh)} was given back a moment ago")
-        if announced:  # it waits in the queue like any other
+        if announced or joint:  # what was announced waits in the queue like any other job
             return None
         asked = sum(o.target // o.offer.per_node - len(o.nodes) for o in others if o.phase is Phase.ALLOCATING)
         if (size - me.offer.size) // me.offer.per_node > len(idle) - asked:

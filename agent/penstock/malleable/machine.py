@@ -178,6 +178,13 @@ class MalleableJob(ResizeState):
             return replace(me._to(Phase.ALLOCATING, now), resizer_name=name, resizer=None, patience=patience)
         return replace(me._to(Phase.PROPOSED, now), target_nodes=me.nodes[: verdict.size // per_node])
 
+    def offer_now(self, limits: Deadlines, now: float) -> Offer:
+        """The offer as a policy that decides jointly sees it: with a target where it cannot be decided about."""
+        resting = self.phase is Phase.IDLE and self.since and now - self.since < limits.cooldown
+        if resting or self.phase in (Phase.CLEANING, Phase.GIVING_BACK):
+            return replace(self.offer, target=self.offer.size)
+        return self.offer if self.phase in (Phase.IDLE, Phase.PROPOSED) else replace(self.offer, target=self.target)
+
     # -- what Slurm says ---------------------------------------------------------------------------------------------
 
     def granted(self, resizer: int, now: float) -> MalleableJob:

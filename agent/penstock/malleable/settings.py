@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.api import ResizePolicy, SiteConfig
+from penstock.api import JointPolicy, ResizePolicy, SiteConfig
 from penstock.malleable.ways import Preference
 from penstock.malleable.words import Deadlines
 
@@ -15,7 +15,7 @@ __all__ = ["Settings"]
 class Settings:
     """`preference` is `malleable.backend`; `site` is None until it has been looked at, and nothing grows before."""
 
-    policy: ResizePolicy
+    policy: ResizePolicy | JointPolicy
     limits: Deadlines
     preference: Preference = "auto"
     site: SiteConfig | None = None

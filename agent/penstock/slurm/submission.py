@@ -62,7 +62,8 @@ class CliSubmission(CliQueries):
     async def _sbatch(self, spec: JobSpec, *test: str) -> Finished:
         await self._check_size(spec.partition, spec.nodes)
         home = self._home()
-        argv = ["sbatch", *test, "--parsable", f"--job-name={checked_name(spec.name)}", f"--nodes={int(spec.nodes)}"]
+        nodes = f"{int(spec.nodes)}" if spec.min_nodes is None else f"{int(spec.min_nodes)}-{int(spec.nodes)}"
+        argv = ["sbatch", *test, "--parsable", f"--job-name={checked_name(spec.name)}", f"--nodes={nodes}"]
         argv += _common(spec.time_limit, spec.partition, spec.account, spec.qos)
         argv += ["--requeue" if spec.requeue else "--no-requeue", "--kill-on-invalid-dep=no"]
         argv.append(f"--chdir={spec.workdir or home}")

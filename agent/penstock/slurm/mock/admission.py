@@ -39,6 +39,8 @@ def make_job(engine: Engine, user: str, spec: JobSpec | Allocation, work: Work |
         raise Infeasible(f"Node count specification invalid: {spec.nodes}")
     if spec.nodes > engine.machine.within[partition].bit_count():
         raise Infeasible("Requested node configuration is not available")
+    if isinstance(spec, JobSpec) and spec.min_nodes is not None and not 1 <= spec.min_nodes <= spec.nodes:
+        raise Infeasible(f"Node count specification invalid: {spec.min_nodes}-{spec.nodes}")
     if not spec.time_limit > 0:
         raise Infeasible(f"Requested time limit is invalid: {spec.time_limit}")
     job = SimJob(

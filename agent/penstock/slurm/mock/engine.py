@@ -317,7 +317,9 @@ class Engine:
 
     def _account(self, job: SimJob) -> None:
         """Write down what the job has used since it was written down last."""
-        self._priorities.used(job.account, len(job.nodes) * (self.now - job.accounted), self.now)
+        used = len(job.nodes) * (self.now - job.accounted)
+        self._priorities.used(job.account, used, self.now)
+        job.node_seconds += used
         job.accounted = self.now
 
     def _leave(self, job: SimJob) -> None:

@@ -22,7 +22,8 @@ class SimJob:
     `finish_at` is when the job ends by itself, None while only the driver knows. `work` is what it has to do, where
     that is known beforehand, and `left` how much of it was left at `left_at`. `planned` is the start of its
     reservation. `merged` are the nodes it gave to `merged_into` as a resizer. `mask` is `nodes` in bits, and until
-    `claimed` the cluster's profile has them as taken. What it has used is in the books up to `accounted`. A task that
+    `claimed` the cluster's profile has them as taken. What it has used (`node_seconds`, and
+    for fair-share) is in the books up to `accounted`. A task that
     has started, or was put back into the queue, has a `task`; a job with an `array` but without one stands for all that
     wait.
     """
@@ -64,6 +65,7 @@ class SimJob:
     mask: int = 0
     claimed: float = 0.0
     accounted: float = 0.0
+    node_seconds: float = 0.0
     restarts: int = 0
     merged_into: int | None = None
     merged: frozenset[str] = frozenset()
@@ -82,6 +84,12 @@ class SimJob:
     def expands(self) -> int | None:
         """The job that it was allocated to expand."""
         return self.spec.expands if isinstance(self.spec, Allocation) else None
+
+    @property
+    def least(self) -> int:
+        """With how many nodes it may start."""
+        fewest = self.spec.min_nodes if isinstance(self.spec, JobSpec) else None
+        return self.num_nodes if fewest is None else fewest
 
     @property
     def reservation(self) -> str:
@@ -154,6 +162,7 @@ class SimJob:
             restarts=self.restarts,
             reservation=self.reservation,
             batch_host=self.nodes[0] if running and self.batch and self.nodes else "",
+            min_nodes=self.least if pending and self.least < count else None,
         )
 
     def texts(self) -> JobTexts:

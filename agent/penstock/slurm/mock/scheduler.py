@@ -74,7 +74,7 @@ class Passes:
         planner.renew(self.profile(now), asks, now)
         for job in self._queue.in_order(now, depth):
             # Most jobs of a long queue are too wide for what is left: this line is what a pass costs.
-            if job.num_nodes > planner.most(job.partition) and not job.reservation:
+            if job.least > planner.most(job.partition) and not job.reservation:
                 continue
             self._place(job, now)
             if planner.hopeless(len(self._queue.partitions)) and not self._reservations:
@@ -140,7 +140,7 @@ class Passes:
             return None
         job.reason = "Priority"
         within = self._machine.within[job.partition] & ~job.excluded
-        return Ask(job.id, job.num_nodes, self._limit_of(job), within, job.partition, job.required)
+        return Ask(job.id, job.least, self._limit_of(job), within, job.partition, job.required)
 
     def _place(self, job: SimJob, now: float) -> None:
         """Start the job, an array's tasks one after the other, or note what it was promised."""
@@ -150,7 +150,7 @@ class Passes:
             else:
                 planner = self._planner
             placed = None if planner is None else planner.place(ask, now)
-            if placed is None:
+            if placed is None or planner is None:
                 return
             self._tell_others(planner, placed, now)
             if placed.start > now:
@@ -159,9 +159,20 @@ class Passes:
                     job.reason = "Resources"
                 self._promised[job.id] = job
                 return
-            self._start(job, placed.nodes)
+            self._start(job, placed.nodes | self._beyond(job, ask, planner, now))
             if job.state is not JobState.PENDING:
                 return
+
+    def _beyond(self, job: SimJob, ask: Ask, planner: Planner, now: float) -> int:
+        """What a job that takes a range of nodes gets beside the fewest: as many as are free for it now."""
+        if job.num_nodes == ask.nodes:
+            return 0
+        free = planner.profile.common(now, now + ask.duration, ask.within).bit_count()
+        more = planner.place(ask._replace(nodes=min(free, job.num_nodes - ask.nodes), need=0), now) if free else None
+        if more is None:
+            return 0
+        self._tell_others(planner, more, now)
+        return more.nodes
 
     def _of_reservation(self, job: SimJob, ask: Ask, now: float) -> tuple[Planner | None, Ask]:
         """Who plans for the job's reservation, and what it asks for there: its end cuts the job's time short."""

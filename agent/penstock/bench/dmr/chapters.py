@@ -1,0 +1,142 @@
+"""The chapters of `penstock bench dmr`: each runs its measurement, judges it by its goals, and draws its pictures.
+
+A part more is a function of the same form in `CHAPTERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from penstock.bench.dmr import modes, paper, table4
+from penstock.bench.dmr.models import models
+from penstock.bench.report import Chapter, Table
+
+__all__ = ["CHAPTERS", "Tell"]
+
+Tell = Callable[[str], None]
+
+
+def table_4(out: Path | None, tell: Tell) -> Chapter:
+    """Workloads of rigid and malleable jobs."""
+    outcomes = table4.measure(tell=tell)
+    rows = table4.rows(outcomes)
+    pictures: Sequence[Path] = ()
+    if out is not None:
+        from penstock.bench.dmr.pictures import draw
+
+        pictures = draw(out, outcomes)
+    bounds = {n: table4.bound(n) for n in paper.JOBS}
+    fixed = {row.jobs: row.completion for row in rows if row.version == "fixed"}
+    text = (
+        f"CG, Jacobi and N-body in random order on {paper.NODES} simulated nodes, submitted every "
+        f"{paper.INTERARRIVAL:g} s on average; malleable jobs under the real agent, in virtual time. In brackets: the "
+        "paper's own values. Means over jobs. The speed-up models are fitted to the paper's tables alone. With them no "
+        "scheduler whatever can cut completion by more than "
+        + ", ".join(f"{1 - bounds[n] / fixed[n]:.0%}" for n in paper.JOBS)
+        + f" for {', '.join(map(str, paper.JOBS))} jobs: all nodes always busy with the shortest job, resized for "
+        "nothing. Versions: fixed (rigid, at the maximum), paper (malleable, the paper's policy), flexible (the shipped"
+        " policy), flexible-moldable (the same, started on any number of nodes), preferred and moldable (rigid, at the "
+        "preferred size, or on what is free), share-20 and share-50 (so many % as in flexible-moldable, the others as "
+        "in fixed), linear (linear speed-up)."
+    )
+    data = [row.row() for row in rows]
+    shown = [_workloads(rows), _models()]
+    return Chapter("table4", "Table 4, figures 4 to 8", text, data, shown, table4.goals(outcomes), pictures)
+
+
+def tables_2_and_3(out: Path | None, tell: Tell) -> Chapter:
+    """Synchronous against asynchronous checks."""
+    outcomes = modes.run(tell=tell)
+    overheads, compared = modes.overheads(outcomes), modes.compared(outcomes)
+    text = (
+        "The workloads of table 4, malleable, submitted at the maximum, under the shipped policy. In brackets: the "
+        "paper's own values (table 3's are of another workload). An asynchronous answer is taken up at the next check, "
+        "when the agent says whether it still stands. Seconds are what a call keeps the program; in the agent an "
+        "expansion takes longer, as Slurm has to grant it and the program to come and hear of it."
+    )
+    data = [o.row() for o in overheads] + compared
+    shown = [_overheads(overheads), _compared(compared)]
+    return Chapter("modes", "Tables 2 and 3", text, data, shown, modes.goals(overheads))
+
+
+def _workloads(rows: Sequence[table4.Row]) -> Table:
+    columns = ("jobs", "version", "utilisation", "waiting s", "execution s", "completion s", "cut", "resizes")
+    cells = []
+    for row in rows:
+        data = row.row()
+
+        def beside(value: str, key: str, form: str, data: Mapping[str, object] = data) -> str:
+            theirs = data[f"paper_{key}"]
+            return value if theirs is None else f"{value} ({theirs:{form}})"
+
+        cells.append(
+            [
+                f"{row.jobs}",
+                row.version,
+                beside(f"{row.utilisation:.1%}", "utilisation", ".1%"),
+                beside(f"{row.waiting:.0f}", "waiting_s", ".0f"),
+                beside(f"{row.execution:.0f}", "execution_s", ".0f"),
+                beside(f"{row.completion:.0f}", "completion_s", ".0f"),
+                f"{-row.cut:+.1%}" + _their_cut(row),
+                f"{row.resizes}",
+            ]
+        )
+    return Table("Table 4", columns, cells)
+
+
+def _their_cut(row: table4.Row) -> str:
+    if row.version != "paper":
+        return ""
+    fixed, flexible = paper.TABLE_4[row.jobs, "fixed"], paper.TABLE_4[row.jobs, "flexible"]
+    return f" ({flexible.completion / fixed.completion - 1:+.0%})"
+
+
+def _models() -> Table:
+    sizes = (1, 2, 4, 8, 16, 32)
+    cells = [
+        [kind, name, *(f"{m.seconds(n):.0f}" if n <= m.application.maximum else "" for n in sizes)]
+        for kind in ("fitted", "linear")
+        for name, m in models(kind).items()
+    ]
+    return Table("Execution times, s, by nodes", ("models", "application", *map(str, sizes)), cells)
+
+
+def _overheads(found: Sequence[modes.Overhead]) -> Table:
+    columns = (
+        "action",
+        "mode",
+        "quantity",
+        "a job",
+        "least s",
+        "most s",
+        "mean s",
+        "sd",
+        "decision to done s",
+        "aborted",
+    )
+    cells = []
+    for o in found:
+        theirs = paper.OVERHEADS[o.action, o.mode]
+        values = (o.quantity, o.per_job, o.least, o.most, o.mean, o.deviation)
+        texts = [f"{v:.4g}" + ("" if t is None else f" ({t:g})") for v, t in zip(values, theirs, strict=True)]
+        cells.append([o.action, o.mode, *texts, "" if o.agent is None else f"{o.agent:.1f}", f"{o.aborted}"])
+    return Table(f"Table 2, {found[0].jobs} jobs", columns, cells)
+
+
+def _compared(found: Sequence[Mapping[str, object]]) -> Table:
+    columns = ("mode", "utilisation %", "sd", "waiting gain %", "execution gain %", "completion gain %")
+    keys = ("utilisation", "utilisation_sd", "waiting_gain", "execution_gain", "completion_gain")
+    cells = []
+    for row in found:
+        theirs = paper.MODES[str(row["mode"])]
+        texts = [f"{row[k]:.1f}" + ("" if t is None else f" ({t:.1f})") for k, t in zip(keys, theirs, strict=True)]
+        cells.append([str(row["mode"]), *texts])
+    return Table("Table 3", columns, cells)
+
+
+CHAPTERS: Final[Mapping[str, Callable[[Path | None, Tell], Chapter]]] = {
+    "table4": table_4,
+    "modes": tables_2_and_3,
+}

@@ -1,0 +1,84 @@
+"""Grows a job only while it is worth the nodes, and takes back growth that was not.
+
+The measure is the application's own: the seconds of its steps, at every size it has had. The efficiency of a size is
+the speed-up over the smallest measured size, for each node:
+
+    efficiency(n) = seconds(smallest) * smallest / (seconds(n) * n)
+
+which is 1 for perfect scaling and smallest / n where more nodes do not help at all.
+
+- *Grow* by one reachable size where nodes are idle, nobody in the queue is given them by Slurm's plan for as long as
+  the job may run, and the size it has is efficient (at least 0.5; a size that was not is never tried again).
+- *Shrink back* to the next smaller reachable size where the efficiency of the size it has is below that.
+- A demand of the application itself (a minimum above its size, a maximum below) is met first (paper 003, section 4.1).
+
+An application that does not say what its steps take is left as it is. Nothing is shrunk for pending jobs: that is the
+matter of `throughput` and `wide`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from penstock.api import Job, Offer, Reason, ResizeVerdict, Snapshot
+from penstock.planning.queue import idle_for
+
+__all__ = ["Efficiency"]
+
+_REMEMBERED: Final = 10_000  # jobs
+
+
+class Efficiency:
+    """See the module's text."""
+
+    name = "efficiency"
+
+    def __init__(self, threshold: float = 0.5) -> None:
+        self.threshold = threshold
+        self._seconds: OrderedDict[tuple[int, float | None], dict[int, float]] = OrderedDict()
+
+    def decide(self, offer: Offer, job: Job, snapshot: Snapshot) -> ResizeVerdict:
+        """The size that `job` should have now (see the module's text)."""
+        smaller = max((s for s in offer.reachable() if s < offer.size), default=None)
+        larger = min((s for s in offer.reachable() if s > offer.size), default=None)
+        if offer.size > offer.maximum and smaller is not None:
+            fitting = max((s for s in offer.reachable() if s <= offer.maximum), default=smaller)
+            return ResizeVerdict(fitting, (Reason("requested", "the application asks to shrink"),))
+        measured, idle = self._saw(offer, job), idle_for(job, snapshot)
+        if larger is not None and offer.size < offer.minimum and (larger - offer.size) // offer.per_node <= idle:
+            return ResizeVerdict(larger, (Reason("requested", f"the application asks to grow, and {idle} are idle"),))
+        if not offer.step_seconds:
+            return _stay(offer, "unmeasured", "the application does not say what its steps take")
+        here = self._efficiency(measured, offer.size)
+        if here < self.threshold and smaller is not None and smaller >= min(measured):
+            text = f"on {offer.size} its nodes are {here:.0%} as useful as on {min(measured)}"
+            return ResizeVerdict(smaller, (Reason("did-not-pay", text),))
+        if larger is None:
+            return _stay(offer, "largest", "no larger size can be reached")
+        if larger in measured and self._efficiency(measured, larger) < self.threshold:
+            return _stay(offer, "would-not-pay", f"{larger} was tried, and did not pay")
+        if here < self.threshold:
+            return _stay(offer, "would-not-pay", f"its nodes are {here:.0%} as useful as on {min(measured)}")
+        if (larger - offer.size) // offer.per_node > idle:
+            return _stay(offer, "no-room", f"{idle} nodes are idle for as long as it runs, too few for {larger}")
+        return ResizeVerdict(larger, (Reason("scales", f"its nodes are {here:.0%} useful, and {idle} are idle"),))
+
+    def _efficiency(self, measured: dict[int, float], size: int) -> float:
+        smallest = min(measured)
+        return measured[smallest] * smallest / (measured[size] * size)
+
+    def _saw(self, offer: Offer, job: Job) -> dict[int, float]:
+        """What this life of the job has measured so far, its present size included."""
+        life = (job.id, job.start)
+        measured = self._seconds.setdefault(life, {})
+        self._seconds.move_to_end(life)
+        if len(self._seconds) > _REMEMBERED:
+            self._seconds.popitem(last=False)
+        if offer.step_seconds:
+            measured[offer.size] = offer.step_seconds
+        return measured
+
+
+def _stay(offer: Offer, code: str, text: str) -> ResizeVerdict:
+    return ResizeVerdict(offer.size, (Reason(code, text),))

@@ -1,0 +1,314 @@
+"""The shipped policy: shrinks and grows all malleable jobs in view of each other, so that the whole queue ends earlier.
+
+**Shrinking.** Pending jobs are gone through in the order of Slurm's plan. One that can start on idle nodes is left to
+Slurm. For one that cannot, jobs give up nodes together, as few as it lacks, and only if the plan shows that Slurm will
+give exactly these nodes to it: without an operator's rights nobody can reserve them. Which jobs, and how far, is
+decided step by step (from one reachable size to the next smaller one), each time the step that costs least: the
+seconds by which the job ends later for each node that it frees.
+
+A step is open to a job when it pays. Down to the preferred size it always does: that is what the user says that the
+program runs well on. Below, or without one, it is a question of speed. Say a job runs on a nodes and another one that
+waits could have half of them. Sharing gets more done if rho = 2 * speed(a/2) / speed(a) - 1 is above 0, which it is for
+every program that does not scale perfectly. But the first of two equal jobs ends later by it, so that the two end
+earlier *on average* only if rho > 1/3. With w more jobs that wait for these nodes, each of which gains what is gained
+before its turn, it is rho > 1 / (3 + 2 w). So a long queue packs jobs tightly, and a short one leaves them their speed.
+Where the job that waits lacks k times what the step frees, k such steps are weighed against its speed on all it gets.
+
+While the first in line cannot be helped, jobs that are as fast on their preferred size go there: so the nodes gather.
+
+**Speed** is what the application measures itself: seconds of a step at its sizes, with Amdahl's law between and beyond
+them. Until it was seen on two sizes, other jobs of its user with the same limits count. Without those it is taken to
+scale perfectly, and is not shrunk below its preferred size.
+
+**Growing.** Nodes that nobody in the queue is given by Slurm's plan for as long as the job may run go to where they
+save most time for each node. While others wait, only to programs that scale, and not if shrinking everybody would let
+one of those start: then it is a matter of moments. Nodes that Slurm has planned for somebody (PLANNED), or would have
+to power up, are left alone unless the plan shows them free that long.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.api import Job, Offer, Reason, ResizeVerdict, Snapshot
+from penstock.planning.queue import DEPTH, QueuePlan, unable, waiting
+
+__all__ = ["Throughput"]
+
+_SCALES: Final = 0.25
+"""How well a program has to scale to be lent nodes while others wait, who may need them back soon."""
+_ENDLESS: Final = 7 * 86400.0
+_WORTH: Final = 15.0
+"""Seconds that growing has to save: less than that is not worth the resize."""
+
+
+class Speeds:
+    """Seconds of a step by size, as measured; what it would be on other sizes is worked out by Amdahl's law.
+
+    `like` are the speeds of jobs of the same kind, which count as long as only one size was measured.
+    """
+
+    def __init__(self, like: Speeds | None = None) -> None:
+        self._measured: dict[int, float] = {}
+        self._like = like
+
+    def saw(self, offer: Offer) -> None:
+        """Take up what the application says of its present size."""
+        if not offer.step_seconds:
+            return
+        self._measured[offer.size] = offer.step_seconds
+        if self._like is not None and len(self._measured) > 1:
+            self._like._measured = self._measured
+
+    @property
+    def known(self) -> bool:
+        """Whether sizes can be compared at all."""
+        return len(self._measured) > 1 or (self._like is not None and self._like.known)
+
+    def at(self, size: int) -> float:
+        """Seconds of a step on that size, compared to others; perfect scaling where nothing is known."""
+        if size in self._measured:
+            return self._measured[size]
+        if len(self._measured) > 1:
+            return self._amdahl(size)
+        mine, seconds = next(iter(self._measured.items()), (1, 1.0))
+        if self._like is not None and self._like.known:
+            return seconds * self._like._amdahl(size) / self._like._amdahl(mine)
+        return seconds * mine / size
+
+    def _amdahl(self, size: int) -> float:
+        """seconds = serial + parallel / size, through the two measured sizes that are furthest apart."""
+        low, high = min(self._measured), max(self._measured)
+        slow, fast = self._measured[low], self._measured[high]
+        parallel = min(max((slow - fast) / (1 / low - 1 / high), 0.0), slow * low)
+        return slow - parallel / low + parallel / size
+
+    def scaling(self, size: int, larger: int) -> float:
+        """How much of the gain of perfect scaling it has on a larger size: 1 perfect, 0 none."""
+        return (1 - self.at(larger) / self.at(size)) / (1 - size / larger)
+
+
+@dataclass(slots=True)
+class _Member:
+    """A malleable job in this pass; `size` is what it shall have, in processes."""
+
+    offer: Offer
+    job: Job
+    speeds: Speeds
+    size: int
+    now: float
+    beneficiary: int | None = None
+    sizes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.sizes = tuple(sorted({*self.offer.reachable(), self.offer.size}))
+
+    @property
+    def left(self) -> float:
+        """Seconds that it still runs on its present size; by its time limit where it does not say."""
+        steps, each = self.offer.steps_left, self.offer.step_seconds
+        if steps is not None and each is not None:
+            return steps * each
+        return _ENDLESS if self.job.end is None else max(self.job.end - self.now, 0.0)
+
+    def nodes_of(self, size: int) -> int:
+        return size // self.offer.per_node
+
+    def next_below(self, size: int) -> int | None:
+        return max((s for s in self.sizes if s < size), default=None)
+
+    def next_above(self, size: int) -> int | None:
+        return min((s for s in self.sizes if s > size), default=None)
+
+    def later(self, old: int, new: int) -> float:
+        """By how many seconds it ends later on `new` than on `old`; below 0: earlier."""
+        now = self.speeds.at(self.offer.size)
+        return self.left * (self.speeds.at(new) - self.speeds.at(old)) / now
+
+    def freed(self, size: int) -> tuple[str, ...]:
+        """The nodes that it leaves when it shrinks to `size`: the machine keeps the first ones."""
+        nodes = self.offer.nodes or self.job.nodes
+        return nodes[self.nodes_of(size) :]
+
+
+class Throughput:
+    """See the module's text."""
+
+    name = "throughput"
+
+    def __init__(self) -> None:
+        self._speeds: dict[int, Speeds] = {}
+        self._kinds: dict[tuple[int, ...], Speeds] = {}
+
+    def decide_all(self, offers: Sequence[Offer], snapshot: Snapshot) -> Mapping[int, ResizeVerdict]:
+        """The sizes that all of these jobs should have now."""
+        self._speeds = {o.job: self._speeds.get(o.job) or Speeds(self._kind(o, snapshot)) for o in offers}
+        groups: dict[str, list[_Member]] = defaultdict(list)
+        for offer in sorted(offers, key=lambda o: o.job):
+            self._speeds[offer.job].saw(offer)
+            job = snapshot.jobs[offer.job]
+            groups[job.partition].append(_Member(offer, job, self._speeds[offer.job], offer.size, snapshot.taken_at))
+        verdicts: dict[int, ResizeVerdict] = {}
+        for partition, members in groups.items():
+            verdicts |= _Pool(partition, members, snapshot).verdicts()
+        return verdicts
+
+    def _kind(self, offer: Offer, snapshot: Snapshot) -> Speeds:
+        """What is known of jobs that are probably runs of the same program: those of one user with the same limits."""
+        limits = (offer.minimum, offer.maximum, offer.factor, offer.preferred or 0, offer.per_node)
+        return self._kinds.setdefault((snapshot.jobs[offer.job].uid, *limits), Speeds())
+
+
+class _Pool:
+    """The malleable jobs of one partition, and the jobs that wait for its nodes."""
+
+    def __init__(self, partition: str, members: Sequence[_Member], snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._all = members
+        self._free = [m for m in members if m.offer.target is None]
+        self._reasons: dict[int, Reason] = {}
+        leaving = [n for m in members if m.offer.target is not None for n in m.freed(m.offer.target)]
+        coming = sum(
+            max(m.nodes_of(m.offer.target) - len(m.job.nodes), 0) for m in members if m.offer.target is not None
+        )
+        self._plan = QueuePlan(snapshot, partition, leaving, coming)
+        self._waiting = waiting(snapshot, partition)
+        self._size = len(snapshot.partitions[partition].nodes)
+
+    def verdicts(self) -> dict[int, ResizeVerdict]:
+        self._demand()
+        unserved = self._serve()
+        self._grow(unserved)
+        for m in self._free:
+            self._reasons.setdefault(m.offer.job, Reason("stay", "no other size would help anybody"))
+        return {m.offer.job: ResizeVerdict(m.size, (self._reasons[m.offer.job],), m.beneficiary) for m in self._free}
+
+    def _demand(self) -> None:
+        """What the application itself demands (paper 003, 4.1): a minimum above its size, a maximum below."""
+        for m in self._free:
+            if m.size > m.offer.maximum and (smaller := m.next_below(m.offer.maximum + 1)) is not None:
+                self._shrink(m, smaller, None, Reason("requested", "the application asks to shrink"))
+
+    # -- shrinking ---------------------------------------------------------------------------------------------------
+
+    def _serve(self) -> int:
+        """Free nodes for those who wait, one after the other; how many of them stay without."""
+        idle = len(self._snapshot.idle_nodes(self._waiting[0].partition)) if self._waiting else 0
+        unserved, hopeless = 0, math.inf
+        least = min((p.least_nodes for p in self._waiting), default=0)
+        for place, pending in enumerate(self._waiting[:DEPTH]):
+            if unable(pending, idle, self._snapshot.taken_at):
+                continue
+            if pending.least_nodes < hopeless and not self._plan.starts(pending):
+                steps = self._steps(pending, len(self._waiting) - place)
+                for member, size in steps.items():
+                    reason = Reason("shrink-for-pending", f"job {pending.id} can start on what it gives up")
+                    self._shrink(self._free[member], size, pending.id, reason)
+                if not steps:
+                    hopeless = pending.least_nodes  # nor can those be helped that need as much and come later
+                    self._gather(pending, first=not unserved)
+            unserved += not self._plan.place(pending)
+            if hopeless <= least and not self._plan.idle(self._snapshot.taken_at):
+                break
+        return unserved
+
+    def _gather(self, pending: Job, first: bool) -> None:
+        """The first in line cannot be helped yet. Who has no use for more than the preferred size makes a beginning."""
+        for m in self._free if first else ():
+            preferred = m.offer.preferred
+            smaller = m.next_below(m.size)
+            if preferred is None or m.size <= preferred or smaller is None:
+                continue
+            size = max((s for s in m.sizes if s <= preferred), default=smaller)
+            if not m.speeds.known or m.speeds.scaling(size, m.size) < _SCALES:
+                text = f"job {pending.id} waits for {pending.least_nodes} nodes, and it runs as well on {size}"
+                self._shrink(m, size, pending.id, Reason("shrink-useless", text))
+
+    def _steps(self, pending: Job, queue: int) -> dict[int, int]:
+        """To which sizes jobs (by their place in `_free`) shrink so that `pending` can start; empty if that cannot be.
+
+        `queue` is how many wait, it and those behind it.
+        """
+        sizes = {place: m.size for place, m in enumerate(self._free)}
+        taken: list[tuple[int, int]] = []  # whom, and the size before
+        missing = lacking = pending.least_nodes - self._plan.idle(self._snapshot.taken_at)
+        while missing > 0 or not self._plan.starts(pending, self._given_up(sizes)):
+            options = []
+            for place, m in enumerate(self._free):
+                smaller = m.next_below(sizes[place])
+                if smaller is not None and self._pays(m, sizes[place], smaller, pending, lacking, queue):
+                    freed = m.nodes_of(sizes[place]) - m.nodes_of(smaller)
+                    options.append((m.later(sizes[place], smaller) / freed, place, smaller, freed))
+            if not options:
+                return {}
+            _, place, smaller, freed = min(options)
+            taken.append((place, sizes[place]))
+            sizes[place] = smaller
+            missing -= freed
+        for place, before in reversed(taken):  # the last steps may have made earlier ones needless
+            tried = {**sizes, place: before}
+            if before > sizes[place] and self._plan.starts(pending, self._given_up(tried)):
+                sizes = tried
+        return {place: size for place, size in sizes.items() if size < self._free[place].size}
+
+    def _given_up(self, sizes: Mapping[int, int]) -> list[str]:
+        return [
+            n
+            for place, size in sizes.items()
+            if size < self._free[place].offer.size
+            for n in self._free[place].freed(size)
+        ]
+
+    def _pays(self, m: _Member, old: int, new: int, pending: Job, lacking: int, queue: int) -> bool:
+        """Whether it is good on average that a job gives up nodes to one that waits; see the module's text.
+
+        `lacking` nodes are not idle of those that `pending` needs: so many such jobs have to give up some.
+        """
+        if m.offer.preferred is not None and old > m.offer.preferred:
+            return True  # to the preferred size, or to the nearest below it
+        if not m.speeds.known:
+            return False
+        freed = m.nodes_of(old) - m.nodes_of(new)
+        jobs = max(lacking / freed, 1.0)
+        nodes = min(max(pending.least_nodes - lacking + freed, pending.least_nodes), pending.num_nodes)
+        got = 1 / m.speeds.at(nodes * m.offer.per_node)
+        more = (jobs / m.speeds.at(new) + got) * m.speeds.at(old) / jobs - 1
+        others = (queue - 1) * jobs * m.nodes_of(old) / self._size
+        return more > 1 / (3 + 2 * others)
+
+    def _shrink(self, member: _Member, size: int, beneficiary: int | None, reason: Reason) -> None:
+        self._plan.free(member.freed(size)[: member.nodes_of(member.size) - member.nodes_of(size)])
+        member.size, member.beneficiary = size, beneficiary
+        self._reasons[member.offer.job] = reason
+
+    # -- growing -----------------------------------------------------------------------------------------------------
+
+    def _grow(self, unserved: int) -> None:
+        """Lend the nodes that nobody can start on to those whom they save most."""
+        room = self._plan.idle(self._snapshot.taken_at) + sum(
+            m.nodes_of(m.size) - m.nodes_of(m.sizes[0]) for m in self._all
+        )
+        soon = unserved and room >= min(p.least_nodes for p in self._waiting)  # they will be needed in a moment
+        while True:
+            options = []
+            for place, m in enumerate(self._free):
+                larger = m.next_above(m.size)
+                if larger is None or m.size < m.offer.size:
+                    continue
+                more, gain = m.nodes_of(larger) - m.nodes_of(m.size), -m.later(m.size, larger)
+                asked = m.size < m.offer.minimum
+                scales = m.speeds.scaling(m.size, larger) >= (_SCALES if unserved else 0.0)
+                if (asked or (scales and not soon and gain >= _WORTH)) and more <= self._plan.idle(m.job.end):
+                    options.append((not asked, -gain / more, place, larger, more))
+            if not options:
+                return
+            _, _, place, larger, more = min(options)
+            member = self._free[place]
+            self._plan.take(more, member.job.end)
+            member.size = larger
+            text = f"{more} more nodes are idle" + (f", and of no use to {unserved} jobs that wait" if unserved else "")
+            self._reasons[member.offer.job] = Reason("expand-idle", text)
