@@ -101,6 +101,13 @@ setup_bootstrap() {
     fi
 }
 
+# For libdmr, the C library, and its tests.
+setup_compiler() {
+    if ! { command -v cc && command -v make; } >/dev/null && is_root && command -v apt-get >/dev/null; then
+        apt_install gcc libc6-dev make || say "no C compiler: libdmr cannot be built"
+    fi
+}
+
 # pyslurm builds against the headers of exactly one Slurm release, so it comes only where that release is.
 setup_pyslurm() {
     local release
@@ -117,6 +124,10 @@ setup_pyslurm() {
 setup_python
 setup_slurm
 case ",$EXTRAS," in *,all,*) setup_pyslurm ;; esac
-case ",$EXTRAS," in *,dev,*) setup_bootstrap ;; esac
+case ",$EXTRAS," in *,dev,*)
+    setup_bootstrap
+    setup_compiler
+    ;;
+esac
 PATH=$VENV/bin:$PATH
 export PATH VENV HAVE_SLURM

@@ -1,0 +1,94 @@
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client.h"
+#include "resize.h"
+
+enum { MAX_PATH = 4096, MAX_ARGUMENTS = 1 << 20 };
+
+/* The program starts anew, so relative paths must mean what they meant at its start, wherever it has gone since. */
+static char start_directory[MAX_PATH], program[MAX_PATH], arguments[MAX_ARGUMENTS];
+static size_t arguments_length;
+
+__attribute__((constructor)) static void remember(void)
+{
+    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[length > 0 ? length : 0] = '\0';
+    if (!getcwd(start_directory, sizeof start_directory))
+        start_directory[0] = '\0';
+    FILE *file = fopen("/proc/self/cmdline", "rb");
+    if (file) {
+        arguments_length = fread(arguments, 1, sizeof arguments, file);
+        fclose(file);
+    }
+}
+
+/* hydra reports no error when a program cannot be started: MPI_Comm_spawn then never returns, or the whole application
+ * is ended. So what can be seen beforehand is looked at beforehand. */
+void dmr_spawn_preflight(char *problem, int capacity)
+{
+    struct stat status;
+    problem[0] = '\0';
+    if (!program[0] || access(program, X_OK) != 0)
+        snprintf(problem, (size_t)capacity, "the program %.200s is gone or cannot be executed", program);
+    else if (!start_directory[0] || stat(start_directory, &status) != 0 || !S_ISDIR(status.st_mode))
+        snprintf(problem, (size_t)capacity, "the directory %.200s is gone", start_directory);
+    else if (!arguments_length || arguments_length == sizeof arguments || arguments[arguments_length - 1])
+        snprintf(problem, (size_t)capacity, "the arguments of the program are not known or too long");
+    /* MPICH 5 passes arguments to its process manager line by line. */
+    for (size_t i = strlen(arguments) + 1; !problem[0] && i < arguments_length; i += strlen(arguments + i) + 1)
+        if (!arguments[i] || strchr(arguments + i, '\n'))
+            snprintf(problem, (size_t)capacity, "an argument of the program is empty or holds a newline");
+}
+
+/* The arguments without the program's name, ended by NULL; only the array is to be freed. */
+static char **argument_list(void)
+{
+    size_t count = 0, i;
+    for (i = 0; i < arguments_length; i += strlen(arguments + i) + 1)
+        count++;
+    char **list = calloc(count + 1, sizeof *list);
+    count = 0;
+    for (i = strlen(arguments) + 1; list && i < arguments_length; i += strlen(arguments + i) + 1)
+        list[count++] = arguments + i;
+    return list;
+}
+
+MPI_Comm dmr_spawn(MPI_Comm comm, int size, const char *hosts, char *problem, int capacity)
+{
+    MPI_Comm children = MPI_COMM_NULL;
+    MPI_Errhandler before;
+    MPI_Info info;
+    int code = MPI_ERR_NO_MEM, worst, rank, length;
+    char **list = argument_list();
+    MPI_Comm_rank(comm, &rank);
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "wdir", start_directory);
+    MPI_Info_set(info, "hosts", hosts);
+    MPI_Comm_get_errhandler(comm, &before);
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    int ready = list != NULL;
+    MPI_Allreduce(MPI_IN_PLACE, &ready, 1, MPI_INT, MPI_MIN, comm);
+    if (ready)
+        code = MPI_Comm_spawn(program, list, size, info, 0, comm, &children, MPI_ERRCODES_IGNORE);
+    MPI_Comm_set_errhandler(comm, before);
+    if (before != MPI_ERRORS_ARE_FATAL && before != MPI_ERRORS_RETURN)
+        MPI_Errhandler_free(&before);
+    MPI_Info_free(&info);
+    free(list);
+    worst = code != MPI_SUCCESS;
+    MPI_Allreduce(MPI_IN_PLACE, &worst, 1, MPI_INT, MPI_MAX, comm);
+    if (!worst)
+        return children;
+    if (code == MPI_SUCCESS)
+        MPI_Comm_disconnect(&children);
+    char text[MPI_MAX_ERROR_STRING] = "it failed on another rank";
+    if (code != MPI_SUCCESS)
+        MPI_Error_string(code, text, &length);
+    snprintf(problem, (size_t)capacity, "MPI_Comm_spawn: %.300s", text);
+    return MPI_COMM_NULL;
+}

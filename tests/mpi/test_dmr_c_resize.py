@@ -1,0 +1,275 @@
+"""The Jacobi solver in C, under sanitizers, with a scripted agent: the same bits however often it is resized."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dmr_fake_agent import FakeAgent
+
+from dmr import credential, wire
+from dmr_c_build import SANITIZED, SOURCES, built
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(300)]
+
+ROWS, COLS, SWEEPS = 37, 23, 30
+OPTIONS = (
+    f"--rows={ROWS} --cols={COLS} --sweeps={SWEEPS} --check-every=2 --max=8 --factor=1 --report=report.jsonl "
+    "--out=result.bin"
+).split()
+# The mpirun of these tests starts this Python; it becomes the program at once.
+BECOME = ("-c", "import os, sys; os.execv(sys.argv[1], sys.argv[1:])")
+SANITIZER = {"ASAN_OPTIONS": "detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
+
+
+@pytest.fixture(scope="session")
+def program() -> str:
+    return str(built("all") / "jacobi")
+
+
+@pytest.fixture
+def run(mpirun, program: str):
+    def run(ranks: int, *more: str, **keywords: str) -> subprocess.CompletedProcess[str]:
+        done = mpirun(ranks, *BECOME, program, *OPTIONS, *more, **{**SANITIZER, **keywords})
+        assert "ERROR: AddressSanitizer" not in done.stderr and "runtime error" not in done.stderr, done.stderr
+        return done
+
+    return run
+
+
+def same(result: Path) -> bool:
+    """Bit for bit, and on a field that still moves: at rest it would forgive lost sweeps."""
+    row, col = np.ogrid[:ROWS, :COLS]
+    field = np.zeros((ROWS + 2, COLS))
+    field[0] = 1.0
+    field[1:-1] = (row * row + 37 * row + 11 * col) % 1009 / 1009
+    field[1:-1, [0, -1]] = 0.0
+    change = 0.0
+    for _ in range(SWEEPS):
+        new = 0.25 * (field[:-2, 1:-1] + field[2:, 1:-1] + field[1:-1, :-2] + field[1:-1, 2:])
+        change = float(np.abs(new - field[1:-1, 1:-1]).max())
+        field[1:-1, 1:-1] = new
+    assert change > 1e-3
+    return result.read_bytes() == field[1:-1].tobytes()
+
+
+def events(folder: Path) -> list[tuple[str, int]]:
+    lines = [json.loads(line) for line in (folder / "report.jsonl").read_text().splitlines()]
+    return [(line["event"], line["size"]) for line in lines]
+
+
+def test_without_an_agent(run, tmp_path: Path) -> None:
+    done = run(2)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    assert same(tmp_path / "result.bin")
+    assert events(tmp_path) == [("start", 2), ("end", 2)]
+
+
+@pytest.mark.parametrize(
+    ("start", "sizes", "per_node", "more"),
+    [
+        (2, (4, 2), 2, ()),
+        (2, (3, 1, 2), 1, ("--background",)),
+        pytest.param(1, (4, 1, 4, 1), 1, (), marks=pytest.mark.long),
+        pytest.param(2, (6, 4), 2, (), marks=pytest.mark.long),
+    ],
+)
+def test_resizes(
+    run,
+    tmp_path: Path,
+    key: credential.Key,
+    start: int,
+    sizes: tuple[int, ...],
+    per_node: int,
+    more: tuple[str, ...],
+) -> None:
+    # In the background the question needs time on its way: the sweeps must not be over before.
+    pause = ("--sweep-seconds=0.05",) if more else ()
+    with FakeAgent(key, sizes, per_node, patience=1) as agent:
+        done = run(start, *more, *pause, agent=agent.address, DMR_RANKS_PER_NODE=str(per_node), DMR_TIMEOUT="20")
+    assert done.returncode == 0, done.stderr
+    assert same(tmp_path / "result.bin")
+    assert agent.epoch == len(sizes), done.stderr
+    assert [s for event, s in events(tmp_path) if event == "resized"] == list(sizes)
+    assert [r.epoch for r in agent.of(wire.Accept)] == list(range(1, len(sizes) + 1))
+    for finished in agent.of(wire.Finished):
+        assert set(finished.timings) == {"spawn", "move"} and 0 < finished.timings["spawn"] < 60
+    last = agent.of(wire.Check)[-1]
+    assert last.nodes == tuple(f"n{i + 1}" for i in range(sizes[-1] // per_node))
+    assert (last.size, last.per_node, last.epoch) == (sizes[-1], per_node, len(sizes))
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ({"action": "expand", "size": 9, "epoch": 1}, "outside"),
+        ({"action": "shrink", "size": 4, "epoch": 1}, "shrink from 1 to 4"),
+        ({"action": "expand", "size": 3, "epoch": 1}, "not reachable"),
+        ({"action": "expand", "size": 2, "epoch": 1, "companion": 7}, "another job"),
+        ({"action": "expand", "size": 2, "epoch": 0}, "already finished"),
+    ],
+)
+def test_absurd_answers_are_not_followed(run, tmp_path: Path, key: credential.Key, answer: dict, why: str) -> None:
+    def veto(request: wire.Request) -> wire.Reply | None:
+        if not isinstance(request, wire.Check):
+            return None
+        return wire.CheckReply(**answer, nodes=tuple(f"n{i}" for i in range(answer["size"])))
+
+    with FakeAgent(key, veto=veto) as agent:
+        done = run(1, "--factor=2", agent=agent.address, DMR_TIMEOUT="20")
+    assert done.returncode == 0, done.stderr
+    assert why in done.stderr
+    assert same(tmp_path / "result.bin") and not agent.of(wire.Accept)
+    assert len(agent.of(wire.Refuse)) == (0 if answer["epoch"] == 0 else len(agent.of(wire.Check)))
+
+
+@pytest.mark.parametrize("late", ["check", "accept"])
+def test_the_agent_dies(run, tmp_path: Path, key: credential.Key, late: str) -> None:
+    def veto(request: wire.Request) -> wire.Reply | None:
+        if request.op == late and (late != "check" or agent.checks >= 2):
+            agent.die()
+            raise ConnectionError
+        return None
+
+    with FakeAgent(key, [4], patience=3, veto=veto) as agent:
+        done = run(1, agent=agent.address, DMR_TIMEOUT="20")
+    assert done.returncode == 0, done.stderr
+    assert same(tmp_path / "result.bin") and events(tmp_path) == [("start", 1), ("end", 1)]
+    assert done.stderr.count("no answer from the agent") == 1
+
+
+def test_a_stale_epoch_stops_the_resize(run, tmp_path: Path, key: credential.Key) -> None:
+    def veto(request: wire.Request) -> wire.Reply | None:
+        return wire.Failure(error="stale-epoch", message="too late") if isinstance(request, wire.Accept) else None
+
+    with FakeAgent(key, [4], veto=veto) as agent:
+        done = run(1, agent=agent.address, DMR_TIMEOUT="20")
+    assert done.returncode == 0 and "too late" in done.stderr
+    assert agent.of(wire.Accept) and not agent.of(wire.Refuse)
+    assert same(tmp_path / "result.bin") and events(tmp_path) == [("start", 1), ("end", 1)]
+
+
+def test_a_program_that_is_gone_is_not_started_again(mpirun, tmp_path: Path, key: credential.Key, program: str) -> None:
+    copy = tmp_path / "mine"
+    # The library beside it is found by the original's path.
+    copy.write_bytes(Path(program).read_bytes())
+    copy.chmod(0o755)
+
+    def veto(request: wire.Request) -> wire.Reply | None:
+        copy.unlink(missing_ok=True)
+        return None
+
+    environment = {**SANITIZER, "LD_LIBRARY_PATH": str(Path(program).parent), "DMR_TIMEOUT": "20"}
+    with FakeAgent(key, [4], veto=veto) as agent:
+        done = mpirun(1, *BECOME, str(copy), *OPTIONS, agent=agent.address, **environment)
+    assert done.returncode == 0, done.stderr
+    assert same(tmp_path / "result.bin") and not agent.of(wire.Accept)
+    assert "is gone" in agent.of(wire.Refuse)[0].why
+
+
+def test_the_inhibitor_spaces_the_checks(run, key: credential.Key) -> None:
+    with FakeAgent(key) as agent:
+        done = run(1, agent=agent.address, DMR_INHIBITOR_STEPS="5", DMR_TIMEOUT="20")
+    assert done.returncode == 0, done.stderr
+    assert len(agent.of(wire.Check)) == 3  # of 14 calls: the 1st, 6th and 11th
+
+
+def test_sizes_from_outside(run, key: credential.Key) -> None:
+    with FakeAgent(key) as agent:
+        run(1, agent=agent.address, DMR_SIZES="1:6:5:2", DMR_TIMEOUT="20")
+    first = agent.of(wire.Check)[0]
+    assert (first.minimum, first.maximum, first.preferred, first.factor) == (1, 6, 4, 2)  # 4: what 5 comes down to
+
+
+def test_wrong_options_end_the_program(run) -> None:
+    done = run(1, "--min=5", "--max=4")
+    assert done.returncode != 0 and "minimum 5 is above maximum 4" in done.stderr
+
+
+CALLS = r"""
+#include <dmr.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *step;
+
+static void expect(int good)
+{
+    if (!good) {
+        fprintf(stderr, "WRONG: %s (%s)\n", step, dmr_error());
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+}
+
+int main(int count, char **words)
+{
+    enum { ROWS = 11, WIDTH = 3 };
+    int rank, size, new_size;
+    int64_t start, end;
+    char block[ROWS * WIDTH], text[6] = "";
+    dmr_handler *handler;
+    MPI_Init(&count, &words);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    dmr_block_bounds(ROWS, size, rank, &start, &end);
+    if ((handler = dmr_inherited(MPI_COMM_WORLD))) {
+        step = "sides and lengths";
+        expect(dmr_size_before(handler) == 2 && dmr_send(handler, text, 1) == DMR_ERROR);
+        expect(dmr_receive(handler, text, 5) == DMR_ERROR && strstr(dmr_error(), "between 5 and 6"));
+        expect(dmr_receive(handler, text, 6) == DMR_ERROR && strstr(dmr_error(), "the function called"));
+        expect(dmr_receive_blocks(handler, block, ROWS, WIDTH + 1) == DMR_ERROR);
+        step = "what moves";
+        expect(dmr_receive(handler, text, 6) == 0 && strcmp(text, "hello") == 0);
+        expect(dmr_receive(handler, text, 0) == 0 && dmr_receive_blocks(handler, block, 0, 8) == 0);
+        expect(dmr_receive_blocks(handler, block, ROWS, 0) == 0);
+        expect(dmr_receive_blocks(handler, block, ROWS, WIDTH) == 0);
+        for (int64_t i = start * WIDTH; i < end * WIDTH; i++)
+            expect(block[i - start * WIDTH] == (char)i);
+        dmr_finish(handler);
+        if (rank == 0)
+            puts("all well");
+        MPI_Finalize();
+        return 0;
+    }
+    step = "arguments";
+    expect(dmr_check_status(MPI_COMM_WORLD, 4, 2, 1, 0, &new_size, &handler) == DMR_ERROR && !handler);
+    expect(strcmp(dmr_error(), "minimum 4 is above maximum 2") == 0);
+    expect(dmr_check_status(MPI_COMM_WORLD, 0, 2, 1, 0, &new_size, &handler) == DMR_ERROR);
+    expect(dmr_check_status(MPI_COMM_WORLD, 1, 2, 0, 0, &new_size, &handler) == DMR_ERROR);
+    expect(dmr_check_status(MPI_COMM_WORLD, 1, 2, 1, 3, &new_size, &handler) == DMR_ERROR);
+    expect(dmr_check_status(MPI_COMM_WORLD, 1, 2 + rank, 1, 0, &new_size, &handler) == DMR_ERROR);
+    expect(strstr(dmr_error(), "maximum must be the same on all ranks: it is between 2 and 3") != NULL);
+    expect((rank ? dmr_check_status : dmr_icheck_status)(MPI_COMM_WORLD, 1, 2, 1, 0, &new_size, &handler) == DMR_ERROR);
+    step = "a resize";
+    expect(dmr_check_status(MPI_COMM_WORLD, 1, 4, 1, 0, &new_size, &handler) == DMR_EXPAND && handler && new_size == 3);
+    expect(dmr_receive(handler, text, 1) == DMR_ERROR);
+    expect(dmr_send(handler, "hello", 6) == DMR_ERROR);
+    expect(dmr_send_blocks(handler, block, ROWS, WIDTH) == DMR_ERROR);
+    expect(dmr_send_blocks(handler, block, ROWS, WIDTH) == DMR_ERROR);
+    for (int64_t i = start * WIDTH; i < end * WIDTH; i++)
+        block[i - start * WIDTH] = (char)i;
+    expect(dmr_send(handler, "hello", 6) == 0 && dmr_send(handler, NULL, 0) == 0);
+    expect(dmr_send_blocks(handler, block, 0, 8) == 0 && dmr_send_blocks(handler, block, ROWS, 0) == 0);
+    expect(dmr_send_blocks(handler, block, ROWS, WIDTH) == 0);
+    dmr_finish(handler);
+    MPI_Finalize();
+    return 0;
+}
+"""
+
+
+def test_every_call(mpirun, tmp_path: Path, key: credential.Key, program: str) -> None:
+    """Wrong arguments, sides and lengths are told to all; what was refused moves nothing and can be repeated."""
+    folder = Path(program).parent
+    (tmp_path / "calls.c").write_text(CALLS)
+    compiler = [str(Path(sys.executable).parent / "mpicc"), "-Wall", "-Wextra", "-Werror", *SANITIZED.split()]
+    words = [f"-I{SOURCES}", "calls.c", "-o", "calls", f"-L{folder}", f"-Wl,-rpath,{folder}", "-ldmr"]
+    subprocess.run([*compiler, *words], cwd=tmp_path, check=True, timeout=100)
+    with FakeAgent(key, [3], patience=0) as agent:
+        done = mpirun(2, *BECOME, "./calls", agent=agent.address, **SANITIZER, DMR_TIMEOUT="20")
+    assert done.returncode == 0, done.stderr
+    assert "all well" in done.stdout and "AddressSanitizer" not in done.stderr
