@@ -77,7 +77,7 @@ KILLS = {
 @pytest.mark.parametrize("point", KILLS)
 def test_agent_killed_in_an_expansion(point: str, agent: Agent, cluster: Cluster) -> None:
     agent.start(KILLS[point])
-    jacobi = Jacobi(agent)
+    jacobi = Jacobi(agent, pause=0.1)  # it shall still run when the agent has made sure that nothing surfaces
     until("the agent is dead", agent.dead)
     assert jacobi.state() == "RUNNING", "the application goes on without the agent"
     agent.start()

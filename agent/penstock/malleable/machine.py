@@ -230,7 +230,7 @@ class MalleableJob(ResizeState):
             return me
         if me.way is Way.MERGE and set(job.nodes) > set(me.own):  # it was merged after all
             return me._to(Phase.GIVING_BACK, now)
-        return replace(me, marks=MappingProxyType({**me.marks, "released": now}))._idle(now, me.note)
+        return me._idle(now, me.note)
 
     def lost(self, ended: Collection[int], now: float) -> MalleableJob:
         """These jobs have ended by themselves (time limit, failed node, scancel): what ran on a companion is dead.
