@@ -63,6 +63,7 @@ class Session:
         self.arriving = False  # others wait for this process to take over their work
         self.rank: int | None = None  # in the communicator of the last check
         self.client: Client | None = None
+        self._unreachable = False  # that has been said
         self._pending: Pending | None = None  # a question whose answer is still to come
         self._announced: Pending | None = None
         self._to_announce: deque[wire.Announce] = deque()
@@ -97,8 +98,8 @@ class Session:
 
     def connect(self) -> bool:
         """Whether an agent can be asked and a resize could work; if not, says why, once."""
-        if self.client is not None:
-            return True
+        if self.client is not None or self._unreachable:
+            return not self._unreachable
         from mpi4py import MPI
 
         if not os.environ.get("DMR_AGENT") or not self.job:
@@ -106,9 +107,10 @@ class Session:
         obstacle = quirks.obstacle(MPI.Get_library_version(), os.environ)
         if obstacle:
             logger.warning("this application cannot be resized: %s", obstacle)
-            return False
-        self.client = Client.from_environment()
-        return self.client is not None
+        else:
+            self.client = Client.from_environment()
+        self._unreachable = self.client is None
+        return not self._unreachable
 
     def decide(self, size: int, wanted: Limits, progress: Progress, *, later: bool = False) -> Verdict:
         """One real check: asks the agent, and doubts its answer.

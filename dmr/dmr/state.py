@@ -118,8 +118,10 @@ def _mark(value: object) -> str:
     import numpy as np
 
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        head = repr((value.shape, value.dtype.str)).encode()
-        return hashlib.blake2b(head + np.ascontiguousarray(value).tobytes(), digest_size=16).hexdigest()
+        mark = hashlib.blake2b(repr((value.shape, value.dtype.str)).encode(), digest_size=16)
+        if value.nbytes:
+            mark.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+        return mark.hexdigest()
     if isinstance(value, (*_PLAIN, np.generic)):
         return hashlib.blake2b(pickle.dumps(value), digest_size=16).hexdigest()
     return ""

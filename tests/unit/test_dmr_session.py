@@ -284,6 +284,16 @@ def test_without_an_agent_nothing_is_announced(session: Session, monkeypatch, ca
     assert not caplog.records and session.client is None
 
 
+def test_an_agent_that_cannot_be_asked_is_told_of_once(session: Session, monkeypatch, caplog) -> None:
+    pytest.importorskip("mpi4py")
+    monkeypatch.setenv("DMR_AGENT", "nowhere")
+    monkeypatch.setattr("dmr.quirks.obstacle", lambda version, environ: None)
+    for _ in range(3):
+        session.announce(8, 60.0)
+        assert session.connect() is False
+    assert len(caplog.records) == 1 and "DMR_AGENT='nowhere' is not host:port" in caplog.text
+
+
 def test_the_environment_is_read_with_care(monkeypatch: pytest.MonkeyPatch, caplog) -> None:
     monkeypatch.setenv("DMR_INHIBITOR_SECONDS", "soon")
     monkeypatch.setenv("DMR_INHIBITOR_STEPS", "-3")
