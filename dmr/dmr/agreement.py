@@ -5,6 +5,7 @@ Pure: it looks at values and at what all ranks told, and does not communicate. `
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -71,10 +72,9 @@ class Item:
 
 def describe(given: Part | tuple[Any, ...]) -> Description:
     """What this rank says of its part; never raises."""
-    try:
-        part = Part(*given)
-    except TypeError:
+    if not isinstance(given, tuple) or len(given) not in (2, 3):
         return Description("must be (value, distribution) or (value, distribution, becomes)")
+    part = Part(*given)
     for kind in part[1:]:
         if not isinstance(kind, Distribution) and kind is not None:
             return Description(f"{kind!r} is not a distribution; Block(axis=0) is one")
@@ -171,7 +171,8 @@ def _describe_array(value: Any, said: dict[str, Any]) -> Description:  # noqa: A
     if device.on_device(value):
         shape, dtype = device.shape_and_dtype(value)
         return Description(kind=ARRAY, shape=shape, dtypes=(dtype,), like=device.library(value), **said)
-    if isinstance(value, np.ma.MaskedArray):
+    masked = sys.modules.get("numpy.ma")  # imported by whoever made one, and only then
+    if masked is not None and isinstance(value, masked.MaskedArray):
         return Description("is a masked array; pass its data and its mask as two arrays")
     array = np.asarray(value)
     if not array.ndim or array.dtype.hasobject:

@@ -87,7 +87,7 @@ def carry_block(route: Route, item: int, old: Side, new: Side, ways: Ways) -> No
     send, receive = (dict(_port(side, way).streams) for side, way in zip((old, new), ways, strict=True))
     kept: tuple[Stream | None, Stream | None] = send.pop(route.comm.rank, None), receive.pop(route.comm.rank, None)
     if kept[0] is not None and kept[1] is not None:
-        copy(kept[0], old.memory, kept[1], new.memory)
+        copy(kept[0], old.memory, kept[1], new.memory, route.room)
     exchange(route.comm, item, Port(send, old.memory), Port(receive, new.memory), route.room, route.pairs)
 
 

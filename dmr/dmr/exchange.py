@@ -122,14 +122,14 @@ def broadcast(comm: Patient, root: int, items: int, item: int, port: Port, room:
             stream.write(low, high, taken)
 
 
-def copy(source: Stream, source_memory: Array | None, target: Stream, target_memory: Array | None) -> None:
-    """What stays with a rank, without MPI."""
+def copy(source: Stream, source_memory: Array | None, target: Stream, target_memory: Array | None, room: int) -> None:
+    """What stays with a rank, without MPI, by a buffer of at most `room` bytes where need be."""
     start, end = source.offset, target.offset
     if source_memory is not None and target_memory is not None and start is not None and end is not None:
         size = source.items * source.item
         target_memory[end : end + size] = source_memory[start : start + size]
         return
-    part = max(1, _LOCAL // source.item)
+    part = max(1, min(_LOCAL, room) // source.item)
     buffer = np.empty(min(part, source.items) * source.item, np.uint8)
     for low in range(0, source.items, part):
         high = min(low + part, source.items)

@@ -24,7 +24,7 @@ with a rank is copied, not sent). New ranks learn names, shapes, dtypes and dist
 - anything that pickles as `Replicated()`.
 
 A rank needs memory for its new blocks and at most `max_extra_memory` bytes (default: the environment variable
-DMR_MAX_EXTRA_MEMORY, say 64M, else 64 MiB) for buffers, but at least one element for each rank it exchanges with;
+DMR_MAX_EXTRA_MEMORY, say 64M, else 16 MiB) for buffers, but at least one element for each rank it exchanges with;
 blocks that are exchanged in one piece each need none. On top come pickled objects, and the sets of `Explicit`.
 
 If the ranks disagree, or a block has not the shape that its distribution gives, ValueError is raised on all ranks
@@ -73,7 +73,7 @@ __all__ = [
 
 logger = logging.getLogger("dmr")
 
-DEFAULT_ROOM: Final = 64 << 20
+DEFAULT_ROOM: Final = 16 << 20
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -235,5 +235,5 @@ def _room(wanted: int | None) -> int:
     if number.isascii() and number.isdigit() and int(number) and unit in _UNITS:
         return int(number) * _UNITS[unit]
     if text:
-        logger.warning("DMR_MAX_EXTRA_MEMORY=%s is not a number of bytes like 64M; using 64M", text)
+        logger.warning("DMR_MAX_EXTRA_MEMORY=%s is not a number of bytes like 64M; using 16M", text)
     return DEFAULT_ROOM

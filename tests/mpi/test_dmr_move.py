@@ -1,0 +1,29 @@
+"""Real processes move every kind of state between every kind of distribution; see dmr_moves.py for what is compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.mpi
+
+PROGRAM = str(Path(__file__).parent / "dmr_moves.py")
+CASES = ("pairs", "small_limit", "csr_matrices", "objects", "orders", "gpu", "memory", "errors")
+
+
+def moves(mpirun, *cases: str) -> None:
+    # Eight processes that wait by turning in circles would keep two cores from those that work.
+    done = mpirun(8, PROGRAM, *cases, MPIR_CVAR_POLLS_BEFORE_YIELD="1")
+    assert done.returncode == 0, done.stderr
+    assert [line.split(":")[0] for line in done.stdout.splitlines()] == list(cases)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_everything_arrives_where_it_belongs(mpirun, case: str) -> None:
+    moves(mpirun, case)
+
+
+@pytest.mark.long
+def test_every_pair_of_distributions(mpirun) -> None:
+    moves(mpirun, "all")
