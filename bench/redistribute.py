@@ -27,12 +27,14 @@ SIZES = [(2, 4), (4, 2), (3, 5)]
 ROOM = 16 << 20
 
 
-def work(olds: int, news: int, megabytes: int, rounds: int, room: int) -> None:
+def work(olds: int, news: int, megabytes: int, rounds: int, room: int, only: str) -> None:
     """One MPI process: measures, and rank 0 writes lines of JSON."""
     from mpi4py import MPI
 
     for kind, bridge in bridges(olds, news):
         for name, before, after in moves():
+            if only not in name:
+                continue
             found = measure(bridge, name, before, after, megabytes, rounds, room)
             if MPI.COMM_WORLD.rank == 0:
                 print(json.dumps({"old": olds, "new": news, "MB": megabytes, "ranks": kind, **found}), flush=True)
@@ -142,12 +144,24 @@ def raw_counts(bridge, before, after, shape: tuple[int, int]) -> tuple[list[int]
     return out, into
 
 
-def run(olds: int, news: int, megabytes: int, rounds: int, room: int) -> Iterator[dict]:
+def run(olds: int, news: int, megabytes: int, rounds: int, room: int, only: str) -> Iterator[dict]:
     mpiexec = Path(sys.executable).parent / "mpiexec"
-    arguments = ["--work", str(olds), str(news), str(megabytes), "--rounds", str(rounds), "--room", str(room)]
+    arguments = [
+        "--work",
+        str(olds),
+        str(news),
+        str(megabytes),
+        "--rounds",
+        str(rounds),
+        "--room",
+        str(room),
+        "--only",
+        only,
+    ]
     command = [str(mpiexec), "-n", str(olds + news), sys.executable, __file__, *arguments]
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "PMI"))}
-    environment |= {"HYDRA_LAUNCHER": "fork", "HYDRA_RMK": "user"}
+    # More processes than cores: who waits must not keep a core from who works.
+    environment |= {"HYDRA_LAUNCHER": "fork", "HYDRA_RMK": "user", "MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         yield from map(json.loads, running.stdout)
@@ -167,18 +181,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--megabytes", type=int, nargs="+", default=[64, 1000])
     parser.add_argument("--room", type=int, default=ROOM, help="bytes for buffers on each rank")
+    parser.add_argument("--only", default="", help="moves whose name holds this")
     parser.add_argument("--json", action="store_true", help="one object a line")
     parser.add_argument("--work", type=int, nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
-        work(*options.work, options.rounds, options.room)
+        work(*options.work, options.rounds, options.room, options.only)
         return
     if not options.json:
         print("| MB | ranks | old ones | move of | move s | raw s | raw, warm s | raw / move | extra MB |")
         print("|---|---|---|---|---|---|---|---|---|")
     for megabytes in options.megabytes:
         for olds, news in SIZES:
-            for row in run(olds, news, megabytes, options.rounds, options.room):
+            for row in run(olds, news, megabytes, options.rounds, options.room, options.only):
                 print(json.dumps(row) if options.json else line(row), flush=True)
     if not options.json:
         room = options.room / 1e6

@@ -381,7 +381,20 @@ def errors() -> None:
 def small_limit() -> None:
     """As if counts and displacements ended at 100 instead of 2**31 - 1."""
     exchange.LIMIT = 100
+    honest = exchange._End.specification
+
+    def checked(self: exchange._End, size: int, kind: MPI.Datatype) -> list[Any]:
+        made = honest(self, size, kind)
+        assert max(made[1]) * kind.size <= 100 and max(map(sum, zip(*made[1:3], strict=True))) <= 100
+        return made
+
+    exchange._End.specification = checked
     everything([(3, 5)], [1 << 20], few=True)
+    # Without a buffer on any rank: messages of more bytes than the limit, displacements of fewer items.
+    whole = np.arange(160.0)
+    for bridge in joined(4, 2):
+        moved = move(bridge, old_side(bridge, lambda rank: {"x": (block(whole, Block(), 4, rank), Block())}))
+        assert moved is None or (moved.values["x"] == block(whole, Block(), 2, bridge.new_rank)).all()
 
 
 def main(cases: list[str]) -> None:

@@ -18,13 +18,16 @@ def index_sets(draw: st.DrawFn, n: int) -> tuple[IndexSet, list[int]]:
     """Any kind of set over an axis of n elements, and its elements as told without the library's help."""
     size = draw(st.integers(1, 9))
     rank = draw(st.integers(0, size - 1))
-    kind = draw(st.sampled_from(["block", "dealt", "any"]))
+    kind = draw(st.sampled_from(["block", "dealt", "spaced", "any"]))
     if kind == "block":
         start, stop = plan.block_bounds(n, size, rank)
         return plan.everything(start, stop), list(range(start, stop))
     if kind == "dealt":
         block = draw(st.integers(1, 7))
         return plan.deal(n, block, size, rank), [i for i in range(n) if i // block % size == rank]
+    if kind == "spaced":
+        numbers = range(draw(st.integers(0, n)), n, draw(st.integers(1, 9)))
+        return plan.strips(numbers), list(numbers)
     chosen = draw(st.lists(st.integers(0, n - 1), unique=True)) if n else []
     chosen = draw(st.sampled_from([chosen, sorted(chosen)]))
     return plan.strips(chosen), chosen
