@@ -66,6 +66,21 @@ def isolated(session_isolated: Cluster) -> Iterator[Cluster]:
     empty(session_isolated)
 
 
+@pytest.fixture(scope="session")
+def session_contained(sweep: None) -> Iterator[Cluster]:
+    it = up(ClusterSpec(nodes=8, folder=folder_of("c"), contain=True))
+    yield it
+    it.down()
+
+
+@pytest.fixture
+def contained(session_contained: Cluster) -> Iterator[Cluster]:
+    """One more cluster of 8 nodes for the session, with PrologFlags=Contain as most sites have it."""
+    empty(session_contained)
+    yield session_contained
+    empty(session_contained)
+
+
 def empty(it: Cluster, limit: float = 40.0) -> None:
     """Cancel every job and wait until the nodes are idle again."""
     deadline = time.monotonic() + limit

@@ -151,18 +151,23 @@ class Jacobi:
         who: str = "",
         program: str = "",
         munge: bool = False,
+        sweeps: int = SWEEPS,
+        every: int = 3,
+        name: str = "",
     ) -> None:
         cluster, who = agent.cluster, who or agent.who
         self.cluster = cluster
         self.folder = cluster.home(who)
         self._raw = bool(program)
         program = program or f"{PYTHON} -m dmr.examples.jacobi"
-        for name in ("result.npy", "report.jsonl"):
-            (self.folder / name).unlink(missing_ok=True)
+        self.sweeps = sweeps
+        self.result, self.report = self.folder / f"result{name}.npy", self.folder / f"report{name}.jsonl"
+        for old in (self.result, self.report):
+            old.unlink(missing_ok=True)
         command = (
             f"exec {PYTHON} -m dmr.launch -n {size} -ppn 1 {program} --rows {self.ROWS} "
-            f"--cols {self.COLS} --sweeps {self.SWEEPS} --check-every 3 --min {smallest} --max {largest} --factor 2 "
-            f"--sweep-seconds {pause} --out result.npy --report report.jsonl"
+            f"--cols {self.COLS} --sweeps {sweeps} --check-every {every} --min {smallest} --max {largest} --factor 2 "
+            f"--sweep-seconds {pause} --out {self.result.name} --report {self.report.name}"
         )
         environment = agent.ask("env")
         if munge or who != agent.who:  # another user cannot read the agent's key, and proves itself by munge
@@ -186,8 +191,7 @@ class Jacobi:
         return int(shown or 0)
 
     def events(self) -> list[dict[str, object]]:
-        report = self.folder / "report.jsonl"
-        return [json.loads(line) for line in report.read_text().splitlines()] if report.exists() else []
+        return [json.loads(line) for line in self.report.read_text().splitlines()] if self.report.exists() else []
 
     def sizes(self) -> list[object]:
         return [e["size"] for e in self.events() if e["event"] in ("start", "resized")]
@@ -199,10 +203,10 @@ class Jacobi:
         """Ended well, with the bits of a run that never changed its size, far from converged."""
         until("Jacobi has ended", lambda: self.state() not in ("PENDING", "RUNNING", "COMPLETING"), limit)
         assert self.state() == "COMPLETED", self.output()
-        expected, change = serial(self.ROWS, self.COLS, self.SWEEPS)
-        assert change > 1e-3, "a converged field would hide lost rows"
-        result = self.folder / "result.npy"
-        assert (result.read_bytes() if self._raw else np.load(result).tobytes()) == expected.tobytes()
+        expected, change = serial(self.ROWS, self.COLS, self.sweeps)
+        assert change > 1e-5, "a converged field would hide lost rows"
+        found = self.result.read_bytes() if self._raw else np.load(self.result).tobytes()
+        assert found == expected.tobytes()
 
 
 def serial(rows: int, cols: int, sweeps: int) -> tuple[np.ndarray, float]:

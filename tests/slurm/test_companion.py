@@ -1,0 +1,171 @@
+"""Where Slurm forbids the merge, a second job holds the added nodes: an MPI job over two Slurm jobs, and its faults."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+from malleable import Agent, Jacobi, assert_nothing_left, until
+
+from penstock.cluster import Cluster
+
+pytestmark = [pytest.mark.slurm, pytest.mark.mpi, pytest.mark.timeout(400)]
+
+
+@pytest.fixture
+def agent(contained: Cluster) -> Iterator[Agent]:
+    it = Agent(contained)
+    yield it
+    it.stop()
+    print(it.log.read_text()[-6000:])  # shown by pytest when the test failed
+    for left in (it.folder, it.bin):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def occupy(cluster: Cluster, nodes: int) -> int:
+    """Another user's job of so many nodes, for three seconds."""
+    command = ["sbatch", "--parsable", f"-N{nodes}", "-t1", "-o", "/dev/null", "--wrap", "sleep 3"]
+    return int(cluster.run_as("bob", command, check=True).stdout)
+
+
+def companions(cluster: Cluster, job: int) -> list[int]:
+    """Jobs that wait or run under the name of a companion of that job."""
+    listed = cluster.run_as("root", ["squeue", "-h", "-o", "%i %j"]).stdout.split("\n")
+    return [int(line.split()[0]) for line in listed if f" penstock-{job}-" in line]
+
+
+def test_grows_by_a_companion_gives_it_back_for_a_waiting_job_and_grows_again(agent: Agent, contained: Cluster) -> None:
+    agent.start()
+    jacobi = Jacobi(agent, pause=0.08)
+    until("it has grown", lambda: agent.resizes("expand", jacobi.id))
+    assert jacobi.nodes() == 2 and len(companions(contained, jacobi.id)) == 1
+    (said,) = [d for d in agent.ask("explain", subject=f"job {jacobi.id}") if d["verb"] == "expand"]
+    assert "by-companion" in [code for code, _ in said["reasons"]]
+    waiting = occupy(contained, 6)
+    until("it has shrunk", lambda: agent.resizes("shrink", jacobi.id))
+    ran = lambda: contained.run_as("root", ["squeue", "-h", "-t", "all", "-j", str(waiting), "-o", "%T"]).stdout  # noqa: E731
+    until("the waiting job runs", lambda: ran().strip() in ("RUNNING", "COMPLETED"))
+    jacobi.assert_exact()
+    assert jacobi.sizes()[:3] == [2, 4, 2]
+    assert_nothing_left(contained)
+
+
+# Each script replaces salloc as the agent sees it, and kills the agent at one point of an expansion.
+KILLS = {
+    "before the companion is asked for": 'kill -9 "$AGENT"; exit 1',
+    "while the companion is asked for": '(sleep 0.3; kill -9 "$AGENT") & exec "$REAL" "$@"',
+    "after the grant": '"$REAL" "$@"; kill -9 "$AGENT"',
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", KILLS)
+def test_agent_killed_while_it_gets_a_companion(point: str, agent: Agent, contained: Cluster) -> None:
+    agent.start({"salloc": KILLS[point]})
+    jacobi = Jacobi(agent, pause=0.25)
+    until("the agent is dead", agent.dead)
+    agent.start()
+    until("it has grown in the end", lambda: agent.resizes("expand", jacobi.id), 90)
+    assert len(companions(contained, jacobi.id)) == 1
+    jacobi.assert_exact(180)
+    assert jacobi.sizes() == [2, 4]
+    assert_nothing_left(contained)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("phase", ["joining", "offered", "resizing", "proposed", "leaving", "releasing"])
+def test_agent_killed_in_a_phase(phase: str, agent: Agent, contained: Cluster) -> None:
+    agent.start()
+    jacobi = Jacobi(agent, pause=0.25)
+    if phase in ("proposed", "leaving", "releasing"):
+        until("it has grown", lambda: agent.resizes("expand", jacobi.id))
+        occupy(contained, 6)
+    until(f"the resize is {phase}", lambda: agent.phase(jacobi.id) == phase)
+    agent.kill()
+    assert jacobi.state() == "RUNNING", "the application goes on without the agent"
+    agent.start()
+    until("it has come through", lambda: agent.phase(jacobi.id) == "idle", 90)
+    jacobi.assert_exact(180)
+    assert_nothing_left(contained)
+
+
+@pytest.mark.long
+def test_the_job_ends_while_no_agent_runs(agent: Agent, contained: Cluster) -> None:
+    agent.start()
+    jacobi = Jacobi(agent)
+    until("it has grown", lambda: agent.resizes("expand", jacobi.id))
+    agent.kill()
+    contained.run_as("alice", ["scancel", str(jacobi.id)], check=True)
+    until("the job has ended", lambda: jacobi.state() not in ("RUNNING", "COMPLETING"))
+    assert companions(contained, jacobi.id)
+    agent.start()
+    assert_nothing_left(contained)
+
+
+def scancelled(cluster: Cluster, companion: int) -> None:
+    cluster.run_as("alice", ["scancel", str(companion)], check=True)
+
+
+def out_of_time(cluster: Cluster, companion: int) -> None:
+    cluster.run_as("root", ["scontrol", "update", f"jobid={companion}", "EndTime=now"])
+
+
+def on_a_dead_node(cluster: Cluster, companion: int) -> None:
+    node = cluster.run_as("root", ["squeue", "-h", "-j", str(companion), "-o", "%B"]).stdout.strip()
+    cluster.run_as("root", ["scontrol", "update", f"nodename={node}", "state=down", "reason=test"], check=True)
+
+
+@pytest.fixture
+def resumed(contained: Cluster) -> Iterator[None]:
+    yield
+    contained.run_as("root", ["scontrol", "update", "nodename=n[1-8]", "state=resume"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("end", [scancelled, out_of_time, on_a_dead_node])
+@pytest.mark.parametrize("phase", ["idle", "resizing"])
+@pytest.mark.usefixtures("resumed")
+def test_a_companion_that_ends_by_itself(
+    phase: str, end: Callable[[Cluster, int], None], agent: Agent, contained: Cluster
+) -> None:
+    """What its ranks did is lost with them, or they were not needed yet: then the job goes on. Nothing is left."""
+    agent.start()
+    jacobi = Jacobi(agent, pause=0.1)
+    if phase == "idle":
+        until("it has grown", lambda: agent.resizes("expand", jacobi.id))
+    until(f"it is {phase}", lambda: agent.phase(jacobi.id) == phase)
+    (companion,) = companions(contained, jacobi.id)
+    end(contained, companion)
+    until("the companion has gone", lambda: companion not in companions(contained, jacobi.id))
+    until("the job has ended", lambda: jacobi.state() not in ("RUNNING", "COMPLETING"), 200)
+    if jacobi.state() == "COMPLETED":
+        jacobi.assert_exact()
+    contained.run_as("root", ["scontrol", "update", "nodename=n[1-8]", "state=resume"])
+    assert_nothing_left(contained)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("phase", ["allocating", "joining", "offered", "resizing", "proposed", "leaving", "releasing"])
+def test_the_controller_restarts_in_a_phase(phase: str, agent: Agent, contained: Cluster) -> None:
+    agent.start()
+    jacobi = Jacobi(agent, pause=0.25)
+    if phase in ("proposed", "leaving", "releasing"):
+        until("it has grown", lambda: agent.resizes("expand", jacobi.id))
+        occupy(contained, 6)
+    until(f"the resize is {phase}", lambda: agent.phase(jacobi.id) == phase)
+    contained.stop_controller()
+    contained.start_controller()
+    until("it has come through", lambda: agent.phase(jacobi.id) == "idle", 120)
+    jacobi.assert_exact(180)
+    assert_nothing_left(contained)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("phase", ["joining", "offered", "resizing"])
+def test_the_job_is_cancelled_in_a_phase(phase: str, agent: Agent, contained: Cluster) -> None:
+    agent.start()
+    jacobi = Jacobi(agent)
+    until(f"the resize is {phase}", lambda: agent.phase(jacobi.id) == phase)
+    contained.run_as("alice", ["scancel", str(jacobi.id)], check=True)
+    assert_nothing_left(contained)
