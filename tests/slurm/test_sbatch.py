@@ -110,6 +110,28 @@ def test_it_says_and_ends_as_sbatch_does(make_site):
     assert desk.queue() == before
 
 
+def test_a_malleable_job_starts_on_what_is_free(make_site, cluster):
+    busy = ["sbatch", "--parsable", "-N5", "-t5", "-o", "/dev/null", "--wrap", "sleep 60"]
+    rival = cluster.run_as("bob", busy, check=True).stdout.strip()
+    site = make_site()
+    desk = Desk(site)
+    script = desk.write("m.sh", "#!/bin/bash\n#SBATCH -t 1\n#PENSTOCK malleable=2:1000\nsleep 60\n")
+
+    def nodes(job: str) -> str:
+        return desk.say("squeue", "-h", "-j", job, "-o", "%T %D").strip()
+
+    alone = desk.run("penstock", "sbatch", "--parsable", script)
+    assert (alone.returncode, "will keep its size" in alone.stderr) == (0, True)
+    until(lambda: nodes(alone.stdout.strip()) == "RUNNING 1", "a start with sbatch's own size")
+    desk.say("scancel", alone.stdout.strip())
+    site.start()
+    assert cluster.run_as("bob", ["squeue", "-h", "-j", rival, "-o", "%D"]).stdout.strip() == "5"
+    moldable = desk.say("penstock", "sbatch", "--parsable", script).strip()
+    until(lambda: nodes(moldable) == "RUNNING 3", "a start on all that is free")
+    said = desk.say("penstock", "sbatch", "--parsable", "-N2", script).strip()
+    assert nodes(said) == "PENDING 2"
+
+
 def test_a_workflow_by_ticks_alone_with_a_failure_and_a_retry(make_site):
     site = make_site()
     desk = Desk(site)

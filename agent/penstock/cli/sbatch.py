@@ -17,6 +17,7 @@ from penstock.errors import AgentUnavailable, PenstockError, UserError
 from penstock.guided.state import GuidedRun, GuidedStage
 from penstock.ipc.client import ask
 from penstock.sbatch.directives import Request, read_directives, request, sbatch_lines
+from penstock.sbatch.moldable import moldable
 from penstock.sbatch.options import CommandLine, parse
 from penstock.sbatch.submission import Submitted, pass_on, script_lines, submit
 
@@ -60,7 +61,8 @@ def sbatch(words: tuple[str, ...]) -> None:
     config = load()
     environment = _environment(config, asked, line)
     if asked.workflow is None:
-        raise click.exceptions.Exit(pass_on(line.words(), stdin, environment))
+        size = _start_size(asked, line, script, environment)
+        raise click.exceptions.Exit(pass_on(line.words(*size), stdin, environment))
     placed = submit_stage(config, asked, line, script, stdin, environment)
     raise click.exceptions.Exit(_tell(placed, line, asked))
 
@@ -91,6 +93,13 @@ def _environment(config: Config, asked: Request, line: CommandLine) -> dict[str,
         if "ALL" not in exported.split(","):
             click.echo(f"penstock: the job will keep its size: --export={exported} keeps DMR_AGENT from it", err=True)
     return found
+
+
+def _start_size(
+    asked: Request, line: CommandLine, script: CommandLine, environment: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Without an agent a job that starts small would stay so."""
+    return moldable(asked, line, script, os.environ) if "DMR_AGENT" in environment else ()
 
 
 class Behind:
@@ -153,11 +162,13 @@ def submit_stage(
     registration = {"workflow": asked.workflow, "strategy": asked.strategy, "stages": [stage], "run": run}
     known = plan_stages(config, registration)
     queued = behind(line, script, known["before"][asked.stage])
-    done = submit(line.without("quiet").words(*queued.options, "--parsable"), stdin, environment, workdir)
+    size = _start_size(asked, line, script, environment)
+    words = line.without("quiet").words(*size, *queued.options, "--parsable")
+    done = submit(words, stdin, environment, workdir)
     if done.job is None:
         return Placed(done, held=False)
     order = {
-        "words": list(line.words()),
+        "words": list(line.words(*size)),
         "workdir": workdir or str(Path.cwd()),
         "script": None if stdin is None else stdin.decode(errors="replace"),
     }

@@ -1,0 +1,32 @@
+"""On how many nodes a malleable job may start: on all sizes that it can have. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.errors import UserError
+from penstock.sbatch.directives import Request
+from penstock.sbatch.options import CommandLine
+
+__all__ = ["moldable"]
+
+_SAYS = ("nodes", "ntasks", "gpus", "nodelist", "nodefile")
+
+
+def moldable(asked: Request, line: CommandLine, script: CommandLine, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Options that let a malleable job start on whatever is free between its smallest and its largest size.
+
+    Empty where the user says how large it is to be at its start, and for jobs that are not malleable. UserError when
+    no size of it fills whole nodes.
+    """
+    if asked.malleable is None or line.several or script.several:
+        return ()
+    if any(found.has(name) for found in (line, script) for name in _SAYS):
+        return ()
+    least, most = (int(part) for part in asked.malleable.split(":")[:2])
+    said = line.value("ntasks-per-node") or script.value("ntasks-per-node") or environ.get("DMR_RANKS_PER_NODE") or "1"
+    per_node = int(said) if said.isascii() and said.isdecimal() and int(said) > 0 else 1
+    fewest, widest = -(-least // per_node), most // per_node
+    if fewest > widest:
+        raise UserError(f"malleable={asked.malleable}: no size of it fills whole nodes of {per_node} processes")
+    return (f"--nodes={fewest}-{widest}",)

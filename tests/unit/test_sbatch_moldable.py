@@ -1,0 +1,50 @@
+"""`malleable=` without a size of the user's own: the job may start on any of its sizes."""
+
+import pytest
+
+from penstock.errors import UserError
+from penstock.sbatch.directives import Request
+from penstock.sbatch.moldable import moldable
+from penstock.sbatch.options import CommandLine, parse
+
+
+def options(malleable, command=(), script=(), environ=None):
+    return moldable(Request(malleable=malleable), parse([*command]), parse([*script]), environ or {})
+
+
+@pytest.mark.parametrize(
+    ("malleable", "command", "script", "environ", "nodes"),
+    [
+        ("2:8", (), (), {}, "2-8"),
+        ("2:8:4:2", ("-t", "5"), (), {}, "2-8"),
+        ("3:17", ("--ntasks-per-node=4",), (), {}, "1-4"),
+        ("8:16", (), ("--ntasks-per-node", "4"), {}, "2-4"),
+        ("8:16", (), (), {"DMR_RANKS_PER_NODE": "8"}, "1-2"),
+        ("8:16", ("--ntasks-per-node=x",), (), {}, "8-16"),
+    ],
+)
+def test_any_size_it_can_have(malleable, command, script, environ, nodes):
+    assert options(malleable, command, script, environ) == (f"--nodes={nodes}",)
+
+
+@pytest.mark.parametrize(
+    ("command", "script", "environ"),
+    [
+        (("-N4",), (), {}),
+        ((), ("--nodes=4",), {}),
+        (("-n", "8"), (), {}),
+        ((), ("-w", "n1"), {}),
+    ],
+)
+def test_what_the_user_says_counts(command, script, environ):
+    assert options("2:8", command, script, environ) == ()
+
+
+def test_only_malleable_jobs():
+    assert moldable(Request(), CommandLine(), CommandLine(), {}) == ()
+    assert moldable(Request(malleable="2:8"), CommandLine(several=True), CommandLine(), {}) == ()
+
+
+def test_a_size_that_fills_no_nodes():
+    with pytest.raises(UserError, match="malleable=5:7: no size of it fills whole nodes of 4"):
+        options("5:7", ("--ntasks-per-node=4",))
