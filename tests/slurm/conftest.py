@@ -90,7 +90,7 @@ def empty(it: Cluster, limit: float = 40.0) -> None:
         time.sleep(0.1)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def new_folder() -> Callable[[str], Path]:
     """`new_folder("x")` names a folder for one more cluster, taken down at the end of the session at the latest."""
     return folder_of

@@ -21,13 +21,13 @@ from penstock.ipc.client import ask
 PYTHON = sys.executable
 
 
-def until(what: str, condition: Callable[[], object], limit: float = 60.0) -> object:
+def until(what: str, condition: Callable[[], object], limit: float = 60.0, every: float = 0.02) -> object:
     """Poll until the condition holds; fail naming what was waited for."""
     deadline = time.monotonic() + limit
     while time.monotonic() < deadline:
         if answer := condition():
             return answer
-        time.sleep(0.02)
+        time.sleep(every)
     raise AssertionError(f"waited {limit:g} s in vain until {what}")
 
 
@@ -44,6 +44,7 @@ class Agent:
         self.folder = cluster.home(who) / "agent"
         self.bin = cluster.home(who) / "bin"
         self.log = cluster.home(who) / "agent.log"
+        self.environment: dict[str, str] = {}
         self._process: subprocess.Popen[str] | None = None
         base: dict[str, dict[str, object]] = {
             "agent": {"state_dir": str(self.folder), "interval": 0.5, "idle_interval": 0.5},
@@ -69,7 +70,7 @@ class Agent:
         return self.folder / "agent.sock"
 
     def start(self, commands: dict[str, str] | None = None) -> None:
-        environment = {"PENSTOCK_CONFIG": str(self._config)}
+        environment = {"PENSTOCK_CONFIG": str(self._config), **self.environment}
         if commands:
             self._write(commands)
             environment["PATH"] = f"{self.bin}:{os.environ['PATH']}:/usr/sbin"
@@ -153,6 +154,8 @@ class Jacobi:
         munge: bool = False,
         sweeps: int = SWEEPS,
         every: int = 3,
+        field: tuple[int, int] = (ROWS, COLS),
+        minutes: int = 10,
         name: str = "",
     ) -> None:
         cluster, who = agent.cluster, who or agent.who
@@ -160,13 +163,13 @@ class Jacobi:
         self.folder = cluster.home(who)
         self._raw = bool(program)
         program = program or f"{PYTHON} -m dmr.examples.jacobi"
-        self.sweeps = sweeps
+        self.sweeps, self.field = sweeps, field
         self.result, self.report = self.folder / f"result{name}.npy", self.folder / f"report{name}.jsonl"
         for old in (self.result, self.report):
             old.unlink(missing_ok=True)
         command = (
-            f"exec {PYTHON} -m dmr.launch -n {size} -ppn 1 {program} --rows {self.ROWS} "
-            f"--cols {self.COLS} --sweeps {sweeps} --check-every {every} --min {smallest} --max {largest} --factor 2 "
+            f"exec {PYTHON} -m dmr.launch -n {size} -ppn 1 {program} --rows {field[0]} "
+            f"--cols {field[1]} --sweeps {sweeps} --check-every {every} --min {smallest} --max {largest} --factor 2 "
             f"--sweep-seconds {pause} --out {self.result.name} --report {self.report.name}"
         )
         environment = agent.ask("env")
@@ -174,7 +177,17 @@ class Jacobi:
             environment = {k: v for k, v in environment.items() if k != "DMR_KEY_FILE"}
         submitted = cluster.run_as(
             who,
-            ["sbatch", "--parsable", "-J", "jacobi", f"-N{size}", "-t10", "-o", "jacobi-%j.out", "--no-requeue"],
+            [
+                "sbatch",
+                "--parsable",
+                "-J",
+                "jacobi",
+                f"-N{size}",
+                f"-t{minutes}",
+                "-o",
+                "jacobi-%j.out",
+                "--no-requeue",
+            ],
             input=f"#!/bin/bash\n{command}\n",
             env=environment,
             check=True,
@@ -185,6 +198,9 @@ class Jacobi:
         shown = self.cluster.run_as("root", ["scontrol", "-o", "show", "job", str(self.id)]).stdout
         fields = dict(part.split("=", 1) for part in shown.split() if "=" in part)
         return fields.get("JobState", "")
+
+    def ended(self) -> bool:
+        return self.state() not in ("PENDING", "RUNNING", "COMPLETING")
 
     def nodes(self) -> int:
         shown = self.cluster.run_as("root", ["squeue", "-h", "-j", str(self.id), "-o", "%D"]).stdout.strip()
@@ -201,10 +217,10 @@ class Jacobi:
 
     def assert_exact(self, limit: float = 120.0) -> None:
         """Ended well, with the bits of a run that never changed its size, far from converged."""
-        until("Jacobi has ended", lambda: self.state() not in ("PENDING", "RUNNING", "COMPLETING"), limit)
+        until("Jacobi has ended", self.ended, limit)
         assert self.state() == "COMPLETED", self.output()
-        expected, change = serial(self.ROWS, self.COLS, self.sweeps)
-        assert change > 1e-5, "a converged field would hide lost rows"
+        expected, change = serial(*self.field, self.sweeps)
+        assert change > 1e-6, "a converged field would hide lost rows"
         found = self.result.read_bytes() if self._raw else np.load(self.result).tobytes()
         assert found == expected.tobytes()
 

@@ -123,6 +123,52 @@ def test_agent_killed_in_a_shrink(phase: str, agent: Agent, cluster: Cluster) ->
     assert_nothing_left(cluster)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("phase", ["allocating", "merging", "offered", "resizing", "proposed", "leaving", "releasing"])
+def test_the_controller_restarts_in_a_phase(phase: str, agent: Agent, cluster: Cluster) -> None:
+    # That one passes too quickly to be met.
+    slow = {"scontrol": 'case "$*" in *NumNodes=0*) sleep 3;; esac; exec "$REAL" "$@"'}
+    agent.start(slow if phase == "merging" else None)
+    jacobi = Jacobi(agent, pause=0.25)
+    if phase in ("proposed", "leaving", "releasing"):
+        until("it has grown", lambda: agent.resizes("expand", jacobi.id))
+        occupy(cluster, 6)
+    until(f"the resize is {phase}", lambda: agent.phase(jacobi.id) == phase)
+    cluster.stop_controller()
+    cluster.start_controller()
+    until("it has come through", lambda: agent.phase(jacobi.id) == "idle", 120)
+    jacobi.assert_exact(180)
+    assert_nothing_left(cluster)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("phase", ["offered", "resizing", "leaving"])
+def test_the_time_limit_is_reached_in_a_phase(phase: str, agent: Agent, cluster: Cluster) -> None:
+    agent.start()
+    jacobi = Jacobi(agent, size=4, largest=4) if phase == "leaving" else Jacobi(agent)
+    if phase == "leaving":
+        until("it is known", lambda: agent.phase(jacobi.id))
+        occupy(cluster, 6)
+    until(f"the resize is {phase}", lambda: agent.phase(jacobi.id) == phase)
+    cluster.run_as("root", ["scontrol", "update", f"jobid={jacobi.id}", "EndTime=now"], check=True)
+    until("Slurm has ended it", lambda: jacobi.state() == "TIMEOUT", 200)
+    assert_nothing_left(cluster)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("phase", ["offered", "resizing"])
+def test_a_node_fails_in_a_phase(phase: str, agent: Agent, cluster: Cluster) -> None:
+    agent.start()
+    jacobi = Jacobi(agent)
+    until(f"the resize is {phase}", lambda: agent.phase(jacobi.id) == phase)
+    try:
+        cluster.run_as("root", ["scontrol", "update", "nodename=n3", "state=down", "reason=test"], check=True)
+        until("Slurm has ended it", lambda: jacobi.state() == "NODE_FAIL")
+    finally:
+        cluster.run_as("root", ["scontrol", "update", "nodename=n3", "state=resume"])
+    assert_nothing_left(cluster)
+
+
 def test_slurm_refuses_the_merge(agent: Agent, cluster: Cluster) -> None:
     agent.start(
         {"scontrol": 'case "$*" in *NumNodes=0*) echo "Job step already exists" >&2; exit 1;; esac; exec "$REAL" "$@"'}

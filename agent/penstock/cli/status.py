@@ -20,7 +20,7 @@ from penstock.errors import PenstockError, UserError
 __all__ = ["explain", "status", "top"]
 
 _LATEST = 5
-_MALLEABLE = ("job", "phase", "ranks", "target", "note")
+_MALLEABLE = ("job", "phase", "ranks", "target", "companions", "note")
 
 
 @click.command()
@@ -48,7 +48,14 @@ def status(workflow: str | None, as_json: bool) -> None:
 
 
 def _malleable_rows(answer: dict[str, Any]) -> list[tuple[object, ...]]:
-    return [(m["job"], m["phase"], m["offer"]["size"], m["target"] or None, m["note"]) for m in answer["malleable"]]
+    return [
+        (m["job"], m["phase"], m["offer"]["size"], m["target"] or None, _companions(m), m["note"])
+        for m in answer["malleable"]
+    ]
+
+
+def _companions(job: dict[str, Any]) -> str:
+    return " ".join(str(c["job"]) for c in job.get("companions", ()))
 
 
 @click.command()

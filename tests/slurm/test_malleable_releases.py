@@ -1,0 +1,48 @@
+"""A real MPI job grows and shrinks on other releases of Slurm: by the merge, and by a companion under Contain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from malleable import Agent, Jacobi, assert_nothing_left, until
+
+from penstock.cluster import Cluster, ClusterSpec, up
+
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.mpi,
+    pytest.mark.release,
+    pytest.mark.long,
+    pytest.mark.timeout(400, func_only=True),
+]
+
+
+@pytest.fixture(scope="module", params=[(r, c) for r in ("trixie", "sid") for c in (False, True)], ids=str)
+def another(
+    request: pytest.FixtureRequest, need_slurm: Callable[[str | None], None], new_folder: Callable[[str], Path]
+) -> Iterator[Cluster]:
+    release, contain = request.param
+    need_slurm(release)
+    it = up(ClusterSpec(nodes=8, folder=new_folder(f"m{release}{contain:d}"), release=release, contain=contain))
+    yield it
+    it.down()
+
+
+def test_grows_shrinks_for_a_waiting_job_and_grows_again(another: Cluster) -> None:
+    agent = Agent(another)
+    try:
+        agent.start()
+        jacobi = Jacobi(agent, pause=0.15)
+        until("it has grown", lambda: agent.resizes("expand", jacobi.id), 90)
+        assert jacobi.nodes() == (2 if another.spec.contain else 4)
+        wide = ["sbatch", "-N6", "-t1", "-o", "/dev/null", "--wrap", "sleep 3"]
+        another.run_as("bob", wide, check=True)
+        until("it has shrunk", lambda: agent.resizes("shrink", jacobi.id), 90)
+        jacobi.assert_exact(180)
+        assert jacobi.sizes()[:3] == [2, 4, 2]
+        assert_nothing_left(another)
+    finally:
+        agent.stop()
+        print(agent.log.read_text()[-6000:])
