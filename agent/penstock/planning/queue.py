@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import cache
 from typing import Final
 
 from penstock.api import Job, Node, Snapshot
@@ -16,7 +17,7 @@ from penstock.planning.planner import Ask, Backfill
 
 __all__ = ["DEPTH", "QueuePlan", "asleep", "idle_for", "unable", "waiting"]
 
-DEPTH: Final = 50
+DEPTH: Final = 25
 """Pending jobs that are planned for; Slurm's own default is 100 (bf_max_job_test)."""
 _WAITS_FOR_NODES = frozenset({"", "None", "Resources", "Priority"})
 _AT_ONCE = 60.0
@@ -46,7 +47,12 @@ def unable(job: Job, idle: int, now: float) -> bool:
 
 def asleep(node: Node) -> bool:
     """Whether the node would have to be powered up before anything runs on it."""
-    return any(word in node.state.upper() for word in _ASLEEP)
+    return _asleep(node.state)
+
+
+@cache
+def _asleep(state: str) -> bool:
+    return any(word in state.upper() for word in _ASLEEP)
 
 
 class QueuePlan:
