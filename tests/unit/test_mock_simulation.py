@@ -11,7 +11,8 @@ from penstock.api import JobState
 from penstock.errors import Infeasible
 from penstock.slurm.mock.durations import from_script
 from penstock.slurm.mock.model import ClusterConfig, Failures, PartitionConfig, PriorityType, Scheduler, Weights
-from penstock.slurm.mock.speedup import Amdahl, Downey, Table, Work
+from penstock.slurm.mock.speedup import Work
+from penstock.speedup import Amdahl, Downey, Table
 
 # -- planners ----------------------------------------------------------------------------------------------------------
 

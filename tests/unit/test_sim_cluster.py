@@ -12,7 +12,7 @@ from penstock.sim.cluster import SimulatedJob, run
 from penstock.sim.replay import replay
 from penstock.sim.trace import Trace
 from penstock.slurm.mock.model import ClusterConfig, Failures, Scheduler
-from penstock.slurm.mock.speedup import Amdahl
+from penstock.speedup import Amdahl
 
 
 def job(submit, nodes, duration, limit=None, **more):

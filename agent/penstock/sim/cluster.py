@@ -15,7 +15,8 @@ from penstock.slurm.mock.controller import Controller
 from penstock.slurm.mock.engine import Engine
 from penstock.slurm.mock.jobs import SimJob
 from penstock.slurm.mock.model import ClusterConfig
-from penstock.slurm.mock.speedup import Speedup, Work
+from penstock.slurm.mock.speedup import Work
+from penstock.speedup import Speedup
 
 __all__ = ["Outcome", "SimulatedJob", "run"]
 

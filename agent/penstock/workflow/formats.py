@@ -20,20 +20,16 @@ Scalars are read as YAML 1.2 does (`no` is a text, `1:30` is not a number); doub
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import os
-import re
-import reprlib
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-import yaml
-
+from penstock.documents import MAX_BYTES, flat, mapping, parse_yaml, show
 from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import UserError
 from penstock.workflow.checks import check_against
@@ -42,7 +38,6 @@ from penstock.workflow.wfformat import Packing, from_wfformat, is_wfformat
 
 __all__ = ["check_against", "load_workflow", "parse_workflow"]
 
-_MAX_BYTES: Final = 1_000_000
 _MAX_STAGES: Final = 1000
 _MAX_NODES: Final = 10_000_000
 _TOP_KEYS: Final = ("name", "partition", "account", "qos", "workdir", "environment", "stages")
@@ -52,51 +47,12 @@ _STAGE_KEYS: Final = ("name", "nodes", "time", "expect", "run", "script", "after
 _NAME_RULE: Final = "1 to 40 of A-Z a-z 0-9 _ . -"
 
 
-class _Loader(yaml.SafeLoader):
-    """Safe, with the scalars of YAML 1.2's core schema and without doubled keys."""
-
-    yaml_implicit_resolvers: dict[str, list[Any]] = {}  # noqa: RUF012  (PyYAML's own protocol: a copy, filled below)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key.value!r} is there twice", key.start_mark
-                    )
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-def _resolvers() -> None:
-    null, boolean = r"~|null|Null|NULL|", r"true|True|TRUE|false|False|FALSE"
-    integer = r"[-+]?[0-9]+"
-    real = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
-    for tag, pattern, first in (
-        ("null", null, ["~", "n", "N", ""]),
-        ("bool", boolean, list("tTfF")),
-        ("int", integer, list("-+0123456789")),
-        ("float", real, list("-+.0123456789")),
-    ):
-        _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(rf"^(?:{pattern})$"), first)
-
-
-def _integer(loader: _Loader, node: yaml.ScalarNode) -> int:
-    return int(str(loader.construct_scalar(node)))
-
-
-_resolvers()
-# `010` is ten (PyYAML's own constructor would read it as octal)
-_Loader.add_constructor("tag:yaml.org,2002:int", _integer)
-
-
 def load_workflow(path: str | Path, packing: Packing | None = None) -> Workflow:
     """Read a workflow file; `packing` is for WfFormat. Raises UserError if it is missing, unreadable, too big, or wrong
     in any way. The scripts that it names are looked for beside it."""
     try:
         with Path(path).open("rb") as file:
-            data = file.read(_MAX_BYTES + 1)
+            data = file.read(MAX_BYTES + 1)
             if data[:64].lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{":
                 data += file.read(_MAX_JSON_BYTES)
     except (OSError, ValueError) as error:
@@ -117,8 +73,8 @@ def parse_workflow(
         if is_wfformat(instance):
             assert isinstance(instance, dict)
             return from_wfformat(instance, source, packing)
-        document = _parse_yaml(data)
-        top = _mapping(document, "", _TOP_KEYS, ("name", "stages"))
+        document = parse_yaml(data, "workflow")
+        top = mapping(document, "", _TOP_KEYS, ("name", "stages"))
         workflow = Workflow(
             name=_name(top["name"], "name"),
             stages=_stages(top["stages"], folder),
@@ -144,76 +100,16 @@ def _json(data: bytes | str) -> object:
     try:
         return json.loads(data.decode("utf-8-sig") if isinstance(data, bytes) else data)
     except (ValueError, RecursionError) as error:
-        if len(data) <= _MAX_BYTES and b"schemaVersion" not in (data if isinstance(data, bytes) else data.encode()):
+        if len(data) <= MAX_BYTES and b"schemaVersion" not in (data if isinstance(data, bytes) else data.encode()):
             return None  # YAML may be written with braces, too
-        raise UserError(f"is not valid JSON: {_flat(error)}") from error
-
-
-def _parse_yaml(data: bytes | str) -> object:
-    if len(data) > _MAX_BYTES:
-        raise UserError(f"is larger than {_MAX_BYTES // 1000} kB, which no workflow needs")
-    try:
-        text = data.decode("utf-8-sig") if isinstance(data, bytes) else data
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise UserError(f"line {line}: must be UTF-8 text, but byte {error.start} is not") from error
-    try:
-        document: object = yaml.load(text, _Loader)  # noqa: S506  (a SafeLoader with fewer types)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
-        raise UserError(f"{place}is not valid YAML: {_flat(error.problem or error.context or 'unknown')}") from error
-    except RecursionError as error:
-        raise UserError("is not a workflow: it is nested too deeply") from error
-    # PyYAML lets these through for explicit tags ("!!int x") and unreadable characters
-    except (yaml.YAMLError, ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
-        raise UserError(f"is not valid YAML: {_flat(error)}") from error
-    return document
-
-
-def _flat(error: object) -> str:
-    return " ".join(str(error).split())[:200]
-
-
-def _show(value: object) -> str:
-    """A value as an error message shows it: short, on one line."""
-    if value is None:
-        return "empty"
-    if isinstance(value, Mapping):
-        return "a map"
-    if isinstance(value, list):
-        return "a list"
-    if isinstance(value, bool):
-        return str(value).lower()
-    try:
-        return reprlib.repr(value)
-    except ValueError:  # an integer with too many digits to print
-        return "a huge number"
-
-
-def _mapping(value: object, where: str, keys: tuple[str, ...], required: tuple[str, ...]) -> dict[str, Any]:
-    """The map with known keys only; a key whose value is empty counts as not there."""
-    at = f"{where}: " if where else ""
-    if not isinstance(value, dict):
-        what = "the file" if not where else "it"
-        raise UserError(f"{at}{what} must be a map with the keys {', '.join(keys)}, not {_show(value)}")
-    for key in value:
-        if key not in keys:
-            close = difflib.get_close_matches(str(key)[:40], keys, 1) if isinstance(key, str) else []
-            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(keys)}"
-            raise UserError(f"{at}unknown key {_show(key)}: {hint}")
-    found = {k: v for k, v in value.items() if v is not None}
-    for key in required:
-        if key not in found:
-            raise UserError(f"{at}the key {key!r} is missing")
-    return found
+        raise UserError(f"is not valid JSON: {flat(error)}") from error
 
 
 def _name(value: object, where: str) -> str:
     """A name; a number written without quotes counts as its digits."""
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**40 else value
     if not isinstance(text, str) or not NAME_PATTERN.fullmatch(text):
-        raise UserError(f"{where}: must be {_NAME_RULE}, not {_show(value)}")
+        raise UserError(f"{where}: must be {_NAME_RULE}, not {show(value)}")
     return text
 
 
@@ -222,7 +118,7 @@ def _text(top: Mapping[str, Any], key: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise UserError(f"{key}: must be a text on one line, not {_show(value)}")
+        raise UserError(f"{key}: must be a text on one line, not {show(value)}")
     return value
 
 
@@ -230,22 +126,22 @@ def _environment(value: object) -> Mapping[str, str]:
     if value is None:
         return MappingProxyType({})
     if not isinstance(value, dict):
-        raise UserError(f"environment: must be a map of variables to texts, not {_show(value)}")
+        raise UserError(f"environment: must be a map of variables to texts, not {show(value)}")
     result = {}
     for key, content in value.items():
         if not isinstance(key, str) or not key.isidentifier() or not key.isascii():
-            raise UserError(f"environment: must have names of variables as keys, not {_show(key)}")
+            raise UserError(f"environment: must have names of variables as keys, not {show(key)}")
         if isinstance(content, int | float) and not isinstance(content, bool) and abs(content) < 1e15:
             content = str(content)
         if not isinstance(content, str) or "\0" in content:
-            raise UserError(f"environment.{key}: must be a text (quote it), not {_show(content)}")
+            raise UserError(f"environment.{key}: must be a text (quote it), not {show(content)}")
         result[key] = content
     return MappingProxyType(result)
 
 
 def _stages(value: object, folder: Path | None) -> tuple[Stage, ...]:
     if not isinstance(value, list):
-        raise UserError(f"stages: must be a list of stages, not {_show(value)}")
+        raise UserError(f"stages: must be a list of stages, not {show(value)}")
     if len(value) > _MAX_STAGES:
         raise UserError(f"stages: must be at most {_MAX_STAGES}, not {len(value)}")
     stages: list[Stage] = []
@@ -255,10 +151,10 @@ def _stages(value: object, folder: Path | None) -> tuple[Stage, ...]:
 
 
 def _stage(entry: object, where: str, previous: str | None, folder: Path | None) -> Stage:
-    data = _mapping(entry, where, _STAGE_KEYS, ("name", "nodes", "time"))
+    data = mapping(entry, where, _STAGE_KEYS, ("name", "nodes", "time"))
     nodes = data["nodes"]
     if isinstance(nodes, bool) or not isinstance(nodes, int) or not 1 <= nodes <= _MAX_NODES:
-        raise UserError(f"{where}.nodes: must be a whole number of at least 1, not {_show(nodes)}")
+        raise UserError(f"{where}.nodes: must be a whole number of at least 1, not {show(nodes)}")
     limit = _duration(data["time"], f"{where}.time")
     if "script" in data:
         if "run" in data:
@@ -269,10 +165,10 @@ def _stage(entry: object, where: str, previous: str | None, folder: Path | None)
     else:
         raise UserError(f"{where}: the key 'run' is missing")
     if not isinstance(command, str) or not command.strip() or "\0" in command:
-        raise UserError(f"{where}.run: must be a shell command, not {_show(command)}")
+        raise UserError(f"{where}.run: must be a shell command, not {show(command)}")
     retries = data.get("retries", 0)
     if isinstance(retries, bool) or not isinstance(retries, int) or not 0 <= retries <= _MAX_RETRIES:
-        raise UserError(f"{where}.retries: must be a whole number from 0 to {_MAX_RETRIES}, not {_show(retries)}")
+        raise UserError(f"{where}.retries: must be a whole number from 0 to {_MAX_RETRIES}, not {show(retries)}")
     return Stage(
         name=_name(data["name"], f"{where}.name"),
         nodes=nodes,
@@ -288,7 +184,7 @@ def _stage(entry: object, where: str, previous: str | None, folder: Path | None)
 def _script(value: object, where: str, folder: Path | None) -> str:
     """The command that runs a script, which has to be there and begin as scripts do."""
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise UserError(f"{where}: must be the name of a file, not {_show(value)}")
+        raise UserError(f"{where}: must be the name of a file, not {show(value)}")
     if folder is None:
         raise UserError(f"{where}: there is no file to look for {value!r} beside; use 'run'")
     path = folder / value
@@ -308,7 +204,7 @@ def _script(value: object, where: str, folder: Path | None) -> str:
 def _duration(value: object, where: str) -> float:
     seconds = parse_duration(value)
     if seconds is None or math.isnan(seconds):
-        raise UserError(f"{where}: must be {DURATION_FORMS}, not {_show(value)}")
+        raise UserError(f"{where}: must be {DURATION_FORMS}, not {show(value)}")
     return seconds
 
 

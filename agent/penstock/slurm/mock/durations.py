@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from penstock.api import JobSpec
 from penstock.errors import Infeasible
-from penstock.slurm.mock.speedup import Amdahl, Downey, Speedup, Table, Work
+from penstock.slurm.mock.speedup import Work
+from penstock.speedup import Amdahl, Downey, Speedup, Table
 
 __all__ = ["Duration", "from_script"]
 

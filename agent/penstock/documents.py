@@ -1,0 +1,122 @@
+"""Files that people write: YAML as its version 1.2 reads scalars, and what to say of what is wrong in them.
+
+`no` is a text, `1:30` and `010` are no base-60 or octal numbers, a key that is there twice is refused. Every complaint
+is one line (`UserError`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import reprlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import yaml
+
+from penstock.errors import UserError
+
+__all__ = ["MAX_BYTES", "flat", "mapping", "parse_yaml", "show"]
+
+MAX_BYTES: Final = 1_000_000
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe, with the scalars of YAML 1.2's core schema and without doubled keys."""
+
+    yaml_implicit_resolvers: dict[str, list[Any]] = {}  # noqa: RUF012  (PyYAML's own protocol: a copy, filled below)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key.value!r} is there twice", key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _resolvers() -> None:
+    null, boolean = r"~|null|Null|NULL|", r"true|True|TRUE|false|False|FALSE"
+    integer = r"[-+]?[0-9]+"
+    real = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+    for tag, pattern, first in (
+        ("null", null, ["~", "n", "N", ""]),
+        ("bool", boolean, list("tTfF")),
+        ("int", integer, list("-+0123456789")),
+        ("float", real, list("-+.0123456789")),
+    ):
+        _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(rf"^(?:{pattern})$"), first)
+
+
+def _integer(loader: _Loader, node: yaml.ScalarNode) -> int:
+    return int(str(loader.construct_scalar(node)))
+
+
+_resolvers()
+# `010` is ten (PyYAML's own constructor would read it as octal)
+_Loader.add_constructor("tag:yaml.org,2002:int", _integer)
+
+
+def parse_yaml(data: bytes | str, what: str) -> object:
+    """What is in a YAML text; `what` it should be, for messages. Raises UserError."""
+    if len(data) > MAX_BYTES:
+        raise UserError(f"is larger than {MAX_BYTES // 1000} kB, which no {what} needs")
+    try:
+        text = data.decode("utf-8-sig") if isinstance(data, bytes) else data
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise UserError(f"line {line}: must be UTF-8 text, but byte {error.start} is not") from error
+    try:
+        document: object = yaml.load(text, _Loader)  # noqa: S506  (a SafeLoader with fewer types)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+        raise UserError(f"{place}is not valid YAML: {flat(error.problem or error.context or 'unknown')}") from error
+    except RecursionError as error:
+        raise UserError(f"is not a {what}: it is nested too deeply") from error
+    # PyYAML lets these through for explicit tags ("!!int x") and unreadable characters
+    except (yaml.YAMLError, ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
+        raise UserError(f"is not valid YAML: {flat(error)}") from error
+    return document
+
+
+def flat(error: object) -> str:
+    """A message on one line."""
+    return " ".join(str(error).split())[:200]
+
+
+def show(value: object) -> str:
+    """A value as an error message shows it: short, on one line."""
+    if value is None:
+        return "empty"
+    if isinstance(value, Mapping):
+        return "a map"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, bool):
+        return str(value).lower()
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # an integer with too many digits to print
+        return "a huge number"
+
+
+def mapping(value: object, where: str, keys: tuple[str, ...], required: tuple[str, ...]) -> dict[str, Any]:
+    """The map with known keys only; a key whose value is empty counts as not there."""
+    at = f"{where}: " if where else ""
+    if not isinstance(value, dict):
+        what = "the file" if not where else "it"
+        raise UserError(f"{at}{what} must be a map with the keys {', '.join(keys)}, not {show(value)}")
+    for key in value:
+        if key not in keys:
+            close = difflib.get_close_matches(str(key)[:40], keys, 1) if isinstance(key, str) else []
+            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(keys)}"
+            raise UserError(f"{at}unknown key {show(key)}: {hint}")
+    found = {k: v for k, v in value.items() if v is not None}
+    for key in required:
+        if key not in found:
+            raise UserError(f"{at}the key {key!r} is missing")
+    return found
