@@ -25,6 +25,7 @@ _COMMANDS = {
     "logs": "penstock.cli.joblog:logs",
     "retry": "penstock.cli.workflows:retry",
     "sbatch": "penstock.cli.sbatch:sbatch",
+    "select": "penstock.cli.select:select",
     "simulate": "penstock.cli.simulate:simulate",
     "status": "penstock.cli.status:status",
     "submit": "penstock.cli.workflows:submit",
