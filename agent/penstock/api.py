@@ -157,18 +157,30 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A compute node. `usable` is false when it is down, drained, reserved for maintenance or not responding."""
+    """A compute node. `usable` is false when it is down, drained, reserved for maintenance or not responding.
+
+    `memory` in MB, None where the site does not say; `gres` as Slurm writes it ("gpu:a100:4(S:0-1)"); `arch` as the
+    node's kernel says it ("x86_64"). These and `features` are empty where a backend does not ask.
+    """
 
     name: str
     state: str
     cpus: int
     usable: bool
     partitions: tuple[str, ...] = ()
+    memory: float | None = None
+    features: tuple[str, ...] = ()
+    gres: str = ""
+    arch: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition; times in seconds, None unlimited; `max_nodes` None when it sets no limit of its own."""
+    """A partition; times in seconds, None unlimited; `max_nodes` None when it sets no limit of its own.
+
+    `accounts` and `qos` are those that may use it, empty: all; a name that begins with `-` is shut out. `exclusive`:
+    jobs get whole nodes. `billing` are its TRESBillingWeights by name ("CPU", "Mem" per GB, "GRES/gpu").
+    """
 
     name: str
     nodes: tuple[str, ...]
@@ -177,6 +189,12 @@ class Partition:
     max_time: float | None
     default_time: float | None
     max_nodes: int | None
+    min_nodes: int = 0
+    max_cpus_per_node: int | None = None
+    accounts: frozenset[str] = frozenset()
+    qos: frozenset[str] = frozenset()
+    exclusive: bool = False
+    billing: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +291,8 @@ class SiteConfig:
 
     `priority_weight_age` is PriorityWeightAge, None where it is not known. `max_jobs_accrue` is of how many pending
     jobs of a user age counts (the least MaxJobsAccruePU of any QOS); None: of all, as far as is known. `operator`: who
-    asks may raise priorities and time limits, and change jobs of others.
+    asks may raise priorities and time limits, and change jobs of others. `max_array` is MaxArraySize: the task numbers
+    of an array are below it.
     """
 
     version: tuple[int, ...]
@@ -287,6 +306,7 @@ class SiteConfig:
     priority_weight_age: int | None = None
     max_jobs_accrue: int | None = None
     operator: bool = False
+    max_array: int = 1001
 
     @property
     def permits_expansion(self) -> bool:

@@ -159,6 +159,14 @@ class MalleableSection(_Section):
     resize_cost: Seconds = Field(15.0, description="How long a resize takes, until some have been measured.")
 
 
+class SelectSection(_Section):
+    """Resource selection (paper 000)."""
+
+    site: Path | None = Field(None, description="What Slurm does not know of its nodes, such as their clocks (YAML).")
+    gain: Seconds = Field(300.0, description="A task that waits moves if it is done so much sooner elsewhere,")
+    gain_share: Annotated[Finite, Field(ge=0, lt=1)] = Field(0.2, description="and by this share of what is left.")
+
+
 class MetricsSection(_Section):
     """Prometheus metrics."""
 
@@ -181,6 +189,7 @@ class Config(_Section):
     workflows: WorkflowsSection = Field(default_factory=lambda: WorkflowsSection.model_validate({}))
     dmr: DmrSection = Field(default_factory=lambda: DmrSection.model_validate({}))
     malleable: MalleableSection = Field(default_factory=lambda: MalleableSection.model_validate({}))
+    select: SelectSection = Field(default_factory=lambda: SelectSection.model_validate({}))
     metrics: MetricsSection = Field(default_factory=lambda: MetricsSection.model_validate({}))
     log: LogSection = Field(default_factory=lambda: LogSection.model_validate({}))
 

@@ -20,7 +20,7 @@ from penstock.store import Store
 from penstock.waits.accounting import waits_of
 from penstock.waits.shelf import Shelf
 
-__all__ = ["Standing", "complete", "defaults", "learn_history"]
+__all__ = ["Standing", "complete", "defaults", "learn_history", "usual"]
 
 _log = structlog.get_logger(__name__)
 
@@ -45,7 +45,7 @@ async def learn_history(backend: Backend, store: Store, shelf: Shelf, clock: Clo
         return 0
     waits = list(waits_of(records))[-_MOST:]
     with store.together():
-        store.remember(_DEFAULTS, json.dumps(_usual(records)))
+        store.remember(_DEFAULTS, json.dumps(usual(records)))
         count = shelf.import_waits(waits)
         store.remember(_DONE, f"{count} waits at {clock.now():.0f}")
     _log.info("learned from accounting", waits=count, days=round(period / 86400))
@@ -63,7 +63,7 @@ async def _read(backend: Backend, since: float) -> Sequence[AccountingRecord]:
     return await backend.history(since=since)
 
 
-def _usual(records: Sequence[AccountingRecord]) -> dict[str, str]:
+def usual(records: Sequence[AccountingRecord]) -> dict[str, str]:
     """The account and QOS that most of the jobs had, which are those of a job that names none."""
     accounts, qos = Counter(r.account for r in records), Counter(r.qos for r in records)
     return {"account": accounts.most_common(1)[0][0], "qos": qos.most_common(1)[0][0]} if records else {}

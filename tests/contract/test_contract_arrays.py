@@ -72,3 +72,26 @@ async def test_arrays_that_wait(world):
     for array in ("x", "9-1", "1-"):
         with pytest.raises(Infeasible):
             await world.backend.submit(sleeper(array=array))
+
+
+async def test_tasks_that_wait_are_cancelled_by_their_numbers(world):
+    array = await world.backend.submit(sleeper(300, array="0-9%2"))
+
+    async def two():
+        return len((await rows(world, array))[0]) == 2
+
+    await world.settle(two)
+    await world.backend.cancel(array, [4, 7, 8, 9])
+    tasks, (rest,) = await rows(world, array)
+    assert set(tasks) == {0, 1} and rest.tasks == 4
+    await world.backend.cancel(array, [4, 7])
+    assert (await rows(world, array))[1][0].tasks == 4
+    await world.backend.cancel(array, [1, 2, 3, 5, 6])
+
+    async def one():
+        running, waiting = await rows(world, array)
+        return set(running) == {0} and not waiting
+
+    await world.settle(one)
+    await world.backend.cancel(array, [3])
+    await world.backend.cancel(array)

@@ -25,9 +25,11 @@ from penstock.broker.files import Entry, entries
 from penstock.documents import mapping, show
 from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import UserError
-from penstock.select.consumables import Instruction, Parallel, Task
+from penstock.select.consumables import Instruction, Parallel, Requirement, Task
+from penstock.select.values import Value
+from penstock.speedup import Amdahl, Table
 
-__all__ = ["FILLS", "Bag", "read_bags"]
+__all__ = ["FILLS", "Bag", "bag_at", "entry_of", "read_bags"]
 
 FILLS: Final = ("pack", "pad", "none")
 """How nodes are filled that no other job shares: with tasks, with copies of one beside it, or not."""
@@ -69,10 +71,11 @@ def read_bags(path: Path) -> list[Bag]:
 
 def _bags(found: Iterator[Entry]) -> Iterator[Bag]:
     for number, (where, entry, folder) in enumerate(found):
-        yield _bag(entry, where, folder, f"task{number + 1}")
+        yield bag_at(entry, where, folder, f"task{number + 1}")
 
 
-def _bag(entry: object, where: str, folder: Path, default: str) -> Bag:
+def bag_at(entry: object, where: str, folder: Path, default: str) -> Bag:
+    """One entry of a task file; `default` is its name if it has none. UserError names the place of what is wrong."""
     data = mapping(entry, where, _KEYS, ())
     name = name_at(data.get("name", default), f"{where}.name")
     cores = count_at(data["cores"], f"{where}.cores") if "cores" in data else None
@@ -131,3 +134,35 @@ def _environment(value: object, where: str) -> dict[str, str]:
         if not isinstance(key, str) or not key.isidentifier() or not isinstance(text, str | int | float):
             raise UserError(f"{where}: must be a map of variables to texts, not {show(key)}: {show(text)}")
     return {key: str(text) for key, text in value.items()}
+
+
+def entry_of(bag: Bag) -> dict[str, Any]:
+    """The bag as an entry of a task file."""
+    parallel = bag.task.parallel
+    gains: dict[str, Any] = {"cores": parallel.cores, "types": sorted(parallel.types)}
+    if isinstance(parallel.speedup, Amdahl):
+        gains["serial"] = parallel.speedup.serial
+    elif isinstance(parallel.speedup, Table):
+        gains["speedup"] = {str(n): times for n, times in parallel.speedup.points}
+    return {
+        "name": bag.task.name,
+        "count": bag.count,
+        **({} if bag.run is None else {"run": bag.run}),
+        **({} if bag.limit is None else {"time": bag.limit}),
+        "instructions": [[_requirement_of(req) for req in one] for one in bag.task.instructions],
+        **({"cores": parallel.cores} if parallel.speedup is None else {"parallel": gains}),
+        "fill": bag.fill,
+        **bag.options,
+        "environment": dict(bag.environment),
+    }
+
+
+def _requirement_of(req: Requirement) -> dict[str, Any]:
+    form = {name: [_raw(value) for value in sorted(values, key=str)] for name, values in req.consumable.form}
+    return {"type": req.consumable.type, "form": form, "hold" if req.held else "amount": req.amount}
+
+
+def _raw(value: Value) -> bool | float | str:
+    if isinstance(value.content, bool | float) and not value.comparison:
+        return value.content
+    return str(value)

@@ -15,6 +15,7 @@ __all__ = ["main"]
 # Loaded when used: `penstock submit` should not pay for the demo's imports.
 _COMMANDS = {
     "agent": "penstock.cli.agent:agent",
+    "bags": "penstock.cli.bags:bags",
     "bench": "penstock.cli.bench:bench",
     "cancel": "penstock.cli.workflows:cancel",
     "cluster": "penstock.cli.cluster:cluster",

@@ -2,52 +2,80 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from penstock.broker.affinities import affinity_named
+from penstock.broker.assess import Assessed, Market, assess, lanes_of, rows_of
+from penstock.broker.bags import BagRun
+from penstock.broker.market import at_market, bags_of
+from penstock.broker.place import place
 from penstock.broker.resources import read_resources
 from penstock.broker.tasks import Bag, read_bags
 from penstock.cli.output import ago, emit_json, table
-from penstock.errors import Infeasible, PenstockError, UserError
+from penstock.config import load
+from penstock.errors import Infeasible, NotNow, PenstockError, UserError
 from penstock.select.consumables import Metric, Resource
 from penstock.select.matchmaking import matching, nearest
 from penstock.select.ranking import Affinity, Row, rank
+from penstock.select.spread import makespan, spread
 
 __all__ = ["select"]
 
 _UNITS: Final = {Metric.TIME: "K s", Metric.MONEY: "K SU", Metric.ENERGY: "K J"}
+_MOST: Final = 100_000
 
 
 @click.command()
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--task", "task_file", metavar="FILE", type=click.Path(path_type=Path), help="The task file.")
-@click.option("--resources", metavar="FILE", type=click.Path(path_type=Path), help="Resources to select among.")
+@click.option(
+    "--resources", metavar="FILE", type=click.Path(path_type=Path), help="Select among these, not among Slurm's."
+)
+@click.option("-n", "count", metavar="N", type=click.IntRange(1, _MOST), help="How many tasks (default: the file's).")
+@click.option("-M", "--clusters", metavar="NAMES", help="Only these clusters, by commas (default: all of the site).")
 @click.option("--metric", metavar="NAME", default="ttc", show_default=True, help="ttc, cost, energy, or a plug-in's.")
 @click.option("--quantile", metavar="Q", help="Time to completion within which 100 Q % are done. [default: expected]")
+@click.option("--clock", type=click.Choice(["base", "max"]), default="base", help="Which clock counts [default: base].")
+@click.option("--site", metavar="FILE", type=click.Path(path_type=Path), help="What Slurm does not know of its nodes.")
+@click.option("--best", is_flag=True, help="All tasks to the best resource, as in the paper.")
+@click.option("--submit", is_flag=True, help="Submit the tasks, as job arrays.")
 @click.option("--explain", is_flag=True, help="Say what the figures are made of.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def select(
     file: Path | None,
     task_file: Path | None,
     resources: Path | None,
+    count: int | None,
+    clusters: str | None,
     metric: str,
     quantile: str | None,
+    clock: str,
+    site: Path | None,
+    best: bool,
+    submit: bool,
     explain: bool,
     as_json: bool,
 ) -> None:
-    """Say on which resource a task finishes first, or runs cheapest (paper 000).
+    """Say on which resource a task finishes first, or runs cheapest (paper 000), and send it there.
 
-    The time to completion is the predicted wait plus the predicted run time. With --json a list, best first, of
-    {"resource", "viable", "why", "cost", "tx", "tq", "ttc"} (seconds); of several tasks each row names its "task".
+    The time to completion (TTC) is the predicted wait (Tq) plus the predicted run time (Tx). Resources are the
+    partitions of all clusters of the site, or those of a file. Several tasks are spread over resources so that the last
+    one is done as early as possible. Submitted tasks are followed, and moved while they wait, by `penstock bags`.
+
+    With --json a list, best first, of {"resource", "viable", "why", "cost", "tx", "tq", "ttc"} (seconds); of several
+    tasks each row names its "task"; without --resources it says how many "tasks" in how many "jobs" go there.
 
     \b
-    penstock select --task md.yaml --resources machines.yaml
+    penstock select md.yaml -n 1024 --explain
+    penstock select md.yaml -n 1024 --submit
+    penstock select --task md.yaml --resources machines.yaml --json
     """
     if (file is None) == (task_file is None):
         raise UserError("one task file must be named: penstock select FILE (or --task FILE)")
@@ -55,16 +83,150 @@ def select(
     path = file or task_file
     assert path is not None
     bags = read_bags(path)
+    if count is not None and len(bags) > 1:
+        raise UserError(f"-n: {path} has {len(bags)} tasks; say in the file how many there are of each (count)")
+    bags = [replace(bag, count=count or bag.count) for bag in bags]
     if resources is None:
-        raise UserError("--resources is missing: a file of resources to select among")
+        live = _Live(path, bags, affinity, wanted, best=best, submit=submit, explain=explain, as_json=as_json)
+        asyncio.run(live.run(clusters, site, clock))
+        return
+    if submit:
+        raise UserError("--submit and --resources: only what Slurm has can be submitted to")
     offered = read_resources(resources)
     found, waits = [one.resource for one in offered], {o.resource.name: o.wait for o in offered if o.wait is not None}
     if waits and len(waits) < len(found):
         silent = ", ".join(o.resource.name for o in offered if o.wait is None)
         click.echo(f"penstock: no `tq` is given for {silent}: counted as no wait", err=True)
     ranked = {b.task.name: rank(b.task, found, waits, affinity=affinity, quantile=wanted) for b in bags}
-    _show(bags, found, ranked, affinity, as_json=as_json, explain=explain)
+    if as_json:
+        emit_json(_json(bags, ranked))
+    else:
+        for bag in bags:
+            _show(bag, found, ranked[bag.task.name], affinity, explain=explain)
     _complain(path, bags, found, ranked)
+
+
+class _Live:
+    """The command among Slurm's own partitions."""
+
+    def __init__(
+        self,
+        path: Path,
+        bags: Sequence[Bag],
+        affinity: Affinity,
+        quantile: float | None,
+        *,
+        best: bool,
+        submit: bool,
+        explain: bool,
+        as_json: bool,
+    ) -> None:
+        self._path = path
+        self._bags = bags
+        self._affinity = affinity
+        self._quantile = quantile
+        self._best = best
+        self._submit = submit
+        self._explain = explain
+        self._as_json = as_json
+
+    async def run(self, clusters: str | None, site: Path | None, clock: str) -> None:
+        """Look, rank, spread; with --submit also send."""
+        config = load()
+        only = [name.strip() for name in (clusters or "").split(",") if name.strip()]
+        kept, rows, ranked, problems = bags_of(config), [], {}, []
+        resources: list[Resource] = []
+        settings = {"quantile": self._quantile, "site": None if site is None else str(site.absolute()), "clock": clock}
+        if self._submit and any(bag.run is None for bag in self._bags):
+            raise UserError(f"{self._path}: --submit needs a `run` of every task")
+        async with at_market(config, only=only, site=site, clock=clock) as market:
+            for problem in market.problems:
+                click.echo(f"penstock: {problem}", err=True)
+            for bag in self._bags:
+                assessed = await assess(market, bag, bag.count, kept.corrections())
+                resources = [a.candidate.resource for a in assessed]
+                ranked[bag.task.name] = found = rows_of(bag, assessed, self._affinity, self._quantile)
+                jobs = self._jobs(bag, assessed, found)
+                submitted: BagRun | None = None
+                if self._submit and jobs:
+                    with kept.locked():
+                        submitted = run = kept.new(
+                            bag, bag.count, market.views[min(market.views)].backend.now(), settings
+                        )
+                        problems += await place(run, assessed, jobs, lambda run=run: kept.save(run), run.created)  # type: ignore[misc]
+                if self._as_json:
+                    rows += self._rows(bag, assessed, found, jobs, submitted)
+                else:
+                    self._show(bag, assessed, found, jobs, submitted, market)
+        if self._as_json:
+            emit_json(rows)
+        _complain(self._path, self._bags, resources, ranked)
+        if problems:
+            raise NotNow(f"not all was submitted: {'; '.join(problems)} (penstock bags tries again)")
+
+    def _jobs(self, bag: Bag, assessed: Sequence[Assessed], rows: Sequence[Row]) -> dict[str, int]:
+        """How many jobs go to each resource. Only the time to completion has something to spread."""
+        lanes = lanes_of(assessed, self._quantile)
+        if self._best or self._affinity.name != "ttc":
+            first = next((row.resource for row in rows if row.viable and row.cost is not None), None)
+            lanes = [lane for lane in lanes if lane.name == first]
+        return spread(bag.count, lanes) if lanes else {}
+
+    def _rows(
+        self,
+        bag: Bag,
+        assessed: Sequence[Assessed],
+        rows: Sequence[Row],
+        jobs: Mapping[str, int],
+        submitted: BagRun | None,
+    ) -> list[dict[str, Any]]:
+        per = {a.candidate.name: a.shape.per for a in assessed}
+        found, left = [], bag.count
+        for row in rows:
+            tasks = min(jobs.get(row.resource, 0) * per[row.resource], left)
+            left -= tasks
+            one = {"jobs": jobs.get(row.resource, 0), "tasks": tasks}
+            if submitted is not None:
+                one["bag"] = submitted.id
+                one["job_ids"] = [a.job for a in submitted.arrays if a.lane == row.resource]  # type: ignore[assignment]
+            found.append({**({"task": bag.task.name} if len(self._bags) > 1 else {}), **asdict(row), **one})
+        return found
+
+    def _show(
+        self,
+        bag: Bag,
+        assessed: Sequence[Assessed],
+        rows: Sequence[Row],
+        jobs: Mapping[str, int],
+        submitted: BagRun | None,
+        market: Market,
+    ) -> None:
+        _show(bag, [a.candidate.resource for a in assessed], rows, self._affinity, explain=False)
+        by_name = {a.candidate.name: a for a in assessed}
+        for name, number in jobs.items() if bag.count > 1 else ():
+            a = by_name[name]
+            each = "" if a.shape.per == 1 else f" of {a.shape.per} tasks"
+            starts = a.starts
+            click.echo(
+                f"{name}: {number} jobs{each}, from in {ago(starts[0])} to in {ago(starts[number - 1] + a.shape.run)}"
+            )
+        if bag.count > 1 and jobs:
+            click.echo(f"{bag.count} tasks are done in {ago(makespan(jobs, lanes_of(assessed)))}")
+        if self._explain:
+            for a in (a for a in assessed if a.why is None):
+                _explain(bag, a.candidate.resource)
+                for note in a.candidate.notes:
+                    click.echo(f"  {note}")
+                quantiles = ", ".join(f"{100 * q:.0f} % {ago(s)}" for q, s in a.wait.quantiles)
+                click.echo(f"  wait: expected {ago(a.wait.expected)}; {quantiles}")
+                said = {"Slurm says": a.slurm, "mean of similar jobs of the last 7 days": a.week}
+                for who, seconds in said.items():
+                    if seconds is not None:
+                        click.echo(f"    {who} {ago(seconds)}")
+        if submitted is not None:
+            for array in submitted.arrays:
+                click.echo(f"Submitted {len(array.pieces)} jobs as job {array.job} to {array.lane}")
+            click.echo(f"Bag {submitted.id}: penstock bags {submitted.id}")
 
 
 def _share(text: str | None) -> float | None:
@@ -79,56 +241,43 @@ def _share(text: str | None) -> float | None:
     return share
 
 
-def _show(
-    bags: Sequence[Bag],
-    resources: Sequence[Resource],
-    ranked: Mapping[str, Sequence[Row]],
-    affinity: Affinity,
-    *,
-    as_json: bool,
-    explain: bool,
-) -> None:
-    if as_json:
-        several = len(bags) > 1
-        rows: list[dict[str, Any]] = []
-        for name, each in ranked.items():
-            rows += [{**({"task": name} if several else {}), **asdict(row)} for row in each]
-        emit_json(rows)
-        return
-    for bag in bags:
-        rows_of = ranked[bag.task.name]
-        table(
-            f"{bag.task.name}",
-            ("resource", _UNITS[affinity.metric], "Tx", "Tq", "TTC", "why"),
-            [
-                (r.resource, None if r.cost is None else f"{r.cost:.4g}", ago(r.tx), ago(r.tq), ago(r.ttc), _why(r))
-                for r in rows_of
-            ],
-        )
-        if explain:
-            _explain(bag, resources, rows_of)
+def _json(bags: Sequence[Bag], ranked: Mapping[str, Sequence[Row]]) -> list[dict[str, Any]]:
+    several = len(bags) > 1
+    return [{**({"task": name} if several else {}), **asdict(row)} for name, rows in ranked.items() for row in rows]
+
+
+def _show(bag: Bag, resources: Sequence[Resource], rows: Sequence[Row], affinity: Affinity, *, explain: bool) -> None:
+    table(
+        bag.task.name,
+        ("resource", _UNITS[affinity.metric], "Tx", "Tq", "TTC", "why"),
+        [
+            (r.resource, None if r.cost is None else f"{r.cost:.4g}", ago(r.tx), ago(r.tq), ago(r.ttc), _why(r))
+            for r in rows
+        ],
+    )
+    by_name = {res.name: res for res in resources}
+    if explain:
+        for row in (r for r in rows if r.viable):
+            _explain(bag, by_name[row.resource])
 
 
 def _why(row: Row) -> str | None:
     return row.why if row.viable else f"not viable: {row.why}"
 
 
-def _explain(bag: Bag, resources: Sequence[Resource], rows: Sequence[Row]) -> None:
-    by_name = {res.name: res for res in resources}
-    for row in (r for r in rows if r.viable):
-        res = by_name[row.resource]
-        click.echo(f"{row.resource}:")
-        for req in bag.task.requirements:
-            best = max(matching(req, res), key=lambda cap: cap.rate or cap.capacity or 0.0)
-            if req.held:
-                click.echo(f"  {req}: has {best.capacity:g}")
-            else:
-                assert best.rate is not None
-                share = bag.task.parallel.share(req.consumable.type)
-                faster = "" if share == 1 else f", {1 / share:.2f} times as fast on {bag.task.parallel.cores} cores"
-                click.echo(f"  {req} at {best.rate:g}/s: {req.amount / best.rate:.4g} s{faster}")
-        if res.correction != 1:
-            click.echo(f"  corrected by {res.correction:.3f}")
+def _explain(bag: Bag, res: Resource) -> None:
+    click.echo(f"{res.name}:")
+    for req in bag.task.requirements:
+        best = max(matching(req, res), key=lambda cap: cap.rate or cap.capacity or 0.0)
+        if req.held:
+            click.echo(f"  {req}: has {best.capacity:g}")
+        else:
+            assert best.rate is not None
+            share = bag.task.parallel.share(req.consumable.type)
+            faster = "" if share == 1 else f", {1 / share:.2f} times as fast on {bag.task.parallel.cores} cores"
+            click.echo(f"  {req} at {best.rate:g}/s: {req.amount / best.rate:.4g} s{faster}")
+    if res.correction != 1:
+        click.echo(f"  corrected by {res.correction:.3f}")
 
 
 def _complain(

@@ -139,9 +139,10 @@ class Backend(Protocol):
         `Infeasible` when `keep` is not a part of the job's nodes or leaves out the host of its batch script."""
         ...
 
-    async def cancel(self, job: int) -> None:
-        """Cancel a job, or all tasks of an array by its id. Idempotent: an ended job is no error; `NotFound` for an id
-        that Slurm does not know."""
+    async def cancel(self, job: int, tasks: Collection[int] = ()) -> None:
+        """Cancel a job, or all tasks of an array by its id, or those of its `tasks` alone, running or not. Idempotent:
+        an ended job is no error; `NotFound` for an id that Slurm does not know. A task that is cancelled before it
+        began leaves no record of its own."""
         ...
 
     async def hold(self, job: int) -> None:

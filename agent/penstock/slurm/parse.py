@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from datetime import datetime
 from functools import lru_cache
 
@@ -18,6 +19,7 @@ __all__ = [
     "HostListError",
     "NodeState",
     "ParseError",
+    "array_text",
     "compress_hosts",
     "expand_hosts",
     "format_minutes",
@@ -121,6 +123,17 @@ def parse_array_tasks(text: str) -> int:
             raise ParseError("not the tasks of an array", text)
         count += (last - first) // step + 1
     return count
+
+
+def array_text(tasks: Iterable[int]) -> str:
+    """Tasks as an array expression names them, ascending: 4, 2, 3, 9 as `2-4,9`."""
+    spans: list[list[int]] = []
+    for task in sorted(set(tasks)):
+        if spans and task == spans[-1][1] + 1:
+            spans[-1][1] = task
+        else:
+            spans.append([task, task])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
 _EXIT = re.compile(r"([0-9]{1,9}):([0-9]{1,9})", re.ASCII)

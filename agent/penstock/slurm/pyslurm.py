@@ -285,9 +285,9 @@ class PyslurmBackend(CliBackend):
                 pass
         await super().release(job)
 
-    async def cancel(self, job: int) -> None:
+    async def cancel(self, job: int, tasks: Collection[int] = ()) -> None:
         """See `Backend.cancel`."""
-        if await self._fits():
+        if not tasks and await self._fits():
             try:
                 await self._ask("cancel", changing=True, job=int(job))
                 return
@@ -297,7 +297,7 @@ class PyslurmBackend(CliBackend):
                 raise
             except _Lacking:
                 pass
-        await super().cancel(job)
+        await super().cancel(job, tasks)
 
     # -- asking pyslurm -----------------------------------------------------------------------------------------
 

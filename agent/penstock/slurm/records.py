@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from sys import intern
@@ -177,6 +177,10 @@ def node_from_line(line: str) -> Node:
             cpus=_integer(pairs["CPUTot"]),
             usable=state.usable,
             partitions=tuple(name for name in _text(pairs.get("Partitions", "")).split(",") if name),
+            memory=_memory(pairs.get("RealMemory", "")),
+            features=tuple(name for name in _text(pairs.get("ActiveFeatures", "")).split(",") if name),
+            gres=_text(pairs.get("Gres", "")),
+            arch=_text(pairs.get("Arch", "")),
         )
     except KeyError as error:
         raise ParseError(f"a node without {error.args[0]}", line) from None
@@ -196,9 +200,42 @@ def partition_from_line(line: str) -> Partition:
             max_time=max_time,
             default_time=parse_limit(pairs.get("DefaultTime", ""), max_time),
             max_nodes=None if max_nodes == "UNLIMITED" else parse_count(max_nodes),
+            min_nodes=parse_count(pairs.get("MinNodes", "0")),
+            max_cpus_per_node=_integer(cpus) if (cpus := pairs.get("MaxCPUsPerNode", "")).isdigit() else None,
+            accounts=_admitted(pairs, "Accounts"),
+            qos=_admitted(pairs, "Qos"),
+            exclusive=pairs.get("OverSubscribe") == "EXCLUSIVE",
+            billing=_weights(pairs.get("TRESBillingWeights", "")),
         )
     except KeyError as error:
         raise ParseError(f"a partition without {error.args[0]}", line) from None
+
+
+def _memory(text: str) -> float | None:
+    """A node's memory in MB; a site that says nothing has Slurm's default of 1."""
+    return float(text) if text.isdigit() and int(text) > 1 else None
+
+
+def _admitted(pairs: Mapping[str, str], what: str) -> frozenset[str]:
+    """Who may use a partition; who may not with `-` before the name."""
+    allowed = pairs.get(f"Allow{what}", "ALL")
+    if allowed != "ALL":
+        return _items(allowed)
+    return frozenset(f"-{name}" for name in _items(_text(pairs.get(f"Deny{what}", ""))))
+
+
+_WEIGHT = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGTP]?)", re.ASCII)
+
+
+def _weights(text: str) -> dict[str, float]:
+    """TRESBillingWeights. Memory's is per GB here; Slurm's is per MB, or per the unit that it names (`Mem=0.25G`)."""
+    weights = {}
+    for name, _, value in (item.strip().partition("=") for item in text.split(",")):
+        number = _WEIGHT.fullmatch(value)
+        if number is not None:
+            unit = number[2] or ("M" if name.lower() == "mem" else "")
+            weights[name] = float(number[1]) * (1024.0 ** ("KMGTP".index("G") - "KMGTP".index(unit)) if unit else 1.0)
+    return weights
 
 
 def reservation_from_line(line: str) -> Reservation:
@@ -285,6 +322,7 @@ def site_from_text(text: str) -> SiteConfig:
             priority_flags=_items(settings.get("PriorityFlags", "").upper()),
             min_job_age=float(parse_count(settings["MinJobAge"].removesuffix("sec"))),
             priority_weight_age=_weight(settings.get("PriorityWeightAge", "")),
+            max_array=int(size) if (size := settings.get("MaxArraySize", "")).isdigit() else 1001,
         )
     except KeyError as error:
         raise ParseError(f"a configuration without {error.args[0]}", text) from None

@@ -10,14 +10,14 @@ import os
 import pwd
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from penstock.api import Allocation, JobSpec, StartEstimate
 from penstock.errors import Infeasible, NotFound, NotNow, OutcomeUnknown, PenstockError
 from penstock.slurm import records
 from penstock.slurm.commands import Finished
-from penstock.slurm.parse import format_minutes
+from penstock.slurm.parse import array_text, format_minutes
 from penstock.slurm.queries import CliQueries, checked_name, understood
 from penstock.slurm.refusals import classify, message_of, refused
 
@@ -137,8 +137,11 @@ class CliSubmission(CliQueries):
         seen = await self._look(job)
         return seen is not None and seen.running
 
-    async def cancel(self, job: int) -> None:
+    async def cancel(self, job: int, tasks: Collection[int] = ()) -> None:
         """See `Backend.cancel`. An id that only accounting knows has ended, so that is no error."""
+        if tasks:
+            await self._cancel_tasks(job, tasks)
+            return
         try:
             await self._scancel(str(int(job)))
         except NotFound:
@@ -147,6 +150,16 @@ class CliSubmission(CliQueries):
                 # 22.05 does not find a task of an array by its own id.
                 await self._scancel(f"{seen.array_job}_{seen.array_task}")
             elif not await self._accounting([job], None, None):
+                raise
+
+    async def _cancel_tasks(self, job: int, tasks: Collection[int]) -> None:
+        # No filter such as --state=PENDING: with one 22.05 cancels all that waits of an array.
+        try:
+            await self._scancel(f"{int(job)}_[{array_text(tasks)}]")
+        except PenstockError as error:
+            # 22.05 says this of an array of which none of these is left, too.
+            known = await self._look(job) is not None or await self._accounting([job], None, None)
+            if "Invalid job id" not in str(error) or not known:
                 raise
 
     async def _scancel(self, which: str) -> None:

@@ -222,10 +222,10 @@ class MockBackend:
         self._controller.shrink(self._user, job, keep)
         self.driver.settle()
 
-    async def cancel(self, job: int) -> None:
-        """Cancel a job."""
+    async def cancel(self, job: int, tasks: Collection[int] = ()) -> None:
+        """Cancel a job, or tasks of an array."""
         self.driver.settle()
-        self._controller.cancel(self._user, job)
+        self._controller.cancel(self._user, job, tasks)
         self.driver.settle()
 
     async def hold(self, job: int) -> None:

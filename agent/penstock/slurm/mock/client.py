@@ -166,9 +166,9 @@ class MockClient:
         """Take nodes from a running job."""
         await self._call("shrink", job=job, keep=list(keep))
 
-    async def cancel(self, job: int) -> None:
-        """Cancel a job."""
-        await self._call("cancel", job=job)
+    async def cancel(self, job: int, tasks: Collection[int] = ()) -> None:
+        """Cancel a job, or tasks of an array."""
+        await self._call("cancel", job=job, tasks=list(tasks))
 
     async def hold(self, job: int) -> None:
         """Keep a job from starting."""

@@ -115,14 +115,17 @@ class Controller:
             raise Infeasible("Requested operation not supported on this system: disable_job_shrink is set")
         self.engine.resize(found, tuple(n for n in found.nodes if n in wanted))
 
-    def cancel(self, user: str, job: int) -> None:
-        """`scancel JOB`. A job that only accounting remembers has ended, so there is nothing to do."""
+    def cancel(self, user: str, job: int, tasks: Collection[int] = ()) -> None:
+        """`scancel JOB`, `scancel JOB_[TASKS]`. A job that only accounting remembers has ended: nothing to do."""
         found = self.engine.records.get(job)
         if found is None:
             raise NotFound(f"Invalid job id specified: {job}")
         for each in self.engine.array(job) if job in self.engine.jobs else [found]:
             self._may(user, each)
-            self.engine.end(each, JobState.CANCELLED)
+            if tasks and each.waits_as_array:
+                self.engine.strike(each, tasks)
+            elif not tasks or each.task in tasks:
+                self.engine.end(each, JobState.CANCELLED)
 
     def hold(self, user: str, job: int) -> None:
         """`scontrol hold JOB`; of an array all that waits. Who is not the owner holds as an administrator."""

@@ -9,7 +9,7 @@ Who may ask for what is not decided here but in `controller`, who starts when in
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from itertools import count
 from zlib import crc32
@@ -240,6 +240,16 @@ class Engine:
         self.events.at(self.now + self.config.min_job_age, Kind.FORGET, job.id)
         self._strand_resizers(job)
         self._effects.append(Ended(job.id, state, held_nodes))
+
+    def strike(self, job: SimJob, tasks: Collection[int]) -> None:
+        """These tasks of an array that waits are not to begin; nothing is kept of them but of the last ones."""
+        assert job.array is not None
+        left = [task for task in job.array.waiting if task not in tasks]
+        if not left:
+            self.end(job, JobState.CANCELLED)
+        elif len(left) < len(job.array.waiting):
+            job.array.waiting[:] = left
+            self._freed = True
 
     def resize(self, job: SimJob, nodes: tuple[str, ...]) -> None:
         """Give a running job exactly these nodes; those it gains must be free."""

@@ -29,7 +29,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class PartitionConfig:
-    """A partition; `nodes` empty means all. Times in seconds, None unlimited. `priority` is its PriorityJobFactor."""
+    """A partition; `nodes` empty means all. Times in seconds, None unlimited. `priority` is its PriorityJobFactor,
+    `features` are those of all its nodes."""
 
     name: str = "main"
     nodes: tuple[str, ...] = ()
@@ -37,6 +38,7 @@ class PartitionConfig:
     default_time: float | None = None
     max_nodes: int | None = None
     priority: int = 1
+    features: tuple[str, ...] = ()
 
 
 class Scheduler(StrEnum):
@@ -164,6 +166,7 @@ class ClusterConfig:
             priority_flags=frozenset({"ACCRUE_ALWAYS"} if self.accrue_always else set()),
             min_job_age=self.min_job_age,
             priority_weight_age=None if self.priority is PriorityType.BASIC else int(self.weight_age),
+            max_array=self.max_array,
         )
 
 

@@ -16,10 +16,12 @@ def jobs(engine: Engine) -> list[Job]:
 def nodes(engine: Engine) -> list[Node]:
     """Every node."""
     found: list[Node] = []
+    features = {p.name: p.features for p in engine.config.partitions}
     for name, inside in engine.machine.partitions_of.items():
         base, trouble = "ALLOCATED" if name in engine.owner else "IDLE", engine.out_of_order.get(name)
         state = base if trouble is None else "DOWN" if trouble == "DOWN" else f"{base}+{trouble}"
-        found.append(Node(name, state, engine.config.cpus, trouble is None, inside))
+        known = tuple(dict.fromkeys(one for partition in inside for one in features[partition]))
+        found.append(Node(name, state, engine.config.cpus, trouble is None, inside, features=known))
     return found
 
 

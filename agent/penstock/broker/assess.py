@@ -1,0 +1,174 @@
+"""A bag against every candidate: viable or why not, what a job of it would wait, and when further ones would start."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from penstock.broker.look import View
+from penstock.broker.partitions import Candidate, candidates
+from penstock.broker.scripts import directives
+from penstock.broker.shape import Shape, hindrance, shape
+from penstock.broker.site import SiteFile
+from penstock.broker.starts import Starts, calibrated, planned
+from penstock.broker.tasks import Bag
+from penstock.broker.tq import Expectations, expectations
+from penstock.config import Config
+from penstock.errors import Infeasible
+from penstock.select.correction import Corrections
+from penstock.select.ranking import NO_WAIT, Affinity, Row, Wait, rank
+from penstock.select.spread import Lane
+
+__all__ = ["Assessed", "Market", "assess", "lanes_of", "open_market", "rows_of"]
+
+_ASKED: Final = 12
+"""Candidates that Slurm is asked about for one bag: each is a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assessed:
+    """A candidate for a bag. `why`: not viable. `starts` (s from now) are those of further jobs, `own` those of the
+    bag's jobs that wait there already. `slurm` and `week` are what Slurm and the paper's way say of the wait (s)."""
+
+    candidate: Candidate
+    view: View
+    shape: Shape
+    why: str | None = None
+    wait: Wait = NO_WAIT
+    starts: tuple[float, ...] = ()
+    own: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    slurm: float | None = None
+    week: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Market:
+    """All that is known at one time: the clusters, their candidates, and what is expected of their waits."""
+
+    views: Mapping[str, View]
+    candidates: Sequence[Candidate]
+    waits: Mapping[str, Expectations]
+    problems: Sequence[str]
+
+    def close(self) -> None:
+        """Close what was opened."""
+        for each in self.waits.values():
+            each.close()
+
+
+async def open_market(
+    config: Config,
+    views: Sequence[View],
+    problems: Sequence[str],
+    known: SiteFile,
+    *,
+    clock: str = "base",
+    fallback: float | None = None,
+) -> Market:
+    """Every partition of these clusters."""
+    found = await asyncio.gather(*(expectations(config, view) for view in views))
+    return Market(
+        {view.cluster: view for view in views},
+        [
+            candidate
+            for view in views
+            for candidate in candidates(
+                view.site,
+                list(view.snapshot.partitions.values()),
+                view.snapshot.nodes,
+                view.snapshot.reservations,
+                known,
+                several=len(views) > 1,
+                clock=clock,
+                fallback=fallback,
+            )
+        ],
+        {view.cluster: waits for view, (waits, _) in zip(views, found, strict=True)},
+        [*problems, *(problem for _, problem in found if problem is not None)],
+    )
+
+
+async def assess(
+    market: Market,
+    bag: Bag,
+    count: int,
+    corrections: Corrections,
+    *,
+    own: Mapping[str, Collection[int]] | None = None,
+    ask: bool = True,
+) -> list[Assessed]:
+    """The bag against every candidate. `count` tasks are to be placed anew; `own` are the ids of the bag's jobs by
+    cluster; `ask`: also ask Slurm."""
+    found = []
+    asked = 0
+    for plain in market.candidates:
+        factor = corrections.factor(bag.task.name, plain.name)
+        candidate = replace(plain, resource=replace(plain.resource, correction=plain.resource.correction * factor))
+        view, waits = market.views[candidate.cluster], market.waits[candidate.cluster]
+        made = shape(bag, candidate)
+        why = hindrance(bag, candidate, waits.usual.get("account", ""), waits.usual.get("qos", ""))
+        slurm = None
+        if why is None and ask and asked < _ASKED:
+            asked += 1
+            try:
+                slurm = await waits.slurm(
+                    candidate, made, {**bag.options, "directives": directives(bag, candidate, made)}
+                )
+            except Infeasible as e:
+                why = f"Slurm refuses it: {e}"
+        if why is not None:
+            found.append(Assessed(candidate, view, made, why))
+            continue
+        mine = (own or {}).get(candidate.cluster, ())
+        jobs = -(-count // made.per)
+        plan = planned(view.snapshot, candidate, made.units, made.limit, max(jobs, 1), made.run, mine)
+        found.append(_weighed(bag, candidate, view, waits, made, plan, slurm))
+    return found
+
+
+def _weighed(
+    bag: Bag, candidate: Candidate, view: View, waits: Expectations, made: Shape, plan: Starts, slurm: float | None
+) -> Assessed:
+    first = plan.further[0] if plan.further else None
+    if first is None:
+        return Assessed(candidate, view, made, "no job of this size ever fits there")
+    wait = waits.wait(candidate, made, bag.options, slurm, first)
+    return Assessed(
+        candidate,
+        view,
+        made,
+        None,
+        wait,
+        tuple(calibrated(plan.further, wait.expected, first)),
+        {job: calibrated(starts, wait.expected, first) for job, starts in plan.own.items()},
+        slurm,
+        waits.last_week(candidate, made),
+    )
+
+
+def lanes_of(assessed: Sequence[Assessed], quantile: float | None = None) -> list[Lane]:
+    """The viable candidates as lanes; with a quantile, as late as they may be with that probability."""
+    return [
+        Lane(
+            a.candidate.name,
+            a.starts if quantile is None else calibrated(a.starts, a.wait.at(quantile), a.starts[0]),
+            a.shape.run,
+            a.shape.per,
+        )
+        for a in assessed
+        if a.why is None
+    ]
+
+
+def rows_of(bag: Bag, assessed: Sequence[Assessed], affinity: Affinity, quantile: float | None) -> list[Row]:
+    """The candidates ranked for a single task."""
+    return rank(
+        bag.task,
+        [a.candidate.resource for a in assessed],
+        {a.candidate.name: a.wait for a in assessed},
+        excluded={a.candidate.name: a.why for a in assessed if a.why is not None},
+        affinity=affinity,
+        quantile=quantile,
+    )

@@ -1,0 +1,172 @@
+"""Partitions of real clusters as resources: what their nodes offer, by Slurm and the site file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.api import Node, Partition, Reservation, SiteConfig
+from penstock.broker.site import Facts, SiteFile
+from penstock.select.consumables import Capability, Consumable, Resource
+
+__all__ = ["Candidate", "Rig", "candidates"]
+
+_MB: Final = 2.0**20
+_ISA: Final = {"x86_64": ["x86_64", "x86"], "aarch64": ["aarch64", "arm"], "ppc64le": ["ppc64le", "power"]}
+_GPU: Final = re.compile(r"gpu(?::([A-Za-z0-9_.-]+?))?(?::([0-9]+))?(?:\(.*)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """What each node of a candidate has at least: CPUs, bytes of memory (None: not said), GPUs by model ("": any)."""
+
+    cpus: int
+    memory: float | None
+    gpus: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Nodes of one kind in a partition of a cluster. `constraint` tells them from the partition's others ("" if there
+    are none). `notes` is what was taken for want of better."""
+
+    resource: Resource
+    cluster: str
+    partition: Partition
+    nodes: frozenset[str]
+    usable: frozenset[str]
+    rig: Rig
+    whole: bool
+    max_array: int
+    constraint: str = ""
+    notes: tuple[str, ...] = ()
+    billing: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The resource's."""
+        return self.resource.name
+
+
+def candidates(
+    site: SiteConfig,
+    partitions: Sequence[Partition],
+    nodes: Mapping[str, Node],
+    reservations: Iterable[Reservation],
+    known: SiteFile,
+    *,
+    several: bool,
+    clock: str = "base",
+    fallback: float | None = None,
+) -> list[Candidate]:
+    """A candidate per partition and kind of nodes, called `cluster/partition` where there are `several` clusters.
+
+    `clock` is which of the two clocks counts; `fallback` (Hz) that of nodes of which nobody says one.
+    """
+    kept = _kept_for_ever(reservations)
+    found = []
+    for partition in partitions:
+        groups: dict[tuple[str, ...], list[Node]] = {}
+        for name in partition.nodes:
+            if name in nodes:
+                groups.setdefault(tuple(sorted(nodes[name].features)), []).append(nodes[name])
+        common = set.intersection(*(set(features) for features in groups)) if groups else set()
+        for features, group in groups.items():
+            own = "&".join(f for f in features if f not in common) if len(groups) > 1 else ""
+            name = f"{site.cluster}/{partition.name}" if several else partition.name
+            if len(groups) > 1:
+                name += f":{own or 'plain'}"
+            facts = known.of(site.cluster, partition.name, features)
+            found.append(_candidate(site, partition, name, own, group, facts, kept, clock=clock, fallback=fallback))
+    return found
+
+
+def _kept_for_ever(reservations: Iterable[Reservation]) -> frozenset[str]:
+    """Nodes that a reservation without an end keeps."""
+    return frozenset(node for r in reservations if r.active and r.end == float("inf") for node in r.nodes)
+
+
+def _candidate(
+    site: SiteConfig,
+    partition: Partition,
+    name: str,
+    constraint: str,
+    group: Sequence[Node],
+    facts: Facts,
+    kept: Collection[str],
+    *,
+    clock: str,
+    fallback: float | None,
+) -> Candidate:
+    rig = Rig(
+        min(min(n.cpus for n in group), partition.max_cpus_per_node or 10**9),
+        None if any(n.memory is None for n in group) else _MB * min(n.memory or 0.0 for n in group),
+        _common_gpus([_gpus(n.gres) for n in group]),
+    )
+    rate = facts.base if clock == "base" else facts.max or facts.base
+    notes = []
+    if rate is None and fallback is not None:
+        rate = fallback
+        notes.append(f"its clock is not known: counted with {rate / 1e9:.2f} GHz")
+    form = dict(facts.form)
+    archs = {n.arch for n in group}
+    if "isa" not in form and len(archs) == 1 and "" not in archs:
+        form["isa"] = _ISA.get(min(archs), [min(archs)])
+    offers = []
+    if rate is not None:
+        offers.append(Capability(Consumable.of("compute", form), rate))
+    if rig.memory is not None:
+        offers.append(Capability(Consumable.of("memory"), capacity=rig.memory))
+    for model, count in rig.gpus.items():
+        offers.append(Capability(Consumable.of("gpu", {"model": model} if model else {}), capacity=float(count)))
+    own = {(cap.consumable.type, cap.held) for cap in facts.capabilities}
+    offers = [*(o for o in offers if (o.consumable.type, o.held) not in own), *facts.capabilities]
+    charge = facts.charge
+    if charge is None:
+        charge = _charge(partition.billing, rig)
+    whole = partition.exclusive or site.select_type == "select/linear"
+    return Candidate(
+        Resource(name, tuple(offers), charge, facts.watts, facts.correction),
+        site.cluster,
+        partition,
+        frozenset(n.name for n in group),
+        frozenset(n.name for n in group if n.usable and n.name not in kept),
+        rig,
+        whole,
+        site.max_array,
+        constraint,
+        tuple(notes),
+        dict(partition.billing),
+    )
+
+
+def _charge(billing: Mapping[str, float], rig: Rig) -> float:
+    """Service units a core-hour, by the billing weights of a full node; one without any, as Slurm itself counts."""
+    weights = {name.lower(): weight for name, weight in billing.items()}
+    if not weights:
+        return 1.0
+    total = weights.get("cpu", 0.0) * rig.cpus + weights.get("mem", 0.0) * (rig.memory or 0.0) / 2**30
+    gpus = sum(rig.gpus.values())
+    total += weights.get("gres/gpu", 0.0) * gpus + weights.get("node", 0.0)
+    return total / rig.cpus
+
+
+def _gpus(gres: str) -> dict[str, int]:
+    """GPUs by model: "gpu:a100:4(S:0-1),gpu:2" -> {"a100": 4, "": 2}."""
+    found: dict[str, int] = {}
+    for item in re.sub(r"\([^)]*\)", "", gres).split(","):
+        match = _GPU.fullmatch(item.strip())
+        if match is None:
+            continue
+        model, count = match[1] or "", match[2]
+        if count is None and model.isdigit():
+            model, count = "", model
+        found[model] = found.get(model, 0) + int(count or 1)
+    return found
+
+
+def _common_gpus(each: Sequence[dict[str, int]]) -> dict[str, int]:
+    models = set.intersection(*(set(one) for one in each)) if each else set()
+    return {model: min(one[model] for one in each) for model in sorted(models)}

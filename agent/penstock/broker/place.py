@@ -1,0 +1,76 @@
+"""Sends tasks of a bag to candidates, as job arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from penstock.api import JobSpec
+from penstock.broker.assess import Assessed
+from penstock.broker.bags import Array, BagRun
+from penstock.broker.scripts import script
+from penstock.errors import OutcomeUnknown, PenstockError, UserError
+from penstock.slurm.parse import array_text
+
+__all__ = ["place"]
+
+
+async def place(
+    run: BagRun, assessed: Sequence[Assessed], jobs: Mapping[str, int], save: Callable[[], None], now: float
+) -> list[str]:
+    """Submit so many jobs to each lane, filled with tasks that are in no job; `save` writes the bag down.
+
+    Says what could not be submitted; those tasks stay homeless. An array whose submission was not answered stays
+    without a job: it is looked for by its name later.
+    """
+    if run.bag.run is None:
+        raise UserError(f"{run.bag.task.name}: does not say what to `run`")
+    problems = []
+    by_name = {a.candidate.name: a for a in assessed}
+    for lane, number in jobs.items():
+        where = by_name[lane]
+        per, room = where.shape.per, where.candidate.max_array
+        left = min(number, -(-len(run.homeless) // per))
+        while left > 0:
+            size = min(left, room)
+            tasks, run.homeless = run.homeless[: size * per], run.homeless[size * per :]
+            pieces = [tasks[i : i + per] for i in range(0, len(tasks), per)]
+            left -= size
+            problem = await _submit(run, where, pieces, save, now)
+            if problem is not None:
+                problems.append(f"{lane}: {problem}")
+                break
+    return problems
+
+
+async def _submit(
+    run: BagRun, where: Assessed, pieces: list[list[int]], save: Callable[[], None], now: float
+) -> PenstockError | None:
+    bag, candidate, shape = run.bag, where.candidate, where.shape
+    plain = shape.run / candidate.resource.correction
+    array = Array(run.next_name(), candidate.cluster, candidate.name, pieces, plain, now)
+    run.arrays.append(array)
+    save()
+    spec = JobSpec(
+        name=array.name,
+        script=script(bag, candidate, shape, pieces),
+        nodes=1,
+        time_limit=shape.limit,
+        partition=candidate.partition.name,
+        account=bag.options.get("account"),
+        qos=bag.options.get("qos"),
+        workdir=bag.options.get("workdir"),
+        array=array_text(range(len(pieces))),
+        environment={"PENSTOCK_BAG": bag.task.name, **bag.environment},
+    )
+    try:
+        array.job = await where.view.backend.submit(spec)
+    except OutcomeUnknown as e:
+        save()
+        return e
+    except PenstockError as e:
+        run.arrays.remove(array)
+        run.homeless = sorted([*run.homeless, *(task for piece in pieces for task in piece)])
+        save()
+        return e
+    save()
+    return None

@@ -1,0 +1,114 @@
+"""How a bag's tasks become jobs on a candidate, and why they never could. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.broker.partitions import Candidate
+from penstock.broker.tasks import Bag
+from penstock.select.consumables import Consumable, Requirement
+from penstock.select.cost import run_time
+from penstock.select.matchmaking import matching, unmet
+
+__all__ = ["Shape", "hindrance", "shape"]
+
+_GENEROUS: Final = 3.0
+"""Limits that nobody names are so many times the predicted run time, which is known to be off by a factor of two."""
+_LEAST: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One job of a bag on a candidate: `per` tasks side by side on one node, for at most `limit` s. It takes `units` of
+    the candidate's nodes (whole ones), or of its CPUs. `pad`: cores without a task are kept busy.
+
+    `run` is the predicted run time in seconds, of all tasks alike.
+    """
+
+    per: int
+    cores: int
+    memory: float | None
+    gpus: Mapping[str, int]
+    limit: float
+    run: float
+    whole: bool
+    pad: bool = False
+
+    @property
+    def units(self) -> int:
+        """Nodes, or CPUs, of a full job."""
+        return 1 if self.whole else self.per * self.cores
+
+
+def shape(bag: Bag, candidate: Candidate) -> Shape:
+    """The jobs of a bag there; of use only where `hindrance` finds nothing. A whole node takes as many tasks as it has
+    room for, unless the bag says not to fill it."""
+    cores, held = bag.task.parallel.cores, [req for req in bag.task.requirements if req.held]
+    memory = sum(req.amount for req in held if req.consumable.type == "memory") or None
+    gpus: dict[str, int] = {}
+    for req in held:
+        if req.consumable.type == "gpu":
+            model = _model(req, candidate)
+            gpus[model] = gpus.get(model, 0) + math.ceil(req.amount)
+    per = 1
+    if candidate.whole and bag.fill != "none":
+        rig = candidate.rig
+        room = [rig.cpus // cores]
+        if memory and rig.memory:
+            room.append(int(rig.memory // memory))
+        room += [rig.gpus.get(model, 0) // count for model, count in gpus.items()]
+        per = max(min(room), 1)
+    run = run_time(bag.task, candidate.resource)
+    limit = bag.limit
+    if limit is None:
+        limit = math.ceil(max(_GENEROUS * run, _LEAST) / 60) * 60.0 if math.isfinite(run) else _LEAST
+        if candidate.partition.max_time is not None and run <= candidate.partition.max_time:
+            limit = min(limit, candidate.partition.max_time)
+    return Shape(per, cores, memory, gpus, limit, run, candidate.whole, candidate.whole and bag.fill == "pad")
+
+
+def _model(req: Requirement, candidate: Candidate) -> str:
+    """Which model of GPU a requirement gets there; "" for any."""
+    offered = [cap.consumable for cap in matching(req, candidate.resource)]
+    models = (model for model in candidate.rig.gpus if model and Consumable.of("gpu", {"model": model}) in offered)
+    return next(models, "")
+
+
+def hindrance(bag: Bag, candidate: Candidate, account: str = "", qos: str = "") -> str | None:
+    """Why jobs of the bag can never run there; None if they can, as far as is known. `account` and `qos` are the user's
+    usual ones."""
+    partition, options = candidate.partition, bag.options
+    account, qos = options.get("account", account), options.get("qos", qos)
+    wanted = options.get("partition")
+    if wanted is not None and partition.name not in wanted.split(","):
+        return f"the task asks for partition {wanted}"
+    if not partition.up:
+        return "the partition is down"
+    why = unmet(bag.task, candidate.resource)
+    if why:
+        return "; ".join(why)
+    for what, name, admitted in (("account", account, partition.accounts), ("QOS", qos, partition.qos)):
+        if name and not _admits(name, admitted):
+            return f"{what} {name} may not use it"
+    made = shape(bag, candidate)
+    if made.cores > candidate.rig.cpus:
+        return f"a task needs {made.cores} cores, its nodes have {candidate.rig.cpus}"
+    if partition.min_nodes > 1:
+        return f"a job there has at least {partition.min_nodes} nodes, a task runs on one"
+    if partition.max_nodes == 0:
+        return "jobs get no nodes there (MaxNodes=0)"
+    if partition.max_time is not None and made.limit > partition.max_time:
+        text = "the predicted run time" if bag.limit is None else "the time limit"
+        return f"{text} of {made.limit:.0f} s exceeds its longest of {partition.max_time:.0f} s"
+    if not candidate.usable:
+        return "none of its nodes can be used: down, drained or reserved"
+    return None
+
+
+def _admits(name: str, admitted: frozenset[str]) -> bool:
+    if any(one.startswith("-") for one in admitted):
+        return f"-{name}" not in admitted
+    return not admitted or name in admitted

@@ -1,0 +1,128 @@
+"""The site file: what Slurm does not know of its nodes, above all their clocks.
+
+    defaults: {isa: x86, base: 2.4 GHz}         # of every node
+    features:                                   # of nodes with this feature
+      skylake: {simd: [sse4.1, avx2, avx512], base: 2.4 GHz, max: 3.7 GHz, watts: 9}
+    partitions:                                 # `batch` of every cluster, `far/batch` of one
+      far/batch: {base: 2.8 GHz, charge: 0.8, correction: 1.22}
+
+The later ones win. `base` and `max` are clocks; `charge` is service units a core-hour where the billing weights do not
+say, `watts` the power of a busy core; `capabilities` are further ones, as in a resource file; every other key is an
+attribute of the form of `compute`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.broker.consumables import capabilities_at
+from penstock.broker.files import read
+from penstock.broker.resources import number_at
+from penstock.documents import mapping, show
+from penstock.errors import UserError
+from penstock.select.consumables import Capability, Consumable
+from penstock.select.units import parse_rate
+
+__all__ = ["Facts", "SiteFile", "read_site"]
+
+_TOP: Final = ("defaults", "features", "partitions")
+_OWN: Final = ("base", "max", "charge", "watts", "correction", "capabilities")
+
+Raw = bool | float | str | list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of the nodes of a resource; clocks in Hz, None where nobody says."""
+
+    base: float | None = None
+    max: float | None = None
+    charge: float | None = None
+    watts: float | None = None
+    correction: float = 1.0
+    form: Mapping[str, Raw] = field(default_factory=dict)
+    capabilities: tuple[Capability, ...] = ()
+
+    def under(self, later: Facts) -> Facts:
+        """Both, where the later one wins."""
+
+        def one(name: str) -> Any:  # noqa: ANN401
+            own = getattr(later, name)
+            return getattr(self, name) if own is None else own
+
+        offered = {cap.consumable for cap in later.capabilities}
+        return Facts(
+            one("base"),
+            one("max"),
+            one("charge"),
+            one("watts"),
+            self.correction if later.correction == 1.0 else later.correction,
+            {**self.form, **later.form},
+            (*(cap for cap in self.capabilities if cap.consumable not in offered), *later.capabilities),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SiteFile:
+    """The file; an empty one where there is none."""
+
+    defaults: Facts = Facts()
+    features: Mapping[str, Facts] = field(default_factory=dict)
+    partitions: Mapping[str, Facts] = field(default_factory=dict)
+
+    def of(self, cluster: str, partition: str, features: Iterable[str]) -> Facts:
+        """What it says of nodes with these features in a partition of a cluster."""
+        facts = self.defaults
+        for feature in features:
+            facts = facts.under(self.features.get(feature, Facts()))
+        for name in (partition, f"{cluster}/{partition}"):
+            facts = facts.under(self.partitions.get(name, Facts()))
+        return facts
+
+
+def read_site(path: Path) -> SiteFile:
+    """The site file. UserError names the place of what is wrong in it."""
+    document = read(path, "site file")
+    try:
+        data = mapping(document, "", _TOP, ())
+        parts = {
+            key: {str(name): _facts(one, f"{key}.{name}") for name, one in _map(data.get(key, {}), key).items()}
+            for key in ("features", "partitions")
+        }
+        return SiteFile(_facts(data.get("defaults", {}), "defaults"), parts["features"], parts["partitions"])
+    except UserError as e:
+        raise UserError(f"{path}: {e}") from None
+
+
+def _map(value: object, where: str) -> dict[object, object]:
+    if not isinstance(value, dict):
+        raise UserError(f"{where}: must be a map, not {show(value)}")
+    return value
+
+
+def _facts(value: object, where: str) -> Facts:
+    data = {str(key): one for key, one in _map(value, where).items() if one is not None}
+    clocks: dict[str, float] = {}
+    for key in ("base", "max"):
+        if key in data:
+            try:
+                clocks[key] = parse_rate(data[key])
+            except ValueError as e:
+                raise UserError(f"{where}.{key}: {e}") from None
+    if "base" in clocks and "max" in clocks and clocks["base"] > clocks["max"]:
+        raise UserError(f"{where}: the base clock is above the maximum")
+    numbers = {
+        key: number_at(data[key], f"{where}.{key}", strictly=key == "correction")
+        for key in ("charge", "watts", "correction")
+        if key in data
+    }
+    form: dict[str, Any] = {key: one for key, one in data.items() if key not in _OWN}
+    try:
+        Consumable.of("compute", form)
+    except (ValueError, TypeError, AttributeError) as e:
+        raise UserError(f"{where}: {e}") from None
+    more = capabilities_at(data["capabilities"], f"{where}.capabilities") if "capabilities" in data else ()
+    return Facts(**clocks, **numbers, form=form, capabilities=more)

@@ -1,0 +1,200 @@
+"""One pass over a submitted bag: read what became of it, take up what was left half done, move what would end sooner
+elsewhere. Any command may make a pass at any time, one after the other (`Bags.locked`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.api import Job
+from penstock.broker.assess import Assessed, Market, assess, lanes_of
+from penstock.broker.bags import Array, BagRun, Bags
+from penstock.broker.follow import Progress, read_array, read_records, rows_of, summary, waiting_in
+from penstock.broker.look import View
+from penstock.broker.place import place
+from penstock.errors import Infeasible, NotFound, PenstockError
+from penstock.select.correction import Corrections
+from penstock.select.spread import Hysteresis, Move, Pending, rebalance, spread
+
+__all__ = ["Pass", "tend"]
+
+Save = Callable[[], None]
+
+_LOOKED_FOR: Final = 120.0
+"""Seconds after which a submission that nobody answered, and that no job bears the name of, was none."""
+
+
+@dataclass(slots=True)
+class Pass:
+    """What a pass found and did."""
+
+    progress: Progress
+    moves: list[Move] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+async def tend(
+    bags: Bags, run: BagRun, market: Market, hysteresis: Hysteresis | None, quantile: float | None = None
+) -> Pass:
+    """Make a pass; the bag and what it taught are written down. `hysteresis` None: nothing is moved."""
+    learned, problems = bags.corrections(), list(market.problems)
+    now = min(view.backend.now() for view in market.views.values())
+
+    def save() -> None:
+        bags.save(run)
+
+    for array in list(run.arrays):
+        view = market.views.get(array.cluster)
+        if view is None:
+            continue
+        try:
+            await _read(run, array, view, now, learned, save)
+        except PenstockError as e:
+            problems.append(f"{array.name} on {array.cluster}: {e}")
+    bags.save_corrections(learned)
+    save()
+    moves: list[Move] = []
+    unfinished = _progress(run, market)
+    if unfinished.waiting or unfinished.homeless:
+        moves = await _improve(run, market, hysteresis, quantile, learned, save, now, problems)
+    progress = _progress(run, market)
+    if not (progress.waiting or progress.running or progress.homeless):
+        run.finished = run.finished or now
+    save()
+    return Pass(progress, moves, problems)
+
+
+def _progress(run: BagRun, market: Market) -> Progress:
+    return summary(run, {name: list(view.snapshot.jobs.values()) for name, view in market.views.items()})
+
+
+async def _read(run: BagRun, array: Array, view: View, now: float, learned: Corrections, save: Save) -> None:
+    backend, jobs = view.backend, list(view.snapshot.jobs.values())
+    if array.job is None:
+        found = await backend.find(array.name) or [r.id for r in await backend.history(name=array.name)]
+        if found:
+            array.job = min(found)
+        elif now - array.submitted > _LOOKED_FOR:
+            run.arrays.remove(array)
+            run.homeless = sorted([*run.homeless, *(task for piece in array.pieces for task in piece)])
+        save()
+        return
+    if array.held:
+        jobs = list(await backend.jobs())
+        run.homeless = sorted([*run.homeless, *_left(array, jobs)])
+        save()
+        await _let_go(array, view, jobs)
+        save()
+    over = all(str(i) in array.states for i in array.alive)
+    if not over and not read_array(array, jobs, run.bag.task.name, learned):
+        read_records(array, await backend.history(name=array.name), run.bag.task.name, learned)
+
+
+async def _improve(
+    run: BagRun,
+    market: Market,
+    hysteresis: Hysteresis | None,
+    quantile: float | None,
+    learned: Corrections,
+    save: Save,
+    now: float,
+    problems: list[str],
+) -> list[Move]:
+    own = {c: [a.job for a in run.arrays if a.cluster == c and a.job is not None] for c in market.views}
+    count = sum(len(a.pieces[i]) for a in run.arrays for i in a.alive) + len(run.homeless)
+    assessed = await assess(market, run.bag, count, learned, own=own)
+    lanes = lanes_of(assessed, quantile)
+    if run.homeless and lanes:
+        problems += await place(run, assessed, spread(len(run.homeless), lanes), save, now)
+        return []
+    if hysteresis is None:
+        return []
+    waiting, where = _pending(run, market, {a.candidate.name: a for a in assessed}, hysteresis, now)
+    moves = rebalance(waiting, lanes, hysteresis)
+    for array, indices in _by_array(moves, where):
+        try:
+            taken = await _withdraw(run, array, market.views[array.cluster], indices, save)
+        except PenstockError as e:
+            problems.append(f"{array.name} on {array.cluster}: {e}")
+            continue
+        # Where each goes: its move says so; what had begun meanwhile stays.
+        for to in dict.fromkeys(m.to for m in moves if where[m.key][0] is array and where[m.key][1] in taken):
+            going = [i for i in taken if any(m.to == to and where[m.key] == (array, i) for m in moves)]
+            tasks = sum(len(array.pieces[i]) for i in going)
+            per = next(lane.per for lane in lanes if lane.name == to)
+            run.moves.append({"at": now, "from": array.lane, "to": to, "tasks": tasks})
+            problems += await place(run, assessed, {to: -(-tasks // per)}, save, now)
+    return moves
+
+
+def _pending(
+    run: BagRun, market: Market, assessed: Mapping[str, Assessed], hysteresis: Hysteresis, now: float
+) -> tuple[list[Pending], dict[int, tuple[Array, int]]]:
+    """The jobs that wait and may move, and which task of which array each is."""
+    found: list[Pending] = []
+    where: dict[int, tuple[Array, int]] = {}
+    for array in run.arrays:
+        view, here = market.views.get(array.cluster), assessed.get(array.lane)
+        if view is None or here is None or array.job is None or now - array.submitted < hysteresis.seconds:
+            continue
+        indices = waiting_in(array, list(view.snapshot.jobs.values())) or []
+        starts = here.own.get(array.job, ())
+        for index, start in zip(indices, starts, strict=False):
+            key = len(found)
+            where[key] = (array, index)
+            found.append(Pending(key, array.lane, len(array.pieces[index]), start, here.shape.run))
+    return found, where
+
+
+def _by_array(moves: list[Move], where: Mapping[int, tuple[Array, int]]) -> list[tuple[Array, list[int]]]:
+    found: dict[int, tuple[Array, list[int]]] = {}
+    for move in moves:
+        array, index = where[move.key]
+        found.setdefault(id(array), (array, []))[1].append(index)
+    return list(found.values())
+
+
+async def _withdraw(run: BagRun, array: Array, view: View, wanted: list[int], save: Save) -> list[int]:
+    """Take back those of the wanted tasks that still wait; they are homeless then. Which they were.
+
+    The array is held first, so that none can begin between the look and the cancel.
+    """
+    assert array.job is not None
+    array.held = True
+    save()
+    try:
+        await view.backend.hold(array.job)
+    except (Infeasible, NotFound):  # all have begun
+        array.held = False
+        save()
+        return []
+    waiting = waiting_in(array, list(await view.backend.jobs())) or []
+    array.leaving, array.waited = sorted(set(wanted) & set(waiting)), len(waiting)
+    save()
+    if array.leaving:
+        await view.backend.cancel(array.job, array.leaving)
+    before = set(array.withdrawn)
+    jobs = list(await view.backend.jobs())
+    run.homeless = sorted([*run.homeless, *_left(array, jobs)])
+    save()
+    await _let_go(array, view, jobs)
+    save()
+    return sorted(set(array.withdrawn) - before)
+
+
+def _left(array: Array, jobs: list[Job]) -> list[int]:
+    """The tasks that were taken back, if so many fewer wait now."""
+    waiting = sum(row.tasks for row in rows_of(array, jobs) if row.pending)
+    if not array.leaving or waiting != array.waited - len(array.leaving):
+        array.leaving = []
+        return []
+    array.withdrawn = sorted([*array.withdrawn, *array.leaving])
+    gone, array.leaving = array.leaving, []
+    return [task for i in gone for task in array.pieces[i]]
+
+
+async def _let_go(array: Array, view: View, jobs: list[Job]) -> None:
+    if array.job is not None and any(row.pending for row in rows_of(array, jobs)):
+        await view.backend.release(array.job)
+    array.held = False

@@ -1,0 +1,156 @@
+"""How long a bag's jobs would wait on a candidate (Tq): the agent's learners of waits, for whatever cluster.
+
+What an agent has learned of its cluster is read from its state file. Of any other cluster accounting tells the user's
+own waits of the last month, and the queue as it stands is looked at, and Slurm asked, as an agent would do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from penstock.api import AccountingRecord, Geometry, JobSpec
+from penstock.broker.look import View
+from penstock.broker.partitions import Candidate
+from penstock.broker.shape import Shape
+from penstock.config import Config
+from penstock.errors import Infeasible, PenstockError, StoreError
+from penstock.history import complete, usual
+from penstock.select.buckets import Waited, mean_wait
+from penstock.select.ranking import Wait
+from penstock.store import Store
+from penstock.waits.accounting import waits_of
+from penstock.waits.alternatives import LIVE_ALTERNATIVES
+from penstock.waits.base import BOUND, Hints
+from penstock.waits.geometry import parse
+from penstock.waits.learners import make
+from penstock.waits.queue_learner import QueueLearner
+from penstock.waits.queue_watch import QueueWatch
+from penstock.waits.shelf import Shelf
+
+__all__ = ["Expectations", "expectations"]
+
+_QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.9)
+_BOUND: Final = 0.95
+
+
+class Expectations:
+    """What is expected of the waits in one cluster. `usual` are the user's usual account and QOS."""
+
+    def __init__(self, config: Config, view: View, records: Sequence[AccountingRecord], state: Store | None) -> None:
+        self._view = view
+        self._records = records
+        self.usual = usual(records)
+        self._watch = QueueWatch(QueueLearner(config.agent.seed or 0))
+        self._hints: Hints = {}
+        # Nothing is kept of what is imported: accounting is read anew each time.
+        self._store = state or Store(":memory:")
+        if state is not None:
+            with suppress(ValueError, StoreError):
+                learned = state.learned(f"queue-watch {view.cluster}")
+                if learned is not None:
+                    self._watch.restore(learned)
+        self._watch.see(view.snapshot)
+        filled = partial(complete, cluster=view.cluster, usual=self.usual, shares={}, one_user=True)
+        fresh = partial(make, config.asa.predictor, config.asa.alternatives or LIVE_ALTERNATIVES, config.asa.gamma)
+        self._shelf = Shelf(
+            self._store, view.backend.now, fresh, complete=filled, hints=lambda _: self._hints, seed=config.agent.seed
+        )
+        if state is None:
+            self._shelf.import_waits(waits_of(records))
+
+    def close(self) -> None:
+        """Close what was opened."""
+        self._store.close()
+
+    async def slurm(self, candidate: Candidate, shape: Shape, options: Mapping[str, str]) -> float | None:
+        """Slurm's own estimate (s) of such a job; None where it has none. `Infeasible` when it would never run it."""
+        spec = JobSpec(
+            name="penstock.estimate",
+            script=f"#!/bin/sh\n{options.get('directives', '')}true\n",
+            nodes=1,
+            time_limit=shape.limit,
+            partition=candidate.partition.name,
+            account=options.get("account"),
+            qos=options.get("qos"),
+        )
+        try:
+            estimate = await self._view.backend.estimate(spec)
+        except Infeasible:
+            raise
+        except PenstockError:
+            return None
+        return max(estimate.start - self._view.backend.now(), 0.0)
+
+    def wait(
+        self, candidate: Candidate, shape: Shape, options: Mapping[str, str], slurm: float | None, plan: float | None
+    ) -> Wait:
+        """The wait of a job of this shape that is submitted now; `slurm` is what Slurm estimates (s), `plan` what our
+        plan of the queue says."""
+        geometry = self._geometry(candidate, shape, options)
+        hints: dict[str, float] = {} if slurm is None else {"slurm": slurm}
+        seen = self._watch.expect(geometry, self._view.backend.whoami()) if candidate.whole else plan
+        if seen is not None:
+            hints["queue"] = seen
+        self._hints = hints
+        estimate = self._shelf.predict(geometry)
+        spread = self._shelf.learner(geometry).distribution(hints)
+        last = max(estimate.said.get(BOUND, spread.quantile(_BOUND)), estimate.seconds)
+        pairs = [(q, spread.quantile(q)) for q in _QUANTILES]
+        rising, least = [], 0.0
+        for q, seconds in [*pairs, (_BOUND, last)]:
+            least = max(least, min(seconds, last))
+            rising.append((q, least))
+        return Wait(estimate.seconds, tuple(rising))
+
+    def last_week(self, candidate: Candidate, shape: Shape) -> float | None:
+        """The paper's way: the mean wait (s) of the user's similar jobs of the last seven days, by XDMoD's ranges."""
+        each = candidate.rig.cpus
+        jobs = [
+            Waited("", geometry.partition, geometry.time_limit, geometry.nodes * each, wait, start)
+            for geometry, wait, start in waits_of(self._records)
+        ]
+        cpus = each if shape.whole else shape.cores
+        return mean_wait(jobs, "", candidate.partition.name, shape.limit, cpus, self._view.backend.now())
+
+    def _geometry(self, candidate: Candidate, shape: Shape, options: Mapping[str, str]) -> Geometry:
+        return Geometry(
+            partition=candidate.partition.name,
+            qos=options.get("qos", ""),
+            nodes=1,
+            time_limit=shape.limit,
+            account=options.get("account", ""),
+            cluster=candidate.cluster,
+            gres=",".join(f"gpu:{m}:{n}" if m else f"gpu:{n}" for m, n in shape.gpus.items()),
+            memory=None if shape.memory is None else shape.memory / 2**20,
+            features=candidate.constraint,
+        )
+
+
+async def expectations(config: Config, view: View) -> tuple[Expectations, str | None]:
+    """What there is to know of a cluster's waits, and what is wrong with it, if anything."""
+    state = _learned_of(config, view.cluster)
+    problem: str | None = None
+    records: list[AccountingRecord] = []
+    try:
+        records = list(await view.backend.history(since=view.backend.now() - (config.asa.history or 7 * 86400.0)))
+    except PenstockError as e:
+        problem = f"cluster {view.cluster}: accounting tells no waits: {e}"
+    return Expectations(config, view, records, state), problem
+
+
+def _learned_of(config: Config, cluster: str) -> Store | None:
+    """The agent's state file, if its agent learns of this cluster."""
+    path = config.agent.state_dir / "penstock.db"
+    if not path.exists():
+        return None
+    try:
+        store = Store.read_only(path)
+    except StoreError:
+        return None
+    if any((known := parse(key)) is not None and known.cluster == cluster for key in store.wait_keys()):
+        return store
+    store.close()
+    return None

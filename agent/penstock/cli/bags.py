@@ -1,0 +1,133 @@
+"""penstock bags: what became of bags of tasks that `penstock select --submit` sent off."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from penstock.broker.bags import BagRun, Bags
+from penstock.broker.market import at_market, bags_of
+from penstock.broker.tend import Pass, tend
+from penstock.cli.output import ago, clock, emit_json, table
+from penstock.config import Config, load
+from penstock.errors import NotNow, PenstockError
+from penstock.select.spread import Hysteresis
+
+__all__ = ["bags"]
+
+_PERIOD: Final = 120.0
+
+
+@click.command()
+@click.argument("number", required=False, type=click.IntRange(1))
+@click.option("--watch", is_flag=True, help="Go on until all tasks are done; a look every two minutes.")
+@click.option("--stay", is_flag=True, help="Move nothing.")
+@click.option("--cancel", "stop", is_flag=True, help="Cancel what waits and runs of the bag.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def bags(number: int | None, watch: bool, stay: bool, stop: bool, as_json: bool) -> None:
+    """Follow bags of tasks, and move tasks that wait to where they are done clearly sooner.
+
+    Every call makes one pass, over the bag of that number or all that are not finished; let a crontab do so, or
+    use --watch. A task that waits is moved if it is expected to be done `select.gain` seconds, and `select.gain_share`
+    of what is left, sooner elsewhere.
+
+    \b
+    penstock bags
+    penstock bags 3 --watch
+    """
+    config = load()
+    kept = bags_of(config)
+    if stop:
+        if number is None:
+            raise click.UsageError("--cancel needs the number of a bag")
+        asyncio.run(_cancel(config, kept, number))
+        return
+    while True:
+        runs = [kept.load(n) for n in ([number] if number is not None else kept.numbers())]
+        active = [run for run in runs if run.finished is None]
+        passes = asyncio.run(_pass(config, kept, active, stay=stay))
+        if not watch or all(run.finished is not None for run in active):
+            break
+        time.sleep(_PERIOD)
+    if as_json:
+        emit_json([_as_json(run, passes.get(run.id)) for run in runs])
+        return
+    _show(runs, passes)
+
+
+async def _pass(config: Config, kept: Bags, runs: list[BagRun], *, stay: bool) -> dict[int, Pass]:
+    found: dict[int, Pass] = {}
+    hysteresis = None if stay else Hysteresis(config.select.gain, config.select.gain_share)
+    for run in runs:
+        site, which = run.settings.get("site"), run.settings.get("clock", "base")
+        with kept.locked():
+            async with at_market(config, site=Path(site) if site else None, clock=which) as market:
+                found[run.id] = await tend(kept, run, market, hysteresis, run.settings.get("quantile"))
+    return found
+
+
+async def _cancel(config: Config, kept: Bags, number: int) -> None:
+    run = kept.load(number)
+    failed = []
+    with kept.locked():
+        async with at_market(config) as market:
+            await tend(kept, run, market, None)
+            for array in (a for a in run.arrays if a.job is not None):
+                try:
+                    assert array.job is not None
+                    await market.views[array.cluster].backend.cancel(array.job)
+                except (KeyError, PenstockError) as e:
+                    failed.append(f"job {array.job} on {array.cluster}: {e}")
+            if not failed:
+                run.finished = run.finished or time.time()
+                run.homeless = []
+            kept.save(run)
+    if failed:
+        raise NotNow(f"not all was cancelled: {'; '.join(failed)}")
+    click.echo(f"Bag {number} is cancelled")
+
+
+def _as_json(run: BagRun, done: Pass | None) -> dict[str, Any]:
+    return {
+        "bag": run.id,
+        "name": run.bag.task.name,
+        "tasks": run.count,
+        "finished": run.finished,
+        "progress": None if done is None else asdict(done.progress),
+        "arrays": [
+            {
+                "job": a.job,
+                "cluster": a.cluster,
+                "resource": a.lane,
+                "jobs": len(a.pieces),
+                "withdrawn": len(a.withdrawn),
+            }
+            for a in run.arrays
+        ],
+        "moves": run.moves,
+        "problems": [] if done is None else done.problems,
+    }
+
+
+def _show(runs: list[BagRun], passes: dict[int, Pass]) -> None:
+    rows: list[tuple[object, ...]] = []
+    for run in runs:
+        done = passes.get(run.id)
+        moved = sum(move["tasks"] for move in run.moves)
+        if done is None:
+            rows.append((run.id, run.bag.task.name, run.count, "", "", "", "", moved, clock(run.finished)))
+            continue
+        p = done.progress
+        rows.append(
+            (run.id, run.bag.task.name, run.count, p.waiting + p.homeless, p.running, p.done, p.failed, moved, "")
+        )
+        for problem in done.problems:
+            click.echo(f"penstock: bag {run.id}: {problem}", err=True)
+        for move in done.moves:
+            click.echo(f"bag {run.id}: a job moves to {move.to}: done in {ago(move.end)} instead of {ago(move.before)}")
+    table("Bags", ("bag", "name", "tasks", "waiting", "running", "done", "failed", "moved", "finished"), rows)

@@ -1,0 +1,212 @@
+"""A bag of tasks over two simulated clusters: submitted, followed, moved, and taken up again after anything."""
+
+import asyncio
+
+import pytest
+
+from penstock.api import JobSpec, JobState
+from penstock.broker.assess import assess, lanes_of, open_market
+from penstock.broker.bags import Bags
+from penstock.broker.look import look_around
+from penstock.broker.place import place
+from penstock.broker.site import Facts, SiteFile
+from penstock.broker.tasks import bag_at
+from penstock.broker.tend import tend
+from penstock.config import Config
+from penstock.errors import NotFound, NotNow, OutcomeUnknown, SlurmUnavailable, StoreError
+from penstock.select.correction import Corrections
+from penstock.select.spread import Hysteresis, spread
+from penstock.slurm.mock.backend import virtual_site
+from penstock.slurm.mock.controller import Controller
+from penstock.slurm.mock.model import ClusterConfig
+from penstock.slurm.mock.speedup import Work
+
+START = 1_700_000_000.0
+KNOWN = SiteFile(partitions={"near/main": Facts(base=2e9), "far/main": Facts(base=1e9)})
+
+
+class World:
+    """Cluster `near` of four nodes, `far` of two that are half as fast, each node one core."""
+
+    def __init__(self, folder):
+        self.backend = virtual_site([ClusterConfig(4, "near", cpus=1), ClusterConfig(2, "far", cpus=1)], "alice", START)
+        self.config = Config.model_validate({"agent": {"state_dir": folder}})
+        self.bags = Bags(folder / "bags")
+        self.bag = bag_at(
+            {"name": "md", "run": "#MOCK duration=500", "time": "20m",
+             "requirements": [{"type": "compute", "amount": 1e12}]},
+            "t", folder, "t",
+        )  # fmt: skip
+
+    def block(self, cluster, seconds, limit, nodes):
+        """Somebody else's job."""
+        engine = self.backend.on(cluster).engine
+        Controller(engine).submit("bob", JobSpec("other", "#!/bin/sh\n", nodes, limit), Work(seconds))
+        self.backend.clock.advance(0.0)
+
+    async def market(self, only=()):
+        views, problems = await look_around(self.backend, only)
+        return await open_market(self.config, views, problems, KNOWN)
+
+    async def submit(self, count, jobs=None):
+        market = await self.market()
+        found = await assess(market, self.bag, count, Corrections())
+        run = self.bags.new(self.bag, count, self.backend.now(), {})
+        plan = jobs or spread(count, lanes_of(found))
+        problems = await place(run, found, plan, lambda: self.bags.save(run), self.backend.now())
+        market.close()
+        return run, plan, problems
+
+    async def tend(self, number, hysteresis=None):
+        """A pass by a command of its own: everything is read from the file."""
+        run = self.bags.load(number)
+        market = await self.market()
+        done = await tend(self.bags, run, market, hysteresis)
+        market.close()
+        return self.bags.load(number), done
+
+    async def until_done(self, number, hysteresis=None, step=100.0, limit=100_000.0):
+        moves = []
+        while self.backend.now() < START + limit:
+            run, done = await self.tend(number, hysteresis)
+            moves += done.moves
+            if run.finished is not None:
+                return run, done, moves
+            self.backend.clock.advance(step)
+        raise AssertionError(done)
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+def test_a_bag_is_spread_run_and_learned_from(world):
+    async def story():
+        run, plan, problems = await world.submit(10)
+        assert (not problems and plan == {"near/main": 6, "far/main": 4}) or sum(plan.values()) == 10
+        assert set(plan) == {"near/main", "far/main"}
+        _, done = await world.tend(run.id)
+        assert done.progress.running == 6 and done.progress.waiting == 4
+        run, done, _ = await world.until_done(run.id)
+        assert done.progress.done == 10 and done.progress.failed == 0
+        jobs = await world.backend.on("near").history(name=run.arrays[0].name)
+        assert all(job.state is JobState.COMPLETED for job in jobs)
+        learned = world.bags.corrections()
+        # 500 s on both, where 500 and 1000 were predicted.
+        assert learned.factor("md", "near/main") == pytest.approx(1.0, abs=0.15)
+        assert learned.factor("md", "far/main") == pytest.approx(0.5, abs=0.1)
+
+    asyncio.run(story())
+
+
+def test_tasks_move_when_another_cluster_has_become_clearly_better(world):
+    async def story():
+        world.block("far", 50_000.0, 60_000.0, 2)
+        world.block("near", 20_000.0, 20_000.0, 4)
+        run, plan, _ = await world.submit(8)
+        assert set(plan) == {"near/main"}
+        run, done = await world.tend(run.id, Hysteresis(300.0, 0.2))
+        assert not done.moves and done.progress.waiting == 8
+        for engine in (world.backend.on("far").engine,):
+            Controller(engine).cancel("root", 1)  # bob's job ends early: far is free
+        world.backend.clock.advance(400.0)
+        run, done = await world.tend(run.id, Hysteresis(300.0, 0.2))
+        assert done.moves and all(m.to == "far/main" for m in done.moves)
+        moved = len(done.moves)
+        assert run.arrays[0].withdrawn == list(range(8 - moved, 8))
+        assert not run.homeless and not run.arrays[0].held
+        assert sum(len(a.pieces) for a in run.arrays) == 8 + moved
+        run, done, _ = await world.until_done(run.id, Hysteresis(300.0, 0.2))
+        assert done.progress.done == 8 and done.progress.failed == 0
+        ran = [task for a in run.arrays for i in a.alive for task in a.pieces[i]]
+        assert sorted(ran) == list(range(8))
+
+    asyncio.run(story())
+
+
+def test_what_has_begun_stays_and_nothing_is_held_for_ever(world):
+    async def story():
+        world.block("near", 300.0, 300.0, 4)
+        run, _, _ = await world.submit(8, {"near/main": 8})
+        world.backend.clock.advance(400.0)  # four have begun by now, the others wait
+        run, done = await world.tend(run.id, Hysteresis(0.0, 0.0))
+        assert done.progress.running >= 4
+        near = world.backend.on("near")
+        assert all(j.priority > 0 for j in await near.jobs() if j.pending)
+        run, done, _ = await world.until_done(run.id, Hysteresis(0.0, 0.0))
+        assert done.progress.done == 8
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("method", ["hold", "cancel", "release", "submit"])
+@pytest.mark.parametrize("lost", [False, True], ids=["refused", "answer lost"])
+def test_a_pass_that_breaks_off_is_taken_up_by_the_next(world, monkeypatch, method, lost):
+    from penstock.slurm.mock.backend import MockBackend
+
+    async def story():
+        world.block("far", 50_000.0, 60_000.0, 2)
+        world.block("near", 3000.0, 3000.0, 4)
+        run, _, _ = await world.submit(6)
+        Controller(world.backend.on("far").engine).cancel("root", 1)
+        world.backend.clock.advance(400.0)
+        whole = getattr(MockBackend, method)
+        broken = []
+
+        async def breaks(self, *args, **more):
+            if broken:
+                return await whole(self, *args, **more)
+            broken.append(True)
+            if lost:
+                await whole(self, *args, **more)
+            raise (OutcomeUnknown if lost else SlurmUnavailable)("a fault")
+
+        monkeypatch.setattr(MockBackend, method, breaks)
+        run, done = await world.tend(run.id, Hysteresis(300.0, 0.2))
+        assert broken and done.problems
+        run, done, _ = await world.until_done(run.id, Hysteresis(300.0, 0.2))
+        assert done.progress.done == 6 and done.progress.failed == 0
+        ran = [task for a in run.arrays for i in a.alive for task in a.pieces[i]]
+        assert sorted(ran) == list(range(6))
+        records = [
+            r for c in ("near", "far") for a in run.arrays if a.cluster == c
+            for r in await world.backend.on(c).history(name=a.name) if r.state is JobState.COMPLETED
+        ]  # fmt: skip
+        assert len(records) == 6  # each ran once
+
+    asyncio.run(story())
+
+
+def test_a_cluster_that_does_not_answer_is_left_out(world, monkeypatch):
+    from penstock.slurm.mock.backend import MockBackend
+
+    async def story():
+        whole = MockBackend.site
+
+        async def silent(self):
+            if self.name == "far":
+                raise SlurmUnavailable("far: no answer")
+            return await whole(self)
+
+        monkeypatch.setattr(MockBackend, "site", silent)
+        market = await world.market()
+        assert list(market.views) == ["near"]
+        assert market.problems == ["cluster far is left out: far: no answer"]
+        assert [c.name for c in market.candidates] == ["main"]
+
+    asyncio.run(story())
+
+
+def test_the_file_of_a_bag(world):
+    with pytest.raises(NotFound, match="there is no bag 7"):
+        world.bags.load(7)
+    run = world.bags.new(world.bag, 3, START, {})
+    again = world.bags.load(run.id)
+    assert (again.bag.task.name, again.homeless, again.count) == ("md", [0, 1, 2], 3)
+    assert world.bags.new(world.bag, 1, START, {}).id == run.id + 1
+    with world.bags.locked(), pytest.raises(NotNow), world.bags.locked():
+        pass
+    next(world.bags._folder.glob("1.json")).write_text("{")
+    with pytest.raises(StoreError):
+        world.bags.load(1)

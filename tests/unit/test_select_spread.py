@@ -1,0 +1,84 @@
+"""Spreading a bag over lanes, and moving what waits: pure."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.select.spread import Hysteresis, Lane, Pending, makespan, rebalance, spread
+
+
+def test_all_to_one_where_that_is_best():
+    lanes = [Lane("slow", [0.0] * 9, 100.0), Lane("fast", [0.0] * 9, 10.0)]
+    assert spread(5, lanes) == {"fast": 5}
+    assert makespan(spread(5, lanes), lanes) == 10.0
+
+
+def test_several_where_that_ends_sooner():
+    lanes = [Lane("fast", [0.0, 0.0, 10.0, 10.0, 20.0, 20.0], 10.0), Lane("slow", [0.0, 0.0, 0.0], 15.0, per=2)]
+    taken = spread(8, lanes)
+    assert taken == {"fast": 2, "slow": 3}
+    assert makespan(taken, lanes) == 15.0
+
+
+def test_lanes_without_room():
+    with pytest.raises(ValueError, match="no room for 1 of 3"):
+        spread(3, [Lane("a", [0.0, 1.0], 1.0)])
+    assert spread(0, []) == {}
+
+
+@st.composite
+def some_lanes(draw):
+    found = []
+    for name in "abc"[: draw(st.integers(1, 3))]:
+        starts = sorted(draw(st.lists(st.integers(0, 20).map(float), min_size=6, max_size=6)))
+        found.append(Lane(name, starts, float(draw(st.integers(1, 20))), draw(st.integers(1, 3))))
+    return found
+
+
+@given(some_lanes(), st.integers(1, 6))
+def test_no_other_spread_is_done_sooner(lanes, count):
+    taken = spread(count, lanes)
+    assert sum(taken[lane.name] * lane.per for lane in lanes if lane.name in taken) >= count
+    best = makespan(taken, lanes)
+    for numbers in itertools.product(range(7), repeat=len(lanes)):
+        other = {lane.name: n for lane, n in zip(lanes, numbers, strict=True) if n}
+        if sum(n * lane.per for lane, n in zip(lanes, numbers, strict=True)) >= count:
+            assert best <= makespan(other, lanes)
+
+
+def test_only_what_is_clearly_sooner_moves():
+    waiting = [Pending(0, "a", 1, 1000.0, 100.0), Pending(1, "a", 1, 2000.0, 100.0), Pending(2, "a", 1, 3000.0, 100.0)]
+    lanes = [Lane("a", [0.0] * 9, 1.0), Lane("b", [500.0, 1500.0, 2500.0], 200.0)]
+    moves = rebalance(waiting, lanes, Hysteresis(300.0, 0.1))
+    assert [(m.key, m.to, m.before, m.end) for m in moves] == [(2, "b", 3100.0, 700.0), (1, "b", 2100.0, 1700.0)]
+    assert rebalance(waiting, lanes, Hysteresis(3000.0, 0.1)) == []
+    assert [m.key for m in rebalance(waiting, lanes, Hysteresis(300.0, 0.5))] == [2]
+
+
+def test_a_job_of_several_tasks_needs_several_places():
+    waiting = [Pending(0, "a", 4, 5000.0, 100.0)]
+    assert rebalance(waiting, [Lane("b", [0.0, 10.0], 50.0)], Hysteresis(0.0, 0.0)) == []
+    (move,) = rebalance(waiting, [Lane("b", [0.0, 10.0, 20.0], 50.0, per=2)], Hysteresis(0.0, 0.0))
+    assert move.end == 60.0
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 3)), max_size=8), some_lanes(), st.floats(0, 100),
+    st.floats(0, 0.9),
+)  # fmt: skip
+def test_moves_never_make_it_worse_and_never_go_back(jobs, lanes, seconds, share):
+    hysteresis = Hysteresis(seconds, share)
+    waiting = [Pending(key, "x", tasks, float(start), 10.0) for key, (start, tasks) in enumerate(jobs)]
+    moves = rebalance(waiting, lanes, hysteresis)
+    assert len({m.key for m in moves}) == len(moves)
+    for move in moves:
+        assert move.before - move.end > max(seconds, share * move.before)
+    # Each place is used once.
+    used = {}
+    for move in moves:
+        lane = next(lane for lane in lanes if lane.name == move.to)
+        used[move.to] = used.get(move.to, 0) + -(-waiting[move.key].tasks // lane.per)
+        assert used[move.to] <= len(lane.starts)
+        assert move.end == lane.starts[used[move.to] - 1] + lane.run
