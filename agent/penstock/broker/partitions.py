@@ -9,12 +9,14 @@ from typing import Final
 
 from penstock.api import Node, Partition, Reservation, SiteConfig
 from penstock.broker.site import Facts, SiteFile
+from penstock.select.architectures import ISAS
 from penstock.select.consumables import Capability, Consumable, Resource
 
 __all__ = ["Candidate", "Rig", "candidates"]
 
 _MB: Final = 2.0**20
-_ISA: Final = {"x86_64": ["x86_64", "x86"], "aarch64": ["aarch64", "arm"], "ppc64le": ["ppc64le", "power"]}
+_UNSAID: Final = 1e18
+"""Bytes of memory of nodes of which the site says none: no limit."""
 _GPU: Final = re.compile(r"gpu(?::([A-Za-z0-9_.-]+?))?(?::([0-9]+))?(?:\(.*)?", re.ASCII)
 
 
@@ -113,12 +115,11 @@ def _candidate(
     form = dict(facts.form)
     archs = {n.arch for n in group}
     if "isa" not in form and len(archs) == 1 and "" not in archs:
-        form["isa"] = _ISA.get(min(archs), [min(archs)])
+        form["isa"] = list(ISAS.get(min(archs), [min(archs)]))
     offers = []
     if rate is not None:
         offers.append(Capability(Consumable.of("compute", form), rate))
-    if rig.memory is not None:
-        offers.append(Capability(Consumable.of("memory"), capacity=rig.memory))
+    offers.append(Capability(Consumable.of("memory"), capacity=rig.memory or _UNSAID))
     for model, count in rig.gpus.items():
         offers.append(Capability(Consumable.of("gpu", {"model": model} if model else {}), capacity=float(count)))
     own = {(cap.consumable.type, cap.held) for cap in facts.capabilities}

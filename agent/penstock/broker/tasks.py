@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from penstock.broker.consumables import count_at, name_at, parallel_at, requirements_at, text_at
 from penstock.broker.files import Entry, entries
+from penstock.broker.profiles import load_profile, requirements_of
 from penstock.documents import mapping, show
 from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import UserError
@@ -111,15 +112,18 @@ def _instructions(data: Mapping[str, Any], where: str, folder: Path) -> tuple[In
     found: list[Instruction] = []
     if "requirements" in data:
         found.append(requirements_at(data["requirements"], f"{where}.requirements"))
-    elif "instructions" in data:
+    if "profile" in data:
+        file = folder / text_at(data["profile"], f"{where}.profile")
+        found.append(requirements_of(load_profile(file)))
+    if "instructions" in data:
         given = data["instructions"]
         if not isinstance(given, list):
             raise UserError(f"{where}.instructions: must be a list of lists, not {show(given)}")
         for number, one in enumerate(given):
             at = f"{where}.instructions[{number}]"
             found.append(requirements_at(one["requirements"] if _is_named(one) else one, at))
-    else:
-        raise UserError(f"{where}: the key 'requirements' is missing")
+    if not found:
+        raise UserError(f"{where}: the key 'requirements' is missing (or 'profile')")
     return tuple(found)
 
 

@@ -24,6 +24,7 @@ _COMMANDS = {
     "env": "penstock.cli.agent:env",
     "explain": "penstock.cli.status:explain",
     "logs": "penstock.cli.joblog:logs",
+    "profile": "penstock.cli.profile:profile",
     "retry": "penstock.cli.workflows:retry",
     "sbatch": "penstock.cli.sbatch:sbatch",
     "select": "penstock.cli.select:select",
