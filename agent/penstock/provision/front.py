@@ -1,0 +1,122 @@
+"""Plans that no other beats in both cost and makespan, and the choice among them (paper 001, sections 4.3, 4.6)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from itertools import product
+from typing import NamedTuple
+
+from penstock.errors import Infeasible
+from penstock.provision.heft import Schedule, Scheduler
+
+__all__ = ["Archive", "Evaluation", "Point", "check_limits", "exact", "hypervolume", "trade_off"]
+
+Genome = tuple[bool, ...]
+
+
+class Point(NamedTuple):
+    """A plan: its allocation cost (4), its makespan (5), and which slots it may use."""
+
+    cost: float
+    makespan: float
+    genome: Genome
+
+    def dominates(self, other: Point) -> bool:
+        """No worse in either, and better in one (section 4.3)."""
+        no_worse = self.cost <= other.cost and self.makespan <= other.makespan
+        return no_worse and (self.cost < other.cost or self.makespan < other.makespan)
+
+
+class Archive:
+    """The Pareto set of all that was seen; of plans with equal values the first is kept."""
+
+    def __init__(self) -> None:
+        self._points: list[Point] = []
+
+    def add(self, point: Point) -> None:
+        """See a plan; infeasible ones are none."""
+        if point.makespan == math.inf:
+            return
+        for old in self._points:
+            if old.cost <= point.cost and old.makespan <= point.makespan:
+                return
+        self._points = [old for old in self._points if not point.dominates(old)]
+        self._points.append(point)
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """By rising cost, which is by falling makespan."""
+        return tuple(sorted(self._points))
+
+
+class Evaluation:
+    """Values of plans, each computed once; `count` is how many were."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._known: dict[Genome, Point] = {}
+        self.size = len(scheduler.slots)
+        self.archive = Archive()
+
+    @property
+    def count(self) -> int:
+        """How many different plans were scheduled."""
+        return len(self._known)
+
+    def __call__(self, genome: Genome) -> Point:
+        """The plan's cost and makespan, both infinite if the workflow does not fit."""
+        point = self._known.get(genome)
+        if point is None:
+            found = self.schedule(genome)
+            point = self._known[genome] = Point(found.cost, found.makespan, genome)
+            self.archive.add(point)
+        return point
+
+    def schedule(self, genome: Genome) -> Schedule:
+        """The workflow on the plan's slots."""
+        return self._scheduler.run([i for i, taken in enumerate(genome) if taken])
+
+
+def exact(evaluate: Evaluation) -> tuple[Point, ...]:
+    """The front by trying all 2**n plans."""
+    for genome in product((False, True), repeat=evaluate.size):
+        evaluate(genome)
+    return evaluate.archive.points
+
+
+def trade_off(points: Sequence[Point], alpha: float) -> Point:
+    """The one that (15) prefers, over the points as they are; a term without spread is 0; of equals the cheapest."""
+    costs, spans = [p.cost for p in points], [p.makespan for p in points]
+    scale_cost, scale_span = _scale(costs), _scale(spans)
+    return min(points, key=lambda p: (alpha * scale_cost(p.cost) + (1 - alpha) * scale_span(p.makespan), p.cost))
+
+
+def check_limits(points: Sequence[Point], deadline: float = math.inf, budget: float = math.inf) -> list[Point]:
+    """Those that keep the deadline (a makespan) and the budget. Raises Infeasible, saying what would be enough."""
+    if not points:
+        raise Infeasible("the workflow fits on no choice of these slots")
+    left = [p for p in points if p.makespan <= deadline and p.cost <= budget]
+    if left:
+        return left
+    fastest = min(p.makespan for p in points)
+    if fastest > deadline:
+        raise Infeasible(f"no plan ends in {deadline:g}: the fastest takes {fastest:g}")
+    enough = min(p.cost for p in points if p.makespan <= deadline)
+    within = "" if deadline == math.inf else " that keeps the deadline"
+    raise Infeasible(f"no plan{within} costs {budget:g} or less: the cheapest costs {enough:g}")
+
+
+def hypervolume(points: Iterable[Point], cost: float, makespan: float) -> float:
+    """The area between the front and the corner (cost, makespan): more is better."""
+    total, above = 0.0, makespan
+    for point in sorted(points):
+        if point.cost < cost and point.makespan < above:
+            total += (cost - point.cost) * (above - point.makespan)
+            above = point.makespan
+    return total
+
+
+def _scale(values: Sequence[float]) -> Callable[[float], float]:
+    low, span = min(values), max(values) - min(values)
+    return lambda value: (value - low) / span if span else 0.0

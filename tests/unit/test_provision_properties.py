@@ -1,0 +1,193 @@
+"""What must hold of every plan, price and front: against planning everything anew, slowly."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.planning.bits import BitProfile
+from penstock.provision.dag import best_effort_cost, one_site
+from penstock.provision.front import Evaluation
+from penstock.provision.greedy import Site, greedy
+from penstock.provision.heft import Scheduler
+from penstock.provision.moga import Settings, moga
+from penstock.provision.plan import Claim, Queue, Waiting, make_plan
+from penstock.provision.pricing import PaperPricing, quote, quote_all
+from penstock.provision.slots import Slot, cost, default_horizon, free_slots
+from penstock.provision.table import SlotTable
+
+SIZE = 6
+ALL = (1 << SIZE) - 1
+PRICING = PaperPricing()
+
+
+@st.composite
+def queues(draw, policy=None, restricted=True):
+    """Running jobs and reservations that do not overlap, and pending jobs, some of them for some of the nodes only."""
+    profile, claims = BitProfile(ALL, 0), []
+    for i, (nodes, start, length) in enumerate(
+        draw(st.lists(st.tuples(st.integers(1, ALL), st.integers(0, 9), st.integers(1, 9)), max_size=4))
+    ):
+        if profile.common(start, start + length, nodes) == nodes:
+            profile.block(nodes, start, start + length)
+            claims.append(Claim(f"r{i}", nodes, start, start + length))
+    waiting = []
+    for i, (procs, length, some, after) in enumerate(
+        draw(
+            st.lists(
+                st.tuples(st.integers(1, SIZE), st.integers(1, 7), st.integers(1, ALL), st.sampled_from([0, 0, 0, 5])),
+                max_size=12,
+            )
+        )
+    ):
+        within = some if restricted and i % 3 == 2 else ALL
+        waiting.append(Waiting(f"j{i}", procs, length, within, procs, after if restricted else -math.inf))
+    chosen = policy or draw(st.sampled_from(["conservative", "aggressive"]))
+    return Queue(SIZE, 0, tuple(claims), tuple(waiting), chosen)
+
+
+def slow_starts(queue, *more):
+    """Conservative backfilling, looked for from the beginning for every job; `more` is taken, too."""
+    profile = queue.taken()
+    for nodes, start, end in more:
+        profile.block(nodes, start, end)
+    out = []
+    for job in queue.waiting:
+        found = profile.earliest(job.procs, job.duration, max(queue.now, job.after), job.within)
+        out.append(math.inf if found is None else found[0])
+        if found is not None:
+            profile.block(found[1], found[0], found[0] + job.duration)
+    return tuple(out)
+
+
+@given(queues("conservative"))
+def test_the_plan_is_conservative_backfilling(queue):
+    assert make_plan(queue).starts == slow_starts(queue)
+
+
+@given(queues("conservative"), st.integers(1, ALL), st.integers(0, 20), st.integers(1, 9))
+def test_planning_again_only_what_changes_is_exact(queue, nodes, start, length):
+    assert make_plan(queue).starts_beside(nodes, start, start + length) == slow_starts(
+        queue, (nodes, start, start + length)
+    )
+
+
+@given(queues())
+def test_jobs_do_not_share_nodes_and_keep_their_sets(queue):
+    plan, profile = make_plan(queue), queue.taken()
+    for job, start, nodes in zip(queue.waiting, plan.starts, plan.nodes, strict=True):
+        if start == math.inf:
+            assert (job.within & ALL).bit_count() < job.procs
+            continue
+        assert start >= max(queue.now, job.after)
+        assert nodes.bit_count() == job.procs
+        assert nodes & ~job.within == 0
+        assert profile.common(start, start + job.duration, nodes) == nodes
+        profile.block(nodes, start, start + job.duration)
+    assert (profile.times, profile.free) == (plan.profile.times, plan.profile.free)
+
+
+@given(queues("aggressive", restricted=False))
+def test_aggressive_backfilling_never_delays_the_first(queue):
+    if queue.waiting:
+        alone = make_plan(replace(queue, waiting=queue.waiting[:1])).starts[0]
+        assert make_plan(queue).starts[0] == alone
+
+
+@given(queues())
+def test_slots_and_tasks_fill_the_machine(queue):
+    plan = make_plan(queue)
+    horizon = default_horizon(0, plan.last_finish, hour=0.1)
+    slots = free_slots(plan.profile, horizon, PRICING)
+    used = sum(c.nodes.bit_count() * (c.end - c.start) for c in queue.claims)
+    used += sum(j.procs * j.duration for j, s in zip(queue.waiting, plan.starts, strict=True) if s < math.inf)
+    assert math.isclose(sum(s.procs * s.duration for s in slots) + used, SIZE * horizon)
+    profile = plan.profile.copy()
+    for slot in slots:
+        assert slot.nodes.bit_count() == slot.procs
+        end = math.inf if slot.extensible else slot.end
+        assert profile.common(slot.start, end, slot.nodes) == slot.nodes
+        profile.block(slot.nodes, slot.start, end)
+        assert cost(slot, slot.procs, slot.start, slot.duration) == slot.procs * slot.duration
+
+
+@given(queues(), st.integers(1, SIZE), st.integers(1, 6))
+def test_prices(queue, procs, length):
+    plan = make_plan(queue)
+    quotes = quote_all(plan, procs, length, PRICING)
+    assert all(q.f >= 0 for q in quotes)
+    assert quotes[-1].f == 0
+    taken = queue.taken()
+    for q in quotes:
+        if q.feasible:
+            assert taken.common(q.start, q.start + length, q.nodes) == q.nodes
+            assert q.f == sum(q.delays[j.id] * j.procs for j in queue.waiting if j.id in q.delays)
+
+
+@given(queues("conservative"), st.integers(1, SIZE), st.integers(1, 6))
+def test_what_is_free_in_the_plan_costs_nothing_more(queue, procs, length):
+    plan = make_plan(queue)
+    taken = queue.taken()
+    for slot in free_slots(plan.profile, 30, PRICING):
+        if slot.procs >= procs and slot.duration >= length:
+            assert quote(plan, taken, procs, length, slot.start, PRICING).f == 0
+
+
+@given(queues(), st.integers(1, SIZE), st.integers(1, 6))
+def test_names_do_not_matter_and_reservations_are_never_delayed(queue, procs, length):
+    renamed = replace(queue, waiting=tuple(replace(j, id=f"x{j.id}") for j in queue.waiting))
+    prices = [q.f for q in quote_all(make_plan(queue), procs, length, PRICING)]
+    assert prices == [q.f for q in quote_all(make_plan(renamed), procs, length, PRICING)]
+    only = quote_all(make_plan(replace(queue, waiting=())), procs, length, PRICING)
+    assert {q.f for q in only} <= {0, math.inf}
+
+
+@st.composite
+def workflows(draw):
+    tasks = []
+    for i in range(draw(st.integers(1, 6))):
+        parents = draw(st.sets(st.integers(0, i - 1), max_size=2)) if i else set()
+        tasks.append((f"t{i}", draw(st.integers(1, 3)), draw(st.integers(1, 4)), [f"t{p}" for p in sorted(parents)]))
+    return one_site(tasks)
+
+
+@given(queues(restricted=False), workflows())
+def test_the_greedy_plan(queue, dag):
+    free = greedy(dag, (Site("here", queue, PRICING),), 1, 0)
+    assert free.cost == best_effort_cost(dag)
+    fast = greedy(dag, (Site("here", queue, PRICING),), 0, 0)
+    assert fast.cost >= best_effort_cost(dag)
+    ends = {b.task: b.end for b in fast.bought}
+    assert all(b.quote.start >= max((ends[e.parent] for e in dag.into(b.task)), default=0) for b in fast.bought)
+
+
+@given(queues("conservative"), workflows(), st.integers(0, 3))
+def test_plans_on_slots(queue, dag, seed):
+    slots = free_slots(make_plan(queue).profile, 60, PRICING)
+    evaluate = Evaluation(Scheduler(dag, slots))
+    points = moga(evaluate, seed, Settings(population=8, iterations=2, start=((True,) * len(slots),)))
+    assert points
+    for i, p in enumerate(points):
+        assert not any(q.dominates(p) for q in points)
+        schedule = evaluate.schedule(p.genome)
+        assert schedule.cost == p.cost >= best_effort_cost(dag)
+        ends = {t.task: t.end for t in schedule.placed}
+        for t in schedule.placed:
+            assert t.start >= max((ends[e.parent] for e in dag.into(t.task)), default=0)
+        assert i == 0 or points[i - 1].makespan > p.makespan
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5)), max_size=10))
+def test_figure_2_keeps_every_processor_once(tasks):
+    table = SlotTable([Slot(0, 4, 10, divisible=True, extensible=True)])
+    busy = []
+    for procs, duration in tasks:
+        start = table.put(procs, duration)
+        assert start is not None
+        busy.append((start, start + duration, procs))
+    for time in {t for start, end, _ in busy for t in (start, end)}:
+        used = sum(n for start, end, n in busy if start <= time < end)
+        assert used + sum(p.procs for p in table.pieces if p.start <= time < p.end) == 4
