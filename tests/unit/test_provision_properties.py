@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.planning.bits import BitProfile
@@ -22,6 +22,7 @@ from penstock.provision.table import SlotTable
 SIZE = 6
 ALL = (1 << SIZE) - 1
 PRICING = PaperPricing()
+relaxed = settings(deadline=None, max_examples=60)
 
 
 @st.composite
@@ -63,11 +64,13 @@ def slow_starts(queue, *more):
     return tuple(out)
 
 
+@relaxed
 @given(queues("conservative"))
 def test_the_plan_is_conservative_backfilling(queue):
     assert make_plan(queue).starts == slow_starts(queue)
 
 
+@relaxed
 @given(queues("conservative"), st.integers(1, ALL), st.integers(0, 20), st.integers(1, 9))
 def test_planning_again_only_what_changes_is_exact(queue, nodes, start, length):
     assert make_plan(queue).starts_beside(nodes, start, start + length) == slow_starts(
@@ -75,6 +78,7 @@ def test_planning_again_only_what_changes_is_exact(queue, nodes, start, length):
     )
 
 
+@relaxed
 @given(queues())
 def test_jobs_do_not_share_nodes_and_keep_their_sets(queue):
     plan, profile = make_plan(queue), queue.taken()
@@ -90,6 +94,7 @@ def test_jobs_do_not_share_nodes_and_keep_their_sets(queue):
     assert (profile.times, profile.free) == (plan.profile.times, plan.profile.free)
 
 
+@relaxed
 @given(queues("aggressive", restricted=False))
 def test_aggressive_backfilling_never_delays_the_first(queue):
     if queue.waiting:
@@ -97,6 +102,7 @@ def test_aggressive_backfilling_never_delays_the_first(queue):
         assert make_plan(queue).starts[0] == alone
 
 
+@relaxed
 @given(queues())
 def test_slots_and_tasks_fill_the_machine(queue):
     plan = make_plan(queue)
@@ -114,6 +120,7 @@ def test_slots_and_tasks_fill_the_machine(queue):
         assert cost(slot, slot.procs, slot.start, slot.duration) == slot.procs * slot.duration
 
 
+@relaxed
 @given(queues(), st.integers(1, SIZE), st.integers(1, 6))
 def test_prices(queue, procs, length):
     plan = make_plan(queue)
@@ -127,6 +134,7 @@ def test_prices(queue, procs, length):
             assert q.f == sum(q.delays[j.id] * j.procs for j in queue.waiting if j.id in q.delays)
 
 
+@relaxed
 @given(queues("conservative"), st.integers(1, SIZE), st.integers(1, 6))
 def test_what_is_free_in_the_plan_costs_nothing_more(queue, procs, length):
     plan = make_plan(queue)
@@ -136,6 +144,7 @@ def test_what_is_free_in_the_plan_costs_nothing_more(queue, procs, length):
             assert quote(plan, taken, procs, length, slot.start, PRICING).f == 0
 
 
+@relaxed
 @given(queues(), st.integers(1, SIZE), st.integers(1, 6))
 def test_names_do_not_matter_and_reservations_are_never_delayed(queue, procs, length):
     renamed = replace(queue, waiting=tuple(replace(j, id=f"x{j.id}") for j in queue.waiting))
@@ -154,6 +163,7 @@ def workflows(draw):
     return one_site(tasks)
 
 
+@relaxed
 @given(queues(restricted=False), workflows())
 def test_the_greedy_plan(queue, dag):
     free = greedy(dag, (Site("here", queue, PRICING),), 1, 0)
@@ -164,6 +174,7 @@ def test_the_greedy_plan(queue, dag):
     assert all(b.quote.start >= max((ends[e.parent] for e in dag.into(b.task)), default=0) for b in fast.bought)
 
 
+@relaxed
 @given(queues("conservative"), workflows(), st.integers(0, 3))
 def test_plans_on_slots(queue, dag, seed):
     slots = free_slots(make_plan(queue).profile, 60, PRICING)
@@ -180,6 +191,7 @@ def test_plans_on_slots(queue, dag, seed):
         assert i == 0 or points[i - 1].makespan > p.makespan
 
 
+@relaxed
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5)), max_size=10))
 def test_figure_2_keeps_every_processor_once(tasks):
     table = SlotTable([Slot(0, 4, 10, divisible=True, extensible=True)])

@@ -2,8 +2,8 @@
 
 With exact estimates the table is all a conservative scheduler needs (chapter 3): what is left *is* what can be
 advertised. The planners use it to put a workflow on the slots of a plan (section 4.5); there a task has an earliest
-start. Slots of equal start keep the order in which they were given. Left-over pieces of one slot with the same begin and
-end are joined, which the figure does not do: the search is shorter, and a task takes fewer pieces apart.
+start. Slots of equal start keep the order in which they were given. Left-over pieces of one slot with the same begin
+and end are joined, which the figure does not do: the search is shorter, and a task takes fewer pieces apart.
 """
 
 from __future__ import annotations

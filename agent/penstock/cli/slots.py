@@ -1,0 +1,175 @@
+"""penstock slots, penstock quote: what is free when, and what a slot costs."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import click
+
+from penstock.cli.gantt import as_picture, as_text
+from penstock.cli.options import number, whole
+from penstock.cli.output import emit_json, table
+from penstock.cli.planning import Source, bars, picture_options, queue_option
+from penstock.errors import Infeasible, UserError
+from penstock.provision.plan import Plan
+from penstock.provision.pricing import Quote, choose, quote_all
+from penstock.provision.pricing import quote as one_quote
+
+__all__ = ["quote", "slots"]
+
+
+@click.command()
+@queue_option()
+@click.option("--from", "since", metavar="T", help="Only slots that end after T.")
+@click.option("--to", "until", metavar="T", help="Only slots that begin before T.")
+@whole("nodes", "Only slots with at least N processors.")
+@click.option("--time", "length", metavar="D", help="Only slots at least so long.")
+@picture_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def slots(
+    queue_file: Path,
+    since: str | None,
+    until: str | None,
+    nodes: int | None,
+    length: str | None,
+    gantt: bool,
+    picture: Path | None,
+    as_json: bool,
+) -> None:
+    """Show what the queue leaves free, as slots.
+
+    A slot is a number of processors that stay the same ones for its whole duration. Nobody who waits is delayed by
+    it. Of a divisible slot a part can be had; an extensible one has no end but the horizon.
+    """
+    source = Source(queue_file, {"--from": since, "--to": until, "--time": length})
+    first, last, least = source.time("--from"), source.time("--to"), source.duration("--time")
+    if first is not None and last is not None and last <= first:
+        raise UserError(f"--to must be later than --from ({source.show(first)}), not {source.show(last)}")
+    plan = source.situation.plan()
+    found = [
+        s
+        for s in source.situation.slots(plan)
+        if s.procs >= (nodes or 1)
+        and (least is None or s.duration >= least or s.extensible)
+        and (first is None or s.end > first)
+        and (last is None or s.start < last)
+    ]
+    out = source.situation.outside
+    if as_json:
+        emit_json(
+            [
+                {
+                    "start": out(s.start),
+                    "procs": s.procs,
+                    "duration": out(s.duration),
+                    "c": s.c,
+                    "f": out(s.f),
+                    "divisible": s.divisible,
+                    "extensible": s.extensible,
+                }
+                for s in found
+            ]
+        )
+    else:
+        rows = [
+            (source.show(s.start), s.procs, source.show(s.duration), s.c, out(s.f), _kind(s.divisible, s.extensible))
+            for s in found
+        ]
+        table("Slots", ("start", "processors", "duration", "price", "once", "kind"), rows)
+    _draw(source, plan, gantt and not as_json, picture)
+
+
+def _kind(divisible: bool, extensible: bool) -> str:
+    words = [word for word, is_so in (("divisible", divisible), ("extensible", extensible)) if is_so]
+    return ", ".join(words) or "as a whole"
+
+
+def _draw(source: Source, plan: Plan, gantt: bool, picture: Path | None) -> None:
+    begin, last = plan.queue.now, source.situation.horizon or plan.last_finish
+    if gantt:
+        click.echo(as_text(bars(plan), source.situation.names, begin, last, source.show), nl=False)
+    if picture is not None:
+        as_picture(picture, bars(plan), source.situation.names, begin, last, source.unit)
+
+
+@click.command()
+@queue_option()
+@click.option("-N", "--nodes", "--procs", "procs", metavar="N", help="How many processors.")
+@click.option("-t", "--time", "--duration", "length", metavar="D", help="For how long.")
+@click.option("--at", "at", metavar="T", help="Only a start at T.")
+@click.option("--after", "after", metavar="T", help="Only starts from T on, and T itself if it can be had.")
+@number("alpha", "Only the best start: 0 the earliest, 1 the cheapest, in between a trade-off.", -1e-9, 1, "0 to 1")
+@click.option("--explain", is_flag=True, help="Say which jobs are delayed, and by how much.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def quote(
+    queue_file: Path,
+    procs: str | None,
+    length: str | None,
+    at: str | None,
+    after: str | None,
+    alpha: float | None,
+    explain: bool,
+    as_json: bool,
+) -> None:
+    """Say what a slot of N processors for a duration D costs, by when it starts.
+
+    To the plain price (processors x time x c) a slot adds f: the delay of every waiting job that it pushes back, times
+    that job's processors. Running jobs and reservations are never moved, so some starts cannot be had.
+    """
+    if procs is None:
+        raise UserError("--procs is missing: how many processors?")
+    if length is None:
+        raise UserError("--duration is missing: for how long?")
+    if at is not None and after is not None:
+        raise UserError("--at and --after cannot go together")
+    source = Source(queue_file, {"--at": at, "--after": after, "--duration": length})
+    situation = source.situation
+    count = _count(procs, situation.queue.size)
+    duration = source.duration("--duration")
+    assert duration is not None
+    instant, earliest = source.time("--at"), source.time("--after")
+    plan = situation.plan()
+    if instant is not None:
+        taken = situation.queue.taken()
+        quotes = [one_quote(plan, taken, count, duration, instant, situation.pricing, situation.within)]
+    else:
+        quotes = quote_all(plan, count, duration, situation.pricing, earliest, situation.within)
+    if alpha is not None:
+        best = choose(quotes, alpha)
+        if best is None:
+            raise Infeasible(f"{count} processors for {length} cannot be had at any of these starts")
+        quotes = [best]
+    if as_json:
+        emit_json([_row(source, q) for q in quotes])
+        return
+    rows = [
+        (
+            source.show(q.start),
+            q.c,
+            *((situation.outside(q.f), situation.outside(q.total)) if q.feasible else ("cannot be had", "")),
+        )
+        for q in quotes
+    ]
+    table(f"{count} processors for {length}", ("start", "price", "once", "in total"), rows)
+    if explain:
+        for q in quotes:
+            for job, delay in q.delays.items():
+                click.echo(f"start {source.show(q.start)}: delays {job} by {source.show(delay)}")
+
+
+def _count(text: str, size: int) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:19]) <= size):
+        raise UserError(f"--procs must be a whole number from 1 to {size}, which is all there are, not {text[:40]!r}")
+    return int(text)
+
+
+def _row(source: Source, q: Quote) -> dict[str, Any]:
+    out = source.situation.outside
+    return {
+        "start": out(q.start),
+        "c": q.c,
+        "f": out(q.f) if q.f < math.inf else None,
+        "delays": {job: out(delay) for job, delay in q.delays.items()},
+    }

@@ -1,0 +1,50 @@
+"""What the commands plan on, whether it came from a file or from a cluster: the queue, its names, prices and units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from penstock.provision.plan import Plan, Queue, make_plan
+from penstock.provision.pricing import Pricing
+from penstock.provision.slots import Slot, free_slots
+
+__all__ = ["Situation"]
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A queue with the names of its nodes (bit i is `names[i]`) and the nodes `within` that are asked about.
+
+    Times inside are `scale` times those outside, so that a file's decimals are whole numbers here and sums are exact.
+    `horizon` None: the last finish. `notes` say what the plan could not take into account.
+    """
+
+    queue: Queue
+    names: tuple[str, ...]
+    pricing: Pricing
+    scale: int = 1
+    horizon: float | None = None
+    within: int = -1
+    notes: tuple[str, ...] = ()
+    job_texts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def plan(self) -> Plan:
+        """The plan of the whole queue."""
+        return make_plan(self.queue)
+
+    def slots(self, plan: Plan) -> list[Slot]:
+        """What is free in it up to the horizon."""
+        horizon = plan.last_finish if self.horizon is None else self.horizon
+        return free_slots(plan.profile, horizon, self.pricing, self.within)
+
+    def outside(self, value: float) -> float:
+        """A time, duration or price as the user counts; whole numbers stay whole."""
+        if self.scale == 1 or value in (float("inf"), float("-inf")):
+            return int(value) if isinstance(value, float) and value.is_integer() else value
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, int) and value % self.scale == 0:
+            return value // self.scale
+        return value / self.scale

@@ -1,0 +1,216 @@
+"""`penstock slots`, `quote` and `plan` on a queue file, as a user meets them; mistakes included."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from penstock.cli import main
+
+FIG1 = {
+    "procs": 5,
+    "horizon": 8,
+    "jobs": [
+        {"id": name, "procs": procs, "duration": duration, "state": "pending"}
+        for name, procs, duration in (("A", 2, 3), ("B", 4, 1), ("C", 1, 2), ("D", 3, 2))
+    ],
+}
+FIG21 = {
+    "procs": 5,
+    "now": 0,
+    "policy": "conservative",
+    "jobs": [
+        {"id": "A", "procs": 1, "duration": 2, "state": "running", "start": 0, "on": [0]},
+        {"id": "B", "procs": 3, "duration": 3, "state": "running", "start": 0, "on": [2, 3, 4]},
+        {"id": "R", "procs": 1, "duration": 3, "state": "reserved", "start": 4, "on": [2]},
+        {"id": "C", "procs": 2, "duration": 4, "state": "pending"},
+        {"id": "D", "procs": 2, "duration": 5, "state": "pending"},
+    ],
+}
+
+
+@pytest.fixture
+def penstock(tmp_path, monkeypatch, capsys):
+    """Runs a command on a queue (`--queue` is added); its exit code, output and errors."""
+
+    def run(command, queue, *options):
+        path = tmp_path / "queue.json"
+        path.write_text(queue if isinstance(queue, str) else json.dumps(queue))
+        monkeypatch.setattr("sys.argv", ["penstock", command, "--queue", str(path), *options])
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+        got = capsys.readouterr()
+        return code, got.out, got.err
+
+    return run
+
+
+def test_slots_of_figure_1(penstock):
+    code, out, err = penstock("slots", FIG1, "--json")
+    assert (code, err) == (0, "")
+    keys = ("start", "procs", "duration", "extensible")
+    assert [tuple(row[k] for k in keys) for row in json.loads(out)] == [
+        (0, 1, 8, True), (0, 1, 3, False), (2, 1, 1, False), (4, 1, 4, True), (6, 3, 2, True),
+    ]  # fmt: skip
+    assert set(json.loads(out)[0]) == {"start", "procs", "duration", "c", "f", "divisible", "extensible"}
+
+
+def test_the_default_horizon_is_the_last_finish(penstock):
+    queue = {k: v for k, v in FIG1.items() if k != "horizon"}
+    rows = json.loads(penstock("slots", queue, "--json")[1])
+    assert max(r["start"] + r["duration"] for r in rows) == 6
+
+
+def test_an_empty_machine(penstock):
+    assert json.loads(penstock("slots", {"procs": 3, "horizon": 2}, "--json")[1])[0]["procs"] == 3
+    assert json.loads(penstock("slots", {"procs": 3}, "--json")[1]) == []
+    assert json.loads(penstock("quote", {"procs": 3}, "--procs", "2", "--duration", "1", "--json")[1]) == [
+        {"start": 0, "c": 1, "f": 0, "delays": {}}
+    ]
+
+
+def test_which_slots_are_wanted(penstock):
+    def starts(*options):
+        return [r["start"] for r in json.loads(penstock("slots", FIG1, *options, "--json")[1])]
+
+    assert starts("--from", "4") == [0, 4, 6]
+    assert starts("--to", "2") == [0, 0]
+    assert starts("--nodes", "2") == [6]
+    assert starts("--time", "4") == [0, 4, 6]  # what is extensible is long enough
+
+
+def test_pictures(penstock, tmp_path):
+    out = penstock("slots", FIG1, "--gantt")[1]
+    assert "0 AAAA" in out and "divisible, extensible" in out
+    pytest.importorskip("matplotlib")
+    assert penstock("slots", FIG1, "--picture", str(tmp_path / "plan.svg"))[0] == 0
+    assert (tmp_path / "plan.svg").stat().st_size > 1000
+    code, _, err = penstock("slots", FIG1, "--picture", str(tmp_path / "plan.doc"))
+    assert code == 2 and "--picture" in err
+
+
+def test_table_3(penstock):
+    out = penstock("quote", FIG21, "--procs", "2", "--duration", "3", "--json")[1]
+    assert [(r["start"], r["f"], r["delays"]) for r in json.loads(out)] == [
+        (0, None, {}), (2, 6, {"C": 1, "D": 2}), (3, 8, {"C": 1, "D": 3}), (4, 10, {"C": 1, "D": 4}),
+        (6, 0, {}), (7, 0, {}), (8, 0, {}),
+    ]  # fmt: skip
+
+
+def test_one_start_or_those_from_one_on(penstock):
+    size = ("-N", "2", "-t", "3", "--json")
+    assert [r["f"] for r in json.loads(penstock("quote", FIG21, *size, "--at", "3")[1])] == [8]
+    rows = json.loads(penstock("quote", FIG21, *size, "--after", "3.5")[1])
+    assert [(r["start"], r["f"]) for r in rows] == [(3.5, 9), (4, 10), (6, 0), (7, 0), (8, 0)]
+    assert [r["start"] for r in json.loads(penstock("quote", FIG21, *size, "--alpha", "0.53")[1])] == [6]
+
+
+def test_the_table_says_who_is_delayed(penstock):
+    out = penstock("quote", FIG21, "--procs", "2", "--duration", "3", "--explain")[1]
+    assert "cannot be had" in out and "start 2: delays D by 2" in out
+
+
+def test_decimals_are_exact(penstock):
+    jobs = [{"id": n, "procs": 1, "duration": d, "state": "pending"} for n, d in (("a", 0.1), ("b", 0.2), ("c", 0.3))]
+    rows = json.loads(penstock("slots", {"procs": 1, "jobs": jobs, "horizon": 1}, "--json")[1])
+    assert [(r["start"], r["duration"]) for r in rows] == [(0.6, 0.4)]
+
+
+def job(**changes):
+    return {"procs": 5, "jobs": [{"id": "x", "procs": 1, "duration": 2, "state": "running"} | changes]}
+
+
+@pytest.mark.parametrize(
+    ("queue", "said"),
+    [
+        ("{", "line 1: not JSON"),
+        ("[]", "must be an object"),
+        ("[" * 100_000, "not JSON"),
+        ('{"procs": NaN}', "NaN is not a number"),
+        ('{"procs": 1, "procs": 2}', "'procs' is there twice"),
+        ({}, "procs: is missing"),
+        ({"procs": 0}, "procs: must be a whole number from 1"),
+        ({"procs": "5"}, "procs: must be a whole number"),
+        ({"procs": True}, "procs: must be a whole number"),
+        ({"procs": 5, "node": 1}, "'node' is not a key here"),
+        ({"procs": 5, "policy": "fcfs"}, "policy: must be conservative or aggressive"),
+        ({"procs": 5, "now": 3, "horizon": 3}, "horizon: must be later than now (3)"),
+        ({"procs": 5, "now": "noon"}, "now: must be a number"),
+        ({"procs": 5, "now": 1e99}, "now: must be a number"),
+        ({"procs": 5, "c": -1}, "c: must not be negative"),
+        ({"procs": 5, "jobs": {}}, "jobs: must be a list"),
+        ({"procs": 5, "jobs": [7]}, "jobs[0]: must be an object"),
+        (job(id=None), "jobs[0].id: must be a text"),
+        (job(name="x"), "jobs[0]: 'name' is not a key"),
+        (job(procs=6), "jobs[0].procs: must be a whole number from 1 to 5, not 6"),
+        (job(procs=-1), "jobs[0].procs"),
+        (job(procs=1.5), "jobs[0].procs"),
+        (job(duration=0), "jobs[0].duration: must be longer than 0, not 0"),
+        (job(duration=-2.5), "jobs[0].duration: must be longer than 0, not -2.5"),
+        (job(duration=None), "jobs[0].duration: is missing"),
+        (job(duration=1e-12), "at most 9 decimals"),
+        (job(state="ended"), "jobs[0].state: must be one of running, reserved, pending, not 'ended'"),
+        (job(state=None), "jobs[0].state"),
+        (job(start=1), "jobs[0].start: a running job began at now (0) or before, not 1"),
+        (job(start=-2), "jobs[0].duration: ends at 0, which is not after now (0)"),
+        (job(state="reserved"), "jobs[0].start: is missing"),
+        (job(state="reserved", start=-9), "jobs[0].duration: ends at -7"),
+        (job(state="pending", on=[1]), "jobs[0].on: a pending job has no processors yet"),
+        (job(on=[5]), "jobs[0].on: must be processors from 0 to 4, not 5"),
+        (job(on=[0, 1]), "jobs[0].on: names 2 processors, but procs is 1"),
+        (job(on=[1, 1]), "jobs[0].on: names processor 1 twice"),
+        (job(on="all"), "jobs[0].on: must be a list"),
+        ({"procs": 5, "jobs": [*job()["jobs"], *job()["jobs"]]}, "jobs[1].id: 'x' is the id of jobs[0] already"),
+        (
+            {"procs": 5, "jobs": [*job(on=[3])["jobs"], *job(id="y", on=[3], state="reserved", start=1)["jobs"]]},
+            "jobs[1].on: processor 3 is taken by 'x' at that time",
+        ),
+        (
+            {"procs": 5, "jobs": [*job(procs=4)["jobs"], *job(id="y", procs=2)["jobs"]]},
+            "jobs[1].procs: only 1 processors are free from 0 to 2, not 2",
+        ),
+    ],
+)
+def test_wrong_queues(penstock, queue, said):
+    code, out, err = penstock("slots", queue, "--json")
+    assert (code, out) == (2, "")
+    assert said in err and err.count("\n") == 1 and "queue.json: " in err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "--procs is missing"),
+        (("--procs", "2"), "--duration is missing"),
+        (("--procs", "6", "--duration", "1"), "from 1 to 5, which is all there are, not '6'"),
+        (("--procs", "0", "--duration", "1"), "--procs must be a whole number"),
+        (("--procs", "2", "--duration", "0"), "--duration must be longer than 0"),
+        (("--procs", "2", "--duration", "x"), "--duration must be a number"),
+        (("--procs", "2", "--duration", "1", "--at", "-1"), "--at must not lie before now (0), not -1"),
+        (("--procs", "2", "--duration", "1", "--after", "nan"), "--after must be a number"),
+        (("--procs", "2", "--duration", "1", "--at", "1", "--after", "1"), "cannot go together"),
+        (("--procs", "2", "--duration", "1", "--alpha", "2"), "--alpha must be 0 to 1"),
+    ],
+)
+def test_wrong_quotes(penstock, options, said):
+    code, out, err = penstock("quote", FIG21, *options)
+    assert (code, out) == (2, "")
+    assert said in err and err.count("\n") == 1
+
+
+def test_wrong_slots(penstock):
+    assert "--to must be later than --from (3)" in penstock("slots", FIG1, "--from", "3", "--to", "2")[2]
+    assert "--nodes must be a whole number" in penstock("slots", FIG1, "--nodes", "0")[2]
+    assert "--from must not lie before now" in penstock("slots", FIG1, "--from", "-3")[2]
+
+
+def test_a_file_that_is_not_there(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["penstock", "slots", "--queue", str(tmp_path / "none.json")])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    assert "cannot be read: No such file" in capsys.readouterr().err
