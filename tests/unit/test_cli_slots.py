@@ -208,6 +208,80 @@ def test_wrong_slots(penstock):
     assert "--from must not lie before now" in penstock("slots", FIG1, "--from", "-3")[2]
 
 
+FLOW = """
+name: diamond
+stages:
+  - {name: T1, nodes: 1, time: 1, run: "true"}
+  - {name: T2, nodes: 2, time: 1, run: "true", after: T1}
+  - {name: T3, nodes: 1, time: 2, run: "true", after: T1}
+  - {name: T4, nodes: 2, time: 1, run: "true", after: [T2, T3]}
+"""
+
+
+@pytest.fixture
+def flow(tmp_path):
+    path = tmp_path / "flow.yaml"
+    path.write_text(FLOW)
+    return str(path)
+
+
+@pytest.mark.parametrize(("alpha", "point"), [("0", (8, 5)), ("1", (7, 6))])
+@pytest.mark.parametrize("method", ["moga", "nsga2"])
+def test_a_plan(penstock, flow, alpha, point, method):
+    code, out, err = penstock("plan", FIG1, flow, "--alpha", alpha, "--method", method, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["front"] == [{"cost": 7, "makespan": 6}, {"cost": 8, "makespan": 5}]
+    assert (found["cost"], found["makespan"]) == point
+    stages = {s["name"]: s for s in found["stages"]}
+    assert stages["T4"]["end"] == point[1] and len(stages["T4"]["on"]) == 2
+    assert found["best_effort"] == {"cost": 7, "makespan": 5}
+
+
+def test_other_methods_and_pictures(penstock, flow):
+    greedy = json.loads(penstock("plan", FIG1, flow, "--method", "greedy", "--alpha", "0", "--json")[1])
+    assert greedy["makespan"] == 4 and greedy["cost"] > 7
+    alone = json.loads(penstock("plan", FIG1, flow, "--method", "best-effort", "--json")[1])
+    assert (alone["makespan"], alone["cost"]) == (5, 7)
+    out = penstock("plan", FIG1, flow, "--gantt")[1]
+    assert "Plans that no other" in out and "****" in out
+
+
+def test_a_decimal_stage(penstock, flow, tmp_path):
+    (tmp_path / "flow.yaml").write_text("name: x\nstages: [{name: a, nodes: 1, time: 0.5s, run: x}]")
+    assert json.loads(penstock("plan", FIG1, flow, "--json")[1])["makespan"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (("--deadline", "4"), 5, "no plan ends in 4: the fastest takes 5"),
+        (("--deadline", "4.5", "--method", "greedy", "--budget", "7"), 5, "the cheapest costs 1"),
+        (("--budget", "3"), 5, "no plan costs 3 or less: the cheapest costs 7"),
+        (("--deadline", "0"), 2, "--deadline must be later than now (0)"),
+        (("--deadline", "-1"), 2, "--deadline must not lie before now"),
+        (("--budget", "0"), 2, "--budget must be a number above 0"),
+        (("--method", "magic"), 2, "--method must be one of moga"),
+        (("--alpha", "x"), 2, "--alpha must be 0 to 1"),
+    ],
+)
+def test_limits_that_cannot_be_kept_and_wrong_plans(penstock, flow, options, code, said):
+    got, out, err = penstock("plan", FIG1, flow, *options)
+    assert (got, out) == (code, "")
+    assert said in err and err.count("\n") == 1
+
+
+def test_what_comes_after_the_last_finish_can_be_planned_on(penstock, flow):
+    assert json.loads(penstock("plan", {"procs": 2}, flow, "--json")[1])["makespan"] == 4
+    full = {"procs": 2, "jobs": [{"id": "x", "procs": 2, "duration": 7, "state": "running"}]}
+    assert json.loads(penstock("plan", full, flow, "--json")[1])["makespan"] == 11
+
+
+def test_a_workflow_that_never_fits(penstock, flow):
+    code, _, err = penstock("plan", {"procs": 1, "horizon": 5}, flow)
+    assert code == 5 and "task T2 wants 2 processors, there are 1" in err
+
+
 def test_a_file_that_is_not_there(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["penstock", "slots", "--queue", str(tmp_path / "none.json")])
     with pytest.raises(SystemExit) as end:

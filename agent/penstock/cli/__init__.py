@@ -25,6 +25,7 @@ _COMMANDS = {
     "explain": "penstock.cli.status:explain",
     "logs": "penstock.cli.joblog:logs",
     "profile": "penstock.cli.profile:profile",
+    "plan": "penstock.cli.plan:plan",
     "quote": "penstock.cli.slots:quote",
     "retry": "penstock.cli.workflows:retry",
     "sbatch": "penstock.cli.sbatch:sbatch",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase, ascii_uppercase
-from typing import Final
+from typing import Any, Final
 
 from penstock.errors import UserError
 
@@ -38,7 +38,7 @@ def as_text(
     if not names or not bars or not begin < end < math.inf:
         return "nothing is planned\n"
     step = (end - begin) / width
-    letters = {}
+    letters: dict[str, str] = {}
     for bar in bars:
         if bar.kind == "waiting" and bar.label not in letters:
             letters[bar.label] = _LETTERS[len(letters) % len(_LETTERS)]
@@ -75,7 +75,7 @@ def as_picture(path: Path, bars: Sequence[Bar], names: Sequence[str], begin: flo
 
     colours = {"running": "#8a93a3", "reserved": "#c9ced6", "own": "#e07a3f", "waiting": "#1b6ca8"}
     figure, axis = plt.subplots(figsize=(12, 1 + min(0.25 * len(names), 12)), layout="constrained")
-    shown: dict[str, object] = {}
+    shown: dict[str, Any] = {}
     for bar in bars:
         rows = [row for row in range(len(names)) if bar.nodes >> row & 1]
         last = min(bar.end, end)

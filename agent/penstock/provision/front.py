@@ -92,7 +92,12 @@ def trade_off(points: Sequence[Point], alpha: float) -> Point:
     return min(points, key=lambda p: (alpha * scale_cost(p.cost) + (1 - alpha) * scale_span(p.makespan), p.cost))
 
 
-def check_limits(points: Sequence[Point], deadline: float = math.inf, budget: float = math.inf) -> list[Point]:
+def check_limits(
+    points: Sequence[Point],
+    deadline: float = math.inf,
+    budget: float = math.inf,
+    show: Callable[[float], str] = "{:g}".format,
+) -> list[Point]:
     """Those that keep the deadline (a makespan) and the budget. Raises Infeasible, saying what would be enough."""
     if not points:
         raise Infeasible("the workflow fits on no choice of these slots")
@@ -101,10 +106,10 @@ def check_limits(points: Sequence[Point], deadline: float = math.inf, budget: fl
         return left
     fastest = min(p.makespan for p in points)
     if fastest > deadline:
-        raise Infeasible(f"no plan ends in {deadline:g}: the fastest takes {fastest:g}")
+        raise Infeasible(f"no plan ends in {show(deadline)}: the fastest takes {show(fastest)}")
     enough = min(p.cost for p in points if p.makespan <= deadline)
     within = "" if deadline == math.inf else " that keeps the deadline"
-    raise Infeasible(f"no plan{within} costs {budget:g} or less: the cheapest costs {enough:g}")
+    raise Infeasible(f"no plan{within} costs {show(budget)} or less: the cheapest costs {show(enough)}")
 
 
 def hypervolume(points: Iterable[Point], cost: float, makespan: float) -> float:

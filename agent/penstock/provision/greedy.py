@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from penstock.errors import Infeasible
 from penstock.provision.dag import Dag, rank_order
-from penstock.provision.plan import Claim, Queue, make_plan
-from penstock.provision.pricing import Pricing, Quote, quote_all
+from penstock.provision.plan import Claim, Plan, Queue, make_plan
+from penstock.provision.pricing import Pricing, Quote, quote, quote_all
 
 __all__ = ["Bought", "GreedyPlan", "Site", "greedy"]
+
+
+_LONG_QUEUE: Final = 100  # waiting jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ def greedy(dag: Dag, sites: Sequence[Site], alpha: float, now: float) -> GreedyP
                 continue
             ready = max((bought[e.parent].end + e.time(bought[e.parent].site, r) for e in dag.into(i)), default=now)
             plan = make_plan(queues[r])
-            quotes = quote_all(plan, task.procs, task.durations[r], site.pricing, max(ready, now), site.within)
+            quotes = _offers(plan, task.procs, task.durations[r], site, max(ready, now))
             offers += [Bought(i, r, q) for q in quotes if q.feasible]
         if not offers:
             raise Infeasible(f"task {task.name}: no site has {task.procs} processors free for it at any time")
@@ -76,6 +80,23 @@ def greedy(dag: Dag, sites: Sequence[Site], alpha: float, now: float) -> GreedyP
         sum(b.quote.total for b in bought.values()),
         tuple(bought.values()),
     )
+
+
+def _offers(plan: Plan, procs: int, duration: float, site: Site, after: float) -> list[Quote]:
+    """The answer to query (19). Of a long queue only the starts up to the first that costs nothing more, and the last
+    of all: those between end later and cost no less, and are there for the normalisation alone."""
+    if len(plan.queue.waiting) <= _LONG_QUEUE:
+        return quote_all(plan, procs, duration, site.pricing, after, site.within)
+    taken = plan.queue.taken()
+    instants = [t for t in plan.instants() if t > after]
+    quotes = []
+    for start in (after, *instants):
+        quotes.append(quote(plan, taken, procs, duration, start, site.pricing, site.within))
+        if quotes[-1].f == 0:
+            break
+    if instants and quotes[-1].start < instants[-1]:
+        quotes.append(quote(plan, taken, procs, duration, instants[-1], site.pricing, site.within))
+    return quotes
 
 
 def _best(offers: Sequence[Bought], alpha: float, sites: Sequence[Site]) -> Bought:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from penstock.planning.bits import lowest
 from penstock.provision.dag import Dag, rank_order
 from penstock.provision.slots import Slot
 from penstock.provision.table import Fit, SlotTable
@@ -22,12 +23,13 @@ _MANY: Final = 16  # from so many equal tasks in a row on they are placed togeth
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A task on site number `site` from `start` to `end`."""
+    """A task on the set `nodes` of site number `site` from `start` to `end`."""
 
     task: int
     site: int
     start: float
     end: float
+    nodes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +95,15 @@ class Scheduler:
         placed = self._placed
         taken = {mine[n]: used for mine, table in zip(members, tables, strict=True) for n, used in table.used.items()}
         return Schedule(
-            max((end for _, _, end in placed), default=self._now) - self._now,
+            max((row[2] for row in placed), default=self._now) - self._now,
             sum(_charge(slots[i], used) for i, used in taken.items()),
-            tuple(Placed(t, r, b, e) for t, (r, b, e) in zip(self._order, placed, strict=True)),
+            tuple(Placed(t, r, b, e, n) for t, (r, b, e, n) in zip(self._order, placed, strict=True)),
             frozenset(taken),
         )
 
     def _single(self, table: SlotTable) -> bool:
         """All tasks on one site, where nothing has to be moved."""
-        placed: list[tuple[int, float, float]] = []
+        placed: list[tuple[int, float, float, int]] = []
         self._placed = placed
         at, total = 0, len(self._order)
         while at < total:
@@ -117,8 +119,14 @@ class Scheduler:
             many = 1
             if self._runs[at] - at >= _MANY:
                 many = self._together(table, fit, at, ready)
-            table.take(fit, procs * many, duration)
-            placed += [(0, fit.start, fit.start + duration)] * many
+            nodes = table.take(fit, procs * many, duration)
+            end = fit.start + duration
+            if many == 1:
+                placed.append((0, fit.start, end, nodes))
+            else:
+                for _ in range(many):
+                    placed.append((0, fit.start, end, mine := lowest(nodes, procs)))
+                    nodes ^= mine
             at += many
         return True
 
@@ -135,7 +143,7 @@ class Scheduler:
 
     def _several(self, tables: Sequence[SlotTable]) -> bool:
         """All tasks, each on the site that is best for it."""
-        placed: list[tuple[int, float, float]] = []
+        placed: list[tuple[int, float, float, int]] = []
         self._placed = placed
         for at in range(len(self._order)):
             best: tuple[float, float, int] | None = None
@@ -155,8 +163,8 @@ class Scheduler:
             if best is None or best_fit is None:
                 return False
             duration = self._durations[at][best[2]]
-            tables[best[2]].take(best_fit, self._procs[at], duration)
-            placed.append((best[2], best_fit.start, best_fit.start + duration))
+            nodes = tables[best[2]].take(best_fit, self._procs[at], duration)
+            placed.append((best[2], best_fit.start, best_fit.start + duration, nodes))
         return True
 
 

@@ -241,7 +241,7 @@ class _Reader:
         value = data.get(key)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | Decimal) or not abs(value) <= _MAX_TIME:
+        if isinstance(value, bool) or not isinstance(value, int | Decimal) or not -_MAX_TIME <= value <= _MAX_TIME:
             raise UserError(
                 f"{where}{key}: must be a number from -{_MAX_TIME:.0e} to {_MAX_TIME:.0e}, not {_show(value)}"
             )

@@ -34,9 +34,11 @@ class Situation:
         """The plan of the whole queue."""
         return make_plan(self.queue)
 
-    def slots(self, plan: Plan) -> list[Slot]:
-        """What is free in it up to the horizon."""
-        horizon = plan.last_finish if self.horizon is None else self.horizon
+    def slots(self, plan: Plan, beyond: float = 0) -> list[Slot]:
+        """What is free in it up to the horizon, which is at least `beyond` after the last finish: the last slot, all
+        nodes after everything has ended, is one of them only if it is above 0."""
+        last = plan.last_finish
+        horizon = max(last if self.horizon is None else self.horizon, last + beyond if beyond else 0)
         return free_slots(plan.profile, horizon, self.pricing, self.within)
 
     def outside(self, value: float) -> float:
@@ -48,3 +50,7 @@ class Situation:
         if isinstance(value, int) and value % self.scale == 0:
             return value // self.scale
         return value / self.scale
+
+    def show(self, value: float) -> str:
+        """The same as text."""
+        return f"{self.outside(value):g}"

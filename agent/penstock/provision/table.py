@@ -14,18 +14,20 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from penstock.planning.bits import lowest
 from penstock.provision.slots import Slot
 
 __all__ = ["Fit", "Piece", "SlotTable"]
 
 
 class Piece(NamedTuple):
-    """`procs` of the slot number `slot` that are free from `start` to `end` (infinite: extensible)."""
+    """`procs` of slot number `slot`, the set `nodes`, that are free from `start` to `end` (infinite: extensible)."""
 
     start: float
     end: float
     procs: int
     slot: int
+    nodes: int
 
 
 class Fit(NamedTuple):
@@ -42,7 +44,8 @@ class SlotTable:
 
     def __init__(self, slots: Sequence[Slot]) -> None:
         rows = [
-            Piece(slot.start, math.inf if slot.extensible else slot.end, slot.procs, i) for i, slot in enumerate(slots)
+            Piece(slot.start, math.inf if slot.extensible else slot.end, slot.procs, i, slot.nodes)
+            for i, slot in enumerate(slots)
         ]
         self.pieces: list[Piece] = sorted(rows, key=lambda piece: piece.start)
         self._starts = [piece.start for piece in self.pieces]
@@ -54,7 +57,7 @@ class SlotTable:
         that begin before it. None if there is none."""
         open_until: list[tuple[float, int]] = []  # what begins earlier and is long enough, the first to end on top
         beside = 0  # its processors: those that end too early are gone for all later starts, too
-        for i, (start, end, free, _) in enumerate(self.pieces):
+        for i, (start, end, free, _, _) in enumerate(self.pieces):
             begin = start if start > after else after
             until = begin + duration
             if end < until:
@@ -80,24 +83,28 @@ class SlotTable:
                     break
         return tuple(chosen)
 
-    def take(self, fit: Fit, procs: int, duration: float) -> None:
-        """Put the task there, and what is left of the pieces back into the table: at most three pieces of each."""
+    def take(self, fit: Fit, procs: int, duration: float) -> int:
+        """Put the task there, and what is left of the pieces back into the table: at most three pieces of each. The
+        nodes that it gets."""
         begin, end = fit.start, fit.start + duration
         old = [self.pieces[i] for i in fit.pieces]
         for i in sorted(fit.pieces, reverse=True):
             del self.pieces[i]
             del self._starts[i]
-        short = procs
-        for since, until, free, slot in old:
+        short, given = procs, 0
+        for since, until, free, slot, nodes in old:
             count = min(short, free)
             short -= count
+            taken = nodes if count == free else lowest(nodes, count)
+            given |= taken
             self.used[slot] = self.used.get(slot, 0) + count * duration
             if since < begin:
-                self._add(since, begin, free, slot)
+                self._add(since, begin, free, slot, nodes)
             if free > count:
-                self._add(begin, until, free - count, slot)
+                self._add(begin, until, free - count, slot, nodes & ~taken)
             if until > end:
-                self._add(end, until, count, slot)
+                self._add(end, until, count, slot, taken)
+        return given
 
     def put(self, procs: int, duration: float, after: float = -math.inf) -> float | None:
         """Place a task; its start, or None if it fits nowhere."""
@@ -113,7 +120,7 @@ class SlotTable:
             return 1
         return max(1, min(count, self.pieces[fit.pieces[0]].procs // procs))
 
-    def _add(self, start: float, end: float, procs: int, slot: int) -> None:
+    def _add(self, start: float, end: float, procs: int, slot: int, nodes: int) -> None:
         """Put a piece behind those of equal start, or to the one among them that it is like."""
         pieces, starts = self.pieces, self._starts
         place = bisect_right(starts, start)
@@ -121,8 +128,8 @@ class SlotTable:
         while at >= 0 and starts[at] == start:
             other = pieces[at]
             if other[1] == end and other[3] == slot:
-                pieces[at] = Piece(start, end, other[2] + procs, slot)
+                pieces[at] = Piece(start, end, other[2] + procs, slot, other[4] | nodes)
                 return
             at -= 1
         starts.insert(place, start)
-        pieces.insert(place, Piece(start, end, procs, slot))
+        pieces.insert(place, Piece(start, end, procs, slot, nodes))

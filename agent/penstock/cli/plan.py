@@ -1,0 +1,132 @@
+"""penstock plan: a whole workflow on the slots of a queue."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import click
+
+from penstock.cli.gantt import Bar, as_picture, as_text
+from penstock.cli.options import number, whole
+from penstock.cli.output import emit_json, table
+from penstock.cli.planning import Source, bars, picture_options, queue_option
+from penstock.errors import UserError
+from penstock.provision.dag import Dag, one_site
+from penstock.provision.workflows import DEFAULT_METHOD, METHODS, Choice, plan_workflow
+from penstock.workflow.formats import load_workflow
+from penstock.workflow.model import Workflow
+
+__all__ = ["plan"]
+
+
+@click.command()
+@click.argument("workflow", type=click.Path(path_type=Path))
+@queue_option()
+@number("alpha", "Trade-off: 0 only the makespan counts, 1 only the cost (default: 0.5).", -1e-9, 1, "0 to 1")
+@click.option("--deadline", metavar="T", help="The last stage must have ended by then.")
+@number("budget", "The plan must not cost more.", 0, 1e15, "a number above 0")
+@click.option("--method", metavar="|".join(METHODS), default=DEFAULT_METHOD, show_default=True, help="How to plan.")
+@whole("seed", "Seed of the search (default: 1).", least=0)
+@picture_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def plan(
+    workflow: Path,
+    queue_file: Path,
+    alpha: float | None,
+    deadline: str | None,
+    budget: float | None,
+    method: str,
+    seed: int | None,
+    gantt: bool,
+    picture: Path | None,
+    as_json: bool,
+) -> None:
+    """Plan all stages of a workflow so that nothing is left to chance: when each starts, on what, and at what price.
+
+    moga and nsga2 put it on slots that delay nobody and look for plans that are cheap, fast, or both; greedy buys a
+    slot for one stage after the other and may delay others, at their price; best-effort tells what the queue alone
+    would give if nobody else came. Durations of stages count in the queue's unit of time; nodes are processors.
+    """
+    flow = load_workflow(workflow)
+    source = Source(queue_file, {"--deadline": deadline, **_durations(flow)})
+    situation = source.situation
+    now = situation.queue.now
+    last = source.time("--deadline")
+    if last is not None and last == now:
+        raise UserError(f"--deadline must be later than now ({source.show(now)})")
+    dag = _dag(flow, source)
+    found = plan_workflow(
+        situation,
+        dag,
+        method,
+        0.5 if alpha is None else alpha,
+        math.inf if last is None else last - now,
+        math.inf if budget is None else budget * situation.scale,
+        1 if seed is None else seed,
+    )
+    if as_json:
+        emit_json(_json(source, dag, method, found))
+    else:
+        _show(source, dag, found)
+    own = [Bar(dag.tasks[p.task].name, "own", p.nodes, p.start, p.end) for p in found.schedule.placed]
+    drawn = [*bars(situation.plan()), *own]
+    end = max([bar.end for bar in drawn if bar.end < math.inf], default=now)
+    if gantt and not as_json:
+        click.echo(as_text(drawn, situation.names, now, end, source.show), nl=False)
+    if picture is not None:
+        as_picture(picture, drawn, situation.names, now, end, source.unit)
+
+
+def _durations(flow: Workflow) -> dict[str, str | None]:
+    return {f"stage {stage.name}": f"{Decimal(str(stage.time_limit)):f}" for stage in flow.stages}
+
+
+def _dag(flow: Workflow, source: Source) -> Dag:
+    rows = []
+    for stage in flow.stages:
+        length = source.duration(f"stage {stage.name}")
+        assert length is not None
+        rows.append((stage.name, stage.nodes, float(length), stage.after))
+    return one_site(rows)
+
+
+def _json(source: Source, dag: Dag, method: str, found: Choice) -> dict[str, Any]:
+    out = source.situation.outside
+    alone = found.queue_alone
+    return {
+        "method": method,
+        "front": [{"cost": out(cost), "makespan": out(makespan)} for cost, makespan in found.front],
+        "cost": out(found.schedule.cost),
+        "makespan": out(found.schedule.makespan),
+        "best_effort": None if alone is None else {"cost": out(alone.cost), "makespan": out(alone.makespan)},
+        "stages": [
+            {
+                "name": dag.tasks[p.task].name,
+                "start": out(p.start),
+                "end": out(p.end),
+                "procs": dag.tasks[p.task].procs,
+                "on": [i for i in range(source.situation.queue.size) if p.nodes >> i & 1],
+            }
+            for p in found.schedule.placed
+        ],
+    }
+
+
+def _show(source: Source, dag: Dag, found: Choice) -> None:
+    out = source.situation.outside
+    chosen = (found.schedule.cost, found.schedule.makespan)
+    rows = [(out(c), source.show(m), "chosen" if (c, m) == chosen else "") for c, m in found.front]
+    table("Plans that no other beats", ("cost", "makespan", ""), rows)
+    stages = [
+        (dag.tasks[p.task].name, dag.tasks[p.task].procs, source.show(p.start), source.show(p.end))
+        for p in sorted(found.schedule.placed, key=lambda p: (p.start, p.task))
+    ]
+    table("The chosen one", ("stage", "processors", "start", "end"), stages)
+    if found.queue_alone is not None:
+        alone = found.queue_alone
+        click.echo(
+            f"The queue alone, if nobody else came: cost {out(alone.cost):g}, makespan {source.show(alone.makespan)}"
+        )

@@ -1,0 +1,48 @@
+"""What a workflow may expect of the queue alone: every task is submitted when those it waits for have ended (4.7)."""
+
+from __future__ import annotations
+
+import math
+from heapq import heapify, heappop, heappush
+
+from penstock.errors import Infeasible
+from penstock.provision.dag import Dag, best_effort_cost, rank_order
+from penstock.provision.heft import Placed, Schedule
+from penstock.provision.plan import Plan
+
+__all__ = ["best_effort"]
+
+
+def best_effort(dag: Dag, plan: Plan, within: int = -1) -> Schedule:
+    """The tasks, in order of rank, each in the first hole from the end of its parents on.
+
+    Nobody else is thought to come to the queue, so it is a lower bound of what will happen. Raises Infeasible, naming
+    the task, if there is no hole for one.
+    """
+    profile, now = plan.profile.copy(), plan.queue.now
+    place = {task: at for at, task in enumerate(rank_order(dag))}
+    left = [len(dag.into(i)) for i in range(len(dag.tasks))]
+    children: list[list[int]] = [[] for _ in dag.tasks]
+    for edge in dag.edges:
+        children[edge.parent].append(edge.child)
+    ready_at = [now] * len(dag.tasks)
+    ready = [(now, place[i], i) for i, count in enumerate(left) if not count]
+    heapify(ready)
+    placed = []
+    while ready:
+        when, _, i = heappop(ready)
+        task = dag.tasks[i]
+        found = profile.earliest(task.procs, task.durations[0], when, within & plan.queue.everything)
+        if found is None:
+            raise Infeasible(f"task {task.name}: {task.procs} processors are never free for it")
+        start, nodes = found
+        end = start + task.durations[0]
+        profile.block(nodes, start, end)
+        placed.append(Placed(i, 0, start, end, nodes))
+        for child in children[i]:
+            ready_at[child] = max(ready_at[child], end)
+            left[child] -= 1
+            if not left[child]:
+                heappush(ready, (ready_at[child], place[child], child))
+    last = max((p.end for p in placed), default=now)
+    return Schedule(last - now if last < math.inf else math.inf, best_effort_cost(dag), tuple(placed))

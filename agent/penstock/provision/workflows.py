@@ -1,0 +1,104 @@
+"""One workflow, one queue, one method: the front of plans, the one that is chosen, and what best effort would give."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.errors import Infeasible, UserError
+from penstock.provision.besteffort import best_effort
+from penstock.provision.dag import Dag
+from penstock.provision.front import Evaluation, Point, check_limits, exact, trade_off
+from penstock.provision.greedy import Site, greedy
+from penstock.provision.heft import Placed, Schedule, Scheduler
+from penstock.provision.moga import Settings, moga
+from penstock.provision.nsga2 import nsga2
+from penstock.provision.situation import Situation
+
+__all__ = ["DEFAULT_METHOD", "METHODS", "Choice", "plan_workflow"]
+
+METHODS: Final = ("moga", "nsga2", "greedy", "best-effort")
+DEFAULT_METHOD: Final = "moga"
+_ALPHAS: Final = tuple(i / 10 for i in range(11))
+_EXACT: Final = 10  # up to so many slots all plans are tried, which is no more work than a search
+_SEARCHES: Final[dict[str, Callable[[Evaluation, int, Settings], tuple[Point, ...]]]] = {"moga": moga, "nsga2": nsga2}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The front as (cost, makespan), the chosen schedule, and beside it best effort if nobody else came.
+
+    `prices` are what each placed task's slot costs beside the plain price (greedy only), `evaluations` how many plans
+    were scheduled on slots.
+    """
+
+    front: tuple[tuple[float, float], ...]
+    schedule: Schedule
+    queue_alone: Schedule | None
+    evaluations: int = 0
+    prices: tuple[float, ...] = ()
+
+
+def plan_workflow(
+    situation: Situation,
+    dag: Dag,
+    method: str = DEFAULT_METHOD,
+    alpha: float = 0.5,
+    deadline: float = math.inf,
+    budget: float = math.inf,
+    seed: int = 1,
+    settings: Settings | None = None,
+) -> Choice:
+    """Plan it. `deadline` is a makespan. Raises Infeasible if a task never fits or a limit cannot be kept, saying what
+    would be enough; UserError for a method that is not there."""
+    if method not in METHODS:
+        raise UserError(f"--method must be one of {', '.join(METHODS)}, not {method!r}")
+    queue = situation.queue
+    within = situation.within & queue.everything
+    for task in dag.tasks:
+        if task.procs > within.bit_count():
+            raise Infeasible(f"task {task.name} wants {task.procs} processors, there are {within.bit_count()}")
+    plan = situation.plan()
+    alone = best_effort(dag, plan, within)
+    if method == "best-effort":
+        check_limits([_point(alone)], deadline, budget, situation.show)
+        return Choice(((alone.cost, alone.makespan),), alone, alone)
+    if method == "greedy":
+        return _greedy(situation, dag, alpha, deadline, budget, alone)
+    slots = situation.slots(plan, beyond=1)
+    evaluate = Evaluation(Scheduler(dag, slots, now=queue.now))
+    if len(slots) <= _EXACT:
+        points = exact(evaluate)
+    else:
+        everything = (True,) * len(slots)
+        endless = tuple(s.extensible for s in slots)
+        base = settings or Settings()
+        start = base.start or (everything, endless)
+        points = _SEARCHES[method](evaluate, seed, Settings(base.population, base.iterations, base.sigma, start))
+    chosen = trade_off(check_limits(points, deadline, budget, situation.show), alpha)
+    front = tuple((p.cost, p.makespan) for p in points)
+    return Choice(front, evaluate.schedule(chosen.genome), alone, evaluate.count)
+
+
+def _greedy(situation: Situation, dag: Dag, alpha: float, deadline: float, budget: float, alone: Schedule) -> Choice:
+    """The plan for the wanted trade-off; if it breaks a limit, the nearest other trade-off whose plan does not."""
+    site, now = Site("here", situation.queue, situation.pricing, situation.within), situation.queue.now
+    seen: list[Point] = []
+    for other in sorted({alpha, *_ALPHAS}, key=lambda a: abs(a - alpha)):
+        found = greedy(dag, (site,), other, now)
+        point = Point(found.cost, found.makespan, ())
+        seen.append(point)
+        if found.makespan <= deadline and found.cost <= budget:
+            placed = tuple(Placed(b.task, 0, b.quote.start, b.end, b.quote.nodes) for b in found.bought)
+            schedule = Schedule(found.makespan, found.cost, placed)
+            return Choice(
+                ((found.cost, found.makespan),), schedule, alone, prices=tuple(b.quote.f for b in found.bought)
+            )
+    check_limits(seen, deadline, budget, situation.show)
+    raise AssertionError("a plan within the limits was not found, but they can be kept")
+
+
+def _point(schedule: Schedule) -> Point:
+    return Point(schedule.cost, schedule.makespan, ())
