@@ -134,6 +134,12 @@ class WorkflowsSection(_Section):
     )
 
 
+class ProvisionSection(_Section):
+    """Slots, prices and reservations (paper 001)."""
+
+    pricing: str = Field("paper", description="Rules of what slots cost (entry point penstock.pricing).")
+
+
 class DmrSection(_Section):
     """Malleable MPI jobs (paper 003)."""
 
@@ -187,6 +193,7 @@ class Config(_Section):
     slurm: SlurmSection = Field(default_factory=lambda: SlurmSection.model_validate({}))
     asa: AsaSection = Field(default_factory=lambda: AsaSection.model_validate({}))
     workflows: WorkflowsSection = Field(default_factory=lambda: WorkflowsSection.model_validate({}))
+    provision: ProvisionSection = Field(default_factory=lambda: ProvisionSection.model_validate({}))
     dmr: DmrSection = Field(default_factory=lambda: DmrSection.model_validate({}))
     malleable: MalleableSection = Field(default_factory=lambda: MalleableSection.model_validate({}))
     select: SelectSection = Field(default_factory=lambda: SelectSection.model_validate({}))

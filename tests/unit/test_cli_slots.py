@@ -272,9 +272,9 @@ def test_limits_that_cannot_be_kept_and_wrong_plans(penstock, flow, options, cod
 
 
 def test_what_comes_after_the_last_finish_can_be_planned_on(penstock, flow):
-    assert json.loads(penstock("plan", {"procs": 2}, flow, "--json")[1])["makespan"] == 4
+    assert json.loads(penstock("plan", {"procs": 2}, flow, "--json")[1])["makespan"] == 5
     full = {"procs": 2, "jobs": [{"id": "x", "procs": 2, "duration": 7, "state": "running"}]}
-    assert json.loads(penstock("plan", full, flow, "--json")[1])["makespan"] == 11
+    assert json.loads(penstock("plan", full, flow, "--json")[1])["makespan"] == 12
 
 
 def test_a_workflow_that_never_fits(penstock, flow):

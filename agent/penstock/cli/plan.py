@@ -12,7 +12,7 @@ import click
 from penstock.cli.gantt import Bar, as_picture, as_text
 from penstock.cli.options import number, whole
 from penstock.cli.output import emit_json, table
-from penstock.cli.planning import Source, bars, picture_options, queue_option
+from penstock.cli.planning import FileSource, Source, Where, bars, open_source, picture_options, source_options
 from penstock.errors import UserError
 from penstock.provision.dag import Dag, one_site
 from penstock.provision.workflows import DEFAULT_METHOD, METHODS, Choice, plan_workflow
@@ -24,7 +24,7 @@ __all__ = ["plan"]
 
 @click.command()
 @click.argument("workflow", type=click.Path(path_type=Path))
-@queue_option()
+@source_options
 @number("alpha", "Trade-off: 0 only the makespan counts, 1 only the cost (default: 0.5).", -1e-9, 1, "0 to 1")
 @click.option("--deadline", metavar="T", help="The last stage must have ended by then.")
 @number("budget", "The plan must not cost more.", 0, 1e15, "a number above 0")
@@ -34,7 +34,7 @@ __all__ = ["plan"]
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def plan(
     workflow: Path,
-    queue_file: Path,
+    where: Where,
     alpha: float | None,
     deadline: str | None,
     budget: float | None,
@@ -48,10 +48,11 @@ def plan(
 
     moga and nsga2 put it on slots that delay nobody and look for plans that are cheap, fast, or both; greedy buys a
     slot for one stage after the other and may delay others, at their price; best-effort tells what the queue alone
-    would give if nobody else came. Durations of stages count in the queue's unit of time; nodes are processors.
+    would give if nobody else came. With --queue, seconds of stages count as the file's unit of time and nodes as its
+    processors. Every stage is planned for its time limit.
     """
     flow = load_workflow(workflow)
-    source = Source(queue_file, {"--deadline": deadline, **_durations(flow)})
+    source = open_source(where, {"--deadline": deadline}, _durations(flow))
     situation = source.situation
     now = situation.queue.now
     last = source.time("--deadline")
@@ -81,7 +82,7 @@ def plan(
 
 
 def _durations(flow: Workflow) -> dict[str, str | None]:
-    return {f"stage {stage.name}": f"{Decimal(str(stage.time_limit)):f}" for stage in flow.stages}
+    return {f"stage {stage.name}": f"{Decimal(str(stage.time_limit)):f}".removesuffix(".0") for stage in flow.stages}
 
 
 def _dag(flow: Workflow, source: Source) -> Dag:
@@ -89,6 +90,7 @@ def _dag(flow: Workflow, source: Source) -> Dag:
     for stage in flow.stages:
         length = source.duration(f"stage {stage.name}")
         assert length is not None
+        source.check(stage.nodes, length)
         rows.append((stage.name, stage.nodes, float(length), stage.after))
     return one_site(rows)
 
@@ -108,7 +110,11 @@ def _json(source: Source, dag: Dag, method: str, found: Choice) -> dict[str, Any
                 "start": out(p.start),
                 "end": out(p.end),
                 "procs": dag.tasks[p.task].procs,
-                "on": [i for i in range(source.situation.queue.size) if p.nodes >> i & 1],
+                "on": [
+                    i if isinstance(source, FileSource) else name
+                    for i, name in enumerate(source.situation.names)
+                    if p.nodes >> i & 1
+                ],
             }
             for p in found.schedule.placed
         ],
@@ -118,7 +124,7 @@ def _json(source: Source, dag: Dag, method: str, found: Choice) -> dict[str, Any
 def _show(source: Source, dag: Dag, found: Choice) -> None:
     out = source.situation.outside
     chosen = (found.schedule.cost, found.schedule.makespan)
-    rows = [(out(c), source.show(m), "chosen" if (c, m) == chosen else "") for c, m in found.front]
+    rows = [(f"{out(c):g}", source.show_length(m), "chosen" if (c, m) == chosen else "") for c, m in found.front]
     table("Plans that no other beats", ("cost", "makespan", ""), rows)
     stages = [
         (dag.tasks[p.task].name, dag.tasks[p.task].procs, source.show(p.start), source.show(p.end))

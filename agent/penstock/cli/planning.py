@@ -2,51 +2,246 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, Protocol
 
 import click
 
+from penstock.api import Partition, Snapshot
 from penstock.cli.gantt import Bar
-from penstock.errors import UserError
+from penstock.config import Config, load
+from penstock.durations import DURATION_FORMS, duration_text, parse_duration
+from penstock.errors import ConfigError, UserError
+from penstock.instants import parse_instant
+from penstock.provision.live import Needs, check_size, from_snapshot, partition_of
 from penstock.provision.plan import Plan
+from penstock.provision.pricing import PaperPricing, Pricing
 from penstock.provision.queuefile import decimals, parse_number, parse_queue
+from penstock.provision.situation import Situation
+from penstock.slurm.base import Backend
 
-__all__ = ["Source", "bars", "picture_options", "queue_option"]
+__all__ = ["FileSource", "LiveSource", "Source", "Where", "bars", "open_source", "picture_options", "source_options"]
 
 _MAX_BYTES: Final = 200_000_000
 
 
-class Source:
-    """A queue file, with the times that were given on the command line in its unit."""
+class Source(Protocol):
+    """A situation, with the times that were given on the command line."""
 
-    def __init__(self, path: Path, times: dict[str, str | None]) -> None:
-        given = {name: parse_number(text, name) for name, text in times.items() if text is not None}
+    situation: Situation
+    unit: str
+    hours: float
+    """What prices per unit of time are multiplied by when they are shown."""
+
+    def time(self, name: str) -> float | None:
+        """An option's instant, as the plan counts; UserError if it lies before now."""
+        ...
+
+    def duration(self, name: str) -> float | None:
+        """An option's duration; UserError if it is not longer than 0."""
+        ...
+
+    def show(self, value: float) -> str:
+        """An instant for people."""
+        ...
+
+    def show_length(self, value: float) -> str:
+        """A duration for people."""
+        ...
+
+    def check(self, nodes: int, duration: float) -> None:
+        """Raises Infeasible if no slot of this size can ever be had."""
+        ...
+
+
+class FileSource:
+    """A queue file; times are plain numbers in its unit."""
+
+    unit = "units of time"
+    hours = 1.0
+
+    def __init__(self, path: Path, instants: dict[str, str | None], durations: dict[str, str | None]) -> None:
+        texts = {**instants, **durations}
+        given = {name: parse_number(text, name) for name, text in texts.items() if text is not None}
         most = max((decimals(value) for value in given.values()), default=0)
         self.situation = parse_queue(_read(path), str(path), most)
-        scale = self.situation.scale
-        self._times = {name: int(value * scale) for name, value in given.items()}
-        self.unit = "units of time"
+        self._times = {name: int(value * self.situation.scale) for name, value in given.items()}
 
-    def time(self, name: str) -> int | None:
-        """An option's instant, as the plan counts; UserError if it lies before now."""
+    def time(self, name: str) -> float | None:
+        """See `Source`."""
         value = self._times.get(name)
-        now = self.situation.queue.now
-        if value is not None and value < now:
-            raise UserError(f"{name} must not lie before now ({self.show(now)}), not {self.show(value)}")
+        _not_past(self, name, value)
         return value
 
-    def duration(self, name: str) -> int | None:
-        """An option's duration; UserError if it is not longer than 0."""
+    def duration(self, name: str) -> float | None:
+        """See `Source`."""
         value = self._times.get(name)
         if value is not None and value <= 0:
             raise UserError(f"{name} must be longer than 0, not {self.show(value)}")
         return value
 
     def show(self, value: float) -> str:
-        """An instant for a table."""
-        return f"{self.situation.outside(value):g}"
+        """See `Source`."""
+        return self.situation.show(value)
+
+    def show_length(self, value: float) -> str:
+        """See `Source`."""
+        return self.show(value)
+
+    def check(self, nodes: int, duration: float) -> None:
+        """See `Source`; sizes are checked when they are read."""
+
+
+class LiveSource:
+    """A cluster as it is now; times are durations and instants as people write them."""
+
+    unit = "hours"
+    hours = 3600.0
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        where: Where,
+        pricing: Callable[[float], Pricing],
+        instants: dict[str, str | None],
+        durations: dict[str, str | None],
+    ) -> None:
+        self.snapshot = snapshot
+        self.partition: Partition = partition_of(snapshot, where.partition)
+        self._now = now = snapshot.taken_at
+        self._instants = {n: parse_instant(t, now, n) for n, t in instants.items() if t is not None}
+        self._durations: dict[str, float] = {}
+        for name, text in durations.items():
+            if text is not None:
+                seconds = parse_duration(text)
+                if seconds is None:
+                    raise UserError(f"{name} must be {DURATION_FORMS}, not {text[:40]!r}")
+                self._durations[name] = seconds
+        self.situation = from_snapshot(snapshot, self.partition, pricing, where.needs)
+
+    def time(self, name: str) -> float | None:
+        """See `Source`. Slurm keeps whole seconds, so an instant within this second is now."""
+        value = self._instants.get(name)
+        if value is not None and self._now - 1 < value < self._now:
+            return self._now
+        _not_past(self, name, value)
+        return value
+
+    def duration(self, name: str) -> float | None:
+        """See `Source`."""
+        return self._durations.get(name)
+
+    def show(self, value: float) -> str:
+        """See `Source`."""
+        if value == float("inf"):
+            return "never"
+        form = "%H:%M:%S" if abs(value - self._now) < 43200 else "%m-%d %H:%M"
+        return time.strftime(form, time.localtime(value))
+
+    def show_length(self, value: float) -> str:
+        """See `Source`."""
+        return "for ever" if value == float("inf") else duration_text(value)
+
+    def check(self, nodes: int, duration: float) -> None:
+        """See `Source`."""
+        check_size(self.situation, self.partition, nodes, duration)
+
+
+def _not_past(source: Source, name: str, value: float | None) -> None:
+    now = source.situation.queue.now
+    if value is not None and value < now:
+        raise UserError(f"{name} must not lie before now ({source.show(now)}), not {source.show(value)}")
+
+
+@dataclass(frozen=True)
+class Where:
+    """What `source_options` gives: a file, or a partition of the cluster and what its nodes must have."""
+
+    queue_file: Path | None
+    partition: str | None
+    needs: Needs
+
+
+def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--queue, or -p with --gres, --mem, --cores and -C; the command gets them as `where`."""
+
+    @functools.wraps(command)
+    def gathered(
+        queue_file: Path | None,
+        partition: str | None,
+        gres: str | None,
+        mem: float | None,
+        cores: int | None,
+        constraint: str | None,
+        **options: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        given = {"-p": partition, "--gres": gres, "--mem": mem, "--cores": cores, "-C": constraint}
+        for name, value in given.items():
+            if queue_file is not None and value is not None:
+                raise UserError(f"{name} is for a cluster and cannot go with --queue")
+        features = frozenset(word for word in (constraint or "").replace("&", ",").split(",") if word)
+        needs = Needs(cores or 0, mem or 0.0, gres or "", features)
+        return command(where=Where(queue_file, partition, needs), **options)
+
+    path = click.Path(path_type=Path)
+    out: Callable[..., Any] = gathered
+    for option in (
+        click.option("-C", "--constraint", metavar="FEATURES", help="Features that all nodes must have."),
+        click.option("--cores", metavar="N", type=click.IntRange(1), help="Cores that each node must have."),
+        click.option("--mem", metavar="MB", type=click.FloatRange(1), help="Memory that each node must have."),
+        click.option("--gres", metavar="LIST", help="What each node must have, such as gpu:2."),
+        click.option("-p", "--partition", metavar="NAME", help="The partition (default: Slurm's)."),
+        click.option("--queue", "queue_file", metavar="FILE", type=path, help="Plan on this queue instead."),
+    ):
+        out = option(out)
+    return out
+
+
+def open_source(where: Where, instants: dict[str, str | None], durations: dict[str, str | None]) -> Source:
+    """The file's queue, or one look at the cluster."""
+    if where.queue_file is not None:
+        return FileSource(where.queue_file, instants, durations)
+    config = load()
+    return LiveSource(asyncio.run(_look(config)), where, pricing_rules(config), instants, durations)
+
+
+async def _look(config: Config) -> Snapshot:
+    from penstock.app import make_backend
+
+    backend = make_backend(config)
+    try:
+        return await take_snapshot(backend)
+    finally:
+        await backend.close()
+
+
+async def take_snapshot(backend: Backend) -> Snapshot:
+    """One whole look; jobs last, so that one that started meanwhile counts as holding its nodes."""
+    partitions = {p.name: p for p in await backend.partitions()}
+    reservations = tuple(await backend.reservations())
+    nodes = {n.name: n for n in await backend.nodes()}
+    jobs = {j.id: j for j in await backend.jobs()}
+    return Snapshot(backend.now(), jobs, nodes, MappingProxyType(partitions), reservations=reservations)
+
+
+def pricing_rules(config: Config) -> Callable[[float], Pricing]:
+    """The site's rules, made from what a node costs for a second. ConfigError if they are not installed."""
+    name = config.provision.pricing
+    if name == PaperPricing.name:
+        return PaperPricing
+    known = {entry.name: entry for entry in entry_points(group="penstock.pricing")}
+    if name not in known:
+        there = ", ".join(sorted([PaperPricing.name, *known]))
+        raise ConfigError(f"`provision.pricing`: no rules {name!r} are installed (installed: {there})")
+    rules: Callable[[float], Pricing] = known[name].load()
+    return rules
 
 
 def _read(path: Path) -> str:
@@ -68,18 +263,6 @@ def bars(plan: Plan) -> list[Bar]:
         if nodes:
             out.append(Bar(job.id, "waiting", nodes, start, start + job.duration))
     return out
-
-
-def queue_option() -> Callable[[Any], Any]:
-    """--queue FILE."""
-    return click.option(
-        "--queue",
-        "queue_file",
-        metavar="FILE",
-        type=click.Path(path_type=Path),
-        required=True,
-        help="Plan on this queue (JSON, any unit of time).",
-    )
 
 
 def picture_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
+from penstock.cli.explain_plan import compare, estimate_line
 from penstock.cli.gantt import as_picture, as_text
 from penstock.cli.options import number, whole
 from penstock.cli.output import emit_json, table
-from penstock.cli.planning import Source, bars, picture_options, queue_option
+from penstock.cli.planning import LiveSource, Source, Where, bars, open_source, picture_options, source_options
 from penstock.errors import Infeasible, UserError
 from penstock.provision.plan import Plan
 from penstock.provision.pricing import Quote, choose, quote_all
@@ -21,29 +22,31 @@ __all__ = ["quote", "slots"]
 
 
 @click.command()
-@queue_option()
+@source_options
 @click.option("--from", "since", metavar="T", help="Only slots that end after T.")
 @click.option("--to", "until", metavar="T", help="Only slots that begin before T.")
 @whole("nodes", "Only slots with at least N processors.")
 @click.option("--time", "length", metavar="D", help="Only slots at least so long.")
+@click.option("--explain", is_flag=True, help="Say when every waiting job starts by our plan and by Slurm's estimate.")
 @picture_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def slots(
-    queue_file: Path,
+    where: Where,
     since: str | None,
     until: str | None,
     nodes: int | None,
     length: str | None,
+    explain: bool,
     gantt: bool,
     picture: Path | None,
     as_json: bool,
 ) -> None:
     """Show what the queue leaves free, as slots.
 
-    A slot is a number of processors that stay the same ones for its whole duration. Nobody who waits is delayed by
-    it. Of a divisible slot a part can be had; an extensible one has no end but the horizon.
+    A slot is a number of nodes (of processors, in a file) that stay the same ones for its whole duration. Nobody who
+    waits is delayed by it. Of a divisible slot a part can be had; an extensible one has no end but the horizon.
     """
-    source = Source(queue_file, {"--from": since, "--to": until, "--time": length})
+    source = open_source(where, {"--from": since, "--to": until}, {"--time": length})
     first, last, least = source.time("--from"), source.time("--to"), source.duration("--time")
     if first is not None and last is not None and last <= first:
         raise UserError(f"--to must be later than --from ({source.show(first)}), not {source.show(last)}")
@@ -68,22 +71,51 @@ def slots(
                     "f": out(s.f),
                     "divisible": s.divisible,
                     "extensible": s.extensible,
+                    **_nodes(source, s.nodes),
                 }
                 for s in found
             ]
         )
     else:
         rows = [
-            (source.show(s.start), s.procs, source.show(s.duration), s.c, out(s.f), _kind(s.divisible, s.extensible))
+            (
+                source.show(s.start),
+                s.procs,
+                source.show_length(s.duration),
+                f"{s.c * source.hours:g}",
+                _kind(s.divisible, s.extensible),
+                *_names(source, s.nodes),
+            )
             for s in found
         ]
-        table("Slots", ("start", "processors", "duration", "price", "once", "kind"), rows)
+        head = ("start", "nodes", "duration", "price", "kind")
+        table("Slots", head if not isinstance(source, LiveSource) else (*head, "which"), rows)
+        _notes(source)
+    if explain:
+        compare(source, plan)
     _draw(source, plan, gantt and not as_json, picture)
 
 
 def _kind(divisible: bool, extensible: bool) -> str:
     words = [word for word, is_so in (("divisible", divisible), ("extensible", extensible)) if is_so]
     return ", ".join(words) or "as a whole"
+
+
+def _nodes(source: Source, nodes: int) -> dict[str, list[str]]:
+    """The names of nodes, where they have any."""
+    if not isinstance(source, LiveSource):
+        return {}
+    return {"nodes": [name for i, name in enumerate(source.situation.names) if nodes >> i & 1]}
+
+
+def _names(source: Source, nodes: int) -> list[str]:
+    names = _nodes(source, nodes).get("nodes")
+    return [] if names is None else [",".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")]
+
+
+def _notes(source: Source) -> None:
+    for note in source.situation.notes:
+        click.echo(note, err=True)
 
 
 def _draw(source: Source, plan: Plan, gantt: bool, picture: Path | None) -> None:
@@ -95,16 +127,16 @@ def _draw(source: Source, plan: Plan, gantt: bool, picture: Path | None) -> None
 
 
 @click.command()
-@queue_option()
-@click.option("-N", "--nodes", "--procs", "procs", metavar="N", help="How many processors.")
+@source_options
+@click.option("-N", "--nodes", "--procs", "procs", metavar="N", help="How many nodes (processors, in a file).")
 @click.option("-t", "--time", "--duration", "length", metavar="D", help="For how long.")
 @click.option("--at", "at", metavar="T", help="Only a start at T.")
 @click.option("--after", "after", metavar="T", help="Only starts from T on, and T itself if it can be had.")
 @number("alpha", "Only the best start: 0 the earliest, 1 the cheapest, in between a trade-off.", -1e-9, 1, "0 to 1")
-@click.option("--explain", is_flag=True, help="Say which jobs are delayed, and by how much.")
+@click.option("--explain", is_flag=True, help="Say which jobs are delayed and by how much, and what Slurm estimates.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def quote(
-    queue_file: Path,
+    where: Where,
     procs: str | None,
     length: str | None,
     at: str | None,
@@ -113,10 +145,10 @@ def quote(
     explain: bool,
     as_json: bool,
 ) -> None:
-    """Say what a slot of N processors for a duration D costs, by when it starts.
+    """Say what a slot of N nodes for a duration D costs, by when it starts.
 
-    To the plain price (processors x time x c) a slot adds f: the delay of every waiting job that it pushes back, times
-    that job's processors. Running jobs and reservations are never moved, so some starts cannot be had.
+    To the plain price (nodes x time x c) a slot adds f: the delay of every waiting job that it pushes back, times that
+    job's processors. Running jobs and reservations are never moved, so some starts cannot be had.
     """
     if procs is None:
         raise UserError("--procs is missing: how many processors?")
@@ -124,12 +156,13 @@ def quote(
         raise UserError("--duration is missing: for how long?")
     if at is not None and after is not None:
         raise UserError("--at and --after cannot go together")
-    source = Source(queue_file, {"--at": at, "--after": after, "--duration": length})
+    source = open_source(where, {"--at": at, "--after": after}, {"--duration": length})
     situation = source.situation
     count = _count(procs, situation.queue.size)
     duration = source.duration("--duration")
     assert duration is not None
     instant, earliest = source.time("--at"), source.time("--after")
+    source.check(count, duration)
     plan = situation.plan()
     if instant is not None:
         taken = situation.queue.taken()
@@ -144,19 +177,19 @@ def quote(
     if as_json:
         emit_json([_row(source, q) for q in quotes])
         return
-    rows = [
-        (
-            source.show(q.start),
-            q.c,
-            *((situation.outside(q.f), situation.outside(q.total)) if q.feasible else ("cannot be had", "")),
-        )
-        for q in quotes
-    ]
-    table(f"{count} processors for {length}", ("start", "price", "once", "in total"), rows)
+    rows = []
+    for q in quotes:
+        prices = [f"{situation.outside(p):g}" for p in (q.f, q.total)] if q.feasible else ["cannot be had", ""]
+        rows.append((source.show(q.start), *prices, *_names(source, q.nodes)))
+    head = ("start", "for delays", "in total")
+    table(f"{count} nodes for {length}", head if not isinstance(source, LiveSource) else (*head, "which"), rows)
+    _notes(source)
     if explain:
         for q in quotes:
             for job, delay in q.delays.items():
-                click.echo(f"start {source.show(q.start)}: delays {job} by {source.show(delay)}")
+                click.echo(f"start {source.show(q.start)}: delays {job} by {source.show_length(delay)}")
+        free = next((q.start for q in quotes if q.f == 0), None)
+        estimate_line(source, count, duration, free)
 
 
 def _count(text: str, size: int) -> int:
@@ -172,4 +205,5 @@ def _row(source: Source, q: Quote) -> dict[str, Any]:
         "c": q.c,
         "f": out(q.f) if q.f < math.inf else None,
         "delays": {job: out(delay) for job, delay in q.delays.items()},
+        **_nodes(source, q.nodes),
     }

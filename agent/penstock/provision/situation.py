@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
 
 from penstock.provision.plan import Plan, Queue, make_plan
 from penstock.provision.pricing import Pricing
@@ -28,7 +26,6 @@ class Situation:
     horizon: float | None = None
     within: int = -1
     notes: tuple[str, ...] = ()
-    job_texts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def plan(self) -> Plan:
         """The plan of the whole queue."""

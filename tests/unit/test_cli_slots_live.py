@@ -1,0 +1,82 @@
+"""`penstock slots`, `quote` and `plan` on a (simulated) cluster: running, waiting and reserved nodes, and mistakes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from penstock.api import JobSpec
+from penstock.slurm.mock import control
+
+FLOW = """
+name: flow
+stages:
+  - {name: first, nodes: 1, time: 10m, run: "true"}
+  - {name: second, nodes: 2, time: 20m, run: "true", after: first}
+"""
+
+
+@pytest.fixture(scope="module")
+def queue(site):
+    """Four nodes: two run for an hour, a job of all four and one of one node wait."""
+    (site.folder / "flow.yaml").write_text(FLOW)
+    for nodes, limit in ((2, 3600.0), (4, 1800.0), (1, 7200.0)):
+        control.call(site.cluster.folder, "submit", spec=JobSpec("x", "#!/bin/sh\nsleep 1000\n", nodes, limit))
+    return site
+
+
+def told(site, *arguments):
+    done = site.run(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_slots(queue):
+    rows = told(queue, "slots")
+    now = min(r["start"] for r in rows)
+    assert all(len(r["nodes"]) == r["procs"] for r in rows)
+    assert max(r["start"] + r["duration"] for r in rows) >= now + 48 * 3600
+    shown = queue.run("slots", "--explain", "--gantt")
+    assert shown.returncode == 0, shown.stderr
+    assert "Waiting jobs" in shown.stdout and "# running" in shown.stdout
+
+
+def test_quotes(queue):
+    rows = told(queue, "quote", "-N", "4", "-t", "30m")
+    assert rows[0]["f"] is None and rows[-1]["f"] == 0
+    assert told(queue, "quote", "-N", "2", "-t", "10m", "--at", "now")[0]["f"] is not None
+    shown = queue.run("quote", "-N", "2", "-t", "1h", "--explain")
+    assert shown.returncode == 0 and "--test-only" in shown.stdout + shown.stderr
+    assert told(queue, "quote", "-N", "2", "-t", "1h", "--alpha", "1")[0]["f"] == 0
+
+
+def test_a_plan(queue):
+    found = told(queue, "plan", "flow.yaml")
+    assert [s["name"] for s in found["stages"]] == ["first", "second"]
+    assert found["stages"][1]["start"] >= found["stages"][0]["end"]
+    assert len(found["stages"][1]["on"]) == 2
+    assert "The chosen one" in queue.run("plan", "flow.yaml", "--method", "greedy", "--alpha", "0").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("slots", "-p", "nowhere"), 2, "-p: there is no partition 'nowhere' (partitions: "),
+        (("slots", "--from", "yesterday"), 2, "--from must be now, now+2h"),
+        (("slots", "--from", "2001-01-01T00:00"), 2, "--from must not lie before now"),
+        (("quote", "-N", "5", "-t", "1h"), 2, "from 1 to 4"),
+        (("quote", "-N", "2", "-t", "soon"), 2, "--duration must be a duration"),
+        (("quote", "-N", "2", "-t", "1h", "--at", "@5"), 2, "--at must not lie before now"),
+        (("quote", "-N", "1", "-t", "1h", "--gres", "gpu:1"), 5, "no node of"),
+        (("quote", "-N", "1", "-t", "1h", "--gres", "a:b:c:d"), 2, "--gres: must be such as gpu:2"),
+        (("plan", "flow.yaml", "--deadline", "now+5m"), 5, "no plan ends in"),
+        (("plan", "flow.yaml", "--budget", "0.01"), 5, "the cheapest costs"),
+        (("slots", "--queue", "x.json", "-p", "batch"), 2, "-p is for a cluster and cannot go with --queue"),
+    ],
+)
+def test_mistakes(queue, arguments, code, said):
+    done = queue.run(*arguments)
+    assert (done.returncode, done.stdout) == (code, ""), done
+    assert said in done.stderr and "Traceback" not in done.stderr
+
