@@ -127,20 +127,31 @@ def main() -> int:
         mean = sum(times) / len(times)
         report(f"quote among {jobs} jobs, mean of {len(times)} starts", mean, goal)
         report(f"quote among {jobs} jobs, the slowest", max(times), goal, f"{checked} checked")
-    queue = a_queue(60)
-    slots = free_slots(make_plan(queue).profile, 200_000, PRICING)
-    few = sorted(slots, key=lambda s: (not s.extensible, s.start))[:30]
+    plan = make_plan(a_queue(25))
+    slots = free_slots(plan.profile, default_horizon(0, plan.last_finish), PRICING)
+    few = sorted(slots, key=lambda s: -s.procs * s.duration)[:30]
+    print(len(slots), sum(s.extensible for s in few))
     dag = a_workflow(100, 10, 22)
     start = ((True,) * len(few), tuple(s.extensible for s in few))
     for name, search in (("moga", moga), ("nsga2", nsga2)):
         evaluate = Evaluation(Scheduler(dag, few))
         spent, points = timed(lambda: search(evaluate, 1, Settings(start=start)))  # noqa: B023
-        report(f"{name}, 100 tasks, {len(few)} slots", spent, 2.0, f"{evaluate.count} plans, front of {len(points)}")
+        report(
+            f"{name}, 100 tasks, {len(few)} slots",
+            spent,
+            2.0,
+            f"{evaluate.count} plans, {evaluate.scheduled} scheduled, front of {len(points)}",
+        )
     dag = cybershake()
     spent, scheduler = timed(lambda: Scheduler(dag, few))
     evaluate = Evaluation(scheduler)
     more, points = timed(lambda: moga(evaluate, 1, Settings(start=start)))
-    report("CyberShake, 8,039 tasks, moga", spent + more, 10.0, f"{evaluate.count} plans, front of {len(points)}")
+    report(
+        "CyberShake, 8,039 tasks, moga",
+        spent + more,
+        10.0,
+        f"{evaluate.count} plans, {evaluate.scheduled} scheduled, front of {len(points)}",
+    )
     if options.json:
         print(json.dumps(rows, indent=2))
     else:

@@ -192,6 +192,18 @@ def test_plans_on_slots(queue, dag, seed):
 
 
 @relaxed
+@given(queues("conservative"), workflows(), st.lists(st.integers(0, 2**12 - 1), max_size=12))
+def test_plans_that_are_not_scheduled_again_have_the_same_values(queue, dag, plans):
+    slots = free_slots(make_plan(queue).profile, 60, PRICING)[:12]
+    scheduler = Scheduler(dag, slots)
+    evaluate = Evaluation(scheduler)
+    for bits in plans:
+        genome = tuple(bool(bits >> i & 1) for i in range(len(slots)))
+        found = scheduler.run([i for i, taken in enumerate(genome) if taken])
+        assert evaluate(genome)[:2] == (found.cost, found.makespan)
+
+
+@relaxed
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5)), max_size=10))
 def test_figure_2_keeps_every_processor_once(tasks):
     table = SlotTable([Slot(0, 4, 10, divisible=True, extensible=True)])

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Final, Literal
 
 from penstock.planning.bits import lowest
@@ -43,6 +44,16 @@ class Schedule:
     slots: frozenset[int] = frozenset()
 
 
+@dataclass(slots=True)
+class _Rows:
+    """What was placed so far, in the order of ranks; `sites` empty: all on the first."""
+
+    ends: list[float] = field(default_factory=list)
+    starts: list[float] = field(default_factory=list)
+    nodes: list[int] = field(default_factory=list)
+    sites: list[int] = field(default_factory=list)
+
+
 class Scheduler:
     """Puts one workflow on different sets of slots, often; `sites[i]` is the site of `slots[i]`."""
 
@@ -64,6 +75,7 @@ class Scheduler:
         self._order = order
         self._procs = [dag.tasks[i].procs for i in order]
         self._durations = [dag.tasks[i].durations for i in order]
+        self._shortest = min((min(d) for d in self._durations), default=0.0)
         place = {task: at for at, task in enumerate(order)}
         self._parents = [[(place[e.parent], e) for e in dag.into(i)] for i in order]
         self._runs = self._equal_runs()
@@ -83,75 +95,74 @@ class Scheduler:
             runs[at] = last
         return runs
 
-    def run(self, chosen: Sequence[int]) -> Schedule:
-        """The workflow on the slots with these numbers."""
+    def run(self, chosen: Sequence[int], detail: bool = True) -> Schedule:
+        """The workflow on the slots with these numbers; without `detail` the values only, `placed` stays empty."""
         slots, sites = self.slots, self._sites
         members: list[list[int]] = [[] for _ in range(self._count)]
         for i in chosen:
             members[sites[i]].append(i)
-        tables = [SlotTable([slots[i] for i in mine]) for mine in members]
-        if not (self._single(tables[0]) if self._count == 1 else self._several(tables)):
+        tables = [SlotTable([slots[i] for i in mine], self._shortest, detail) for mine in members]
+        rows = _Rows()
+        if not (self._single(tables[0], rows, detail) if self._count == 1 else self._several(tables, rows)):
             return Schedule(math.inf, math.inf)
-        placed = self._placed
         taken = {mine[n]: used for mine, table in zip(members, tables, strict=True) for n, used in table.used.items()}
+        placed: tuple[Placed, ...] = ()
+        if detail:
+            found = zip(
+                self._order, rows.sites or [0] * len(rows.ends), rows.starts, rows.ends, rows.nodes, strict=True
+            )
+            placed = tuple(Placed(*row) for row in found)
         return Schedule(
-            max((row[2] for row in placed), default=self._now) - self._now,
+            max(rows.ends, default=self._now) - self._now,
             sum(_charge(slots[i], used) for i, used in taken.items()),
-            tuple(Placed(t, r, b, e, n) for t, (r, b, e, n) in zip(self._order, placed, strict=True)),
+            placed,
             frozenset(taken),
         )
 
-    def _single(self, table: SlotTable) -> bool:
-        """All tasks on one site, where nothing has to be moved."""
-        placed: list[tuple[int, float, float, int]] = []
-        self._placed = placed
-        at, total = 0, len(self._order)
-        while at < total:
-            ready = self._now
-            for parent, _ in self._parents[at]:
-                end = placed[parent][2]
-                if end > ready:
-                    ready = end
-            procs, duration = self._procs[at], self._durations[at][0]
+    def _single(self, table: SlotTable, rows: _Rows, detail: bool) -> bool:
+        """All tasks on one site, where nothing is moved; of equal tasks those that are ready at once go together."""
+        at, ends = 0, rows.ends
+        while at < len(self._order):
+            last = self._runs[at]
+            if last - at < _MANY:
+                last = at + 1
+            now = self._now
+            ready = [max([ends[p] for p, _ in parents], default=now) for parents in self._parents[at:last]]
+            for when, group in groupby(ready):
+                if not self._group(table, rows, at, len(list(group)), max(when, now), detail):
+                    return False
+            at = last
+        return True
+
+    def _group(self, table: SlotTable, rows: _Rows, at: int, left: int, ready: float, detail: bool) -> bool:
+        """`left` tasks like the one at place `at`, all of them ready at `ready`."""
+        procs, duration = self._procs[at], self._durations[at][0]
+        while left:
             fit = table.find(procs, duration, ready)
             if fit is None:
                 return False
-            many = 1
-            if self._runs[at] - at >= _MANY:
-                many = self._together(table, fit, at, ready)
+            many = table.fit_many(left, fit, procs) if left > 1 else 1
             nodes = table.take(fit, procs * many, duration)
             end = fit.start + duration
-            if many == 1:
-                placed.append((0, fit.start, end, nodes))
-            else:
-                for _ in range(many):
-                    placed.append((0, fit.start, end, mine := lowest(nodes, procs)))
+            rows.ends.extend([end] * many)
+            if detail:
+                rows.starts.extend([fit.start] * many)
+                for _ in range(many - 1):
+                    rows.nodes.append(mine := lowest(nodes, procs))
                     nodes ^= mine
-            at += many
+                rows.nodes.append(nodes)
+            left -= many
         return True
 
-    def _together(self, table: SlotTable, fit: Fit, at: int, ready: float) -> int:
-        """How many of the tasks from `at` on can be placed like it, at once."""
-        room = table.fit_many(self._runs[at] - at, fit, self._procs[at])
-        placed, now, many = self._placed, self._now, 1
-        while many < room:
-            parents = self._parents[at + many]
-            if max((placed[p][2] for p, _ in parents), default=now) != ready and (parents or ready != now):
-                break
-            many += 1
-        return many
-
-    def _several(self, tables: Sequence[SlotTable]) -> bool:
+    def _several(self, tables: Sequence[SlotTable], rows: _Rows) -> bool:
         """All tasks, each on the site that is best for it."""
-        placed: list[tuple[int, float, float, int]] = []
-        self._placed = placed
         for at in range(len(self._order)):
             best: tuple[float, float, int] | None = None
             best_fit: Fit | None = None
             for site, table in enumerate(tables):
                 duration = self._durations[at][site]
                 ready = max(
-                    (placed[p][2] + edge.time(placed[p][0], site) for p, edge in self._parents[at]), default=self._now
+                    (rows.ends[p] + edge.time(rows.sites[p], site) for p, edge in self._parents[at]), default=self._now
                 )
                 fit = table.find(self._procs[at], duration, max(ready, self._now))
                 if fit is None:
@@ -163,8 +174,10 @@ class Scheduler:
             if best is None or best_fit is None:
                 return False
             duration = self._durations[at][best[2]]
-            nodes = tables[best[2]].take(best_fit, self._procs[at], duration)
-            placed.append((best[2], best_fit.start, best_fit.start + duration, nodes))
+            rows.nodes.append(tables[best[2]].take(best_fit, self._procs[at], duration))
+            rows.sites.append(best[2])
+            rows.starts.append(best_fit.start)
+            rows.ends.append(best_fit.start + duration)
         return True
 
 

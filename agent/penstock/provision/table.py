@@ -38,13 +38,18 @@ class Fit(NamedTuple):
 
 
 class SlotTable:
-    """What is free of a list of slots. A slot that is extensible never ends here."""
+    """What is free of a list of slots. A slot that is extensible never ends here.
 
-    __slots__ = ("_starts", "pieces", "used")
+    Who knows that no task is shorter than `shortest` is spared the pieces that can hold none; who does not need the
+    nodes that tasks get (`named` false) is spared their sets.
+    """
 
-    def __init__(self, slots: Sequence[Slot]) -> None:
+    __slots__ = ("_shortest", "_starts", "pieces", "used")
+
+    def __init__(self, slots: Sequence[Slot], shortest: float = 0.0, named: bool = True) -> None:
+        self._shortest = shortest
         rows = [
-            Piece(slot.start, math.inf if slot.extensible else slot.end, slot.procs, i, slot.nodes)
+            Piece(slot.start, math.inf if slot.extensible else slot.end, slot.procs, i, slot.nodes if named else 0)
             for i, slot in enumerate(slots)
         ]
         self.pieces: list[Piece] = sorted(rows, key=lambda piece: piece.start)
@@ -122,6 +127,8 @@ class SlotTable:
 
     def _add(self, start: float, end: float, procs: int, slot: int, nodes: int) -> None:
         """Put a piece behind those of equal start, or to the one among them that it is like."""
+        if end - start < self._shortest:
+            return
         pieces, starts = self.pieces, self._starts
         place = bisect_right(starts, start)
         at = place - 1

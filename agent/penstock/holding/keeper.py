@@ -1,0 +1,147 @@
+"""Does what `provision.holding` says, on a backend: looks, steps, stores, acts; one pass after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from penstock.api import Job, JobSpec, Reservation, ReservationSpec
+from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted, OutcomeUnknown, SlurmUnavailable
+from penstock.holding import requests
+from penstock.holding.ledger import Ledger
+from penstock.provision.holding import Act, Hold, Limits, Seen, Wanted, step
+from penstock.slurm.base import Backend
+
+__all__ = ["Keeper", "RequestFolder"]
+
+_PURGE: Final = 10
+"""Minutes after which Slurm drops a reservation that nobody uses."""
+_FURTHEST: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFolder:
+    """Where requests go, and the key that signs them."""
+
+    folder: Path
+    key: bytes
+
+
+class Keeper:
+    """Holds slots through one backend, with one ledger."""
+
+    def __init__(
+        self, backend: Backend, ledger: Ledger, limits: Limits | None = None, requested: RequestFolder | None = None
+    ) -> None:
+        self._backend = backend
+        self._ledger = ledger
+        self._limits = limits or Limits()
+        self._requested = requested
+
+    async def open(self, wanted: Wanted) -> int:
+        """Check a wanted slot against the site's limits and the budget, store it and take the first steps; its number.
+        Raises Infeasible for what is not allowed; what Slurm refuses is in the hold's `reason`."""
+        reservations, nodes = await self._backend.reservations(), await self._backend.nodes()
+        until = wanted.end + wanted.margin
+        taken = {n for r in reservations if r.start < until and r.end > wanted.start for n in r.nodes}
+        mine = [h for h in self._ledger.holds().values() if h.wanted.user == wanted.user]
+        self._limits.check(wanted, self._backend.now(), len(nodes), len(taken), len(mine))
+        if any(h.wanted.name == wanted.name for h in self._ledger.holds().values()):
+            raise Infeasible(f"there is a hold of the name {wanted.name} already")
+        number = self._ledger.open_hold(Hold(wanted))
+        await self.advance(number)
+        return number
+
+    async def cancel(self, number: int) -> Hold:
+        """Give a slot up; the hold as it is then."""
+        hold = self._ledger.hold(number)
+        if not hold.phase.final:
+            self._ledger.store(number, replace(hold, giving_up=True), (), self._backend.now())
+        return await self.advance(number)
+
+    async def tick(self) -> dict[int, Hold]:
+        """One pass over all that is not settled."""
+        return {number: await self.advance(number) for number in self._ledger.holds()}
+
+    async def advance(self, number: int) -> Hold:
+        """Step one hold until nothing is left to do now."""
+        refused = ""
+        for _ in range(_FURTHEST):
+            hold = self._ledger.hold(number)
+            seen = replace(await self._look(hold), refused=refused)
+            found = step(hold, seen, self._backend.now())
+            if found.hold != hold or found.entries:
+                self._ledger.store(number, found.hold, found.entries, self._backend.now())
+            elif not found.acts:
+                return hold
+            refused = ""
+            for act in found.acts:
+                try:
+                    await self._do(act, number, found.hold)
+                except (SlurmUnavailable, OutcomeUnknown):
+                    return found.hold  # the next pass looks what became of it
+                except (Infeasible, NotPermitted, NotNow) as error:
+                    if act is Act.RESERVE or act is Act.SUBMIT:
+                        refused = str(error)
+                    else:
+                        return found.hold
+        return self._ledger.hold(number)
+
+    async def _look(self, hold: Hold) -> Seen:
+        name = hold.wanted.name
+        reservation: Reservation | None = None
+        if hold.wanted.method != "var":
+            reservation = next((r for r in await self._backend.reservations() if r.name == name), None)
+        job: Job | None = None
+        if hold.job_asked:
+            number = hold.job
+            if number is None:
+                found = await self._backend.find(name)
+                number = found[-1] if found else None
+            if number is not None:
+                job = next((j for j in await self._backend.jobs() if j.id == number), None)
+        return Seen(reservation, job)
+
+    async def _do(self, act: Act, number: int, hold: Hold) -> None:
+        wanted, backend = hold.wanted, self._backend
+        if act is Act.RESERVE:
+            await backend.reserve(self._spec(wanted))
+        elif act is Act.UNRESERVE:
+            await backend.unreserve(wanted.name)
+        elif act is Act.SUBMIT:
+            if not await backend.find(wanted.name):
+                job = await backend.submit(_idle_job(wanted))
+                self._ledger.store(number, replace(hold, job=job), (), backend.now())
+        elif act is Act.CANCEL:
+            for job in await backend.find(wanted.name):
+                try:
+                    await backend.cancel(job)
+                except NotFound:
+                    continue
+        elif act is Act.WRITE_REQUEST:
+            if self._requested is None:
+                raise NotPermitted("no folder for requests is configured (`provision.requests`)")
+            price = wanted.base + wanted.f
+            requests.write(self._requested.folder, self._requested.key, self._spec(wanted), wanted.account, price)
+        elif self._requested is not None:
+            requests.drop(self._requested.folder, wanted.name)
+
+    @staticmethod
+    def _spec(wanted: Wanted) -> ReservationSpec:
+        flags = (f"PURGE_COMP={_PURGE}",)
+        length = wanted.duration + wanted.margin
+        return ReservationSpec(
+            wanted.name, wanted.start, length, wanted.nodes, wanted.partition, users=(wanted.user,), flags=flags
+        )
+
+
+def _idle_job(wanted: Wanted) -> JobSpec:
+    """A job that idles until the slot begins, then works."""
+    script = (
+        "#!/bin/sh\n"
+        f"left=$(( {int(wanted.start)} - $(date +%s) ))\n"
+        'if [ "$left" -gt 0 ]; then sleep "$left"; fi\n'
+        f"{wanted.command or 'sleep infinity'}\n"
+    )
+    return JobSpec(wanted.name, script, wanted.nodes, wanted.run_time, wanted.partition)

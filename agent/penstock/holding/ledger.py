@@ -1,0 +1,192 @@
+"""The ledger: holds as they stand, and service units per account: budgets, charges, refunds, penalties. SQLite.
+
+A hold's entries have one row per kind, so nothing is charged twice however often it is entered; a hold is stored before
+its acts are done, so after a kill in between the next pass finds what came into being, and charges it then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from penstock.errors import Infeasible, NotFound, StoreError
+from penstock.provision.holding import Entry, Hold
+
+__all__ = ["Account", "Ledger", "Line"]
+
+_VERSION: Final = 1
+_SCHEMA: Final = """
+CREATE TABLE accounts (name TEXT PRIMARY KEY, budget REAL);
+CREATE TABLE holds (id INTEGER PRIMARY KEY, user TEXT NOT NULL, account TEXT NOT NULL, final INTEGER NOT NULL,
+    state TEXT NOT NULL);
+CREATE TABLE entries (hold INTEGER NOT NULL, kind TEXT NOT NULL, account TEXT NOT NULL, at REAL NOT NULL,
+    amount REAL NOT NULL, PRIMARY KEY (hold, kind));
+PRAGMA user_version=1;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """`budget` None: not limited. `spent` is what all entries add up to, `promised` what open holds may still cost."""
+
+    name: str
+    budget: float | None
+    spent: float
+    promised: float
+
+    @property
+    def left(self) -> float | None:
+        """What may still be spent."""
+        return None if self.budget is None else self.budget - self.spent - self.promised
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An entry as it was made."""
+
+    hold: int
+    kind: str
+    account: str
+    at: float
+    amount: float
+
+
+class Ledger:
+    """One SQLite file, or ":memory:". Every method is one durable transaction; StoreError if it fails."""
+
+    def __init__(self, path: Path | str) -> None:
+        self._path = str(path)
+        try:
+            if self._path != ":memory:":
+                os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            self._db = sqlite3.connect(self._path, isolation_level=None)
+            self._db.row_factory = sqlite3.Row
+            for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=5000"):
+                self._db.execute(f"PRAGMA {pragma}")
+            have = int(self._db.execute("PRAGMA user_version").fetchone()[0])
+            if have == 0:
+                self._db.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
+            elif have != _VERSION:
+                raise StoreError(f"{self._path} is of version {have}, this release of Penstock reads {_VERSION}")
+        except (sqlite3.Error, OSError) as error:
+            raise StoreError(f"cannot open the ledger {self._path}: {error}") from error
+
+    def close(self) -> None:
+        """The ledger is not used afterwards."""
+        self._db.close()
+
+    def open_hold(self, hold: Hold) -> int:
+        """Store a new hold; its number. Raises Infeasible if the account's budget does not cover what it may cost."""
+        wanted, most = hold.wanted, worst_case(hold)
+        with self._transaction():
+            account = self._account(wanted.account)
+            if account.left is not None and most > account.left + 1e-9:
+                raise Infeasible(
+                    f"account {wanted.account} has {max(account.left, 0):g} left, and this may cost {most:g}: "
+                    f"a budget of {account.spent + account.promised + most:g} would be enough"
+                )
+            found = self._db.execute(
+                "INSERT INTO holds (user, account, final, state) VALUES (?, ?, 0, ?)",
+                (wanted.user, wanted.account, json.dumps(hold.to_dict())),
+            )
+        number = found.lastrowid
+        assert number is not None
+        return number
+
+    def store(self, number: int, hold: Hold, entries: Iterable[Entry], at: float) -> None:
+        """The hold's new state and its entries, together or not at all. An entry that is there already stays."""
+        with self._transaction():
+            self._db.execute(
+                "UPDATE holds SET final = ?, state = ? WHERE id = ?",
+                (hold.phase.final, json.dumps(hold.to_dict()), number),
+            )
+            self._db.executemany(
+                "INSERT OR IGNORE INTO entries (hold, kind, account, at, amount) VALUES (?, ?, ?, ?, ?)",
+                [(number, e.kind, hold.wanted.account, at, e.amount) for e in entries],
+            )
+
+    def hold(self, number: int) -> Hold:
+        """A hold as it stands. Raises NotFound."""
+        row = self._execute("SELECT state FROM holds WHERE id = ?", number)
+        if not row:
+            raise NotFound(f"there is no hold {number}")
+        return Hold.from_dict(json.loads(row[0]["state"]))
+
+    def holds(self, final: bool = False) -> dict[int, Hold]:
+        """The holds that are not settled yet, or all, by number."""
+        rows = self._execute("SELECT id, state FROM holds WHERE final = 0 OR ? ORDER BY id", final)
+        return {row["id"]: Hold.from_dict(json.loads(row["state"])) for row in rows}
+
+    def set_budget(self, account: str, budget: float | None) -> None:
+        """What an account may spend in all; None: as much as it likes."""
+        with self._transaction():
+            self._db.execute(
+                "INSERT INTO accounts (name, budget) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET budget = ?",
+                (account, budget, budget),
+            )
+
+    def account(self, name: str) -> Account:
+        """An account; one that was never heard of has no budget and no entries."""
+        return self._account(name)
+
+    def accounts(self) -> list[Account]:
+        """All that have a budget, an entry or a hold, by name."""
+        rows = self._execute(
+            "SELECT name FROM accounts UNION SELECT account FROM entries UNION SELECT account FROM holds ORDER BY 1"
+        )
+        return [self._account(row[0]) for row in rows]
+
+    def lines(self, account: str | None = None) -> list[Line]:
+        """The entries, the oldest first."""
+        rows = self._execute(
+            "SELECT * FROM entries WHERE ? IS NULL OR account = ? ORDER BY at, hold, kind", account, account
+        )
+        return [Line(**dict(row)) for row in rows]
+
+    def _account(self, name: str) -> Account:
+        budget = self._execute("SELECT budget FROM accounts WHERE name = ?", name)
+        spent = self._execute("SELECT TOTAL(amount) FROM entries WHERE account = ?", name)[0][0]
+        promised = 0.0
+        for row in self._execute("SELECT id, state FROM holds WHERE account = ? AND final = 0", name):
+            paid = self._execute("SELECT TOTAL(amount) FROM entries WHERE hold = ?", row["id"])[0][0]
+            promised += max(0.0, worst_case(Hold.from_dict(json.loads(row["state"]))) - paid)
+        return Account(name, budget[0][0] if budget else None, spent, promised)
+
+    def _execute(self, sql: str, *args: object) -> Sequence[sqlite3.Row]:
+        try:
+            return self._db.execute(sql, args).fetchall()
+        except sqlite3.Error as error:
+            raise StoreError(f"the ledger {self._path}: {error}") from error
+
+    def _transaction(self) -> _Transaction:
+        return _Transaction(self._db, self._path)
+
+
+class _Transaction:
+    def __init__(self, db: sqlite3.Connection, path: str) -> None:
+        self._db, self._path = db, path
+
+    def __enter__(self) -> None:
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise StoreError(f"the ledger {self._path}: {error}") from error
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._db.execute("COMMIT" if kind is None else "ROLLBACK")
+        if isinstance(error, sqlite3.Error):
+            raise StoreError(f"the ledger {self._path}: {error}") from error
+
+
+def worst_case(hold: Hold) -> float:
+    """The most that a hold may cost: its price, or that of idling from the submission on, whichever it may come to."""
+    wanted = hold.wanted
+    if wanted.method == "var":
+        submitted = wanted.start if wanted.submit_at is None else wanted.submit_at
+        return wanted.base + (wanted.start - submitted) * wanted.nodes * wanted.node_second
+    return wanted.base + wanted.f

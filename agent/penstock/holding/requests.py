@@ -1,0 +1,79 @@
+"""Signed requests for reservations: a file for an operator, or a site's wrapper, who may make what a user may not.
+
+A request is one JSON file, `NAME.request`; its signature (HMAC-SHA256 with a key that the site's users may not read,
+only the agent and the operator) covers every field, so nobody can widen what was granted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import math
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.api import ReservationSpec
+from penstock.errors import StoreError, UserError
+
+__all__ = ["drop", "read", "write"]
+
+_FIELDS: Final = ("name", "user", "account", "nodes", "partition", "start", "duration", "price")
+_SHORTEST_KEY: Final = 16
+
+
+def write(folder: Path, key: bytes, spec: ReservationSpec, account: str, price: float) -> Path:
+    """Leave a request in `folder`; the same request twice is one file."""
+    body = {
+        "name": spec.name,
+        "user": spec.users[0],
+        "account": account,
+        "nodes": spec.nodes,
+        "partition": spec.partition or "",
+        "start": math.floor(spec.start),
+        "duration": spec.duration,
+        "price": price,
+    }
+    path = folder / f"{spec.name}.request"
+    text = json.dumps({**body, "signature": _sign(key, body)}, indent=2, sort_keys=True) + "\n"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise StoreError(f"the request {path} cannot be written: {error.strerror}") from None
+    return path
+
+
+def drop(folder: Path, name: str) -> None:
+    """Take a request back; one that is not there is no error."""
+    (folder / f"{name}.request").unlink(missing_ok=True)
+
+
+def read(path: Path, key: bytes, flags: tuple[str, ...] = ()) -> ReservationSpec:
+    """The reservation that a request asks for. Raises UserError unless it is whole and its signature right."""
+    try:
+        data: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: is no request: {error}") from None
+    if not isinstance(data, dict) or set(data) != {*_FIELDS, "signature"}:
+        raise UserError(f"{path}: is no request: it must have {', '.join(_FIELDS)} and signature")
+    body = {name: data[name] for name in _FIELDS}
+    if not hmac.compare_digest(str(data["signature"]), _sign(key, body)):
+        raise UserError(f"{path}: the signature is wrong: it was changed, or written with another key")
+    return ReservationSpec(
+        body["name"],
+        float(body["start"]),
+        float(body["duration"]),
+        int(body["nodes"]),
+        body["partition"] or None,
+        users=(body["user"],),
+        flags=flags,
+    )
+
+
+def _sign(key: bytes, body: dict[str, Any]) -> str:
+    if len(key) < _SHORTEST_KEY:
+        raise UserError(f"the key of requests must have at least {_SHORTEST_KEY} bytes")
+    return hmac.new(key, json.dumps(body, sort_keys=True).encode(), hashlib.sha256).hexdigest()

@@ -1,0 +1,292 @@
+"""Holding a slot: what is asked of Slurm next, given what is seen. Pure: states and observations in, acts out.
+
+Four ways: `reservation` (an operator's account), `request` (a file for somebody who may make one), `var` (a job that
+idles until the slot begins, Figure 33), `combined` (a reservation, and a job that may replace it, Figure 45). The
+machine looks at levels: after a kill the state as it was stored and a new look at Slurm lead on from there. Whatever
+happens, a settled hold has no reservation, no job and no request left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from penstock.api import Job, Reservation
+from penstock.errors import Infeasible
+from penstock.provision.pricing import cancelling
+from penstock.provision.var import combine, idle_cost
+
+__all__ = ["METHODS", "Act", "Entry", "Hold", "Limits", "Phase", "Seen", "Step", "Wanted", "step"]
+
+METHODS: Final = ("reservation", "request", "var", "combined")
+
+
+class Phase(StrEnum):
+    """NEW: nothing done. ASKED: the act was sent or is about to be. HELD: the slot is there. The others are final."""
+
+    NEW = "new"
+    ASKED = "asked"
+    HELD = "held"
+    DONE = "done"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+    FAILED = "failed"
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing is held or asked for any more."""
+        return self in (Phase.DONE, Phase.CANCELLED, Phase.LOST, Phase.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A slot: `nodes` of `partition` from `start` for `duration` seconds for `user`, paid by `account`.
+
+    `base` is n x d x c, `f` the price of delays (infinite: no reservation can be had), `penalty` the share of f for
+    cancelling, `node_second` the plain price of a node for a second. `margin` seconds are reserved beyond the end,
+    so that Slurm does not kill a job that is on time. `submit_at` and `run_time` are those of the idle job.
+    """
+
+    name: str
+    user: str
+    account: str
+    nodes: int
+    partition: str
+    start: float
+    duration: float
+    method: str
+    base: float
+    f: float
+    penalty: float = 0.1
+    node_second: float = 1.0
+    margin: float = 60.0
+    submit_at: float | None = None
+    run_time: float = 0.0
+    command: str = ""
+
+    @property
+    def end(self) -> float:
+        """When the slot ends, without the margin."""
+        return self.start + self.duration
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A wanted slot and how far it is. `job` is the idle job's id, `used` which of the two a combined hold kept."""
+
+    wanted: Wanted
+    phase: Phase = Phase.NEW
+    job: int | None = None
+    job_asked: bool = False
+    used: str = ""
+    reason: str = ""
+    giving_up: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-able values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Hold:
+        """What `to_dict` gave."""
+        return cls(**{**data, "wanted": Wanted(**data["wanted"]), "phase": Phase(data["phase"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look: the reservation of the hold's name, and the idle job (None: not there, or ended long ago).
+
+    `refused`: Slurm's answer when the reservation was asked for, if it will never make it.
+    """
+
+    reservation: Reservation | None = None
+    job: Job | None = None
+    refused: str = ""
+
+
+class Act(StrEnum):
+    """What is to be done; each can be repeated without harm."""
+
+    RESERVE = "reserve"
+    UNRESERVE = "unreserve"
+    WRITE_REQUEST = "write request"
+    DROP_REQUEST = "drop request"
+    SUBMIT = "submit"
+    CANCEL = "cancel"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of the ledger, in service units: positive is charged. One per hold and kind, ever."""
+
+    kind: str
+    amount: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a site allows: the `share` of the machine that may be reserved at once, `notice` seconds between asking and
+    the slot's begin, holds `per_user` at a time. The presets are `open`, `careful` and `strict`."""
+
+    share: float = 1.0
+    notice: float = 0.0
+    per_user: int = 1000
+
+    @classmethod
+    def preset(cls, name: str) -> Limits:
+        """By name. KeyError if there is none."""
+        return {"open": cls(), "careful": cls(0.5, 300.0, 20), "strict": cls(0.1, 3600.0, 3)}[name]
+
+    def check(self, wanted: Wanted, now: float, machine: int, reserved: int, holds: int) -> None:
+        """Raises Infeasible, with the limit, if a slot may not be held. `reserved` nodes are so at its time already."""
+        if wanted.start - now < self.notice:
+            raise Infeasible(f"a slot must be asked for {self.notice:g} s ahead here, not {wanted.start - now:.0f} s")
+        if reserved + wanted.nodes > self.share * machine:
+            most = math.floor(self.share * machine)
+            raise Infeasible(f"at most {most} nodes may be reserved at a time here, {reserved} are")
+        if holds >= self.per_user:
+            raise Infeasible(f"nobody may hold more than {self.per_user} slots at a time here")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The new state, what to do now (in this order), and what to enter into the ledger first."""
+
+    hold: Hold
+    acts: tuple[Act, ...] = ()
+    entries: tuple[Entry, ...] = field(default=())
+
+
+def step(hold: Hold, seen: Seen, now: float) -> Step:
+    """What comes next. The state that is given back must be stored before the acts are done."""
+    if hold.phase.final:
+        # What came into being after all, by an answer that was late, is taken back.
+        return Step(hold, _leftovers(hold, seen))
+    if hold.giving_up:
+        return _give_up(hold, seen, now)
+    wanted = hold.wanted
+    if wanted.method == "var":
+        return _virtual(hold, seen, now)
+    asking = Act.WRITE_REQUEST if wanted.method == "request" else Act.RESERVE
+    if hold.phase is Phase.NEW:
+        return Step(replace(hold, phase=Phase.ASKED), (asking,))
+    if hold.phase is Phase.ASKED:
+        return _asked(hold, seen, now, asking)
+    if hold.used != "VAR" and seen.reservation is None and now >= wanted.start:
+        return _end(hold, seen, Phase.DONE, "the reservation was used up, released or purged")
+    if hold.used != "VAR" and seen.reservation is None:
+        refund = Entry("refund", -(wanted.base + wanted.f))
+        lost = replace(hold, phase=Phase.LOST, reason="somebody else deleted the reservation")
+        return Step(lost, _leftovers(lost, seen), (refund,))
+    if now >= wanted.end + wanted.margin:
+        return _end(hold, seen, Phase.DONE, "the slot is over")
+    if wanted.method == "combined" and not hold.used:
+        return _combined(hold, seen, now)
+    return Step(hold)
+
+
+def _asked(hold: Hold, seen: Seen, now: float, asking: Act) -> Step:
+    """Until the reservation is there or refused, or it is too late."""
+    wanted = hold.wanted
+    if seen.reservation is not None:
+        acts = (Act.DROP_REQUEST,) if wanted.method == "request" else ()
+        return Step(replace(hold, phase=Phase.HELD, reason=""), acts, (Entry("charge", wanted.base + wanted.f),))
+    if seen.refused:
+        if wanted.method == "combined" and wanted.submit_at is not None:
+            virtual = replace(wanted, method="var", f=math.inf)
+            return Step(replace(hold, wanted=virtual, phase=Phase.NEW, reason=f"no reservation: {seen.refused}"))
+        return _end(hold, seen, Phase.FAILED, seen.refused)
+    if now >= wanted.start:
+        return _end(hold, seen, Phase.FAILED, "nobody made the reservation before it was to begin")
+    return Step(hold, () if wanted.method == "request" else (asking,))
+
+
+def _virtual(hold: Hold, seen: Seen, now: float) -> Step:
+    """Figure 33: submitted at its time, idles until the slot begins, given up if it waits by then."""
+    wanted = hold.wanted
+    if wanted.submit_at is None:
+        return _end(hold, seen, Phase.FAILED, "no submission time gives the job any chance to run by then")
+    if hold.phase is Phase.NEW:
+        return (
+            Step(hold)
+            if now < wanted.submit_at
+            else Step(replace(hold, phase=Phase.ASKED, job_asked=True), (Act.SUBMIT,))
+        )
+    if hold.phase is Phase.HELD:
+        if now >= wanted.end or (seen.job is not None and seen.job.state.ended) or seen.job is None:
+            early = now < wanted.start
+            phase = Phase.LOST if early else Phase.DONE
+            return _end(hold, seen, phase, "the idle job ended before the slot began" if early else "the slot is over")
+        return Step(hold)
+    began = _began(seen)
+    if began is not None and began <= wanted.start:
+        idle = idle_cost(wanted.nodes, wanted.start, began) * wanted.node_second
+        entries = (Entry("charge", wanted.base), Entry("idle", idle))
+        return Step(replace(hold, phase=Phase.HELD, used="VAR"), (), entries)
+    if now >= wanted.start or (seen.job is not None and seen.job.state.ended):
+        return _end(hold, seen, Phase.FAILED, "the job did not begin before the slot")
+    return Step(hold, (Act.SUBMIT,) if seen.job is None and hold.job is None else ())
+
+
+def _combined(hold: Hold, seen: Seen, now: float) -> Step:
+    """Figure 45, once the reservation is held: is the job there in time, and cheaper?"""
+    wanted = hold.wanted
+    if wanted.f == 0 or wanted.submit_at is None:
+        return Step(replace(hold, used="AR"))
+    if not hold.job_asked:
+        if now >= wanted.start:
+            return Step(replace(hold, used="AR"))
+        return Step(hold) if now < wanted.submit_at else Step(replace(hold, job_asked=True), (Act.SUBMIT,))
+    began = _began(seen)
+    if began is not None and began <= wanted.start:
+        price = wanted.node_second
+        found = combine(wanted.nodes, wanted.start, wanted.f / price, wanted.penalty, began)
+        if found.use == "VAR":
+            idle = idle_cost(wanted.nodes, wanted.start, began) * price
+            entries = (
+                Entry("refund", -wanted.f),
+                Entry("penalty", cancelling(wanted.f, wanted.penalty)),
+                Entry("idle", idle),
+            )
+            kept = replace(hold, used="VAR", reason="the idle job is cheaper than the reservation")
+            return Step(kept, (Act.UNRESERVE,), entries)
+        return Step(replace(hold, used="AR", reason="the reservation is cheaper than the idle job"), (Act.CANCEL,))
+    if now >= wanted.start or (seen.job is not None and seen.job.state.ended):
+        return Step(replace(hold, used="AR", reason="the idle job did not begin in time"), (Act.CANCEL,))
+    return Step(hold, (Act.SUBMIT,) if hold.job is None else ())
+
+
+def _give_up(hold: Hold, seen: Seen, now: float) -> Step:
+    """The user cancels: before the begin the price of delays comes back but for the penalty, and so does the rest."""
+    wanted = hold.wanted
+    entries: tuple[Entry, ...] = ()
+    if hold.phase is Phase.HELD and hold.used != "VAR" and now < wanted.start:
+        refund = Entry("refund", -(wanted.base + wanted.f))
+        entries = (refund, Entry("penalty", cancelling(wanted.f, wanted.penalty)))
+    done = _end(hold, seen, Phase.CANCELLED, "cancelled by its user")
+    return Step(done.hold, done.acts, entries)
+
+
+def _end(hold: Hold, seen: Seen, phase: Phase, reason: str) -> Step:
+    ended = replace(hold, phase=phase, reason=reason)
+    acts = [*_leftovers(ended, seen)]
+    if hold.wanted.method == "request" and hold.phase is not Phase.NEW:
+        acts.append(Act.DROP_REQUEST)
+    return Step(ended, tuple(acts))
+
+
+def _leftovers(hold: Hold, seen: Seen) -> tuple[Act, ...]:
+    acts = []
+    if seen.reservation is not None:
+        acts.append(Act.UNRESERVE)
+    if seen.job is not None and not seen.job.state.ended:
+        acts.append(Act.CANCEL)
+    return tuple(acts)
+
+
+def _began(seen: Seen) -> float | None:
+    job = seen.job
+    return job.start if job is not None and (job.running or job.state.ended) and not job.pending else None

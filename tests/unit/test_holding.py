@@ -1,0 +1,303 @@
+"""Slots held on the simulated Slurm in virtual time: every way, every end, and kills in between."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import replace
+
+import pytest
+
+from penstock.api import JobSpec
+from penstock.errors import Infeasible, NotFound, OutcomeUnknown, StoreError, UserError
+from penstock.holding import requests
+from penstock.holding.keeper import Keeper, RequestFolder
+from penstock.holding.ledger import Ledger
+from penstock.provision.holding import Entry, Hold, Limits, Phase, Wanted
+from penstock.slurm.mock.backend import virtual_cluster
+from penstock.slurm.mock.model import ClusterConfig
+
+KEY = b"0123456789abcdef"
+
+
+class World:
+    """A cluster of four nodes on which root and the operator may reserve; `keeper` acts as `user`."""
+
+    def __init__(self, user="root", limits=None, requested=None):
+        self.root = virtual_cluster(ClusterConfig(nodes=4), user="root")
+        self.backend = self.root if user == "root" else self.root.as_user(user)
+        self.ledger = Ledger(":memory:")
+        self.keeper = Keeper(self.backend, self.ledger, limits, requested)
+        self.start = self.root.now()
+
+    def run(self, work):
+        return asyncio.run(work)
+
+    def to(self, seconds):
+        self.root.clock.advance_to(self.start + seconds)
+        return self.run(self.keeper.tick())
+
+    def wanted(self, method="reservation", **more):
+        base = {
+            "name": "slot-1", "user": "alice", "account": "lab", "nodes": 2, "partition": self.partition(),
+            "start": self.start + 1000, "duration": 600.0, "method": method, "base": 20.0, "f": 5.0,
+        }  # fmt: skip
+        return Wanted(**{**base, **more})
+
+    def partition(self):
+        return self.run(self.root.partitions())[0].name
+
+    def submit(self, nodes, limit, seconds):
+        script = f"#!/bin/sh\n#MOCK duration={seconds} exit=0\n"
+        return self.run(self.root.as_user("bob").submit(JobSpec("busy", script, nodes, limit)))
+
+    def reservations(self):
+        return [r.name for r in self.run(self.root.reservations())]
+
+    def jobs(self):
+        return [j for j in self.run(self.root.jobs()) if not j.state.ended and j.user != "bob"]
+
+    def nothing_left(self):
+        assert self.reservations() == [] and self.jobs() == []
+
+    def entries(self):
+        return {line.kind: line.amount for line in self.ledger.lines()}
+
+
+def test_a_reservation_from_asking_to_the_end():
+    world = World()
+    number = world.run(world.keeper.open(world.wanted()))
+    hold = world.ledger.hold(number)
+    assert hold.phase is Phase.HELD and world.reservations() == ["slot-1"]
+    assert world.entries() == {"charge": 25.0}
+    (made,) = world.run(world.root.reservations())
+    assert made.users == {"alice"} and made.end - made.start >= 660
+    world.to(1100)
+    world.to(1700)
+    assert world.ledger.hold(number).phase is Phase.DONE
+    world.nothing_left()
+    assert world.entries() == {"charge": 25.0}
+    assert world.ledger.holds() == {} and number in world.ledger.holds(final=True)
+
+
+def test_cancelling_costs_the_penalty_once():
+    world = World()
+    number = world.run(world.keeper.open(world.wanted()))
+    for _ in range(3):
+        assert world.run(world.keeper.cancel(number)).phase is Phase.CANCELLED
+    world.nothing_left()
+    assert world.entries() == {"charge": 25.0, "refund": -25.0, "penalty": 0.5}
+    assert world.ledger.account("lab").spent == 0.5
+
+
+def test_after_its_begin_nothing_comes_back():
+    world = World()
+    number = world.run(world.keeper.open(world.wanted()))
+    world.to(1100)
+    assert world.run(world.keeper.cancel(number)).phase is Phase.CANCELLED
+    world.nothing_left()
+    assert world.entries() == {"charge": 25.0}
+
+
+def test_what_somebody_else_deletes_is_paid_back():
+    world = World()
+    number = world.run(world.keeper.open(world.wanted()))
+    world.run(world.root.unreserve("slot-1"))
+    world.to(10)
+    hold = world.ledger.hold(number)
+    assert (hold.phase, hold.reason) == (Phase.LOST, "somebody else deleted the reservation")
+    assert world.ledger.account("lab").spent == 0
+
+
+def test_slurms_refusal_is_passed_on():
+    world = World()
+    world.submit(3, 5000.0, 5000)
+    number = world.run(world.keeper.open(world.wanted()))
+    hold = world.ledger.hold(number)
+    assert hold.phase is Phase.FAILED and hold.reason
+    world.nothing_left()
+    assert world.entries() == {}
+    mortal = World(user="alice")
+    number = mortal.run(mortal.keeper.open(mortal.wanted()))
+    assert mortal.ledger.hold(number).phase is Phase.FAILED
+
+
+@pytest.mark.parametrize("lost", ["before", "after"])
+def test_a_lost_answer_or_a_kill_never_charges_twice(lost, monkeypatch):
+    world = World()
+    reserve = world.backend.reserve
+    calls = []
+
+    async def broken(spec):
+        calls.append(spec.name)
+        if lost == "after" or len(calls) > 1:
+            await reserve(spec)
+        if len(calls) == 1:
+            raise OutcomeUnknown("the answer was lost")
+
+    monkeypatch.setattr(world.backend, "reserve", broken)
+    number = world.run(world.keeper.open(world.wanted()))
+    assert world.ledger.hold(number).phase is Phase.ASKED and world.entries() == {}
+    world.keeper = Keeper(world.backend, world.ledger)  # as after a kill
+    world.to(10)
+    world.to(20)
+    assert world.ledger.hold(number).phase is Phase.HELD
+    assert world.entries() == {"charge": 25.0}
+    assert len(calls) == (2 if lost == "before" else 1)
+
+
+def virtual(world, **more):
+    more = {"submit_at": world.start + 100, "run_time": 1500.0, "node_second": 0.01, "f": math.inf, **more}
+    more.setdefault("command", "#MOCK duration=1490 exit=0")
+    return world.wanted(more.pop("method", "var"), **more)
+
+
+def test_a_virtual_reservation():
+    world = World(user="alice")
+    number = world.run(world.keeper.open(virtual(world)))
+    assert world.ledger.hold(number).phase is Phase.NEW and world.jobs() == []
+    world.to(99)
+    assert world.jobs() == []
+    world.to(100)
+    world.to(110)
+    hold = world.ledger.hold(number)
+    assert hold.phase is Phase.HELD and len(world.jobs()) == 1
+    assert world.entries()["charge"] == 20.0 and world.entries()["idle"] == pytest.approx(900 * 2 * 0.01, abs=0.3)
+    world.to(1700)
+    assert world.ledger.hold(number).phase is Phase.DONE
+    world.nothing_left()
+
+
+def test_a_virtual_reservation_that_waits_too_long_leaves_nothing():
+    world = World(user="alice")
+    world.submit(4, 5000.0, 5000)
+    number = world.run(world.keeper.open(virtual(world)))
+    world.to(110)
+    assert len(world.jobs()) == 1
+    world.to(1000)
+    hold = world.ledger.hold(number)
+    assert (hold.phase, hold.reason) == (Phase.FAILED, "the job did not begin before the slot")
+    world.nothing_left()
+    assert world.entries() == {}
+
+
+def test_a_virtual_reservation_without_a_chance():
+    world = World(user="alice")
+    number = world.run(world.keeper.open(virtual(world, submit_at=None)))
+    assert world.ledger.hold(number).phase is Phase.FAILED
+
+
+@pytest.mark.parametrize(("f", "used"), [(100.0, "VAR"), (1.0, "AR"), (0.0, "AR")])
+def test_the_combined_scheme_keeps_the_cheaper(f, used):
+    world = World()
+    number = world.run(world.keeper.open(virtual(world, method="combined", f=f, user="root")))
+    assert world.reservations() == ["slot-1"]
+    world.to(100)
+    world.to(110)
+    world.to(120)
+    hold = world.ledger.hold(number)
+    assert hold.used == used and hold.phase is Phase.HELD
+    assert world.reservations() == ([] if used == "VAR" else ["slot-1"])
+    assert len(world.jobs()) == (1 if used == "VAR" else 0)
+    if used == "VAR":
+        assert world.entries()["penalty"] == 10.0 and world.entries()["refund"] == -100.0
+    assert world.ledger.account("lab").spent <= 20 + f + 1e-9
+    world.to(1800)
+    assert world.ledger.hold(number).phase is Phase.DONE
+    world.nothing_left()
+
+
+def test_the_combined_scheme_without_a_reservation_is_the_virtual_one():
+    world = World(user="alice")
+    number = world.run(world.keeper.open(virtual(world, method="combined", f=7.0)))
+    world.to(100)
+    world.to(110)
+    hold = world.ledger.hold(number)
+    assert hold.phase is Phase.HELD and hold.wanted.method == "var"
+    world.to(1700)
+    world.nothing_left()
+
+
+def test_a_request_that_an_operator_grants(tmp_path):
+    world = World(user="alice", requested=RequestFolder(tmp_path / "asked", KEY))
+    number = world.run(world.keeper.open(world.wanted("request")))
+    (path,) = (tmp_path / "asked").glob("*.request")
+    assert world.ledger.hold(number).phase is Phase.ASKED and world.entries() == {}
+    world.run(world.root.reserve(requests.read(path, KEY)))
+    world.to(10)
+    assert world.ledger.hold(number).phase is Phase.HELD and not path.exists()
+    assert world.entries() == {"charge": 25.0}
+
+
+def test_a_request_that_nobody_grants_is_taken_back(tmp_path):
+    world = World(user="alice", requested=RequestFolder(tmp_path, KEY))
+    number = world.run(world.keeper.open(world.wanted("request")))
+    world.to(1000)
+    assert world.ledger.hold(number).phase is Phase.FAILED
+    assert list(tmp_path.glob("*.request")) == []
+    world.nothing_left()
+
+
+def test_a_request_that_was_changed_is_refused(tmp_path):
+    world = World(user="alice", requested=RequestFolder(tmp_path, KEY))
+    world.run(world.keeper.open(world.wanted("request")))
+    (path,) = tmp_path.glob("*.request")
+    text = path.read_text()
+    path.write_text(text.replace('"nodes": 2', '"nodes": 4'))
+    with pytest.raises(UserError, match="the signature is wrong"):
+        requests.read(path, KEY)
+    path.write_text(text)
+    with pytest.raises(UserError, match="the signature is wrong"):
+        requests.read(path, KEY[::-1])
+    path.write_text("{}")
+    with pytest.raises(UserError, match="is no request"):
+        requests.read(path, KEY)
+
+
+def test_budgets_say_what_would_be_enough():
+    world = World()
+    world.ledger.set_budget("lab", 40)
+    world.run(world.keeper.open(world.wanted()))
+    with pytest.raises(Infeasible, match="account lab has 15 left, and this may cost 25: a budget of 50 would be"):
+        world.run(world.keeper.open(world.wanted(name="slot-2")))
+    assert world.reservations() == ["slot-1"]
+    world.ledger.set_budget("lab", None)
+    world.run(world.keeper.open(world.wanted(name="slot-2")))
+    account = world.ledger.account("lab")
+    assert (account.spent, account.promised, account.left) == (50, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        (Limits(notice=2000), "2000 s ahead here, not 1000 s"),
+        (Limits(share=0.25), "at most 1 nodes may be reserved"),
+        (Limits(per_user=0), "more than 0 slots"),
+        (Limits.preset("strict"), "3600 s ahead"),
+    ],
+)
+def test_a_sites_limits(limits, said):
+    world = World(limits=limits)
+    with pytest.raises(Infeasible, match=said):
+        world.run(world.keeper.open(world.wanted()))
+    assert world.ledger.holds(final=True) == {}
+
+
+def test_the_ledger_survives(tmp_path):
+    path = tmp_path / "ledger.db"
+    world = World()
+    first = Ledger(path)
+    number = first.open_hold(Hold(world.wanted()))
+    first.store(number, replace(first.hold(number), phase=Phase.HELD), [Entry("charge", 25)], 1.0)
+    first.close()
+    again = Ledger(path)
+    again.store(number, again.hold(number), [Entry("charge", 99)], 2.0)
+    assert again.hold(number).wanted == world.wanted()
+    assert [(e.kind, e.amount) for e in again.lines("lab")] == [("charge", 25)]
+    assert [a.name for a in again.accounts()] == ["lab"]
+    with pytest.raises(NotFound):
+        again.hold(99)
+    assert path.stat().st_mode & 0o077 == 0
+    (tmp_path / "broken.db").write_text("not a database, and long enough to be none at all" * 10)
+    with pytest.raises(StoreError):
+        Ledger(tmp_path / "broken.db")
