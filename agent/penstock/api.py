@@ -161,7 +161,6 @@ class Node:
 
     `memory` in MB, None where the site does not say; `gres` as Slurm writes it ("gpu:a100:4(S:0-1)"); `arch` as the
     node's kernel says it ("x86_64"). These and `features` are empty where a backend does not ask.
-    `memory` in MB, `gres` as configured ("gpu:a100:2,nvme:1"); 0 and empty where the backend does not tell.
     """
 
     name: str
@@ -173,9 +172,6 @@ class Node:
     features: tuple[str, ...] = ()
     gres: str = ""
     arch: str = ""
-    memory: float = 0.0
-    gres: str = ""
-    features: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +181,6 @@ class Partition:
     `accounts` and `qos` are those that may use it, empty: all; a name that begins with `-` is shut out. `exclusive`:
     jobs get whole nodes. `billing` are its TRESBillingWeights by name ("CPU", "Mem" per GB, "GRES/gpu").
     """
-
-    """A partition; times in seconds, None unlimited; `max_nodes` None when it sets no limit of its own. `billing` are
-    its TRESBillingWeights as Slurm writes them ("CPU=1.0,Mem=0.25G"); empty: a CPU counts 1."""
 
     name: str
     nodes: tuple[str, ...]
@@ -202,7 +195,6 @@ class Partition:
     qos: frozenset[str] = frozenset()
     exclusive: bool = False
     billing: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    billing: str = ""
 
 
 @dataclass(frozen=True, slots=True)

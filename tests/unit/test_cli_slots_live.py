@@ -79,4 +79,3 @@ def test_mistakes(queue, arguments, code, said):
     done = queue.run(*arguments)
     assert (done.returncode, done.stdout) == (code, ""), done
     assert said in done.stderr and "Traceback" not in done.stderr
-

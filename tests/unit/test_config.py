@@ -36,7 +36,7 @@ def file(tmp_path):
 def test_without_a_file_the_defaults_are_kind_to_the_cluster(tmp_path):
     config = load(None, {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)})
     assert (config.agent.interval, config.agent.idle_interval, config.slurm.min_interval) == (60, 300, 10)
-    assert (config.slurm.backend, config.agent.serve, config.dmr.policy) == ("cli", "own", "wide")
+    assert (config.slurm.backend, config.agent.serve, config.dmr.policy) == ("cli", "own", "throughput")
     assert config.metrics.listen is None
     assert config.socket_path == config.agent.state_dir / "agent.sock"
 

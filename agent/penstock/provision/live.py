@@ -35,7 +35,7 @@ class Needs:
 
     def met_by(self, node: Node) -> bool:
         """Whether a node has all that."""
-        if node.cpus < self.cpus or node.memory < self.memory or not self.features <= node.features:
+        if node.cpus < self.cpus or (node.memory or 0.0) < self.memory or not self.features <= set(node.features):
             return False
         has = gres_counts(node.gres)
         return all(has.get(name, 0) >= count for name, count in gres_counts(self.gres).items())
@@ -88,29 +88,19 @@ def check_size(situation: Situation, partition: Partition, nodes: int, duration:
 
 
 def node_price(partition: Partition, nodes: Iterable[Node]) -> float:
-    """What a node costs a second, in billing hours: the mean over the nodes, by the partition's weights."""
-    weights = _weights(partition.billing)
+    """What a node costs a second, in billing hours: the mean over the nodes, by the partition's weights.
+
+    A partition without weights counts CPUs.
+    """
+    weights = {name.lower(): weight for name, weight in partition.billing.items()} or {"cpu": 1.0}
     prices = []
     for node in nodes:
         gres = gres_counts(node.gres)
-        price = weights.get("cpu", 0.0) * node.cpus + weights.get("mem", 0.0) * node.memory + weights.get("node", 0.0)
+        price = weights.get("cpu", 0.0) * node.cpus + weights.get("node", 0.0)
+        price += weights.get("mem", 0.0) * (node.memory or 0.0) / 1024
         price += sum(gres.get(name[5:], 0) * weight for name, weight in weights.items() if name.startswith("gres/"))
         prices.append(price)
     return sum(prices) / len(prices) / 3600 if prices else 0.0
-
-
-def _weights(billing: str) -> Mapping[str, float]:
-    """TRESBillingWeights by TRES in lower case, memory per MB; without any, a CPU counts 1."""
-    weights: dict[str, float] = {}
-    for item in filter(None, billing.split(",")):
-        name, _, value = item.partition("=")
-        name, value = name.strip().lower(), value.strip().upper()
-        unit = {"K": 1024.0, "M": 1.0, "G": 1 / 1024, "T": 1 / 1024**2}.get(value[-1:], 1.0) if name == "mem" else 1.0
-        try:
-            weights[name] = float(value.rstrip("KMGT")) * unit
-        except ValueError:
-            continue
-    return weights or {"cpu": 1.0}
 
 
 def from_snapshot(

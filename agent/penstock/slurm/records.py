@@ -181,9 +181,6 @@ def node_from_line(line: str) -> Node:
             features=tuple(name for name in _text(pairs.get("ActiveFeatures", "")).split(",") if name),
             gres=_text(pairs.get("Gres", "")),
             arch=_text(pairs.get("Arch", "")),
-            memory=float(_integer(pairs.get("RealMemory", "0"))),
-            gres=_text(pairs.get("Gres", "")),
-            features=_items(_text(pairs.get("ActiveFeatures", ""))),
         )
     except KeyError as error:
         raise ParseError(f"a node without {error.args[0]}", line) from None
@@ -209,7 +206,6 @@ def partition_from_line(line: str) -> Partition:
             qos=_admitted(pairs, "Qos"),
             exclusive=pairs.get("OverSubscribe") == "EXCLUSIVE",
             billing=_weights(pairs.get("TRESBillingWeights", "")),
-            billing=_text(pairs.get("TRESBillingWeights", "")),
         )
     except KeyError as error:
         raise ParseError(f"a partition without {error.args[0]}", line) from None

@@ -29,7 +29,8 @@ from functools import cache
 from typing import Literal
 
 from penstock.bench.dmr.paper import APPLICATIONS, INTERARRIVAL, JOBS, NODES, TABLE_4, Application
-from penstock.slurm.mock.speedup import Amdahl, Work
+from penstock.slurm.mock.speedup import Work
+from penstock.speedup import Amdahl
 
 __all__ = ["Kind", "Model", "models"]
 
