@@ -28,7 +28,7 @@ from pathlib import Path
 from dmr import checkpoint, command, steward
 from dmr.line import start_limit
 
-__all__ = ["main", "prepare"]
+__all__ = ["main", "nodes", "prepare"]
 
 _TIME_LIMIT = 30.0
 
@@ -53,7 +53,7 @@ def _expand(hosts: str) -> list[str]:
     return _output("scontrol", "show", "hostnames", hosts).split() if "[" in hosts else hosts.split(",")
 
 
-def _nodes(environ: Mapping[str, str]) -> list[str]:
+def nodes(environ: Mapping[str, str]) -> list[str]:
     """The nodes of this job now; as they were at its start if the controller does not answer."""
     try:
         nodes = _expand(_output("squeue", "-h", "-j", environ["SLURM_JOB_ID"], "-o", "%N").strip())
@@ -103,7 +103,7 @@ def main() -> None:
     it = steward.Steward(line, environment, int(job) if job.isdigit() else 0, start_limit(environment))
     if job and kind == "hydra" and os.environ.get("HYDRA_LAUNCHER", "slurm") == "slurm":
         try:
-            arguments, environment = prepare(arguments, environment, _nodes(os.environ))
+            arguments, environment = prepare(arguments, environment, nodes(os.environ))
         except (OSError, KeyError, subprocess.SubprocessError) as error:
             sys.exit(f"dmr.launch: cannot find out the nodes of job {job}: {error}")
     code = asyncio.run(it.run([starter, *arguments], environment))

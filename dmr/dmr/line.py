@@ -41,7 +41,7 @@ RESTART_FAILED: Final = "DMR_RESTART_FAILED"
 _MAX_LINE: Final = 256 * 1024
 _HELLO: Final = 10.0
 _START: Final = 120.0
-_DAY: Final = 86400.0
+DAY: Final = 86400.0
 
 Message = dict[str, Any]
 
@@ -61,7 +61,7 @@ def start_limit(environ: Mapping[str, str]) -> float:
         limit = float(environ.get("DMR_START_TIMEOUT") or _START)
     except ValueError:
         return _START
-    return limit if 0 < limit < _DAY else _START
+    return limit if 0 < limit < DAY else _START
 
 
 def ask(limit: float, /, **request: object) -> Message:

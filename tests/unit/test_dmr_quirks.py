@@ -71,4 +71,4 @@ def test_launch_finds_the_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     environ = {"SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "n1,n2", "SLURMD_NODENAME": "n1"}
-    assert launch._nodes(environ) == expected
+    assert launch.nodes(environ) == expected
