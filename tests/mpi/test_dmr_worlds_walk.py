@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import subprocess
 from collections.abc import Callable
@@ -187,3 +188,17 @@ def test_a_checkpoint_that_others_could_write_is_refused(mpirun: Run, tmp_path: 
     done = mpirun(1, WALKING, "restart", "1:n1,n2", launched=True, DMR_CHECKPOINT_DIR=str(folder))
     assert done.returncode == 0, done.stdout + done.stderr
     assert places(done) == [1, 1] and "nobody else may write there" in done.stdout
+
+
+@pytest.mark.parametrize("method", ["merge", pytest.param("restart", marks=pytest.mark.long)])
+def test_new_processes_find_what_the_first_ones_found(mpirun: Run, tmp_path: Path, method: str) -> None:
+    """Folder, virtual environment, modules, threads and binding are those of the start."""
+    options = ["-hosts", "n1", "-ppn", "2", "-bind-to", "core", "-genv", "OMP_NUM_THREADS", "3"]
+    surroundings = {"WALK_SURROUNDINGS": "1", "VIRTUAL_ENV": "/some/venv", "LOADEDMODULES": "gcc/12:openblas"}
+    done = mpirun(2, WALKING, method, "2:n1,n2", launched=True, options=options, **surroundings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, later = (json.loads(text.split(maxsplit=2)[2]) for text in done.stdout.splitlines() if text[:4] == "surr")
+    assert [seen[1] for seen in first] == [str(tmp_path)] * 2
+    assert [seen[3:] for seen in first] == [["/some/venv", "gcc/12:openblas", "3"]] * 2
+    # Each world binds its ranks as on a node of its own.
+    assert later == sorted(first * 2)

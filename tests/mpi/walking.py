@@ -3,18 +3,23 @@
     walking.py METHOD N:n1,n2[/JOB] ...     N ranks per node; JOB holds the nodes that are added
 
 Numbers that are dealt by rows move with it, by messages that this program sends itself; it checks them in each place.
-Every line it prints tells of one place: its number and the size. WALK_HOOK is code that breaks something.
+Every line it prints tells of one place: its number and the size. With
+WALK_SURROUNDINGS another tells what each process finds around it; with WALK_GATES it stays in each place until there is
+a file of that name and the place's number.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import time
+from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
 
-from dmr import plan, transition, wire
+from dmr import joining, plan, transition, wire
 from dmr.distributions import Block
 
 ROWS = 101
@@ -45,6 +50,12 @@ def move(bridge, mine: dict[int, int]) -> dict[int, int]:
     return got
 
 
+def surroundings() -> list[object]:
+    names = ("VIRTUAL_ENV", "LOADEDMODULES", "OMP_NUM_THREADS")
+    variables = [os.environ.get(name, "") for name in names]
+    return [sys.executable, str(Path.cwd()), sorted(os.sched_getaffinity(0)), *variables]
+
+
 def carry(begun, mine: dict[int, int]) -> dict[int, int]:
     if begun.passport.method != "restart":
         return move(begun.bridge, mine)
@@ -59,9 +70,6 @@ def carry(begun, mine: dict[int, int]) -> dict[int, int]:
 def main() -> None:
     method, *places = sys.argv[1:]
     begun = transition.arrive(MPI.COMM_WORLD)
-    hook = os.environ.get("WALK_HOOK")
-    if hook:
-        exec(hook)
     if begun is None:
         comm, at = MPI.COMM_WORLD, 0
         numbers = {i: 1000 + i for i in block(comm.size, comm.rank)}
@@ -76,6 +84,14 @@ def main() -> None:
         assert numbers == {i: 1000 + at + i for i in block(comm.size, comm.rank)}, (at, comm.rank, numbers)
         if comm.rank == 0:
             print("place", at, comm.size, flush=True)
+        if os.environ.get("WALK_SURROUNDINGS"):
+            seen = comm.gather(surroundings())
+            if seen is not None:
+                print("surroundings", at, json.dumps(sorted(seen)), flush=True)
+        if gates := os.environ.get("WALK_GATES"):
+            while comm.rank == 0 and not Path(f"{gates}{at}").exists():
+                time.sleep(0.05)
+            joining.wait(comm)
         if at == len(places):
             break
         how, _, job = places[at].partition("/")
