@@ -243,6 +243,13 @@ def test_a_companion_with_other_nodes_than_were_asked_for_or_that_has_ended_is_g
         assert me.joined(seen, 102).advance(job("n1", "n2"), LIMITS, 102)[1] == (CancelResizer(7, "x"),)
 
 
+def test_nodes_of_a_companion_that_boot_are_waited_for_but_not_for_ever():
+    me = registered().decided(verdict(4), job("n1", "n2"), "x", LIMITS, 100, way=Way.COMPANION).granted(8, 101)
+    boots = replace(job("n5", "n6"), id=8, state=JobState.CONFIGURING)
+    assert me.joined(boots, 102) is me and me.advance(job("n1", "n2"), LIMITS, 102)[1] == (LookAt(8),)
+    assert me.advance(job("n1", "n2"), LIMITS, 162)[1] == (CancelResizer(7, "x"),)
+
+
 @pytest.mark.parametrize("accepted", [False, True])
 def test_a_companion_that_is_refused_is_cancelled(accepted: bool):
     me = offered_companion()

@@ -29,7 +29,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from penstock.api import Job, Offer, ResizeVerdict, Step
+from penstock.api import Job, JobState, Offer, ResizeVerdict, Step
 from penstock.malleable.state import ResizeState
 from penstock.malleable.words import (
     Allocate,
@@ -210,8 +210,8 @@ class MalleableJob(ResizeState):
 
     def joined(self, companion: Job | None, now: float) -> MalleableJob:
         """How the companion looks now: offer its nodes."""
-        if self.phase is not Phase.JOINING:
-            return self
+        if self.phase is not Phase.JOINING or (companion and companion.state is JobState.CONFIGURING):
+            return self  # its nodes boot
         if companion is None or not companion.running:
             return self._back_out("the companion ended before it was of use", now)
         nodes = (*self.nodes, *companion.nodes)
@@ -291,6 +291,8 @@ class MalleableJob(ResizeState):
         ahead = me.announced.at if me.announced else -math.inf
         if me.phase is Phase.OFFERED and now - max(me.since, ahead) > limits.accept:
             me = me._back_out("the application did not take the nodes up in time", now)
+        if me.phase is Phase.JOINING and now - me.since > limits.accept:
+            me = me._back_out("the companion's nodes did not come up in time", now)
         if me.phase is Phase.PROPOSED and now - me.since > limits.accept:
             me = me._idle(now, "the application did not answer in time")
         owed: tuple[Instruction, ...] = (Extend(me.job, me.owed),) if me.owed else ()
