@@ -128,6 +128,7 @@ class App:
         self.loop: Loop | None = None
         self.server: Server | None = None
         self.remote: RemoteDoor | None = None
+        self.verifier: Verifier | None = None
 
     def wake(self, why: str) -> None:
         """Ask the loop for a pass soon."""
@@ -202,8 +203,9 @@ class App:
         state_dir = self.config.agent.state_dir
         key_path = state_dir / "dmr.key"
         munge_socket = str(self.config.dmr.munge_socket) if self.config.dmr.munge_socket else None
-        verifier = Verifier(make_key(key_path), munge_socket)
-        self.remote = RemoteDoor(self.malleable, self.observer, verifier, self.clock, self._serves, self.want_look)
+        self.verifier = Verifier(make_key(key_path), munge_socket)
+        known = (self.malleable, self.observer, self.verifier, self.clock)
+        self.remote = RemoteDoor(*known, self._serves, self.want_look)
         local = LocalDoor(self.operations)
         self.server = Server(local.answer, self.remote.answer)
         await self.server.listen_unix(self.config.socket_path)
@@ -264,6 +266,8 @@ class App:
         """Stop listening, stop waiting for grants, close the store. Jobs go on."""
         if self.server is not None:
             await self.server.close()
+        if self.verifier is not None:
+            self.verifier.close()
         await self.malleable.close()
         await self.predictions.forecast.close()
         await self.backend.close()

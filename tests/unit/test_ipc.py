@@ -11,6 +11,8 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -333,6 +335,41 @@ def test_a_request_without_a_credential_that_counts_is_refused(auth):
     door = Door()
     refused(door.raw(wire.encode(replace(door.check(), auth=auth))))
     assert door.controller.jobs == {}
+
+
+def test_a_hundred_credentials_at_once_are_decoded_one_after_the_other(monkeypatch):
+    door, at_once, most = Door(), [], []
+
+    def decode(token, digest, socket):
+        at_once.append(token)
+        most.append(len(at_once))
+        time.sleep(0.002)
+        at_once.pop()
+        return credential.Peer(UID, UID)
+
+    monkeypatch.setattr(credential, "verify_munge", decode)
+
+    async def burst():
+        lines = [wire.encode(replace(door.check(), auth="munge:MUNGE:xx:")) for _ in range(100)]
+        return await asyncio.gather(*(door.door.answer(line) for line in lines))
+
+    replies = [wire.decode_reply(line) for line in asyncio.run(burst())]
+    assert all(isinstance(reply, wire.CheckReply) for reply in replies) and max(most) <= 4
+
+
+def test_a_munged_that_hangs_is_no_refusal(monkeypatch):
+    door, hang = Door(), threading.Event()
+    monkeypatch.setattr(credential, "verify_munge", lambda *_: hang.wait(20))
+    monkeypatch.setattr("penstock.ipc.auth._MUNGE_LIMIT", 0.05)
+
+    async def several():
+        line = wire.encode(replace(door.check(), auth="munge:MUNGE:xx:"))
+        found = await asyncio.gather(*(door.door.answer(line) for _ in range(9)))
+        hang.set()
+        return found
+
+    for reply in asyncio.run(several()):
+        assert "did not answer" in refused(wire.decode_reply(reply), "unavailable")
 
 
 def test_a_request_changed_on_its_way_is_refused():

@@ -13,17 +13,18 @@ import secrets
 import socket
 import struct
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from dmr import credential
 from dmr.wire import Received
-from penstock.errors import NotPermitted, StoreError
+from penstock.errors import NotNow, NotPermitted, StoreError
 
 __all__ = ["FRESH", "Verifier", "make_key", "peer_uid"]
 
 FRESH = 300.0
 _REMEMBERED = 100_000
-_MAX_DECODING = 16
+_MAX_DECODING = 4
 _MUNGE_LIMIT = 5.0
 
 
@@ -55,10 +56,12 @@ class Verifier:
         self._key = key
         self._munge_socket = munge_socket
         self._seen: OrderedDict[str, float] = OrderedDict()
-        self._decoding = 0
+        # Threads of their own: those of asyncio are for the agent's other work.
+        self._decoders = ThreadPoolExecutor(_MAX_DECODING, "munge")
+        self._turns = asyncio.Semaphore(_MAX_DECODING)
 
     async def uid(self, received: Received, now: float) -> int:
-        """The uid that the request proves. Raises `NotPermitted`."""
+        """The uid that the request proves. Raises `NotPermitted`, and `NotNow` where that cannot be told."""
         request = received.request
         if abs(now - request.time) > FRESH:
             raise NotPermitted(f"the request is {now - request.time:.0f} s old: check the clocks")
@@ -75,19 +78,26 @@ class Verifier:
         return uid
 
     async def _munge(self, token: str, digest: str) -> int:
-        """In a thread: a munged that hangs blocks libmunge for seconds, and must not block the agent."""
-        if self._decoding >= _MAX_DECODING:
-            raise NotPermitted("munged is too slow: too many credentials wait to be decoded")
-        self._decoding += 1
-        work = asyncio.ensure_future(asyncio.to_thread(credential.verify_munge, token, digest, self._munge_socket))
-        work.add_done_callback(self._decoded)
+        """In a thread: a munged that hangs blocks libmunge for seconds, and must not block the agent. A thousand
+        applications that start at once wait for their turn. Raises `NotNow` when munged is too slow."""
         try:
-            return (await asyncio.wait_for(asyncio.shield(work), _MUNGE_LIMIT)).uid
+            async with asyncio.timeout(_MUNGE_LIMIT):
+                await self._turns.acquire()
+                running = asyncio.get_running_loop()
+                work = running.run_in_executor(
+                    self._decoders, credential.verify_munge, token, digest, self._munge_socket
+                )
+                work.add_done_callback(self._decoded)
+                return (await asyncio.shield(work)).uid
         except TimeoutError as e:
-            raise NotPermitted("munged did not answer in time") from e
+            raise NotNow("munged did not answer in time") from e
+
+    def close(self) -> None:
+        """Decode nothing any more."""
+        self._decoders.shutdown(wait=False, cancel_futures=True)
 
     def _decoded(self, work: asyncio.Future[credential.Peer]) -> None:
-        self._decoding -= 1
+        self._turns.release()
         if not work.cancelled():
             work.exception()  # whoever waited has it, or has given up
 
