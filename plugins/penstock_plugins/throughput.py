@@ -14,7 +14,8 @@ earlier *on average* only if rho > 1/3. With w more jobs that wait for these nod
 before its turn, it is rho > 1 / (3 + 2 w). So a long queue packs jobs tightly, and a short one leaves them their speed.
 Where the job that waits lacks k times what the step frees, k such steps are weighed against its speed on all it gets.
 
-While the first in line cannot be helped, jobs that are as fast on their preferred size go there: so the nodes gather.
+While the first in line cannot be helped, jobs that gain next to nothing beyond their preferred size go there, for
+nobody in particular: so the nodes gather.
 
 **Speed** is what the application measures itself: seconds of a step at its sizes, with Amdahl's law between and beyond
 them. Until it was seen on two sizes, other jobs of its user with the same limits count. Without those it is taken to
@@ -176,6 +177,7 @@ class _Pool:
             max(m.nodes_of(m.offer.target) - len(m.job.nodes), 0) for m in members if m.offer.target is not None
         )
         self._plan = QueuePlan(snapshot, partition, leaving, coming)
+        self._idle = len(snapshot.idle_nodes(partition)) - coming  # what is being given back cannot be had yet
         self._waiting = waiting(snapshot, partition)
         self._size = len(snapshot.partitions[partition].nodes)
 
@@ -197,7 +199,7 @@ class _Pool:
 
     def _serve(self) -> int:
         """Free nodes for those who wait, one after the other; how many of them stay without."""
-        idle = len(self._snapshot.idle_nodes(self._waiting[0].partition)) if self._waiting else 0
+        idle = self._idle
         unserved, hopeless = 0, math.inf
         least = min((p.least_nodes for p in self._waiting), default=0)
         for place, pending in enumerate(self._waiting[:DEPTH]):
@@ -224,9 +226,9 @@ class _Pool:
             if preferred is None or m.size <= preferred or smaller is None:
                 continue
             size = max((s for s in m.sizes if s <= preferred), default=smaller)
-            if not m.speeds.known or m.speeds.scaling(size, m.size) < _SCALES:
+            if m.speeds.known and m.speeds.scaling(size, m.size) < _SCALES:
                 text = f"job {pending.id} waits for {pending.least_nodes} nodes, and it runs as well on {size}"
-                self._shrink(m, size, pending.id, Reason("shrink-useless", text))
+                self._shrink(m, size, None, Reason("shrink-useless", text))
 
     def _steps(self, pending: Job, queue: int) -> dict[int, int]:
         """To which sizes jobs (by their place in `_free`) shrink so that `pending` can start; empty if that cannot be.
@@ -302,13 +304,15 @@ class _Pool:
                 more, gain = m.nodes_of(larger) - m.nodes_of(m.size), -m.later(m.size, larger)
                 asked = m.size < m.offer.minimum
                 scales = m.speeds.scaling(m.size, larger) >= (_SCALES if unserved else 0.0)
-                if (asked or (scales and not soon and gain >= _WORTH)) and more <= self._plan.idle(m.job.end):
+                room_now = min(self._plan.idle(m.job.end), self._idle)
+                if (asked or (scales and not soon and gain >= _WORTH)) and more <= room_now:
                     options.append((not asked, -gain / more, place, larger, more))
             if not options:
                 return
             _, _, place, larger, more = min(options)
             member = self._free[place]
             self._plan.take(more, member.job.end)
+            self._idle -= more
             member.size = larger
             text = f"{more} more nodes are idle" + (f", and of no use to {unserved} jobs that wait" if unserved else "")
             self._reasons[member.offer.job] = Reason("expand-idle", text)

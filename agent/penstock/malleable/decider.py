@@ -73,7 +73,8 @@ class Decider:
             self._registry.put(me)
         if me.phase not in (Phase.IDLE, Phase.PROPOSED) or job.partition not in snapshot.partitions:
             return decisions
-        if snapshot.taken_at <= self._registry.acted_at:
+        # What was decided jointly was decided in view of all that this pass does.
+        if snapshot.taken_at <= self._registry.acted_at and not self._joint:
             return decisions
         said = announce.due(me, await self._lead(me, job), limits, now) if me.phase is Phase.IDLE else None
         verdict = said.verdict if said else self._verdict(me, job, shown)
