@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +15,7 @@ from penstock.cli.output import emit_json, table
 from penstock.errors import UserError
 
 if TYPE_CHECKING:
+    from penstock.bench.chapters import Tell
     from penstock.bench.report import Chapter
 
 __all__ = ["bench"]
@@ -22,6 +24,18 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _ASA = "ASA: learning the queue and submitting ahead of it"
 _DMR = "DMR: malleable jobs and the queue"
+_PARTS = ("fig5", "tables", "logs")
+_TITLE = "ASA: learning the queue and submitting ahead of it"
+_SELECT_PARTS = ("errors", "mixed", "loaded")
+_SELECT_TITLE = "Resource selection: each task where it finishes first"
+
+_out = click.option(
+    "--out",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Write report.html, report.md, pictures and rows here.",
+)
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group()
@@ -51,6 +65,9 @@ def _options(parts: str) -> Callable[[_Command], _Command]:
 
 @bench.command()
 @_options("fig5|tables|logs")
+@click.option("--part", "parts", metavar="|".join(_PARTS), multiple=True, help="Only this part; may be repeated.")
+@_out
+@_json
 def asa(parts: Sequence[str], out: Path | None, as_json: bool) -> None:
     """Measure how well waits are predicted, and what workflows gain by it (paper 002).
 
@@ -92,6 +109,48 @@ def _run(
     parts: Sequence[str],
     out: Path | None,
     as_json: bool,
+    wanted = _wanted(parts, CHAPTERS)
+    if "logs" in wanted:
+        traces()  # found missing now, not after minutes of work
+    _report(_TITLE, {part: CHAPTERS[part] for part in wanted}, out, as_json)
+
+
+@bench.command()
+@click.option(
+    "--part", "parts", metavar="|".join(_SELECT_PARTS), multiple=True, help="Only this part; may be repeated."
+)
+@click.option(
+    "--quick", is_flag=True, help="Two sizes, one round, short queues: minutes less, figures that mean little."
+)
+@_out
+@_json
+def select(parts: Sequence[str], quick: bool, out: Path | None, as_json: bool) -> None:
+    """Measure what selecting resources gains for bags of tasks (paper 000).
+
+    \b
+    errors  run times predicted by base and maximum clock and with the learned correction (Table I, Figs. 4 and 5)
+    mixed   bags of 64 to 1024 tasks on four simulated machines, two of them loaded (Fig. 6): random, by the paper's
+            model, least loaded, round robin, and ours
+    loaded  the same with all four loaded
+
+    All of it takes a quarter of an hour on two cores. With --json one part prints {"rows": [...]}, several print
+    {"PART": {"rows": [...]}}.
+    """
+    from penstock.bench.select_chapters import chapters
+
+    known = chapters(quick=quick)
+    _report(_SELECT_TITLE, {part: known[part] for part in _wanted(parts, known)}, out, as_json)
+
+
+def _wanted(parts: Sequence[str], known: Mapping[str, object]) -> list[str]:
+    for part in parts:
+        if part not in known:
+            raise UserError(f"--part must be one of {', '.join(known)}, not {part!r}")
+    return list(dict.fromkeys(parts or known))
+
+
+def _report(
+    title: str, parts: Mapping[str, Callable[[Path | None, Tell], Chapter]], out: Path | None, as_json: bool
 ) -> None:
     from penstock.bench.plotting import prepare
     from penstock.bench.report import as_html, as_markdown
@@ -105,6 +164,12 @@ def _run(
     for part in dict.fromkeys(parts or known):
         began = time.monotonic()
         chapter = known[part](out, lambda text: click.echo(text, err=True))
+    if out is not None:
+        prepare(out)
+    chapters = []
+    for part, run in parts.items():
+        began = time.monotonic()
+        chapter = run(out, lambda text: click.echo(text, err=True))
         chapters.append(chapter)
         if not as_json:
             for each in chapter.all_tables:
