@@ -218,7 +218,8 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class ReservationSpec:
-    """A reservation to create. Slurm chooses and pins the nodes at once; it keeps whole minutes, rounded up.
+    """A reservation to create. Slurm chooses and pins the nodes at once, unless `nodelist` names them (then it has as
+    many as `nodes` says); it keeps whole minutes, rounded up.
 
     `flags` are Slurm's (`FLEX`, `PURGE_COMP=10`, which is in minutes…). Who may use it: `users` or `accounts`, at
     least one of either. `start` is kept to the second and may lie some minutes back; an infinite `duration` is a year.
@@ -232,6 +233,7 @@ class ReservationSpec:
     users: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
+    nodelist: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,6 +138,15 @@ class ProvisionSection(_Section):
     """Slots, prices and reservations (paper 001)."""
 
     pricing: str = Field("paper", description="Rules of what slots cost (entry point penstock.pricing).")
+    limits: Literal["open", "careful", "strict"] = Field(
+        "open",
+        description="What may be held: open anything; careful half the machine, 5 minutes ahead, 20 a user; strict a "
+        "tenth, an hour ahead, 3 a user.",
+    )
+    margin: Seconds = Field(60.0, description="Seconds that are reserved beyond a slot's end, against ResvOverRun.")
+    ledger: Path | None = Field(None, description="The ledger; default: ledger.db in the agent's state folder.")
+    requests: Path | None = Field(None, description="Folder for signed requests for reservations; unset: none.")
+    request_key: Path | None = Field(None, description="File with the key that signs them, at least 16 bytes.")
 
 
 class DmrSection(_Section):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 import pytest
 
 from penstock.api import JobSpec
+from penstock.cli import main
 from penstock.slurm.mock import control
 
 FLOW = """
@@ -17,17 +19,38 @@ stages:
 """
 
 
-@pytest.fixture(scope="module")
-def queue(site):
-    """Four nodes: two run for an hour, a job of all four and one of one node wait."""
-    (site.folder / "flow.yaml").write_text(FLOW)
-    for nodes, limit in ((2, 3600.0), (4, 1800.0), (1, 7200.0)):
-        control.call(site.cluster.folder, "submit", spec=JobSpec("x", "#!/bin/sh\nsleep 1000\n", nodes, limit))
-    return site
+@dataclass
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
 
 
-def told(site, *arguments):
-    done = site.run(*arguments, "--json")
+@pytest.fixture
+def queue(site, monkeypatch, capsys):
+    """Runs commands on four nodes: two run for an hour, a job of all four and one of one node wait."""
+    if not control.call(site.cluster.folder, "jobs"):
+        (site.folder / "flow.yaml").write_text(FLOW)
+        for nodes, limit in ((2, 3600.0), (4, 1800.0), (1, 7200.0)):
+            control.call(site.cluster.folder, "submit", spec=JobSpec("x", "#!/bin/sh\nsleep 1000\n", nodes, limit))
+    monkeypatch.setenv("PENSTOCK_CONFIG", str(site.config))
+    monkeypatch.chdir(site.folder)
+
+    def run(*arguments):
+        monkeypatch.setattr("sys.argv", ["penstock", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+        got = capsys.readouterr()
+        return Done(code, got.out, got.err)
+
+    return run
+
+
+def told(run, *arguments):
+    done = run(*arguments, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -37,7 +60,7 @@ def test_slots(queue):
     now = min(r["start"] for r in rows)
     assert all(len(r["nodes"]) == r["procs"] for r in rows)
     assert max(r["start"] + r["duration"] for r in rows) >= now + 48 * 3600
-    shown = queue.run("slots", "--explain", "--gantt")
+    shown = queue("slots", "--explain", "--gantt")
     assert shown.returncode == 0, shown.stderr
     assert "Waiting jobs" in shown.stdout and "# running" in shown.stdout
 
@@ -46,7 +69,7 @@ def test_quotes(queue):
     rows = told(queue, "quote", "-N", "4", "-t", "30m")
     assert rows[0]["f"] is None and rows[-1]["f"] == 0
     assert told(queue, "quote", "-N", "2", "-t", "10m", "--at", "now")[0]["f"] is not None
-    shown = queue.run("quote", "-N", "2", "-t", "1h", "--explain")
+    shown = queue("quote", "-N", "2", "-t", "1h", "--explain")
     assert shown.returncode == 0 and "--test-only" in shown.stdout + shown.stderr
     assert told(queue, "quote", "-N", "2", "-t", "1h", "--alpha", "1")[0]["f"] == 0
 
@@ -56,7 +79,7 @@ def test_a_plan(queue):
     assert [s["name"] for s in found["stages"]] == ["first", "second"]
     assert found["stages"][1]["start"] >= found["stages"][0]["end"]
     assert len(found["stages"][1]["on"]) == 2
-    assert "The chosen one" in queue.run("plan", "flow.yaml", "--method", "greedy", "--alpha", "0").stdout
+    assert "The chosen one" in queue("plan", "flow.yaml", "--method", "greedy", "--alpha", "0").stdout
 
 
 @pytest.mark.parametrize(
@@ -76,6 +99,28 @@ def test_a_plan(queue):
     ],
 )
 def test_mistakes(queue, arguments, code, said):
-    done = queue.run(*arguments)
+    done = queue(*arguments)
     assert (done.returncode, done.stdout) == (code, ""), done
     assert said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_holds_and_the_ledger(queue):
+    told(queue, "ledger", "-A", "lab", "--budget", "1000")
+    held = told(queue, "hold", "open", "-N", "2", "-t", "10m", "--at", "now+2h", "-A", "lab", "--name", "mine")
+    assert held["phase"] == "new" or held["phase"] == "held"
+    assert told(queue, "hold", "list")[0]["name"] == "mine"
+    twice = queue("hold", "open", "-N", "2", "-t", "10m", "--at", "now+2h", "-A", "lab", "--name", "mine")
+    assert twice.returncode == 5 and "of the name mine already" in twice.stderr
+    assert queue("hold", "cancel", str(held["hold"])).returncode == 0
+    assert told(queue, "hold", "list") == []
+    assert queue("hold", "tick").stdout == ""
+    assert "lab" in queue("ledger").stdout
+    for wrong, said in (
+        (("hold", "open", "-N", "2", "-t", "1h", "--at", "now+1h", "--name", "a b"), "--name must be"),
+        (("ledger", "--budget", "5"), "--account is missing"),
+        (("hold", "cancel", "99"), "there is no hold 99"),
+        (("plan", "flow.yaml", "--reserve", "--method", "best-effort"), "best effort reserves nothing"),
+        (("plan", "flow.yaml", "--reserve", "--queue", "x.json"), "--reserve is for a cluster"),
+    ):
+        done = queue(*wrong)
+        assert done.returncode in (2, 5) and said in done.stderr, done

@@ -23,6 +23,8 @@ _COMMANDS = {
     "demo": "penstock.cli.demo:demo",
     "env": "penstock.cli.agent:env",
     "explain": "penstock.cli.status:explain",
+    "hold": "penstock.cli.hold:hold",
+    "ledger": "penstock.cli.hold:ledger",
     "logs": "penstock.cli.joblog:logs",
     "profile": "penstock.cli.profile:profile",
     "plan": "penstock.cli.plan:plan",

@@ -12,7 +12,17 @@ import click
 from penstock.cli.gantt import Bar, as_picture, as_text
 from penstock.cli.options import number, whole
 from penstock.cli.output import emit_json, table
-from penstock.cli.planning import FileSource, Source, Where, bars, open_source, picture_options, source_options
+from penstock.cli.planning import (
+    FileSource,
+    LiveSource,
+    Source,
+    Where,
+    bars,
+    open_source,
+    picture_options,
+    source_options,
+)
+from penstock.config import load
 from penstock.errors import UserError
 from penstock.provision.dag import Dag, one_site
 from penstock.provision.workflows import DEFAULT_METHOD, METHODS, Choice, plan_workflow
@@ -20,6 +30,8 @@ from penstock.workflow.formats import load_workflow
 from penstock.workflow.model import Workflow
 
 __all__ = ["plan"]
+
+_LEAD, _PER_STAGE = 10.0, 1.0  # seconds that making the reservations may take
 
 
 @click.command()
@@ -29,6 +41,8 @@ __all__ = ["plan"]
 @click.option("--deadline", metavar="T", help="The last stage must have ended by then.")
 @number("budget", "The plan must not cost more.", 0, 1e15, "a number above 0")
 @click.option("--method", metavar="|".join(METHODS), default=DEFAULT_METHOD, show_default=True, help="How to plan.")
+@click.option("--reserve", is_flag=True, help="Reserve every stage's slot and submit the workflow into them.")
+@click.option("-A", "--account", default="default", metavar="NAME", help="Who pays for --reserve, in the ledger.")
 @whole("seed", "Seed of the search (default: 1).", least=0)
 @picture_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -39,6 +53,8 @@ def plan(
     deadline: str | None,
     budget: float | None,
     method: str,
+    reserve: bool,
+    account: str,
     seed: int | None,
     gantt: bool,
     picture: Path | None,
@@ -52,7 +68,15 @@ def plan(
     processors. Every stage is planned for its time limit.
     """
     flow = load_workflow(workflow)
-    source = open_source(where, {"--deadline": deadline}, _durations(flow))
+    margin = 0.0
+    if reserve:
+        if where.queue_file is not None:
+            raise UserError("--reserve is for a cluster and cannot go with --queue")
+        if method == "best-effort":
+            raise UserError("--reserve: best effort reserves nothing")
+        margin = load().provision.margin
+    lead = _LEAD + len(flow.stages) * _PER_STAGE if reserve else 0.0
+    source = open_source(where, {"--deadline": deadline}, _durations(flow, margin), lead)
     situation = source.situation
     now = situation.queue.now
     last = source.time("--deadline")
@@ -72,6 +96,13 @@ def plan(
         emit_json(_json(source, dag, method, found))
     else:
         _show(source, dag, found)
+    if reserve:
+        assert isinstance(source, LiveSource)
+        from penstock.cli.reserve import reserve_and_submit
+
+        jobs = reserve_and_submit(flow, source, found, account)
+        for name, job in jobs.items():
+            click.echo(f"Submitted batch job {job} for stage {name} into its reservation", err=as_json)
     own = [Bar(dag.tasks[p.task].name, "own", p.nodes, p.start, p.end) for p in found.schedule.placed]
     drawn = [*bars(situation.plan()), *own]
     end = max([bar.end for bar in drawn if bar.end < math.inf], default=now)
@@ -81,8 +112,13 @@ def plan(
         as_picture(picture, drawn, situation.names, now, end, source.unit)
 
 
-def _durations(flow: Workflow) -> dict[str, str | None]:
-    return {f"stage {stage.name}": f"{Decimal(str(stage.time_limit)):f}".removesuffix(".0") for stage in flow.stages}
+def _durations(flow: Workflow, margin: float) -> dict[str, str | None]:
+    """The slots' lengths: the time limits, and if they are to be reserved the margin, in whole minutes."""
+    out: dict[str, str | None] = {}
+    for stage in flow.stages:
+        length = 60 * math.ceil((stage.time_limit + margin) / 60) if margin else stage.time_limit
+        out[f"stage {stage.name}"] = f"{Decimal(str(length)):f}".removesuffix(".0")
+    return out
 
 
 def _dag(flow: Workflow, source: Source) -> Dag:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
@@ -27,7 +28,18 @@ from penstock.provision.queuefile import decimals, parse_number, parse_queue
 from penstock.provision.situation import Situation
 from penstock.slurm.base import Backend
 
-__all__ = ["FileSource", "LiveSource", "Source", "Where", "bars", "open_source", "picture_options", "source_options"]
+__all__ = [
+    "FileSource",
+    "LiveSource",
+    "Source",
+    "Where",
+    "bars",
+    "open_source",
+    "picture_options",
+    "pricing_rules",
+    "source_options",
+    "take_snapshot",
+]
 
 _MAX_BYTES: Final = 200_000_000
 
@@ -100,7 +112,7 @@ class FileSource:
 
 
 class LiveSource:
-    """A cluster as it is now; times are durations and instants as people write them."""
+    """A cluster as it is now, or `lead` seconds later; times are durations and instants as people write them."""
 
     unit = "hours"
     hours = 3600.0
@@ -112,6 +124,7 @@ class LiveSource:
         pricing: Callable[[float], Pricing],
         instants: dict[str, str | None],
         durations: dict[str, str | None],
+        lead: float = 0.0,
     ) -> None:
         self.snapshot = snapshot
         self.partition: Partition = partition_of(snapshot, where.partition)
@@ -124,7 +137,10 @@ class LiveSource:
                 if seconds is None:
                     raise UserError(f"{name} must be {DURATION_FORMS}, not {text[:40]!r}")
                 self._durations[name] = seconds
-        self.situation = from_snapshot(snapshot, self.partition, pricing, where.needs)
+        situation = from_snapshot(snapshot, self.partition, pricing, where.needs)
+        if lead:  # what is planned is to be reserved, and Slurm keeps whole seconds
+            situation = replace(situation, queue=replace(situation.queue, now=math.ceil(now + lead)))
+        self.situation = situation
 
     def time(self, name: str) -> float | None:
         """See `Source`. Slurm keeps whole seconds, so an instant within this second is now."""
@@ -204,12 +220,14 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return out
 
 
-def open_source(where: Where, instants: dict[str, str | None], durations: dict[str, str | None]) -> Source:
+def open_source(
+    where: Where, instants: dict[str, str | None], durations: dict[str, str | None], lead: float = 0.0
+) -> Source:
     """The file's queue, or one look at the cluster."""
     if where.queue_file is not None:
         return FileSource(where.queue_file, instants, durations)
     config = load()
-    return LiveSource(asyncio.run(_look(config)), where, pricing_rules(config), instants, durations)
+    return LiveSource(asyncio.run(_look(config)), where, pricing_rules(config), instants, durations, lead)
 
 
 async def _look(config: Config) -> Snapshot:

@@ -13,7 +13,10 @@ from penstock.holding.ledger import Ledger
 from penstock.provision.holding import Act, Hold, Limits, Seen, Wanted, step
 from penstock.slurm.base import Backend
 
-__all__ = ["Keeper", "RequestFolder"]
+__all__ = ["NOT_PERMITTED", "Keeper", "RequestFolder"]
+
+NOT_PERMITTED: Final = "not permitted"
+"""What the reason of a hold begins with that needs more rights than its user has."""
 
 _PURGE: Final = 10
 """Minutes after which Slurm drops a reservation that nobody uses."""
@@ -83,7 +86,7 @@ class Keeper:
                     return found.hold  # the next pass looks what became of it
                 except (Infeasible, NotPermitted, NotNow) as error:
                     if act is Act.RESERVE or act is Act.SUBMIT:
-                        refused = str(error)
+                        refused = f"{NOT_PERMITTED}: {error}" if isinstance(error, NotPermitted) else str(error)
                     else:
                         return found.hold
         return self._ledger.hold(number)
@@ -132,7 +135,14 @@ class Keeper:
         flags = (f"PURGE_COMP={_PURGE}",)
         length = wanted.duration + wanted.margin
         return ReservationSpec(
-            wanted.name, wanted.start, length, wanted.nodes, wanted.partition, users=(wanted.user,), flags=flags
+            wanted.name,
+            wanted.start,
+            length,
+            wanted.nodes,
+            wanted.partition,
+            users=(wanted.user,),
+            flags=flags,
+            nodelist=wanted.nodelist,
         )
 
 

@@ -18,7 +18,7 @@ from penstock.errors import StoreError, UserError
 
 __all__ = ["drop", "read", "write"]
 
-_FIELDS: Final = ("name", "user", "account", "nodes", "partition", "start", "duration", "price")
+_FIELDS: Final = ("name", "user", "account", "nodes", "nodelist", "partition", "start", "duration", "price")
 _SHORTEST_KEY: Final = 16
 
 
@@ -29,6 +29,7 @@ def write(folder: Path, key: bytes, spec: ReservationSpec, account: str, price: 
         "user": spec.users[0],
         "account": account,
         "nodes": spec.nodes,
+        "nodelist": list(spec.nodelist),
         "partition": spec.partition or "",
         "start": math.floor(spec.start),
         "duration": spec.duration,
@@ -70,6 +71,7 @@ def read(path: Path, key: bytes, flags: tuple[str, ...] = ()) -> ReservationSpec
         body["partition"] or None,
         users=(body["user"],),
         flags=flags,
+        nodelist=tuple(body["nodelist"]),
     )
 
 

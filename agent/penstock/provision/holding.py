@@ -47,7 +47,8 @@ class Wanted:
 
     `base` is n x d x c, `f` the price of delays (infinite: no reservation can be had), `penalty` the share of f for
     cancelling, `node_second` the plain price of a node for a second. `margin` seconds are reserved beyond the end,
-    so that Slurm does not kill a job that is on time. `submit_at` and `run_time` are those of the idle job.
+    so that Slurm does not kill a job that is on time; `nodelist` are the nodes it was priced for, if they matter.
+    `submit_at` and `run_time` are those of the idle job.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Wanted:
     submit_at: float | None = None
     run_time: float = 0.0
     command: str = ""
+    nodelist: tuple[str, ...] = ()
 
     @property
     def end(self) -> float:
@@ -92,7 +94,8 @@ class Hold:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Hold:
         """What `to_dict` gave."""
-        return cls(**{**data, "wanted": Wanted(**data["wanted"]), "phase": Phase(data["phase"])})
+        wanted = Wanted(**{**data["wanted"], "nodelist": tuple(data["wanted"]["nodelist"])})
+        return cls(**{**data, "wanted": wanted, "phase": Phase(data["phase"])})
 
 
 @dataclass(frozen=True, slots=True)

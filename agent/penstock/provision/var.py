@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from penstock.provision.pricing import cancelling
 
-__all__ = ["STEP", "Combined", "Submission", "bound", "combine", "idle_cost", "when_to_submit"]
+__all__ = ["STEP", "Combined", "Submission", "bound", "combine", "from_waits", "idle_cost", "when_to_submit"]
 
 STEP: Final = 30.0
 """Seconds between the submission times that are looked at (Figure 33)."""
+
+_FEW: Final = 10
 
 Probability = Callable[[float, float], float]
 """(submission time, requested run time) -> the probability that the job starts before the wanted start."""
@@ -41,6 +43,24 @@ def when_to_submit(
             best = Submission(at, run_time, found)
         steps += 1
     return best
+
+
+def from_waits(waits: Sequence[tuple[float, int, float]], nodes: int, start: float) -> Probability:
+    """(21) from waits that were seen, as (time limit, nodes, wait): the share of those like the job that were short
+    enough, one of n + 1 held back as never short enough. Like it is within a factor of two; if fewer than ten are, all.
+    """
+
+    def probability(at: float, run_time: float) -> float:
+        like = [
+            wait
+            for limit, width, wait in waits
+            if run_time / 2 <= limit <= run_time * 2 and nodes / 2 <= width <= nodes * 2
+        ]
+        if len(like) < _FEW:
+            like = [wait for _, _, wait in waits]
+        return sum(wait <= start - at for wait in like) / (len(like) + 1)
+
+    return probability
 
 
 def idle_cost(nodes: int, start: float, began: float) -> float:

@@ -168,7 +168,11 @@ class CliBackend(CliSubmission):
         await self._check_size(spec.partition, spec.nodes)  # of too many nodes it says that they are busy
         start = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(math.floor(spec.start)))
         argv = ["scontrol", "create", "reservation", f"ReservationName={name}", f"StartTime={start}"]
-        argv += [f"Duration={format_minutes(spec.duration)}", f"NodeCnt={int(spec.nodes)}"]
+        for node in spec.nodelist:
+            if not _WORD.fullmatch(node):
+                raise Infeasible(f"not the name of a node: {node!r}")
+        where = f"Nodes={','.join(spec.nodelist)}" if spec.nodelist else f"NodeCnt={int(spec.nodes)}"
+        argv += [f"Duration={format_minutes(spec.duration)}", where]
         if spec.partition:
             argv.append(f"PartitionName={spec.partition}")
         for option, words in (("Users", spec.users), ("Accounts", spec.accounts), ("Flags", spec.flags)):

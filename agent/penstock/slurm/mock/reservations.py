@@ -117,6 +117,10 @@ class Reservations:
         for other in self._held.values():
             if other.start < start + duration and start < other.end:
                 free &= ~other.mask
+        if spec.nodelist:
+            if not set(spec.nodelist) <= set(bits.named(within)):
+                raise Infeasible("Error creating the reservation: Invalid node name specified")
+            free &= bits.mask(spec.nodelist)
         if free.bit_count() < spec.nodes:
             raise NotNow("Error creating the reservation: Requested nodes are busy")
         mask = lowest(free, spec.nodes)

@@ -1,0 +1,313 @@
+"""penstock hold, penstock ledger: slots that are really held, and what they cost."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import secrets
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from penstock.cli.options import number
+from penstock.cli.output import clock, emit_json, table
+from penstock.cli.planning import LiveSource, Where, pricing_rules, source_options, take_snapshot
+from penstock.config import Config, load
+from penstock.errors import PenstockError, UserError
+from penstock.holding import requests
+from penstock.holding.keeper import NOT_PERMITTED, Keeper, RequestFolder
+from penstock.holding.ledger import Ledger
+from penstock.provision.holding import METHODS, Hold, Limits, Phase, Wanted
+from penstock.provision.pricing import quote
+from penstock.provision.var import Submission, from_waits, when_to_submit
+from penstock.slurm.base import Backend
+
+__all__ = ["hold", "ledger", "with_keeper"]
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+_HISTORY: Final = 30 * 86400.0
+T = TypeVar("T")
+
+
+def with_keeper(work: Callable[[Backend, Keeper, Ledger], Awaitable[T]]) -> T:
+    """Do something with the configured cluster and ledger."""
+    config = load()
+
+    async def run() -> T:
+        from penstock.app import make_backend
+
+        config.agent.state_dir.mkdir(parents=True, exist_ok=True)
+        backend = make_backend(config)
+        book = Ledger(config.provision.ledger or config.agent.state_dir / "ledger.db")
+        try:
+            keeper = Keeper(backend, book, Limits.preset(config.provision.limits), _request_folder(config))
+            return await work(backend, keeper, book)
+        finally:
+            book.close()
+            await backend.close()
+
+    return asyncio.run(run())
+
+
+def _request_folder(config: Config) -> RequestFolder | None:
+    if config.provision.requests is None:
+        return None
+    return RequestFolder(config.provision.requests, _key(config))
+
+
+def _key(config: Config) -> bytes:
+    path = config.provision.request_key
+    if path is None:
+        raise UserError("`provision.request_key` must be set to sign requests")
+    try:
+        return path.read_bytes().strip()
+    except OSError as error:
+        raise UserError(f"`provision.request_key`: {path} cannot be read: {error.strerror}") from None
+
+
+@click.group()
+def hold() -> None:
+    """Hold slots: as reservations, by request, or by a job that idles until they begin."""
+
+
+@hold.command("open")
+@source_options
+@click.option("-N", "--nodes", type=click.IntRange(1), required=True, metavar="N", help="How many nodes.")
+@click.option("-t", "--time", "length", required=True, metavar="D", help="For how long.")
+@click.option("--at", "at", required=True, metavar="T", help="When it begins.")
+@click.option("-A", "--account", default="default", show_default=True, metavar="NAME", help="Who pays, in the ledger.")
+@click.option("-u", "--user", metavar="NAME", help="For whom (default: you; others need Operator rights).")
+@click.option("--name", metavar="NAME", help="Name of the reservation or job (default: made up).")
+@click.option(
+    "--method",
+    type=click.Choice(["auto", *METHODS]),
+    default="auto",
+    show_default=True,
+    help="auto: a reservation if that is permitted, else a request if the site takes them, else a job that idles.",
+)
+@click.option("--run", "command", default="", metavar="COMMAND", help="What the idle job does when the slot begins.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def open_(
+    where: Where,
+    nodes: int,
+    length: str,
+    at: str,
+    account: str,
+    user: str | None,
+    name: str | None,
+    method: str,
+    command: str,
+    as_json: bool,
+) -> None:
+    """Hold a slot. Its price is that of `penstock quote`; it goes to the ledger when the slot is there."""
+    if where.queue_file is not None:
+        raise UserError("--queue: a slot can only be held on a cluster")
+    if name is not None and not _NAME.fullmatch(name):
+        raise UserError(f"--name must be 1 to 40 of A-Z a-z 0-9 _ . -, not {name[:60]!r}")
+    config = load()
+
+    async def work(backend: Backend, keeper: Keeper, book: Ledger) -> tuple[int, Hold]:
+        source = LiveSource(await take_snapshot(backend), where, pricing_rules(config), {"--at": at}, {"-t": length})
+        start, duration = source.time("--at"), source.duration("-t")
+        assert start is not None and duration is not None
+        source.check(nodes, duration)
+        situation = source.situation
+        price = quote(
+            situation.plan(), situation.queue.taken(), nodes, duration, start, situation.pricing, situation.within
+        )
+        submission = await _submission(backend, nodes, start, duration) if method != "reservation" else None
+        wanted = Wanted(
+            name or f"pst-{secrets.token_hex(4)}",
+            user or backend.whoami(),
+            account,
+            nodes,
+            source.partition.name,
+            math.ceil(start),
+            duration,
+            "reservation" if method == "auto" else method,
+            nodes * duration * price.c,
+            price.f,
+            situation.pricing.penalty,
+            price.c,
+            config.provision.margin,
+            None if submission is None else submission.at,
+            0.0 if submission is None else submission.run_time,
+            command,
+        )
+        return await _open(wanted, method, config, keeper, book)
+
+    got, held = with_keeper(work)
+    if as_json:
+        emit_json(_row(got, held))
+    else:
+        click.echo(_sentence(got, held))
+    if held.phase is Phase.FAILED:
+        raise PenstockError(held.reason)
+
+
+async def _open(wanted: Wanted, method: str, config: Config, keeper: Keeper, book: Ledger) -> tuple[int, Hold]:
+    """Open it; by `auto` the next way where the first is not permitted."""
+    from dataclasses import replace
+
+    ways = [wanted.method]
+    if method == "auto":
+        ways = ["reservation", *(["request"] if config.provision.requests else []), "var"]
+    for way in ways:
+        price = math.inf if way == "var" else wanted.f
+        if way != "var" and price == math.inf:
+            if way == ways[-1]:
+                raise PenstockError("running jobs or reservations have the nodes at that time")
+            continue
+        got = await keeper.open(replace(wanted, method=way, f=price))
+        held = book.hold(got)
+        if held.phase is not Phase.FAILED or not held.reason.startswith(NOT_PERMITTED) or way == ways[-1]:
+            return got, held
+    raise AssertionError("no way was tried")
+
+
+async def _submission(backend: Backend, nodes: int, start: float, duration: float) -> Submission:
+    """When the idle job should be submitted, by the waits of the user's jobs; without any to learn from, now."""
+    now = backend.now()
+    records = await backend.history(since=now - _HISTORY)
+    waits = [
+        (r.time_limit or duration, r.num_nodes, r.start - r.eligible)
+        for r in records
+        if r.start is not None and r.eligible is not None
+    ]
+    found = when_to_submit(now, start, duration, from_waits(waits, nodes, start)) if waits else None
+    return found or Submission(now, duration + max(0.0, start - now), 0.0)
+
+
+@hold.command("list")
+@click.option("--all", "everything", is_flag=True, help="Those that are settled, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_(everything: bool, as_json: bool) -> None:
+    """Show what is held, after a look at how it stands."""
+
+    async def work(backend: Backend, keeper: Keeper, book: Ledger) -> dict[int, Hold]:
+        await keeper.tick()
+        return book.holds(everything)
+
+    _show(with_keeper(work), as_json)
+
+
+@hold.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def tick(as_json: bool) -> None:
+    """One pass over all holds, for a crontab: submits idle jobs in time, settles what is over."""
+
+    async def work(backend: Backend, keeper: Keeper, book: Ledger) -> dict[int, Hold]:
+        return await keeper.tick()
+
+    found = with_keeper(work)
+    if as_json:
+        _show(found, True)
+
+
+@hold.command()
+@click.argument("number", type=int)
+def cancel(number: int) -> None:
+    """Give a slot up. Before it begins its price comes back, but for the penalty."""
+
+    async def work(backend: Backend, keeper: Keeper, book: Ledger) -> Hold:
+        return await keeper.cancel(number)
+
+    click.echo(_sentence(number, with_keeper(work)))
+
+
+@hold.command()
+@click.argument("request", type=click.Path(path_type=Path))
+def grant(request: Path) -> None:
+    """As an operator: make the reservation that a signed request asks for."""
+    config = load()
+    spec = requests.read(request, _key(config), flags=("PURGE_COMP=10",))
+
+    async def work(backend: Backend, keeper: Keeper, book: Ledger) -> str:
+        return ",".join((await backend.reserve(spec)).nodes)
+
+    click.echo(f"Made reservation {spec.name} on {with_keeper(work)}")
+
+
+@click.command()
+@click.option("-A", "--account", metavar="NAME", help="Only this account.")
+@number("budget", "Set what the account may spend in all.", -1e-9, 1e15, "a number from 0 on")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def ledger(account: str | None, budget: float | None, as_json: bool) -> None:
+    """Show what slots have cost, by account, and set budgets (--account NAME --budget X)."""
+    if budget is not None and account is None:
+        raise UserError("--account is missing: whose budget?")
+
+    async def work(backend: Backend, keeper: Keeper, book: Ledger) -> tuple[Any, Any]:
+        if budget is not None and account is not None:
+            book.set_budget(account, budget)
+        return [a for a in book.accounts() if account in (None, a.name)], book.lines(account)
+
+    accounts, lines = with_keeper(work)
+    if as_json:
+        emit_json(
+            {
+                "accounts": [
+                    {"name": a.name, "budget": a.budget, "spent": a.spent, "promised": a.promised, "left": a.left}
+                    for a in accounts
+                ],
+                "entries": [
+                    {"hold": e.hold, "kind": e.kind, "account": e.account, "at": e.at, "amount": e.amount}
+                    for e in lines
+                ],
+            }
+        )
+        return
+    rows = [(a.name, a.budget, f"{a.spent:g}", f"{a.promised:g}", a.left) for a in accounts]
+    table("Accounts", ("account", "budget", "spent", "promised", "left"), rows)
+    table(
+        "Entries",
+        ("hold", "what", "account", "at", "units"),
+        [(e.hold, e.kind, e.account, clock(e.at), f"{e.amount:g}") for e in lines],
+    )
+
+
+def _row(got: int, held: Hold) -> dict[str, Any]:
+    wanted = held.wanted
+    return {
+        "hold": got,
+        "name": wanted.name,
+        "phase": str(held.phase),
+        "method": wanted.method,
+        "used": held.used,
+        "reason": held.reason,
+        "nodes": wanted.nodes,
+        "start": wanted.start,
+        "duration": wanted.duration,
+        "base": wanted.base,
+        "f": None if wanted.f == math.inf else wanted.f,
+        "account": wanted.account,
+    }
+
+
+def _show(found: dict[int, Hold], as_json: bool) -> None:
+    if as_json:
+        emit_json([_row(got, held) for got, held in found.items()])
+        return
+    rows = [
+        (
+            got,
+            h.wanted.name,
+            h.phase,
+            h.wanted.method,
+            h.wanted.nodes,
+            clock(h.wanted.start),
+            clock(h.wanted.end),
+            h.reason,
+        )
+        for got, h in found.items()
+    ]
+    table("Holds", ("hold", "name", "phase", "by", "nodes", "start", "end", "why"), rows)
+
+
+def _sentence(got: int, held: Hold) -> str:
+    why = f": {held.reason}" if held.reason else ""
+    use = f" (sbatch --reservation={held.wanted.name})" if held.phase is Phase.HELD and held.used != "VAR" else ""
+    return f"Hold {got} ({held.wanted.name}) is {held.phase}{why}{use}"

@@ -1,0 +1,148 @@
+"""Slots, quotes, holds and reserved plans on real Slurm: with Operator rights and without."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from penstock.cluster import Cluster
+
+pytestmark = pytest.mark.slurm
+
+COMMAND = [sys.executable, "-c", "from penstock.cli import main; main()"]
+FLOW = """
+name: flow
+stages:
+  - {name: first, nodes: 2, time: 1m, run: "date +%s > first.at; sleep 1"}
+  - {name: second, nodes: 3, time: 1m, run: "date +%s > second.at; sleep 1", after: first}
+"""
+
+
+class Desk:
+    """A user at the command line, with settings and files in a folder of that user's own."""
+
+    def __init__(self, cluster: Cluster, who: str) -> None:
+        self.cluster, self.who = cluster, who
+        self.home = cluster.home(who)
+        self.config = self.home / "provision.yaml"
+        settings = {
+            "agent": {"state_dir": str(self.home / "provision")},
+            "slurm": {"backend": "cli"},
+            "provision": {"margin": 60},
+        }
+        self.write(self.config.name, yaml.safe_dump(settings))
+
+    def write(self, name: str, text: str) -> None:
+        done = self.cluster.run_as(self.who, ["sh", "-c", f"cat > {name} <<'END'\n{text}\nEND"], cwd=self.home)
+        assert done.returncode == 0, done.stderr
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        env = {"PENSTOCK_CONFIG": str(self.config), "COLUMNS": "200"}
+        return self.cluster.run_as(self.who, [*COMMAND, *words], env=env, cwd=self.home, timeout=90)
+
+    def told(self, *words: str) -> object:
+        done = self.run(*words, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def reservations(self) -> str:
+        return self.cluster.run_as("root", ["scontrol", "-o", "show", "reservations"]).stdout
+
+
+@pytest.fixture
+def queue(cluster: Cluster) -> Iterator[Cluster]:
+    """Six of eight nodes run for ten minutes, and a job of all eight waits."""
+    for words in (["-N6", "-t10"], ["-N8", "-t5"]):
+        made = cluster.run_as("bob", ["sbatch", "--parsable", *words, "-o", "/dev/null", "--wrap", "sleep 600"])
+        assert made.returncode == 0, made.stderr
+    until(lambda: "RUNNING" in cluster.run_as("root", ["squeue", "-h", "-o", "%T"]).stdout, "the job to run")
+    yield cluster
+    for line in cluster.run_as("root", ["scontrol", "-o", "show", "reservations"]).stdout.splitlines():
+        if line.startswith("ReservationName="):
+            name = line.split()[0].partition("=")[2]
+            cluster.run_as("root", ["scontrol", "delete", f"ReservationName={name}"])
+
+
+def until(probe, what, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not (found := probe()):
+        assert time.monotonic() < end, f"timed out waiting for {what}"
+        time.sleep(0.2)
+    return found
+
+
+def test_what_any_user_sees(queue: Cluster) -> None:
+    desk = Desk(queue, "alice")
+    rows = desk.told("slots")
+    first = rows[0]
+    assert first["procs"] == 2 and first["nodes"] == ["n7", "n8"] and 480 < first["duration"] <= 600
+    assert max(r["procs"] for r in rows) == 8
+    quotes = desk.told("quote", "-N", "2", "-t", "20m")
+    assert quotes[0]["f"] > 0 and len(quotes[0]["delays"]) == 1 and quotes[-1]["f"] == 0
+    assert desk.told("quote", "-N", "4", "-t", "5m", "--at", "now")[0]["f"] is None
+    shown = desk.run("slots", "--explain", "--gantt")
+    assert shown.returncode == 0 and "our plan" in shown.stdout, shown.stderr
+    shown = desk.run("quote", "-N", "2", "-t", "1m", "--explain")
+    assert "sbatch --test-only" in shown.stdout, shown.stderr
+
+
+def test_without_rights_a_slot_is_held_by_a_job_that_idles(queue: Cluster) -> None:
+    desk = Desk(queue, "alice")
+    refused = desk.run("hold", "open", "-N", "2", "-t", "1m", "--at", "now+2m", "--method", "reservation")
+    assert refused.returncode == 1 and "not permitted" in refused.stderr
+    held = desk.told("hold", "open", "-N", "2", "-t", "1m", "--at", "now+20s", "--run", "date +%s > began; sleep 600")
+    assert held["method"] == "var"
+    until(lambda: desk.told("hold", "list")[0]["phase"] == "held", "the idle job to run")
+    until(lambda: (desk.home / "began").exists() and (desk.home / "began").read_text().strip(), "the work to begin")
+    assert -1 <= int((desk.home / "began").read_text()) - held["start"] <= 5
+    assert desk.run("hold", "cancel", str(held["hold"])).returncode == 0
+    mine = ["squeue", "-h", "-u", "alice", "-t", "R,PD", "-o", "%i"]
+    until(lambda: not queue.run_as("root", mine).stdout.strip(), "alice's job to end")
+    entries = {e["kind"]: e["amount"] for e in desk.told("ledger")["entries"]}
+    assert entries["charge"] > 0 and entries["idle"] >= 0
+
+
+def test_an_operator_reserves_charges_and_gives_back(queue: Cluster) -> None:
+    desk = Desk(queue, "operator")
+    desk.told("ledger", "-A", "lab", "--budget", "1000")
+    held = desk.told("hold", "open", "-N", "2", "-t", "2m", "--at", "now+5m", "-u", "alice", "-A", "lab")
+    assert held["phase"] == "held" and f"ReservationName={held['name']}" in desk.reservations()
+    assert "alice" in desk.reservations()
+    assert desk.told("ledger", "-A", "lab")["accounts"][0]["spent"] == pytest.approx(held["base"] + held["f"])
+    queue.run_as("root", ["scontrol", "delete", f"ReservationName={held['name']}"])
+    assert desk.told("hold", "list", "--all")[-1]["phase"] == "lost"
+    assert desk.told("ledger", "-A", "lab")["accounts"][0]["spent"] == pytest.approx(0)
+    busy = desk.run("hold", "open", "-N", "4", "-t", "2m", "--at", "now+10s", "--method", "reservation")
+    assert busy.returncode != 0 and "Traceback" not in busy.stderr
+    poor = desk.run("hold", "open", "-N", "2", "-t", "2h", "--at", "now+1d", "-A", "lab", "--method", "reservation")
+    assert poor.returncode == 0, poor.stderr
+    desk.told("ledger", "-A", "lab", "--budget", "1")
+    poor = desk.run("hold", "open", "-N", "2", "-t", "2h", "--at", "now+2d", "-A", "lab", "--method", "reservation")
+    assert poor.returncode == 5 and "would be enough" in poor.stderr
+    for row in desk.told("hold", "list"):
+        assert desk.run("hold", "cancel", str(row["hold"])).returncode == 0
+    assert "No reservations" in desk.reservations()
+
+
+def test_a_planned_workflow_starts_when_it_was_planned(cluster: Cluster) -> None:
+    desk = Desk(cluster, "operator")
+    desk.write("flow.yaml", FLOW)
+    done = desk.run("plan", "flow.yaml", "--alpha", "0", "--reserve", "--json")
+    assert done.returncode == 0, done.stderr
+    planned = {s["name"]: s["start"] for s in json.loads(done.stdout)["stages"]}
+    began = {}
+    for name in ("first", "second"):
+        path = desk.home / f"{name}.at"
+        until(lambda: path.exists() and path.read_text().strip(), f"stage {name}", 240)  # noqa: B023
+        began[name] = int(path.read_text())
+    print({name: began[name] - planned[name] for name in planned})
+    assert all(-1 <= began[name] - planned[name] <= 30 for name in planned)
+    for row in desk.told("hold", "list"):
+        desk.run("hold", "cancel", str(row["hold"]))
+    until(lambda: "No reservations" in desk.reservations(), "the reservations to go", 90)
