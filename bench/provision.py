@@ -130,7 +130,6 @@ def main() -> int:
     plan = make_plan(a_queue(25))
     slots = free_slots(plan.profile, default_horizon(0, plan.last_finish), PRICING)
     few = sorted(slots, key=lambda s: -s.procs * s.duration)[:30]
-    print(len(slots), sum(s.extensible for s in few))
     dag = a_workflow(100, 10, 22)
     start = ((True,) * len(few), tuple(s.extensible for s in few))
     for name, search in (("moga", moga), ("nsga2", nsga2)):

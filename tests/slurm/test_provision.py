@@ -102,8 +102,8 @@ def test_without_rights_a_slot_is_held_by_a_job_that_idles(queue: Cluster) -> No
     until(lambda: (desk.home / "began").exists() and (desk.home / "began").read_text().strip(), "the work to begin")
     assert -1 <= int((desk.home / "began").read_text()) - held["start"] <= 5
     assert desk.run("hold", "cancel", str(held["hold"])).returncode == 0
-    mine = ["squeue", "-h", "-u", "alice", "-t", "R,PD", "-o", "%i"]
-    until(lambda: not queue.run_as("root", mine).stdout.strip(), "alice's job to end")
+    mine = ["squeue", "-h", "--me", "-t", "R,PD", "-o", "%i"]
+    until(lambda: not queue.run_as("alice", mine).stdout.strip(), "alice's job to end")
     entries = {e["kind"]: e["amount"] for e in desk.told("ledger")["entries"]}
     assert entries["charge"] > 0 and entries["idle"] >= 0
 
@@ -111,9 +111,10 @@ def test_without_rights_a_slot_is_held_by_a_job_that_idles(queue: Cluster) -> No
 def test_an_operator_reserves_charges_and_gives_back(queue: Cluster) -> None:
     desk = Desk(queue, "operator")
     desk.told("ledger", "-A", "lab", "--budget", "1000")
-    held = desk.told("hold", "open", "-N", "2", "-t", "2m", "--at", "now+5m", "-u", "alice", "-A", "lab")
+    alice = queue.run_as("alice", ["id", "-un"]).stdout.strip()
+    held = desk.told("hold", "open", "-N", "2", "-t", "2m", "--at", "now+5m", "-u", alice, "-A", "lab")
     assert held["phase"] == "held" and f"ReservationName={held['name']}" in desk.reservations()
-    assert "alice" in desk.reservations()
+    assert f"Users={alice}" in desk.reservations()
     assert desk.told("ledger", "-A", "lab")["accounts"][0]["spent"] == pytest.approx(held["base"] + held["f"])
     queue.run_as("root", ["scontrol", "delete", f"ReservationName={held['name']}"])
     assert desk.told("hold", "list", "--all")[-1]["phase"] == "lost"

@@ -186,6 +186,54 @@ def _report(
         emit_json(next(iter(results.values())) if len(results) == 1 else results)
 
 
+_PROVISION = ("slots", "trade-off", "load")
+
+
+@bench.command()
+@click.option("--part", "parts", metavar="|".join(_PROVISION), multiple=True, help="Only this part; may be repeated.")
+@click.option("--runs", type=click.IntRange(2), default=50, show_default=True, help="Runs of every setting.")
+@click.option(
+    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Write report.html, report.md and rows here."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def provision(parts: Sequence[str], runs: int, out: Path | None, as_json: bool) -> None:
+    """Measure slots and plans on real logs (paper 001), from the folder PENSTOCK_TRACES.
+
+    \b
+    slots      how many slots the CTC and SDSC logs leave free, from when, for how long
+    trade-off  makespan and cost of planned workflows against best effort, by trade-off, size and width
+    load       the same against load, and the CyberShake workflow
+
+    With 50 runs, as in the paper, it takes hours; --runs 5 takes some minutes.
+    """
+    from penstock.bench.chapters import traces
+    from penstock.bench.plotting import prepare
+    from penstock.bench.provision import PARTS
+    from penstock.bench.report import as_html, as_markdown
+
+    for part in parts:
+        if part not in PARTS:
+            raise UserError(f"--part must be one of {', '.join(PARTS)}, not {part!r}")
+    if out is not None:
+        prepare(out)
+    traces()
+    chapters = []
+    for part in dict.fromkeys(parts or PARTS):
+        chapter = PARTS[part](out, lambda text: click.echo(text, err=True), runs)
+        chapters.append(chapter)
+        if not as_json:
+            for each in chapter.all_tables:
+                table(f"{chapter.title}: {each.title}", each.columns, each.rows)
+        if out is not None:
+            _write(out / f"{part}.json", json.dumps({"rows": chapter.rows}, indent=2) + "\n")
+    title = "Provisioning: slots with prices and plans over them"
+    if out is not None:
+        _write(out / "report.md", as_markdown(title, chapters))
+        _write(out / "report.html", as_html(title, chapters))
+    if as_json:
+        emit_json({chapter.name: {"rows": chapter.rows} for chapter in chapters})
+
+
 def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")

@@ -136,6 +136,7 @@ def open_(
             None if submission is None else submission.at,
             0.0 if submission is None else submission.run_time,
             command,
+            str(Path.cwd()),
         )
         return await _open(wanted, method, config, keeper, book)
 

@@ -154,4 +154,4 @@ def _idle_job(wanted: Wanted) -> JobSpec:
         'if [ "$left" -gt 0 ]; then sleep "$left"; fi\n'
         f"{wanted.command or 'sleep infinity'}\n"
     )
-    return JobSpec(wanted.name, script, wanted.nodes, wanted.run_time, wanted.partition)
+    return JobSpec(wanted.name, script, wanted.nodes, wanted.run_time, wanted.partition, workdir=wanted.workdir or None)

@@ -48,7 +48,7 @@ class Wanted:
     `base` is n x d x c, `f` the price of delays (infinite: no reservation can be had), `penalty` the share of f for
     cancelling, `node_second` the plain price of a node for a second. `margin` seconds are reserved beyond the end,
     so that Slurm does not kill a job that is on time; `nodelist` are the nodes it was priced for, if they matter.
-    `submit_at` and `run_time` are those of the idle job.
+    `submit_at` and `run_time` are those of the idle job, which runs `command` in `workdir` when the slot begins.
     """
 
     name: str
@@ -67,6 +67,7 @@ class Wanted:
     submit_at: float | None = None
     run_time: float = 0.0
     command: str = ""
+    workdir: str = ""
     nodelist: tuple[str, ...] = ()
 
     @property

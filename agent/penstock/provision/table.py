@@ -44,7 +44,7 @@ class SlotTable:
     nodes that tasks get (`named` false) is spared their sets.
     """
 
-    __slots__ = ("_shortest", "_starts", "pieces", "used")
+    __slots__ = ("_shortest", "pieces", "starts", "used")
 
     def __init__(self, slots: Sequence[Slot], shortest: float = 0.0, named: bool = True) -> None:
         self._shortest = shortest
@@ -53,7 +53,7 @@ class SlotTable:
             for i, slot in enumerate(slots)
         ]
         self.pieces: list[Piece] = sorted(rows, key=lambda piece: piece.start)
-        self._starts = [piece.start for piece in self.pieces]
+        self.starts = [piece.start for piece in self.pieces]
         self.used: dict[int, float] = {}
         """Processors times time taken of each slot, by its number in the list."""
 
@@ -95,7 +95,7 @@ class SlotTable:
         old = [self.pieces[i] for i in fit.pieces]
         for i in sorted(fit.pieces, reverse=True):
             del self.pieces[i]
-            del self._starts[i]
+            del self.starts[i]
         short, given = procs, 0
         for since, until, free, slot, nodes in old:
             count = min(short, free)
@@ -110,6 +110,18 @@ class SlotTable:
             if until > end:
                 self._add(end, until, count, slot, taken)
         return given
+
+    def forget(self, now: float) -> None:
+        """Drop what lies before `now`."""
+        begun = bisect_right(self.starts, now)
+        if not begun or (self.starts[0] == now == self.starts[begun - 1]):
+            return
+        old = self.pieces[:begun]
+        del self.pieces[:begun]
+        del self.starts[:begun]
+        for _, end, procs, slot, nodes in reversed(old):
+            if end > now:
+                self._add(now, end, procs, slot, nodes)
 
     def put(self, procs: int, duration: float, after: float = -math.inf) -> float | None:
         """Place a task; its start, or None if it fits nowhere."""
@@ -129,7 +141,7 @@ class SlotTable:
         """Put a piece behind those of equal start, or to the one among them that it is like."""
         if end - start < self._shortest:
             return
-        pieces, starts = self.pieces, self._starts
+        pieces, starts = self.pieces, self.starts
         place = bisect_right(starts, start)
         at = place - 1
         while at >= 0 and starts[at] == start:

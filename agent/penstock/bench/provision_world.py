@@ -1,0 +1,163 @@
+"""The dissertation's two clusters for `penstock bench provision`: exact run times, conservative by Figure 2.
+
+With exact estimates a job's place never changes once it has one, so the whole simulation is the table of free slots:
+every job of the log is put on it when it arrives. A copy of the table at some instant is what is advertised then.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from pathlib import Path
+from typing import Final
+
+from penstock.errors import UserError
+from penstock.provision.dag import Dag, one_site, rank_order
+from penstock.provision.slots import Slot
+from penstock.provision.table import SlotTable
+from penstock.sim.swf import load
+
+__all__ = ["SITES", "Jobs", "World", "a_workflow", "best_effort", "cybershake", "read_jobs", "with_second_copy"]
+
+WEEK: Final = 7 * 86400
+
+
+@dataclass(frozen=True, slots=True)
+class SiteLog:
+    """A log and the size of its machine in the dissertation; `tasks` are the mean processors of a task (4.7)."""
+
+    pattern: str
+    procs: int
+    tasks: int
+    slots: int
+
+
+SITES: Final = {"CTC": SiteLog("CTC-SP2", 430, 22, 27), "SDSC": SiteLog("SDSC-SP2", 128, 6, 14)}
+
+Jobs = list[tuple[int, int, int]]
+"""(submission, run time, processors) by submission."""
+
+
+def read_jobs(logs: Sequence[Path], site: str) -> Jobs:
+    """The jobs of a site's log, each with its real run time. UserError if the log is not there."""
+    found = [path for path in logs if SITES[site].pattern in path.name]
+    if not found:
+        raise UserError(f"PENSTOCK_TRACES has no log named {SITES[site].pattern}*")
+    trace = load(found[0], SITES[site].procs, "singh", "actual").trace
+    return sorted(zip(trace.submit, trace.run, trace.procs, strict=True))
+
+
+def with_second_copy(jobs: Jobs, share: float, seed: int) -> Jobs:
+    """More load: the log again, a week later, each job with this probability (section 4.7)."""
+    rng = random.Random(seed)
+    more = [(submit + WEEK, run, procs) for submit, run, procs in jobs if rng.random() < share]
+    return sorted([*jobs, *more])
+
+
+def utilisation(jobs: Jobs, procs: int) -> float:
+    """Work over the machine's time from the first submission to the last."""
+    return sum(run * width for _, run, width in jobs) / (procs * (jobs[-1][0] - jobs[0][0]))
+
+
+class World:
+    """A machine to which the jobs of a log come."""
+
+    def __init__(self, procs: int, jobs: Jobs) -> None:
+        self.procs = procs
+        self.jobs = jobs
+        self.table = SlotTable([Slot(jobs[0][0], procs, 1.0, divisible=True, extensible=True)], named=False)
+        self._next = 0
+        self.ends: list[float] = []
+
+    def copy(self) -> World:
+        """One that goes its own way; the log is shared."""
+        twin = copy.copy(self)
+        twin.table, twin.ends = copy.copy(self.table), list(self.ends)
+        twin.table.pieces, twin.table.starts = list(self.table.pieces), list(self.table.starts)
+        twin.table.used = {}
+        return twin
+
+    def to(self, time: float) -> None:
+        """Let everybody come who comes up to and at this time."""
+        while self._next < len(self.jobs) and self.jobs[self._next][0] <= time:
+            submit, run, procs = self.jobs[self._next]
+            self._next += 1
+            self.table.forget(submit)
+            start = self.table.put(procs, run, submit)
+            assert start is not None
+            heappush(self.ends, start + run)
+        self.table.forget(time)
+
+    def in_system(self, time: float) -> int:
+        """Jobs that run or wait."""
+        while self.ends and self.ends[0] <= time:
+            heappop(self.ends)
+        return len(self.ends)
+
+    def advertised(self) -> list[Slot]:
+        """The slots: those without an end are divisible and extensible."""
+        out = []
+        for piece in self.table.pieces:
+            ever = piece.end == float("inf")
+            length = 48 * 3600.0 if ever else piece.end - piece.start
+            out.append(Slot(piece.start, piece.procs, length, divisible=ever, extensible=ever))
+        return out
+
+    def arrivals(self) -> Iterator[float]:
+        """Every submission, after it has happened."""
+        while self._next < len(self.jobs):
+            time = self.jobs[self._next][0]
+            self.to(time)
+            yield time
+
+
+def best_effort(world: World, dag: Dag, now: float) -> float:
+    """The makespan if each task is submitted when its parents have ended, among all who come meanwhile."""
+    place = {task: at for at, task in enumerate(rank_order(dag))}
+    left = [len(dag.into(i)) for i in range(len(dag.tasks))]
+    children: list[list[int]] = [[] for _ in dag.tasks]
+    for edge in dag.edges:
+        children[edge.parent].append(edge.child)
+    ready = [(now, place[i], i) for i, count in enumerate(left) if not count]
+    heapify(ready)
+    at, last = [now] * len(dag.tasks), now
+    while ready:
+        when, _, i = heappop(ready)
+        world.to(when)
+        task = dag.tasks[i]
+        start = world.table.put(task.procs, task.durations[0], when)
+        assert start is not None
+        end = start + task.durations[0]
+        last = max(last, end)
+        for child in children[i]:
+            at[child] = max(at[child], end)
+            left[child] -= 1
+            if not left[child]:
+                heappush(ready, (at[child], place[child], child))
+    return last - now
+
+
+def a_workflow(tasks: int, levels: int, procs: int, widest: int, seed: int) -> Dag:
+    """Figure 12: levels of equal size, two parents each, 1,000 s and `procs` processors on average."""
+    rng = random.Random(seed)
+    rows: list[tuple[str, int, float, list[str]]] = []
+    before: list[str] = []
+    for _ in range(levels):
+        level = [f"t{len(rows) + i}" for i in range(tasks // levels)]
+        for name in level:
+            width = min(widest, rng.randint(1, 2 * procs - 1))
+            rows.append((name, width, rng.randint(500, 1500), rng.sample(before, min(2, len(before)))))
+        before = level
+    return one_site(rows)
+
+
+def cybershake() -> Dag:
+    """Table 2 and Figure 17: 8,039 tasks, two of them 24 hours on 288 processors."""
+    rows: list[tuple[str, int, float, list[str]]] = [("xyz", 1, 1, []), ("preSGT", 1, 300, ["xyz"])]
+    rows.append(("cvm", 288, 2100, ["xyz"]))
+    rows += [(name, 288, 86400, ["preSGT", "cvm"]) for name in ("pvml_chk1", "pmvl_chk2")]
+    rows += [(f"synth{i}", 1, 519, ["pvml_chk1", "pmvl_chk2"]) for i in range(4017)]
+    return one_site([*rows, *((f"peak{i}", 1, 1, [f"synth{i}"]) for i in range(4017))])
