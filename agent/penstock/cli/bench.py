@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from typing import TYPE_CHECKING
 
 import click
 
@@ -24,18 +24,8 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _ASA = "ASA: learning the queue and submitting ahead of it"
 _DMR = "DMR: malleable jobs and the queue"
-_PARTS = ("fig5", "tables", "logs")
-_TITLE = "ASA: learning the queue and submitting ahead of it"
-_SELECT_PARTS = ("errors", "mixed", "loaded")
-_SELECT_TITLE = "Resource selection: each task where it finishes first"
-
-_out = click.option(
-    "--out",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="Write report.html, report.md, pictures and rows here.",
-)
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_SELECT = "Resource selection: each task where it finishes first"
+_PROVISION = "Provisioning: slots with prices and plans over them"
 
 
 @click.group()
@@ -65,9 +55,6 @@ def _options(parts: str) -> Callable[[_Command], _Command]:
 
 @bench.command()
 @_options("fig5|tables|logs")
-@click.option("--part", "parts", metavar="|".join(_PARTS), multiple=True, help="Only this part; may be repeated.")
-@_out
-@_json
 def asa(parts: Sequence[str], out: Path | None, as_json: bool) -> None:
     """Measure how well waits are predicted, and what workflows gain by it (paper 002).
 
@@ -103,27 +90,11 @@ def dmr(parts: Sequence[str], out: Path | None, as_json: bool) -> None:
     _run(_DMR, CHAPTERS, parts, out, as_json)
 
 
-def _run(
-    title: str,
-    known: Mapping[str, Callable[[Path | None, Callable[[str], None]], Chapter]],
-    parts: Sequence[str],
-    out: Path | None,
-    as_json: bool,
-    wanted = _wanted(parts, CHAPTERS)
-    if "logs" in wanted:
-        traces()  # found missing now, not after minutes of work
-    _report(_TITLE, {part: CHAPTERS[part] for part in wanted}, out, as_json)
-
-
 @bench.command()
-@click.option(
-    "--part", "parts", metavar="|".join(_SELECT_PARTS), multiple=True, help="Only this part; may be repeated."
-)
+@_options("errors|mixed|loaded")
 @click.option(
     "--quick", is_flag=True, help="Two sizes, one round, short queues: minutes less, figures that mean little."
 )
-@_out
-@_json
 def select(parts: Sequence[str], quick: bool, out: Path | None, as_json: bool) -> None:
     """Measure what selecting resources gains for bags of tasks (paper 000).
 
@@ -138,19 +109,41 @@ def select(parts: Sequence[str], quick: bool, out: Path | None, as_json: bool) -
     """
     from penstock.bench.select_chapters import chapters
 
-    known = chapters(quick=quick)
-    _report(_SELECT_TITLE, {part: known[part] for part in _wanted(parts, known)}, out, as_json)
+    _run(_SELECT, chapters(quick=quick), parts, out, as_json)
 
 
-def _wanted(parts: Sequence[str], known: Mapping[str, object]) -> list[str]:
-    for part in parts:
-        if part not in known:
-            raise UserError(f"--part must be one of {', '.join(known)}, not {part!r}")
-    return list(dict.fromkeys(parts or known))
+@bench.command()
+@_options("slots|trade-off|load")
+@click.option("--runs", type=click.IntRange(2), default=50, show_default=True, help="Runs of every setting.")
+def provision(parts: Sequence[str], runs: int, out: Path | None, as_json: bool) -> None:
+    """Measure slots and plans on real logs (paper 001), from the folder PENSTOCK_TRACES.
+
+    \b
+    slots      how many slots the CTC and SDSC logs leave free, from when, for how long
+    trade-off  makespan and cost of planned workflows against best effort, by trade-off, size and width
+    load       the same against load, and the CyberShake workflow
+
+    With 50 runs, as in the paper, it takes hours; --runs 5 takes some minutes.
+    """
+    from penstock.bench.chapters import traces
+    from penstock.bench.provision import PARTS
+
+    if set(parts) <= set(PARTS):
+        traces()  # found missing now, not after minutes of work
+    known = {name: partial(_with_runs, part, runs) for name, part in PARTS.items()}
+    _run(_PROVISION, known, parts, out, as_json)
 
 
-def _report(
-    title: str, parts: Mapping[str, Callable[[Path | None, Tell], Chapter]], out: Path | None, as_json: bool
+def _with_runs(part: Callable[[Path | None, Tell, int], Chapter], runs: int, out: Path | None, tell: Tell) -> Chapter:
+    return part(out, tell, runs)
+
+
+def _run(
+    title: str,
+    known: Mapping[str, Callable[[Path | None, Tell], Chapter]],
+    parts: Sequence[str],
+    out: Path | None,
+    as_json: bool,
 ) -> None:
     from penstock.bench.plotting import prepare
     from penstock.bench.report import as_html, as_markdown
@@ -164,12 +157,6 @@ def _report(
     for part in dict.fromkeys(parts or known):
         began = time.monotonic()
         chapter = known[part](out, lambda text: click.echo(text, err=True))
-    if out is not None:
-        prepare(out)
-    chapters = []
-    for part, run in parts.items():
-        began = time.monotonic()
-        chapter = run(out, lambda text: click.echo(text, err=True))
         chapters.append(chapter)
         if not as_json:
             for each in chapter.all_tables:
@@ -184,54 +171,6 @@ def _report(
     if as_json:
         results = {chapter.name: {"rows": chapter.rows} for chapter in chapters}
         emit_json(next(iter(results.values())) if len(results) == 1 else results)
-
-
-_PROVISION = ("slots", "trade-off", "load")
-
-
-@bench.command()
-@click.option("--part", "parts", metavar="|".join(_PROVISION), multiple=True, help="Only this part; may be repeated.")
-@click.option("--runs", type=click.IntRange(2), default=50, show_default=True, help="Runs of every setting.")
-@click.option(
-    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Write report.html, report.md and rows here."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def provision(parts: Sequence[str], runs: int, out: Path | None, as_json: bool) -> None:
-    """Measure slots and plans on real logs (paper 001), from the folder PENSTOCK_TRACES.
-
-    \b
-    slots      how many slots the CTC and SDSC logs leave free, from when, for how long
-    trade-off  makespan and cost of planned workflows against best effort, by trade-off, size and width
-    load       the same against load, and the CyberShake workflow
-
-    With 50 runs, as in the paper, it takes hours; --runs 5 takes some minutes.
-    """
-    from penstock.bench.chapters import traces
-    from penstock.bench.plotting import prepare
-    from penstock.bench.provision import PARTS
-    from penstock.bench.report import as_html, as_markdown
-
-    for part in parts:
-        if part not in PARTS:
-            raise UserError(f"--part must be one of {', '.join(PARTS)}, not {part!r}")
-    if out is not None:
-        prepare(out)
-    traces()
-    chapters = []
-    for part in dict.fromkeys(parts or PARTS):
-        chapter = PARTS[part](out, lambda text: click.echo(text, err=True), runs)
-        chapters.append(chapter)
-        if not as_json:
-            for each in chapter.all_tables:
-                table(f"{chapter.title}: {each.title}", each.columns, each.rows)
-        if out is not None:
-            _write(out / f"{part}.json", json.dumps({"rows": chapter.rows}, indent=2) + "\n")
-    title = "Provisioning: slots with prices and plans over them"
-    if out is not None:
-        _write(out / "report.md", as_markdown(title, chapters))
-        _write(out / "report.html", as_html(title, chapters))
-    if as_json:
-        emit_json({chapter.name: {"rows": chapter.rows} for chapter in chapters})
 
 
 def _write(path: Path, text: str) -> None:
