@@ -68,7 +68,7 @@ def isolated(session_isolated: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def session_contained(sweep: None) -> Iterator[Cluster]:
-    it = up(ClusterSpec(nodes=8, folder=folder_of("c"), contain=True))
+    it = up(ClusterSpec(nodes=8, folder=folder_of("p"), contain=True))
     yield it
     it.down()
 

@@ -111,7 +111,7 @@ def test_the_configuration_can_be_checked_and_shown(site):
     assert site.run("config", "check").stdout == f"{site.config}: ok\n"
     shown = yaml.safe_load(site.run("config", "show").stdout)
     assert shown["agent"]["interval"] == 0.2
-    assert shown["dmr"]["policy"] == "wide"
+    assert shown["dmr"]["policy"] == "throughput"
 
 
 # -- bad workflows -----------------------------------------------------------------------------------------------------
