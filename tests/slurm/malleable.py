@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -136,7 +136,8 @@ class Agent:
 class Jacobi:
     """A Jacobi job of the cluster's user, and the bits it must compute.
 
-    `program` is another one with the same options, whose result is raw doubles; `munge`: its only credential.
+    `program` is another one with the same options, whose result is raw doubles; `munge`: its only credential. `python`
+    runs it, `start` are the launcher's options, `exports` variables of the batch script.
     """
 
     ROWS, COLS, SWEEPS = 48, 32, 240
@@ -157,21 +158,25 @@ class Jacobi:
         field: tuple[int, int] = (ROWS, COLS),
         minutes: int = 10,
         name: str = "",
+        python: str = PYTHON,
+        start: str = "",
+        exports: Mapping[str, str] | None = None,
     ) -> None:
         cluster, who = agent.cluster, who or agent.who
         self.cluster = cluster
         self.folder = cluster.home(who)
         self._raw = bool(program)
-        program = program or f"{PYTHON} -m dmr.examples.jacobi"
+        program = program or f"{python} -m dmr.examples.jacobi"
         self.sweeps, self.field = sweeps, field
         self.result, self.report = self.folder / f"result{name}.npy", self.folder / f"report{name}.jsonl"
         for old in (self.result, self.report):
             old.unlink(missing_ok=True)
         command = (
-            f"exec {PYTHON} -m dmr.launch -n {size} -ppn 1 {program} --rows {field[0]} "
+            f"exec {python} -m dmr.launch {start or f'-n {size} -ppn 1'} {program} --rows {field[0]} "
             f"--cols {field[1]} --sweeps {sweeps} --check-every {every} --min {smallest} --max {largest} --factor 2 "
             f"--sweep-seconds {pause} --out {self.result.name} --report {self.report.name}"
         )
+        exported = "".join(f"export {name}={value}\n" for name, value in (exports or {}).items())
         environment = agent.ask("env")
         if munge or who != agent.who:  # another user cannot read the agent's key, and proves itself by munge
             environment = {k: v for k, v in environment.items() if k != "DMR_KEY_FILE"}
@@ -188,7 +193,7 @@ class Jacobi:
                 "jacobi-%j.out",
                 "--no-requeue",
             ],
-            input=f"#!/bin/bash\n{command}\n",
+            input=f"#!/bin/bash\n{exported}{command}\n",
             env=environment,
             check=True,
         )
