@@ -10,7 +10,7 @@ from malleable import Agent, Jacobi, assert_nothing_left, until
 
 from penstock.cluster import Cluster
 
-pytestmark = [pytest.mark.slurm, pytest.mark.mpi, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slurm, pytest.mark.mpi, pytest.mark.timeout(700)]
 
 
 @pytest.fixture
@@ -112,7 +112,8 @@ def out_of_time(cluster: Cluster, companion: int) -> None:
 
 
 def on_a_dead_node(cluster: Cluster, companion: int) -> None:
-    node = cluster.run_as("root", ["squeue", "-h", "-j", str(companion), "-o", "%B"]).stdout.strip()
+    nodes = cluster.run_as("root", ["squeue", "-h", "-j", str(companion), "-o", "%N"]).stdout.strip()
+    node = cluster.run_as("root", ["scontrol", "show", "hostnames", nodes]).stdout.split()[0]
     cluster.run_as("root", ["scontrol", "update", f"nodename={node}", "state=down", "reason=test"], check=True)
 
 
@@ -138,7 +139,7 @@ def test_a_companion_that_ends_by_itself(
     (companion,) = companions(contained, jacobi.id)
     end(contained, companion)
     until("the companion has gone", lambda: companion not in companions(contained, jacobi.id))
-    until("the job has ended", lambda: jacobi.state() not in ("RUNNING", "COMPLETING"), 200)
+    until("the job has ended", lambda: jacobi.state() not in ("RUNNING", "COMPLETING"), 500)
     if jacobi.state() == "COMPLETED":
         jacobi.assert_exact()
     contained.run_as("root", ["scontrol", "update", "nodename=n[1-8]", "state=resume"])
