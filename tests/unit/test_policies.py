@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 from factories import NODES, make_job, make_snapshot
@@ -82,3 +83,11 @@ def test_a_pending_job_that_takes_a_range_needs_its_smallest_number():
     pending = make_job(2, num_nodes=8, min_nodes=2)
     assert size_of(wide, offer(8), pending) == 4
     assert size_of(wide, offer(4), pending) == 4, "it starts on the idle ones"
+
+
+def test_the_policy_of_the_manual_works():
+    text = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
+    space: dict[str, object] = {}
+    exec(text.split("```python\n")[1].split("```")[0], space)
+    policy = space["Generous"]()
+    assert size_of(policy, offer(2)) == 8 and size_of(policy, offer(2), make_job(2, num_nodes=1)) == 2
