@@ -1,0 +1,163 @@
+"""Resource selection on two real clusters that share their accounting: submission, moves, and what is left out."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from agents import SlurmAgent
+
+from penstock.cluster import Cluster, ClusterSpec, up
+
+# Bringing two clusters up has limits of its own.
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(240, func_only=True)]
+
+SITE = """
+partitions:
+  near/batch: {base: 3 GHz, charge: 1}
+  near/short: {base: 3 GHz, charge: 1}
+  far/batch: {base: 1.5 GHz, charge: 0.2}
+"""
+TASK = """
+name: md
+run: |
+  sleep 2
+  echo "$PENSTOCK_TASK $SLURM_CLUSTER_NAME" >>%s/out.$PENSTOCK_TASK
+time: 5m
+requirements: [{type: compute, form: {isa: x86}, amount: %s}]
+"""
+
+
+class Two:
+    """The clusters, and a user's command line on the first. `near` gives whole nodes, `far` single CPUs."""
+
+    def __init__(self, near: Cluster, far: Cluster) -> None:
+        self.near, self.far = near, far
+        self.user = SlurmAgent(near, select={"gain": 5, "gain_share": 0.0}, slurm={"request_burst": 200})
+        (self.user.place / "site.yaml").write_text(SITE)
+
+    def penstock(self, *arguments: str) -> Any:
+        done = self.user.run("alice", *arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def task(self, name: str, amount: str = "6e9") -> str:
+        path = self.user.place / name
+        path.write_text(TASK % (self.user.folder, amount))
+        return str(path)
+
+    @property
+    def site(self) -> str:
+        return str(self.user.place / "site.yaml")
+
+    def bag(self, number: int) -> Any:
+        return self.penstock("bags", str(number))[0]
+
+    def results(self) -> dict[int, list[str]]:
+        """The clusters that each task ran on."""
+        found = {}
+        for path in self.user.folder.glob("out.*"):
+            lines = [line.split() for line in path.read_text().splitlines()]
+            found[int(path.suffix[1:])] = [cluster for _, cluster in lines]
+        return found
+
+
+@pytest.fixture(scope="module")
+def clusters(sweep: None) -> Iterator[tuple[Cluster, Cluster]]:
+    from conftest import folder_of
+
+    more = ("PartitionName=short Nodes=n1 MaxTime=1 State=UP",)
+    near = up(ClusterSpec(nodes=3, folder=folder_of("near"), name="near", extra=more))
+    far = up(ClusterSpec(nodes=2, folder=folder_of("far"), name="far", join=near.folder, select="cons_tres"))
+    yield near, far
+    near.down()
+
+
+@pytest.fixture
+def two(clusters: tuple[Cluster, Cluster]) -> Iterator[Two]:
+    it = Two(*clusters)
+    yield it
+    for cluster in clusters:
+        cluster.run_as("root", ["scancel", "--partition=batch"])
+    it.user.down()
+
+
+def until(probe, what, seconds=90.0):
+    end = time.monotonic() + seconds
+    while not (found := probe()):
+        assert time.monotonic() < end, what
+        time.sleep(0.5)
+    return found
+
+
+def test_a_bag_over_two_clusters(two):
+    task = two.task("t.yaml")
+    rows = {r["resource"]: r for r in two.penstock("select", task, "--site", two.site)}
+    assert set(rows) == {"near/batch", "near/short", "far/batch"}
+    assert (rows["near/batch"]["tx"], rows["far/batch"]["tx"]) == (2.0, 4.0)
+    assert rows["near/short"]["why"] == "the time limit of 300 s exceeds its longest of 60 s"
+    cheap = two.penstock("select", task, "--site", two.site, "--metric", "cost")
+    assert cheap[0]["resource"] == "far/batch"
+    assert cheap[0]["cost"] == pytest.approx(0.2 * 4 / 3600)
+    sent = two.penstock("select", task, "--site", two.site, "-n", "16", "--submit")
+    assert sum(r["tasks"] for r in sent) == 16
+    assert {r["resource"] for r in sent if r["tasks"]} == {"near/batch", "far/batch"}
+    number = sent[0]["bag"]
+    done = until(lambda: (b := two.bag(number))["finished"] and b, "the bag")
+    assert done["progress"] == {"waiting": 0, "running": 0, "done": 16, "failed": 0, "homeless": 0}
+    ran = until(lambda: len(r := two.results()) == 16 and r, "the results")
+    assert all(len(places) == 1 for places in ran.values())
+    assert {place for places in ran.values() for place in places} == {"near", "far"}
+    # Both took two seconds; far was expected to take four.
+    rows = {r["resource"]: r for r in two.penstock("select", task, "--site", two.site)}
+    assert rows["far/batch"]["tx"] < 4.0
+
+
+@pytest.mark.long
+def test_what_waits_moves_to_the_other_cluster(two):
+    two.near.run_as("bob", ["sbatch", "-N3", "-t", "30", "--wrap", "sleep 1800"], check=True)
+    hog = ["sbatch", "--parsable", "-N2", "--exclusive", "-t", "60", "--wrap", "sleep 3600"]
+    hog_id = two.far.run_as("bob", hog, check=True).stdout.strip()
+    task = two.task("t.yaml")
+    sent = two.penstock("select", task, "--site", two.site, "-n", "8", "--submit")
+    assert {r["resource"] for r in sent if r["tasks"]} == {"near/batch"}
+    number = sent[0]["bag"]
+    time.sleep(6.0)
+    assert not two.bag(number)["moves"]
+    two.far.run_as("bob", ["scancel", hog_id], check=True)
+    moved = until(lambda: (b := two.bag(number))["moves"] and b, "a move")
+    assert {m["to"] for m in moved["moves"]} == {"far/batch"}
+    done = until(lambda: (b := two.bag(number))["finished"] and b, "the bag")
+    assert done["progress"]["done"] == 8 and done["progress"]["failed"] == 0
+    ran = until(lambda: len(r := two.results()) == 8 and r, "the results")
+    assert all(places == ["far"] for places in ran.values())
+
+
+@pytest.mark.long
+def test_one_of_the_clusters_alone(two):
+    task = two.task("t.yaml")
+    (only,) = two.penstock("select", task, "--site", two.site, "-M", "far")
+    assert only["resource"] == "batch"
+    refused = two.user.run("alice", "select", task, "-M", "nowhere")
+    assert refused.returncode == 2 and "there is no cluster 'nowhere'" in refused.stderr
+
+
+@pytest.mark.long
+def test_a_bag_is_cancelled_and_a_dead_cluster_is_left_out(two):
+    task = two.task("t.yaml")
+    two.near.run_as("bob", ["sbatch", "-N3", "-t", "30", "--wrap", "sleep 1800"], check=True)
+    sent = two.penstock("select", task, "--site", two.site, "-M", "near", "-n", "4", "--submit")
+    done = two.user.run("alice", "bags", str(sent[0]["bag"]), "--cancel")
+    assert done.returncode == 0, done.stderr
+    until(lambda: not two.near.run_as("alice", ["squeue", "-h", "--me"]).stdout.strip(), "the cancelled jobs")
+    two.far.stop_controller()
+    try:
+        left = two.user.run("alice", "select", task, "--site", two.site, "--json")
+        assert left.returncode == 0, left.stderr
+        assert {r["resource"] for r in json.loads(left.stdout)} == {"batch", "short"}
+        assert "far" in left.stderr
+    finally:
+        two.far.start_controller()
