@@ -13,7 +13,7 @@ import yaml
 
 from penstock.cluster import Cluster
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(540)]
 
 COMMAND = [sys.executable, "-c", "from penstock.cli import main; main()"]
 FLOW = """

@@ -19,7 +19,10 @@ def test_figure_2_keeps_the_machine_like_conservative_backfilling():
     """Starts may differ a little, for the table keeps processors apart; the work and the ends nearly agree."""
     jobs = some_jobs()
     world = World(8, jobs)
-    counts = [len(world.table.pieces) for _ in world.arrivals()]
+    counts = []
+    for submit, _, _ in jobs:
+        world.to(submit)
+        counts.append(len(world.advertised()))
     trace = Trace.of((i, s, r, p, r) for i, (s, r, p) in enumerate(jobs))
     starts = replay(trace, 8, "conservative")
     ours = max(world.ends)

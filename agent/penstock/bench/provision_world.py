@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from pathlib import Path
@@ -105,13 +105,6 @@ class World:
             length = 48 * 3600.0 if ever else piece.end - piece.start
             out.append(Slot(piece.start, piece.procs, length, divisible=ever, extensible=ever))
         return out
-
-    def arrivals(self) -> Iterator[float]:
-        """Every submission, after it has happened."""
-        while self._next < len(self.jobs):
-            time = self.jobs[self._next][0]
-            self.to(time)
-            yield time
 
 
 def best_effort(world: World, dag: Dag, now: float) -> float:
