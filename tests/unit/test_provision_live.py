@@ -36,11 +36,13 @@ def snapshot(jobs=(), reservations=(), **states):
         name = f"n{i}"
         state = states.get(name, "IDLE")
         gres = "gpu:a100:2(S:0-1)" if i > 2 else ""
-        features = frozenset({"big"} if i == 4 else ())
-        nodes[name] = Node(name, state, 4, state in ("IDLE", "ALLOCATED"), ("p",), 1024.0 * i, gres, features)
+        features = ("big",) if i == 4 else ()
+        usable = state in ("IDLE", "ALLOCATED")
+        nodes[name] = Node(name, state, 4, usable, ("p",), memory=1024.0 * i, gres=gres, features=features)
+    weights = {"CPU": 2.0, "Mem": 1.0, "GRES/gpu": 3.0}
     parts = {
         "p": Partition("p", ("n1", "n2", "n3", "n4"), True, True, 7200.0, None, None),
-        "q": Partition("q", ("n4",), True, False, None, None, 1, "CPU=2,Mem=1G,GRES/gpu=3"),
+        "q": Partition("q", ("n4",), True, False, None, None, 1, billing=weights),
     }
     return Snapshot(NOW, {j.id: j for j in jobs}, nodes, parts, reservations=tuple(reservations))
 
