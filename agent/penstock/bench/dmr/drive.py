@@ -32,7 +32,6 @@ from penstock.store import Store
 __all__ = ["LOOK", "Outcome", "Point", "Ran", "drive"]
 
 LOOK: Final = 10.0
-"""Seconds between two looks of the agent at the queue: the default shortest time (`slurm.min_interval`)."""
 """Seconds between two looks of the agent at the queue: `agent.interval` at the default of `slurm.min_interval`."""
 _USER: Final = "scientist"
 _GATHER: Final = 0.025  # as the loop's own
