@@ -80,7 +80,11 @@ def second_job(cluster: Cluster, *options: str) -> int:
     return int(found[1])
 
 
-def test_merged_nodes_are_used_and_given_back_without_replacing_everybody(cluster: Cluster) -> None:
+@pytest.mark.parametrize("hosts", ["cluster", pytest.param("isolated", marks=pytest.mark.long)])
+def test_merged_nodes_are_used_and_given_back_without_replacing_everybody(
+    hosts: str, request: pytest.FixtureRequest
+) -> None:
+    cluster: Cluster = request.getfixturevalue(hosts)
     walk = Walk(cluster, "merge", "1:n1,n2,n3,n4", "1:n1,n2,n4", "1:n1,n2", "1:n1")
     resizer = second_job(cluster, f"--dependency=expand:{walk.id}")
     walk.slurm("scontrol", "update", f"jobid={resizer}", "NumNodes=0")

@@ -64,9 +64,11 @@ class Daemons:
         if not self.keepers():
             return [], folder, who.run_as()
         namespaces = self.enclosure.mounts() if spec.release else self.network.mounts()
+        booted: list[str] = []
         if spec.isolated and node is not None:
             namespaces += self.network.node(node)
-        return enter(namespaces, who, folder), Path("/"), {}
+            booted = self.network.booted()
+        return enter(namespaces, who, folder, booted), Path("/"), {}
 
     def refresh(self) -> None:
         """Learn what other commands recorded meanwhile."""

@@ -13,7 +13,7 @@ import shutil
 import stat
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -94,16 +94,16 @@ class Enclosure:
         }
 
 
-def enter(namespaces: Iterable[str], who: Identity, folder: Path = Path("/")) -> list[str]:
+def enter(namespaces: Iterable[str], who: Identity, folder: Path = Path("/"), prepare: Sequence[str] = ()) -> list[str]:
     """What to put before a command so that it runs in these namespaces (nsenter's arguments), as this user and in this
-    folder (root only).
+    folder (root only); `prepare` comes before it and still runs as root.
 
     Each program becomes the next one, so signals reach the command itself.
     """
     if os.geteuid() != 0:
         raise PenstockError("only root can run commands inside a cluster that is isolated or of another Slurm release")
     nsenter = shutil.which("nsenter", path=PATH) or "nsenter"
-    return [nsenter, *namespaces, f"--wdns={folder}", "--", *drop_to(who)]
+    return [nsenter, *namespaces, f"--wdns={folder}", "--", *prepare, *drop_to(who)]
 
 
 def drop_to(who: Identity) -> list[str]:

@@ -50,6 +50,17 @@ _PREFIX = 23  # 510 addresses: this machine's, then the nodes'
 _PACKAGE_OF = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux", "unshare": "util-linux", "mount": "mount"}
 _LIMIT = 20.0
 
+# MPI libraries take processes with the same boot id to share memory, and would not cross the network between nodes.
+# Each start of a node is a boot; what runs on it is started by its slurmd.
+_BOOTED = """
+id=$(mktemp)
+cat /proc/sys/kernel/random/uuid >"$id"
+chmod 444 "$id"
+mount --bind "$id" /proc/sys/kernel/random/boot_id
+rm "$id"
+exec "$@"
+"""
+
 # Arguments: an empty folder, the hosts file, this machine's end of the link, its address, the length of the network's
 # prefix, the range of all such clusters, then name and address of every node.
 # IPv6 is turned off: nothing here has such an address to offer. There is no way to anywhere but this machine and its
@@ -126,6 +137,11 @@ class Network:
         """nsenter's arguments that make a process one of this node's."""
         self._alive()
         return [f"--net={self._inside}/net/{name}", f"--uts={self._inside}/uts/{name}"]
+
+    @staticmethod
+    def booted() -> list[str]:
+        """What to put before a command so that it and its children have a boot id of their own (root only)."""
+        return ["unshare", "--mount", "--propagation", "slave", "--", "sh", "-euc", _BOOTED, "sh"]
 
     def cut(self, node: str) -> None:
         """Nothing reaches the node any more, nor leaves it; its processes live on."""
