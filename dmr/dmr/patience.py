@@ -7,6 +7,7 @@ back, and look after the others now and then.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -65,6 +66,7 @@ class Patient:
     def _until(self, done: Callable[[], bool]) -> None:
         look = time.monotonic() + _LOOK_AFTER
         while not done():  # without a pause: it is these calls in which the library moves the data
+            os.sched_yield()  # but who waits must not keep a core from who has something to do
             if time.monotonic() > look:
                 self._look()
                 look = time.monotonic() + _LOOK_AFTER
