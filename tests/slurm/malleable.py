@@ -21,7 +21,7 @@ from penstock.ipc.client import ask
 PYTHON = sys.executable
 
 
-def until(what: str, condition: Callable[[], object], limit: float = 60.0, every: float = 0.02) -> object:
+def until(what: str, condition: Callable[[], object], limit: float = 120.0, every: float = 0.02) -> object:
     """Poll until the condition holds; fail naming what was waited for."""
     deadline = time.monotonic() + limit
     while time.monotonic() < deadline:
@@ -83,7 +83,7 @@ class Agent:
                 stderr=log,
             )
         (self.folder.parent / "agent.pid").write_text(str(self._process.pid))
-        until("the agent answers", self.answers, 30)
+        until("the agent answers", self.answers, 120)
 
     def _write(self, commands: dict[str, str]) -> None:
         self.bin.mkdir(exist_ok=True)
@@ -220,7 +220,7 @@ class Jacobi:
     def output(self) -> str:
         return "".join(p.read_text(errors="replace") for p in self.folder.glob(f"jacobi-{self.id}.out"))
 
-    def assert_exact(self, limit: float = 120.0) -> None:
+    def assert_exact(self, limit: float = 400.0) -> None:
         """Ended well, with the bits of a run that never changed its size, far from converged."""
         until("Jacobi has ended", self.ended, limit)
         assert self.state() == "COMPLETED", self.output()

@@ -11,7 +11,7 @@ from malleable import Agent, Jacobi, assert_nothing_left, until
 
 from penstock.cluster import Cluster
 
-pytestmark = [pytest.mark.slurm, pytest.mark.mpi, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.mpi, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(params=["one host", pytest.param("isolated", marks=pytest.mark.long)])
@@ -81,7 +81,7 @@ def test_agent_killed_in_an_expansion(point: str, agent: Agent, cluster: Cluster
     until("the agent is dead", agent.dead)
     assert jacobi.state() == "RUNNING", "the application goes on without the agent"
     agent.start()
-    until("it has grown in the end", lambda: agent.resizes("expand", jacobi.id), 90)
+    until("it has grown in the end", lambda: agent.resizes("expand", jacobi.id), 200)
     assert jacobi.nodes() == 4
     jacobi.assert_exact()
     assert jacobi.sizes() == [2, 4]
@@ -136,8 +136,8 @@ def test_the_controller_restarts_in_a_phase(phase: str, agent: Agent, cluster: C
     until(f"the resize is {phase}", lambda: agent.phase(jacobi.id) == phase)
     cluster.stop_controller()
     cluster.start_controller()
-    until("it has come through", lambda: agent.phase(jacobi.id) == "idle", 120)
-    jacobi.assert_exact(180)
+    until("it has come through", lambda: agent.phase(jacobi.id) == "idle", 300)
+    jacobi.assert_exact()
     assert_nothing_left(cluster)
 
 

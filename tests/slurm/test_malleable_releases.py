@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.mpi,
     pytest.mark.release,
     pytest.mark.long,
-    pytest.mark.timeout(400, func_only=True),
+    pytest.mark.timeout(900, func_only=True),
 ]
 
 
@@ -35,12 +35,12 @@ def test_grows_shrinks_for_a_waiting_job_and_grows_again(another: Cluster) -> No
     try:
         agent.start()
         jacobi = Jacobi(agent, pause=0.15)
-        until("it has grown", lambda: agent.resizes("expand", jacobi.id), 90)
+        until("it has grown", lambda: agent.resizes("expand", jacobi.id), 200)
         assert jacobi.nodes() == (2 if another.spec.contain else 4)
         wide = ["sbatch", "-N6", "-t1", "-o", "/dev/null", "--wrap", "sleep 3"]
         another.run_as("bob", wide, check=True)
-        until("it has shrunk", lambda: agent.resizes("shrink", jacobi.id), 90)
-        jacobi.assert_exact(180)
+        until("it has shrunk", lambda: agent.resizes("shrink", jacobi.id), 200)
+        jacobi.assert_exact()
         assert jacobi.sizes()[:3] == [2, 4, 2]
         assert_nothing_left(another)
     finally:
