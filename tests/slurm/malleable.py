@@ -116,7 +116,7 @@ class Agent:
             return
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
-            self._process.wait(15)
+            self._process.wait(60)
         self._process = None
 
     def ask(self, op: str, **arguments: object):
@@ -205,7 +205,8 @@ class Jacobi:
         return fields.get("JobState", "")
 
     def ended(self) -> bool:
-        return self.state() not in ("PENDING", "RUNNING", "COMPLETING")
+        # Under load Slurm may give no answer at all.
+        return self.state() in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
 
     def nodes(self) -> int:
         shown = self.cluster.run_as("root", ["squeue", "-h", "-j", str(self.id), "-o", "%D"]).stdout.strip()

@@ -97,7 +97,7 @@ def test_the_job_ends_while_no_agent_runs(agent: Agent, contained: Cluster) -> N
     until("it has grown", lambda: agent.resizes("expand", jacobi.id))
     agent.kill()
     contained.run_as("alice", ["scancel", str(jacobi.id)], check=True)
-    until("the job has ended", lambda: jacobi.state() not in ("RUNNING", "COMPLETING"))
+    until("the job has ended", jacobi.ended)
     assert companions(contained, jacobi.id)
     agent.start()
     assert_nothing_left(contained)
@@ -139,7 +139,7 @@ def test_a_companion_that_ends_by_itself(
     (companion,) = companions(contained, jacobi.id)
     end(contained, companion)
     until("the companion has gone", lambda: companion not in companions(contained, jacobi.id))
-    until("the job has ended", lambda: jacobi.state() not in ("RUNNING", "COMPLETING"), 500)
+    until("the job has ended", jacobi.ended, 500)
     if jacobi.state() == "COMPLETED":
         jacobi.assert_exact()
     contained.run_as("root", ["scontrol", "update", "nodename=n[1-8]", "state=resume"])
