@@ -68,11 +68,11 @@ def selected(cluster: Cluster, tasks: int, environment: dict[str, str]) -> dict[
     """By penstock; where the tasks went in the end."""
     folder = Path(environment["XDG_STATE_HOME"])
     words = ["select", str(folder / "task.json"), "--site", str(folder / "site.yaml"), "-n", str(tasks), "--submit"]
-    done = cluster.run_as("alice", [*COMMAND, *words, "--json"], env=environment)
+    done = cluster.run_as("alice", [*COMMAND, *words, "--json"], env=environment, timeout=300.0)
     assert done.returncode == 0, done.stderr
     number = json.loads(done.stdout)[0]["bag"]
     while True:
-        done = cluster.run_as("alice", [*COMMAND, "bags", str(number), "--json"], env=environment)
+        done = cluster.run_as("alice", [*COMMAND, "bags", str(number), "--json"], env=environment, timeout=300.0)
         assert done.returncode == 0, done.stderr
         (bag,) = json.loads(done.stdout)
         if bag["finished"]:
