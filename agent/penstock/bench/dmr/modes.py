@@ -21,6 +21,8 @@ from penstock.bench.report import Goal
 __all__ = ["MODES", "Overhead", "compared", "goals", "overheads", "run"]
 
 MODES: Final = ("synchronous", "asynchronous")
+_TIMEOUT: Final = 1.0
+"""Seconds: nothing that a program waits for has to be waited for in Slurm (the paper's longest took 40 s)."""
 _CASES: Final = (
     Case("fixed", Version()),
     Case("synchronous", Version(share=1.0)),
@@ -114,7 +116,7 @@ def goals(found: Sequence[Overhead]) -> list[Goal]:
         for o in found
         if o.action == "expand"
         for what, value, at_most in (
-            ("mean seconds of an expansion", o.mean, 0.423),
+            ("longest expansion as the program sees it, s", o.most, _TIMEOUT),
             ("expansions that came to nothing after the program took them up", float(o.aborted), 0.0),
         )
     ]
