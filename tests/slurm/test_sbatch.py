@@ -162,13 +162,14 @@ def test_a_workflow_by_ticks_alone_with_a_failure_and_a_retry(make_site):
     desk.write("go", "")
     until(lambda: tick()["b"] == "failed", "the failure")
     assert desk.workflow()["phase"] == "failing"
-    assert desk.queue()[str(jobs["c"])][1] in ("JobHeldUser", "DependencyNeverSatisfied")
+    # Slurm 22.05 soon takes such a hold for an administrator's, which its owner cannot end.
+    assert desk.queue()[str(jobs["c"])][1] in ("JobHeldUser", "JobHeldAdmin", "DependencyNeverSatisfied")
     assert desk.say("penstock", "logs", "w", "a") == "a was here\n"
     assert "No such file" in desk.say("penstock", "logs", "w")
 
     desk.write("fixed", "it is there now\n")
     again = json.loads(desk.say("penstock", "retry", "w", "--json"))["jobs"]
-    assert list(again) == ["b"]
+    assert list(again) == ["b", "c"]
     until(lambda: tick()["c"] == "done", "the end")
     assert desk.say("penstock", "logs", "w", "b") == "it is there now\n"
     ended = desk.workflow()
@@ -176,10 +177,10 @@ def test_a_workflow_by_ticks_alone_with_a_failure_and_a_retry(make_site):
     assert [(s["name"], s["job"], s["former"]) for s in ended["stages"]] == [
         ("a", jobs["a"], []),
         ("b", again["b"], [jobs["b"]]),
-        ("c", jobs["c"], []),
+        ("c", again["c"], [jobs["c"]]),
     ]
     rows = {r["JobID"]: r for r in site.accounting(0) if int(r["JobID"]) >= jobs["a"]}
-    assert int(rows[str(again["b"])]["End"]) <= int(rows[str(jobs["c"])]["Start"])
+    assert int(rows[str(again["b"])]["End"]) <= int(rows[str(again["c"])]["Start"])
     assert json.loads(desk.say("penstock", "tick", "--json")) == {
         "decisions": [],
         "left": 0,

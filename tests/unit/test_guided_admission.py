@@ -73,6 +73,18 @@ def test_what_is_refused(stages, text):
     assert text in str(caught.value)
 
 
+def test_a_waiting_job_gives_its_place_only_to_the_one_that_names_it():
+    run = known(1, ("a", Phase.DONE), ("b", Phase.SUBMITTED))
+    for replaces in ({}, {"b": 10}, {"a": 11}):
+        with pytest.raises(UserError, match="already"):
+            plan([run], replace(asked(("b", 20)), replaces=replaces))
+    named = replace(asked(("b", 20)), replaces={"b": 11})
+    assert plan([run], named)[0] is run
+    assert (admit(run, named.stages).get("b").job, admit(run, named.stages).get("b").former) == (20, (11,))
+    with pytest.raises(UserError, match="already"):
+        plan([known(1, ("a", Phase.DONE), ("b", Phase.RUNNING))], named)
+
+
 def test_a_stage_cannot_come_after_one_that_comes_after_it():
     run = known(1, ("a", Phase.FAILED), phase=RunPhase.FAILING).with_stage(GuidedStage("b", 11, ("a",)))
     with pytest.raises(UserError, match="after itself"):

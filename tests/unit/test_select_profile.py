@@ -18,7 +18,8 @@ from penstock.errors import PenstockError, UserError
 WORK = (
     sys.executable,
     "-c",
-    "sum(range(3_000_000)); x = b'a' * 30_000_000; open(__import__('sys').argv[1], 'wb').write(x)",
+    # It stays at its peak long enough to be seen there.
+    "import sys, time; sum(range(3_000_000)); x = b'a' * 30_000_000; open(sys.argv[1], 'wb').write(x); time.sleep(0.3)",
 )
 
 

@@ -148,9 +148,10 @@ def submit_stage(
     environment: Mapping[str, str],
     *,
     run: int | None = None,
+    replaces: int | None = None,
     workdir: str | None = None,
 ) -> Placed:
-    """Submit the job of a stage and register it. `run`: the workflow it is known to belong to.
+    """Submit the job of a stage and register it. `run`: the workflow it is known to belong to; `replaces`: its old job.
 
     Raises PenstockError, and then nothing was submitted.
     """
@@ -159,7 +160,14 @@ def submit_stage(
     if line.has("clusters") or line.has("cluster") or script.has("clusters") or os.environ.get("SBATCH_CLUSTERS"):
         raise UserError("a stage of a workflow cannot be sent to another cluster (--clusters)")
     stage: dict[str, Any] = {"name": asked.stage, "job": 0, "after": list(asked.after), "expect": asked.expect}
-    registration = {"workflow": asked.workflow, "strategy": asked.strategy, "stages": [stage], "run": run}
+    registration: dict[str, Any] = {
+        "workflow": asked.workflow,
+        "strategy": asked.strategy,
+        "stages": [stage],
+        "run": run,
+    }
+    if replaces is not None:
+        registration["replaces"] = {stage["name"]: replaces}
     known = plan_stages(config, registration)
     queued = behind(line, script, known["before"][asked.stage])
     size = _start_size(asked, line, script, environment)
@@ -182,7 +190,7 @@ def submit_stage(
 
 
 def submit_again(config: Config, run: GuidedRun, stage: GuidedStage) -> int:
-    """Submit a stage that did not complete once more, as it was; its new job. Raises PenstockError."""
+    """Submit a stage once more, as it was, in the place of its old job; its new job. Raises PenstockError."""
     order = stage.order
     line = parse(order.words)
     if order.script is not None:
@@ -193,7 +201,8 @@ def submit_again(config: Config, run: GuidedRun, stage: GuidedStage) -> int:
     asked = Request(run.name, stage.name, stage.after, stage.expect, run.strategy)
     names = {"PENSTOCK_WORKFLOW": run.name, "PENSTOCK_STAGE": stage.name}
     script = _options_of(lines)
-    placed = submit_stage(config, asked, line, script, stdin, names, run=run.id, workdir=order.workdir or None)
+    workdir = order.workdir or None
+    placed = submit_stage(config, asked, line, script, stdin, names, run=run.id, replaces=stage.job, workdir=workdir)
     code = placed.done.end()
     if placed.done.job is None:
         raise PenstockError(f"stage {stage.name} was not submitted (sbatch ended with {code})")

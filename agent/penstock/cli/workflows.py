@@ -185,7 +185,11 @@ def retry(workflow: str, stage: str | None, as_json: bool) -> None:
 
 
 def _again(config: Config, shown_run: Shown, run: GuidedRun, stage: str | None) -> dict[str, int]:
-    """Submit the stages that did not complete once more, each behind those it comes after; their jobs."""
+    """Submit the stages that did not complete, and those waiting after them, once more, in their order; the new jobs.
+
+    Slurm 22.05 turns the owner's hold of a job whose dependency has failed into an administrator's within seconds: the
+    owner can only cancel it.
+    """
     from penstock.cli.sbatch import submit_again
 
     broken = [s for s in run.stages if s.phase in (Phase.FAILED, Phase.CANCELLED)]
@@ -195,7 +199,12 @@ def _again(config: Config, shown_run: Shown, run: GuidedRun, stage: str | None) 
     if not broken:
         named = f"stage {stage!r} is {shown_run.stage(stage).phase}" if stage else f"it is {shown_run.phase}"
         raise UserError(f"nothing of workflow {run.id} failed that could run again: {named}")
-    return {s.name: submit_again(config, run, s) for s in _in_order(run, broken)}
+    below = run.below(s.name for s in broken)
+    waiting = [s for s in run.stages if s.name in below and s.phase is Phase.SUBMITTED]
+    failed = asyncio.run(_cancel(config, [s.job for s in waiting])) if waiting else []
+    if failed:
+        raise PenstockError(f"jobs that come after it could not be cancelled: {'; '.join(failed)}")
+    return {s.name: submit_again(config, run, s) for s in _in_order(run, [*broken, *waiting])}
 
 
 def _in_order(run: GuidedRun, stages: Sequence[GuidedStage]) -> list[GuidedStage]:

@@ -8,7 +8,7 @@ submitted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from penstock.errors import NotFound, UserError
@@ -25,12 +25,16 @@ _STRATEGIES: Final = ("asa", "perstage")
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """Stages of one workflow, each after the ones it comes after. `run` names the run to join, where that is known."""
+    """Stages of one workflow, each after the ones it comes after. `run` names the run to join, where that is known.
+
+    `replaces`: by stage the waiting job whose place the stage's new one takes.
+    """
 
     workflow: str
     strategy: str
     stages: tuple[GuidedStage, ...]
     run: int | None = None
+    replaces: Mapping[str, int] = field(default_factory=dict)
 
 
 def registration(data: Mapping[str, Any], now: float) -> Registration:
@@ -38,7 +42,9 @@ def registration(data: Mapping[str, Any], now: float) -> Registration:
     try:
         stages = tuple(_stage(entry, now) for entry in data["stages"])
         run = data.get("run")
-        found = Registration(str(data["workflow"]), str(data["strategy"]), stages, None if run is None else int(run))
+        replaces = {str(name): int(job) for name, job in (data.get("replaces") or {}).items()}
+        run = None if run is None else int(run)
+        found = Registration(str(data["workflow"]), str(data["strategy"]), stages, run, replaces)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
         raise UserError(f"not a registration of stages: {e!r}") from e
     if not NAME_PATTERN.fullmatch(found.workflow):
@@ -92,7 +98,8 @@ def plan(runs: Sequence[GuidedRun], asked: Registration) -> tuple[GuidedRun | No
         if stage.name in fresh:
             raise UserError(f"stage {stage.name!r} is there twice")
         old = known.get(stage.name)
-        if old is not None and (not old.phase.final or old.phase is Phase.DONE):
+        replaced = old is not None and old.phase is Phase.SUBMITTED and asked.replaces.get(old.name) == old.job
+        if old is not None and not replaced and (not old.phase.final or old.phase is Phase.DONE):
             raise UserError(
                 f"workflow {asked.workflow!r} has a stage {stage.name!r} already: job {old.job} ({old.phase.value}); "
                 "give the new workflow another name, or cancel the old one"
