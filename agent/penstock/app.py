@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -215,7 +216,7 @@ class App:
         bound = await self._listen(host, [wanted] if int(port) or not wanted else [wanted, 0])
         self.store.remember("dmr.port", str(bound))
         advertised = self.config.dmr.advertise or (socket.gethostname() if host in ("0.0.0.0", "", "::") else host)  # noqa: S104
-        self.workflows.environment = {"DMR_AGENT": f"{advertised}:{bound}"}
+        self.workflows.environment = {"DMR_AGENT": f"{advertised}:{bound}", "DMR_PYTHON": sys.executable}
         if munge_socket is not None:
             self.workflows.environment["DMR_MUNGE_SOCKET"] = munge_socket
         if self.config.agent.serve == "own":

@@ -63,8 +63,8 @@ static const char *obstacle(void)
         return "the application was not started by MPICH's mpiexec";
     bool by_slurm = getenv("SLURM_JOB_ID") && (!launcher || strcmp(launcher, "slurm") == 0);
     /* Else srun would refuse nodes that come later, or wait for those in use, and hydra with it for ever: see
-     * dmr/launch.py, which sets the one or the other variable. */
-    if (by_slurm && !getenv("DMR_LAUNCHED") && !getenv("DMR_LAUNCHER"))
+     * dmr/launch.py, which sets the variable. */
+    if (by_slurm && !getenv("DMR_LAUNCHER"))
         return "start it with `python -m dmr.launch` in place of mpiexec, which cannot reach nodes that come later";
     return NULL;
 }

@@ -66,6 +66,18 @@ def test_stages_run_in_order(make_agent, strategy):
         assert all(a["end"] <= b["start"] for a, b in zip(run["stages"], run["stages"][1:], strict=False))
 
 
+def test_one_job_takes_the_nodes_of_each_stage_in_its_turn(make_agent, cluster):
+    agent = make_agent().start()
+    count = "echo $PENSTOCK_STAGE $(srun hostname | wc -l) $SLURM_NNODES >>log"
+    stages = "".join(f"  - {{name: s{i}, nodes: {n}, time: 60, run: '{count}'}}\n" for i, n in enumerate((1, 3, 3, 2)))
+    number = agent.submit(f"name: t\nstages:\n{stages}", "elastic")
+    run = agent.finish(number)
+    assert (run["phase"], log(agent)) == ("completed", ["s0 1 1", "s1 3 3", "s2 3 3", "s3 2 2"]), agent.said()
+    assert [s["name"] for s in run["stages"]] == ["elastic"]
+    done = [(r["kind"], r["outcome"]) for r in ask(agent.socket, "status")["resizes"]]
+    assert sorted(done) == [("expand", "completed"), ("shrink", "completed")]
+
+
 def test_a_stage_that_starts_too_early_waits_in_its_script(make_agent):
     """asa-naive on an idle cluster: there is no wait, so what was submitted ahead of it starts at once."""
     agent = make_agent(asa={"alternatives": [3.0, 4.0]}).start()

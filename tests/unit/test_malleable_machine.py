@@ -179,6 +179,8 @@ def test_cooldown_keeps_the_next_resize_away():
     me = replace(registered(), since=95.0)
     assert me.decided(verdict(4), job("n1", "n2"), "x", LIMITS, 100) is me
     assert me.decided(verdict(4), job("n1", "n2"), "x", LIMITS, 106).phase is Phase.ALLOCATING
+    asking = replace(me, offer=replace(me.offer, minimum=4))
+    assert asking.decided(verdict(4), job("n1", "n2"), "x", LIMITS, 100).phase is Phase.ALLOCATING
 
 
 def test_no_growth_right_after_nodes_went_back():

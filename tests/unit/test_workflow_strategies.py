@@ -13,9 +13,9 @@ from penstock.workflow.cuts import place_units
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.registry import known_strategies, strategy_named
 from penstock.workflow.runner import Runner
-from penstock.workflow.scripts import combined_command, job_spec
+from penstock.workflow.scripts import GROWTH_WAIT, combined_command, job_spec
 from penstock.workflow.state import Phase
-from penstock.workflow.strategy import Outlook, expected_end
+from penstock.workflow.strategy import Outlook, Rules, expected_end
 
 FLOW = Workflow(
     "mosaic",
@@ -175,7 +175,7 @@ def test_a_long_row_of_pending_jobs_is_no_deep_recursion():
 
 
 def test_an_unknown_strategy():
-    with pytest.raises(UserError, match=r"strategy: must be one of auto, asa, .*, perstage, bigjob, not 'fast'"):
+    with pytest.raises(UserError, match=r"strategy: must be one of auto, asa, .*, perstage, bigjob, elastic, not 'fast'"):
         strategy_named("fast")
 
 
@@ -244,3 +244,27 @@ def test_bigjob_stops_at_the_first_failure(tmp_path):
     done = bash(spec(command).script, tmp_path)
     assert done.returncode == 1 and "C" not in done.stdout and "no" not in done.stdout
     assert bash(spec(combined_command([stage("a", "exit 9")])).script, tmp_path).returncode == 9
+
+
+def test_elastic_has_the_nodes_of_each_stage_in_its_turn():
+    sizes = (1, 4, 4, 2)
+    flow = Workflow("w", tuple(Stage(f"s{i}", n, 100.0, 50.0, f"run {i}") for i, n in enumerate(sizes)))
+    (unit,) = jobs(flow, "elastic")
+    assert (unit.name, unit.nodes, unit.time_limit, unit.run_time) == ("elastic", 1, 400 + GROWTH_WAIT, 200)
+    steps = [line for line in unit.command.splitlines() if "dmr.size" in line or line.startswith("eval 'run")]
+    assert [line.split("dmr.size ")[-1].split(" --")[0] for line in steps] == [
+        "eval 'run 0'",
+        "4",
+        "eval 'run 1'",
+        "eval 'run 2'",
+        "2",
+        "eval 'run 3'",
+    ]
+
+
+def test_elastic_where_jobs_cannot_grow_is_one_job_of_one_size():
+    flow = Workflow("w", (Stage("a", 1, 100.0, 50.0, "true"), Stage("b", 3, 100.0, 50.0, "true", ("a",))))
+    outlook = Outlook(lambda _geometry: 0.0, rules=Rules(no_merge="PrologFlags=CONTAIN"))
+    plan = strategy_named("elastic").plan(flow, outlook)
+    assert plan.by == "bigjob" and [u.nodes for u in place_units(flow, plan.cut)] == [3]
+    assert plan.reasons[0].text == "jobs cannot grow here (PrologFlags=CONTAIN): one job of one size"

@@ -160,7 +160,7 @@ class MalleableJob(ResizeState):
             return self._idle(now, "no longer wanted: " + verdict.reasons[0].text)
         if self.phase is not Phase.IDLE or verdict.size == self.offer.size:
             return self
-        if self.since and now - self.since < limits.cooldown:
+        if self._rests(limits, now):
             return self
         if verdict.size > self.offer.size and now - self.marks.get("released", -math.inf) < limits.regrow:
             return self
@@ -180,10 +180,14 @@ class MalleableJob(ResizeState):
 
     def offer_now(self, limits: Deadlines, now: float) -> Offer:
         """The offer as a policy that decides jointly sees it: with a target where it cannot be decided about."""
-        resting = self.phase is Phase.IDLE and self.since and now - self.since < limits.cooldown
-        if resting or self.phase in (Phase.CLEANING, Phase.GIVING_BACK):
+        if self._rests(limits, now) or self.phase in (Phase.CLEANING, Phase.GIVING_BACK):
             return replace(self.offer, target=self.offer.size)
         return self.offer if self.phase in (Phase.IDLE, Phase.PROPOSED) else replace(self.offer, target=self.target)
+
+    def _rests(self, limits: Deadlines, now: float) -> bool:
+        """Between two resizes, unless the application itself asks for the next one (paper 003, 4.1)."""
+        wanted = self.offer.minimum <= self.offer.size <= self.offer.maximum
+        return wanted and self.phase is Phase.IDLE and bool(self.since) and now < self.since + limits.cooldown
 
     # -- what Slurm says ---------------------------------------------------------------------------------------------
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from typing import Final
 
 from penstock.errors import UserError
 from penstock.workflow.model import Stage, Workflow
-from penstock.workflow.scripts import combined_command
+from penstock.workflow.scripts import GROWTH_WAIT, combined_command, resizing_command
 
-__all__ = ["Cut", "levels", "merged", "place_units", "singles", "together"]
+__all__ = ["ELASTIC", "Cut", "elastic", "levels", "merged", "place_units", "singles", "together"]
+
+ELASTIC: Final = "elastic"
+"""A job of several stages that is called so takes the nodes of each stage in its turn (`elastic`)."""
 
 Cut = tuple[tuple[str, tuple[str, ...]], ...]
 """The jobs of a workflow: what each is called and which stages it runs."""
@@ -50,6 +55,17 @@ def merged(name: str, stages: Sequence[Stage], after: tuple[str, ...] = ()) -> S
     return Stage(name, nodes, limit, run_time, combined_command(stages), after, retries)
 
 
+def elastic(stages: Sequence[Stage], after: tuple[str, ...] = ()) -> Stage:
+    """One job that runs the stages, parents first, and has for each the nodes of that stage, at first the first's.
+
+    Its limit has room for the waits for more nodes.
+    """
+    grows = sum(later.nodes > earlier.nodes for earlier, later in pairwise(stages))
+    made = merged(ELASTIC, stages, after)
+    limit = made.time_limit + grows * GROWTH_WAIT
+    return replace(made, nodes=stages[0].nodes, time_limit=limit, command=resizing_command(stages))
+
+
 def place_units(workflow: Workflow, cut: Cut) -> tuple[Stage, ...]:
     """The jobs of a cut as stages, each after the jobs that hold its parents, in an order that keeps parents first.
 
@@ -72,5 +88,6 @@ def place_units(workflow: Workflow, cut: Cut) -> tuple[Stage, ...]:
         if len(covered) == 1 and covered[0] == name:
             made.append(replace(stages[name], after=after))
         else:
-            made.append(merged(name, [stage for stage in order if stage.name in held], after))
+            inside = [stage for stage in order if stage.name in held]
+            made.append(elastic(inside, after) if name == ELASTIC else merged(name, inside, after))
     return tuple(made)

@@ -12,6 +12,7 @@ from penstock.workflow.strategies.asa_naive import AsaNaive
 from penstock.workflow.strategies.auto import Auto
 from penstock.workflow.strategies.bigjob import BigJob
 from penstock.workflow.strategies.eager import Eager
+from penstock.workflow.strategies.elastic import Elastic
 from penstock.workflow.strategies.handover import Handover
 from penstock.workflow.strategies.packed import Packed
 from penstock.workflow.strategies.perstage import PerStage
@@ -20,7 +21,11 @@ from penstock.workflow.strategy import Strategy
 __all__ = ["known_strategies", "strategy_named"]
 
 _OWN: dict[str, Strategy] = {
-    s.name: s for s in (Auto(), Asa(), AsaNaive(), AsaAfter(), Eager(), Handover(), Packed(), PerStage(), BigJob())
+    s.name: s
+    for s in (
+        *(Auto(), Asa(), AsaNaive(), AsaAfter(), Eager(), Handover()),
+        *(Packed(), PerStage(), BigJob(), Elastic()),
+    )
 }
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from typing import Final
 
 from penstock.api import JobSpec
 from penstock.workflow.guard import Guard, guard_lines, mark_lines
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.ties import Tie
 
-__all__ = ["combined_command", "dependency_text", "job_name", "job_spec"]
+__all__ = ["GROWTH_WAIT", "combined_command", "dependency_text", "job_name", "job_spec", "resizing_command"]
 
+GROWTH_WAIT: Final = 600.0
+"""Seconds that a job waits for the nodes of its next stage before it gives up."""
 # No `-u`: the `module` and `conda` functions of many sites refer to unset variables.
 _SHELL_OPTIONS = "set -eo pipefail"
 
@@ -91,13 +94,28 @@ def combined_command(stages: Sequence[Stage]) -> str:
     Run on Slurm 22.05.8 with srun and with MPICH's `mpiexec -launcher slurm`: both honour it.
     """
     widest = max(s.nodes for s in stages)
-    lines = []
+    lines: list[str] = []
     for stage in stages:
-        lines.append(f'echo "penstock: stage {stage.name} starts at $(date +%s)"')
-        lines.append("(")
-        lines.append(f"export PENSTOCK_STAGE={stage.name}")
-        if stage.nodes < widest:
-            lines.append(f"export SLURM_NNODES={stage.nodes} SLURM_JOB_NUM_NODES={stage.nodes}")
-        lines.append(f"eval {shlex.quote(stage.command)}")
-        lines.append(")")
+        told = f"export SLURM_NNODES={stage.nodes} SLURM_JOB_NUM_NODES={stage.nodes}"
+        lines += _subshell(stage, [told] if stage.nodes < widest else [])
     return "\n".join(lines)
+
+
+def resizing_command(stages: Sequence[Stage]) -> str:
+    """The same in an allocation that has the nodes of each stage when that begins (`dmr.size`), the first's at first.
+
+    A failure to get them ends the command, as that of a stage does. `DMR_PYTHON` is a Python that has `dmr`.
+    """
+    lines: list[str] = []
+    present = stages[0].nodes
+    for stage in stages:
+        if stage.nodes != present:
+            lines.append(f'eval "$("${{DMR_PYTHON:-python3}}" -m dmr.size {stage.nodes} --wait {GROWTH_WAIT:g})"')
+        present = stage.nodes
+        lines += _subshell(stage, [])
+    return "\n".join(lines)
+
+
+def _subshell(stage: Stage, before: Sequence[str]) -> list[str]:
+    begins = f'echo "penstock: stage {stage.name} starts at $(date +%s)"'
+    return [begins, "(", f"export PENSTOCK_STAGE={stage.name}", *before, f"eval {shlex.quote(stage.command)}", ")"]

@@ -29,6 +29,7 @@ from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from penstock.api import Geometry, Reason, SiteConfig
+from penstock.malleable.ways import obstacle_to_merge
 from penstock.workflow.cuts import Cut, singles
 from penstock.workflow.model import Workflow
 from penstock.workflow.state import Phase, StageRun, WorkflowRun
@@ -64,6 +65,7 @@ class Rules:
     `accrues`: a job with an unfulfilled dependency gains priority while it waits (ACCRUE_ALWAYS, or priority/basic,
     where the order of submission counts). `basic`: priority/basic. `weight_age` is PriorityWeightAge, None unknown.
     `whole_nodes`: jobs share no nodes. `max_accrue`: of how many pending jobs of a user age counts, None: of all.
+    `no_merge`: why a job cannot take more nodes here, None where it can.
     """
 
     accrues: bool = False
@@ -71,6 +73,7 @@ class Rules:
     weight_age: int | None = None
     whole_nodes: bool = False
     max_accrue: int | None = None
+    no_merge: str | None = None
 
     @classmethod
     def of(cls, site: SiteConfig) -> Rules:
@@ -82,6 +85,7 @@ class Rules:
             weight_age=site.priority_weight_age,
             whole_nodes=site.select_type == "select/linear",
             max_accrue=site.max_jobs_accrue,
+            no_merge=obstacle_to_merge(site, gres=False),
         )
 
 

@@ -1,0 +1,41 @@
+"""One job that changes its size between the stages (paper 003's malleable jobs under paper 002's workflows)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock.api import Reason
+from penstock.workflow.cuts import ELASTIC, together
+from penstock.workflow.model import Workflow
+from penstock.workflow.state import WorkflowRun
+from penstock.workflow.strategies.bigjob import BigJob
+from penstock.workflow.strategy import Due, Outlook, Plan, Tie, after_parents
+
+__all__ = ["Elastic"]
+
+
+class Elastic:
+    """submits one job that has the nodes of each stage in its turn, by the agent that resizes malleable jobs
+
+    The first stage waits in the queue as under `perstage`. A wider one gets its nodes when the one before it has ended,
+    at once where they are idle; meanwhile the job holds those that it has. A narrower one gives nodes back. Stages run
+    one after the other, parents first. Where a job cannot take more nodes it is `bigjob`.
+    """
+
+    name = "elastic"
+    ahead = False
+    tie = Tie.NONE
+
+    def plan(self, workflow: Workflow, outlook: Outlook) -> Plan:
+        """One job, `elastic`."""
+        if outlook.rules.no_merge is not None:
+            reason = Reason(
+                "elastic-no-merge", f"jobs cannot grow here ({outlook.rules.no_merge}): one job of one size"
+            )
+            plan = BigJob().plan(workflow, outlook)
+            return replace(plan, reasons=(reason, *plan.reasons), by=BigJob.name)
+        return Plan(together(ELASTIC, workflow.order))
+
+    def due(self, run: WorkflowRun, i: int, now: float) -> Due:
+        """At once."""
+        return after_parents(run, i, now)
