@@ -60,13 +60,14 @@ build_releases() {
     for release in trixie sid; do
         timeout --foreground -k 10 600 penstock cluster prepare "$release" || printf ' %s' "$release" >>"$work/unbuilt"
     done
+    touch "$work/built"
 }
 : >"$work/unbuilt"
-builds=""
 if [ "$(id -u)" = 0 ]; then
     build_releases >"$work/releases.log" 2>&1 </dev/null &
-    builds=$!
-    groups+=("$builds")
+    groups+=("$!")
+else
+    touch "$work/built"
 fi
 
 echo "== style, types, import rules"
@@ -80,13 +81,13 @@ lint-imports
 run() {
     echo "== $1"
     shift
-    python -m pytest "$@" || status=1
+    python -m pytest --durations=12 --durations-min=5 "$@" || status=1
 }
 computing() {
     local status=0
     trap 'exit 143' TERM
     run "unit and MPI tests" tests/unit tests/mpi -m "not release$and_not_long"
-    while [ -n "$builds" ] && kill -0 "$builds" 2>/dev/null; do sleep 1; done
+    until [ -e "$work/built" ]; do sleep 1; done
     cat "$work/releases.log" 2>/dev/null || true
     PENSTOCK_TEST_UNBUILT=$(cat "$work/unbuilt")
     export PENSTOCK_TEST_UNBUILT
