@@ -117,6 +117,15 @@ def test_flexible_sleep_finds_its_data_in_place(mpirun, tmp_path: Path, key: cre
     assert lines(tmp_path)[-1]["lost"] == 0
 
 
+def test_flexible_sleep_asks_for_one_size_after_the_other(mpirun, tmp_path: Path, key: credential.Key) -> None:
+    with FakeAgent(key, (4, 1, 3)) as agent:
+        run(mpirun, 2, SLEEP, "--factor=1", "--sizes=4,1,3", "--steps=100000", agent=agent.address)
+    assert agent.epoch == 3
+    asked = [line["wanted"] for line in lines(tmp_path) if line["event"] == "asks"]
+    assert asked == [4, 1, 3] and lines(tmp_path)[-1]["size"] == 3
+    assert {(c.minimum, c.maximum) for c in agent.of(wire.Check) if c.size == 2} == {(4, 4)}
+
+
 def test_asking_ahead(mpirun, tmp_path: Path, key: credential.Key) -> None:
     """The answer comes while a step runs; nothing waits for it, and the result is the same."""
     expected = fixed(mpirun, tmp_path, HEAT)

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from dmr import wire
-from penstock.bench.dmr import chapters, modes, paper, table4
+from penstock.bench.dmr import chapters, modes, paper, resize, table4
 from penstock.bench.dmr.application import COST, Application
 from penstock.bench.dmr.drive import drive
 from penstock.bench.dmr.models import models
@@ -169,3 +169,29 @@ def test_the_command_writes_a_report_of_both_parts(monkeypatch, tmp_path):
 def test_a_part_that_is_not_there():
     result = CliRunner().invoke(dmr, ["--part", "table5"])
     assert result.exit_code != 0 and "table4, modes" in str(result.exception)
+
+
+MARKS = {"decided": 10.5, "granted": 10.8, "merged": 11.0, "accepted": 11.2, "done": 13.2, "released": 13.9}
+APP = {"app_spawn": 0.5, "app_move": 1.25}
+
+
+def test_the_phases_of_a_resize_add_up_to_all_of_it():
+    grown, shrunk = (resize.phases(kind, 10.0, {**MARKS, **APP}) for kind in ("expand", "shrink"))
+    assert list(grown) == ["decide", "grant", "merge", "tell", "spawn", "move", "commit"]
+    assert sum(grown.values()) == pytest.approx(3.2) and grown["commit"] == pytest.approx(0.25)
+    assert list(shrunk) == ["decide", "tell", "spawn", "move", "commit", "return"]
+    assert sum(shrunk.values()) == pytest.approx(3.9) and shrunk["return"] == pytest.approx(0.7)
+
+
+def test_a_resize_is_held_against_slurm_and_mpi_alone():
+    raw = {"raw grant": 0.3, "raw merge": 0.1, "raw spawn": 0.4, "raw move": 1.0, "raw return": 0.5}
+    grown = resize.Resize(1, 2, 3, resize.phases("expand", 10.0, {**MARKS, **APP}), raw)
+    shrunk = resize.Resize(2, 1, 3, resize.phases("shrink", 10.0, {**MARKS, **APP}), raw)
+    found = {(g.where, g.what): (round(g.value, 3), g.reached) for g in resize.goals([grown, shrunk])}
+    assert found == {
+        ("1 to 2 nodes", "granted and merged, over Slurm's commands alone"): (1.25, True),
+        ("1 to 2 nodes", "granted and merged, s"): (0.5, False),
+        ("1 to 2 nodes", "moving 1 GB, over one Alltoallv"): (1.25, True),
+        ("2 to 1 nodes", "moving 1 GB, over one Alltoallv"): (1.25, True),
+    }
+    assert [row["total"] for row in resize.rows([grown, shrunk])] == [pytest.approx(3.2), pytest.approx(3.9)]

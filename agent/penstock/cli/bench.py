@@ -74,13 +74,14 @@ def asa(parts: Sequence[str], out: Path | None, as_json: bool) -> None:
 
 
 @bench.command()
-@_options("table4|modes")
+@_options("table4|modes|resize")
 def dmr(parts: Sequence[str], out: Path | None, as_json: bool) -> None:
     """Measure what malleable jobs do to a cluster's queue (paper 003).
 
     \b
     table4  workloads of 50 to 400 jobs on 64 simulated nodes: rigid, moldable and malleable under two policies
     modes   the same with synchronous and with asynchronous checks: what they cost, and what they gain
+    resize  what growing and shrinking cost a program with 1 GB on a real Slurm (installed, eight nodes on this machine)
 
     Takes some minutes. With --json one part prints {"rows": [...]}, several print {"PART": {"rows": [...]}}.
     The pictures of --out need matplotlib: pip install 'penstock[plot]'.

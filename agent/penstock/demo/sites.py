@@ -79,11 +79,16 @@ async def mock_site(alternatives: tuple[float, ...]) -> AsyncIterator[Site]:
 
 @asynccontextmanager
 async def slurm_site(
-    alternatives: tuple[float, ...] | None, *, accrue_always: bool = True, interval: float = 0.5
+    alternatives: tuple[float, ...] | None,
+    *,
+    accrue_always: bool = True,
+    interval: float = 0.5,
+    policy: str | None = None,
 ) -> AsyncIterator[Site]:
     """A real Slurm with ordinary users (one, without root), and an agent that runs as one of them.
 
-    `alternatives` None are the default ones; the agent looks every `interval` seconds. Several may be up side by side.
+    `alternatives` and `policy` None are the default ones; the agent looks every `interval` seconds. Several may be up
+    side by side.
     """
     from penstock.cluster import Cluster, ClusterSpec, down, up
     from penstock.slurm.cli import CliBackend
@@ -106,6 +111,8 @@ async def slurm_site(
         settings = agent_settings(folder, alternatives)
         settings["agent"] |= {"interval": interval, "idle_interval": interval}
         settings["slurm"]["min_interval"] = 0.8 * interval
+        if policy is not None:
+            settings["dmr"]["policy"] = policy
         environment = _write(place, settings)
         log = place / "agent.log"
         with log.open("w") as output:

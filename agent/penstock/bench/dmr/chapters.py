@@ -5,17 +5,21 @@ A part more is a function of the same form in `CHAPTERS`.
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from penstock.bench.dmr import modes, paper, table4
+from penstock.bench.dmr import modes, paper, resize, table4
 from penstock.bench.dmr.models import models
 from penstock.bench.report import Chapter, Table
 
 __all__ = ["CHAPTERS", "Tell"]
 
 Tell = Callable[[str], None]
+
+_ROUNDS: Final = 5  # of the cost of a resize
 
 
 def table_4(out: Path | None, tell: Tell) -> Chapter:
@@ -59,6 +63,30 @@ def tables_2_and_3(out: Path | None, tell: Tell) -> Chapter:
     data = [o.row() for o in overheads] + compared
     shown = [_overheads(overheads), _compared(compared)]
     return Chapter("modes", "Tables 2 and 3", text, data, shown, modes.goals(overheads))
+
+
+def cost_of_a_resize(_out: Path | None, tell: Tell) -> Chapter:
+    """One program on real Slurm, through all sizes."""
+    found = asyncio.run(resize.measure(_ROUNDS, tell))
+    text = (
+        f"Flexible Sleep with {resize.BYTES / 1e9:g} GB on an eight-node Slurm on this machine "
+        f"({os.cpu_count()} cores for all nodes, load {os.getloadavg()[0]:.1f} at the end) asks for one size after the "
+        f"other, {_ROUNDS} times over; medians in seconds. Raw: the same nodes through Slurm's commands alone, as many "
+        "processes spawned and as many bytes moved by MPI alone (one MPI_Alltoallv into fresh memory), in the same "
+        "run. decide: from the program's wish to the agent's decision; tell: until the program's next check; commit: "
+        "from the data's arrival until the agent has heard of it; return: until Slurm has the nodes back."
+    )
+    data = resize.rows(found)
+    return Chapter("resize", "Figure 3: the cost of a resize", text, data, [_phases(data)], resize.goals(found))
+
+
+def _phases(data: Sequence[Mapping[str, float]]) -> Table:
+    columns = list(dict.fromkeys(name for row in data for name in row))
+    cells = [
+        ["" if row.get(c) is None else f"{row[c]}" if isinstance(row[c], int) else f"{row[c]:.3f}" for c in columns]
+        for row in data
+    ]
+    return Table("Seconds by phase", columns, cells)
 
 
 def _workloads(rows: Sequence[table4.Row]) -> Table:
@@ -139,4 +167,5 @@ def _compared(found: Sequence[Mapping[str, object]]) -> Table:
 CHAPTERS: Final[Mapping[str, Callable[[Path | None, Tell], Chapter]]] = {
     "table4": table_4,
     "modes": tables_2_and_3,
+    "resize": cost_of_a_resize,
 }
