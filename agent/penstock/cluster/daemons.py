@@ -209,9 +209,14 @@ class Daemons:
         return {name: node.get("State", "UNKNOWN") for name, node in self._nodes().items()}
 
     def _nodes(self) -> dict[str, dict[str, str]]:
-        if not all(self.alive(name) for name in self.keepers()) or not self._controller_answers():
+        try:
+            if not self._controller_answers():
+                return {}
+            lines = self.command(["scontrol", "-o", "show", "node"]).stdout.splitlines()
+        except PenstockError:  # the controller cannot be reached without them
+            if all(self.alive(name) for name in self.keepers()):
+                raise
             return {}
-        lines = self.command(["scontrol", "-o", "show", "node"]).stdout.splitlines()
         nodes = (dict(word.split("=", 1) for word in line.split() if "=" in word) for line in lines)
         return {node["NodeName"]: node for node in nodes if "NodeName" in node}
 

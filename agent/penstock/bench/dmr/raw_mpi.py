@@ -1,10 +1,10 @@
-"""What MPI alone takes to start processes and to move data to them: a yardstick of `penstock bench dmr --part resize`.
+"""What MPI alone takes to move data between two groups of processes: a yardstick of `penstock bench dmr --part resize`.
 
-    mpiexec -n OLD python -m penstock.bench.dmr.raw_mpi NEW BYTES ROUNDS
+    mpiexec -n OLD+NEW python -m penstock.bench.dmr.raw_mpi OLD BYTES ROUNDS
 
-Each round starts NEW processes by MPI_Comm_spawn and moves BYTES to them with one MPI_Alltoallv, as numbers dealt in
-blocks to all, into memory that was allocated a moment ago. Rank 0 prints a line of JSON for a round, in seconds of the
-slowest rank.
+In each round the first OLD processes send BYTES to the others, as numbers dealt in blocks to all of a side, with one
+MPI_Alltoallv between the two groups into memory that was allocated a moment ago. Rank 0 prints a line of JSON for a
+round: the seconds of the slowest process.
 """
 
 from __future__ import annotations
@@ -21,46 +21,35 @@ import dmr
 __all__: list[str] = []
 
 
-def counts(mine: tuple[int, int], others: int, n: int) -> list[int]:
+def shared(mine: tuple[int, int], others: int, n: int) -> list[int]:
     """How many of n numbers a block, from `mine[0]` to `mine[1]`, shares with each of the other side's blocks."""
     blocks = (dmr.block_bounds(n, others, rank) for rank in range(others))
     return [max(min(mine[1], high) - max(mine[0], low), 0) for low, high in blocks]
 
 
 def move(inter: MPI.Intercomm, n: int, *, sends: bool) -> float:
-    """The numbers go from one side to the other; on the sending side the seconds of the slowest rank that receives."""
-    local = inter.Get_rank(), inter.Get_size()
-    shared = counts(dmr.block_bounds(n, local[1], local[0]), inter.Get_remote_size(), n)
-    nothing = [0] * inter.Get_remote_size()
-    out = np.ones(sum(shared)) if sends else np.empty(0)
-    inter.Barrier()
+    """The numbers go from one side to the other; this process's seconds."""
+    counts = shared(dmr.block_bounds(n, inter.Get_size(), inter.Get_rank()), inter.Get_remote_size(), n)
+    nothing = [0] * len(counts)
+    out = np.ones(sum(counts) if sends else 0)
+    MPI.COMM_WORLD.Barrier()
     began = time.perf_counter()
-    into = np.empty(0 if sends else sum(shared))
-    inter.Alltoallv([out, shared if sends else nothing], [into, nothing if sends else shared])
-    seconds = time.perf_counter() - began
-    slowest = inter.allreduce(seconds, MPI.MAX)  # of the other side's ranks
-    return float(slowest) if sends else seconds
+    into = np.empty(0 if sends else sum(counts))
+    inter.Alltoallv([out, counts if sends else nothing], [into, nothing if sends else counts])
+    return time.perf_counter() - began
 
 
 def main() -> None:
-    """The old side, or started by it the new one."""
-    parent = MPI.Comm.Get_parent()
-    new, volume, rounds = (int(word) for word in sys.argv[1:4])
-    if parent != MPI.COMM_NULL:
-        parent.Barrier()
-        move(parent, volume // 8, sends=False)
-        parent.Disconnect()
-        return
+    """One process of either side."""
+    world = MPI.COMM_WORLD
+    old, volume, rounds = (int(word) for word in sys.argv[1:4])
+    sends = world.rank < old
+    local = world.Split(0 if sends else 1)
+    inter = local.Create_intercomm(0, world, old if sends else 0)
     for _round in range(rounds):
-        MPI.COMM_WORLD.Barrier()
-        began = time.perf_counter()
-        inter = MPI.COMM_WORLD.Spawn(sys.executable, ["-m", "penstock.bench.dmr.raw_mpi", *sys.argv[1:4]], new)
-        inter.Barrier()
-        spawned = MPI.COMM_WORLD.allreduce(time.perf_counter() - began, MPI.MAX)
-        moved = move(inter, volume // 8, sends=True)
-        inter.Disconnect()
-        if MPI.COMM_WORLD.rank == 0:
-            print(json.dumps({"old": MPI.COMM_WORLD.size, "new": new, "spawn": spawned, "move": moved}), flush=True)
+        seconds = world.allreduce(move(inter, volume // 8, sends=sends), MPI.MAX)
+        if world.rank == 0:
+            print(json.dumps({"move": seconds}), flush=True)
 
 
 if __name__ == "__main__":

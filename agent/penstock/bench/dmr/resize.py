@@ -126,18 +126,28 @@ async def _raw_slurm(site: Site, rounds: int) -> Measured:
 
 
 async def _raw_mpi(site: Site, old: int, new: int, rounds: int) -> list[Mapping[str, float]]:
-    """A job spawns the processes and moves the bytes to them."""
+    """A job starts as many processes as are new, and moves the bytes from as many as were there to as many others."""
     out = site.folder / f"raw-{old}-{new}.out"
-    command = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(old), "-ppn", "1", sys.executable]
-    command += ["-m", "penstock.bench.dmr.raw_mpi", str(new), str(BYTES), str(rounds)]
+    mpiexec = [str(Path(sys.executable).parent / "mpiexec"), "-n"]
+    start = [*mpiexec, str(new), "-ppn", "1", sys.executable, "-c", "from mpi4py import MPI; MPI.COMM_WORLD.Barrier()"]
+    move = [*mpiexec, str(old + new), sys.executable, "-m", "penstock.bench.dmr.raw_mpi", str(old), str(BYTES)]
     # More processes than cores: who waits must not keep a core from who works.
-    script = f"#!/bin/bash\nexport MPIR_CVAR_POLLS_BEFORE_YIELD=1\nexec {shlex.join(command)}\n"
+    script = f"""#!/bin/bash
+export MPIR_CVAR_POLLS_BEFORE_YIELD=1
+for round in $(seq {rounds}); do
+    began=$(date +%s%N)
+    {shlex.join(start)}
+    echo '{{"spawn": '$(($(date +%s%N) - began))e-9'}}'
+done
+exec {shlex.join(move)} {rounds}
+"""
     job = await site.own.submit(_spec(site, out.stem, script, max(old, new), output=out))
     await _until(lambda: _ended(site, job), f"the end of {out.stem}", 600.0)
-    lines = [json.loads(line) for line in _read(out).splitlines() if line.startswith("{")]
-    if len(lines) < rounds:
+    found = [json.loads(line) for line in _read(out).splitlines() if line.startswith("{")]
+    spawns, moves = ([line[key] for line in found if key in line] for key in ("spawn", "move"))
+    if not len(spawns) == len(moves) == rounds:
         raise PenstockError(f"MPI from {old} to {new} processes: {_read(out)[-500:]}")
-    return [{"raw spawn": line["spawn"], "raw move": line["move"]} for line in lines]
+    return [{"raw spawn": spawn, "raw move": move} for spawn, move in zip(spawns, moves, strict=True)]
 
 
 async def _program(site: Site, rounds: int) -> Measured:
