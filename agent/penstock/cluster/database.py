@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 
@@ -54,9 +55,10 @@ def register(daemons: Daemons) -> None:
     _sacctmgr(daemons, "add", "user", users["operator"], f"account={ACCOUNT}", f"cluster={name}", "AdminLevel=Operator")
 
 
-def forget(daemons: Daemons) -> None:
-    """Take a cluster out of the slurmdbd that it joined; best effort, for that one may be gone."""
-    daemons.command(["sacctmgr", "-i", "delete", "cluster", daemons.state.name])
+def forget(base: Daemons, name: str) -> None:
+    """Take a cluster out of the slurmdbd of `base`, which it joined; best effort, for that one may be ending, too."""
+    with contextlib.suppress(PenstockError):
+        base.command(["sacctmgr", "-i", "delete", "cluster", name])
 
 
 def _sacctmgr(daemons: Daemons, *words: str) -> None:

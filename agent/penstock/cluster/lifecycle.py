@@ -273,7 +273,7 @@ def _clean(layout: Layout) -> None:
         base = Layout(state.spec.join)
         shared = load(base)
         if shared is not None and Daemons(base, shared).alive("slurmdbd"):
-            database.forget(Daemons(layout, state))
+            database.forget(Daemons(base, shared), state.name)
         link = base.joined / state.name
         if link.is_symlink() and link.readlink() == layout.root:
             link.unlink()

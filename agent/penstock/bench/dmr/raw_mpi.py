@@ -45,6 +45,7 @@ def main() -> None:
     old, volume, rounds = (int(word) for word in sys.argv[1:4])
     sends = world.rank < old
     local = world.Split(0 if sends else 1)
+    assert isinstance(local, MPI.Intracomm)
     inter = local.Create_intercomm(0, world, old if sends else 0)
     for _round in range(rounds):
         seconds = world.allreduce(move(inter, volume // 8, sends=sends), MPI.MAX)
