@@ -52,7 +52,7 @@ def job(size: int = 4, end: float | None = 3600.0, host: str = "n1", user: str =
 
 def malleable(size: int = 4, **more) -> MalleableJob:
     here = job(size)
-    offer = Offer(job=7, size=size, minimum=1, maximum=8, factor=2, nodes=here.nodes, **more)
+    offer = Offer(job=7, size=size, **{"minimum": 1, "maximum": 8, "factor": 2, "nodes": here.nodes, **more})
     return MalleableJob.registered(here, offer, 0)
 
 
@@ -155,6 +155,12 @@ def test_without_progress_the_size_it_started_with_is_always_allowed():
 def test_without_progress_a_shrink_that_could_double_the_run_time_past_the_limit_is_refused():
     assert bounded(malleable(), job(), 2, bounds(now=1000.0)).size == 2
     assert codes(bounded(malleable(), job(), 2, bounds(now=1200.0))) == ["no-time"]
+
+
+def test_a_shrink_that_the_application_asks_for_is_its_own_business():
+    asks = malleable(steps_left=1576, step_seconds=1.0, maximum=2, minimum=2)
+    assert bounded(asks, job(), 2, bounds(cost=2.0)).reasons == ()
+    assert bounded(malleable(maximum=2), job(), 2, bounds(now=1200.0)).size == 2
 
 
 # -- who can leave -----------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 How long a job still runs is known where the application tells its steps (`steps_left`, `step_seconds`); with fewer
 nodes it runs longer in proportion. Where it does not, a shrink down to the size that the job was started with is what
 its user chose the limit for. Below that it is taken to be half done at best: what it has run once more, stretched by
-the lost nodes, must fit.
+the lost nodes, must fit. A shrink that the application itself asks for is not held against the time.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ def _problem(me: MalleableJob, job: Job, count: int, bounds: Bounds) -> Reason |
 
 
 def _in_time(me: MalleableJob, job: Job, size: int, bounds: Bounds) -> Verdict:
-    if job.end is None or job.start is None:
+    asked = me.offer.size > me.offer.maximum  # who asks for it knows what is left to do
+    if asked or job.end is None or job.start is None:
         return Verdict(size)
     remaining, work = job.end - bounds.now, _work_left(me)
     if work == math.inf:

@@ -19,7 +19,7 @@ __all__ = ["CHAPTERS", "Tell"]
 
 Tell = Callable[[str], None]
 
-_ROUNDS: Final = 1  # of the cost of a resize
+_ROUNDS: Final = 5  # of the cost of a resize
 
 
 def table_4(out: Path | None, tell: Tell) -> Chapter:
