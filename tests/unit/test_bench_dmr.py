@@ -142,7 +142,7 @@ def test_goals_compare_with_fixed_and_preferred(outcomes):
     assert all(g.reached for g in found if g.at_most == 1.01)
 
 
-def test_the_command_writes_a_report_of_both_parts(monkeypatch, tmp_path):
+def test_the_command_writes_a_report_of_parts(monkeypatch, tmp_path):
     pytest.importorskip("matplotlib")
     monkeypatch.setattr(paper, "JOBS", SIZES[:1])
     small = [c for c in table4.CASES if c.name in ("fixed", "paper", "flexible", "flexible-moldable", "preferred")]
@@ -155,7 +155,9 @@ def test_the_command_writes_a_report_of_both_parts(monkeypatch, tmp_path):
     monkeypatch.setattr(modes, "measure", quick)
     monkeypatch.setattr(paper, "TABLE_4", {(SIZES[0], v): paper.TABLE_4[50, v] for v in ("fixed", "flexible")})
     monkeypatch.setattr(chapters.paper, "JOBS", SIZES[:1])
-    result = CliRunner().invoke(dmr, ["--json", "--out", str(tmp_path)], catch_exceptions=False)
+    result = CliRunner().invoke(
+        dmr, ["--part", "table4", "--part", "modes", "--json", "--out", str(tmp_path)], catch_exceptions=False
+    )
     assert result.exit_code == 0
     said = json.loads(result.stdout)
     assert set(said) == {"table4", "modes"} and len(said["table4"]["rows"]) == 5
