@@ -76,39 +76,46 @@ ruff format --check .
 MYPYPATH=agent:plugins:dmr mypy -p penstock -p penstock_plugins -p dmr
 lint-imports
 
-# Two lanes side by side: the unit and MPI tests compute, those on the installed Slurm mostly wait for it. The other Slurm
-# releases follow the first ones, when their file systems are there.
+# Three lanes side by side: the unit tests compute, those on the installed Slurm mostly wait for it, those of MPI do
+# both. The other Slurm releases come last, when their file systems are there.
 run() {
     echo "== $1"
     shift
     python -m pytest --durations=12 --durations-min=5 "$@" || status=1
 }
-computing() {
-    local status=0
-    trap 'exit 143' TERM
-    run "unit and MPI tests" tests/unit tests/mpi -m "not release$and_not_long"
+unit() {
+    run "unit tests" tests/unit -m "not release$and_not_long"
+}
+mpi() {
+    run "MPI tests" tests/mpi -m "not release$and_not_long"
     until [ -e "$work/built" ]; do sleep 1; done
     cat "$work/releases.log" 2>/dev/null || true
     PENSTOCK_TEST_UNBUILT=$(cat "$work/unbuilt")
     export PENSTOCK_TEST_UNBUILT
     run "other Slurm releases" tests -m "release$and_not_long"
-    return "$status"
 }
-waiting() {
+installed() {
+    run "all other tests" tests --ignore=tests/unit --ignore=tests/mpi -m "not release$and_not_long"
+}
+lane() {
     local status=0
     trap 'exit 143' TERM
-    run "all other tests" tests --ignore=tests/unit --ignore=tests/mpi -m "not release$and_not_long"
+    "$1"
     return "$status"
 }
-computing >"$work/computing.log" 2>&1 </dev/null &
-computing=$!
-groups+=("$computing")
-waiting </dev/null &
-groups+=("$!")
+lanes=()
+for name in unit mpi; do
+    lane "$name" >"$work/$name.log" 2>&1 </dev/null &
+    lanes+=("$!")
+done
+lane installed </dev/null &
+lanes+=("$!")
+groups+=("${lanes[@]}")
 status=0
-wait "$!" || status=1
-wait "$computing" || status=1
-cat "$work/computing.log"
+for one in "${lanes[@]}"; do
+    wait "$one" || status=1
+done
+cat "$work/mpi.log" "$work/unit.log"
 
 if [ "$HAVE_SLURM" = 0 ] || [ "$(id -u)" != 0 ]; then
     cat <<'EOF'
