@@ -70,6 +70,15 @@ def test_jobs(read, facts):
     assert (found[facts["reserved"]].reservation, running.reservation) == ("now", "")
 
 
+def test_the_fewest_nodes_of_a_job_that_takes_a_range(read, facts):
+    found = jobs(read)
+    for name in ("ranged", "ranged_tasks"):
+        assert (found[facts[name]].num_nodes, found[facts[name]].least_nodes) == (6, 2), name
+    tasks = found[facts["only_tasks"]]
+    assert tasks.num_nodes == tasks.least_nodes == 4, "seven tasks on nodes of two do not fit on one"
+    assert found[facts["running"]].min_nodes is None and found[facts["waiting"]].min_nodes is None
+
+
 def test_a_user_s_text_does_not_make_rows(read, facts):
     forged = jobs(read)[facts["forged"]]
     assert (forged.user, forged.account, forged.nodes) == ("man", "x\n77|5|@0123@root", ())
@@ -124,7 +133,7 @@ def test_estimates(read):
     for text in (read("estimate.txt"), "sbatch: lua: be nice\n" + read("estimate.txt")):
         found = records.estimate_from_text(text)
         assert (found.nodes, found.num_cpus, found.partition) == (("n5", "n6"), 4, "batch")
-        assert 1795261000 < found.start < 1795300000
+        assert 1795261000 < found.start < 1795400000
     elsewhere = read("estimate.txt").replace(" using", " on cluster c using").replace(" a on", " on")
     assert records.estimate_from_text(elsewhere).nodes == ("n5", "n6")
     assert type(classify(read("estimate_refused.txt"), changing=False)) is Infeasible
@@ -134,7 +143,7 @@ def test_estimates(read):
 
 def test_a_limit_that_is_the_partition_s():
     row = ["1", "5", "u", "a", "p,q", "normal", "PENDING", "None", "10", "10", "N/A", "N/A", "Partition_Limit"]
-    row += ["1", "1", "", "1", "(null)", "n/a", "1", "N/A", "0", "(null)"]
+    row += ["1", "1", "", "1", "(null)", "n/a", "1", "N/A", "0", "(null)", "N/A", "0"]
     asked = []
     job = records.job_from_row(row, lambda name: asked.append(name) or 77.0)
     assert (job.time_limit, asked, job.batch_host, job.dependency) == (77.0, ["p,q"], "", "")

@@ -87,6 +87,8 @@ JOB_FIELDS = (
     "ArrayTaskID",
     "RestartCnt",
     "Reservation",
+    "tres-alloc",
+    "NTPerNode",
 )
 STEP_FIELDS = ("StepID", "Nodes", "StepState")
 TRES_FIELDS = ("tres-alloc", "tres-per-job", "tres-per-node", "tres-per-socket", "tres-per-task")
@@ -154,7 +156,24 @@ def job_from_row(row: Sequence[str], default_limit: Callable[[str], float | None
         reservation=_text(cell["Reservation"]),
         batch_host=_text(cell["BatchHost"]),
     )
+    job = replace(job, min_nodes=_fewest(job, cell["tres-alloc"], cell["NTPerNode"]))
     return replace(job, time_limit=default_limit(partition)) if job.time_limit == -1.0 else job
+
+
+def _fewest(job: Job, tres: str, per_node: str) -> int | None:
+    """With how many nodes a pending job may start, where it takes a range; None where it does not, or is not known.
+
+    NumNodes is what Slurm would give it on an empty cluster. The fewest are in its TRES, but are 1, too, where nothing
+    was asked for but tasks: they count where that many nodes have room for its processors at its tasks on a node.
+    """
+    if not job.pending:
+        return None
+    asked = dict(part.partition("=")[::2] for part in tres.split(","))
+    nodes, cpus = asked.get("node", ""), asked.get("cpu", "")
+    if not (nodes.isdecimal() and cpus.isdecimal()) or not 0 < int(nodes) < job.num_nodes:
+        return None
+    fits = int(cpus) <= int(nodes) * max(int(per_node) if per_node.isdecimal() else 1, 1)
+    return int(nodes) if fits else None
 
 
 def step_from_row(row: Sequence[str], job: int) -> Step | None:
