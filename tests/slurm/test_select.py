@@ -140,7 +140,7 @@ def test_what_waits_moves_to_the_other_cluster(two):
 def test_one_of_the_clusters_alone(two):
     task = two.task("t.yaml")
     (only,) = two.penstock("select", task, "--site", two.site, "-M", "far")
-    assert only["resource"] == "batch"
+    assert only["resource"] == "far/batch"
     refused = two.user.run("alice", "select", task, "-M", "nowhere")
     assert refused.returncode == 2 and "there is no cluster 'nowhere'" in refused.stderr
 
@@ -157,7 +157,7 @@ def test_a_bag_is_cancelled_and_a_dead_cluster_is_left_out(two):
     try:
         left = two.user.run("alice", "select", task, "--site", two.site, "--json")
         assert left.returncode == 0, left.stderr
-        assert {r["resource"] for r in json.loads(left.stdout)} == {"batch", "short"}
+        assert {r["resource"] for r in json.loads(left.stdout)} == {"near/batch", "near/short"}
         assert "far" in left.stderr
     finally:
         two.far.start_controller()

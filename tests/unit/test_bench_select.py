@@ -36,7 +36,7 @@ def test_a_bag_under_each_strategy(strategy):
 def test_the_goals_are_judged(monkeypatch):
     def outcome(loads, strategy, size, number):
         total = {"random": 1000.0, "ours": 100.0}.get(strategy, 300.0)
-        return select_bags.Outcome(loads, strategy, size, number, select_bags.Times(0.0, total), {})
+        return select_bags.Outcome(loads, strategy, size, number, select_bags.Times(0.0, total), {}, {})
 
     def measure(protocol, loads, tell):
         keys = [(s, n, r) for s in protocol.strategies for n in protocol.sizes for r in range(protocol.rounds)]

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from penstock.api import JobSpec, JobState
-from penstock.broker.assess import assess, lanes_of, open_market
+from penstock.broker.assess import assess, divided, lanes_of, open_market
 from penstock.broker.bags import Bags
 from penstock.broker.look import look_around
 from penstock.broker.place import place
@@ -15,6 +15,7 @@ from penstock.broker.tend import tend
 from penstock.config import Config
 from penstock.errors import NotFound, NotNow, OutcomeUnknown, SlurmUnavailable, StoreError
 from penstock.select.correction import Corrections
+from penstock.select.ranking import OWN
 from penstock.select.spread import Hysteresis, spread
 from penstock.slurm.mock.backend import virtual_site
 from penstock.slurm.mock.controller import Controller
@@ -57,11 +58,11 @@ class World:
         market.close()
         return run, plan, problems
 
-    async def tend(self, number, hysteresis=None):
+    async def tend(self, number, hysteresis=None, alone=None):
         """A pass by a command of its own: everything is read from the file."""
         run = self.bags.load(number)
         market = await self.market()
-        done = await tend(self.bags, run, market, hysteresis)
+        done = await tend(self.bags, run, market, hysteresis, None, alone)
         market.close()
         return self.bags.load(number), done
 
@@ -121,6 +122,25 @@ def test_tasks_move_when_another_cluster_has_become_clearly_better(world):
         assert done.progress.done == 8 and done.progress.failed == 0
         ran = [task for a in run.arrays for i in a.alive for task in a.pieces[i]]
         assert sorted(ran) == list(range(8))
+
+    asyncio.run(story())
+
+
+def test_what_was_sent_to_the_best_alone_stays_there(world):
+    async def story():
+        market = await world.market()
+        found = await assess(market, world.bag, 8, Corrections())
+        market.close()
+        assert divided(world.bag, 8, found, None, OWN["ttc"]) == {"near/main": 8}
+        assert set(divided(world.bag, 8, found)) == {"near/main", "far/main"}
+        assert divided(world.bag, 8, found, None, OWN["energy"]) == {}  # of which nothing is known
+        world.block("near", 20_000.0, 20_000.0, 4)
+        run, _, _ = await world.submit(4, {"near/main": 4})
+        world.backend.clock.advance(400.0)
+        _, done = await world.tend(run.id, Hysteresis(0.0, 0.0), OWN["ttc"])
+        assert not done.moves and done.progress.waiting == 4
+        _, done = await world.tend(run.id, Hysteresis(0.0, 0.0))
+        assert done.moves
 
     asyncio.run(story())
 
@@ -193,7 +213,7 @@ def test_a_cluster_that_does_not_answer_is_left_out(world, monkeypatch):
         market = await world.market()
         assert list(market.views) == ["near"]
         assert market.problems == ["cluster far is left out: far: no answer"]
-        assert [c.name for c in market.candidates] == ["main"]
+        assert [c.name for c in market.candidates] == ["near/main"]
 
     asyncio.run(story())
 

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from penstock.api import Node, Partition, Reservation, SiteConfig, Snapshot
+from penstock.broker.assess import Assessed, lanes_of
+from penstock.broker.look import View
 from penstock.broker.partitions import candidates
 from penstock.broker.scripts import directives, script
 from penstock.broker.shape import hindrance, shape
@@ -36,7 +38,7 @@ def bag(tmp_path, amount="1e12", **more):
 
 
 def offered(site, part, them, known=None, reservations=(), **more):
-    more = {"several": False, "fallback": 2e9, **more}
+    more = {"fallback": 2e9, **more}
     return candidates(site, [part], them, reservations, known or SiteFile(), **more)
 
 
@@ -81,7 +83,7 @@ def test_a_candidate_per_kind_of_nodes(tmp_path):
         "partitions: {near/batch: {charge: 0.5}, other/batch: {charge: 9}}\n"
     )
     known = read_site(path)
-    plain, rome = offered(SITE, partition(them), them, known, several=True)
+    plain, rome = offered(SITE, partition(them), them, known)
     assert (plain.name, plain.constraint) == ("near/batch:skylake", "skylake")
     assert (rome.name, rome.constraint, rome.rig.gpus) == ("near/batch:rome", "rome", {"a100": 4})
     assert str(rome.resource.capabilities[0].consumable) == "compute {isa: x86|x86_64, simd: avx2}"
@@ -105,7 +107,7 @@ def test_a_candidate_per_kind_of_nodes(tmp_path):
 def test_nodes_of_an_unknown_clock_and_billing():
     them = nodes(2, memory=16384.0)
     (found,) = offered(SITE, partition(them, billing={"CPU": 1.0, "Mem": 0.25}), them)
-    assert found.name == "batch" and found.resource.capabilities[0].rate == 2e9
+    assert found.name == "near/batch" and found.resource.capabilities[0].rate == 2e9
     assert "its clock is not known: counted with 2.00 GHz" in found.notes
     assert found.resource.charge == pytest.approx((4 + 0.25 * 16) / 4)
     (blind,) = offered(SITE, partition(them), them, fallback=None)
@@ -126,12 +128,16 @@ def test_nodes_of_an_unknown_clock_and_billing():
         ({"accounts": frozenset({"-bio"})}, {"account": "bio"}, "account bio may not use it"),
         ({"qos": frozenset({"-long"})}, {"qos": "long"}, "QOS long may not use it"),
         ({}, {"partition": "debug"}, "the task asks for partition debug"),
+        ({}, {"constraint": "ib&rome"}, "its nodes lack the feature rome"),
+        ({}, {"constraint": "[rome|ib]"}, None),
+        ({}, {"gres": "gpu:a100:2"}, "its nodes have 0 GPUs a100, the task asks for 2"),
+        ({}, {"gres": "craynetwork:1"}, None),
         ({}, {"cores": 5}, "a task needs 5 cores, its nodes have 4"),
         ({"max_cpus_per_node": 2}, {"cores": 3}, "a task needs 3 cores, its nodes have 2"),
     ],
 )
 def test_why_a_partition_is_not_viable(tmp_path, more, options, why):
-    them = nodes(2, arch="x86_64")
+    them = nodes(2, arch="x86_64", features=("ib",))
     (found,) = offered(SITE, partition(them, **more), them)
     assert hindrance(bag(tmp_path, **options), found) == why
 
@@ -141,6 +147,16 @@ def test_a_partition_that_is_reserved_for_ever_or_down(tmp_path):
     held = Reservation("r", 0.0, float("inf"), ("n1", "n2"), frozenset(), frozenset(), frozenset(), True)
     (found,) = offered(SITE, partition(them), them, reservations=[held])
     assert hindrance(bag(tmp_path), found) == "none of its nodes can be used: down, drained or reserved"
+
+
+def test_partitions_over_the_same_nodes_share_their_places(tmp_path):
+    them = nodes(4, arch="x86_64")
+    parts = [partition(them), partition(["n1"], name="short")]
+    both = candidates(SITE, parts, them, (), SiteFile(), fallback=2e9)
+    view = View("near", SITE, Snapshot(0.0, {}, them, {p.name: p for p in parts}), None)
+    made = shape(bag(tmp_path), both[0])
+    lanes = lanes_of([Assessed(c, view, made, starts=(0.0, 0.0, 9.0)) for c in both])
+    assert [dict(lane.shared) for lane in lanes] == [{"near/short": 0.25}, {"near/batch": 1.0}]
 
 
 def test_whole_nodes_are_packed_or_padded_or_left_alone(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.select.spread import Hysteresis, Lane, Pending, makespan, rebalance, spread
+from penstock.select.spread import Hysteresis, Lane, Pending, ends, makespan, rebalance, spread
 
 
 def test_all_to_one_where_that_is_best():
@@ -26,6 +26,23 @@ def test_lanes_without_room():
     with pytest.raises(ValueError, match="no room for 1 of 3"):
         spread(3, [Lane("a", [0.0, 1.0], 1.0)])
     assert spread(0, []) == {}
+
+
+def test_partitions_over_the_same_nodes_are_not_counted_twice():
+    starts = [0.0, 0.0, 10.0, 10.0, 20.0, 20.0]
+    alone = [Lane("a", starts, 10.0)]
+    both = [Lane("a", starts, 10.0, shared={"b": 1.0}), Lane("b", starts, 10.0, shared={"a": 1.0})]
+    taken = spread(6, both)
+    assert sum(taken.values()) == 6 and makespan(taken, both) == makespan(spread(6, alone), alone) == 30.0
+    with pytest.raises(ValueError, match="no room"):
+        spread(7, both)
+    # A third of the nodes of `wide` are those of `small`, which nobody waits for.
+    wide = Lane("wide", [50.0] * 9, 10.0, shared={"small": 1 / 3})
+    small = Lane("small", [0.0, 10.0, 20.0, 60.0], 10.0, shared={"wide": 1.0})
+    assert spread(5, [wide, small]) == {"small": 3, "wide": 2}
+    assert ends({"small": 3, "wide": 2}, [wide, small]) == {"small": 30.0, "wide": 60.0}
+    (move,) = rebalance([Pending(0, "a", 1, 100.0, 10.0), Pending(1, "a", 1, 90.0, 10.0)], both[1:], Hysteresis(95, 0))
+    assert (move.key, move.to, move.end) == (0, "b", 10.0)
 
 
 @st.composite

@@ -20,10 +20,11 @@ import math
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Final
 
 import numpy as np
@@ -73,7 +74,8 @@ PROTOCOL: Final = Protocol()
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a bag: `shares` are its tasks by resource, `moved` how many of them were moved."""
+    """What became of a bag: `shares` are its tasks by resource, `waits` the mean waits (s) of its jobs there, `moved`
+    how many tasks were moved."""
 
     loads: str
     strategy: str
@@ -81,6 +83,7 @@ class Outcome:
     round: int
     times: Times
     shares: Mapping[str, int]
+    waits: Mapping[str, float]
     moved: int = 0
 
     def row(self) -> dict[str, object]:
@@ -94,6 +97,7 @@ class Outcome:
             "tq": self.times.waiting,
             "tx": self.times.execution,
             "shares": dict(self.shares),
+            "waits": dict(self.waits),
             "moved": self.moved,
         }
 
@@ -142,8 +146,8 @@ class _Bag:
         self._jobs: list[tuple[str, int]] = []
         self._shares: Counter[str] = Counter()
 
-    async def run(self, strategy: str) -> tuple[Times, dict[str, int], int]:
-        """Submit it, let time pass until all is done; its times, where its tasks went, how many moved."""
+    async def run(self, strategy: str) -> tuple[Times, dict[str, int], dict[str, float], int]:
+        """Submit it, let time pass until all is done; its times, where its tasks went and waited, how many moved."""
         moved = 0
         if strategy in ("best", "spread", "ours", "ours-95"):
             moved = await self._ours(strategy)
@@ -151,7 +155,7 @@ class _Bag:
             for name, count in self._chosen(strategy).items():
                 await self._pilot(name, count)
         self._finish()
-        return self._times(), dict(self._shares), moved
+        return self._times(), dict(self._shares), self._waits(), moved
 
     # -- the paper's ways ------------------------------------------------------------------------------------------
 
@@ -198,7 +202,7 @@ class _Bag:
     # -- ours ------------------------------------------------------------------------------------------------------
 
     async def _ours(self, strategy: str) -> int:
-        bag = Bag(_TASK, self._size, run="true", limit=max(_LIMITS.values()))
+        bag = Bag(_TASK, self._size, run="true")  # time limits are left to penstock
         quantile = 0.95 if strategy == "ours-95" else None
         market = await self._market()
         assessed = await assess(market, bag, self._size, self._bags.corrections())
@@ -232,12 +236,19 @@ class _Bag:
 
     def _times(self) -> Times:
         """Of all jobs that ran; those of an array each."""
-        return times_of(
-            ((j.submit, j.start), (j.start, j.end))
-            for name, job in self._jobs
-            for j in _jobs_of(self._world, name, job)
-            if j.start is not None and j.end is not None
-        )
+        return times_of(((j.submit, j.start), (j.start, j.end)) for _, j in self._ran() if j.start and j.end)
+
+    def _waits(self) -> dict[str, float]:
+        found: dict[str, list[float]] = {}
+        for name, job in self._ran():
+            found.setdefault(name, []).append((job.start or 0.0) - job.submit)
+        return {name: fmean(waits) for name, waits in found.items()}
+
+    def _ran(self) -> Iterator[tuple[str, SimJob]]:
+        for name, job in self._jobs:
+            for each in _jobs_of(self._world, name, job):
+                if each.start is not None and each.end is not None:
+                    yield name, each
 
 
 def _jobs_of(world: World, name: str, job: int) -> list[SimJob]:

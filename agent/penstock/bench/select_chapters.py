@@ -13,7 +13,7 @@ from penstock.bench import select_bags, select_errors
 from penstock.bench.chapters import Tell
 from penstock.bench.report import Chapter, Goal, Table
 from penstock.bench.select_bags import Outcome, Protocol
-from penstock.bench.select_world import LOADED, MIXED
+from penstock.bench.select_world import LOADED, MIXED, RESOURCES
 
 __all__ = ["PAPER", "chapters"]
 
@@ -67,6 +67,11 @@ def _errors(out: Path | None, tell: Tell) -> Chapter:
         ("by", "all four", "the three HPC machines"),
         [[how, f"{every:.2f}", f"{three:.2f}"] for how, (every, three) in right.items()],
     )
+    pictures: Sequence[Path] = ()
+    if out is not None:
+        from penstock.bench.select_plot import draw_errors
+
+        pictures = draw_errors(out, rows)
     return Chapter(
         "errors",
         "Predicted run times",
@@ -74,6 +79,7 @@ def _errors(out: Path | None, tell: Tell) -> Chapter:
         [asdict(r) for r in rows],
         [Table("Errors", columns, cells), ranked],
         goals,
+        pictures,
     )
 
 
@@ -106,14 +112,30 @@ def _bags(protocol: Protocol, loads: str, out: Path | None, tell: Tell) -> Chapt
         "size and strategy, one a day, every strategy among the same jobs of others. Means and sample deviations; in "
         "brackets the paper's own means. `model` is the paper's way, `random` its baseline."
     )
+    pictures: Sequence[Path] = ()
+    if out is not None:
+        from penstock.bench.select_plot import draw_bags
+
+        pictures = draw_bags(out, loads, found, PAPER)
     return Chapter(
         loads,
         f"Bags of tasks, queues {loads}",
         text,
         [o.row() for o in found],
-        [Table("Times to completion", columns, cells)],
+        [Table("Times to completion", columns, cells), _queues(by)],
         _goals(loads, by),
+        pictures,
     )
+
+
+def _queues(by: Mapping[tuple[str, int], Sequence[Outcome]]) -> Table:
+    """What the pilots of `random` waited on each machine, a share of the bag each."""
+    sizes = sorted(size for strategy, size in by if strategy == "random")
+    rows = []
+    for name in RESOURCES:
+        waits = {size: [o.waits[name] for o in by["random", size] if name in o.waits] for size in sizes}
+        rows.append([name, *(_spread(waits[size]) if waits[size] else "" for size in sizes)])
+    return Table("Waits of random's jobs, s", ("resource", *(f"{size} tasks" for size in sizes)), rows)
 
 
 def _spread(values: Sequence[float]) -> str:

@@ -19,9 +19,9 @@ from penstock.config import Config
 from penstock.errors import Infeasible
 from penstock.select.correction import Corrections
 from penstock.select.ranking import NO_WAIT, Affinity, Row, Wait, rank
-from penstock.select.spread import Lane
+from penstock.select.spread import Lane, spread
 
-__all__ = ["Assessed", "Market", "assess", "lanes_of", "open_market", "rows_of"]
+__all__ = ["Assessed", "Market", "assess", "divided", "lanes_of", "open_market", "rows_of"]
 
 _ASKED: Final = 12
 """Candidates that Slurm is asked about for one bag: each is a request."""
@@ -80,7 +80,6 @@ async def open_market(
                 view.snapshot.nodes,
                 view.snapshot.reservations,
                 known,
-                several=len(views) > 1,
                 clock=clock,
                 fallback=fallback,
             )
@@ -150,16 +149,27 @@ def _weighed(
 
 def lanes_of(assessed: Sequence[Assessed], quantile: float | None = None) -> list[Lane]:
     """The viable candidates as lanes; with a quantile, as late as they may be with that probability."""
+    viable = [a for a in assessed if a.why is None]
     return [
         Lane(
             a.candidate.name,
             a.starts if quantile is None else calibrated(a.starts, a.wait.at(quantile), a.starts[0]),
             a.shape.run,
             a.shape.per,
+            _shared(a.candidate, [other.candidate for other in viable]),
         )
-        for a in assessed
-        if a.why is None
+        for a in viable
     ]
+
+
+def _shared(one: Candidate, all_: Sequence[Candidate]) -> dict[str, float]:
+    """The part of its nodes that others have as well."""
+    common = {
+        other.name: len(one.usable & other.usable)
+        for other in all_
+        if other.cluster == one.cluster and other.name != one.name
+    }
+    return {name: number / len(one.usable) for name, number in common.items() if number}
 
 
 def rows_of(bag: Bag, assessed: Sequence[Assessed], affinity: Affinity, quantile: float | None) -> list[Row]:
@@ -172,3 +182,16 @@ def rows_of(bag: Bag, assessed: Sequence[Assessed], affinity: Affinity, quantile
         affinity=affinity,
         quantile=quantile,
     )
+
+
+def divided(
+    bag: Bag, count: int, assessed: Sequence[Assessed], quantile: float | None = None, alone: Affinity | None = None
+) -> dict[str, int]:
+    """How many jobs of `count` tasks go to each resource: spread so that the last is done first, or with `alone` all to
+    the best by that affinity. Nothing where none is viable."""
+    lanes = lanes_of(assessed, quantile)
+    if alone is not None:
+        rows = rows_of(bag, assessed, alone, quantile)
+        first = next((row.resource for row in rows if row.viable and row.cost is not None), None)
+        lanes = [lane for lane in lanes if lane.name == first]
+    return spread(count, lanes) if lanes else {}

@@ -12,7 +12,7 @@ from penstock.broker.site import Facts, SiteFile
 from penstock.select.architectures import ISAS
 from penstock.select.consumables import Capability, Consumable, Resource
 
-__all__ = ["Candidate", "Rig", "candidates"]
+__all__ = ["Candidate", "Rig", "candidates", "gpus_in"]
 
 _MB: Final = 2.0**20
 _UNSAID: Final = 1e18
@@ -45,6 +45,7 @@ class Candidate:
     constraint: str = ""
     notes: tuple[str, ...] = ()
     billing: Mapping[str, float] = field(default_factory=dict)
+    features: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -59,11 +60,10 @@ def candidates(
     reservations: Iterable[Reservation],
     known: SiteFile,
     *,
-    several: bool,
     clock: str = "base",
     fallback: float | None = None,
 ) -> list[Candidate]:
-    """A candidate per partition and kind of nodes, called `cluster/partition` where there are `several` clusters.
+    """A candidate per partition and kind of nodes, called `cluster/partition` or `cluster/partition:kind`.
 
     `clock` is which of the two clocks counts; `fallback` (Hz) that of nodes of which nobody says one.
     """
@@ -77,7 +77,7 @@ def candidates(
         common = set.intersection(*(set(features) for features in groups)) if groups else set()
         for features, group in groups.items():
             own = "&".join(f for f in features if f not in common) if len(groups) > 1 else ""
-            name = f"{site.cluster}/{partition.name}" if several else partition.name
+            name = f"{site.cluster}/{partition.name}"
             if len(groups) > 1:
                 name += f":{own or 'plain'}"
             facts = known.of(site.cluster, partition.name, features)
@@ -105,7 +105,7 @@ def _candidate(
     rig = Rig(
         min(min(n.cpus for n in group), partition.max_cpus_per_node or 10**9),
         None if any(n.memory is None for n in group) else _MB * min(n.memory or 0.0 for n in group),
-        _common_gpus([_gpus(n.gres) for n in group]),
+        _common_gpus([gpus_in(n.gres) for n in group]),
     )
     rate = facts.base if clock == "base" else facts.max or facts.base
     notes = []
@@ -140,6 +140,7 @@ def _candidate(
         constraint,
         tuple(notes),
         dict(partition.billing),
+        frozenset(group[0].features),
     )
 
 
@@ -154,7 +155,7 @@ def _charge(billing: Mapping[str, float], rig: Rig) -> float:
     return total / rig.cpus
 
 
-def _gpus(gres: str) -> dict[str, int]:
+def gpus_in(gres: str) -> dict[str, int]:
     """GPUs by model: "gpu:a100:4(S:0-1),gpu:2" -> {"a100": 4, "": 2}."""
     found: dict[str, int] = {}
     for item in re.sub(r"\([^)]*\)", "", gres).split(","):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.broker.partitions import Candidate
+from penstock.broker.partitions import Candidate, gpus_in
 from penstock.broker.tasks import Bag
 from penstock.select.consumables import Consumable, Requirement
 from penstock.select.cost import run_time
@@ -87,6 +88,13 @@ def hindrance(bag: Bag, candidate: Candidate, account: str = "", qos: str = "") 
         return f"the task asks for partition {wanted}"
     if not partition.up:
         return "the partition is down"
+    lacking = _lacking(options.get("constraint", ""), candidate)
+    if lacking:
+        return f"its nodes lack the feature {lacking}"
+    for model, count in gpus_in(options.get("gres", "")).items():
+        have = candidate.rig.gpus.get(model, 0) if model else sum(candidate.rig.gpus.values())
+        if have < count:
+            return f"its nodes have {have} GPUs{f' {model}' if model else ''}, the task asks for {count}"
     why = unmet(bag.task, candidate.resource)
     if why:
         return "; ".join(why)
@@ -106,6 +114,13 @@ def hindrance(bag: Bag, candidate: Candidate, account: str = "", qos: str = "") 
     if not candidate.usable:
         return "none of its nodes can be used: down, drained or reserved"
     return None
+
+
+def _lacking(constraint: str, candidate: Candidate) -> str | None:
+    """The first feature that is asked for and not there. What is more than a list of features is left to Slurm."""
+    if re.fullmatch(r"[A-Za-z0-9_.=-]+([&,][A-Za-z0-9_.=-]+)*", constraint, re.ASCII) is None:
+        return None
+    return next((name for name in re.split("[&,]", constraint) if name not in candidate.features), None)
 
 
 def _admits(name: str, admitted: frozenset[str]) -> bool:

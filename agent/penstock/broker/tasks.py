@@ -94,14 +94,17 @@ def bag_at(entry: object, where: str, folder: Path, default: str) -> Bag:
     fill = data.get("fill", "pack")
     if fill not in FILLS:
         raise UserError(f"{where}.fill: must be one of {', '.join(FILLS)}, not {show(fill)}")
-    named = ("partition", "account", "qos", "constraint", "gres", "workdir")
+    named = ("partition", "account", "qos", "constraint", "gres")
+    options = {key: name_at(data[key], f"{where}.{key}") for key in named if key in data}
+    if "workdir" in data:
+        options["workdir"] = text_at(data["workdir"], f"{where}.workdir")
     return Bag(
         Task(name, instructions, parallel),
         count_at(data.get("count", 1), f"{where}.count", most=_MOST_TASKS),
         text_at(data["run"], f"{where}.run") if "run" in data else None,
         limit,
         fill,
-        {key: name_at(data[key], f"{where}.{key}") for key in named if key in data},
+        options,
         _environment(data.get("environment", {}), f"{where}.environment"),
     )
 

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.api import Job
-from penstock.broker.assess import Assessed, Market, assess, lanes_of
+from penstock.broker.assess import Assessed, Market, assess, divided, lanes_of
 from penstock.broker.bags import Array, BagRun, Bags
 from penstock.broker.follow import Progress, read_array, read_records, rows_of, summary, waiting_in
 from penstock.broker.look import View
 from penstock.broker.place import place
 from penstock.errors import Infeasible, NotFound, PenstockError
 from penstock.select.correction import Corrections
-from penstock.select.spread import Hysteresis, Move, Pending, rebalance, spread
+from penstock.select.ranking import Affinity
+from penstock.select.spread import Hysteresis, Move, Pending, rebalance
 
 __all__ = ["Pass", "tend"]
 
@@ -35,9 +36,15 @@ class Pass:
 
 
 async def tend(
-    bags: Bags, run: BagRun, market: Market, hysteresis: Hysteresis | None, quantile: float | None = None
+    bags: Bags,
+    run: BagRun,
+    market: Market,
+    hysteresis: Hysteresis | None,
+    quantile: float | None = None,
+    alone: Affinity | None = None,
 ) -> Pass:
-    """Make a pass; the bag and what it taught are written down. `hysteresis` None: nothing is moved."""
+    """Make a pass; the bag and what it taught are written down. `hysteresis` None: nothing is moved. `alone`: all tasks
+    were sent to the best resource by this affinity; nor are they moved."""
     learned, problems = bags.corrections(), list(market.problems)
     now = min(view.backend.now() for view in market.views.values())
 
@@ -57,7 +64,9 @@ async def tend(
     moves: list[Move] = []
     unfinished = _progress(run, market)
     if unfinished.waiting or unfinished.homeless:
-        moves = await _improve(run, market, hysteresis, quantile, learned, save, now, problems)
+        if alone is not None:
+            hysteresis = None
+        moves = await _improve(run, market, hysteresis, quantile, alone, learned, save, now, problems)
     progress = _progress(run, market)
     if not (progress.waiting or progress.running or progress.homeless):
         run.finished = run.finished or now
@@ -96,6 +105,7 @@ async def _improve(
     market: Market,
     hysteresis: Hysteresis | None,
     quantile: float | None,
+    alone: Affinity | None,
     learned: Corrections,
     save: Save,
     now: float,
@@ -104,12 +114,13 @@ async def _improve(
     own = {c: [a.job for a in run.arrays if a.cluster == c and a.job is not None] for c in market.views}
     count = sum(len(a.pieces[i]) for a in run.arrays for i in a.alive) + len(run.homeless)
     assessed = await assess(market, run.bag, count, learned, own=own)
-    lanes = lanes_of(assessed, quantile)
-    if run.homeless and lanes:
-        problems += await place(run, assessed, spread(len(run.homeless), lanes), save, now)
+    if run.homeless:
+        jobs = divided(run.bag, len(run.homeless), assessed, quantile, alone)
+        problems += await place(run, assessed, jobs, save, now)
         return []
     if hysteresis is None:
         return []
+    lanes = lanes_of(assessed, quantile)
     waiting, where = _pending(run, market, {a.candidate.name: a for a in assessed}, hysteresis, now)
     moves = rebalance(waiting, lanes, hysteresis)
     for array, indices in _by_array(moves, where):

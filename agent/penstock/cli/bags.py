@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from penstock.broker.affinities import affinity_named
 from penstock.broker.bags import BagRun, Bags
+from penstock.broker.follow import Progress, summary
 from penstock.broker.market import at_market, bags_of
 from penstock.broker.tend import Pass, tend
 from penstock.cli.output import ago, clock, emit_json, table
@@ -34,7 +36,8 @@ def bags(number: int | None, watch: bool, stay: bool, stop: bool, as_json: bool)
 
     Every call makes one pass, over the bag of that number or all that are not finished; let a crontab do so, or
     use --watch. A task that waits is moved if it is expected to be done `select.gain` seconds, and `select.gain_share`
-    of what is left, sooner elsewhere.
+    of what is left, sooner elsewhere. A bag that was sent to the best resource alone (--best, or by another --metric
+    than ttc) stays there, and one that was sent to some clusters (-M) moves among these.
 
     \b
     penstock bags
@@ -64,10 +67,14 @@ async def _pass(config: Config, kept: Bags, runs: list[BagRun], *, stay: bool) -
     found: dict[int, Pass] = {}
     hysteresis = None if stay else Hysteresis(config.select.gain, config.select.gain_share)
     for run in runs:
-        site, which = run.settings.get("site"), run.settings.get("clock", "base")
+        said = run.settings
+        site, only, alone = said.get("site"), said.get("clusters", ()), said.get("alone")
+        affinity = affinity_named(alone) if alone else None
         with kept.locked():
-            async with at_market(config, site=Path(site) if site else None, clock=which) as market:
-                found[run.id] = await tend(kept, run, market, hysteresis, run.settings.get("quantile"))
+            async with at_market(
+                config, only=only, site=Path(site) if site else None, clock=said.get("clock", "base")
+            ) as market:
+                found[run.id] = await tend(kept, run, market, hysteresis, said.get("quantile"), affinity)
     return found
 
 
@@ -92,13 +99,19 @@ async def _cancel(config: Config, kept: Bags, number: int) -> None:
     click.echo(f"Bag {number} is cancelled")
 
 
+def _progress(run: BagRun, done: Pass | None) -> Progress:
+    """How far it is; of a bag that is finished nothing waits or runs, even if it was cancelled."""
+    p = summary(run, {}) if done is None else done.progress
+    return p if run.finished is None else replace(p, waiting=0, running=0, homeless=0)
+
+
 def _as_json(run: BagRun, done: Pass | None) -> dict[str, Any]:
     return {
         "bag": run.id,
         "name": run.bag.task.name,
         "tasks": run.count,
         "finished": run.finished,
-        "progress": None if done is None else asdict(done.progress),
+        "progress": asdict(_progress(run, done)),
         "arrays": [
             {
                 "job": a.job,
@@ -118,16 +131,11 @@ def _show(runs: list[BagRun], passes: dict[int, Pass]) -> None:
     rows: list[tuple[object, ...]] = []
     for run in runs:
         done = passes.get(run.id)
-        moved = sum(move["tasks"] for move in run.moves)
-        if done is None:
-            rows.append((run.id, run.bag.task.name, run.count, "", "", "", "", moved, clock(run.finished)))
-            continue
-        p = done.progress
-        rows.append(
-            (run.id, run.bag.task.name, run.count, p.waiting + p.homeless, p.running, p.done, p.failed, moved, "")
-        )
-        for problem in done.problems:
+        p, moved = _progress(run, done), sum(move["tasks"] for move in run.moves)
+        counts = (p.waiting + p.homeless, p.running, p.done, p.failed, moved)
+        rows.append((run.id, run.bag.task.name, run.count, *counts, clock(run.finished)))
+        for problem in () if done is None else done.problems:
             click.echo(f"penstock: bag {run.id}: {problem}", err=True)
-        for move in done.moves:
+        for move in () if done is None else done.moves:
             click.echo(f"bag {run.id}: a job moves to {move.to}: done in {ago(move.end)} instead of {ago(move.before)}")
     table("Bags", ("bag", "name", "tasks", "waiting", "running", "done", "failed", "moved", "finished"), rows)

@@ -106,7 +106,7 @@ def select(parts: Sequence[str], quick: bool, out: Path | None, as_json: bool) -
     loaded  the same with all four loaded
 
     All of it takes a quarter of an hour on two cores. With --json one part prints {"rows": [...]}, several print
-    {"PART": {"rows": [...]}}.
+    {"PART": {"rows": [...]}}. The pictures of --out need matplotlib: pip install 'penstock[plot]'.
     """
     from penstock.bench.select_chapters import chapters
 

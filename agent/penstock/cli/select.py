@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from penstock.broker.affinities import affinity_named
-from penstock.broker.assess import Assessed, Market, assess, lanes_of, rows_of
+from penstock.broker.assess import Assessed, Market, assess, divided, lanes_of, rows_of
 from penstock.broker.bags import BagRun
 from penstock.broker.market import at_market, bags_of
 from penstock.broker.place import place
@@ -24,7 +24,7 @@ from penstock.errors import Infeasible, NotNow, PenstockError, UserError
 from penstock.select.consumables import Metric, Resource
 from penstock.select.matchmaking import matching, nearest
 from penstock.select.ranking import Affinity, Row, rank
-from penstock.select.spread import makespan, spread
+from penstock.select.spread import ends
 
 __all__ = ["select"]
 
@@ -86,8 +86,11 @@ def select(
     if count is not None and len(bags) > 1:
         raise UserError(f"-n: {path} has {len(bags)} tasks; say in the file how many there are of each (count)")
     bags = [replace(bag, count=count or bag.count) for bag in bags]
+    if submit:  # as sbatch does; and moved tasks, which are submitted from anywhere, run there as well
+        here = [str(Path(bag.options.get("workdir", ".")).absolute()) for bag in bags]
+        bags = [replace(b, options={**b.options, "workdir": path}) for b, path in zip(bags, here, strict=True)]
     if resources is None:
-        live = _Live(path, bags, affinity, wanted, best=best, submit=submit, explain=explain, as_json=as_json)
+        live = _Live(path, bags, metric, wanted, best=best, submit=submit, explain=explain, as_json=as_json)
         asyncio.run(live.run(clusters, site, clock))
         return
     if submit:
@@ -113,7 +116,7 @@ class _Live:
         self,
         path: Path,
         bags: Sequence[Bag],
-        affinity: Affinity,
+        metric: str,
         quantile: float | None,
         *,
         best: bool,
@@ -123,9 +126,10 @@ class _Live:
     ) -> None:
         self._path = path
         self._bags = bags
-        self._affinity = affinity
+        self._affinity = affinity_named(metric)
         self._quantile = quantile
-        self._best = best
+        # Only the time to completion has something to spread.
+        self._alone = metric if best or metric != "ttc" else None
         self._submit = submit
         self._explain = explain
         self._as_json = as_json
@@ -134,9 +138,15 @@ class _Live:
         """Look, rank, spread; with --submit also send."""
         config = load()
         only = [name.strip() for name in (clusters or "").split(",") if name.strip()]
-        kept, rows, ranked, problems = bags_of(config), [], {}, []
+        kept, rows, ranked, problems, unknown = bags_of(config), [], {}, [], []
         resources: list[Resource] = []
-        settings = {"quantile": self._quantile, "site": None if site is None else str(site.absolute()), "clock": clock}
+        settings = {
+            "quantile": self._quantile,
+            "site": None if site is None else str(site.absolute()),
+            "clock": clock,
+            "clusters": only,
+            "alone": self._alone,
+        }
         if self._submit and any(bag.run is None for bag in self._bags):
             raise UserError(f"{self._path}: --submit needs a `run` of every task")
         async with at_market(config, only=only, site=site, clock=clock) as market:
@@ -146,7 +156,8 @@ class _Live:
                 assessed = await assess(market, bag, bag.count, kept.corrections())
                 resources = [a.candidate.resource for a in assessed]
                 ranked[bag.task.name] = found = rows_of(bag, assessed, self._affinity, self._quantile)
-                jobs = self._jobs(bag, assessed, found)
+                alone = None if self._alone is None else self._affinity
+                jobs = divided(bag, bag.count, assessed, self._quantile, alone)
                 submitted: BagRun | None = None
                 if self._submit and jobs:
                     with kept.locked():
@@ -154,6 +165,8 @@ class _Live:
                             bag, bag.count, market.views[min(market.views)].backend.now(), settings
                         )
                         problems += await place(run, assessed, jobs, lambda run=run: kept.save(run), run.created)  # type: ignore[misc]
+                elif self._submit and any(row.viable for row in found):
+                    unknown.append(bag.task.name)
                 if self._as_json:
                     rows += self._rows(bag, assessed, found, jobs, submitted)
                 else:
@@ -161,16 +174,11 @@ class _Live:
         if self._as_json:
             emit_json(rows)
         _complain(self._path, self._bags, resources, ranked)
+        if unknown:
+            what = self._affinity.metric
+            raise Infeasible(f"{', '.join(unknown)}: not submitted, as of no viable resource the {what} is known")
         if problems:
             raise NotNow(f"not all was submitted: {'; '.join(problems)} (penstock bags tries again)")
-
-    def _jobs(self, bag: Bag, assessed: Sequence[Assessed], rows: Sequence[Row]) -> dict[str, int]:
-        """How many jobs go to each resource. Only the time to completion has something to spread."""
-        lanes = lanes_of(assessed, self._quantile)
-        if self._best or self._affinity.name != "ttc":
-            first = next((row.resource for row in rows if row.viable and row.cost is not None), None)
-            lanes = [lane for lane in lanes if lane.name == first]
-        return spread(bag.count, lanes) if lanes else {}
 
     def _rows(
         self,
@@ -202,16 +210,13 @@ class _Live:
         market: Market,
     ) -> None:
         _show(bag, [a.candidate.resource for a in assessed], rows, self._affinity, explain=False)
-        by_name = {a.candidate.name: a for a in assessed}
+        by_name, done = {a.candidate.name: a for a in assessed}, ends(jobs, lanes_of(assessed))
         for name, number in jobs.items() if bag.count > 1 else ():
             a = by_name[name]
             each = "" if a.shape.per == 1 else f" of {a.shape.per} tasks"
-            starts = a.starts
-            click.echo(
-                f"{name}: {number} jobs{each}, from in {ago(starts[0])} to in {ago(starts[number - 1] + a.shape.run)}"
-            )
+            click.echo(f"{name}: {number} jobs{each}, from in {ago(a.starts[0])} to in {ago(done[name])}")
         if bag.count > 1 and jobs:
-            click.echo(f"{bag.count} tasks are done in {ago(makespan(jobs, lanes_of(assessed)))}")
+            click.echo(f"{bag.count} tasks are done in {ago(max(done.values()))}")
         if self._explain:
             for a in (a for a in assessed if a.why is None):
                 _explain(bag, a.candidate.resource)

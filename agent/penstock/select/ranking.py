@@ -19,7 +19,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.select.consumables import Metric, Resource, Task
 from penstock.select.cost import cost, run_time
@@ -130,6 +130,12 @@ class Row:
     ttc: float | None = None
 
 
+_UNKNOWN: Final = {
+    Metric.MONEY: "what it charges is not known (no `charge`)",
+    Metric.ENERGY: "its power is not known (no `watts`)",
+}
+
+
 def rank(
     task: Task,
     resources: Sequence[Resource],
@@ -154,11 +160,10 @@ def rank(
         tx, tq = run_time(task, res), wait.at(quantile)
         option = Option(task, res, cost(task, res, affinity.metric), tx, wait, tq + tx)
         known = math.isfinite(option.cost)
-        what = "charge" if affinity.metric is Metric.MONEY else "watts"
         row = Row(
             res.name,
             True,
-            None if known else f"its {affinity.metric} is not known (no `{what}`)",
+            None if known else _UNKNOWN.get(affinity.metric),
             option.cost if known else None,
             tx,
             tq,

@@ -7,21 +7,27 @@ time, so that the last of a large bag may end sooner elsewhere. Pure.
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-__all__ = ["Hysteresis", "Lane", "Move", "Pending", "makespan", "rebalance", "spread"]
+__all__ = ["Hysteresis", "Lane", "Move", "Pending", "ends", "makespan", "rebalance", "spread"]
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
     """A resource as a bag sees it: when its first, second, … further job would start there (`starts`, seconds from now,
-    rising), how long each runs (`run`, s), and how many tasks it holds (`per`)."""
+    rising), how long each runs (`run`, s), and how many tasks it holds (`per`).
+
+    `shared` names lanes that have nodes in common with it (partitions over the same nodes), with the part of this
+    lane's nodes that are theirs as well: a job here takes so much of a place there.
+    """
 
     name: str
     starts: Sequence[float]
     run: float
     per: int = 1
+    shared: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,26 @@ class Move:
     end: float
 
 
+class _Places:
+    """Which places of each lane are taken by further jobs, in it or in lanes over the same nodes."""
+
+    def __init__(self, lanes: Sequence[Lane]) -> None:
+        self._lanes = {lane.name: lane for lane in lanes}
+        self._taken: defaultdict[str, float] = defaultdict(float)
+
+    def end(self, lane: Lane, jobs: int = 1) -> float | None:
+        """When the last of so many further jobs there would be done (s from now); None where they find no room."""
+        place = int(self._taken[lane.name] + 1e-9) + jobs - 1
+        return lane.starts[place] + lane.run if place < len(lane.starts) else None
+
+    def take(self, lane: Lane, jobs: int = 1) -> None:
+        """So many further jobs go there."""
+        self._taken[lane.name] += jobs
+        for name, part in lane.shared.items():
+            if name in self._lanes:
+                self._taken[name] += part * jobs
+
+
 def spread(count: int, lanes: Sequence[Lane]) -> dict[str, int]:
     """How many jobs to send to each lane so that the last of `count` tasks is done as early as possible.
 
@@ -71,25 +97,41 @@ def spread(count: int, lanes: Sequence[Lane]) -> dict[str, int]:
     suffice.
     """
     taken: dict[str, int] = {}
-    ends = [(lane.starts[0] + lane.run, order) for order, lane in enumerate(lanes) if lane.starts]
-    heapq.heapify(ends)
+    places = _Places(lanes)
+    queue = [(end, order) for order, lane in enumerate(lanes) if (end := places.end(lane)) is not None]
+    heapq.heapify(queue)
     left = count
     while left > 0:
-        if not ends:
+        if not queue:
             raise ValueError(f"the lanes have no room for {left} of {count} tasks")
-        _, order = heapq.heappop(ends)
+        said, order = heapq.heappop(queue)
         lane = lanes[order]
-        taken[lane.name] = number = taken.get(lane.name, 0) + 1
-        left -= lane.per
-        if number < len(lane.starts):
-            heapq.heappush(ends, (lane.starts[number] + lane.run, order))
+        end = places.end(lane)
+        if end == said:
+            taken[lane.name] = taken.get(lane.name, 0) + 1
+            left -= lane.per
+            places.take(lane)
+            end = places.end(lane)
+        if end is not None:  # or later than it was said, by a job on nodes that they share
+            heapq.heappush(queue, (end, order))
     return taken
+
+
+def ends(taken: Mapping[str, int], lanes: Sequence[Lane]) -> dict[str, float]:
+    """When the last job of each lane ends (seconds from now) if so many are sent to each, at the latest."""
+    places, found = _Places(lanes), {}
+    for lane in lanes:
+        places.take(lane, taken.get(lane.name, 0))
+    for lane in lanes:
+        if taken.get(lane.name):
+            last = places.end(lane, 0)
+            found[lane.name] = lane.starts[-1] + lane.run if last is None else last
+    return found
 
 
 def makespan(taken: Mapping[str, int], lanes: Sequence[Lane]) -> float:
     """When the last job ends (seconds from now) if so many are sent to each lane; 0 for none."""
-    ends = [lane.starts[taken[lane.name] - 1] + lane.run for lane in lanes if taken.get(lane.name)]
-    return max(ends, default=0.0)
+    return max(ends(taken, lanes).values(), default=0.0)
 
 
 def rebalance(waiting: Sequence[Pending], lanes: Sequence[Lane], hysteresis: Hysteresis) -> list[Move]:
@@ -98,21 +140,19 @@ def rebalance(waiting: Sequence[Pending], lanes: Sequence[Lane], hysteresis: Hys
     `lanes` are for jobs that are submitted anew. Only the job that ends last counts: when it cannot be moved to an end
     that is clearly sooner, nothing is gained by moving others.
     """
-    next_in = dict.fromkeys((lane.name for lane in lanes), 0)
+    places = _Places(lanes)
     moves = []
     for job in sorted(waiting, key=lambda job: (-job.end, -job.key)):
         best: tuple[float, int, Lane] | None = None
         for order, lane in enumerate(lanes):
-            needed = -(-job.tasks // lane.per)
-            last = next_in[lane.name] + needed - 1
-            if lane.name == job.lane or last >= len(lane.starts):
+            end = places.end(lane, -(-job.tasks // lane.per))
+            if lane.name == job.lane or end is None:
                 continue
-            found = (lane.starts[last] + lane.run, order, lane)
-            if best is None or found[:2] < best[:2]:
-                best = found
+            if best is None or (end, order) < best[:2]:
+                best = (end, order, lane)
         if best is None or not hysteresis.exceeded(job.end, best[0]):
             break
         lane = best[2]
-        next_in[lane.name] += -(-job.tasks // lane.per)
+        places.take(lane, -(-job.tasks // lane.per))
         moves.append(Move(job.key, lane.name, job.end, best[0]))
     return moves
