@@ -60,6 +60,7 @@ async def _submit(
         qos=bag.options.get("qos"),
         workdir=bag.options.get("workdir"),
         array=array_text(range(len(pieces))),
+        output=f"{array.name}_%a.out",  # ids of two clusters may be the same
         environment={"PENSTOCK_BAG": bag.task.name, **bag.environment},
     )
     try:

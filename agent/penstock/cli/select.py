@@ -210,11 +210,15 @@ class _Live:
         market: Market,
     ) -> None:
         _show(bag, [a.candidate.resource for a in assessed], rows, self._affinity, explain=False)
+        blind = [a.candidate for a in assessed if a.why is None and a.candidate.notes]
+        if blind and not self._explain:
+            names, notes = ", ".join(c.name for c in blind), "; ".join(dict.fromkeys(n for c in blind for n in c.notes))
+            click.echo(f"{names}: {notes} (a site file says more: --site)")
         by_name, done = {a.candidate.name: a for a in assessed}, ends(jobs, lanes_of(assessed))
         for name, number in jobs.items() if bag.count > 1 else ():
             a = by_name[name]
             each = "" if a.shape.per == 1 else f" of {a.shape.per} tasks"
-            click.echo(f"{name}: {number} jobs{each}, from in {ago(a.starts[0])} to in {ago(done[name])}")
+            click.echo(f"{name}: {_jobs(number)}{each}, from in {ago(a.starts[0])} to in {ago(done[name])}")
         if bag.count > 1 and jobs:
             click.echo(f"{bag.count} tasks are done in {ago(max(done.values()))}")
         if self._explain:
@@ -230,8 +234,12 @@ class _Live:
                         click.echo(f"    {who} {ago(seconds)}")
         if submitted is not None:
             for array in submitted.arrays:
-                click.echo(f"Submitted {len(array.pieces)} jobs as job {array.job} to {array.lane}")
+                click.echo(f"Submitted {_jobs(len(array.pieces))} as job {array.job} to {array.lane}")
             click.echo(f"Bag {submitted.id}: penstock bags {submitted.id}")
+
+
+def _jobs(number: int) -> str:
+    return "1 job" if number == 1 else f"{number} jobs"
 
 
 def _share(text: str | None) -> float | None:
