@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from agents import SlurmAgent
+from agents import COMMAND, SlurmAgent
 
 from penstock.cluster import Cluster, ClusterSpec, up
 
@@ -25,7 +25,7 @@ TASK = """
 name: md
 run: |
   sleep 2
-  echo "$PENSTOCK_TASK $SLURM_CLUSTER_NAME" >>%s/out.$PENSTOCK_TASK
+  echo "$PENSTOCK_TASK $SLURM_CLUSTER_NAME" >>out.$PENSTOCK_TASK
 time: 5m
 requirements: [{type: compute, form: {isa: x86}, amount: %s}]
 """
@@ -40,13 +40,15 @@ class Two:
         (self.user.place / "site.yaml").write_text(SITE)
 
     def penstock(self, *arguments: str) -> Any:
-        done = self.user.run("alice", *arguments, "--json")
+        """Run in the user's folder, which is where the jobs run then."""
+        words = [*COMMAND, *arguments, "--json"]
+        done = self.near.run_as("alice", words, env=self.user.environment, cwd=self.user.folder)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
     def task(self, name: str, amount: str = "6e9") -> str:
         path = self.user.place / name
-        path.write_text(TASK % (self.user.folder, amount))
+        path.write_text(TASK % amount)
         return str(path)
 
     @property
@@ -54,7 +56,10 @@ class Two:
         return str(self.user.place / "site.yaml")
 
     def bag(self, number: int) -> Any:
-        return self.penstock("bags", str(number))[0]
+        """A pass, made from another folder."""
+        done = self.user.run("alice", "bags", str(number), "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)[0]
 
     def results(self) -> dict[int, list[str]]:
         """The clusters that each task ran on."""
