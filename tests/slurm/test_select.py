@@ -157,6 +157,7 @@ def test_a_bag_is_cancelled_and_a_dead_cluster_is_left_out(two):
     sent = two.penstock("select", task, "--site", two.site, "-M", "near", "-n", "4", "--submit")
     done = two.user.run("alice", "bags", str(sent[0]["bag"]), "--cancel")
     assert done.returncode == 0, done.stderr
+    assert two.bag(sent[0]["bag"])["cancelled"]
     until(lambda: not two.near.run_as("alice", ["squeue", "-h", "--me"]).stdout.strip(), "the cancelled jobs")
     two.far.stop_controller()
     try:

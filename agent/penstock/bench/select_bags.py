@@ -53,6 +53,8 @@ STRATEGIES: Final = ("random", "round-robin", "least-loaded", "model", "best", "
 LOADS: Final[Mapping[str, Mapping[str, float]]] = {"mixed": MIXED, "loaded": LOADED}
 _DAY: Final = 86400.0
 _LIMITS: Final = {"bridges": 5 * 3600.0, "comet": 5 * 3600.0, "supermic": 5 * 3600.0, "osg": 10 * 3600.0}
+_ARRAY: Final = 1000
+"""Jobs of an array at most (MaxArraySize)."""
 _LOOK: Final = 600.0
 _TASK: Final = Task("md", ((Requirement(Consumable.of("compute"), AMOUNT),),))
 
@@ -193,11 +195,13 @@ class _Bag:
     async def _pilot(self, name: str, count: int) -> None:
         """One job for a machine's whole share, or as many of one core."""
         target = RESOURCES[name]
-        nodes = math.ceil(count / target.cores)
-        array = None if target.cores > 1 else f"0-{count - 1}"
-        spec = JobSpec("bench.bag", "#!/bin/sh\n", nodes if array is None else 1, _LIMITS[name], array=array)
-        self._jobs.append((name, await self._world.of(name).submit(spec)))
         self._shares[name] += count
+        arrays = [None] if target.cores > 1 else [min(_ARRAY, count - n) for n in range(0, count, _ARRAY)]
+        for size in arrays:
+            array = None if size is None else f"0-{size - 1}"
+            nodes = math.ceil(count / target.cores) if array is None else 1
+            spec = JobSpec("bench.bag", "#!/bin/sh\n", nodes, _LIMITS[name], array=array)
+            self._jobs.append((name, await self._world.of(name).submit(spec)))
 
     # -- ours ------------------------------------------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ after 20,000, 46,000 and 29,000 s, while after those of 64 and 128 (20,644 and 1
 the later of the two begins after 17,000 to 24,000 s. OSG's factory of pilots has cores to spare.
 """
 LOADED: Final[Mapping[str, float]] = {"bridges": 1.1, "comet": 1.1, "supermic": 1.1, "osg": 1.0}
-"""All four as busy as the paper's busiest."""
+"""The three HPC machines as busy as the paper's busiest, OSG at its capacity (its jobs of one core wait little)."""
 
 
 class World:

@@ -93,6 +93,7 @@ async def _cancel(config: Config, kept: Bags, number: int) -> None:
             if not failed:
                 run.finished = run.finished or time.time()
                 run.homeless = []
+                run.settings["cancelled"] = True
             kept.save(run)
     if failed:
         raise NotNow(f"not all was cancelled: {'; '.join(failed)}")
@@ -111,6 +112,7 @@ def _as_json(run: BagRun, done: Pass | None) -> dict[str, Any]:
         "name": run.bag.task.name,
         "tasks": run.count,
         "finished": run.finished,
+        "cancelled": run.settings.get("cancelled", False),
         "progress": asdict(_progress(run, done)),
         "arrays": [
             {
@@ -133,7 +135,8 @@ def _show(runs: list[BagRun], passes: dict[int, Pass]) -> None:
         done = passes.get(run.id)
         p, moved = _progress(run, done), sum(move["tasks"] for move in run.moves)
         counts = (p.waiting + p.homeless, p.running, p.done, p.failed, moved)
-        rows.append((run.id, run.bag.task.name, run.count, *counts, clock(run.finished)))
+        how = "cancelled " if run.settings.get("cancelled") else ""
+        rows.append((run.id, run.bag.task.name, run.count, *counts, how + clock(run.finished)))
         for problem in () if done is None else done.problems:
             click.echo(f"penstock: bag {run.id}: {problem}", err=True)
         for move in () if done is None else done.moves:
