@@ -33,18 +33,23 @@ def test_a_bag_under_each_strategy(strategy):
         assert len(found.shares) == (4 if strategy == "random" else 1)
 
 
-def test_the_goals_are_judged(monkeypatch):
+def test_the_goals_are_judged(monkeypatch, tmp_path):
+    pytest.importorskip("matplotlib")
+
     def outcome(loads, strategy, size, number):
         total = {"random": 1000.0, "ours": 100.0}.get(strategy, 300.0)
-        return select_bags.Outcome(loads, strategy, size, number, select_bags.Times(0.0, total), {}, {})
+        return select_bags.Outcome(loads, strategy, size, number, select_bags.Times(0.0, total), {}, {"supermic": 7.0})
 
     def measure(protocol, loads, tell):
         keys = [(s, n, r) for s in protocol.strategies for n in protocol.sizes for r in range(protocol.rounds)]
         return [outcome(loads, *key) for key in keys]
 
     monkeypatch.setattr(select_bags, "measure", measure)
-    chapter = chapters()["loaded"](None, print)
+    chapter = chapters()["loaded"](tmp_path, print)
     judged = {(g.where, g.what): g.reached for g in chapter.goals}
     assert judged["64 tasks", "TTC of ours over random"] and not judged["64 tasks", "TTC of model over random"]
     assert judged["all sizes", "TTC of ours over least-loaded"]
     assert len(chapter.rows) == len(select_bags.STRATEGIES) * 5 * 4
+    assert chapter.pictures == [tmp_path / "bags-loaded.png"] and chapter.pictures[0].stat().st_size > 10_000
+    (waits,) = [t for t in chapter.tables if t.title == "Waits of random's jobs, s"]
+    assert waits.rows[2] == ["supermic", *["7 ± 0"] * 5] and waits.rows[0][1] == ""

@@ -16,6 +16,7 @@ import click
 from penstock.cluster import Cluster, ClusterSpec, down, joined, up
 from penstock.cluster.rootfs import prepare
 from penstock.cluster.spec import RELEASES, SELECTS
+from penstock.errors import UserError
 
 __all__ = ["cluster"]
 
@@ -156,7 +157,7 @@ def _env(folder: Path | None) -> None:
         click.echo(f"export {key}={shlex.quote(value)}")
 
 
-@cluster.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@cluster.command("run", context_settings={"allow_interspersed_args": False})
 @_folder
 @click.option("--as", "who", default="alice", show_default=True, help="alice, bob, operator or root.")
 @click.argument("command", nargs=-1, required=True)
@@ -171,6 +172,8 @@ def _run(folder: Path | None, who: str, command: tuple[str, ...]) -> None:
             except BaseException:
                 os.killpg(process.pid, signal.SIGTERM)
                 raise
+    except (FileNotFoundError, PermissionError) as e:
+        raise UserError(f"{command[0]}: cannot be run: {e.strerror}") from None
     finally:
         signal.signal(signal.SIGTERM, before)
     sys.exit(code if code >= 0 else 128 - code)
