@@ -84,6 +84,13 @@ def test_several_tasks_name_themselves(write):
     assert [b.count for b in read_bags(task)] == [1, 5]
 
 
+def test_a_task_without_a_name_is_called_as_its_file(write):
+    nameless = TASK.replace("name: md\n", "")
+    assert [bag.task.name for bag in read_bags(write("nbody.yaml", nameless))] == ["nbody"]
+    two = write("two.json", {"tasks": [{"requirements": [{"type": "compute", "amount": 1}]}] * 2})
+    assert [bag.task.name for bag in read_bags(two)] == ["two", "two2"]
+
+
 def test_the_table_and_its_explanation(write):
     result = run(write("t.yaml", TASK), "--resources", write("r.yaml", RESOURCES), "--explain")
     assert "not viable: compute: does not say its simd" in result.stdout

@@ -112,8 +112,8 @@ def _draw(target: Target, rng: np.random.Generator) -> float:
 
 
 def _serial(target: Target, load: float, days: float, rng: np.random.Generator) -> Iterator[Arrival]:
-    """Jobs of one core, Poisson arrivals, run times scattered over decades around four hours."""
-    mean, sigma = 14400.0, 1.0
+    """Jobs of one core, Poisson arrivals, run times scattered over decades around eight hours."""
+    mean, sigma = 28800.0, 1.0
     gap, now = mean / (load * target.nodes), 0.0
     while True:
         now += float(rng.exponential(gap))

@@ -1,6 +1,6 @@
 """A task file: what each task needs and runs, and how many of them there are.
 
-    name: md
+    name: md                        # what is learned of run times is kept by it; if left out the file's
     count: 64                       # how many; -n says otherwise
     run: ./md.sh $PENSTOCK_TASK     # what each runs; only --submit needs it
     time: 2h                        # its time limit; if left out three times the predicted run time
@@ -60,7 +60,7 @@ class Bag:
 
 def read_bags(path: Path) -> list[Bag]:
     """The tasks of a file and of those that it includes. UserError for what cannot be read or is wrong."""
-    bags = list(_bags(entries(path, "tasks", "task file")))
+    bags = list(_bags(entries(path, "tasks", "task file"), path.stem))
     if not bags:
         raise UserError(f"{path}: has no tasks")
     names = [bag.task.name for bag in bags]
@@ -70,9 +70,9 @@ def read_bags(path: Path) -> list[Bag]:
     return bags
 
 
-def _bags(found: Iterator[Entry]) -> Iterator[Bag]:
+def _bags(found: Iterator[Entry], stem: str) -> Iterator[Bag]:
     for number, (where, entry, folder) in enumerate(found):
-        yield bag_at(entry, where, folder, f"task{number + 1}")
+        yield bag_at(entry, where, folder, f"{stem}{number + 1}" if number else stem)
 
 
 def bag_at(entry: object, where: str, folder: Path, default: str) -> Bag:
