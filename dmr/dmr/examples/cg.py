@@ -8,7 +8,6 @@ numbers of processes; beside that the result does not depend on them.
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 import dmr
-from dmr.examples.common import Paper, parse, parser, report, save
+from dmr.examples.common import Paper, parse, parser, pause, report, save
 
 Field = NDArray[np.float64]
 
@@ -77,7 +76,7 @@ def main() -> None:
         app["norm"] = dot(comm, r, r)
         p *= app["norm"] / norm
         p += r
-        time.sleep(options.step_seconds)
+        pause(options, comm)
 
     mine = slice(*dmr.block_bounds(options.points, app.comm.size, app.comm.rank))
     save(app.comm, options.out, (options.points, options.points), (mine,), app["solution"])

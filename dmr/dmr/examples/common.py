@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-__all__ = ["Paper", "parse", "parser", "report", "save"]
+__all__ = ["Paper", "parse", "parser", "pause", "report", "save"]
 
 
 class Paper(NamedTuple):
@@ -37,9 +37,14 @@ def parser(name: str, description: str, steps: int, step: str = "step") -> argpa
     made.add_argument("--max", type=int, default=16, help="most processes")
     made.add_argument("--factor", type=int, default=2, help="sizes are multiplied or divided by this; 1: any size")
     made.add_argument("--preferred", type=int, help="the size it would like best")
-    pause = f"--{step}-seconds"
     made.add_argument(
-        pause, dest="step_seconds", type=float, default=0.0, help=f"pause in each {step}, to make it last"
+        f"--{step}-seconds", dest="step_seconds", type=float, default=0.0, help=f"pause in each {step}, to make it last"
+    )
+    made.add_argument(
+        "--seconds",
+        type=float,
+        default=0.0,
+        help=f"more pause in each {step}, so much on one process and less on more, as work that scales",
     )
     made.add_argument("--ahead", action="store_true", help=f"ask while a {step} runs, take the answer after it")
     made.add_argument("--out", help="file for the result")
@@ -60,6 +65,11 @@ def parse(made: argparse.ArgumentParser, paper: Paper, arguments: Sequence[str] 
         )
         os.environ.setdefault("DMR_INHIBITOR_SECONDS", str(paper.period))
     return made.parse_args(given)
+
+
+def pause(options: argparse.Namespace, comm: MPI.Intracomm) -> None:
+    """Makes a step last, as the options say."""
+    time.sleep(options.step_seconds + options.seconds / comm.size)
 
 
 def report(options: argparse.Namespace, comm: MPI.Intracomm, step: int, event: str, **more: Any) -> None:  # noqa: ANN401

@@ -11,14 +11,13 @@ ends when it has had all.
 from __future__ import annotations
 
 import sys
-import time
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import dmr
-from dmr.examples.common import Paper, parse, parser, report
+from dmr.examples.common import Paper, parse, parser, pause, report
 
 PAPER = Paper(25, 1, 20)
 
@@ -46,9 +45,9 @@ def ask(app: dmr.App, options: Any) -> bool:  # noqa: ANN401
 def main() -> None:
     """Reads the options and sleeps."""
     made = parser("flexible_sleep", "Malleable sleep with data.", 25)
-    made.add_argument("--seconds", type=float, default=1.0, help="of a step on one process")
     made.add_argument("--megabytes", type=float, default=8.0, help="of data, in all")
     made.add_argument("--sizes", type=sizes, default=(), help="sizes to ask for one after the other, like 2,4,1")
+    made.set_defaults(seconds=1.0)
     options = parse(made, PAPER)
     n = int(options.megabytes * 1e6) // 8
 
@@ -65,7 +64,7 @@ def main() -> None:
             report(options, app.comm, step, "resized" if app.resumed or step else "start")
         if options.sizes and not ask(app, options):
             break
-        time.sleep(options.seconds / app.comm.size + options.step_seconds)
+        pause(options, app.comm)
 
     lost = app.comm.allreduce(int(not np.array_equal(app["data"], numbers())))
     report(options, app.comm, options.steps, "end", lost=lost)

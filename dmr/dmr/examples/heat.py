@@ -8,7 +8,6 @@ changes on the way.
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 import dmr
-from dmr.examples.common import Paper, parse, parser, report, save
+from dmr.examples.common import Paper, parse, parser, pause, report, save
 
 Plate = NDArray[np.float64]
 
@@ -78,7 +77,7 @@ def main() -> None:
             patch = Patch(app.comm, options.rows, options.cols)
             report(options, app.comm, step, "resized" if app.resumed or step else "start")
         app["plate"] = patch.step(app["plate"], options.conductivity)
-        time.sleep(options.step_seconds)
+        pause(options, app.comm)
 
     save(app.comm, options.out, (options.rows, options.cols), (patch.rows, patch.cols), app["plate"])
     report(options, app.comm, options.steps, "end")

@@ -12,14 +12,13 @@ malleable is marked with (*).
 from __future__ import annotations
 
 import argparse
-import time
 
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
 import dmr
-from dmr.examples.common import Paper, parse, parser, report, save
+from dmr.examples.common import Paper, parse, parser, pause, report, save
 
 Field = NDArray[np.float64]
 
@@ -76,7 +75,7 @@ def solve(options: argparse.Namespace) -> None:
     while done < options.steps:
         change = sweep(comm, field)
         done += 1
-        time.sleep(options.step_seconds)
+        pause(options, comm)
         if done % options.check_every == 0 and done < options.steps:
             action, size, handler = check(comm, options.min, options.max, options.factor, options.preferred)  # (*)
             if handler:

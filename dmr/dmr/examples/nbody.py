@@ -8,7 +8,6 @@ the result is the same to the last bit whatever the number of processes, and how
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 import dmr
-from dmr.examples.common import Paper, parse, parser, report, save
+from dmr.examples.common import Paper, parse, parser, pause, report, save
 
 Points = NDArray[np.float64]
 
@@ -67,7 +66,7 @@ def main() -> None:
         position += velocity * (dt / 2)
         velocity += accelerations(app.comm, position, n) * dt
         position += velocity * (dt / 2)
-        time.sleep(options.step_seconds)
+        pause(options, app.comm)
 
     mine = slice(*dmr.block_bounds(n, app.comm.size, app.comm.rank))
     save(app.comm, options.out, (n, 6), (mine,), np.hstack([app["position"], app["velocity"]]))
