@@ -13,9 +13,10 @@ from typing import Final
 
 from penstock.bench.dmr import modes, paper, resize, table4
 from penstock.bench.dmr.models import models
+from penstock.bench.dmr.real import real
 from penstock.bench.report import Chapter, Table
 
-__all__ = ["CHAPTERS", "Tell"]
+__all__ = ["CHAPTERS", "SIMULATED", "Tell"]
 
 Tell = Callable[[str], None]
 
@@ -167,5 +168,8 @@ def _compared(found: Sequence[Mapping[str, object]]) -> Table:
 CHAPTERS: Final[Mapping[str, Callable[[Path | None, Tell], Chapter]]] = {
     "table4": table_4,
     "modes": tables_2_and_3,
+    "real": real,
     "resize": cost_of_a_resize,
 }
+SIMULATED: Final = ("table4", "modes")
+"""The parts that need no Slurm."""

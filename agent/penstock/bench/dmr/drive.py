@@ -7,7 +7,7 @@ Slurm and what a program does between two checks (`application`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -29,9 +29,9 @@ from penstock.slurm.mock.model import ClusterConfig, Scheduler
 from penstock.slurm.mock.speedup import Work
 from penstock.store import Store
 
-__all__ = ["LOOK", "Outcome", "Point", "Ran", "drive"]
+__all__ = ["SITE", "Outcome", "Point", "Ran", "Site", "drive"]
 
-LOOK: Final = 10.0
+_LOOK: Final = 10.0
 """Seconds between two looks of the agent at the queue: `agent.interval` at the default of `slurm.min_interval`."""
 _USER: Final = "scientist"
 _GATHER: Final = 0.025  # as the loop's own
@@ -47,8 +47,29 @@ _CLUSTER: Final = ClusterConfig(
 
 
 @dataclass(frozen=True, slots=True)
+class Site:
+    """Where a workload runs: the cluster, sections of the agent's settings, and what jobs take beside their programs.
+
+    In seconds: `launch` from the job's start to its script's, `boot` from that to a malleable program's own, `leave`
+    from the program's end to the script's, `clear` from that until the nodes are free again.
+    """
+
+    cluster: ClusterConfig
+    settings: Mapping[str, Mapping[str, Any]]
+    launch: float = 0.0
+    boot: float = 0.0
+    leave: float = 0.0
+    clear: float = 0.0
+
+
+SITE: Final = Site(_CLUSTER, {"agent": {"interval": _LOOK, "idle_interval": _LOOK}, "slurm": {"min_interval": _LOOK}})
+"""The paper's cluster, and the agent's defaults where something is due."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ran:
-    """One job of the workload that has ended; instants in seconds. It held `node_seconds`."""
+    """One job of the workload that has ended; instants in seconds: `start` and `end` are its script's. It held
+    `node_seconds`."""
 
     name: str
     malleable: bool
@@ -104,11 +125,12 @@ class Outcome:
 class _World:
     """The simulated cluster, the programs in its jobs, and the agent between them."""
 
-    def __init__(self, entries: Sequence[Entry], policy: str, cost: Cost, synchronous: bool) -> None:
+    def __init__(self, entries: Sequence[Entry], policy: str, cost: Cost, synchronous: bool, site: Site) -> None:
+        self._site = site
         self._entries = {e.spec.name: e for e in entries}
         self._cost = cost
         self._synchronous = synchronous
-        self.engine = Engine(_CLUSTER, 0.0, duration=self._begin)
+        self.engine = Engine(site.cluster, 0.0, duration=self._begin)
         self.backend = MockBackend(self.engine, _USER)
         self.clock = self.backend.clock
         self._controller = Controller(self.engine)
@@ -119,9 +141,10 @@ class _World:
         self._actions: list[Action] = []
         self._curve: list[Point] = []
         settings = {
-            "agent": {"interval": LOOK, "idle_interval": LOOK, "seed": 1},
-            "slurm": {"backend": "mock", "min_interval": LOOK},
-            "dmr": {"policy": policy},
+            **site.settings,
+            "agent": {**site.settings["agent"], "seed": 1},
+            "slurm": {**site.settings["slurm"], "backend": "mock"},
+            "dmr": {**site.settings.get("dmr", {}), "policy": policy},
             "asa": {"predictor": "last"},
         }
         self.app = App(Config.model_validate(settings), self.backend, self.clock, Store(":memory:"))
@@ -145,9 +168,11 @@ class _World:
 
     def _begin(self, spec: JobSpec) -> Work:
         """A job gets its nodes. Of a malleable one its program will say when it ends."""
-        self._started.add(self._numbers[spec.name])
-        if not self._entries[spec.name].malleable:
-            return self._entries[spec.name].model.work()
+        number, entry = self._numbers[spec.name], self._entries[spec.name]
+        self._started.add(number)
+        if not entry.malleable:
+            around = self._site.launch + self._site.clear
+            return Work(around + entry.model.seconds(len(self.engine.job(number).nodes)))
         self._begun.append(spec.name)
         return Work(math.inf)
 
@@ -167,8 +192,9 @@ class _World:
         for name in self._begun:
             number, entry = self._numbers[name], self._entries[name]
             job = self.engine.job(number)
+            start = (job.start or 0.0) + self._site.launch + self._site.boot
             program = Application(
-                number, entry.model, entry.factor, job.nodes, job.start or 0.0, self.ask, self._cost, self._synchronous
+                number, entry.model, entry.factor, job.nodes, start, self.ask, self._cost, self._synchronous
             )
             self._running[number] = program
         self._begun.clear()
@@ -177,7 +203,8 @@ class _World:
             if job.state is not JobState.RUNNING:
                 raise RuntimeError(f"{job.name} is {job.state}")
             if program.at <= self.clock.now() and program.step(self.clock.now()):
-                self.engine.end(job, JobState.COMPLETED)
+                gone = self.clock.now() + self._site.leave + self._site.clear
+                self.engine.call_at(gone, partial(self.engine.end, job, JobState.COMPLETED))
                 self._actions += self._running.pop(number).actions
 
     def note(self) -> None:
@@ -195,7 +222,9 @@ class _World:
             job = self.engine.records[number]
             if job.state is not JobState.COMPLETED or job.start is None or job.end is None:
                 raise RuntimeError(f"{name} did not complete: {job.state}")
-            ran.append(Ran(name, self._entries[name].malleable, job.submit, job.start, job.end, job.node_seconds))
+            start, end = job.start + self._site.launch, job.end - self._site.clear
+            held = job.node_seconds - self._site.clear * job.num_nodes
+            ran.append(Ran(name, self._entries[name].malleable, job.submit, start, end, held))
         return Outcome(ran, self._curve, self._actions, self.app.store.resizes(limit=1_000_000))
 
     @property
@@ -204,13 +233,19 @@ class _World:
         return not self._running and not self.engine.active and len(self._numbers) == len(self._entries)
 
 
-async def drive(entries: Sequence[Entry], policy: str = "wide", cost: Cost = COST, synchronous: bool = True) -> Outcome:
+async def drive(
+    entries: Sequence[Entry],
+    policy: str = "wide",
+    cost: Cost = COST,
+    synchronous: bool = True,
+    site: Site = SITE,
+) -> Outcome:
     """Run a workload to its end; malleable jobs resize as the policy of that name decides.
 
     Without malleable jobs there is nothing for an agent to do, and none is asked. RuntimeError when a job does not
     complete.
     """
-    world = _World(entries, policy, cost, synchronous)
+    world = _World(entries, policy, cost, synchronous, site)
     loop = None
     if any(e.malleable for e in entries):
         await world.start()

@@ -24,15 +24,14 @@ as fast on 16 nodes as on one), which is why the paper's authors prefer one node
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
 from penstock.bench.dmr.paper import APPLICATIONS, INTERARRIVAL, JOBS, NODES, TABLE_4, Application
-from penstock.slurm.mock.speedup import Work
 from penstock.speedup import Amdahl
 
-__all__ = ["Kind", "Model", "models"]
+__all__ = ["Kind", "Model", "models", "narrow"]
 
 Kind = Literal["fitted", "linear"]
 _CG, _JACOBI, _NBODY = APPLICATIONS
@@ -50,9 +49,14 @@ class Model:
         """What a run takes on so many nodes."""
         return self.alone / self.speedup.at(nodes)
 
-    def work(self) -> Work:
-        """The same for the simulated Slurm."""
-        return Work(self.alone, speedup=self.speedup)
+
+def narrow(model: Model, of: int) -> Model:
+    """The same on a smaller cluster, of whose nodes each does what `of` of the paper's do."""
+    app = model.application
+    sizes = {name: max(getattr(app, name) // of, 1) for name in ("minimum", "maximum", "preferred")}
+    serial = model.alone * model.speedup.serial
+    alone = serial + (model.alone - serial) / of
+    return Model(replace(app, **sizes), alone, Amdahl(serial / alone))
 
 
 @cache

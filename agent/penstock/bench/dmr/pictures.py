@@ -1,4 +1,4 @@
-"""Figures 4 to 8 of paper 003 again."""
+"""Figures 4 to 8 of paper 003 again, and one of a real Slurm beside the simulated one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.bench.dmr.drive import Outcome
 from penstock.bench.dmr.table4 import Row, rows
 from penstock.bench.plotting import pyplot
 
-__all__ = ["draw"]
+__all__ = ["draw", "draw_real"]
 
 _SHOWN: Final = ("fixed", "paper", "flexible", "flexible-moldable", "preferred")
 _COLOURS: Final = dict(zip(_SHOWN, ("#4c72b0", "#937860", "#c44e52", "#55a868", "#8c8c8c"), strict=True))
@@ -29,6 +29,24 @@ def draw(folder: Path, outcomes: Mapping[tuple[int, str], Outcome]) -> Sequence[
         _jobs(plt, folder / "fig7.png", outcomes[smallest, "fixed"], outcomes[smallest, "flexible"]),
         _differences(plt, folder / "fig8.png", outcomes[smallest, "fixed"], outcomes[smallest, "flexible"]),
     ]
+
+
+def draw_real(folder: Path, pairs: Mapping[str, tuple[Outcome, Outcome]]) -> Sequence[Path]:
+    """Allocated nodes and ended jobs over time on a real Slurm (full lines) and simulated (dashed)."""
+    plt = pyplot(folder)
+    figure, (nodes, ended) = plt.subplots(2, 1, figsize=(9, 6), sharex=True)
+    for version, pair in pairs.items():
+        for outcome, style in zip(pair, ("-", "--"), strict=True):
+            times = [point.at for point in outcome.curve]
+            look: dict[str, Any] = {"where": "post", "color": _COLOURS[version], "linewidth": 1, "linestyle": style}
+            label = version if style == "-" else None
+            nodes.step(times, [p.nodes for p in outcome.curve], label=label, **look)
+            ended.step(times, [p.ended for p in outcome.curve], **look)
+    nodes.set_ylabel("allocated nodes")
+    ended.set_ylabel("completed jobs")
+    ended.set_xlabel("seconds")
+    nodes.legend(fontsize=8)
+    return [_save(plt, figure, folder / "real.png")]
 
 
 def _save(plt: Any, figure: Any, path: Path) -> Path:  # noqa: ANN401 (matplotlib has no types)

@@ -113,11 +113,13 @@ class MockBackend:
 
     async def jobs(self) -> Sequence[Job]:
         """Every job in the controller's memory."""
+        await self.driver.pause(self.engine.config.query_latency)
         self.driver.settle()
         return views.jobs(self.engine)
 
     async def nodes(self) -> Sequence[Node]:
         """Every node."""
+        await self.driver.pause(self.engine.config.query_latency)
         self.driver.settle()
         return views.nodes(self.engine)
 
@@ -161,6 +163,7 @@ class MockBackend:
 
     async def steps(self, job: int) -> Sequence[Step]:
         """The running steps of a job."""
+        await self.driver.pause(self.engine.config.query_latency)
         self.driver.settle()
         steps = self._controller.steps(job)
         return [*steps, *self.driver.steps(job)] if job in self.engine.jobs else []

@@ -80,6 +80,8 @@ class Engine:
         )
         self._fresh: dict[int, SimJob] = {}  # in the queue since the last pass
         self._freed = False  # something may now start that could not at the last pass
+        self._at_once = False  # what has changed is not to wait for the scheduler's cycle
+        self._look_at = math.inf  # when that is, if something waits for it
         self._next_promise = math.inf
         if self.config.failures is not None:
             schedule_failures(self, self.config.failures)
@@ -99,7 +101,7 @@ class Engine:
     @property
     def active(self) -> bool:
         """Whether a job runs, or waits for nothing but its turn or its time: whether the queue can still change."""
-        return bool(self._running or self._queue or self._dirty) or self.events.waking(self.jobs)
+        return bool(self._running or self._queue or self._changed) or self.events.waking(self.jobs)
 
     def job(self, job: int) -> SimJob:
         """The job in the controller's memory; NotFound when it is not there."""
@@ -128,7 +130,8 @@ class Engine:
 
     def next_event(self) -> float | None:
         """When something happens next by itself; None when nothing will."""
-        return self.now if self._dirty else self.events.next(self.jobs)
+        waits = self.config.cycle and not self._at_once and self._look_at < math.inf
+        return self.now if self._changed and not waits else self.events.next(self.jobs)
 
     def take_effects(self) -> list[Effect]:
         """What has happened since the last call, in order."""
@@ -202,6 +205,7 @@ class Engine:
             job.array.job = job.id
         self._priorities.rank(job)
         self.jobs[job.id] = self.records[job.id] = job
+        self._at_once |= not job.batch
         self._wait(job)
 
     def touch(self, job: SimJob) -> None:
@@ -304,7 +308,7 @@ class Engine:
     # -- mechanics -------------------------------------------------------------------------------------------------
 
     @property
-    def _dirty(self) -> bool:
+    def _changed(self) -> bool:
         return self._freed or bool(self._fresh) or self._lobby.restless
 
     def begin_work(self, job: SimJob) -> None:
@@ -378,8 +382,14 @@ class Engine:
     # -- scheduling ------------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
-        """Run the scheduler until nothing changes."""
-        while self._dirty:
+        """Run the scheduler until nothing changes, now or at its next cycle."""
+        if self._changed and self.config.cycle and not self._at_once:
+            if self._look_at == math.inf:
+                self._look_at = (math.floor(self.now / self.config.cycle) + 1) * self.config.cycle
+                self.call_at(self._look_at, self._look)
+            return
+        self._at_once = False
+        while self._changed:
             for job in self._lobby.admit():
                 self._queue.add(job, self.now)
                 self._fresh[job.id] = job
@@ -396,6 +406,10 @@ class Engine:
             self._next_promise = promise
             if promise < math.inf:
                 self.call_at(promise, self.replan)
+
+    def _look(self) -> None:
+        """The scheduler's cycle."""
+        self._at_once, self._look_at = self._changed, math.inf
 
     def _start(self, job: SimJob, mask: int) -> None:
         """The job, or the next task of an array, begins on these nodes."""

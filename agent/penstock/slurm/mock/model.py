@@ -106,9 +106,10 @@ class ClusterConfig:
     its reservations prefer nodes that are busy now (see `planning.planner`).
     `licenses` are how many there are of each. `operators` have AdminLevel=Operator, as root has. `max_array` is
     MaxArraySize, `requeue_delay` how long a requeued job has to wait at least (two minutes in Slurm), `batch_delay` how
-    long the scheduler leaves a new batch job alone (batch_sched_delay, three seconds in Slurm). `siblings` are
-    the other clusters of the site, whose own siblings do not count. `merge_latency` and `shrink_latency` are how long
-    such a call takes.
+    long the scheduler leaves a new batch job alone (batch_sched_delay, three seconds in Slurm). `cycle` is how often it
+    looks at what has changed (bf_interval), except that it looks at once when an allocation is asked for; 0: always at
+    once. `siblings` are the other clusters of the site, whose own siblings do not count. `merge_latency` and
+    `shrink_latency` are how long such a call takes, `query_latency` a look at nodes, jobs or steps.
     """
 
     nodes: int = 8
@@ -134,10 +135,12 @@ class ClusterConfig:
     max_array: int = 1001
     requeue_delay: float = 120.0
     batch_delay: float = 0.0
+    cycle: float = 0.0
     operators: tuple[str, ...] = ()
     min_job_age: float = 300.0
     merge_latency: float = 0.0
     shrink_latency: float = 0.0
+    query_latency: float = 0.0
     siblings: tuple[ClusterConfig, ...] = ()
 
     @property
