@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -93,12 +92,22 @@ def dmr(parts: Sequence[str], out: Path | None, as_json: bool) -> None:
     """
     from penstock.bench.dmr.chapters import CHAPTERS, SIMULATED
 
-    if not parts and (
-        os.geteuid() != 0 or shutil.which("slurmctld", path=f"{os.environ.get('PATH')}:/usr/sbin") is None
-    ):
+    if not parts and not _can_have_slurm():
         click.echo("without root and Slurm: only what is simulated", err=True)
         parts = SIMULATED
     _run(_DMR, CHAPTERS, parts, out, as_json)
+
+
+def _can_have_slurm() -> bool:
+    from penstock.cluster.programs import check_programs
+
+    if os.geteuid() != 0:
+        return False
+    try:
+        check_programs()
+    except UserError:
+        return False
+    return True
 
 
 @bench.command()
