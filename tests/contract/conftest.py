@@ -319,7 +319,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 def _empty(cluster: Cluster) -> None:
-    deadline = time.monotonic() + 40.0
+    deadline = time.monotonic() + 90.0
     while cluster.run_as("root", ["squeue", "-h", "-o", "%A"]).stdout.strip():
         assert time.monotonic() < deadline, "the queue does not become empty"
         cluster.run_as("root", ["scancel", "--partition=batch"])

@@ -112,7 +112,7 @@ class TestJobs:
         job = submit(cluster, "alice", "-N3", "-o", str(out), "--wrap", "id -un; srun sh -c 'echo $SLURMD_NODENAME'")
         wait_for_state(cluster, job, "COMPLETED")
         assert sorted(out.read_text().split()) == ["n1", "n2", "n3", "pst-alice"]
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while "COMPLETED" not in (rows := cluster.run_as("alice", ["sacct", "-nPXj", str(job), "-ostate"]).stdout):
             assert time.monotonic() < deadline, rows
 

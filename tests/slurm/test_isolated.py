@@ -222,7 +222,7 @@ def test_another_one_beside_it_and_nothing_stays(isolated, folder):
 def test_what_a_killed_up_leaves_goes_with_down(folder, moment):
     words = ["up", "--isolated", "--nodes", "20", "--dir", str(folder)]
     process = subprocess.Popen([sys.executable, "-c", "from penstock.cli.cluster import cluster; cluster()", *words])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while not (traces(folder) if moment == "the link is there" else (folder / "log" / "n1.log").exists()):
         assert time.monotonic() < deadline
         time.sleep(0.005)

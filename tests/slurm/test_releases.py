@@ -104,7 +104,7 @@ async def _merge_is_refused(another: Cluster) -> None:
     backend = CliBackend(prefix=another.prefix("alice"), user=user.name, slurm_conf=another.env["SLURM_CONF"])
     assert not (await backend.site()).permits_expansion
     job = await backend.submit(JobSpec("job", "#!/bin/sh\nsleep 60\n", 1, 120.0, output="/dev/null", workdir="/tmp"))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while not [j for j in await backend.jobs() if j.id == job and j.running]:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.2)
@@ -134,7 +134,7 @@ def test_what_a_killed_up_leaves_goes_with_down(release, new_folder):
     folder, before = new_folder("killed"), mounts()
     words = ["up", "--nodes", "2", "--release", release, "--dir", str(folder)]
     process = subprocess.Popen([sys.executable, "-c", "from penstock.cli.cluster import cluster; cluster()", *words])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while len(marked(folder)) < 3:
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -57,7 +57,7 @@ class AgentSite:
         clean = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
         return {**clean, "PENSTOCK_CONFIG": str(self.config), "COLUMNS": "200"}
 
-    def until(self, probe: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
+    def until(self, probe: Callable[[], Any], what: str, seconds: float = 90.0) -> Any:
         """Poll until `probe` gives something true, and return it."""
         end = time.monotonic() + seconds
         while not (found := probe()):
