@@ -90,7 +90,7 @@ class AgentSite:
         except PenstockError:
             return False
 
-    def stop(self, number: int = signal.SIGTERM, seconds: float = 10.0) -> int:
+    def stop(self, number: int = signal.SIGTERM, seconds: float = 60.0) -> int:
         """End the agent; its exit code."""
         assert self.process is not None
         self.process.send_signal(number)
