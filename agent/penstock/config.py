@@ -182,6 +182,22 @@ class SelectSection(_Section):
     gain_share: Annotated[Finite, Field(ge=0, lt=1)] = Field(0.2, description="and by this share of what is left.")
 
 
+class PoolSection(_Section):
+    """Pools of tasks over many allocations (paper 002, section 3.1)."""
+
+    folder: Path | None = Field(
+        None, description="Folder of the user's pools, shared by all nodes; default: pools in the agent's state folder."
+    )
+    host: str | None = Field(None, description="This host's address, at which members reach a pool's scheduler.")
+    placement: str = Field("pack", description="Which task goes where (entry point penstock.placement).")
+    share: Annotated[Finite, Field(gt=0, le=1)] = Field(
+        1.0, description="Measured CPU use of a member up to which tasks of another workflow are put beside others."
+    )
+    output_limit: int = Field(
+        16 * 2**20, ge=0, description="Bytes that are kept of what one attempt writes to each of its two outputs."
+    )
+
+
 class MetricsSection(_Section):
     """Prometheus metrics."""
 
@@ -206,6 +222,7 @@ class Config(_Section):
     dmr: DmrSection = Field(default_factory=lambda: DmrSection.model_validate({}))
     malleable: MalleableSection = Field(default_factory=lambda: MalleableSection.model_validate({}))
     select: SelectSection = Field(default_factory=lambda: SelectSection.model_validate({}))
+    pool: PoolSection = Field(default_factory=lambda: PoolSection.model_validate({}))
     metrics: MetricsSection = Field(default_factory=lambda: MetricsSection.model_validate({}))
     log: LogSection = Field(default_factory=lambda: LogSection.model_validate({}))
 

@@ -28,6 +28,7 @@ _COMMANDS = {
     "logs": "penstock.cli.joblog:logs",
     "profile": "penstock.cli.profile:profile",
     "plan": "penstock.cli.plan:plan",
+    "pool": "penstock.cli.pool:pool",
     "quote": "penstock.cli.slots:quote",
     "retry": "penstock.cli.workflows:retry",
     "sbatch": "penstock.cli.sbatch:sbatch",

@@ -1,0 +1,203 @@
+"""penstock pool: one pool of tasks over many allocations."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+
+from penstock import logs as logging
+from penstock.cli.output import emit_json
+from penstock.cli.poolview import cancel, in_pool, logs, status, top
+from penstock.config import load
+from penstock.durations import DURATION_FORMS, parse_duration
+from penstock.errors import AgentUnavailable, PenstockError, UserError
+from penstock.pool.client import ask, wait
+from penstock.pool.folder import PoolFolder, pool_folder
+
+__all__ = ["pool"]
+
+_PATIENCE = 300.0
+_START = 60.0
+
+
+@click.group()
+def pool() -> None:
+    """Run many small tasks in the allocations that you have.
+
+    `pool start` on the login node; `pool join` as the last line of a job's script, in as many jobs as you like; `pool
+    submit` from anywhere. Tasks move when an allocation dies, and every task runs as you.
+    """
+
+
+def _needs_dask() -> None:
+    if find_spec("distributed") is None or find_spec("cryptography") is None:
+        raise UserError("a pool needs Dask's `distributed` and `cryptography`: pip install 'penstock[pool]'")
+
+
+@pool.command("start")
+@in_pool
+@click.option("--detach", is_flag=True, help="Go on in the background; its log is in the pool's folder.")
+@click.option("--json", "as_json", is_flag=True, help="With --detach: print where it is as JSON.")
+def start(name: str, detach: bool, as_json: bool) -> None:
+    """Run the scheduler of a pool until SIGTERM or `pool stop`.
+
+    Tasks that had not ended when an earlier one ended, or was killed, run again; those that had do not.
+    """
+    _needs_dask()
+    config = load()
+    folder = pool_folder(config, name)
+    folder.make()
+    if detach:
+        _start_detached(folder, as_json)
+        return
+    logging.configure(config.log.level, config.log.format)
+    from penstock.pool.run import run_scheduler
+
+    asyncio.run(run_scheduler(config, folder))
+
+
+def _start_detached(folder: PoolFolder, as_json: bool) -> None:
+    command = [sys.executable, "-m", "penstock", "pool", "start", "--pool", folder.name]
+    with folder.log.open("ab") as log:
+        begun = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/"
+        )
+    deadline = time.monotonic() + _START
+    while (address := folder.address()) is None or address.pid != begun.pid:
+        if begun.poll() is not None:
+            said = folder.log.read_text(errors="replace").strip().splitlines()[-1:]
+            raise PenstockError(f"the scheduler did not start: {' '.join(said).removeprefix('penstock: ')}")
+        if time.monotonic() > deadline:
+            raise PenstockError(f"the scheduler has not answered for {_START:g} s; its log: {folder.log}")
+        time.sleep(0.1)
+    if as_json:
+        emit_json({"pool": folder.name, "url": address.url, "host": address.host, "pid": address.pid})
+    else:
+        click.echo(f"Pool {folder.name!r} is open: process {address.pid} on {address.host}")
+
+
+@pool.command("join")
+@in_pool
+@click.option("--cores", type=click.FloatRange(min=0, min_open=True), help="Cores to give; default: what the job has.")
+@click.option("--memory", metavar="AMOUNT", help="Memory to give, such as 8GB; default: what the job has.")
+@click.option("--idle", metavar="TIME", help="Leave after so long without a task; default: stay to the end.")
+@click.option("--patience", metavar="TIME", help="How long a scheduler may be away; default: 5m.")
+@click.option("--left", type=float, hidden=True, help="Seconds until the allocation's end.")
+@click.option("--here", is_flag=True, help="This host only, as one worker, be it in a job or not.")
+def join(
+    name: str,
+    cores: float | None,
+    memory: str | None,
+    idle: str | None,
+    patience: str | None,
+    left: float | None,
+    here: bool,
+) -> None:
+    """Give an allocation to a pool: a line in a job's script. Returns when it has left the pool.
+
+    One worker runs on each node of the job. It leaves before the job's time limit, on SIGTERM, after `--idle`, and when
+    the pool is stopped; tasks that cannot end in time run again elsewhere.
+    """
+    _needs_dask()
+    from penstock.pool.allocation import capacity_here, job_of, seconds_left, spread_command
+    from penstock.pool.model import memory_of
+    from penstock.pool.worker import Terms, work
+
+    config = load()
+    idle_seconds, patience_seconds = _seconds("--idle", idle), _seconds("--patience", patience) or _PATIENCE
+    given = memory_of(memory, "--memory")
+    folder = pool_folder(config, name)
+    job = job_of(os.environ)
+    if left is None:
+        left = seconds_left(job, config.slurm.timeout)
+    words = [sys.executable, "-m", "penstock", *sys.argv[1:], *(["--left", f"{left:.0f}"] if left is not None else [])]
+    spread = None if here else spread_command(os.environ, words)
+    if spread is not None:
+        os.execvp(spread[0], spread)  # noqa: S606 (srun, from an argument list)
+    logging.configure(config.log.level, config.log.format)
+    terms = Terms(
+        capacity_here(os.environ, cores, given), job, left, idle_seconds, patience_seconds, config.pool.output_limit
+    )
+    click.echo(f"penstock: left pool {name!r}: {asyncio.run(work(folder, terms))}", err=True)
+
+
+def _seconds(option: str, text: str | None) -> float | None:
+    seconds = None if text is None else parse_duration(text)
+    if text is not None and seconds is None:
+        raise UserError(f"{option}: must be {DURATION_FORMS}, not {text!r}")
+    return seconds
+
+
+@pool.command("submit", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@in_pool
+@click.option("--file", "file", type=click.Path(path_type=Path), help="Tasks as JSON, one a line; - is standard input.")
+@click.option("--name", "task_name", help="Name of the task; one of a name that is known already is not run again.")
+@click.option("--workflow", help="The workflow it belongs to; only different ones share cores.")
+@click.option("--cores", type=float, help="Cores, fractions too.  [default: 1]")
+@click.option("--memory", metavar="AMOUNT", help="Memory, such as 512MB; a task that takes more is killed.")
+@click.option("--gpus", type=int, help="GPUs.  [default: 0]")
+@click.option("--time", "seconds", metavar="TIME", help="Expected run time: it runs only where as much is left.")
+@click.option("--input", "inputs", multiple=True, metavar="FILE", help="A file that must be there; can be repeated.")
+@click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable; can be repeated.")
+@click.option("--retries", type=int, help="How often it may fail and be tried again.  [default: 2]")
+@click.option("--larger", is_flag=True, help="Take tasks that are larger than any member: a larger one may join.")
+@click.option("--wait", "waits", is_flag=True, help="Wait until they have ended; exit with 1 if one did not complete.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def submit(name: str, file: Path | None, larger: bool, waits: bool, as_json: bool, **said: Any) -> None:  # noqa: ANN401
+    """Submit a command, or a file of tasks. The command runs without a shell, in this folder.
+
+    A line of --file is an object with `command` (a list of words, or a text) and, where wanted, name, workflow, cores,
+    memory, gpus, time, inputs, workdir, environment, retries.
+    """
+    _needs_dask()
+    from penstock.pool.taskfile import read_tasks, task_of_options
+
+    folder = pool_folder(load(), name)
+    if (file is None) == (not said["command"]):
+        raise UserError("give either a command or --file")
+    tasks = read_tasks(file, str(Path.cwd())) if file is not None else [task_of_options(said, str(Path.cwd()))]
+    numbers: list[int] = ask(folder, "submit", {"tasks": tasks, "larger": larger})
+    ended = wait(folder, numbers) if waits else []
+    bad = [task for task in ended if task["phase"] != "complete"]
+    if as_json:
+        emit_json({"tasks": numbers, "ended": ended} if waits else {"tasks": numbers})
+    elif waits:
+        for task in bad:
+            click.echo(f"penstock: task {task['name'] or task['id']} {task['phase']}: {task['why']}", err=True)
+        click.echo(f"{len(ended) - len(bad)} of {len(ended)} tasks complete")
+    else:
+        many = f"{len(numbers)} tasks, {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"task {numbers[0]}"
+        click.echo(f"Submitted {many}")
+    if bad:
+        sys.exit(1)
+
+
+@pool.command("stop")
+@in_pool
+@click.option("--drain", is_flag=True, help="When every task has ended; no more are taken.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def stop(name: str, drain: bool, as_json: bool) -> None:
+    """Stop a pool. Tasks that have not ended run again when it is started again."""
+    folder = pool_folder(load(), name)
+    if folder.address() is None:
+        raise AgentUnavailable(f"pool {name!r} has no scheduler")
+    answer = ask(folder, "stop", {"drain": drain})
+    if as_json:
+        emit_json(answer)
+    elif drain and answer["left"]:
+        click.echo(f"Pool {name!r} stops when its last {answer['left']} tasks have ended")
+    else:
+        click.echo(f"Pool {name!r} is stopped; {answer['left']} tasks had not ended")
+
+
+for _command in (status, top, logs, cancel):
+    pool.add_command(_command)

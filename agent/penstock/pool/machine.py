@@ -1,0 +1,341 @@
+"""The state of a pool, without I/O: what happened goes in, what is to be done comes out.
+
+The paper's states (002, section 3.1): an attempt runs and is complete, failed or lost. A failed task is tried again on
+another member, as often as it says; a lost one always. Every change that must outlive the scheduler is a line of the
+task log (`journal`); `recall` makes the state from such lines again, where attempts without an end count as lost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from penstock.errors import UserError
+from penstock.pool.model import Member, Outcome, Phase, Task, Use, task_from_dict, task_to_dict
+from penstock.pool.placement import Group, Load, Placement, Room, Shape, shape_of
+
+__all__ = ["Entry", "Kill", "Machine", "Start", "Station"]
+
+_SMALLEST_LOST_TIME: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Run this attempt of this task there."""
+
+    address: str
+    id: int
+    attempt: int
+    task: Task
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End this attempt there."""
+
+    address: str
+    id: int
+    attempt: int
+
+
+@dataclass(slots=True)
+class Entry:
+    """One task: attempts are counted from 1. `code`, `why`, `use` and `node` are of the last attempt that has ended."""
+
+    id: int
+    task: Task
+    shape: Shape
+    phase: Phase = Phase.WAITING
+    attempt: int = 0
+    failed: int = 0
+    lost: int = 0
+    address: str = ""
+    node: str = ""
+    job: str = ""
+    submitted: float = 0.0
+    started: float | None = None
+    ended: float | None = None
+    last: Outcome | None = None
+    code: int | None = None
+    why: str = ""
+    use: Use = field(default_factory=Use)
+
+
+@dataclass(slots=True)
+class Station:
+    """A member and what it runs: task -> cores that were measured (None: not yet)."""
+
+    member: Member
+    joined: float
+    draining: bool = False
+    running: dict[int, float | None] = field(default_factory=dict)
+
+
+class Machine:
+    """One pool. `share`: see `Room`; `journal` collects lines for the log until the caller takes them."""
+
+    def __init__(self, placement: Placement, share: float = 1.0) -> None:
+        self._placement = placement
+        self._share = share
+        self.entries: dict[int, Entry] = {}
+        self.stations: dict[str, Station] = {}
+        self.journal: list[dict[str, Any]] = []
+        self.faults = 0  # pairs of a placement that were against the rules
+        self._names: dict[str, int] = {}
+        self._waiting: dict[Shape, dict[int, None]] = {}
+        self._count: Counter[Phase] = Counter()
+
+    # What happened.
+
+    def submit(self, tasks: Sequence[Task], now: float, *, larger: bool = False) -> list[int]:
+        """Take the tasks in; their numbers. One whose name is known already is not taken in again: its old number.
+
+        Raises UserError for a task that no member could hold, with the largest there is; not if there is none at all,
+        or with `larger`. Nothing is taken in then.
+        """
+        stations = [s.member.capacity for s in self.stations.values() if not s.draining]
+        if stations and not larger:
+            for task in tasks:
+                if not any(capacity.holds(task) for capacity in stations):
+                    largest = max(stations, key=lambda c: (c.cores, c.memory or 0, c.gpus))
+                    raise UserError(
+                        f"task {task.name or ' '.join(task.argv)[:60]!r} needs {_needs(task)}; the largest member of "
+                        f"the pool has {largest}"
+                    )
+        numbers = []
+        for task in tasks:
+            known = self._names.get(task.name) if task.name else None
+            if known is None:
+                known = len(self.entries) + 1
+                self.journal.append({"op": "task", "id": known, "at": now, "task": task_to_dict(task)})
+                self._add(known, task, now)
+            numbers.append(known)
+        return numbers
+
+    def join(self, member: Member, now: float) -> None:
+        """A member is there."""
+        self.stations[member.address] = Station(member, now)
+
+    def drain(self, address: str) -> None:
+        """It takes no more tasks. Unknown members are none of our business."""
+        if address in self.stations:
+            self.stations[address].draining = True
+
+    def leave(self, address: str, now: float) -> None:
+        """It is gone, with whatever ran there."""
+        station = self.stations.pop(address, None)
+        for number in station.running if station else ():
+            self._end(self.entries[number], Outcome.LOST, None, "its member has left", Use(), now)
+
+    def ended(
+        self,
+        address: str,
+        number: int,
+        attempt: int,
+        outcome: Outcome,
+        code: int | None,
+        why: str,
+        use: Use,
+        now: float,
+    ) -> None:
+        """A member tells how an attempt ended. What is not running there in this attempt is ignored."""
+        station = self.stations.get(address)
+        entry = self.entries.get(number)
+        if station is None or entry is None or number not in station.running or entry.attempt != attempt:
+            return
+        del station.running[number]
+        self._end(entry, outcome, code, why, use, now)
+
+    def measured(self, address: str, cores: Mapping[int, float]) -> None:
+        """CPU use (cores) of running tasks there, as seen lately."""
+        station = self.stations.get(address)
+        for number, used in cores.items():
+            if station is not None and number in station.running:
+                station.running[number] = used
+
+    def cancel(self, numbers: Iterable[int], now: float) -> list[Kill]:
+        """Take tasks back; those that run are to be killed, and are cancelled when that is reported."""
+        kills = []
+        for number in numbers:
+            entry = self.entries.get(number)
+            if entry is None or entry.phase.final:
+                continue
+            if entry.phase is Phase.RUNNING:
+                kills.append(Kill(entry.address, number, entry.attempt))
+            else:
+                self._forget_waiting(entry)
+                self._end(entry, Outcome.CANCELLED, None, "", Use(), now)
+        return kills
+
+    # What is to be done.
+
+    def place(self, now: float) -> list[Start]:
+        """Start what fits. A pair that breaks the rules is not obeyed, and counted in `faults`."""
+        if not self._waiting:
+            return []
+        rooms = {a: self._room(s) for a, s in self.stations.items() if not s.draining and not _over(s.member, now)}
+        if not rooms:
+            return []
+        groups = [Group(_reachable(s, rooms), iter(tasks), len(tasks)) for s, tasks in self._waiting.items()]
+        pairs = list(self._placement.place(groups, [self._room(self.stations[a]) for a in rooms], now))
+        starts = []
+        for number, address in pairs:
+            entry, room = self.entries.get(number), rooms.get(address)
+            if entry is None or room is None or entry.phase is not Phase.WAITING or not room.fits(entry.shape, now):
+                self.faults += 1
+                continue
+            room.put(entry.shape)
+            starts.append(self._start(entry, self.stations[address], now))
+        return starts
+
+    # What one may want to know.
+
+    def counts(self) -> dict[str, int]:
+        """Tasks by phase."""
+        return {str(phase): self._count[phase] for phase in Phase}
+
+    def find(self, name: str) -> int | None:
+        """The task of this name."""
+        return self._names.get(name)
+
+    def unreachable(self, now: float) -> dict[Shape, int]:
+        """What waits although no member there is could take it, be it as empty as it may; how many of each."""
+        empty = [
+            Room(s.member, _memory(s.member), s.member.capacity.gpus) for s in self.stations.values() if not s.draining
+        ]
+        return {s: len(tasks) for s, tasks in self._waiting.items() if not any(room.fits(s, now) for room in empty)}
+
+    def busy(self) -> tuple[float, float]:
+        """Cores that run tasks, and cores there are."""
+        taken = sum(self.entries[n].task.cores for s in self.stations.values() for n in s.running)
+        return taken, sum(s.member.capacity.cores for s in self.stations.values())
+
+    # From the log.
+
+    def recall(self, lines: Iterable[Mapping[str, Any]], now: float) -> int:
+        """Take in what a log says, in an empty machine; how many attempts had no end and count as lost.
+
+        Raises KeyError, ValueError, TypeError or UserError for a line that no log of ours holds.
+        """
+        for line in lines:
+            if line["op"] == "task":
+                self._add(int(line["id"]), task_from_dict(line["task"], "task log", "/"), float(line["at"]))
+            elif line["op"] == "start":
+                entry = self.entries[int(line["id"])]
+                self._forget_waiting(entry)
+                self._turn(entry, Phase.RUNNING)
+                entry.attempt, entry.started = int(line["n"]), float(line["at"])
+                entry.node, entry.job = str(line["node"]), str(line["job"])
+            elif line["op"] == "end":
+                entry = self.entries[int(line["id"])]
+                self._forget_waiting(entry)
+                use = Use(*line["use"])
+                self._end(entry, Outcome(line["outcome"]), line["code"], line["why"], use, float(line["at"]))
+        self.journal.clear()
+        torn = [e for e in self.entries.values() if e.phase is Phase.RUNNING]
+        for entry in torn:
+            self._end(entry, Outcome.LOST, None, "the scheduler has ended", Use(), now)
+        return len(torn)
+
+    def _add(self, number: int, task: Task, now: float) -> None:
+        entry = Entry(number, task, shape_of(task), submitted=now)
+        self.entries[number] = entry
+        if task.name:
+            self._names[task.name] = number
+        self._count[Phase.WAITING] += 1
+        self._waiting.setdefault(entry.shape, {})[number] = None
+
+    def _start(self, entry: Entry, station: Station, now: float) -> Start:
+        self._forget_waiting(entry)
+        self._turn(entry, Phase.RUNNING)
+        entry.attempt += 1
+        entry.started, entry.ended = now, None
+        entry.address, entry.node, entry.job = station.member.address, station.member.node, station.member.job
+        station.running[entry.id] = None
+        self.journal.append(
+            {"op": "start", "id": entry.id, "n": entry.attempt, "at": now, "node": entry.node, "job": entry.job}
+        )
+        return Start(entry.address, entry.id, entry.attempt, entry.task)
+
+    def _end(self, entry: Entry, outcome: Outcome, code: int | None, why: str, use: Use, now: float) -> None:
+        self.journal.append(
+            {
+                "op": "end",
+                "id": entry.id,
+                "n": entry.attempt,
+                "at": now,
+                "outcome": str(outcome),
+                "code": code,
+                "why": why,
+                "use": [round(use.wall, 3), round(use.cpu, 3), use.memory],
+            }
+        )
+        entry.last, entry.code, entry.why, entry.use, entry.ended = outcome, code, why, use, now
+        entry.failed += outcome is Outcome.FAILED
+        entry.lost += outcome is Outcome.LOST
+        if outcome is Outcome.COMPLETE:
+            self._turn(entry, Phase.COMPLETE)
+        elif outcome is Outcome.CANCELLED:
+            self._turn(entry, Phase.CANCELLED)
+        elif outcome is Outcome.FAILED and entry.failed > entry.task.retries:
+            self._turn(entry, Phase.FAILED)
+        else:
+            if outcome is Outcome.FAILED and entry.address:
+                entry.shape = entry.shape._replace(avoid=entry.shape.avoid | {entry.address})
+            self._turn(entry, Phase.WAITING)
+            self._waiting.setdefault(entry.shape, {})[entry.id] = None
+
+    def _turn(self, entry: Entry, phase: Phase) -> None:
+        self._count[entry.phase] -= 1
+        self._count[phase] += 1
+        entry.phase = phase
+
+    def _forget_waiting(self, entry: Entry) -> None:
+        queue = self._waiting.get(entry.shape, {})
+        queue.pop(entry.id, None)
+        if not queue:
+            self._waiting.pop(entry.shape, None)
+
+    def _room(self, station: Station) -> Room:
+        capacity = station.member.capacity
+        room = Room(station.member, _memory(station.member), capacity.gpus, self._share)
+        for number, seen in station.running.items():
+            task = self.entries[number].task
+            room.memory -= task.memory or 0
+            room.gpus -= task.gpus
+            load = room.loads.setdefault(task.workflow, Load())
+            load.promised += task.cores
+            load.used += task.cores if seen is None else min(seen, task.cores)
+        return room
+
+
+def _reachable(shape: Shape, rooms: Mapping[str, Room]) -> Shape:
+    """The shape; a task that has failed on every member that could hold it may go there again."""
+    if not shape.avoid or any(_holds(room.member, shape) and a not in shape.avoid for a, room in rooms.items()):
+        return shape
+    return shape._replace(avoid=frozenset())
+
+
+def _holds(member: Member, shape: Shape) -> bool:
+    has = member.capacity
+    return shape.cores <= has.cores and shape.gpus <= has.gpus and (has.memory is None or shape.memory <= has.memory)
+
+
+def _memory(member: Member) -> float:
+    return math.inf if member.capacity.memory is None else member.capacity.memory
+
+
+def _over(member: Member, now: float) -> bool:
+    return member.ends is not None and member.ends - now < _SMALLEST_LOST_TIME
+
+
+def _needs(task: Task) -> str:
+    parts = [f"{task.cores:g} cores"]
+    if task.memory is not None:
+        parts.append(f"{task.memory / 1e9:.3g} GB")
+    if task.gpus:
+        parts.append(f"{task.gpus} GPUs")
+    return ", ".join(parts)

@@ -1,0 +1,21 @@
+"""Runs the scheduler of a pool in this process, until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+from penstock.config import Config
+from penstock.pool.folder import PoolFolder
+from penstock.pool.placements import placement_named
+from penstock.pool.scheduler import PoolScheduler
+
+__all__ = ["run_scheduler"]
+
+
+async def run_scheduler(config: Config, folder: PoolFolder) -> None:
+    """Serve. Raises StoreError when another scheduler of the pool runs, ConfigError for an unknown placement."""
+    scheduler = PoolScheduler(folder, placement_named(config.pool.placement), config.pool.share, config.pool.host)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, scheduler.stop)
+    await scheduler.serve()

@@ -1,0 +1,248 @@
+"""The scheduler process of a pool: Dask's Scheduler carries the members, `Machine` decides, the task log remembers.
+
+Tasks are not Dask tasks. They go to the worker that was chosen for them as messages on Dask's own stream to it, which
+breaks when either side dies, and then Dask removes the worker. So a message is lost only with its member, and then the
+member's tasks are lost as well and run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from distributed import Scheduler
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+from penstock.errors import PenstockError, StoreError, UserError
+from penstock.pool import link, report
+from penstock.pool.folder import Address, PoolFolder
+from penstock.pool.journal import Journal
+from penstock.pool.machine import Kill, Machine, Start
+from penstock.pool.model import Capacity, Member, Outcome, Phase, task_from_dict, task_to_dict
+from penstock.pool.placement import Placement
+
+__all__ = ["PoolScheduler"]
+
+_log = structlog.get_logger(__name__)
+_SOON = 0.005  # seconds in which events are gathered before a pass
+_GLANCE = 0.1  # seconds between looks for one who waits
+_REGULAR = 1.0  # seconds between passes without any
+_AGAIN = 5.0  # seconds until a log that could not be written is tried again
+_TTL = 30.0  # seconds; a member that is not heard of for so long is lost
+
+
+class PoolScheduler(SchedulerPlugin):
+    """One pool, while it runs. Its log is taken at once: raises StoreError if another scheduler has it."""
+
+    def __init__(self, folder: PoolFolder, placement: Placement, share: float, host: str | None = None) -> None:
+        self.folder = folder
+        self.machine = Machine(placement, share)
+        self._host = host
+        self._journal = Journal(folder.journal)
+        self._from = (time.time(), time.monotonic())
+        self._stop = asyncio.Event()
+        self._pass_due = False
+        self._held_until = 0.0
+        self._draining = False
+        self.problem = ""
+        lost = self._recall()
+        if self.machine.entries:
+            _log.info("tasks from the log", tasks=len(self.machine.entries), run_again=lost)
+
+    def now(self) -> float:
+        """Seconds of the clock as it was at the start, and steady since."""
+        wall, steady = self._from
+        return wall + time.monotonic() - steady
+
+    async def serve(self) -> None:
+        """Run until `stop`; the address is in the folder meanwhile."""
+        link.prepare()
+        self._scheduler = Scheduler(
+            protocol="tls",
+            host=self._host,
+            port=0,
+            security=link.security(self.folder),
+            dashboard=False,
+            dashboard_address=link.NO_DOOR,
+            worker_ttl=_TTL,
+        )
+        self._scheduler.handlers["penstock"] = self._asked
+        self._scheduler.stream_handlers.update(
+            {link.ENDED: self._on_ended, link.MEASURED: self._on_measured, link.DRAIN: self._on_drain}
+        )
+        self._scheduler.add_plugin(self)
+        await self._scheduler
+        address = Address(self._scheduler.address, socket.gethostname(), os.getpid(), time.time())
+        self.folder.publish(address)
+        _log.info("the pool is open", pool=self.folder.name, address=address.url)
+        regular = asyncio.create_task(self._regularly())
+        try:
+            await self._stop.wait()
+        finally:
+            regular.cancel()
+            self.folder.withdraw()
+            await self._scheduler.close()
+            self._flush()
+            self._journal.close()
+
+    def stop(self) -> None:
+        """End it; tasks that run are lost and run again when it is started again."""
+        self._stop.set()
+
+    # Dask tells.
+
+    def add_worker(self, scheduler: Any, worker: str) -> None:  # noqa: ANN401
+        """A member has registered."""
+        told = scheduler.workers[worker].extra.get(link.JOIN)
+        if told is None:
+            _log.warning("a worker that is none of a pool was turned away", address=worker)
+            scheduler.worker_send(worker, {"op": "close", "reason": "not a member of the pool"})
+            return
+        left = told["left"]
+        capacity = Capacity(told["cores"], told["memory"], told["gpus"])
+        ends = None if left is None else self.now() + left
+        self.machine.join(Member(worker, told["node"], told["job"], capacity, ends), self.now())
+        _log.info("joined", node=told["node"], job=told["job"], has=str(capacity), left=left)
+        self._soon()
+
+    def remove_worker(self, scheduler: Any, worker: str, **_more: Any) -> None:  # noqa: ANN401
+        """A member is gone, however."""
+        station = self.machine.stations.get(worker)
+        if station is not None:
+            _log.info("left", node=station.member.node, job=station.member.job, lost=len(station.running))
+        self.machine.leave(worker, self.now())
+        self._soon()
+
+    def _on_ended(
+        self, *, worker: str, task: int, attempt: int, outcome: str, code: int | None, why: str, use: list[float]
+    ) -> None:
+        self.machine.ended(worker, task, attempt, Outcome(outcome), code, why, link.use_of(use), self.now())
+        self._soon()
+
+    def _on_measured(self, *, worker: str, cores: list[tuple[int, float]]) -> None:
+        self.machine.measured(worker, dict(cores))
+        self._soon()
+
+    def _on_drain(self, *, worker: str) -> None:
+        self.machine.drain(worker)
+
+    # What it does.
+
+    def _soon(self) -> None:
+        if not self._pass_due:
+            self._pass_due = True
+            asyncio.get_running_loop().call_later(_SOON, self._pass)
+
+    def _pass(self) -> None:
+        self._pass_due = False
+        if self._stop.is_set() or time.monotonic() < self._held_until:
+            return
+        # What has been learned first: nothing is started that could not be remembered.
+        if self._flush():
+            starts = self.machine.place(self.now())
+            if starts and self._flush():
+                for start in starts:
+                    self._send(start)
+        if self._draining and not any(not e.phase.final for e in self.machine.entries.values()):
+            self.stop()
+
+    def _send(self, order: Start | Kill) -> None:
+        message: dict[str, Any] = {"op": link.KILL, "task": order.id, "attempt": order.attempt}
+        if isinstance(order, Start):
+            # As a text: on the wire lists would become tuples.
+            message |= {"op": link.RUN, "what": json.dumps(task_to_dict(order.task))}
+        self._scheduler.worker_send(order.address, message)
+
+    def _flush(self) -> bool:
+        """Write what is due to the log; False: it could not be, and nothing may be started."""
+        try:
+            self._journal.append(self.machine.journal)
+        except StoreError as e:
+            if not self.problem:
+                _log.error("no task is started", why=str(e))
+            self.problem, self._held_until = str(e), time.monotonic() + _AGAIN
+            return False
+        self.machine.journal.clear()
+        self.problem = ""
+        return True
+
+    async def _regularly(self) -> None:
+        while True:
+            await asyncio.sleep(_REGULAR)
+            self._soon()
+            try:
+                await asyncio.to_thread(self._journal.sync)
+            except OSError as e:
+                _log.error("the task log is not safe on disk", why=str(e))
+
+    def _recall(self) -> int:
+        lines = self._journal.recall()
+        try:
+            return self.machine.recall(lines, time.time())
+        except (KeyError, ValueError, TypeError, UserError) as e:
+            raise StoreError(f"{self.folder.journal}: is no task log of this version: {e!r}") from e
+
+    # Clients ask.
+
+    async def _asked(self, what: str, body: str) -> str:
+        doors: dict[str, Callable[[dict[str, Any]], Any]] = {
+            "submit": self._submit,
+            "status": lambda _b: report.status(
+                self.machine, self.folder.name, self.now(), time.process_time(), self.problem
+            ),
+            "tasks": lambda b: report.tasks(self.machine, b),
+            "cancel": self._cancel,
+            "stop": self._stop_when,
+            "wait": self._wait,
+        }
+        try:
+            answer = doors[what](json.loads(body))
+            return json.dumps({"ok": await answer if asyncio.iscoroutine(answer) else answer})
+        except PenstockError as e:
+            return json.dumps({"error": str(e), "kind": type(e).__name__})
+
+    def _submit(self, body: dict[str, Any]) -> list[int]:
+        tasks = [task_from_dict(one, f"task {i}", "/") for i, one in enumerate(body["tasks"], 1)]
+        if self._draining:
+            raise UserError("the pool is being stopped and takes no more tasks")
+        if not self._flush():
+            raise StoreError(self.problem)
+        numbers = self.machine.submit(tasks, self.now(), larger=bool(body.get("larger")))
+        if not self._flush():
+            raise StoreError(f"{self.problem}; the tasks are known, but a scheduler that is killed now forgets them")
+        self._soon()
+        return numbers
+
+    def _cancel(self, body: dict[str, Any]) -> int:
+        numbers = [report.number_of(self.machine, one) for one in body["tasks"]]
+        known = [n for n in numbers if not self.machine.entries[n].phase.final]
+        for kill in self.machine.cancel(known, self.now()):
+            self._send(kill)
+        self._soon()
+        return len(known)
+
+    async def _wait(self, body: dict[str, Any]) -> bool:
+        """Whether all of these tasks have ended within some seconds."""
+        left = [report.number_of(self.machine, one) for one in body["ids"]]
+        deadline = time.monotonic() + body["seconds"]
+        while True:
+            while left and self.machine.entries[left[-1]].phase.final:
+                left.pop()
+            if not left or time.monotonic() > deadline or self._stop.is_set():
+                return not left
+            await asyncio.sleep(_GLANCE)
+
+    def _stop_when(self, body: dict[str, Any]) -> dict[str, int]:
+        left = sum(not e.phase.final for e in self.machine.entries.values())
+        running = self.machine.counts()[Phase.RUNNING]
+        if body.get("drain") and left:
+            self._draining = True
+        else:
+            asyncio.get_running_loop().call_later(0.1, self.stop)  # once this answer is out
+        return {"left": left, "running": running}

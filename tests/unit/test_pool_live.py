@@ -1,0 +1,215 @@
+"""A pool of processes on this host: its command, its members, and what is killed of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("distributed")
+
+LIMIT = 90.0
+COMMAND = [sys.executable, "-m", "penstock", "pool"]
+
+
+class Live:
+    """One pool; everything it starts is gone after `down`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "pools"
+        self.pool = self.folder / "main"
+        self.work = folder / "work"
+        self.work.mkdir()
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "PENSTOCK_"))}
+        self.environment["PENSTOCK_POOL__FOLDER"] = str(self.folder)
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*COMMAND, *words],
+            env=self.environment,
+            cwd=self.work,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+        )
+
+    def json(self, *words: str) -> Any:
+        done = self.command(*words, "--json")
+        assert done.returncode in (0, 1), done.stderr
+        return json.loads(done.stdout)
+
+    def begin(self, *words: str) -> subprocess.Popen[bytes]:
+        with (self.work.parent / "processes.log").open("ab") as log:
+            begun = subprocess.Popen([*COMMAND, *words], env=self.environment, cwd=self.work, stdout=log, stderr=log)
+        self.started.append(begun)
+        return begun
+
+    def start(self) -> subprocess.Popen[bytes]:
+        begun = self.begin("start")
+        self.until(lambda: self._address().get("pid") == begun.pid)
+        return begun
+
+    def join(self, cores: int = 2, *more: str) -> subprocess.Popen[bytes]:
+        before = len(self.status()["members"])
+        begun = self.begin("join", "--here", "--cores", str(cores), *more)
+        self.until(lambda: len(self.status()["members"]) > before)
+        return begun
+
+    def _address(self) -> dict[str, Any]:
+        file = self.pool / "address.json"
+        return json.loads(file.read_text()) if file.exists() else {}
+
+    def status(self) -> Any:
+        return self.json("status")
+
+    def submit(self, lines: list[dict[str, Any]]) -> list[int]:
+        file = self.work / "tasks.jsonl"
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return self.json("submit", "--file", str(file))["tasks"]
+
+    def until(self, probe: Callable[[], Any]) -> Any:
+        end = time.monotonic() + LIMIT
+        while not (found := probe()):
+            log = self.work.parent / "processes.log"
+            assert time.monotonic() < end, log.read_text() if log.exists() else "nothing was said"
+            time.sleep(0.1)
+        return found
+
+    def log(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.pool / "tasks.jsonl").read_text().splitlines()]
+
+    def down(self) -> None:
+        for begun in self.started:
+            if begun.poll() is None:
+                begun.terminate()
+        for begun in self.started:
+            try:
+                begun.wait(30)
+            except subprocess.TimeoutExpired:
+                begun.kill()
+                begun.wait()
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[Live]:
+    it = Live(tmp_path)
+    yield it
+    it.down()
+
+
+def append(file: str, seconds: float, **more: Any) -> dict[str, Any]:
+    """A task that takes its time and then adds a line to a file."""
+    return {"command": ["sh", "-c", f"sleep {seconds}; echo $PENSTOCK_TASK >> {file}"], **more}
+
+
+def test_members_and_scheduler_are_killed_and_no_task_is_lost(live: Live):
+    scheduler = live.start()
+    first, second = live.join(), live.join()
+    live.submit([append("done", 0.2 if i < 4 else 1.5, retries=0) for i in range(12)])
+    live.until(lambda: len((live.work / "done").read_text().split()) >= 4 if (live.work / "done").exists() else False)
+    first.kill()  # one member, with what it runs ...
+    live.until(lambda: live.status()["tasks"]["running"] == 2 and len(live.status()["members"]) == 1)
+    scheduler.kill()  # ... then the scheduler
+    scheduler.wait()
+    said = live.command("status")
+    assert said.returncode == 3
+    assert "does not answer" in said.stderr and "penstock pool start main" in said.stderr
+    live.start()
+    live.until(lambda: live.status()["tasks"]["complete"] == 12)  # the other member came back by itself
+    log = live.log()
+    complete = [line["id"] for line in log if line["op"] == "end" and line["outcome"] == "complete"]
+    assert sorted(complete) == list(range(1, 13))
+    lost = [line["why"] for line in log if line["op"] == "end" and line["outcome"] == "lost"]
+    assert "its member has left" in lost and "the scheduler has ended" in lost
+    # The shell of a task that was lost with its member, killed by nobody, may have gone on: at least once each.
+    assert {int(word) for word in (live.work / "done").read_text().split()} == set(range(1, 13))
+    assert live.command("stop").returncode == 0
+    assert second.wait(LIMIT) == 0
+
+
+def test_one_that_is_told_to_leave_lets_its_tasks_end_and_takes_no_more(live: Live):
+    live.start()
+    leaving = live.join(1)
+    live.submit([append("done", 2), append("done", 0.1)])
+    live.until(lambda: live.status()["tasks"]["running"] == 1)
+    leaving.send_signal(signal.SIGTERM)
+    assert leaving.wait(LIMIT) == 0
+    assert (live.work / "done").read_text() == "1\n"
+    assert live.status()["tasks"]["waiting"] == 1
+    live.join(1)
+    live.until(lambda: live.status()["tasks"]["complete"] == 2)
+    assert [line["outcome"] for line in live.log() if line["op"] == "end"] == ["complete", "complete"]
+
+
+def test_one_leaves_before_its_allocation_ends_and_when_idle(live: Live):
+    live.start()
+    assert live.join(1, "--left", "40").wait(LIMIT) == 0
+    assert live.join(1, "--idle", "1").wait(LIMIT) == 0
+    assert live.status()["members"] == []
+
+
+def test_the_command(live: Live):
+    said = live.command("status")
+    assert (said.returncode, "there is no pool 'main'" in said.stderr) == (3, True)
+    assert "Pool 'main' is open" in live.command("start", "--detach").stdout
+    try:
+        assert "another scheduler of this pool runs" in live.command("start", "--detach").stderr
+        live.join(2, "--memory", "2 GB")
+        said = live.command("submit", "--cores", "3", "true")
+        assert (said.returncode, "the largest member of the pool has 2 cores, 2 GB" in said.stderr) == (2, True)
+        said = live.command("submit", "--name", "hello", "--env", "WHO=you", "--wait", "--", "sh", "-c", "echo hi $WHO")
+        assert said.stdout == "1 of 1 tasks complete\n"
+        assert live.command("submit", "--name", "hello", "--", "false").stdout == "Submitted task 1\n"
+        assert live.command("logs", "hello").stdout == "hi you\n"
+        said = live.command("submit", "--wait", "--retries", "1", "nosuchcommand")
+        assert (said.returncode, said.stdout) == (1, "0 of 1 tasks complete\n")
+        assert "task 2 failed: no such command: nosuchcommand" in said.stderr
+        (slow,) = live.submit([{"command": ["sh", "-c", "echo begun; sleep 1000"]}])
+        live.until(lambda: live.command("logs", str(slow)).stdout == "begun\n")
+        assert "1 running" in live.command("top").stdout
+        assert "1 tasks are being cancelled" in live.command("cancel", str(slow)).stdout
+        live.until(lambda: live.status()["tasks"]["cancelled"] == 1)
+        assert "All of them had ended before" in live.command("cancel", "1").stdout
+        assert live.command("logs", "77").returncode == 5
+        assert "failed" in live.command("status", "--phase", "failed").stdout
+        bad = live.work / "bad.jsonl"
+        bad.write_text('{"command": "true"}\n{"command": "true", "cores": "many"}\n')
+        assert f"{bad}:2: cores: must be a number" in live.command("submit", "--file", str(bad)).stderr
+        live.pool.chmod(0o755)
+        assert live.command("status").returncode == 4
+        live.pool.chmod(0o700)
+    finally:
+        assert "is stopped; 0 tasks had not ended" in live.command("stop").stdout
+    said = live.command("status")
+    assert (said.returncode, "has no scheduler" in said.stderr) == (3, True)
+
+
+def test_nobody_gets_in_without_the_key_of_the_pool(live: Live):
+    live.start()
+    url = live._address()["url"]
+    other = live.folder / "other"
+    begun = live.begin("start", "--pool", "other")
+    live.until(lambda: (other / "address.json").exists())
+    begun.terminate()
+    begun.wait(30)
+    # A key of another pool, and the address of this one.
+    (other / "address.json").write_text(json.dumps({"url": url, "host": "here", "pid": 1, "started": 0.0}))
+    said = live.command("status", "--pool", "other")
+    assert (said.returncode, "does not answer" in said.stderr) == (3, True)
+    # No TLS at all.
+    probe = (
+        "import asyncio, distributed\n"
+        f"asyncio.run(distributed.core.connect('{url.replace('tls', 'tcp')}', timeout=5))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert done.returncode != 0

@@ -1,0 +1,355 @@
+"""The pool's rules: states, placement, the task log. No clock, no process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from penstock.errors import NotFound, StoreError, UserError
+from penstock.pool import report
+from penstock.pool.journal import Journal, read_journal
+from penstock.pool.machine import Machine, Start
+from penstock.pool.model import Capacity, Member, Outcome, Phase, Task, Use, task_from_dict, task_to_dict
+from penstock.pool.placement import Pack, shape_of
+
+
+def task(**more: object) -> Task:
+    return Task(argv=("true",), **more)
+
+
+def member(
+    name: str, cores: float = 4.0, ends: float | None = None, memory: int | None = None, gpus: int = 0
+) -> Member:
+    return Member(name, f"node-{name}", "1", Capacity(cores, memory, gpus), ends)
+
+
+def machine_of(*members: Member, share: float = 1.0) -> Machine:
+    made = Machine(Pack(), share)
+    for one in members:
+        made.join(one, 0.0)
+    return made
+
+
+def end(it: Machine, start: Start, outcome: Outcome = Outcome.COMPLETE, now: float = 1.0) -> None:
+    it.ended(start.address, start.id, start.attempt, outcome, 0, "", Use(), now)
+
+
+class TestStates:
+    def test_a_failed_task_is_retried_elsewhere_up_to_its_limit(self):
+        it = machine_of(member("a"), member("b"))
+        it.submit([task(retries=2)], 0.0)
+        seen = []
+        for _ in range(3):
+            (start,) = it.place(0.0)
+            seen.append(start.address)
+            end(it, start, Outcome.FAILED)
+        assert seen[0] != seen[1]  # elsewhere; when it has failed on all members, anywhere
+        assert it.entries[1].phase is Phase.FAILED
+        assert it.place(0.0) == []
+
+    def test_it_goes_back_to_the_only_member_that_is_large_enough(self):
+        it = machine_of(member("large", cores=8), member("small", cores=1))
+        it.submit([task(cores=8)], 0.0)
+        (start,) = it.place(0.0)
+        end(it, start, Outcome.FAILED)
+        assert [s.address for s in it.place(0.0)] == ["large"]
+
+    def test_a_lost_task_is_retried_always(self):
+        it = Machine(Pack())
+        it.submit([task(retries=0)], 0.0)
+        for i in range(10):
+            it.join(member(f"m{i}"), 0.0)
+            (start,) = it.place(0.0)
+            it.leave(start.address, 1.0)
+        entry = it.entries[1]
+        assert (entry.phase, entry.lost, entry.failed, entry.attempt) == (Phase.WAITING, 10, 0, 10)
+
+    def test_late_news_of_an_earlier_attempt_is_ignored(self):
+        it = machine_of(member("a"), member("b"))
+        it.submit([task()], 0.0)
+        (first,) = it.place(0.0)
+        it.leave(first.address, 1.0)
+        (second,) = it.place(1.0)
+        it.join(member(first.address), 2.0)
+        end(it, first)
+        assert it.entries[1].phase is Phase.RUNNING
+        end(it, second)
+        assert it.entries[1].phase is Phase.COMPLETE
+
+    def test_cancel(self):
+        it = machine_of(member("a", cores=1))
+        it.submit([task(), task()], 0.0)
+        (start,) = it.place(0.0)
+        (kill,) = it.cancel([1, 2, 99], 1.0)
+        assert (kill.address, kill.id, kill.attempt) == ("a", start.id, 1)
+        assert it.entries[2].phase is Phase.CANCELLED
+        end(it, start, Outcome.CANCELLED)
+        assert it.counts()["cancelled"] == 2
+
+    def test_a_name_is_taken_in_once(self):
+        it = machine_of(member("a"))
+        assert it.submit([task(name="x"), task(name="y")], 0.0) == [1, 2]
+        assert it.submit([task(name="y"), task(name="z")], 0.0) == [2, 3]
+
+    def test_a_task_larger_than_any_member_is_said_with_the_largest(self):
+        it = machine_of(member("a", cores=2), member("b", cores=16, memory=32_000_000_000))
+        with pytest.raises(UserError, match=r"needs 17 cores; the largest member of the pool has 16 cores, 32 GB"):
+            it.submit([task(), task(cores=17)], 0.0)
+        assert it.entries == {}
+        assert it.submit([task(cores=17)], 0.0, larger=True) == [1]
+        assert it.unreachable(0.0) == {shape_of(task(cores=17)): 1}
+
+    def test_draining_members_get_nothing(self):
+        it = machine_of(member("a"))
+        it.drain("a")
+        it.drain("unknown")
+        it.submit([task()], 0.0)
+        assert it.place(0.0) == []
+
+
+class TestPack:
+    def test_no_task_outlives_its_allocation(self):
+        it = machine_of(member("short", ends=50.0), member("long", ends=500.0))
+        it.submit([task(seconds=100.0), task(seconds=40.0), task(seconds=1000.0)], 0.0)
+        assert {s.id: s.address for s in it.place(0.0)} == {1: "long", 2: "short"}
+
+    def test_a_task_of_unknown_time_goes_where_most_is_left(self):
+        it = machine_of(member("short", ends=50.0), member("long", ends=500.0))
+        it.submit([task()], 0.0)
+        assert [s.address for s in it.place(0.0)] == ["long"]
+
+    def test_fractions_memory_and_gpus(self):
+        it = machine_of(member("a", cores=1, memory=10, gpus=1))
+        it.submit([task(cores=0.25, memory=4)] * 3, 0.0)
+        assert len(it.place(0.0)) == 2  # by memory
+        it = machine_of(member("a", cores=1, gpus=1))
+        it.submit([task(cores=0.25)] * 5, 0.0)
+        assert len(it.place(0.0)) == 4
+        it = machine_of(member("a", cores=4, gpus=1))
+        it.submit([task(gpus=1)] * 2, 0.0)
+        assert len(it.place(0.0)) == 1
+
+    def test_others_share_cores_that_are_left_idle_up_to_the_threshold(self):
+        it = machine_of(member("a", cores=4))
+        it.submit([task(workflow="one")] * 4, 0.0)
+        it.submit([task(workflow="two")] * 4, 0.0)
+        it.submit([task(workflow="one")], 0.0)
+        assert [s.task.workflow for s in it.place(0.0)] == ["one"] * 4
+        assert it.place(0.0) == []  # not measured yet
+        it.measured("a", {1: 0.4, 2: 0.4, 3: 0.6, 4: 0.6})
+        assert [s.task.workflow for s in it.place(0.0)] == ["two"] * 2
+        assert it.place(0.0) == []
+
+    def test_a_threshold_below_100_percent_takes_no_cores_away(self):
+        it = machine_of(member("a", cores=4), share=0.5)
+        it.submit([task(workflow="one")] * 4 + [task(workflow="two")], 0.0)
+        assert len(it.place(0.0)) == 4
+        it.measured("a", dict.fromkeys(range(1, 5), 0.5))
+        assert it.place(0.0) == []
+
+    @given(
+        st.lists(st.tuples(st.sampled_from([0.3, 1, 2, 5]), st.sampled_from([None, 5.0, 30.0, 300.0])), max_size=40),
+        st.lists(st.tuples(st.sampled_from([1, 2, 4]), st.sampled_from([None, 10.0, 100.0])), min_size=1, max_size=5),
+    )
+    def test_it_keeps_the_rules_and_leaves_nothing_that_fits(self, tasks, members):
+        it = machine_of(*(member(f"m{i}", cores, ends) for i, (cores, ends) in enumerate(members)))
+        it.submit([task(cores=cores, seconds=seconds) for cores, seconds in tasks], 0.0, larger=True)
+        for start in it.place(0.0):
+            ends = it.stations[start.address].member.ends
+            assert ends is None or (start.task.seconds or 0.0) < ends
+        assert it.faults == 0
+        for station in it.stations.values():
+            taken = sum(it.entries[n].task.cores for n in station.running)
+            free = station.member.capacity.cores - taken
+            assert free > -1e-9
+            for entry in it.entries.values():
+                if entry.phase is Phase.WAITING:
+                    late = station.member.ends is not None and (entry.task.seconds or 0.0) >= station.member.ends
+                    assert entry.task.cores > free + 1e-9 or late
+
+    def test_a_plugin_that_breaks_the_rules_is_not_obeyed(self):
+        class Wild:
+            name = "wild"
+
+            def place(self, waiting, rooms, now):
+                return [(1, "a"), (1, "a"), (2, "a"), (99, "a"), (2, "nobody")]
+
+        it = Machine(Wild())
+        it.join(member("a", cores=1), 0.0)
+        it.submit([task(), task()], 0.0)
+        assert [s.id for s in it.place(0.0)] == [1]
+        assert it.faults == 4
+
+
+class Pool(RuleBasedStateMachine):
+    """Whatever happens in whatever order, every task is somewhere once, and the log tells the same story."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.it = Machine(Pack())
+        self.log: list[dict] = []
+        self.now = 0.0
+        self.live: list[Start] = []
+        self.members = 0
+        self.done: list[int] = []
+
+    def tick(self) -> None:
+        self.now += 1.0
+        self.log += [json.loads(json.dumps(line)) for line in self.it.journal]
+        self.it.journal.clear()
+
+    @rule(cores=st.sampled_from([0.5, 1, 3]), retries=st.integers(0, 1), count=st.integers(1, 3))
+    def submit(self, cores, retries, count):
+        self.it.submit([task(cores=cores, retries=retries)] * count, self.now, larger=True)
+        self.tick()
+
+    @rule(cores=st.sampled_from([1, 2, 4]))
+    def join(self, cores):
+        self.members += 1
+        self.it.join(member(f"m{self.members}", cores), self.now)
+        self.tick()
+
+    @rule()
+    def place(self):
+        self.live += self.it.place(self.now)
+        self.tick()
+
+    @precondition(lambda self: self.live)
+    @rule(which=st.integers(0, 1000), outcome=st.sampled_from(Outcome))
+    def end(self, which, outcome):
+        start = self.live.pop(which % len(self.live))
+        if self.it.entries[start.id].attempt == start.attempt and start.address in self.it.stations:
+            self.done += [start.id] if outcome is Outcome.COMPLETE else []
+        end(self.it, start, outcome, self.now)
+        self.tick()
+
+    @precondition(lambda self: self.it.stations)
+    @rule(which=st.integers(0, 1000))
+    def leave(self, which):
+        address = list(self.it.stations)[which % len(self.it.stations)]
+        self.it.leave(address, self.now)
+        self.tick()
+
+    @precondition(lambda self: self.it.entries)
+    @rule(which=st.integers(0, 1000))
+    def cancel(self, which):
+        self.it.cancel([1 + which % len(self.it.entries)], self.now)
+        self.tick()
+
+    @rule()
+    def scheduler_is_killed(self):
+        again = Machine(Pack())
+        again.recall(self.log, self.now)
+        for number, entry in self.it.entries.items():
+            other = again.entries[number]
+            expected = Phase.WAITING if entry.phase is Phase.RUNNING else entry.phase
+            assert (other.phase, other.failed, other.attempt) == (expected, entry.failed, entry.attempt)
+        self.it, self.live = again, []
+        self.tick()
+
+    @invariant()
+    def every_task_is_in_one_place(self):
+        running = [n for s in self.it.stations.values() for n in s.running]
+        assert sorted(running) == sorted(n for n, e in self.it.entries.items() if e.phase is Phase.RUNNING)
+        waiting = [n for tasks in self.it._waiting.values() for n in tasks]
+        assert sorted(waiting) == sorted(n for n, e in self.it.entries.items() if e.phase is Phase.WAITING)
+        assert sum(self.it.counts().values()) == len(self.it.entries)
+
+    @invariant()
+    def what_is_complete_stays_so_and_is_complete_once(self):
+        assert len(self.done) == len(set(self.done))
+        assert all(self.it.entries[n].phase is Phase.COMPLETE for n in self.done)
+
+
+TestPool = Pool.TestCase
+TestPool.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+class TestJournal:
+    def test_a_torn_line_is_cut_off_and_the_rest_is_kept(self, tmp_path: Path):
+        path = tmp_path / "tasks.jsonl"
+        log = Journal(path)
+        log.append([{"op": "a"}, {"op": "b"}])
+        log.close()
+        with path.open("ab") as file:
+            file.write(b'{"op": "c')
+        assert read_journal(path) == [{"op": "a"}, {"op": "b"}]
+        log = Journal(path)
+        assert log.recall() == [{"op": "a"}, {"op": "b"}]
+        log.append([{"op": "d"}])
+        log.close()
+        assert read_journal(path)[-1] == {"op": "d"}
+
+    def test_one_scheduler_at_a_time(self, tmp_path: Path):
+        log = Journal(tmp_path / "tasks.jsonl")
+        with pytest.raises(StoreError, match="another scheduler"):
+            Journal(tmp_path / "tasks.jsonl")
+        log.close()
+        Journal(tmp_path / "tasks.jsonl").close()
+
+    def test_a_foreign_file_is_named_with_its_line(self, tmp_path: Path):
+        path = tmp_path / "tasks.jsonl"
+        path.write_text('{"op": "a"}\nhello\n')
+        with pytest.raises(StoreError, match=r"tasks\.jsonl:2"):
+            Journal(path).recall()
+
+
+class TestTaskFormat:
+    @pytest.mark.parametrize(
+        ("value", "said"),
+        [
+            ([], "must be a JSON object"),
+            ({}, "command: must be a list of words"),
+            ({"command": []}, "command"),
+            ({"command": "sh -c 'x"}, "command: No closing quotation"),
+            ({"command": ["a\0b"]}, "command"),
+            ({"command": "x", "core": 1}, "unknown key 'core'"),
+            ({"command": "x", "cores": 0}, "cores: must be a number above 0"),
+            ({"command": "x", "cores": float("nan")}, "cores"),
+            ({"command": "x", "cores": True}, "cores"),
+            ({"command": "x", "memory": "2 apples"}, "memory: unknown unit 'apples': must be an amount such as"),
+            ({"command": "x", "gpus": 0.5}, "gpus: must be a whole number"),
+            ({"command": "x", "time": "soon"}, "time: must be a duration"),
+            ({"command": "x", "inputs": "a"}, "inputs: must be a list of texts"),
+            ({"command": "x", "workdir": "here"}, "workdir: must be an absolute path"),
+            ({"command": "x", "environment": {"A": 1}}, "environment: must be a map of texts"),
+            ({"command": "x", "environment": {"A=B": "c"}}, "environment"),
+            ({"command": "x", "retries": -1}, "retries"),
+            ({"command": "x", "name": "a\nb"}, "name: must be a printable text"),
+        ],
+    )
+    def test_what_is_wrong_is_named(self, value, said):
+        with pytest.raises(UserError) as found:
+            task_from_dict(value, "f:3", "/w")
+        assert str(found.value).startswith("f:3: ")
+        assert said in str(found.value)
+
+    def test_there_and_back(self):
+        whole = Task(("a", "b c"), "n", "w", 0.5, 2**30, 1, 60.0, ("i",), "/d", {"A": "b"}, 0)
+        for one in (whole, Task(("a",), workdir="/w")):
+            assert task_from_dict(json.loads(json.dumps(task_to_dict(one))), "t", "/w") == one
+
+    def test_shapes_of_times_round_up_to_two_digits(self):
+        assert [shape_of(task(seconds=s)).seconds for s in (1.23, 12.0, 123.4, 0.101)] == pytest.approx(
+            [1.3, 12.0, 130.0, 0.11]
+        )
+
+
+def test_report():
+    it = machine_of(member("a", cores=1, ends=100.0))
+    it.submit([task(name="x"), task(), task(cores=0.5, seconds=1e6)], 0.0)
+    it.place(0.0)
+    told = report.status(it, "main", 10.0, 0.5, "")
+    assert told["tasks"]["running"] == 1
+    assert (told["busy"], told["cores"], told["members"][0]["left"]) == (1.0, 1.0, 90.0)
+    assert told["unreachable"] == [{"cores": 0.5, "memory": 0, "gpus": 0, "seconds": 1e6, "tasks": 1}]
+    assert [t["id"] for t in report.tasks(it, {"phases": ["waiting"]})] == [2, 3]
+    assert [t["name"] for t in report.tasks(it, {"ids": ["x", 1]})] == ["x", "x"]
+    with pytest.raises(NotFound):
+        report.tasks(it, {"ids": ["y"]})
+    json.dumps([told, report.tasks(it, {})])
