@@ -6,6 +6,7 @@ import os
 import queue
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -46,8 +47,10 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    it = Bench(tmp_path)
+    yield it
+    it.it.close("over", grace=0.0)
 
 
 def test_a_command_that_completes(bench: Bench):
@@ -105,7 +108,7 @@ def test_one_that_is_killed_ends_with_all_it_has_started(bench: Bench):
     )
     child = int(bench.until(lambda: output_path(bench.folder, 1, 1, "out").exists() and bench.read("out")))
     bench.it.kill(1, 2, Outcome.CANCELLED, "another attempt")
-    bench.it.kill_all("over", grace=0.5)
+    bench.it.close("over", grace=0.5)
     ended = bench.ends.get(timeout=LIMIT)
     assert (ended.outcome, ended.why) == (Outcome.LOST, "over")
     bench.until(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == "zombie")

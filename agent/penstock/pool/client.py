@@ -44,6 +44,7 @@ async def _ask(folder: PoolFolder, url: str, what: str, body: str) -> str:
     from penstock.pool import link
 
     link.prepare()
+    await link.knock(url, _LIMIT)
     connection = link.security(folder).get_connection_args("client")
     async with rpc(url, connection_args=connection, timeout=_LIMIT) as scheduler:
         answer: str = await asyncio.wait_for(scheduler.penstock(what=what, body=body), _LIMIT)

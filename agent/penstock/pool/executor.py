@@ -7,7 +7,6 @@ memory than it asked for is killed and has failed. Knows nothing of Dask.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import selectors
@@ -22,9 +21,11 @@ from pathlib import Path
 
 import psutil
 
+from penstock.pool.guardian import Guardian
 from penstock.pool.limits import Shares, limit_data, pin_thread, visible_gpus
 from penstock.pool.model import Capacity, Outcome, Task, Use
 from penstock.pool.output import Capture, output_path
+from penstock.pool.sessions import signal_session
 
 __all__ = ["Ended", "Executor"]
 
@@ -73,6 +74,7 @@ class Executor:
         self._runs: dict[int, _Run] = {}
         self._lock = threading.Lock()
         self._gpu_variable, gpus = visible_gpus(os.environ)
+        self._guardian = Guardian()
         self._shares = Shares(os.sched_getaffinity(0), capacity.cores, gpus)
 
     @property
@@ -94,8 +96,8 @@ class Executor:
         if run is not None and run.attempt == attempt:
             self._end(run, outcome, why)
 
-    def kill_all(self, why: str, grace: float = _TERM_GRACE) -> None:
-        """End all of them as lost and wait, `grace` seconds between SIGTERM and SIGKILL."""
+    def close(self, why: str, grace: float = _TERM_GRACE) -> None:
+        """End all of them as lost and wait, `grace` seconds between SIGTERM and SIGKILL. Nothing is started after."""
         runs = list(self._runs.values())
         for run in runs:
             self._end(run, Outcome.LOST, why, grace)
@@ -103,6 +105,7 @@ class Executor:
         for run in runs:
             if run.thread is not None:
                 run.thread.join(max(deadline - time.monotonic(), 0.0))
+        self._guardian.close()
 
     def measure(self) -> dict[int, float]:
         """CPU use of every running task since the last call (cores); ends those that take too much memory."""
@@ -138,7 +141,7 @@ class Executor:
             run.kill, run.outcome, run.killed_at = why, outcome, time.monotonic() + grace
             pid = run.pid
         if pid:
-            _signal(pid, signal.SIGTERM)
+            signal_session(pid, signal.SIGTERM)
 
     def _run(self, run: _Run) -> None:
         with self._lock:
@@ -176,12 +179,14 @@ class Executor:
             return Ended(run.task, run.attempt, Outcome.FAILED, _NOT_FOUND, why, Use())
         if task.memory is not None:
             limit_data(process.pid, task.memory)
+        self._guardian.began(process.pid)
         with run.lock:
             run.pid = process.pid
             late = bool(run.kill)
         if late:
-            _signal(process.pid, signal.SIGTERM)
+            signal_session(process.pid, signal.SIGTERM)
         problem, cpu, memory, status = self._follow(run, process)
+        self._guardian.ended(process.pid)
         # A process begins with its parent's size, and the kernel counts that: less than ours says nothing.
         own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         use = Use(time.monotonic() - run.started, cpu, max(memory if memory > own else 0, run.memory))
@@ -211,11 +216,11 @@ class Executor:
                     if key.data is not None and not key.data.pump():
                         selector.unregister(key.fileobj)
                 if run.kill and time.monotonic() > run.killed_at:
-                    _signal(process.pid, signal.SIGKILL)
+                    signal_session(process.pid, signal.SIGKILL)
         if pidfd is not None:
             os.close(pidfd)
         # Not yet waited for, so its number and its session's are still its own.
-        _signal(process.pid, signal.SIGKILL)
+        signal_session(process.pid, signal.SIGKILL)
         _pid, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)  # keeps Popen from waiting for it
         problem = ""
@@ -264,14 +269,6 @@ def _pidfd(pid: int) -> int | None:
 def _has_ended(pid: int) -> bool:
     """Whether it has, without taking its status away."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
-def _signal(session: int, number: signal.Signals) -> None:
-    """To every process of a session, those that left its process group included."""
-    for process in psutil.pids():
-        with contextlib.suppress(OSError):
-            if os.getsid(process) == session:
-                os.kill(process, number)
 
 
 def _signal_name(number: int) -> str:

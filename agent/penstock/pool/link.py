@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ __all__ = [
     "NO_DOOR",
     "RUN",
     "ended_message",
+    "knock",
     "prepare",
     "security",
     "use_of",
@@ -59,6 +61,13 @@ def prepare() -> None:
     """Set Dask up for this process, before anything of it is started."""
     dask.config.set(_SETTINGS)
     logging.getLogger("distributed").setLevel(logging.ERROR)
+
+
+async def knock(url: str, limit: float) -> None:
+    """Raise OSError or TimeoutError if nobody listens there: Dask would go on trying to the end of its time limit."""
+    host, _, port = url.partition("://")[2].rpartition(":")
+    _reader, writer = await asyncio.wait_for(asyncio.open_connection(host.strip("[]"), int(port)), limit)
+    writer.close()
 
 
 def security(folder: PoolFolder) -> Security:

@@ -35,6 +35,7 @@ _MEASURE = 2.0  # seconds between measurements
 _LOOK = 0.2
 _SEEK = 0.5  # seconds between looks for a scheduler
 _CONNECT = 15.0  # seconds in which one that is there must have answered
+_CLOSE = 5.0  # seconds for what is still to be told at the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ async def work(folder: PoolFolder, terms: Terms) -> str:
             left = None if terms.left is None else terms.left - (time.monotonic() - began)
             service = _Service(folder, terms, address.url, left, stop)
             with contextlib.suppress(OSError, TimeoutError):  # it is not there, or not any more
+                await link.knock(address.url, _CONNECT)
                 if why := await service.serve():
                     return why
             served = served or service.joined
@@ -118,9 +120,9 @@ class _Service:
                 return await self._until_left()
             finally:
                 # At once: while this member is not known to be gone nobody else runs these.
-                await asyncio.to_thread(self._executor.kill_all, "its member leaves")
+                await asyncio.to_thread(self._executor.close, "its member leaves")
                 await asyncio.sleep(0)  # their ends were told to the loop
-                await self._worker.close()
+                await self._worker.close(timeout=_CLOSE)
 
     async def _until_left(self) -> str:
         measured = time.monotonic()
