@@ -142,7 +142,7 @@ def test_members_and_scheduler_are_killed_and_no_task_is_lost(live: Live):
     complete = [line["id"] for line in log if line["op"] == "end" and line["outcome"] == "complete"]
     assert sorted(complete) == list(range(1, 13))
     lost = [line["why"] for line in log if line["op"] == "end" and line["outcome"] == "lost"]
-    assert sorted(lost) == ["its member has left"] * 2 + ["the scheduler has ended"] * 2
+    assert len(lost) == 4 and set(lost) <= {"its member has left", "the scheduler has ended"}
     assert done(live) == list(range(1, 13))  # once each: what ran on the killed member ended with it
     assert live.command("stop").returncode == 0
     assert second.wait(LIMIT) == 0

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import socket
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -35,6 +36,8 @@ _MEASURE = 2.0  # seconds between measurements
 _LOOK = 0.2
 _SEEK = 0.5  # seconds between looks for a scheduler
 _CONNECT = 15.0  # seconds in which one that is there must have answered
+_VERDICT = 1.0  # seconds in which we learn that the signal which ended a task was meant for us, too
+_SIGNALLED = (-signal.SIGTERM, -signal.SIGKILL, 128 + signal.SIGTERM, 128 + signal.SIGKILL)
 _CLOSE = 5.0  # seconds for what is still to be told at the end
 
 
@@ -91,7 +94,8 @@ class _Service:
         self._told_to_leave = False
         self.joined = False
         self._busy_at = time.monotonic()
-        self._node = socket.gethostname()
+        # Slurm's name for it, which need not be the host's.
+        self._node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
     async def serve(self) -> str:
         """Why it left; empty: the scheduler is gone."""
@@ -111,7 +115,7 @@ class _Service:
             self._worker.stream_handlers.update({link.RUN: self._run, link.KILL: self._kill, link.LEAVE: self._leave})
 
             def ended(end: Ended) -> None:
-                loop.call_soon_threadsafe(self._report, end)
+                loop.call_soon_threadsafe(self._ended, end)
 
             self._executor = Executor(self._terms.capacity, self._folder.output, self._terms.flood, ended)
             try:
@@ -182,8 +186,19 @@ class _Service:
     def _leave(self) -> None:
         self._told_to_leave = True
 
+    def _ended(self, end: Ended) -> None:
+        """Slurm signals every process of a job that it ends, tasks before us perhaps: that is no failure of theirs."""
+        if end.outcome is Outcome.FAILED and end.code in _SIGNALLED and not self._stop.is_set():
+            asyncio.get_running_loop().call_later(_VERDICT, self._report, end)
+        else:
+            self._report(end)
+
     def _report(self, end: Ended) -> None:
+        if end.outcome is Outcome.FAILED and self._stop.is_set():
+            end = replace(end, outcome=Outcome.LOST, why=f"its allocation was being ended: {end.why}")
         try:
+            if self._stop.is_set():
+                self._worker.batched_send({"op": link.DRAIN})  # first, or it is sent another task
             self._worker.batched_send(
                 link.ended_message(end.task, end.attempt, end.outcome, end.code, end.why, end.use)
             )

@@ -1,0 +1,149 @@
+"""A pool over allocations of a real Slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cluster import Cluster
+
+pytest.importorskip("distributed")
+pytestmark = pytest.mark.slurm
+
+COMMAND = [sys.executable, "-m", "penstock"]
+LIMIT = 120.0
+
+
+class SlurmPool:
+    """The pool of one ordinary user on a cluster; gone after `down`."""
+
+    def __init__(self, cluster: Cluster, who: str = "alice") -> None:
+        self.cluster = cluster
+        self.who = who
+        self.place = Path(tempfile.mkdtemp(prefix="penstock-test-", dir="/var/tmp"))
+        user = cluster.user(who)
+        os.chown(self.place, user.uid, user.gid)
+        self.environment = {"PENSTOCK_POOL__FOLDER": str(self.place / "pools")}
+        self.folder = self.place / "pools" / "main"
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return self.cluster.run_as(
+            self.who, [*COMMAND, "pool", *words], env=self.environment, cwd=self.place, timeout=LIMIT
+        )
+
+    def json(self, *words: str) -> Any:
+        done = self.command(*words, "--json")
+        assert done.returncode in (0, 1), done.stderr
+        return json.loads(done.stdout)
+
+    def start(self) -> None:
+        done = self.command("start", "--detach")
+        assert done.returncode == 0, done.stderr
+
+    def allocate(self, nodes: int, minutes: int = 10, *join: str) -> int:
+        """Submit a job that joins the pool; its number."""
+        script = f"#!/bin/bash\nexec {' '.join(COMMAND)} pool join {' '.join(join)}\n"
+        file = self.place / "join.sh"
+        file.write_text(script)
+        words = ["sbatch", "--parsable", f"-N{nodes}", f"-t{minutes}", "--export=ALL", str(file)]
+        done = self.cluster.run_as(self.who, words, env=self.environment, cwd=self.place)
+        assert done.returncode == 0, done.stderr
+        return int(done.stdout)
+
+    def submit(self, lines: list[dict[str, Any]]) -> list[int]:
+        file = self.place / "tasks.jsonl"
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return self.json("submit", "--larger", "--file", str(file))["tasks"]
+
+    def until(self, probe: Callable[[], Any]) -> Any:
+        end = time.monotonic() + LIMIT
+        while not (found := probe()):
+            assert time.monotonic() < end, self.said()
+            time.sleep(0.3)
+        return found
+
+    def said(self) -> str:
+        files = [self.folder / "scheduler.log", *self.place.glob("slurm-*.out")]
+        told = self.command("status", "--tasks").stdout
+        return told + "\n".join(f"{f.name}: {f.read_text(errors='replace')[-1500:]}" for f in files if f.exists())
+
+    def log(self) -> list[dict[str, Any]]:
+        file = self.folder / "tasks.jsonl"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def down(self) -> None:
+        self.command("stop")
+        self.cluster.run_as("root", ["scancel", f"--user={self.cluster.users[self.who]}"])
+        shutil.rmtree(self.place, ignore_errors=True)
+
+
+@pytest.fixture
+def pool(cluster: Cluster) -> Iterator[SlurmPool]:
+    it = SlurmPool(cluster)
+    yield it
+    it.down()
+
+
+def test_two_allocations_one_killed_half_way(pool: SlurmPool):
+    pool.start()
+    first, second = pool.allocate(2), pool.allocate(2)
+    script = "until [ -e go ] || [ $PENSTOCK_TASK -lt 9 ]; do sleep 0.1; done; echo $PENSTOCK_TASK >> done; hostname"
+    pool.submit([{"command": ["sh", "-c", script], "retries": 0}] * 24)
+
+    def jobs_running() -> dict[str, int]:
+        members = pool.json("status")["members"]
+        return {str(j): sum(m["running"] for m in members if m["job"] == str(j)) for j in (first, second)}
+
+    # Two nodes of two cores each: both allocations are full of tasks that wait.
+    pool.until(lambda: jobs_running() == {str(first): 4, str(second): 4})
+    pool.cluster.run_as("root", ["scancel", "-s", "KILL", str(first)])
+    pool.until(lambda: jobs_running() == {str(first): 0, str(second): 4})
+    (pool.place / "go").touch()
+    pool.until(lambda: pool.json("status")["tasks"]["complete"] == 24)
+    done = sorted(int(word) for word in (pool.place / "done").read_text().split())
+    assert done == list(range(1, 25))  # every output there once
+    ends = [line for line in pool.log() if line["op"] == "end"]
+    assert sum(line["outcome"] == "complete" for line in ends) == 24
+    assert sum(line["outcome"] == "lost" for line in ends) == 4  # what ran in the killed one, no more
+    third = pool.allocate(1, 10, "--idle", "1s")
+    pool.until(lambda: not pool.cluster.run_as("root", ["squeue", "-h", "-j", str(third)]).stdout.strip())
+    pool.command("stop")
+    pool.until(lambda: not pool.cluster.run_as("root", ["squeue", "-h"]).stdout.strip())  # its jobs end with it
+    assert "the pool was stopped" in pool.said()
+
+
+@pytest.mark.long
+def test_it_leaves_before_the_time_limit_and_tasks_that_would_not_end_in_time_wait(pool: SlurmPool):
+    pool.start()
+    short = pool.allocate(1, 1)
+    pool.submit(
+        [
+            {"command": ["sleep", "1000"], "retries": 0, "name": "untold"},
+            {"command": ["sh", "-c", "echo $SLURM_JOB_ID"], "time": "5m", "name": "told"},
+        ]
+    )
+    pool.until(lambda: pool.json("status")["tasks"]["running"] == 1)
+    # The one that did not say how long it takes is cut off before the limit and waits again; the job has not failed.
+    pool.until(lambda: any(line["op"] == "end" and line["outcome"] == "lost" for line in pool.log()))
+    pool.until(lambda: not pool.cluster.run_as("root", ["squeue", "-h", "-j", str(short)]).stdout.strip())
+    state = pool.cluster.run_as("root", ["sacct", "-nX", "-P", "-j", str(short), "-o", "State"]).stdout.strip()
+    assert state == "COMPLETED", pool.said()
+    long = pool.allocate(1, 10)
+    pool.until(lambda: pool.json("status")["tasks"]["complete"] == 1)
+    assert pool.command("logs", "told").stdout == f"{long}\n"
+
+
+def test_another_user_cannot_use_it(pool: SlurmPool):
+    pool.start()
+    done = pool.cluster.run_as("bob", [*COMMAND, "pool", "status"], env=pool.environment)
+    assert done.returncode == 4, done.stderr
