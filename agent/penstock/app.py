@@ -174,7 +174,7 @@ class App:
         self.guided = GuidedController(*known, self.predictions.shelf, self.wake, accrues=rules.accrues)
         asked = (self.store, self.observer, self.executor, self.clock, self.workflows, self.guided, self.malleable)
         outlook = Outlook(self.store, self.predictions.shelf, self.observer, self.predictions.prepare)
-        self.operations = operations(*asked, outlook, serves=self._serves)
+        self.operations = operations(*asked, outlook, serves=self._serves, wake=self.wake)
         self.inbox = Inbox(self.store, self.operations)
         self.malleable.settings.site = site
         obstacle = obstacle_to_merge(site, gres=False)

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import structlog
 
+from penstock.brake import Brake
 from penstock.clock import Clock
 from penstock.errors import NotNow, OutcomeUnknown, PenstockError, SlurmUnavailable
 from penstock.store import Store
@@ -34,12 +35,16 @@ class _Trouble:
 
 
 class Executor:
-    """Runs acts one at a time per call, journaled. `scale` shortens the back-off ladder for tests and the demo."""
+    """Runs acts one at a time per call, journaled. `scale` shortens the back-off ladder for tests and the demo.
+
+    Who calls it looks at the `brake` before.
+    """
 
     def __init__(self, store: Store, clock: Clock, *, scale: float = 1.0) -> None:
         self._store = store
         self._clock = clock
         self._scale = scale
+        self.brake = Brake(store)
         self._trouble: dict[str, _Trouble] = {}
         self._in_a_row = 0
         self.paused_until = 0.0

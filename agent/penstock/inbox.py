@@ -16,7 +16,7 @@ __all__ = ["LATER", "Inbox"]
 
 _log = structlog.get_logger(__name__)
 
-LATER: Final = ("cancel", "guide", "retry", "submit")
+LATER: Final = ("cancel", "guide", "pause", "resume", "retry", "submit")
 """The operations that may be left for later."""
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from dmr import credential
 
-TIME_LIMIT = 90
+TIME_LIMIT = 150
 
 
 @pytest.fixture

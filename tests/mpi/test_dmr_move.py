@@ -12,9 +12,9 @@ PROGRAM = str(Path(__file__).parent / "dmr_moves.py")
 CASES = ("pairs", "small_limit", "csr_matrices", "objects", "orders", "gpu", "memory", "errors")
 
 
-def moves(mpirun, *cases: str) -> None:
+def moves(mpirun, *cases: str, time_limit: float = 150.0) -> None:
     # Eight processes that wait by turning in circles would keep two cores from those that work.
-    done = mpirun(8, PROGRAM, *cases, MPIR_CVAR_POLLS_BEFORE_YIELD="1")
+    done = mpirun(8, PROGRAM, *cases, MPIR_CVAR_POLLS_BEFORE_YIELD="1", time_limit=time_limit)
     assert done.returncode == 0, done.stderr
     assert [line.split(":")[0] for line in done.stdout.splitlines()] == list(cases)
 
@@ -25,5 +25,6 @@ def test_everything_arrives_where_it_belongs(mpirun, case: str) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_every_pair_of_distributions(mpirun) -> None:
-    moves(mpirun, "all")
+    moves(mpirun, "all", time_limit=800)

@@ -130,7 +130,10 @@ class GuidedController:
         if not self.runs:
             return decisions
         rows = self._rows(snapshot)
-        for number in list(self.runs):
+        for number, run in list(self.runs.items()):
+            if (held := self._held(run)) is not None:
+                decisions.append(Decision(Verb.HOLD, _subject(run), (held,)))
+                continue
             try:
                 decisions += await self._step(number, snapshot, rows)
             except Exception:
@@ -144,6 +147,8 @@ class GuidedController:
             return None
         instants = [math.inf]
         for run in self.runs.values():
+            if self._held(run) is not None:
+                continue
             for stage in run.stages:
                 end = None if stage.start is None or stage.expect is None else stage.start + stage.expect + 1.0
                 waits = stage.released is None and not stage.phase.final
@@ -151,6 +156,12 @@ class GuidedController:
             if run.id in self._lookups:
                 instants.append(max(now, self._lookups[run.id][1]))
         return min(instants)
+
+    def _held(self, run: GuidedRun) -> Reason | None:
+        """Why the run is left alone for now."""
+        if run.phase is RunPhase.CANCELLING:
+            return None
+        return self._executor.brake.on("workflows", run.uid, {stage.partition for stage in run.stages})
 
     def _rows(self, snapshot: Snapshot) -> dict[int, list[Job]]:
         """What the look shows of the jobs that matter; an array's running tasks stand under the array's id."""

@@ -8,8 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from penstock import __version__
+from penstock.brake import FEATURES, Pause
 from penstock.clock import Clock
-from penstock.errors import NotPermitted, UserError
+from penstock.errors import NotFound, NotPermitted, UserError
 from penstock.executor import Executor
 from penstock.guided.controller import GuidedController
 from penstock.guided.state import guided_to_dict
@@ -26,6 +27,7 @@ from penstock.workflow.state import WorkflowRun, run_from_dict, run_to_dict
 __all__ = ["operations"]
 
 _SHOWN = 200
+_WHY = 500  # characters
 
 
 def operations(
@@ -38,8 +40,9 @@ def operations(
     malleable: MalleableController,
     outlook: Outlook,
     serves: Callable[[int], bool],
+    wake: Callable[[str], None],
 ) -> dict[str, LocalOp]:
-    """The operations by name. `serves`: whether the agent looks after jobs of that user."""
+    """The operations by name. `serves`: whether the agent looks after jobs of that user; `wake` asks for a pass."""
 
     def may(uid: int) -> None:
         if uid not in (os.geteuid(), 0):
@@ -80,7 +83,10 @@ def operations(
         snapshot = observer.last
         return {
             "now": clock.now(),
-            "problems": list(snapshot.problems) if snapshot else ["no look at Slurm yet"],
+            "problems": [
+                *(snapshot.problems if snapshot else ["no look at Slurm yet"]),
+                *(str(p) for p in executor.brake.pauses if uid in (0, os.geteuid(), p.uid) or p.uid is None),
+            ],
             "paused_until": executor.paused_until,
             "workflows": [run_to_dict(run) for run in own_runs(uid)],
             "guided": [guided_to_dict(run) for run in latest_runs(store, None if uid == 0 else uid)],
@@ -118,6 +124,39 @@ def operations(
         serving(uid)
         return {"run": guided.register(uid, request)}
 
+    def scope(uid: int, request: Mapping[str, Any]) -> Pause:
+        """What a pause is to be about. Users may speak of their own jobs, the agent's user of all."""
+        feature, whose, partition = (request.get(key) for key in ("feature", "uid", "partition"))
+        if feature is not None and feature not in FEATURES:
+            raise UserError(f"feature: must be one of {', '.join(FEATURES)}, not {feature!r}")
+        if (whose is not None and type(whose) is not int) or (partition is not None and not isinstance(partition, str)):
+            raise UserError(f"not a scope: {whose!r}, {partition!r}")
+        snapshot = observer.last
+        if partition is not None and snapshot and snapshot.partitions and partition not in snapshot.partitions:
+            raise UserError(f"partition: {partition!r} is none of {', '.join(sorted(snapshot.partitions))}")
+        if whose == uid:
+            serving(uid)
+        else:
+            may(uid)
+        return Pause(feature, whose, partition, uid, clock.now(), str(request.get("why", ""))[:_WHY])
+
+    async def pause(uid: int, request: Mapping[str, Any]) -> object:
+        wanted = scope(uid, request)
+        executor.brake.pause(wanted)
+        return {"pauses": [str(wanted)]}
+
+    async def resume(uid: int, request: Mapping[str, Any]) -> object:
+        wanted = scope(uid, request)
+        everything = wanted.scope == (None, None, None)
+        lifted = [p for p in executor.brake.pauses if everything or p.scope == wanted.scope]
+        if not lifted:
+            raise NotFound("nothing of that is paused: " + ("; ".join(map(str, executor.brake.pauses)) or "no pause"))
+        if uid not in (os.geteuid(), 0) and any(p.by != uid for p in lifted):
+            raise NotPermitted(f"not paused by you: {lifted[0]}")
+        executor.brake.resume(lifted)
+        wake("a pause is over")
+        return {"pauses": [str(p) for p in lifted]}
+
     async def environment(uid: int, _request: Mapping[str, Any]) -> object:
         serving(uid)
         return workflows.environment
@@ -147,8 +186,10 @@ def operations(
         "cancel": cancel,
         "env": environment,
         "guide": guide,
+        "pause": pause,
         "plan": plan,
         "queue": queue,
+        "resume": resume,
         "retry": retry,
         "waits": waits,
     }

@@ -142,7 +142,7 @@ class MalleableController:
         if hidden:
             shown = replace(snapshot, jobs={n: j for n, j in snapshot.jobs.items() if n not in hidden})
         running = {n: j for n, me in self.jobs.items() if (j := snapshot.jobs.get(n)) and j.running and _same(me, j)}
-        self._decider.begin(running, shown)
+        self._decider.begin({n: j for n, j in running.items() if self._decider.held(j) is None}, shown)
         for number in list(self.jobs):
             await asyncio.sleep(0)  # applications are answered in between
             try:

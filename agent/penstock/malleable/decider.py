@@ -50,6 +50,7 @@ class Decider:
         self._gres: dict[int, bool] = {}
         self._ways: dict[int, Way | None] = {}
         self._joint: Mapping[int, ResizeVerdict] = {}
+        self._held: set[int] = set()
 
     def begin(self, jobs: Mapping[int, Job], shown: Snapshot) -> None:
         """Before `decide` is called for these running jobs in a pass: a policy that decides jointly does so now."""
@@ -63,6 +64,10 @@ class Decider:
         except Exception:
             _log.exception("the policy failed", policy=policy.name)
 
+    def held(self, job: Job) -> Reason | None:
+        """Why the job is left alone for now."""
+        return self._executor.brake.on("malleable", job.uid, [job.partition])
+
     async def decide(self, job: Job, snapshot: Snapshot, shown: Snapshot) -> list[Decision]:
         """The decisions about a running job. `shown` is what the policy is to see."""
         me, now, limits = self._registry.jobs[job.id], self._clock.now(), self._settings.limits
@@ -73,6 +78,13 @@ class Decider:
             self._registry.put(me)
         if me.phase not in (Phase.IDLE, Phase.PROPOSED) or job.partition not in snapshot.partitions:
             return decisions
+        self._held.discard(job.id)
+        if (paused := self.held(job)) is not None:
+            self._held.add(job.id)
+            # A shrink that the application has not taken up is withdrawn.
+            stay = ResizeVerdict(me.offer.size, (paused,))
+            self._registry.put(me.decided(stay, job, "", limits, now))
+            return [*decisions, Decision(Verb.HOLD, f"job {job.id}", (paused,))]
         # What was decided jointly was decided in view of all that this pass does.
         if snapshot.taken_at <= self._registry.acted_at and not self._joint:
             return decisions
@@ -118,13 +130,14 @@ class Decider:
         return cast(ResizePolicy, policy).decide(me.offer, job, shown)
 
     def forget(self, job: int) -> None:
-        """The job is over."""
+        """The job is over, or has announced something else."""
+        self._held.discard(job)
         for known in (self._leads, self._gres, self._ways):
             known.pop(job, None)
 
     def due_at(self, me: MalleableJob) -> float | None:
         """When something is to be done about the job's announcement; None without one."""
-        if me.announced is None or me.phase is not Phase.IDLE:
+        if me.announced is None or me.phase is not Phase.IDLE or me.job in self._held:
             return None
         return me.announced.at - self._leads.get(me.job, (0.0, 0.0))[1]
 

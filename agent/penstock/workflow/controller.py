@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import replace
@@ -45,7 +46,7 @@ from penstock.workflow.reading import names_parent
 from penstock.workflow.registry import strategy_named
 from penstock.workflow.retrying import retried
 from penstock.workflow.runner import Runner
-from penstock.workflow.state import WorkflowRun, run_from_dict, run_to_dict
+from penstock.workflow.state import RunPhase, WorkflowRun, run_from_dict, run_to_dict
 from penstock.workflow.strategy import Outlook, Rules
 
 __all__ = ["WorkflowController"]
@@ -177,7 +178,10 @@ class WorkflowController:
         """One step of every run; the decisions taken."""
         decisions: list[Decision] = []
         down = frozenset(name for name, node in snapshot.nodes.items() if not node.usable)
-        for number in list(self.runs):
+        for number, run in list(self.runs.items()):
+            if (held := self._held(run)) is not None:
+                decisions.append(Decision(Verb.HOLD, _subject(run), (held,)))
+                continue
             try:
                 decisions.extend(await self._step(number, snapshot, down))
             except PenstockError as e:
@@ -194,6 +198,8 @@ class WorkflowController:
         last = self._observer.last
         due = math.inf
         for run in self.runs.values():
+            if self._held(run) is not None:
+                continue
             instants = [self._runner.next_wake(run, now), *_expected(run, now)]
             if last is not None and self._runner.wants_look(run, last.taken_at):
                 instants.append(last.taken_at + self._observer.min_interval)
@@ -203,6 +209,12 @@ class WorkflowController:
                 instants.append(self._lookups[run.id][1])
             due = min([due, *(t for t in instants if t is not None)])
         return max(due, now)
+
+    def _held(self, run: WorkflowRun) -> Reason | None:
+        """Why the run is left alone for now."""
+        if run.phase is RunPhase.CANCELLING:
+            return None
+        return self._executor.brake.on("workflows", os.geteuid(), [run.partition])
 
     async def _step(self, number: int, snapshot: Snapshot, down: frozenset[str]) -> list[Decision]:
         await self._recover(number)

@@ -1,0 +1,86 @@
+"""The brake: what people have told the agent to leave alone until further notice. It outlives the agent.
+
+What is paused is left as it is, as if the agent were away: nothing is submitted, released, re-pointed, requeued or
+resized. What is under way in Slurm comes to its end (a resize that has begun, a workflow that is being cancelled).
+"""
+
+from __future__ import annotations
+
+import json
+import pwd
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from penstock.api import Reason
+from penstock.store import Store
+
+__all__ = ["FEATURES", "Brake", "Pause"]
+
+FEATURES: Final = ("workflows", "malleable")
+_KEY: Final = "pauses"
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Of one `feature`, of one user's jobs (`uid`), in one `partition`; None: of all. `by` whom (uid), and when."""
+
+    feature: str | None = None
+    uid: int | None = None
+    partition: str | None = None
+    by: int = 0
+    since: float = 0.0
+    why: str = ""
+
+    @property
+    def scope(self) -> tuple[str | None, int | None, str | None]:
+        """What it is about."""
+        return (self.feature, self.uid, self.partition)
+
+    def covers(self, feature: str, uid: int, partitions: Iterable[str]) -> bool:
+        """Whether it holds for a job, or a workflow with jobs in these partitions."""
+        return (
+            self.feature in (None, feature)
+            and self.uid in (None, uid)
+            and (self.partition is None or self.partition in partitions)
+        )
+
+    def __str__(self) -> str:
+        what = self.feature or "everything"
+        whose = "" if self.uid is None else f" of {_name(self.uid)}"
+        where = "" if self.partition is None else f" in {self.partition}"
+        return f"{what}{whose}{where} paused by {_name(self.by)}" + (f": {self.why}" if self.why else "")
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+class Brake:
+    """The pauses of one agent, as its state file has them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.pauses: tuple[Pause, ...] = tuple(Pause(**p) for p in json.loads(store.fact(_KEY) or "[]"))
+
+    def pause(self, pause: Pause) -> None:
+        """From the next pass on; one of the same scope is replaced."""
+        self._keep([*(p for p in self.pauses if p.scope != pause.scope), pause])
+
+    def resume(self, lifted: Iterable[Pause]) -> None:
+        """These are over."""
+        gone = set(lifted)
+        self._keep([p for p in self.pauses if p not in gone])
+
+    def _keep(self, pauses: Iterable[Pause]) -> None:
+        self.pauses = tuple(pauses)
+        self._store.remember(_KEY, json.dumps([asdict(p) for p in self.pauses]))
+
+    def on(self, feature: str, uid: int, partitions: Iterable[str]) -> Reason | None:
+        """Why nothing is to be done about such a job or workflow now; None: go on."""
+        known = tuple(partitions)
+        found = next((p for p in self.pauses if p.covers(feature, uid, known)), None)
+        return None if found is None else Reason("paused", str(found))
