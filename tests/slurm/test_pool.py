@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agents import SlurmAgent
 
 from penstock.cluster import Cluster
 
@@ -94,6 +95,7 @@ def pool(cluster: Cluster) -> Iterator[SlurmPool]:
     it.down()
 
 
+@pytest.mark.long
 def test_two_allocations_one_killed_half_way(pool: SlurmPool):
     pool.start()
     first, second = pool.allocate(2), pool.allocate(2)
@@ -141,6 +143,65 @@ def test_it_leaves_before_the_time_limit_and_tasks_that_would_not_end_in_time_wa
     long = pool.allocate(1, 10)
     pool.until(lambda: pool.json("status")["tasks"]["complete"] == 1)
     assert pool.command("logs", "told").stdout == f"{long}\n"
+
+
+def instance(place: Path) -> Path:
+    """Two levels of small tasks, and one task."""
+    first, second = [f"a{i}" for i in range(12)], [f"b{i}" for i in range(6)]
+    parents = {name: [] for name in first} | {name: [f"a{i}"] for i, name in enumerate(second)} | {"c": second}
+    tasks = [{"name": name, "id": name, "parents": p, "children": []} for name, p in parents.items()]
+    runs = [{"id": name, "runtimeInSeconds": 1.0, "coreCount": 1} for name in parents]
+    workflow = {"specification": {"tasks": tasks}, "execution": {"tasks": runs}}
+    file = place / "small.json"
+    file.write_text(json.dumps({"name": "small", "schemaVersion": "1.5", "workflow": workflow}))
+    return file
+
+
+# The WfCommons instances are not part of this project: a folder of them may be named.
+INSTANCES = Path(os.environ.get("PENSTOCK_WORKFLOWS", "/nowhere"))
+REAL = [
+    pytest.param(name, marks=[pytest.mark.long, pytest.mark.timeout(900)])
+    for name in ("montage-chameleon-2mass-01d-001.json", "seismology-chameleon-100p-001.json")
+    if (INSTANCES / name).exists()
+]
+
+
+@pytest.mark.parametrize("name", [None, *REAL])
+def test_a_workflow_whose_tasks_run_in_the_pool_with_one_allocation_killed(pool: SlurmPool, name: str | None):
+    agent = SlurmAgent(pool.cluster)
+    try:
+        agent.start()
+        pool.start()
+        file = instance(pool.place) if name is None else INSTANCES / name
+        tasks = [t["id"] for t in json.loads(file.read_text())["workflow"]["specification"]["tasks"]]
+        extra = pool.allocate(1)
+        task = "until [ -e go ] || [ $PENSTOCK_TASK -lt 4 ]; do sleep 0.1; done; echo {id} >>outputs"
+        words = ["submit", str(file), "--strategy", "asa", "--pool", "main", "--max-nodes", "2", "--cores", "2"]
+        done = pool.cluster.run_as(
+            pool.who,
+            [*COMMAND, *words, "--time", "10m", "--task", task],
+            env=pool.environment | agent.environment,
+            cwd=pool.place,
+        )
+        assert done.returncode == 0, done.stderr
+        run = int(done.stdout.removeprefix("Submitted workflow "))
+
+        def stages() -> list[str]:
+            """The job of each node of a stage that runs tasks."""
+            return [m["job"] for m in pool.json("status")["members"] if m["job"] != str(extra) and m["running"]]
+
+        pool.until(lambda: len(stages()) == 2)
+        # Its script is killed: to Slurm the job has failed, where a cancelled one would be its owner's will.
+        pool.cluster.run_as("root", ["scancel", "--batch", "-s", "KILL", stages()[0]])
+        pool.until(lambda: not stages())
+        (pool.place / "go").touch()
+        ended = agent.finish(run, 600.0)
+        assert ended["phase"] == "completed", pool.said()
+        outputs = (pool.place / "outputs").read_text().split()
+        assert sorted(outputs) == sorted(tasks)  # every one, once
+        assert any(line["op"] == "end" and line["outcome"] == "lost" for line in pool.log())
+    finally:
+        agent.down()
 
 
 def test_another_user_cannot_use_it(pool: SlurmPool):

@@ -96,6 +96,25 @@ class TestStates:
         assert it.submit([task(name="x"), task(name="y")], 0.0) == [1, 2]
         assert it.submit([task(name="y"), task(name="z")], 0.0) == [2, 3]
 
+    def test_with_again_what_has_failed_is_new_and_what_is_complete_stays(self):
+        it = machine_of(member("a"))
+        it.submit([task(name="x", retries=0), task(name="y", retries=0)], 0.0)
+        first, second = it.place(0.0)
+        end(it, first, Outcome.FAILED)
+        end(it, second)
+        log = [json.loads(json.dumps(line)) for line in it.journal]
+        it.journal.clear()
+        assert it.submit([task(name="x"), task(name="y")], 0.0, again=True) == [1, 2]
+        again = machine_of(member("a"))
+        again.recall(log + it.journal, 0.0)
+        for one in (it, again):
+            assert [(s.id, s.attempt) for s in one.place(0.0)] == [(1, 2)]
+
+    def test_a_job_is_drained_with_all_its_members(self):
+        it = machine_of(member("a"), member("b"))
+        assert it.drain_job("1") == ["a", "b"]
+        assert it.drain_job("2") == []
+
     def test_a_task_larger_than_any_member_is_said_with_the_largest(self):
         it = machine_of(member("a", cores=2), member("b", cores=16, memory=32_000_000_000))
         with pytest.raises(UserError, match=r"needs 17 cores; the largest member of the pool has 16 cores, 32 GB"):

@@ -15,6 +15,7 @@ import click
 
 from penstock import logs as logging
 from penstock.cli.output import emit_json
+from penstock.cli.poolstage import drain, stage
 from penstock.cli.poolview import cancel, in_pool, logs, status, top
 from penstock.config import load
 from penstock.durations import DURATION_FORMS, parse_duration
@@ -199,5 +200,5 @@ def stop(name: str, drain: bool, as_json: bool) -> None:
         click.echo(f"Pool {name!r} is stopped; {answer['left']} tasks had not ended")
 
 
-for _command in (status, top, logs, cancel):
+for _command in (status, top, logs, cancel, drain, stage):
     pool.add_command(_command)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -54,6 +56,7 @@ class _Strategies(click.Command):
 @click.option("--cores", type=click.IntRange(1), help="WfFormat: cores of a node; default: as many as this host has.")
 @click.option("--time", "limit", metavar="TIME", help="WfFormat: limit of each stage; default: 3 times what it takes.")
 @click.option("--task", metavar="COMMAND", help="WfFormat: run this for each task, for example 'sleep {runtime}'.")
+@click.option("--pool", metavar="NAME", help="WfFormat: run the tasks in this pool, which has been started.")
 @click.option("--held", is_flag=True, help="Submit all stages now, held, for the agent to release.")
 @click.option("--tick", is_flag=True, help="Where no agent runs, leave it for `penstock tick`.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -64,6 +67,7 @@ def submit(
     cores: int | None,
     limit: str | None,
     task: str | None,
+    pool: str | None,
     held: bool,
     tick: bool,
     as_json: bool,
@@ -78,7 +82,8 @@ def submit(
     seconds = None if limit is None else parse_duration(limit)
     if limit is not None and seconds is None:
         raise UserError(f"--time: must be {DURATION_FORMS}, not {limit!r}")
-    packing = Packing(max_nodes, cores or os.cpu_count() or 1, time=seconds, command=task)
+    in_pool = None if pool is None else _stage_command(config, pool)
+    packing = Packing(max_nodes, cores or os.cpu_count() or 1, time=seconds, command=task, pool=in_pool)
     parsed = load_workflow(workflow, packing)
     # Relative commands mean the folder the user stands in, not the agent's.
     encoded = workflow_to_dict(parsed)
@@ -96,6 +101,17 @@ def submit(
         click.echo("The next `penstock tick` takes the workflow on")
     else:
         click.echo(f"Submitted workflow {number}")
+
+
+def _stage_command(config: Config, name: str) -> str:
+    """What a stage's job runs to have its tasks done by the pool, wherever it is submitted from."""
+    from penstock.pool.folder import pool_folder
+
+    folder = pool_folder(config, name)
+    if folder.address() is None:
+        raise AgentUnavailable(f"pool {name!r} has no scheduler; `penstock pool start -p {name}` starts one")
+    variable = f"PENSTOCK_POOL__FOLDER={folder.path.parent}"
+    return shlex.join(["env", variable, sys.executable, "-m", "penstock", "pool", "stage", "--pool", name])
 
 
 def _is_anothers(config: Config) -> bool:

@@ -90,8 +90,9 @@ class Machine:
 
     # What happened.
 
-    def submit(self, tasks: Sequence[Task], now: float, *, larger: bool = False) -> list[int]:
+    def submit(self, tasks: Sequence[Task], now: float, *, larger: bool = False, again: bool = False) -> list[int]:
         """Take the tasks in; their numbers. One whose name is known already is not taken in again: its old number.
+        With `again` such a task that has failed or was cancelled is tried again as if it were new.
 
         Raises UserError for a task that no member could hold, with the largest there is; not if there is none at all,
         or with `larger`. Nothing is taken in then.
@@ -112,6 +113,9 @@ class Machine:
                 known = len(self.entries) + 1
                 self.journal.append({"op": "task", "id": known, "at": now, "task": task_to_dict(task)})
                 self._add(known, task, now)
+            elif again and self.entries[known].phase in (Phase.FAILED, Phase.CANCELLED):
+                self.journal.append({"op": "again", "id": known, "at": now})
+                self._again(self.entries[known])
             numbers.append(known)
         return numbers
 
@@ -123,6 +127,13 @@ class Machine:
         """It takes no more tasks. Unknown members are none of our business."""
         if address in self.stations:
             self.stations[address].draining = True
+
+    def drain_job(self, job: str) -> list[str]:
+        """The members of one allocation take no more tasks; their addresses."""
+        found = [a for a, s in self.stations.items() if s.member.job == job]
+        for address in found:
+            self.drain(address)
+        return found
 
     def leave(self, address: str, now: float) -> None:
         """It is gone, with whatever ran there."""
@@ -229,6 +240,8 @@ class Machine:
                 self._turn(entry, Phase.RUNNING)
                 entry.attempt, entry.started = int(line["n"]), float(line["at"])
                 entry.node, entry.job = str(line["node"]), str(line["job"])
+            elif line["op"] == "again":
+                self._again(self.entries[int(line["id"])])
             elif line["op"] == "end":
                 entry = self.entries[int(line["id"])]
                 self._forget_waiting(entry)
@@ -247,6 +260,11 @@ class Machine:
             self._names[task.name] = number
         self._count[Phase.WAITING] += 1
         self._waiting.setdefault(entry.shape, {})[number] = None
+
+    def _again(self, entry: Entry) -> None:
+        entry.failed, entry.shape = 0, shape_of(entry.task)
+        self._turn(entry, Phase.WAITING)
+        self._waiting.setdefault(entry.shape, {})[entry.id] = None
 
     def _start(self, entry: Entry, station: Station, now: float) -> Start:
         self._forget_waiting(entry)

@@ -198,6 +198,7 @@ class PoolScheduler(SchedulerPlugin):
             ),
             "tasks": lambda b: report.tasks(self.machine, b),
             "cancel": self._cancel,
+            "drain": self._drain,
             "stop": self._stop_when,
             "wait": self._wait,
         }
@@ -213,7 +214,7 @@ class PoolScheduler(SchedulerPlugin):
             raise UserError("the pool is being stopped and takes no more tasks")
         if not self._flush():
             raise StoreError(self.problem)
-        numbers = self.machine.submit(tasks, self.now(), larger=bool(body.get("larger")))
+        numbers = self.machine.submit(tasks, self.now(), larger=bool(body.get("larger")), again=bool(body.get("again")))
         if not self._flush():
             raise StoreError(f"{self.problem}; the tasks are known, but a scheduler that is killed now forgets them")
         self._soon()
@@ -226,6 +227,12 @@ class PoolScheduler(SchedulerPlugin):
             self._send(kill)
         self._soon()
         return len(known)
+
+    def _drain(self, body: dict[str, Any]) -> int:
+        members = self.machine.drain_job(str(body["job"]))
+        for address in members:
+            self._scheduler.worker_send(address, {"op": link.LEAVE})
+        return len(members)
 
     async def _wait(self, body: dict[str, Any]) -> bool:
         """Whether all of these tasks have ended within some seconds."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import signal
 import socket
@@ -156,12 +157,14 @@ class _Service:
         return ""
 
     async def _drain(self) -> None:
-        """Take no more; give what runs a chance to end."""
+        """Take no more; give what runs a chance to end: to the allocation's end, or some seconds after SIGTERM."""
         self._worker.batched_send({"op": link.DRAIN})
-        deadline = time.monotonic() + _LAST_TASKS
-        if self._ends is not None and not self._stop.is_set():
-            deadline = min(deadline, self._ends)
-        while self._executor.running and time.monotonic() < deadline:
+        asked = math.inf
+        while self._executor.running:
+            if self._stop.is_set():
+                asked = min(asked, time.monotonic())
+            if time.monotonic() > min(asked + _LAST_TASKS, math.inf if self._ends is None else self._ends):
+                return
             await asyncio.sleep(_LOOK)
 
     def _tell(self, _worker: Worker) -> dict[str, Any]:

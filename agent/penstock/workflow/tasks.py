@@ -1,4 +1,4 @@
-"""The command of a stage that is made of many small tasks: packed into the stage's nodes. Text only.
+"""The command of a stage that is made of many small tasks: packed into the stage's nodes, or a pool's. Text only.
 
 With `srun`: as many workers as the nodes have slots, each of which takes its own part of the list, given out beforehand
 by expected run times (longest first, to the worker with the least). On one node without srun: the same as a local pool.
@@ -9,11 +9,12 @@ from __future__ import annotations
 import base64
 import gzip
 import heapq
+import json
 import shlex
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-__all__ = ["Task", "packed_command", "packed_time"]
+__all__ = ["Task", "packed_command", "packed_time", "pool_command"]
 
 # A list that is longer than this many bytes is compressed: Slurm takes scripts of 4 MB at most.
 _PLAIN: Final = 64_000
@@ -28,11 +29,12 @@ exit $failed"""
 
 
 class Task(NamedTuple):
-    """A shell `command` that takes `seconds` on `cores` cores."""
+    """A shell `command` that takes `seconds` on `cores` cores; `name` is its own within the workflow."""
 
     command: str
     seconds: float
     cores: int = 1
+    name: str = ""
 
 
 def _share(tasks: Sequence[Task], workers: int) -> list[tuple[float, list[int]]]:
@@ -68,14 +70,6 @@ def packed_command(tasks: Sequence[Task], nodes: int, cores: int) -> str:
         for worker, (_, places) in enumerate(_share(tasks, workers))
         for place in places
     )
-    ending = "PENSTOCK_TASKS_END"
-    if len(rows) > _PLAIN:
-        packed = base64.b64encode(gzip.compress(rows.encode(), mtime=0)).decode()
-        folded = "\n".join(packed[i : i + 4000] for i in range(0, len(packed), 4000))
-        source = f"base64 -d <<'{ending}' | gunzip |"
-        rows = folded + "\n"
-    else:
-        source = f"cat <<'{ending}' |"
     if nodes == 1:
         worker = (
             f"{{ tasks=$(cat); pids=(); for PENSTOCK_WORKER in $(seq 0 {workers - 1}); do "
@@ -87,4 +81,24 @@ def packed_command(tasks: Sequence[Task], nodes: int, cores: int) -> str:
             f"srun --nodes={nodes} --ntasks={workers} --ntasks-per-node={-(-workers // nodes)} "
             f"--cpus-per-task={width} bash -c {shlex.quote(_WORKER)}"
         )
-    return f"{source} {worker}\n{rows}{ending}\n"
+    return _fed(worker, rows)
+
+
+def pool_command(tasks: Sequence[Task], command: str) -> str:
+    """The shell command that has them run in a pool: `command` with one JSON object a line on its standard input."""
+    rows = "".join(
+        json.dumps({"name": t.name, "command": ["bash", "-c", t.command], "cores": t.cores, "time": t.seconds or None})
+        + "\n"
+        for t in tasks
+    )
+    return _fed(command, rows)
+
+
+def _fed(command: str, rows: str) -> str:
+    """A shell command with these lines on its standard input."""
+    ending = "PENSTOCK_TASKS_END"
+    if len(rows) > _PLAIN:
+        packed = base64.b64encode(gzip.compress(rows.encode(), mtime=0)).decode()
+        folded = "\n".join(packed[i : i + 4000] for i in range(0, len(packed), 4000))
+        return f"base64 -d <<'{ending}' | gunzip | {command}\n{folded}\n{ending}\n"
+    return f"cat <<'{ending}' | {command}\n{rows}{ending}\n"

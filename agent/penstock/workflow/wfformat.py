@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from penstock.errors import UserError
 from penstock.workflow.model import NAME_PATTERN, Stage, Workflow
-from penstock.workflow.tasks import Task, packed_command, packed_time
+from penstock.workflow.tasks import Task, packed_command, packed_time, pool_command
 
 __all__ = ["MAX_TASKS", "Packing", "from_wfformat", "is_wfformat"]
 
@@ -30,13 +30,15 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]")
 # Some writers number the names of their tasks, too.
 _NUMBER: Final = re.compile(r"[_-]?(?:ID)?[0-9]+\Z")
 _SHORTEST_LIMIT: Final = 60.0
+_POOL_RETRIES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
     """How tasks become jobs: at most `nodes` nodes of `cores` cores for a stage. The time limit is `margin` times the
     expected run time, and a minute at least; or `time` (s). `command` replaces every task's command; in it {id},
-    {name}, {program}, {arguments} and {runtime} stand for the task's own.
+    {name}, {program}, {arguments} and {runtime} stand for the task's own. With `pool` tasks run in a pool: it is the
+    command that a stage's job runs for that, and the job is tried again if it fails, because what has run stays done.
     """
 
     nodes: int = 1
@@ -44,6 +46,7 @@ class Packing:
     margin: float = 3.0
     time: float | None = None
     command: str | None = None
+    pool: str | None = None
 
 
 def is_wfformat(document: object) -> bool:
@@ -188,7 +191,10 @@ def _stage(
     made = [_task(member, tasks[member], runs.get(member), packing) for member in members]
     wanted = sum(min(task.cores, packing.cores) for task in made)
     nodes = min(max(math.ceil(wanted / packing.cores), 1), packing.nodes)
-    command = packed_command(made, nodes, packing.cores)
+    if packing.pool is None:
+        command, retries = packed_command(made, nodes, packing.cores), 0
+    else:
+        command, retries = pool_command(made, packing.pool), _POOL_RETRIES
     if len(command) > _MAX_COMMAND:
         raise UserError(
             f"stage {name}: the script of its {len(made)} tasks has {len(command) // 1000} kB, Slurm takes 4 MB; "
@@ -202,7 +208,8 @@ def _stage(
             "so its time limit must be given"
         )
     limit = max(known * packing.margin, _SHORTEST_LIMIT) if packing.time is None else packing.time
-    return Stage(name, nodes, limit, limit if guessed else min(known, limit), command, after, guessed=guessed)
+    expected = limit if guessed else min(known, limit)
+    return Stage(name, nodes, limit, expected, command, after, retries, guessed=guessed)
 
 
 def _task(name: str, task: Mapping[str, Any], run: Mapping[str, Any] | None, packing: Packing) -> Task:
@@ -214,7 +221,7 @@ def _task(name: str, task: Mapping[str, Any], run: Mapping[str, Any] | None, pac
     cores = run.get("coreCount") or 1
     if isinstance(cores, bool) or not isinstance(cores, int | float) or not 0 < cores <= 1e6:
         raise UserError(f"{where}: coreCount: must be above 0, not {str(cores)[:40]}")
-    return Task(_command(name, task, run, packing, float(seconds)), float(seconds), math.ceil(cores))
+    return Task(_command(name, task, run, packing, float(seconds)), float(seconds), math.ceil(cores), name)
 
 
 def _command(name: str, task: Mapping[str, Any], run: Mapping[str, Any], packing: Packing, seconds: float) -> str:

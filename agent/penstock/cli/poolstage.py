@@ -1,0 +1,89 @@
+"""penstock pool stage, drain: a job of a workflow that gives its nodes to a pool while its tasks run there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from penstock.cli.output import emit_json
+from penstock.cli.poolview import in_pool
+from penstock.config import load
+from penstock.errors import PenstockError, UserError
+from penstock.pool.client import ask, wait
+from penstock.pool.folder import PoolFolder, pool_folder
+
+__all__ = ["drain", "stage"]
+
+_TOLD = 10  # tasks that are named when they have failed
+_PATIENCE = 300.0
+_AGAIN = 3.0
+
+
+@click.command()
+@in_pool
+def stage(name: str) -> None:
+    """Run tasks from standard input in a pool that this job joins for as long: what a stage's script does.
+
+    Lines are those of `pool submit --file`. Tasks are known by the workflow's run, so that a job that is tried again
+    runs only what has not completed yet. Ends with 1 when a task has not completed.
+    """
+    from penstock.pool.taskfile import read_tasks
+
+    folder = pool_folder(load(), name)
+    run, of = os.environ.get("PENSTOCK_RUN"), os.environ.get("PENSTOCK_STAGE", "stage")
+    if not run:
+        raise UserError("`penstock pool stage` belongs into the script of a workflow's stage (PENSTOCK_RUN is not set)")
+    tasks = read_tasks(Path("-"), str(Path.cwd()))
+    for number, task in enumerate(tasks, 1):
+        task["name"] = f"{run}/{of}/{task.get('name', number)}"
+        task["workflow"] = run
+    # First the nodes, so that a task may be as large as they are.
+    joined = subprocess.Popen(
+        [sys.executable, "-m", "penstock", "pool", "join", "--pool", name], stdin=subprocess.DEVNULL
+    )
+    try:
+        numbers = ask(folder, "submit", {"tasks": tasks, "larger": True, "again": True})
+        bad = [task for task in wait(folder, numbers, _PATIENCE) if task["phase"] != "complete"]
+    finally:
+        _leave(folder, joined)
+    for task in bad[:_TOLD]:
+        click.echo(f"penstock: task {task['name']} {task['phase']}: {task['why']}", err=True)
+    click.echo(f"penstock: {len(tasks) - len(bad)} of {len(tasks)} tasks complete", err=True)
+    if bad:
+        sys.exit(1)
+
+
+def _leave(folder: PoolFolder, joined: subprocess.Popen[Any]) -> None:
+    """This job leaves the pool once what runs in it, of other stages perhaps, has ended."""
+    job = os.environ.get("SLURM_JOB_ID", "")
+    while joined.poll() is None:
+        try:
+            left = ask(folder, "drain", {"job": job}) if job else 0
+        except PenstockError:
+            left = 0
+        if not left:  # not there yet, or there is no scheduler
+            joined.terminate()
+        # A node may have joined after we asked: ask again.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            joined.wait(_AGAIN)
+
+
+@click.command()
+@in_pool
+@click.argument("job")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def drain(name: str, job: str, as_json: bool) -> None:
+    """Have an allocation leave the pool: it takes no more tasks, and leaves when those that run there have ended."""
+    members = ask(pool_folder(load(), name), "drain", {"job": job})
+    if as_json:
+        emit_json({"members": members})
+    elif members:
+        click.echo(f"{members} members in job {job} leave")
+    else:
+        raise UserError(f"no member of pool {name!r} is in job {job}")
