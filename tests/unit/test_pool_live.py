@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from penstock.errors import AgentUnavailable
+from penstock.errors import AgentUnavailable, PenstockError, UserError
 from penstock.pool.client import ask
 from penstock.pool.folder import PoolFolder
 
@@ -207,6 +207,27 @@ def test_the_command(live: Live):
         assert "is stopped; 0 tasks had not ended" in live.command("stop").stdout
     said = live.command("status")
     assert (said.returncode, "has no scheduler" in said.stderr) == (3, True)
+
+
+def test_python_functions(live: Live, monkeypatch):
+    from penstock.pool.functions import Functions
+
+    monkeypatch.setenv("PENSTOCK_POOL__FOLDER", str(live.folder))
+    live.start()
+    live.join()
+    pool = Functions()
+    offset = 40
+    good = pool.submit(lambda a, b: a + b + offset, 1, b=1, task={"cores": 0.5, "time": "1m"})
+    bad = pool.submit(int, "x", task={"retries": 0})
+    dead = pool.submit(os._exit, 3, task={"retries": 0})
+    assert pool.result(good) == 42
+    with pytest.raises(ValueError, match="invalid literal"):
+        pool.result(bad)
+    with pytest.raises(PenstockError, match=f"task {dead} failed: exit code 3"):
+        pool.result(dead)
+    assert list((live.pool / "calls").iterdir()) == []
+    with pytest.raises(UserError, match="unknown key 'core'"):
+        pool.submit(int, task={"core": 1})
 
 
 def test_nobody_gets_in_without_the_key_of_the_pool(live: Live):

@@ -18,7 +18,7 @@ from penstock.workflow.formats import load_workflow, parse_workflow
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.runner import Runner
 from penstock.workflow.state import Phase
-from penstock.workflow.tasks import Task, packed_command, packed_time
+from penstock.workflow.tasks import Task, packed_command, packed_time, pool_command
 from penstock.workflow.wfformat import Packing
 
 
@@ -245,3 +245,13 @@ def test_scripts_are_looked_for_beside_the_file(tmp_path):
     script.chmod(0o755)
     stage = load_workflow(path).stages[0]
     assert stage.retries == 2 and bash(stage.command, tmp_path).stdout == "ran\nafter\n"
+
+
+def test_with_a_pool_a_stage_hands_its_tasks_over_by_name(tmp_path):
+    many = [Task(f"echo '{i}' \"$HOME\"", 2.0, 1, f"t{i}") for i in range(2000)]
+    for tasks in (many[:3], many):
+        done = bash(pool_command(tasks, "cat"), tmp_path)
+        rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        assert [row["name"] for row in rows] == [task.name for task in tasks]
+        assert rows[2] == {"name": "t2", "command": ["bash", "-c", tasks[2].command], "cores": 1, "time": 2.0}
+    assert bash(pool_command(many[:1], "(cat >/dev/null; exit 3)"), tmp_path).returncode == 3

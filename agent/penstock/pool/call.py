@@ -1,0 +1,35 @@
+"""Runs one Python function for `functions`: `python -m penstock.pool.call FILE`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+
+import cloudpickle
+
+__all__: list[str] = []
+
+
+def main() -> None:
+    """Leave (whether it returned, what it returned or raised) in FILE.result; end with 1 if it raised."""
+    file = Path(sys.argv[1])
+    try:
+        function, arguments, named = cloudpickle.loads(file.read_bytes())
+        told, code = cloudpickle.dumps((True, function(*arguments, **named))), 0
+    except Exception as e:
+        traceback.print_exc()
+        try:
+            told, code = cloudpickle.dumps((False, e)), 1
+        except Exception:
+            told, code = cloudpickle.dumps((False, RuntimeError(f"{type(e).__name__}: {e}"))), 1
+    # Two attempts may run at once where a member only seemed to be lost: whole files only.
+    fresh = file.with_suffix(f".{os.getpid()}")
+    fresh.write_bytes(told)
+    fresh.replace(file.with_suffix(".result"))
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()
