@@ -204,6 +204,39 @@ def test_a_workflow_whose_tasks_run_in_the_pool_with_one_allocation_killed(pool:
         agent.down()
 
 
+@pytest.mark.long
+def test_an_early_allocation_works_on_the_stage_before_it(pool: SlurmPool):
+    agent = SlurmAgent(pool.cluster)
+    try:
+        agent.start()
+        pool.start()
+        task = "until [ -e go ]; do sleep 0.1; done; echo {id} $SLURM_JOB_ID >>outputs"
+        words = ["submit", str(instance(pool.place)), "--strategy", "asa-naive", "--pool", "main", "--max-nodes", "2"]
+        done = pool.cluster.run_as(
+            pool.who,
+            [*COMMAND, *words, "--cores", "2", "--time", "10m", "--task", task],
+            env=pool.environment | agent.environment,
+            cwd=pool.place,
+        )
+        assert done.returncode == 0, done.stderr
+
+        def jobs() -> set[str]:
+            return {m["job"] for m in pool.json("status")["members"] if m["running"]}
+
+        # The second stage's job has begun, waits for the first one, and runs tasks of it meanwhile.
+        pool.until(lambda: len(jobs()) >= 2)
+        (pool.place / "go").touch()
+        ended = agent.finish(int(done.stdout.removeprefix("Submitted workflow ")), 300.0)
+        assert ended["phase"] == "completed", pool.said()
+        rows = [line.split() for line in (pool.place / "outputs").read_text().splitlines()]
+        assert sorted(row[0] for row in rows) == sorted(
+            [f"a{i}" for i in range(12)] + [f"b{i}" for i in range(6)] + ["c"]
+        )
+        assert len({job for name, job in rows if name.startswith("a")}) >= 2
+    finally:
+        agent.down()
+
+
 def test_another_user_cannot_use_it(pool: SlurmPool):
     pool.start()
     done = pool.cluster.run_as("bob", [*COMMAND, "pool", "status"], env=pool.environment)

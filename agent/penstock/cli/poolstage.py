@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ __all__ = ["drain", "stage"]
 
 _TOLD = 10  # tasks that are named when they have failed
 _PATIENCE = 300.0
-_AGAIN = 3.0
+_AGAIN = 1.0
 
 
 @click.command()
@@ -43,10 +44,11 @@ def stage(name: str) -> None:
     for number, task in enumerate(tasks, 1):
         task["name"] = f"{run}/{of}/{task.get('name', number)}"
         task["workflow"] = run
-    # First the nodes, so that a task may be as large as they are.
-    joined = subprocess.Popen(
-        [sys.executable, "-m", "penstock", "pool", "join", "--pool", name], stdin=subprocess.DEVNULL
-    )
+    # First the nodes. Where the job was there before its parents had ended they have joined already.
+    joined = None
+    if "PENSTOCK_MEANWHILE" not in os.environ:
+        command = [sys.executable, "-m", "penstock", "pool", "join", "--pool", name]
+        joined = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     try:
         numbers = ask(folder, "submit", {"tasks": tasks, "larger": True, "again": True})
         bad = [task for task in wait(folder, numbers, _PATIENCE) if task["phase"] != "complete"]
@@ -59,19 +61,24 @@ def stage(name: str) -> None:
         sys.exit(1)
 
 
-def _leave(folder: PoolFolder, joined: subprocess.Popen[Any]) -> None:
+def _leave(folder: PoolFolder, joined: subprocess.Popen[Any] | None) -> None:
     """This job leaves the pool once what runs in it, of other stages perhaps, has ended."""
     job = os.environ.get("SLURM_JOB_ID", "")
-    while joined.poll() is None:
+    while joined is None or joined.poll() is None:
         try:
             left = ask(folder, "drain", {"job": job}) if job else 0
         except PenstockError:
             left = 0
-        if not left:  # not there yet, or there is no scheduler
+        if not left:  # not there yet, gone, or there is no scheduler
+            if joined is None:
+                return  # the script ends what it has started
             joined.terminate()
         # A node may have joined after we asked: ask again.
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            joined.wait(_AGAIN)
+        if joined is None:
+            time.sleep(_AGAIN)
+        else:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                joined.wait(_AGAIN)
 
 
 @click.command()

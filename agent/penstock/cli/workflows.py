@@ -24,7 +24,7 @@ from penstock.workflow.formats import load_workflow
 from penstock.workflow.model import Workflow, workflow_to_dict
 from penstock.workflow.registry import known_strategies, strategy_named
 from penstock.workflow.state import Phase
-from penstock.workflow.wfformat import Packing
+from penstock.workflow.wfformat import Packing, PoolCommands
 
 __all__ = ["cancel", "retry", "submit"]
 
@@ -82,7 +82,7 @@ def submit(
     seconds = None if limit is None else parse_duration(limit)
     if limit is not None and seconds is None:
         raise UserError(f"--time: must be {DURATION_FORMS}, not {limit!r}")
-    in_pool = None if pool is None else _stage_command(config, pool)
+    in_pool = None if pool is None else _pool_commands(config, pool)
     packing = Packing(max_nodes, cores or os.cpu_count() or 1, time=seconds, command=task, pool=in_pool)
     parsed = load_workflow(workflow, packing)
     # Relative commands mean the folder the user stands in, not the agent's.
@@ -103,7 +103,7 @@ def submit(
         click.echo(f"Submitted workflow {number}")
 
 
-def _stage_command(config: Config, name: str) -> str:
+def _pool_commands(config: Config, name: str) -> PoolCommands:
     """What a stage's job runs to have its tasks done by the pool, wherever it is submitted from."""
     from penstock.pool.folder import pool_folder
 
@@ -111,7 +111,11 @@ def _stage_command(config: Config, name: str) -> str:
     if folder.address() is None:
         raise AgentUnavailable(f"pool {name!r} has no scheduler; `penstock pool start -p {name}` starts one")
     variable = f"PENSTOCK_POOL__FOLDER={folder.path.parent}"
-    return shlex.join(["env", variable, sys.executable, "-m", "penstock", "pool", "stage", "--pool", name])
+    stage, join = (
+        shlex.join(["env", variable, sys.executable, "-m", "penstock", "pool", word, "--pool", name])
+        for word in ("stage", "join")
+    )
+    return PoolCommands(stage, join)
 
 
 def _is_anothers(config: Config) -> bool:

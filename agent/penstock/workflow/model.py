@@ -28,7 +28,8 @@ class Stage:
 
     `after` names the stages that must have completed before it starts. A failed attempt is repeated `retries` times;
     one that failed with its nodes is repeated anyway. `guessed`: nobody has said how long it runs, `run_time` is only
-    its limit; what earlier runs took is better.
+    its limit; what earlier runs took is better. `meanwhile`: a shell command that makes use of the nodes of a job which
+    has started before its parents have ended; it is ended with the job's script at the latest.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Stage:
     after: tuple[str, ...] = ()
     retries: int = 0
     guessed: bool = False
+    meanwhile: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,7 @@ def workflow_to_dict(workflow: Workflow) -> dict[str, Any]:
                 "after": list(s.after),
                 "retries": s.retries,
                 "guessed": s.guessed,
+                "meanwhile": s.meanwhile,
             }
             for s in workflow.stages
         ],

@@ -18,6 +18,13 @@ GROWTH_WAIT: Final = 600.0
 # No `-u`: the `module` and `conda` functions of many sites refer to unset variables.
 _SHELL_OPTIONS = "set -eo pipefail"
 
+# An early job works instead of idling. The command's own end is nothing that the job depends on.
+_MEANWHILE = """\
+{command} </dev/null &
+penstock_meanwhile=$!
+trap 'kill "$penstock_meanwhile" 2>/dev/null && wait "$penstock_meanwhile" || :' EXIT
+export PENSTOCK_MEANWHILE=1"""
+
 
 def job_name(workflow: Workflow, run: str, stage: str, attempt: int) -> str:
     """A job name that no other run (`WorkflowRun.label`), stage or attempt has, in characters that need no quoting."""
@@ -45,6 +52,8 @@ def job_spec(
     """
     lines = ["#!/bin/bash", _SHELL_OPTIONS]
     if guard is not None:
+        if guard.parents and unit.meanwhile:
+            lines += _MEANWHILE.replace("{command}", unit.meanwhile).splitlines()
         lines += guard_lines(guard)
     if workflow.workdir is not None:
         lines.append(f"cd -- {shlex.quote(workflow.workdir)}")

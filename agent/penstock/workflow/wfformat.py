@@ -14,13 +14,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock.errors import UserError
 from penstock.workflow.model import NAME_PATTERN, Stage, Workflow
 from penstock.workflow.tasks import Task, packed_command, packed_time, pool_command
 
-__all__ = ["MAX_TASKS", "Packing", "from_wfformat", "is_wfformat"]
+__all__ = ["MAX_TASKS", "Packing", "PoolCommands", "from_wfformat", "is_wfformat"]
 
 MAX_TASKS: Final = 1_000_000
 _VERSIONS: Final = ("1.5", "1.6")
@@ -33,12 +33,20 @@ _SHORTEST_LIMIT: Final = 60.0
 _POOL_RETRIES: Final = 2
 
 
+class PoolCommands(NamedTuple):
+    """Shell commands of a stage's job: `stage` takes tasks on its standard input and has a pool run them; `join` gives
+    the job's nodes to the pool, until it is ended."""
+
+    stage: str
+    join: str
+
+
 @dataclass(frozen=True, slots=True)
 class Packing:
     """How tasks become jobs: at most `nodes` nodes of `cores` cores for a stage. The time limit is `margin` times the
     expected run time, and a minute at least; or `time` (s). `command` replaces every task's command; in it {id},
-    {name}, {program}, {arguments} and {runtime} stand for the task's own. With `pool` tasks run in a pool: it is the
-    command that a stage's job runs for that, and the job is tried again if it fails, because what has run stays done.
+    {name}, {program}, {arguments} and {runtime} stand for the task's own. With `pool` tasks run in a pool; a job
+    is tried again if it fails then, because what has run stays done.
     """
 
     nodes: int = 1
@@ -46,7 +54,7 @@ class Packing:
     margin: float = 3.0
     time: float | None = None
     command: str | None = None
-    pool: str | None = None
+    pool: PoolCommands | None = None
 
 
 def is_wfformat(document: object) -> bool:
@@ -192,9 +200,9 @@ def _stage(
     wanted = sum(min(task.cores, packing.cores) for task in made)
     nodes = min(max(math.ceil(wanted / packing.cores), 1), packing.nodes)
     if packing.pool is None:
-        command, retries = packed_command(made, nodes, packing.cores), 0
+        command, retries, meanwhile = packed_command(made, nodes, packing.cores), 0, ""
     else:
-        command, retries = pool_command(made, packing.pool), _POOL_RETRIES
+        command, retries, meanwhile = pool_command(made, packing.pool.stage), _POOL_RETRIES, packing.pool.join
     if len(command) > _MAX_COMMAND:
         raise UserError(
             f"stage {name}: the script of its {len(made)} tasks has {len(command) // 1000} kB, Slurm takes 4 MB; "
@@ -209,7 +217,7 @@ def _stage(
         )
     limit = max(known * packing.margin, _SHORTEST_LIMIT) if packing.time is None else packing.time
     expected = limit if guessed else min(known, limit)
-    return Stage(name, nodes, limit, expected, command, after, retries, guessed=guessed)
+    return Stage(name, nodes, limit, expected, command, after, retries, guessed, meanwhile)
 
 
 def _task(name: str, task: Mapping[str, Any], run: Mapping[str, Any] | None, packing: Packing) -> Task:
