@@ -20,7 +20,7 @@ Around it:
 `penstock.sim.cluster` runs workloads of any length on it.
 
 Unlike Slurm: time limits are not rounded up to minutes, nodes are free the moment a job is ended (no COMPLETING),
-scheduling happens at every change at once, accounting never lags, only those who were promised a start have an expected
-one, an array has one promise for all its tasks that wait, licences are not planned for, users and accounts need not
-exist, and a reservation keeps its nodes when one of them dies.
+scheduling happens at every change at once (unless `cycle` is set), accounting never lags, only those who were promised
+a start have an expected one, an array has one promise for all its tasks that wait, licences are not planned for, users
+and accounts need not exist, and a reservation keeps its nodes when one of them dies.
 """
