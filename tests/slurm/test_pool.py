@@ -205,6 +205,34 @@ def test_a_workflow_whose_tasks_run_in_the_pool_with_one_allocation_killed(pool:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(400)
+def test_a_node_whose_network_is_cut_is_lost(isolated: Cluster):
+    pool = SlurmPool(isolated)
+    pool.environment["PENSTOCK_POOL__HOST"] = isolated.address
+    cut = ""
+    try:
+        pool.start()
+        for _ in range(2):
+            pool.allocate(1)
+        pool.until(lambda: len(pool.json("status")["members"]) == 2)
+        script = "until [ -e go ]; do sleep 0.1; done; echo $PENSTOCK_TASK >>done"
+        pool.submit([{"command": ["sh", "-c", script], "retries": 0}] * 4)
+        pool.until(lambda: pool.json("status")["tasks"]["running"] == 4)
+        cut = pool.json("status")["members"][0]["node"]
+        isolated.cut_node(cut)
+        pool.until(lambda: [m["node"] != cut for m in pool.json("status")["members"]] == [True])
+        (pool.place / "go").touch()
+        pool.until(lambda: pool.json("status")["tasks"]["complete"] == 4)
+        # On the cut node, which still reaches this folder, a task may have gone on until its member noticed.
+        assert set((pool.place / "done").read_text().split()) == {"1", "2", "3", "4"}
+        assert sum(line["op"] == "end" and line["outcome"] == "lost" for line in pool.log()) == 2
+    finally:
+        if cut:
+            isolated.mend_node(cut)
+        pool.down()
+
+
+@pytest.mark.long
 def test_an_early_allocation_works_on_the_stage_before_it(pool: SlurmPool):
     agent = SlurmAgent(pool.cluster)
     try:

@@ -127,3 +127,17 @@ def test_a_job_idles_no_longer_than_its_limit_leaves_beside_its_work():
     assert site.grace_of(stage) == 300.0
     assert site.grace_of(replace(stage, time_limit=1200.0)) == pytest.approx(100.0)
     assert site.grace_of(replace(stage, time_limit=1000.0)) == 0.0
+
+
+@pytest.mark.parametrize(("command", "code"), [("[ $PENSTOCK_MEANWHILE = 1 ] && echo work", 0), ("exit 3", 3)])
+def test_meanwhile_something_else_uses_the_nodes_and_ends_with_the_script(tmp_path, slurm, command, code):
+    slurm(squeue="sleep 1; echo COMPLETED")
+    meanwhile = "sh -c 'trap \"echo over >>m; exit 0\" TERM; echo begun >>m; while :; do sleep 0.1; done'"
+    flow = Workflow("w", (Stage("b", 1, 60, 60, command, meanwhile=meanwhile),))
+    environment = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    for guard in (after((12, "a")), None):
+        script = job_spec(flow, flow.stages[0], "7-x", 1, (), guard=guard, mark=True).script
+        done = subprocess.run(["bash"], input=script.encode(), capture_output=True, cwd=tmp_path, env=environment)
+        if guard is not None:  # nobody waits without one
+            assert done.returncode == code, done.stderr
+    assert (tmp_path / "m").read_text() == "begun\nover\n"

@@ -63,11 +63,14 @@ def prepare() -> None:
     logging.getLogger("distributed").setLevel(logging.ERROR)
 
 
-async def knock(url: str, limit: float) -> None:
-    """Raise OSError or TimeoutError if nobody listens there: Dask would go on trying to the end of its time limit."""
+async def knock(url: str, limit: float) -> str:
+    """The address of ours that reaches it. Raises OSError or TimeoutError if nobody listens there: Dask would go on
+    trying to the end of its time limit."""
     host, _, port = url.partition("://")[2].rpartition(":")
     _reader, writer = await asyncio.wait_for(asyncio.open_connection(host.strip("[]"), int(port)), limit)
+    ours: str = writer.get_extra_info("sockname")[0]
     writer.close()
+    return ours
 
 
 def security(folder: PoolFolder) -> Security:

@@ -72,8 +72,9 @@ async def work(folder: PoolFolder, terms: Terms) -> str:
             left = None if terms.left is None else terms.left - (time.monotonic() - began)
             service = _Service(folder, terms, address.url, left, stop)
             with contextlib.suppress(OSError, TimeoutError):  # it is not there, or not any more
-                await link.knock(address.url, _CONNECT)
-                if why := await service.serve():
+                # Dask would look for the way to the internet, which a compute node need not have.
+                host = await link.knock(address.url, _CONNECT)
+                if why := await service.serve(host):
                     return why
             served = served or service.joined
             seen = time.monotonic() if service.joined else seen
@@ -98,12 +99,13 @@ class _Service:
         # Slurm's name for it, which need not be the host's.
         self._node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
-    async def serve(self) -> str:
-        """Why it left; empty: the scheduler is gone."""
+    async def serve(self, host: str) -> str:
+        """Why it left; empty: the scheduler is gone. `host`: the address of ours that reaches it."""
         loop = asyncio.get_running_loop()
         with tempfile.TemporaryDirectory(prefix="penstock-pool-", ignore_cleanup_errors=True) as scratch:
             self._worker = Worker(
                 self._url,
+                host=host,
                 nthreads=1,
                 security=link.security(self._folder),
                 memory_limit=0,
