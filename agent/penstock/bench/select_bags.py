@@ -220,11 +220,13 @@ class _Bag:
         while run.finished is None:
             self._world.clock.advance(_LOOK)
             market = await self._market()
-            await tend(self._bags, run, market, hysteresis, quantile)
+            done = (await tend(self._bags, run, market, hysteresis, quantile)).progress
             market.close()
+            # Where nothing waits that might move, further looks would change nothing.
+            if not done.homeless and not (done.waiting and hysteresis is not None):
+                self._jobs = [(array.cluster, array.job) for array in run.arrays if array.job is not None]
+                self._finish()
         for array in run.arrays:
-            assert array.job is not None
-            self._jobs.append((array.cluster, array.job))
             self._shares[array.cluster] += sum(len(array.pieces[i]) for i in array.alive)
         return sum(move["tasks"] for move in run.moves)
 
