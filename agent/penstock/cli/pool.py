@@ -27,6 +27,7 @@ __all__ = ["pool"]
 
 _PATIENCE = 300.0
 _START = 60.0
+_END = 30.0
 
 
 @click.group()
@@ -192,6 +193,9 @@ def stop(name: str, drain: bool, as_json: bool) -> None:
     if folder.address() is None:
         raise AgentUnavailable(f"pool {name!r} has no scheduler")
     answer = ask(folder, "stop", {"drain": drain})
+    deadline = time.monotonic() + _END
+    while not (drain and answer["left"]) and folder.address() is not None and time.monotonic() < deadline:
+        time.sleep(0.1)
     if as_json:
         emit_json(answer)
     elif drain and answer["left"]:

@@ -86,9 +86,10 @@ class PoolScheduler(SchedulerPlugin):
             await self._stop.wait()
         finally:
             regular.cancel()
-            self.folder.withdraw()
             await self._scheduler.close()
             self._flush()
+            # Before the log is given up: the next one must not lose its address to us.
+            self.folder.withdraw()
             self._journal.close()
 
     def stop(self) -> None:
