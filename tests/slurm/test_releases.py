@@ -36,9 +36,11 @@ def marked(folder: Path) -> list[int]:
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get(MARK) == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
+            # As bytes: slurmstepd has written over the first variables.
+            variables = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+            if f"{MARK}={folder}".encode() in variables and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process.pid)
-        except psutil.Error:
+        except (psutil.Error, OSError):
             continue
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -108,9 +109,11 @@ def wait_for(ready: Callable[[], bool], name: str, process: Process, log: Path, 
 
 def _environ(process: psutil.Process) -> dict[str, str]:
     try:
-        return process.environ()
-    except (psutil.Error, OSError):
+        # slurmstepd writes its title over the first variables: an empty one (where psutil stops) is not the end.
+        entries = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+    except OSError:
         return {}
+    return {os.fsdecode(key): os.fsdecode(value) for key, found, value in (e.partition(b"=") for e in entries) if found}
 
 
 def _belongs(env: Mapping[str, str], root: Path, conf: Path) -> bool:
