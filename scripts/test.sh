@@ -76,26 +76,28 @@ ruff format --check .
 MYPYPATH=agent:plugins:dmr mypy -p penstock -p penstock_plugins -p dmr
 lint-imports
 
-# Three lanes side by side: the unit tests compute, those on the installed Slurm mostly wait for it, those of MPI do
-# both. The other Slurm releases come last, when their file systems are there.
+# Four lanes side by side: the unit tests compute, those on Slurm mostly wait for it, those of MPI, with Slurm and
+# without, do both.
 run() {
     echo "== $1"
     shift
     python -m pytest --durations=12 --durations-min=5 "$@" || status=1
 }
 unit() {
-    run "unit tests" tests/unit -m "not release$and_not_long"
+    run "unit tests" tests/unit -m "not mpi and not release$and_not_long"
 }
 mpi() {
-    run "MPI tests" tests/mpi -m "not release$and_not_long"
+    run "MPI tests" tests -m "mpi and not release$and_not_long"
+}
+slurm() {
+    run "tests on Slurm" tests --ignore=tests/unit -m "not mpi and not release$and_not_long"
+}
+releases() {
     until [ -e "$work/built" ]; do sleep 1; done
     cat "$work/releases.log" 2>/dev/null || true
     PENSTOCK_TEST_UNBUILT=$(cat "$work/unbuilt")
     export PENSTOCK_TEST_UNBUILT
     run "other Slurm releases" tests -m "release$and_not_long"
-}
-installed() {
-    run "all other tests" tests --ignore=tests/unit --ignore=tests/mpi -m "not release$and_not_long"
 }
 lane() {
     local status=0
@@ -104,18 +106,18 @@ lane() {
     return "$status"
 }
 lanes=()
-for name in unit mpi; do
-    lane "$name" >"$work/$name.log" 2>&1 </dev/null &
+for name in unit mpi releases; do
+    lane "$name" >"$work/$name.lane" 2>&1 </dev/null &
     lanes+=("$!")
 done
-lane installed </dev/null &
+lane slurm </dev/null &
 lanes+=("$!")
 groups+=("${lanes[@]}")
 status=0
 for one in "${lanes[@]}"; do
     wait "$one" || status=1
 done
-cat "$work/mpi.log" "$work/unit.log"
+cat "$work/releases.lane" "$work/mpi.lane" "$work/unit.lane"
 
 if [ "$HAVE_SLURM" = 0 ] || [ "$(id -u)" != 0 ]; then
     cat <<'EOF'

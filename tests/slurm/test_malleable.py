@@ -74,7 +74,10 @@ KILLS = {
 }
 
 
-@pytest.mark.parametrize("point", KILLS)
+USUAL = ("after the grant", "before the merge")
+
+
+@pytest.mark.parametrize("point", [pytest.param(p, marks=() if p in USUAL else pytest.mark.long) for p in KILLS])
 def test_agent_killed_in_an_expansion(point: str, agent: Agent, cluster: Cluster) -> None:
     agent.start(KILLS[point])
     jacobi = Jacobi(agent, pause=0.1)  # it shall still run when the agent has made sure that nothing surfaces
