@@ -125,6 +125,11 @@ def done(live: Live) -> list[int]:
     return sorted(int(word) for word in file.read_text().split()) if file.exists() else []
 
 
+def ends(live: Live, outcome: str) -> list[dict[str, Any]]:
+    """The lines of the log that say that an attempt has ended so."""
+    return [line for line in live.log() if line["op"] == "end" and line["outcome"] == outcome]
+
+
 def test_members_and_scheduler_are_killed_and_no_task_is_lost(live: Live):
     scheduler = live.start()
     first, second = live.join(), live.join()
@@ -141,10 +146,9 @@ def test_members_and_scheduler_are_killed_and_no_task_is_lost(live: Live):
     live.until(lambda: live.status()["tasks"]["running"] == 2)  # the other member came back by itself
     (live.work / "late").touch()
     live.until(lambda: live.status()["tasks"]["complete"] == 12)
-    log = live.log()
-    complete = [line["id"] for line in log if line["op"] == "end" and line["outcome"] == "complete"]
-    assert sorted(complete) == list(range(1, 13))
-    lost = [line["why"] for line in log if line["op"] == "end" and line["outcome"] == "lost"]
+    live.until(lambda: len(ends(live, "complete")) == 12)  # the log is written a moment after
+    assert sorted(line["id"] for line in ends(live, "complete")) == list(range(1, 13))
+    lost = [line["why"] for line in ends(live, "lost")]
     assert len(lost) == 4 and set(lost) <= {"its member has left", "the scheduler has ended"}
     assert done(live) == list(range(1, 13))  # once each: what ran on the killed member ended with it
     assert live.command("stop").returncode == 0
