@@ -131,6 +131,7 @@ def test_an_operator_reserves_charges_and_gives_back(queue: Cluster) -> None:
     assert "No reservations" in desk.reservations()
 
 
+@pytest.mark.long  # reservations begin at full minutes: it waits for most of five
 def test_a_planned_workflow_starts_when_it_was_planned(cluster: Cluster) -> None:
     desk = Desk(cluster, "operator")
     desk.write("flow.yaml", FLOW)
