@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -49,7 +50,7 @@ def exports(nodes: Sequence[str], environ: Mapping[str, str]) -> str:
         values["SLURM_JOB_CPUS_PER_NODE"] = f"{cpus}(x{len(nodes)})"
     # Numbers of tasks were those of the former size.
     gone = "SLURM_TASKS_PER_NODE SLURM_NTASKS SLURM_NPROCS"
-    return f"export {' '.join(f'{name}={value!r}' for name, value in values.items())}; unset {gone}"
+    return f"export {' '.join(f'{name}={shlex.quote(value)}' for name, value in values.items())}; unset {gone}"
 
 
 def obtain(client: Client, job: int, present: int, wanted: int, patience: float) -> tuple[str, ...]:

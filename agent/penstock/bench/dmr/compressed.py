@@ -75,6 +75,17 @@ class Figures:
     makespan: float
     resizes: float
 
+    def row(self) -> dict[str, object]:
+        """For programs."""
+        return {
+            "utilisation": self.utilisation,
+            "waiting_s": self.waiting,
+            "execution_s": self.execution,
+            "completion_s": self.completion,
+            "makespan_s": self.makespan,
+            "resizes": self.resizes,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Compared:
@@ -255,12 +266,7 @@ def rows(compared: Sequence[Compared], nodes: int, by: float) -> list[dict[str, 
                     "compressed": by,
                     "version": each.version,
                     "source": source,
-                    "utilisation": f.utilisation,
-                    "waiting_s": f.waiting,
-                    "execution_s": f.execution,
-                    "completion_s": f.completion,
-                    "makespan_s": f.makespan,
-                    "resizes": f.resizes,
+                    **f.row(),
                 }
             )
     return found

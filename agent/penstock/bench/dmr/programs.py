@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.bench.dmr.accounts import outcome
-from penstock.bench.dmr.compressed import Figures, figures
+from penstock.bench.dmr.compressed import figures
 from penstock.bench.dmr.drive import Outcome
 from penstock.bench.dmr.live import USER, Submission, agent_on, cluster_of, run
 from penstock.bench.dmr.models import models, narrow
@@ -164,22 +164,14 @@ def same_results(fixed: Measured, flexible: Measured) -> dict[str, int]:
 
 def rows(measured: Sequence[Measured]) -> list[dict[str, object]]:
     """For programs: a row for each version."""
-    found: list[dict[str, object]] = []
-    for each in measured:
-        f: Figures = figures(each.outcome, NODES)
-        found.append(
-            {
-                "workload": "mpi",
-                "jobs": len(each.outcome.ran),
-                "nodes": NODES,
-                "version": each.version,
-                "source": "real",
-                "utilisation": f.utilisation,
-                "waiting_s": f.waiting,
-                "execution_s": f.execution,
-                "completion_s": f.completion,
-                "makespan_s": f.makespan,
-                "resizes": f.resizes,
-            }
-        )
-    return found
+    return [
+        {
+            "workload": "mpi",
+            "jobs": len(each.outcome.ran),
+            "nodes": NODES,
+            "version": each.version,
+            "source": "real",
+            **figures(each.outcome, NODES).row(),
+        }
+        for each in measured
+    ]

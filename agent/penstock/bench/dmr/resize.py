@@ -53,12 +53,6 @@ class Resize:
         return "expand" if self.new > self.old else "shrink"
 
     @property
-    def slurm(self) -> float:
-        """Seconds in which Slurm gives or takes the nodes."""
-        parts = ("grant", "merge") if self.kind == "expand" else ("return",)
-        return sum(self.phases.get(part, 0.0) for part in parts)
-
-    @property
     def total(self) -> float:
         """Seconds from the request to the end of it all."""
         return sum(self.phases.values())
@@ -209,8 +203,8 @@ def goals(found: Sequence[Resize]) -> list[Goal]:
     for r in found:
         where = f"{r.old} to {r.new} nodes"
         if r.kind == "expand":
-            raw = r.raw["raw grant"] + r.raw["raw merge"]
-            wanted.append(Goal(where, "granted and merged, over Slurm's commands alone", r.slurm / raw, 1.3))
-            wanted.append(Goal(where, "granted and merged, s", r.slurm, 0.423))
+            given, raw = r.phases["grant"] + r.phases["merge"], r.raw["raw grant"] + r.raw["raw merge"]
+            wanted.append(Goal(where, "granted and merged, over Slurm's commands alone", given / raw, 1.3))
+            wanted.append(Goal(where, "granted and merged, s", given, 0.423))
         wanted.append(Goal(where, "moving 1 GB, over one Alltoallv", r.phases["move"] / r.raw["raw move"], 1.25))
     return wanted
