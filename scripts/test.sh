@@ -76,8 +76,8 @@ ruff format --check .
 MYPYPATH=agent:plugins:dmr mypy -p penstock -p penstock_plugins -p dmr
 lint-imports
 
-# Four lanes side by side: the unit tests compute, those on Slurm mostly wait for it, those of MPI, with Slurm and
-# without, do both.
+# Lanes side by side: the unit tests compute, those on Slurm mostly wait for it, those of MPI, with Slurm and without,
+# do both. The slowest is seen as it goes, the others at the end.
 run() {
     echo "== $1"
     shift
@@ -87,10 +87,16 @@ unit() {
     run "unit tests" tests/unit -m "not mpi and not release$and_not_long"
 }
 mpi() {
-    run "MPI tests" tests -m "mpi and not release$and_not_long"
+    run "MPI tests" tests --ignore=tests/slurm/test_stress.py -m "mpi and not release$and_not_long"
+}
+stress() {
+    run "hundreds of resizes" tests/slurm/test_stress.py
+}
+contract() {
+    run "the contract of the back ends" tests/contract -m "not release$and_not_long"
 }
 slurm() {
-    run "tests on Slurm" tests --ignore=tests/unit -m "not mpi and not release$and_not_long"
+    run "tests on Slurm" tests/slurm -m "not mpi and not release$and_not_long"
 }
 releases() {
     until [ -e "$work/built" ]; do sleep 1; done
@@ -105,8 +111,10 @@ lane() {
     "$1"
     return "$status"
 }
+unseen=(releases mpi contract unit)
+if [ -z "$and_not_long" ]; then unseen=(stress "${unseen[@]}"); fi
 lanes=()
-for name in unit mpi releases; do
+for name in "${unseen[@]}"; do
     lane "$name" >"$work/$name.lane" 2>&1 </dev/null &
     lanes+=("$!")
 done
@@ -117,7 +125,7 @@ status=0
 for one in "${lanes[@]}"; do
     wait "$one" || status=1
 done
-cat "$work/releases.lane" "$work/mpi.lane" "$work/unit.lane"
+for name in "${unseen[@]}"; do cat "$work/$name.lane"; done
 
 if [ "$HAVE_SLURM" = 0 ] || [ "$(id -u)" != 0 ]; then
     cat <<'EOF'

@@ -157,13 +157,21 @@ def instance(place: Path) -> Path:
     return file
 
 
-# The WfCommons instances are not part of this project: a folder of them may be named.
-INSTANCES = Path(os.environ.get("PENSTOCK_WORKFLOWS", "/nowhere"))
 REAL = [
     pytest.param(name, marks=[pytest.mark.long, pytest.mark.timeout(900)])
     for name in ("montage-chameleon-2mass-01d-001.json", "seismology-chameleon-100p-001.json")
-    if (INSTANCES / name).exists()
 ]
+
+
+def real_instance(name: str) -> Path:
+    """An instance of WfCommons, which is not part of this project: from the folder that is named."""
+    file = Path(os.environ.get("PENSTOCK_WORKFLOWS", "/nowhere")) / name
+    if not file.exists():
+        why = f"PENSTOCK_WORKFLOWS must name a folder with {name}, from https://github.com/wfcommons/WfInstances"
+        if os.environ.get("CI") == "true":
+            pytest.fail(why)
+        pytest.skip(why)
+    return file
 
 
 @pytest.mark.parametrize("name", [None, *REAL])
@@ -172,7 +180,7 @@ def test_a_workflow_whose_tasks_run_in_the_pool_with_one_allocation_killed(pool:
     try:
         agent.start()
         pool.start()
-        file = instance(pool.place) if name is None else INSTANCES / name
+        file = instance(pool.place) if name is None else real_instance(name)
         tasks = [t["id"] for t in json.loads(file.read_text())["workflow"]["specification"]["tasks"]]
         extra = pool.allocate(1)
         task = "until [ -e go ] || [ $PENSTOCK_TASK -lt 4 ]; do sleep 0.1; done; echo {id} >>outputs"
