@@ -205,7 +205,8 @@ for step in app.steps(30):
     assert done.returncode == 0, done.stderr
     announced = [(a.size, a.in_seconds) for a in agent.of(wire.Announce)]
     assert announced[0] == (8, 60.0) and set(announced[1:]) == {(4, 1.5)}
-    assert done.stderr.count("no announcements here") == 1
+    # Said when it begins to fail, not each time: again only after the agent has answered something.
+    assert 1 <= done.stderr.count("no announcements here") <= 1 + len(agent.of(wire.Check))
 
 
 def test_an_error_of_the_program_ends_it(mpirun, tmp_path: Path, key: credential.Key) -> None:
