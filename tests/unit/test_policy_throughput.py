@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.api import Offer, is_joint
+from penstock.planning.members import Speeds
 from penstock.planning.queue import QueuePlan, waiting
-from penstock_plugins.throughput import Speeds, Throughput
+from penstock_plugins.throughput import Throughput
 
 
 def offer(job, nodes, minimum=1, maximum=8, factor=2, preferred=None, **more):

@@ -1,0 +1,130 @@
+"""What policies know of malleable jobs: how quick they are on which size, what they give up, when they end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.api import Job, Offer, Snapshot
+
+__all__ = ["Member", "Memory", "Speeds"]
+
+_ENDLESS: Final = 7 * 86400.0
+"""Seconds that a job counts as running which has no time limit and does not say how far it is."""
+
+
+class Speeds:
+    """Seconds of a step by size, as measured; what it would be on other sizes is worked out by Amdahl's law.
+
+    `like` are the speeds of jobs of the same kind, which count as long as only one size was measured.
+    """
+
+    def __init__(self, like: Speeds | None = None) -> None:
+        self._measured: dict[int, float] = {}
+        self._like = like
+
+    def saw(self, offer: Offer) -> None:
+        """Take up what the application says of its present size."""
+        if not offer.step_seconds:
+            return
+        self._measured[offer.size] = offer.step_seconds
+        if self._like is not None and len(self._measured) > 1:
+            self._like._measured = self._measured
+
+    @property
+    def known(self) -> bool:
+        """Whether sizes can be compared at all."""
+        return len(self._measured) > 1 or (self._like is not None and self._like.known)
+
+    def at(self, size: int) -> float:
+        """Seconds of a step on that size, compared to others; perfect scaling where nothing is known."""
+        if size in self._measured:
+            return self._measured[size]
+        if len(self._measured) > 1:
+            return self._amdahl(size)
+        mine, seconds = next(iter(self._measured.items()), (1, 1.0))
+        if self._like is not None and self._like.known:
+            return seconds * self._like._amdahl(size) / self._like._amdahl(mine)
+        return seconds * mine / size
+
+    def _amdahl(self, size: int) -> float:
+        """seconds = serial + parallel / size, through the two measured sizes that are furthest apart."""
+        low, high = min(self._measured), max(self._measured)
+        slow, fast = self._measured[low], self._measured[high]
+        parallel = min(max((slow - fast) / (1 / low - 1 / high), 0.0), slow * low)
+        return slow - parallel / low + parallel / size
+
+    def scaling(self, size: int, larger: int) -> float:
+        """How much of the gain of perfect scaling it has on a larger size: 1 perfect, 0 none."""
+        return (1 - self.at(larger) / self.at(size)) / (1 - size / larger)
+
+
+@dataclass(slots=True)
+class Member:
+    """A malleable job in this pass; `size` is what it shall have, in processes."""
+
+    offer: Offer
+    job: Job
+    speeds: Speeds
+    size: int
+    now: float
+    beneficiary: int | None = None
+    sizes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.sizes = tuple(sorted({*self.offer.reachable(), self.offer.size}))
+
+    @property
+    def left(self) -> float:
+        """Seconds that it still runs on its present size; by its time limit where it does not say."""
+        steps, each = self.offer.steps_left, self.offer.step_seconds
+        if steps is not None and each is not None:
+            return steps * each
+        return _ENDLESS if self.job.end is None else max(self.job.end - self.now, 0.0)
+
+    def nodes_of(self, size: int) -> int:
+        """Nodes that so many processes take."""
+        return size // self.offer.per_node
+
+    def next_below(self, size: int) -> int | None:
+        """The largest size that it can have below this one."""
+        return max((s for s in self.sizes if s < size), default=None)
+
+    def next_above(self, size: int) -> int | None:
+        """The smallest size that it can have above this one."""
+        return min((s for s in self.sizes if s > size), default=None)
+
+    def later(self, old: int, new: int) -> float:
+        """By how many seconds it ends later on `new` than on `old`; below 0: earlier."""
+        now = self.speeds.at(self.offer.size)
+        return self.left * (self.speeds.at(new) - self.speeds.at(old)) / now
+
+    def freed(self, size: int) -> tuple[str, ...]:
+        """The nodes that it leaves when it shrinks to `size`: the machine keeps the first ones."""
+        nodes = self.offer.nodes or self.job.nodes
+        return nodes[self.nodes_of(size) :]
+
+
+class Memory:
+    """The speeds of all jobs of a policy, from pass to pass."""
+
+    def __init__(self) -> None:
+        self._speeds: dict[int, Speeds] = {}
+        self._kinds: dict[tuple[int, ...], Speeds] = {}
+
+    def members(self, offers: Iterable[Offer], snapshot: Snapshot) -> dict[str, list[Member]]:
+        """The jobs that make these offers, by partition, with all that was measured of them so far."""
+        offers = sorted(offers, key=lambda o: o.job)
+        self._speeds = {o.job: self._speeds.get(o.job) or Speeds(self._kind(o, snapshot)) for o in offers}
+        groups: dict[str, list[Member]] = {}
+        for offer in offers:
+            speeds, job = self._speeds[offer.job], snapshot.jobs[offer.job]
+            speeds.saw(offer)
+            groups.setdefault(job.partition, []).append(Member(offer, job, speeds, offer.size, snapshot.taken_at))
+        return groups
+
+    def _kind(self, offer: Offer, snapshot: Snapshot) -> Speeds:
+        """What is known of jobs that are probably runs of the same program: those of one user with the same limits."""
+        limits = (offer.minimum, offer.maximum, offer.factor, offer.preferred or 0, offer.per_node)
+        return self._kinds.setdefault((snapshot.jobs[offer.job].uid, *limits), Speeds())
