@@ -34,7 +34,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from penstock.api import Job, Offer, Reason, ResizeVerdict, Snapshot
-from penstock.planning.members import Member, Memory
+from penstock.planning.members import Member, Memory, room_for, under_way
 from penstock.planning.queue import DEPTH, QueuePlan, unable, waiting
 
 __all__ = ["Throughput"]
@@ -69,10 +69,7 @@ class _Pool:
         self._all = members
         self._free = [m for m in members if m.offer.target is None]
         self._reasons: dict[int, Reason] = {}
-        leaving = [n for m in members if m.offer.target is not None for n in m.freed(m.offer.target)]
-        coming = sum(
-            max(m.nodes_of(m.offer.target) - len(m.job.nodes), 0) for m in members if m.offer.target is not None
-        )
+        leaving, coming = under_way(members)
         self._plan = QueuePlan(snapshot, partition, leaving, coming)
         self._idle = len(snapshot.idle_nodes(partition)) - coming  # what is being given back cannot be had yet
         self._waiting = waiting(snapshot, partition)
@@ -132,35 +129,12 @@ class _Pool:
 
         `queue` is how many wait, it and those behind it.
         """
-        sizes = {place: m.size for place, m in enumerate(self._free)}
-        taken: list[tuple[int, int]] = []  # whom, and the size before
-        missing = lacking = pending.least_nodes - self._plan.idle(self._snapshot.taken_at)
-        while missing > 0 or not self._plan.starts(pending, self._given_up(sizes)):
-            options = []
-            for place, m in enumerate(self._free):
-                smaller = m.next_below(sizes[place])
-                if smaller is not None and self._pays(m, sizes[place], smaller, pending, lacking, queue):
-                    freed = m.nodes_of(sizes[place]) - m.nodes_of(smaller)
-                    options.append((m.later(sizes[place], smaller) / freed, place, smaller, freed))
-            if not options:
-                return {}
-            _, place, smaller, freed = min(options)
-            taken.append((place, sizes[place]))
-            sizes[place] = smaller
-            missing -= freed
-        for place, before in reversed(taken):  # the last steps may have made earlier ones needless
-            tried = {**sizes, place: before}
-            if before > sizes[place] and self._plan.starts(pending, self._given_up(tried)):
-                sizes = tried
-        return {place: size for place, size in sizes.items() if size < self._free[place].size}
+        lacking = pending.least_nodes - self._plan.idle(self._snapshot.taken_at)
 
-    def _given_up(self, sizes: Mapping[int, int]) -> list[str]:
-        return [
-            n
-            for place, size in sizes.items()
-            if size < self._free[place].offer.size
-            for n in self._free[place].freed(size)
-        ]
+        def cost(m: Member, old: int, new: int) -> float | None:
+            return m.later(old, new) if self._pays(m, old, new, pending, lacking, queue) else None
+
+        return room_for(pending, self._free, self._plan, cost)
 
     def _pays(self, m: Member, old: int, new: int, pending: Job, lacking: int, queue: int) -> bool:
         """Whether it is good on average that a job gives up nodes to one that waits; see the module's text.

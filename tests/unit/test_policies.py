@@ -27,7 +27,7 @@ def size_of(policy, mine, *others, **changes):
 
 def test_every_installed_policy_says_how_it_is_called_and_what_it_does():
     found = {e.name: e.load() for e in entry_points(group="penstock.policies") if e.value.startswith("penstock_")}
-    assert set(found) >= {"efficiency", "noop", "static", "throughput", "wide"}
+    assert set(found) >= {"efficiency", "noop", "priced", "static", "throughput", "wide"}
     for name, policy in found.items():
         made = policy()
         assert made.name == name and (is_joint(made) or callable(made.decide))

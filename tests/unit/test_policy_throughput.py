@@ -8,35 +8,20 @@ import pytest
 from factories import NODES, make_job, make_snapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from malleable_offers import decide_with, offer, scales, seen_by
 
-from penstock.api import Offer, is_joint
+from penstock.api import is_joint
 from penstock.planning.members import Speeds
 from penstock.planning.queue import QueuePlan, waiting
 from penstock_plugins.throughput import Throughput
 
 
-def offer(job, nodes, minimum=1, maximum=8, factor=2, preferred=None, **more):
-    return Offer(job, len(nodes), minimum, maximum, factor, preferred, 1, tuple(nodes), **more)
-
-
-def scales(serial, size, left=1000.0):
-    """What a program by Amdahl's law says of its steps on that size: `left` seconds of them."""
-    seconds = serial + (1 - serial) / size
-    return {"steps_left": int(left / seconds), "step_seconds": seconds}
-
-
-def decide(offers, *others, policy=None, down=(), at=0.0):
-    mine = [make_job(o.job, *o.nodes) for o in offers]
-    verdicts = (policy or Throughput()).decide_all(offers, make_snapshot([*mine, *others], at=at, down=down))
-    return {job: (v.size, v.beneficiary) for job, v in verdicts.items()}
+def decide(offers, *others, policy=None, **more):
+    return decide_with(policy or Throughput(), offers, *others, **more)
 
 
 def seen(*offers):
-    """A policy that has seen these offers on an empty cluster."""
-    policy = Throughput()
-    for each in offers:
-        decide([each], policy=policy)
-    return policy
+    return seen_by(Throughput(), *offers)
 
 
 def test_it_is_a_joint_policy():

@@ -1,14 +1,15 @@
-"""What policies know of malleable jobs: how quick they are on which size, what they give up, when they end."""
+"""What joint policies know of malleable jobs: how quick on which size, when they end, what they can give up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from penstock.api import Job, Offer, Snapshot
+from penstock.planning.queue import QueuePlan
 
-__all__ = ["Member", "Memory", "Speeds"]
+__all__ = ["Member", "Memory", "Speeds", "room_for", "under_way"]
 
 _ENDLESS: Final = 7 * 86400.0
 """Seconds that a job counts as running which has no time limit and does not say how far it is."""
@@ -128,3 +129,49 @@ class Memory:
         """What is known of jobs that are probably runs of the same program: those of one user with the same limits."""
         limits = (offer.minimum, offer.maximum, offer.factor, offer.preferred or 0, offer.per_node)
         return self._kinds.setdefault((snapshot.jobs[offer.job].uid, *limits), Speeds())
+
+
+def under_way(members: Iterable[Member]) -> tuple[list[str], int]:
+    """What resizes that are under way do to a partition: the nodes that they free, and how many idle ones they take."""
+    leaving: list[str] = []
+    coming = 0
+    for m in members:
+        if m.offer.target is not None:
+            leaving += m.freed(m.offer.target)
+            coming += max(m.nodes_of(m.offer.target) - len(m.job.nodes), 0)
+    return leaving, coming
+
+
+def room_for(
+    pending: Job, members: Sequence[Member], plan: QueuePlan, cost: Callable[[Member, int, int], float | None]
+) -> dict[int, int]:
+    """To which sizes members (by their place in the list) shrink so that `pending` can start; empty if that cannot be.
+
+    Found step by step, each from one size of a member to the next below: always the step with the least
+    `cost(member, old, new)` for each node that it frees; None is a step that may not be taken.
+    """
+    sizes = {place: m.size for place, m in enumerate(members)}
+    taken: list[tuple[int, int]] = []  # whom, and the size before
+    missing = pending.least_nodes - plan.idle(plan.now)
+    while missing > 0 or not plan.starts(pending, _given_up(members, sizes)):
+        options = []
+        for place, m in enumerate(members):
+            smaller = m.next_below(sizes[place])
+            if smaller is not None and (price := cost(m, sizes[place], smaller)) is not None:
+                freed = m.nodes_of(sizes[place]) - m.nodes_of(smaller)
+                options.append((price / freed, place, smaller, freed))
+        if not options:
+            return {}
+        _, place, smaller, freed = min(options)
+        taken.append((place, sizes[place]))
+        sizes[place] = smaller
+        missing -= freed
+    for place, before in reversed(taken):  # the last steps may have made earlier ones needless
+        tried = {**sizes, place: before}
+        if before > sizes[place] and plan.starts(pending, _given_up(members, tried)):
+            sizes = tried
+    return {place: size for place, size in sizes.items() if size < members[place].size}
+
+
+def _given_up(members: Sequence[Member], sizes: Mapping[int, int]) -> list[str]:
+    return [n for place, size in sizes.items() if size < members[place].offer.size for n in members[place].freed(size)]

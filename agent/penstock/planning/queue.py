@@ -7,7 +7,7 @@ where it can start first without moving those before it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from functools import cache
 from typing import Final
 
@@ -59,18 +59,25 @@ class QueuePlan:
     """Slurm's plan for one partition, made step by step: jobs that wait are placed in order of priority.
 
     `freed` are nodes that will be given back in a moment, `claimed` is how many idle ones somebody is about to take:
-    they count as free, and as taken.
+    they count as free, and as taken. The nodes of the running jobs in `without` count as free; see `forecast`.
     """
 
-    def __init__(self, snapshot: Snapshot, partition: str, freed: Iterable[str] = (), claimed: int = 0) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        partition: str,
+        freed: Iterable[str] = (),
+        claimed: int = 0,
+        without: Container[int] = (),
+    ) -> None:
         nodes = {n: snapshot.nodes[n] for n in snapshot.partitions[partition].nodes if n in snapshot.nodes}
-        self._now = now = snapshot.taken_at
+        self.now = now = snapshot.taken_at
         self._known = frozenset(nodes)
         self._bits = NodeBits(tuple(nodes))
         self._awake = self._mask(n for n, node in nodes.items() if not asleep(node))
         self._base = BitProfile(self._bits.all, now)  # without those that wait
         for job in snapshot.jobs.values():
-            if job.state.holds_nodes:
+            if job.state.holds_nodes and job.id not in without:
                 # Who is past its limit is about to be killed, and still has its nodes.
                 end = math.inf if job.end is None else max(job.end, math.nextafter(now, math.inf))
                 self._base.block(self._mask(job.nodes), now, end)
@@ -86,7 +93,7 @@ class QueuePlan:
 
     def free(self, nodes: Iterable[str]) -> None:
         """These nodes are given back now; who is placed already may then start earlier."""
-        self._base.open(self._mask(nodes), self._now)
+        self._base.open(self._mask(nodes), self.now)
         self._planner = self._planned()
 
     def starts(self, job: Job, freed: Iterable[str] = ()) -> bool:
@@ -94,20 +101,36 @@ class QueuePlan:
 
         Changes nothing.
         """
-        placed = self._planned(self._mask(freed)).place(self._ask(job), self._now)
-        return placed is not None and placed.start <= self._now
+        placed = self._planned(self._mask(freed)).place(self._ask(job), self.now)
+        return placed is not None and placed.start <= self.now
+
+    def forecast(self, jobs: Iterable[Job], held: Iterable[tuple[Sequence[str], int, float]]) -> list[float]:
+        """When each of these jobs would start, placed in this order (infinity: never), if others held nodes till then.
+
+        They hold certain nodes, so many more that are idle, and an instant says how long. Changes nothing.
+        """
+        profile = self._base.copy()
+        for nodes, more, until in held:
+            mine = self._mask(nodes)
+            if more > 0:
+                mine |= lowest(profile.common(self.now, until, self._awake & ~mine), more)
+            profile.block(mine, self.now, until)
+        planner = Backfill(math.inf)
+        planner.renew(profile, (), self.now)
+        placed = [planner.place(self._ask(job), self.now) for job in jobs]
+        return [math.inf if p is None else p.start for p in placed]
 
     def place(self, job: Job) -> bool:
         """The job takes its place in the plan; whether it starts now. One that takes a range gets what is free."""
         ask = self._ask(job)
         self._asks.append(ask)
-        placed = self._planner.place(ask, self._now)
-        if placed is None or placed.start > self._now:
+        placed = self._planner.place(ask, self.now)
+        if placed is None or placed.start > self.now:
             return False
-        free = self._planner.profile.common(self._now, placed.end, ask.within).bit_count()
+        free = self._planner.profile.common(self.now, placed.end, ask.within).bit_count()
         if more := min(free, job.num_nodes - ask.nodes):
             self._asks.append(ask._replace(nodes=more))
-            self._planner.place(self._asks[-1], self._now)
+            self._planner.place(self._asks[-1], self.now)
         return True
 
     def idle(self, until: float | None) -> int:
@@ -120,21 +143,21 @@ class QueuePlan:
     def take(self, count: int, until: float | None) -> None:
         """Somebody gets so many of these nodes."""
         end = math.inf if until is None else until
-        self._planner.profile.block(lowest(self._idle(until), count), self._now, end)
+        self._planner.profile.block(lowest(self._idle(until), count), self.now, end)
 
     def _idle(self, until: float | None) -> int:
-        end = math.inf if until is None else max(until, self._now)
-        return self._planner.profile.common(self._now, end, self._awake)
+        end = math.inf if until is None else max(until, self.now)
+        return self._planner.profile.common(self.now, end, self._awake)
 
     def _planned(self, freed: int = 0) -> Backfill:
         """All who are placed so far placed anew, in their order."""
         profile = self._base.copy()
         if freed:
-            profile.open(freed, self._now)
+            profile.open(freed, self.now)
         planner = Backfill(math.inf)
-        planner.renew(profile, (), self._now)
+        planner.renew(profile, (), self.now)
         for ask in self._asks:
-            planner.place(ask, self._now)
+            planner.place(ask, self.now)
         return planner
 
     def _ask(self, job: Job) -> Ask:
