@@ -73,6 +73,23 @@ def test_a_workflow_completes_in_order_and_accounting_agrees(make_agent, begun, 
     assert agent.stop() == 0
 
 
+def test_a_paused_agent_submits_nothing_also_after_a_restart_and_goes_on_when_resumed(make_agent, begun):
+    agent = make_agent().start()
+    number = agent.submit(chain(4, 1), "perstage")
+    agent.until(lambda: agent.state(number)["stages"][0]["phase"] == "running", "the first stage")
+    paused = agent.run("alice", "pause", "--feature", "workflows", "--why", "maintenance")
+    assert "alice: maintenance" in paused.stdout
+    assert agent.stop() == 0
+    agent.start()
+    agent.until(lambda: "maintenance" in agent.run("alice", "explain", f"w{number}").stdout, "a word on the pause")
+    agent.until(lambda: [r["State"] for r in agent.accounting(begun)] == ["COMPLETED"], "the end of the first stage")
+    resumed = time.time()
+    assert agent.run("alice", "resume").returncode == 0
+    first, second = agent.finish(number)["stages"]
+    assert first["end"] <= int(resumed) <= second["submitted"]
+    assert submissions(agent, begun, 2) == {"s0": 1, "s1": 1}
+
+
 def test_more_nodes_than_the_partition_are_refused_with_an_empty_queue(make_agent, cluster, begun):
     agent = make_agent().start()
     done = agent.run("alice", "submit", agent.write(chain(5, 5, nodes=9)))
