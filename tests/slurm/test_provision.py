@@ -148,3 +148,30 @@ def test_a_planned_workflow_starts_when_it_was_planned(cluster: Cluster) -> None
     for row in desk.told("hold", "list"):
         desk.run("hold", "cancel", str(row["hold"]))
     until(lambda: "No reservations" in desk.reservations(), "the reservations to go", 90)
+
+
+@pytest.mark.long  # as above
+def test_the_tasks_of_a_planned_workflow_run_in_a_pool(cluster: Cluster) -> None:
+    pytest.importorskip("distributed")
+    desk = Desk(cluster, "operator")
+    parents = {"a1": [], "a2": [], "a3": [], "b": ["a1", "a2", "a3"]}
+    tasks = [{"name": name, "id": name, "parents": p, "children": []} for name, p in parents.items()]
+    runs = [{"id": name, "runtimeInSeconds": 1.0, "coreCount": 1} for name in parents]
+    workflow = {"specification": {"tasks": tasks}, "execution": {"tasks": runs}}
+    desk.write("small.json", json.dumps({"name": "small", "schemaVersion": "1.5", "workflow": workflow}))
+    words = ["--alpha", "0", "--max-nodes", "2", "--cores", "2", "--time", "1m", "--task", "echo {id} >>outputs"]
+    closed = desk.run("plan", "small.json", *words, "--pool", "main", "--reserve")
+    assert closed.returncode == 3 and "penstock pool start" in closed.stderr
+    try:
+        assert desk.run("pool", "start", "--detach").returncode == 0
+        done = desk.run("plan", "small.json", *words, "--pool", "main", "--reserve")
+        assert done.returncode == 0, done.stderr
+        outputs = desk.home / "outputs"
+        until(lambda: outputs.exists() and sorted(outputs.read_text().split()) == ["a1", "a2", "a3", "b"], "tasks", 400)
+        names = {t["name"].split("/", 1)[1] for t in desk.told("pool", "status", "--tasks")["listed"]}
+        assert len(names) == 4, "known by the run and the stage"
+    finally:
+        desk.run("pool", "stop")
+        for row in desk.told("hold", "list"):
+            desk.run("hold", "cancel", str(row["hold"]))
+    until(lambda: "No reservations" in desk.reservations(), "the reservations to go", 90)

@@ -12,6 +12,7 @@ import click
 from penstock.cli.gantt import Bar, as_picture, as_text
 from penstock.cli.options import number, whole
 from penstock.cli.output import emit_json, table
+from penstock.cli.packing import Packed, packing_options
 from penstock.cli.planning import (
     FileSource,
     LiveSource,
@@ -37,6 +38,7 @@ _LEAD, _PER_STAGE = 10.0, 1.0  # seconds that making the reservations may take
 @click.command()
 @click.argument("workflow", type=click.Path(path_type=Path))
 @source_options
+@packing_options
 @number("alpha", "Trade-off: 0 only the makespan counts, 1 only the cost (default: 0.5).", -1e-9, 1, "0 to 1")
 @click.option("--deadline", metavar="T", help="The last stage must have ended by then.")
 @number("budget", "The plan must not cost more.", 0, 1e15, "a number above 0")
@@ -49,6 +51,7 @@ _LEAD, _PER_STAGE = 10.0, 1.0  # seconds that making the reservations may take
 def plan(
     workflow: Path,
     where: Where,
+    packed: Packed,
     alpha: float | None,
     deadline: str | None,
     budget: float | None,
@@ -65,16 +68,18 @@ def plan(
     moga and nsga2 put it on slots that delay nobody and look for plans that are cheap, fast, or both; greedy buys a
     slot for one stage after the other and may delay others, at their price; best-effort tells what the queue alone
     would give if nobody else came. With --queue, seconds of stages count as the file's unit of time and nodes as its
-    processors. Every stage is planned for its time limit.
+    processors. Every stage is planned for its time limit. The tasks of a WfFormat file are packed into the nodes of
+    their stages; with --pool and --reserve they run in the pool, which the reserved nodes join.
     """
-    flow = load_workflow(workflow)
+    config = load()
+    flow = load_workflow(workflow, packed.packing(config, where.needs.cpus or None))
     margin = 0.0
     if reserve:
         if where.queue_file is not None:
             raise UserError("--reserve is for a cluster and cannot go with --queue")
         if method == "best-effort":
             raise UserError("--reserve: best effort reserves nothing")
-        margin = load().provision.margin
+        margin = config.provision.margin
     lead = _LEAD + len(flow.stages) * _PER_STAGE if reserve else 0.0
     source = open_source(where, {"--deadline": deadline}, _durations(flow, margin), lead)
     situation = source.situation

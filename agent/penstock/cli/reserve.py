@@ -40,7 +40,8 @@ def reserve_and_submit(flow: Workflow, source: LiveSource, found: Choice, accoun
                 opened[stage.name] = got, wanted.name
                 if held.phase is not Phase.HELD:
                     raise Infeasible(f"the slot of stage {stage.name} cannot be had: {held.reason or held.phase}")
-            return await _submit(flow, backend, {name: slot for name, (_, slot) in opened.items()})
+            slots = {name: slot for name, (_, slot) in opened.items()}
+            return await _submit(flow, backend, slots, f"{flow.name}-{token}")
         except PenstockError:
             for got, _ in opened.values():
                 await keeper.cancel(got)
@@ -75,7 +76,7 @@ def _wanted(name: str, stage: Stage, placed: Placed, f: float, source: LiveSourc
     )
 
 
-async def _submit(flow: Workflow, backend: Backend, slots: dict[str, str]) -> dict[str, int]:
+async def _submit(flow: Workflow, backend: Backend, slots: dict[str, str], run: str) -> dict[str, int]:
     jobs: dict[str, int] = {}
     try:
         for stage in flow.order:
@@ -92,7 +93,7 @@ async def _submit(flow: Workflow, backend: Backend, slots: dict[str, str]) -> di
                 workdir=flow.workdir or str(Path.cwd()),
                 reservation=slots[stage.name],
                 dependency=",".join(after) or None,
-                environment=flow.environment,
+                environment={**flow.environment, "PENSTOCK_RUN": run, "PENSTOCK_STAGE": stage.name},
             )
             jobs[stage.name] = await backend.submit(spec)
     except PenstockError:

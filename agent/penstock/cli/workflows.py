@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,9 +12,9 @@ import click
 
 from penstock.cli.door import ask_or_leave, ask_or_read
 from penstock.cli.output import emit_json
+from penstock.cli.packing import Packed, packing_options
 from penstock.cli.runs import Shown, find, shown
 from penstock.config import Config, load
-from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import AgentUnavailable, Infeasible, NotFound, PenstockError, UserError
 from penstock.guided.state import GuidedRun, GuidedStage
 from penstock.ipc.client import ask
@@ -24,7 +22,6 @@ from penstock.workflow.formats import load_workflow
 from penstock.workflow.model import Workflow, workflow_to_dict
 from penstock.workflow.registry import known_strategies, strategy_named
 from penstock.workflow.state import Phase
-from penstock.workflow.wfformat import Packing, PoolCommands
 
 __all__ = ["cancel", "retry", "submit"]
 
@@ -50,24 +47,16 @@ class _Strategies(click.Command):
     metavar="NAME",
     help="When each stage is submitted, see below; default: `workflows.strategy` of the configuration.",
 )
-@click.option(
-    "--max-nodes", type=click.IntRange(1), default=1, show_default=True, help="WfFormat: for a stage, at most."
-)
+@packing_options
 @click.option("--cores", type=click.IntRange(1), help="WfFormat: cores of a node; default: as many as this host has.")
-@click.option("--time", "limit", metavar="TIME", help="WfFormat: limit of each stage; default: 3 times what it takes.")
-@click.option("--task", metavar="COMMAND", help="WfFormat: run this for each task, for example 'sleep {runtime}'.")
-@click.option("--pool", metavar="NAME", help="WfFormat: run the tasks in this pool, which has been started.")
 @click.option("--held", is_flag=True, help="Submit all stages now, held, for the agent to release.")
 @click.option("--tick", is_flag=True, help="Where no agent runs, leave it for `penstock tick`.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def submit(
     workflow: Path,
     strategy: str | None,
-    max_nodes: int,
+    packed: Packed,
     cores: int | None,
-    limit: str | None,
-    task: str | None,
-    pool: str | None,
     held: bool,
     tick: bool,
     as_json: bool,
@@ -79,12 +68,7 @@ def submit(
     config = load()
     strategy = strategy or config.workflows.strategy
     strategy_named(strategy)
-    seconds = None if limit is None else parse_duration(limit)
-    if limit is not None and seconds is None:
-        raise UserError(f"--time: must be {DURATION_FORMS}, not {limit!r}")
-    in_pool = None if pool is None else _pool_commands(config, pool)
-    packing = Packing(max_nodes, cores or os.cpu_count() or 1, time=seconds, command=task, pool=in_pool)
-    parsed = load_workflow(workflow, packing)
+    parsed = load_workflow(workflow, packed.packing(config, cores))
     # Relative commands mean the folder the user stands in, not the agent's.
     encoded = workflow_to_dict(parsed)
     encoded["workdir"] = encoded["workdir"] or str(Path.cwd())
@@ -101,21 +85,6 @@ def submit(
         click.echo("The next `penstock tick` takes the workflow on")
     else:
         click.echo(f"Submitted workflow {number}")
-
-
-def _pool_commands(config: Config, name: str) -> PoolCommands:
-    """What a stage's job runs to have its tasks done by the pool, wherever it is submitted from."""
-    from penstock.pool.folder import pool_folder
-
-    folder = pool_folder(config, name)
-    if folder.address() is None:
-        raise AgentUnavailable(f"pool {name!r} has no scheduler; `penstock pool start -p {name}` starts one")
-    variable = f"PENSTOCK_POOL__FOLDER={folder.path.parent}"
-    stage, join = (
-        shlex.join(["env", variable, sys.executable, "-m", "penstock", "pool", word, "--pool", name])
-        for word in ("stage", "join")
-    )
-    return PoolCommands(stage, join)
 
 
 def _is_anothers(config: Config) -> bool:

@@ -1,0 +1,73 @@
+"""Options of commands that take WfFormat files: how its tasks become jobs, or tasks of a pool."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import click
+
+from penstock.config import Config
+from penstock.durations import DURATION_FORMS, parse_duration
+from penstock.errors import AgentUnavailable, UserError
+from penstock.workflow.wfformat import Packing, PoolCommands
+
+__all__ = ["Packed", "packing_options"]
+
+
+class Packed(NamedTuple):
+    """What the options say."""
+
+    max_nodes: int
+    limit: float | None
+    task: str | None
+    pool: str | None
+
+    def packing(self, config: Config, cores: int | None) -> Packing:
+        """For nodes of so many cores; None: as many as this host has. AgentUnavailable if the pool is not open."""
+        in_pool = None if self.pool is None else _pool_commands(config, self.pool)
+        return Packing(self.max_nodes, cores or os.cpu_count() or 1, time=self.limit, command=self.task, pool=in_pool)
+
+
+def packing_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--max-nodes, --time, --task and --pool; the command gets them as `packed`."""
+
+    @functools.wraps(command)
+    def gathered(max_nodes: int, limit: str | None, task: str | None, pool: str | None, **options: Any) -> Any:  # noqa: ANN401
+        seconds = None if limit is None else parse_duration(limit)
+        if limit is not None and seconds is None:
+            raise UserError(f"--time: must be {DURATION_FORMS}, not {limit!r}")
+        return command(packed=Packed(max_nodes, seconds, task, pool), **options)
+
+    out: Callable[..., Any] = gathered
+    for option in (
+        click.option("--pool", metavar="NAME", help="WfFormat: run the tasks in this pool, which has been started."),
+        click.option("--task", metavar="COMMAND", help="WfFormat: run this for each task, as in 'sleep {runtime}'."),
+        click.option(
+            "--time", "limit", metavar="TIME", help="WfFormat: limit of each stage; default: 3 times its work."
+        ),
+        click.option(
+            "--max-nodes", type=click.IntRange(1), default=1, show_default=True, help="WfFormat: for a stage, at most."
+        ),
+    ):
+        out = option(out)
+    return out
+
+
+def _pool_commands(config: Config, name: str) -> PoolCommands:
+    """What a stage's job runs to have its tasks done by the pool, wherever it is submitted from."""
+    from penstock.pool.folder import pool_folder
+
+    folder = pool_folder(config, name)
+    if folder.address() is None:
+        raise AgentUnavailable(f"pool {name!r} has no scheduler; `penstock pool start -p {name}` starts one")
+    variable = f"PENSTOCK_POOL__FOLDER={folder.path.parent}"
+    stage, join = (
+        shlex.join(["env", variable, sys.executable, "-m", "penstock", "pool", word, "--pool", name])
+        for word in ("stage", "join")
+    )
+    return PoolCommands(stage, join)
