@@ -170,6 +170,23 @@ def test_environment(bench: Bench):
     )
 
 
+def test_each_task_sees_the_gpus_that_it_asked_for_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    ends: queue.Queue[Ended] = queue.Queue()
+    it = Executor(Capacity(4.0, None, 2), tmp_path, 1000, ends.put)
+    try:
+        script = f"echo $CUDA_VISIBLE_DEVICES; until [ -e {tmp_path}/go ]; do sleep 0.02; done"
+        for number, gpus in enumerate((1, 1, 0), 1):
+            it.start(number, 1, Task(("sh", "-c", script), workdir=str(tmp_path), gpus=gpus))
+        (tmp_path / "go").touch()
+        for _ in range(3):
+            assert ends.get(timeout=LIMIT).outcome is Outcome.COMPLETE
+    finally:
+        it.close("over", grace=0.0)
+    saw = [output_path(tmp_path, number, 1, "out").read_text().strip() for number in (1, 2, 3)]
+    assert (sorted(saw[:2]), saw[2]) == (["3", "5"], "")
+
+
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU only")
 def test_a_task_is_pinned_to_as_many_cpus_as_it_asked_for(bench: Bench):
     bench.run(sys.executable, "-c", "import os; print(len(os.sched_getaffinity(0)))", cores=0.5)

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 pytest.importorskip("distributed")
 
 from penstock.cli import cli
-from penstock.errors import AgentUnavailable, PenstockError, UserError
+from penstock.errors import AgentUnavailable, PenstockError, StoreError, UserError
 from penstock.pool.client import ask
 from penstock.pool.folder import PoolFolder
 
@@ -153,6 +153,38 @@ def test_members_and_scheduler_are_killed_and_no_task_is_lost(live: Live):
     assert done(live) == list(range(1, 13))  # once each: what ran on the killed member ended with it
     assert live.command("stop").returncode == 0
     assert second.wait(LIMIT) == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
+def test_with_a_full_disk_nothing_is_started_or_lost_until_there_is_room(live: Live):
+    live.folder.mkdir(mode=0o700)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", str(live.folder)], check=True)
+    try:
+        live.start()
+        live.join()
+        first = live.submit([gated(live, "go")])
+        live.until(lambda: live.status()["tasks"]["running"] == 1)
+        filler = live.folder / "filler"
+        with filler.open("wb", buffering=0) as file, pytest.raises(OSError):
+            while True:
+                file.write(b"x")
+        # What is left of the last block may take some lines, but not these.
+        many = [{**gated(live, "go"), "environment": {"LONG": "x" * 2000}}] * 8
+        with pytest.raises(StoreError, match=r"No space left.*the tasks are known, but"):
+            live.submit(many)
+        assert "No space left" in live.status()["problem"]
+        with pytest.raises(StoreError, match="No space left"):
+            live.submit(many)  # now not even that
+        (live.work / "go").touch()
+        live.until(lambda: done(live) == first)
+        filler.unlink()
+        live.until(lambda: live.status()["tasks"]["complete"] == 9)
+        assert not live.status()["problem"]
+        assert done(live) == list(range(1, 10)), "each has run once"
+        live.command("stop")
+    finally:
+        live.down()
+        subprocess.run(["umount", "-l", str(live.folder)], check=True)
 
 
 def test_one_that_is_told_to_leave_lets_its_tasks_end_and_takes_no_more(live: Live):
