@@ -144,6 +144,9 @@ class ProvisionSection(_Section):
         "tenth, an hour ahead, 3 a user.",
     )
     margin: Seconds = Field(60.0, description="Seconds that are reserved beyond a slot's end, against ResvOverRun.")
+    earlier: Annotated[Finite, Field(ge=0)] = Field(
+        0.0, description="Service units that ending an hour earlier is worth, in penalties for exchanged slots."
+    )
     ledger: Path | None = Field(None, description="The ledger; default: ledger.db in the agent's state folder.")
     requests: Path | None = Field(None, description="Folder for signed requests for reservations; unset: none.")
     request_key: Path | None = Field(None, description="File with the key that signs them, at least 16 bytes.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -148,6 +149,28 @@ def test_a_planned_workflow_starts_when_it_was_planned(cluster: Cluster) -> None
     for row in desk.told("hold", "list"):
         desk.run("hold", "cancel", str(row["hold"]))
     until(lambda: "No reservations" in desk.reservations(), "the reservations to go", 90)
+
+
+@pytest.mark.long  # as above
+def test_a_stage_that_misses_its_slot_gets_another_one(cluster: Cluster) -> None:
+    desk = Desk(cluster, "operator")
+    desk.write("flow.yaml", FLOW)
+    done = desk.run("plan", "flow.yaml", "--alpha", "0", "--reserve")
+    assert done.returncode == 0, done.stderr
+    jobs = re.findall(r"Submitted batch job (\d+) for stage (\w+)", done.stdout)
+    assert [name for _, name in jobs] == ["first", "second"]
+    assert cluster.run_as("operator", ["scontrol", "hold", jobs[0][0]]).returncode == 0
+    said: list[str] = []
+
+    def mended() -> bool:
+        said.extend(desk.told("hold", "tick")["changes"])
+        return any("stage first gets another slot: it did not begin in time" in line for line in said)
+
+    until(mended, "another slot", 240)
+    until(lambda: desk.told("hold", "tick") and (desk.home / "second.at").exists(), "the second stage", 240)
+    assert int((desk.home / "first.at").read_text()) < int((desk.home / "second.at").read_text())
+    until(lambda: not desk.told("hold", "tick")["holds"], "the holds to be settled", 60)
+    assert "No reservations" in desk.reservations()
 
 
 @pytest.mark.long  # as above

@@ -20,6 +20,7 @@ from penstock.errors import PenstockError, UserError
 from penstock.holding import requests
 from penstock.holding.keeper import NOT_PERMITTED, Keeper, RequestFolder
 from penstock.holding.ledger import Ledger
+from penstock.holding.runs import Runs
 from penstock.provision.holding import METHODS, Hold, Limits, Phase, Wanted
 from penstock.provision.pricing import quote
 from penstock.provision.var import Submission, from_waits, when_to_submit
@@ -198,14 +199,24 @@ def list_(everything: bool, as_json: bool) -> None:
 @hold.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def tick(as_json: bool) -> None:
-    """One pass over all holds, for a crontab: submits idle jobs in time, settles what is over."""
+    """One pass over all holds, for a crontab: submits idle jobs in time, settles what is over, mends reserved plans.
 
-    async def work(backend: Backend, keeper: Keeper, book: Ledger) -> dict[int, Hold]:
-        return await keeper.tick()
+    A stage of a workflow of `penstock plan --reserve` that cannot run in its slot gets another one; so does one that
+    can begin earlier, if that costs nothing or less than `provision.earlier` says that the time is worth.
+    """
 
-    found = with_keeper(work)
+    async def work(backend: Backend, keeper: Keeper, book: Ledger) -> tuple[dict[int, Hold], list[str]]:
+        from penstock.cli.reserve import finder
+
+        found = await keeper.tick()
+        worth = load().provision.earlier / 3600
+        return found, await Runs(backend, keeper, book, worth).tend(finder(backend))
+
+    found, said = with_keeper(work)
     if as_json:
-        _show(found, True)
+        emit_json({"holds": [_row(got, held) for got, held in found.items()], "changes": said})
+    for line in () if as_json else said:
+        click.echo(line)
 
 
 @hold.command()

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import secrets
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
-from penstock.api import JobSpec
 from penstock.cli.hold import with_keeper
-from penstock.cli.planning import LiveSource
+from penstock.cli.planning import LiveSource, pricing_rules, take_snapshot
+from penstock.config import load
 from penstock.errors import Infeasible, PenstockError
 from penstock.holding.keeper import Keeper
 from penstock.holding.ledger import Ledger
+from penstock.holding.runs import Finder, Run, Runs, StageRun
 from penstock.provision.heft import Placed
 from penstock.provision.holding import Phase, Wanted
+from penstock.provision.live import from_snapshot, partition_of
+from penstock.provision.repair import Find, Free
 from penstock.provision.workflows import Choice
 from penstock.slurm.base import Backend
 from penstock.workflow.model import Stage, Workflow
 
-__all__ = ["reserve_and_submit"]
+__all__ = ["finder", "reserve_and_submit"]
+
+_LEAD: Final = 10.0
+"""Seconds that making a reservation may take."""
 
 
 def reserve_and_submit(flow: Workflow, source: LiveSource, found: Choice, account: str) -> dict[str, int]:
@@ -40,14 +49,39 @@ def reserve_and_submit(flow: Workflow, source: LiveSource, found: Choice, accoun
                 opened[stage.name] = got, wanted.name
                 if held.phase is not Phase.HELD:
                     raise Infeasible(f"the slot of stage {stage.name} cannot be had: {held.reason or held.phase}")
-            slots = {name: slot for name, (_, slot) in opened.items()}
-            return await _submit(flow, backend, slots, f"{flow.name}-{token}")
         except PenstockError:
             for got, _ in opened.values():
                 await keeper.cancel(got)
             raise
+        stages = {name: StageRun(slot, number) for name, (number, slot) in opened.items()}
+        here = replace(flow, workdir=flow.workdir or str(Path.cwd()), partition=source.partition.name)
+        run = await Runs(backend, keeper, book).begin(Run(f"{flow.name}-{token}", here, stages))
+        return {name: stage.job or 0 for name, stage in run.stages.items()}
 
     return with_keeper(work)
+
+
+def finder(backend: Backend) -> Finder:
+    """The search for other slots of a run's stages, on the cluster as it is now."""
+    config = load()
+
+    async def look(run: Run) -> Find:
+        snapshot = await take_snapshot(backend)
+        partition = partition_of(snapshot, run.flow.partition)
+        situation = from_snapshot(snapshot, partition, pricing_rules(config))
+        free = situation.plan().profile
+        soonest = math.ceil(snapshot.taken_at + _LEAD)
+
+        def find(nodes: int, duration: float, after: float) -> Free | None:
+            length = 60 * math.ceil((duration + config.provision.margin) / 60)
+            found = free.earliest(nodes, length, max(math.ceil(after), soonest), situation.within)
+            if found is None:
+                return None
+            return Free(found[0], tuple(n for i, n in enumerate(situation.names) if found[1] >> i & 1))
+
+        return find
+
+    return look
 
 
 def _prices(found: Choice) -> tuple[float, ...]:
@@ -74,30 +108,3 @@ def _wanted(name: str, stage: Stage, placed: Placed, f: float, source: LiveSourc
         margin=length - stage.time_limit,
         nodelist=tuple(n for i, n in enumerate(situation.names) if placed.nodes >> i & 1),
     )
-
-
-async def _submit(flow: Workflow, backend: Backend, slots: dict[str, str], run: str) -> dict[str, int]:
-    jobs: dict[str, int] = {}
-    try:
-        for stage in flow.order:
-            after = [f"afterok:{jobs[parent]}" for parent in stage.after]
-            script = f"#!/bin/sh\n{stage.command}\n"
-            spec = JobSpec(
-                name=slots[stage.name],
-                script=script,
-                nodes=stage.nodes,
-                time_limit=stage.time_limit,
-                partition=flow.partition,
-                account=flow.account,
-                qos=flow.qos,
-                workdir=flow.workdir or str(Path.cwd()),
-                reservation=slots[stage.name],
-                dependency=",".join(after) or None,
-                environment={**flow.environment, "PENSTOCK_RUN": run, "PENSTOCK_STAGE": stage.name},
-            )
-            jobs[stage.name] = await backend.submit(spec)
-    except PenstockError:
-        for job in jobs.values():
-            await backend.cancel(job)
-        raise
-    return jobs

@@ -1,4 +1,4 @@
-"""The ledger: holds as they stand, and service units per account: budgets, charges, refunds, penalties. SQLite.
+"""The ledger: holds and runs as they stand, and service units per account: budgets, charges, refunds. SQLite.
 
 A hold's entries have one row per kind, so nothing is charged twice however often it is entered; a hold is stored before
 its acts are done, so after a kill in between the next pass finds what came into being, and charges it then.
@@ -9,25 +9,29 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from penstock.errors import Infeasible, NotFound, StoreError
 from penstock.provision.holding import Entry, Hold
 
 __all__ = ["Account", "Ledger", "Line"]
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 _SCHEMA: Final = """
 CREATE TABLE accounts (name TEXT PRIMARY KEY, budget REAL);
 CREATE TABLE holds (id INTEGER PRIMARY KEY, user TEXT NOT NULL, account TEXT NOT NULL, final INTEGER NOT NULL,
     state TEXT NOT NULL);
 CREATE TABLE entries (hold INTEGER NOT NULL, kind TEXT NOT NULL, account TEXT NOT NULL, at REAL NOT NULL,
     amount REAL NOT NULL, PRIMARY KEY (hold, kind));
-PRAGMA user_version=1;
 """
+_RUNS: Final = """
+CREATE TABLE runs (name TEXT PRIMARY KEY, final INTEGER NOT NULL, state TEXT NOT NULL);
+PRAGMA user_version=2;
+"""
+"""What the second version has beyond the first: workflows in their slots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +73,8 @@ class Ledger:
             for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=5000"):
                 self._db.execute(f"PRAGMA {pragma}")
             have = int(self._db.execute("PRAGMA user_version").fetchone()[0])
-            if have == 0:
-                self._db.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
+            if have in (0, 1):
+                self._db.executescript(f"BEGIN; {'' if have else _SCHEMA} {_RUNS} COMMIT;")
             elif have != _VERSION:
                 raise StoreError(f"{self._path} is of version {have}, this release of Penstock reads {_VERSION}")
         except (sqlite3.Error, OSError) as error:
@@ -121,6 +125,19 @@ class Ledger:
         """The holds that are not settled yet, or all, by number."""
         rows = self._execute("SELECT id, state FROM holds WHERE final = 0 OR ? ORDER BY id", final)
         return {row["id"]: Hold.from_dict(json.loads(row["state"])) for row in rows}
+
+    def store_run(self, name: str, state: Mapping[str, Any], final: bool) -> None:
+        """The state of a workflow in its slots, new or not."""
+        with self._transaction():
+            self._db.execute(
+                "INSERT INTO runs (name, final, state) VALUES (?, ?, ?) "
+                "ON CONFLICT (name) DO UPDATE SET final = excluded.final, state = excluded.state",
+                (name, final, json.dumps(state)),
+            )
+
+    def runs(self) -> list[dict[str, Any]]:
+        """The states of those that are not over, by name."""
+        return [json.loads(row[0]) for row in self._execute("SELECT state FROM runs WHERE final = 0 ORDER BY name")]
 
     def set_budget(self, account: str, budget: float | None) -> None:
         """What an account may spend in all; None: as much as it likes."""

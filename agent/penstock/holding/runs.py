@@ -1,0 +1,262 @@
+"""Workflows whose stages have slots of their own: submitted into them, followed, and mended when a slot is of no use.
+
+A run is stored before each act, and every act looks first whether it was done already, so a kill in between leaves
+nothing twice: the next pass goes on from the store and from what Slurm says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from penstock.api import Job, JobSpec, JobState
+from penstock.errors import Infeasible, NotFound, NotNow, PenstockError
+from penstock.holding.keeper import Keeper
+from penstock.holding.ledger import Ledger
+from penstock.provision.holding import Hold, Phase, Wanted
+from penstock.provision.pricing import cancelling
+from penstock.provision.repair import Drop, Find, Move, StageNow, Standing, repair
+from penstock.slurm.base import Backend
+from penstock.workflow.model import Stage, Workflow, workflow_from_dict, workflow_to_dict
+
+__all__ = ["Finder", "Run", "Runs", "StageRun"]
+
+Finder = Callable[["Run"], Awaitable[Find]]
+"""Makes the search for free slots from a look at the cluster as it is now."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageRun:
+    """A stage's hold and job; `slot` names its reservation and its job. `moves` counts the slots that it had before."""
+
+    slot: str
+    hold: int
+    job: int | None = None
+    standing: Standing = Standing.WAITING
+    moves: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A workflow in its slots. `leaving` are (slot, hold) that are given up and may have a job or reservation left."""
+
+    name: str
+    flow: Workflow
+    stages: Mapping[str, StageRun]
+    leaving: tuple[tuple[str, int], ...] = ()
+    told: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing is left to do or to give back."""
+        return not self.leaving and all(s.standing.final for s in self.stages.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-able values."""
+        return {
+            "name": self.name,
+            "flow": workflow_to_dict(self.flow),
+            "stages": {name: asdict(stage) for name, stage in self.stages.items()},
+            "leaving": [list(one) for one in self.leaving],
+            "told": dict(self.told),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Run:
+        """What `to_dict` gave."""
+        stages = {n: StageRun(**{**s, "standing": Standing(s["standing"])}) for n, s in data["stages"].items()}
+        leaving = tuple((str(slot), int(hold)) for slot, hold in data["leaving"])
+        return cls(data["name"], workflow_from_dict(data["flow"]), stages, leaving, data["told"])
+
+    def with_stage(self, name: str, stage: StageRun) -> Run:
+        """With another state of one stage."""
+        return replace(self, stages={**self.stages, name: stage})
+
+
+class Runs:
+    """The runs of one ledger. `second` is what ending a second earlier is worth, in service units."""
+
+    def __init__(self, backend: Backend, keeper: Keeper, ledger: Ledger, second: float = 0.0) -> None:
+        self._backend, self._keeper, self._ledger, self._second = backend, keeper, ledger, second
+
+    async def begin(self, run: Run) -> Run:
+        """Store a run whose slots are all held, and submit its jobs. If Slurm takes one of them not, all is given back
+        and the reason raised."""
+        self._store(run)
+        try:
+            return await self._submit(run)
+        except PenstockError:
+            await self._clear(self._dropped(run, dict.fromkeys(run.stages, "")))
+            raise
+
+    async def tend(self, finder: Finder) -> list[str]:
+        """One pass over all runs that are not over; what was done, in words."""
+        said: list[str] = []
+        for stored in self._ledger.runs():
+            run = Run.from_dict(stored)
+            run = await self._clear(await self._submit(await self._look(run)))
+            run, news = await self._mend(run, finder)
+            said += [f"{run.name}: {line}" for line in news]
+            await self._clear(await self._submit(run))
+        return said
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    async def _look(self, run: Run) -> Run:
+        """How its jobs stand. The slots of those that have ended are given back."""
+        jobs = {job.id: job for job in await self._backend.jobs()}
+        for name, stage in run.stages.items():
+            if stage.job is None or stage.standing.final:
+                continue
+            standing = await self._standing(stage, jobs.get(stage.job))
+            if standing is not stage.standing:
+                run = run.with_stage(name, replace(stage, standing=standing))
+                if standing.final:
+                    run = replace(run, leaving=(*run.leaving, (stage.slot, stage.hold)))
+                self._store(run)
+        return run
+
+    async def _standing(self, stage: StageRun, job: Job | None) -> Standing:
+        state = None if job is None else job.state
+        if job is None:
+            assert stage.job is not None
+            records = await self._backend.history(ids=[stage.job])
+            state = records[-1].state if records else None
+        if state is None:
+            return stage.standing  # accounting lags
+        if state.ended:
+            return Standing.DONE if state is JobState.COMPLETED else Standing.FAILED
+        return Standing.WAITING if state in (JobState.PENDING, JobState.REQUEUED) else Standing.RUNNING
+
+    async def _now(self, run: Run) -> list[StageNow]:
+        jobs = {job.id: job for job in await self._backend.jobs()}
+        out = []
+        for stage in run.flow.order:
+            mine = run.stages[stage.name]
+            hold, job = self._ledger.hold(mine.hold), jobs.get(mine.job or -1)
+            wanted = hold.wanted
+            slot = None if hold.phase.final else (wanted.start, wanted.end + wanted.margin)
+            latest = self._backend.now() + stage.time_limit if job is None or job.end is None else job.end
+            penalty = cancelling(wanted.f, wanted.penalty)
+            out.append(
+                StageNow(stage.name, stage.nodes, stage.time_limit, stage.after, mine.standing, slot, latest, penalty)
+            )
+        return out
+
+    # -- acting ------------------------------------------------------------------------------------------------------
+
+    async def _mend(self, run: Run, finder: Finder) -> tuple[Run, list[str]]:
+        """Exchange or give up slots where that is needed; the run then, and what was done."""
+        said: list[str] = []
+        stages = await self._now(run)
+        if all(stage.standing is not Standing.WAITING for stage in stages):
+            return run, said
+        for change in repair(stages, self._backend.now(), await finder(run), self._second):
+            if isinstance(change, Drop):
+                run = self._dropped(run, {change.stage: change.why})
+                said.append(f"stage {change.stage} is given up: {change.why}")
+            else:
+                run, news = await self._move(run, change)
+                said += news
+        return run, said
+
+    def _dropped(self, run: Run, why: Mapping[str, str]) -> Run:
+        for name, reason in why.items():
+            stage = run.stages[name]
+            run = run.with_stage(name, replace(stage, standing=Standing.FAILED))
+            run = replace(run, leaving=(*run.leaving, (stage.slot, stage.hold)), told={**run.told, name: reason})
+        self._store(run)
+        return run
+
+    async def _move(self, run: Run, move: Move) -> tuple[Run, list[str]]:
+        """The new slot first; the old one is given up once the job stands for the new one."""
+        stage = run.stages[move.stage]
+        old = self._ledger.hold(stage.hold).wanted
+        moves = stage.moves + 1
+        wanted = replace(
+            old, name=f"{run.name}-{move.stage}-{moves}", start=move.to.start, f=0.0, nodelist=move.to.nodes
+        )
+        try:
+            number, held = await self._held(wanted)
+        except Infeasible as error:
+            return run, self._news(run, move.stage, f"keeps its slot though {move.why}: {error}")
+        if held.phase is not Phase.HELD:
+            return run, self._news(run, move.stage, f"keeps its slot though {move.why}: {held.reason}")
+        run = run.with_stage(move.stage, StageRun(wanted.name, number, moves=moves))
+        run = replace(run, leaving=(*run.leaving, (stage.slot, stage.hold)), told={**run.told, move.stage: move.why})
+        self._store(run)
+        return run, [f"stage {move.stage} gets another slot: {move.why}"]
+
+    async def _held(self, wanted: Wanted) -> tuple[int, Hold]:
+        """A hold of this name, opened now or before a kill."""
+        for number, hold in self._ledger.holds().items():
+            if hold.wanted.name == wanted.name:
+                return number, hold
+        number = await self._keeper.open(wanted)
+        return number, self._ledger.hold(number)
+
+    def _news(self, run: Run, stage: str, text: str) -> list[str]:
+        """Said once."""
+        if run.told.get(stage) == text:
+            return []
+        self._store(replace(run, told={**run.told, stage: text}))
+        return [f"stage {stage} {text}"]
+
+    async def _submit(self, run: Run) -> Run:
+        """Every stage that waits has a job in its slot, behind the jobs of those it comes after."""
+        changed = False
+        for stage in run.flow.order:
+            mine = run.stages[stage.name]
+            if mine.standing is not Standing.WAITING:
+                continue
+            after = [run.stages[parent] for parent in stage.after]
+            dependency = ",".join(f"afterok:{p.job}" for p in after if p.standing is not Standing.DONE)
+            if mine.job is None:
+                found = await self._backend.find(mine.slot)
+                job = found[-1] if found else await self._backend.submit(self._spec(run, stage, dependency))
+                run, changed = run.with_stage(stage.name, replace(mine, job=job)), True
+                self._store(run)
+            elif changed:
+                try:
+                    await self._backend.update(mine.job, dependency=dependency)
+                except (Infeasible, NotFound):
+                    continue  # it has begun, or is gone: the next look says which
+        return run
+
+    def _spec(self, run: Run, stage: Stage, dependency: str) -> JobSpec:
+        flow, slot = run.flow, run.stages[stage.name].slot
+        wanted = self._ledger.hold(run.stages[stage.name].hold).wanted
+        return JobSpec(
+            name=slot,
+            script=f"#!/bin/sh\n{stage.command}\n",
+            nodes=stage.nodes,
+            time_limit=stage.time_limit,
+            partition=wanted.partition,
+            account=flow.account,
+            qos=flow.qos,
+            workdir=flow.workdir,
+            reservation=slot,
+            dependency=dependency or None,
+            environment={**flow.environment, "PENSTOCK_RUN": run.name, "PENSTOCK_STAGE": stage.name},
+        )
+
+    async def _clear(self, run: Run) -> Run:
+        """Give back what is to be given up: jobs first, because Slurm keeps a reservation that one waits for."""
+        for slot, number in run.leaving:
+            for job in await self._backend.find(slot):
+                try:
+                    await self._backend.cancel(job)
+                except NotFound:
+                    continue
+            await self._keeper.cancel(number)
+            try:
+                await self._backend.unreserve(slot)
+            except NotNow:
+                continue  # its job is still leaving: at the next pass
+            run = replace(run, leaving=tuple(one for one in run.leaving if one != (slot, number)))
+        self._store(run)
+        return run
+
+    def _store(self, run: Run) -> None:
+        self._ledger.store_run(run.name, run.to_dict(), run.final)

@@ -1,0 +1,133 @@
+"""Mending a reserved plan that the world has overtaken: which slots are exchanged, and why. Pure.
+
+A slot is exchanged when its reservation is gone, or when those that its stage comes after will end too late for the
+stage to end in it. Then later stages may need other slots, too. A slot is also exchanged for an earlier one, as soon as
+all that its stage comes after has ended, if giving it up costs nothing or less than the time saved is worth. Of a stage
+that has failed nothing is saved: what comes after it is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+__all__ = ["Drop", "Find", "Free", "Move", "StageNow", "Standing", "repair"]
+
+_GRACE: Final = 30.0
+"""Seconds after a slot's begin in which its job may begin: some rounds of Slurm's scheduler."""
+_EARLIER: Final = 120.0
+"""Seconds that an exchange for an earlier slot has to gain. Reservations begin at full minutes."""
+
+
+class Standing(StrEnum):
+    """How far a stage is; the last two are final."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+    @property
+    def final(self) -> bool:
+        """Whether its job has ended."""
+        return self in (Standing.DONE, Standing.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class StageNow:
+    """A stage as it stands. `slot` is the begin and end of its reservation (None: it has none any more), `ends` when a
+    running one has ended at the latest, `penalty` what giving up the slot costs."""
+
+    name: str
+    nodes: int
+    duration: float
+    after: tuple[str, ...]
+    standing: Standing
+    slot: tuple[float, float] | None
+    ends: float = 0.0
+    penalty: float = 0.0
+
+
+class Free(NamedTuple):
+    """A slot that can be had: when it begins, and its nodes."""
+
+    start: float
+    nodes: tuple[str, ...]
+
+
+Find = Callable[[int, float, float], Free | None]
+"""The earliest slot of so many nodes for so many seconds from an instant on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A stage gets this slot instead of the one that it has."""
+
+    stage: str
+    to: Free
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A stage is given up, and its slot with it."""
+
+    stage: str
+    why: str
+
+
+def repair(stages: Sequence[StageNow], now: float, find: Find, second: float = 0.0) -> list[Move | Drop]:
+    """What to change, stages in an order in which none stands before one that it comes after.
+
+    `second` is what ending a second earlier is worth, in units of the penalties. At most one slot is exchanged in a
+    pass: `find` does not know of the others that this list takes.
+    """
+    out: list[Move | Drop] = []
+    ends: dict[str, float] = {}
+    lost: set[str] = set()
+    moved = False
+    for stage in stages:
+        ready = max((ends[parent] for parent in stage.after), default=now)
+        ends[stage.name] = now if stage.standing is Standing.DONE else stage.ends
+        if stage.standing is Standing.FAILED:
+            lost.add(stage.name)
+        if stage.standing is not Standing.WAITING:
+            continue
+        if gone := [parent for parent in stage.after if parent in lost]:
+            lost.add(stage.name)
+            out.append(Drop(stage.name, f"{gone[0]}, which it comes after, has failed"))
+            continue
+        why = _unusable(stage, ready, now)
+        to = None
+        if why and not moved:
+            to = find(stage.nodes, stage.duration, max(ready, now))
+        elif not why and not moved and ready <= now:
+            to = _earlier(stage, now, find, second)
+            why = "" if to is None else "it can begin earlier"
+        if to is not None:
+            moved = True
+            out.append(Move(stage.name, to, why))
+        start = to.start if to is not None else max(ready, now) if stage.slot is None else max(ready, stage.slot[0])
+        ends[stage.name] = start + stage.duration
+    return out
+
+
+def _unusable(stage: StageNow, ready: float, now: float) -> str:
+    """Why a stage cannot run in its slot; empty if it can."""
+    if stage.slot is None:
+        return "its reservation is gone"
+    begin = max(ready, stage.slot[0], now - _GRACE)
+    if begin + stage.duration > stage.slot[1]:
+        return "what it comes after ends too late for its slot" if ready > now else "it did not begin in time"
+    return ""
+
+
+def _earlier(stage: StageNow, now: float, find: Find, second: float) -> Free | None:
+    assert stage.slot is not None
+    if stage.slot[0] - now < _EARLIER:
+        return None
+    to = find(stage.nodes, stage.duration, now)
+    gain = 0.0 if to is None else stage.slot[0] - to.start
+    return to if gain >= _EARLIER and stage.penalty <= gain * second else None

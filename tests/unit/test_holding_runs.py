@@ -1,0 +1,212 @@
+"""Workflows in slots of their own on the simulated Slurm in virtual time: followed, mended, and killed in between."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock.api import JobState
+from penstock.errors import Infeasible
+from penstock.holding.keeper import Keeper
+from penstock.holding.ledger import Ledger
+from penstock.holding.runs import Run, Runs, StageRun
+from penstock.provision.holding import Phase, Wanted
+from penstock.provision.repair import Free
+from penstock.slurm.mock.backend import virtual_cluster
+from penstock.slurm.mock.model import ClusterConfig
+from penstock.workflow.formats import parse_workflow
+
+FLOW = """
+name: flow
+stages:
+  - {name: a, nodes: 2, time: 10m, run: "#MOCK duration=DURATION exit=EXIT"}
+  - {name: b, nodes: 2, time: 10m, run: "#MOCK duration=60 exit=0", after: a}
+  - {name: c, nodes: 1, time: 10m, run: "#MOCK duration=60 exit=0", after: b}
+"""
+
+
+class Killed(Exception):
+    """The process dies here."""
+
+
+class World:
+    """Four nodes; root holds three slots of a workflow, from 1000, 2000 and 3000 s on."""
+
+    def __init__(self, duration=300, exit=0):
+        self.backend = virtual_cluster(ClusterConfig(nodes=4), user="root")
+        self.ledger = Ledger(":memory:")
+        self.start = self.backend.now()
+        self.offered = [Free(self.start + at, ("n3", "n4")) for at in (1500, 4000, 6000, 8000)]
+        text = FLOW.replace("DURATION", str(duration)).replace("EXIT", str(exit))
+        self.flow = parse_workflow(text.encode())
+        self.partition = self.run(self.backend.partitions())[0].name
+        self.again()
+
+    def again(self, worth=0.0):
+        """A process that knows only what is stored."""
+        self.keeper = Keeper(self.backend, self.ledger)
+        self.runs = Runs(self.backend, self.keeper, self.ledger, worth)
+
+    def run(self, work):
+        return asyncio.run(work)
+
+    def begin(self, f=0.0):
+        stages = {}
+        for i, stage in enumerate(self.flow.order):
+            wanted = Wanted(
+                f"flow-1-{stage.name}", "root", "lab", stage.nodes, self.partition, self.start + 1000 * (i + 1),
+                stage.time_limit, "reservation", 10.0, f,
+            )  # fmt: skip
+            number = self.run(self.keeper.open(wanted))
+            assert self.ledger.hold(number).phase is Phase.HELD
+            stages[stage.name] = StageRun(wanted.name, number)
+        return self.run(self.runs.begin(Run("flow-1", self.flow, stages)))
+
+    async def _tend(self):
+        await self.keeper.tick()
+
+        async def finder(run):
+            return lambda nodes, duration, after: next((s for s in self.offered if s.start >= after), None)
+
+        return await self.runs.tend(finder)
+
+    def to(self, seconds):
+        self.backend.clock.advance_to(self.start + seconds)
+        return self.run(self._tend())
+
+    def state(self):
+        (stored,) = self.ledger.runs()
+        return Run.from_dict(stored)
+
+    def jobs(self):
+        return {j.id: j for j in self.run(self.backend.jobs())}
+
+    def completed(self):
+        records = self.run(self.backend.history(since=self.start - 1))
+        return sorted(r.name.split("-")[2] for r in records if r.state is JobState.COMPLETED)
+
+    def reservations(self):
+        return sorted(r.name for r in self.run(self.backend.reservations()))
+
+    def over(self):
+        assert self.ledger.runs() == [] and self.reservations() == [] and self.ledger.holds() == {}
+        assert all(j.state.ended for j in self.jobs().values())
+
+
+def test_stages_run_in_their_slots_and_give_back_what_is_left_of_them():
+    world = World()
+    world.begin()
+    assert world.to(900) == []
+    assert world.reservations() == ["flow-1-a", "flow-1-b", "flow-1-c"]
+    world.offered = []
+    assert world.to(1400) == [] and world.reservations() == ["flow-1-b", "flow-1-c"], "a has ended early"
+    for at in (2001, 2100, 3001, 3100):
+        assert world.to(at) == []
+    world.over()
+    assert world.completed() == ["a", "b", "c"]
+    starts = sorted(r.start - world.start for r in world.run(world.backend.history(since=world.start - 1)))
+    assert [s // 1000 for s in starts] == [1, 2, 3]
+
+
+def test_a_job_that_its_user_cancels_takes_what_comes_after_it_along():
+    world = World()
+    world.begin()
+    world.run(world.backend.cancel(world.state().stages["b"].job))
+    assert world.to(900) == ["flow-1: stage c is given up: b, which it comes after, has failed"]
+    assert world.reservations() == ["flow-1-a"]
+    world.to(1400)
+    world.over()
+    assert world.completed() == ["a"]
+
+
+def test_a_slot_that_was_missed_is_exchanged_and_later_stages_follow():
+    world = World()
+    world.begin()
+    world.run(world.backend.hold(world.state().stages["a"].job))
+    assert world.to(1200) == ["flow-1: stage a gets another slot: it did not begin in time"]
+    assert world.state().stages["a"].slot == "flow-1-a-1" and "flow-1-a" not in world.reservations()
+    said = [line for at in (1210, 1220) for line in world.to(at)]
+    late = "what it comes after ends too late for its slot"
+    assert said == [f"flow-1: stage {name} gets another slot: {late}" for name in "bc"]
+    world.offered = []
+    for at in (1500, 1900, 4001, 4100, 6001, 6100):
+        world.to(at)
+    world.over()
+    assert world.completed() == ["a", "b", "c"]
+
+
+def test_an_earlier_slot_is_taken_and_its_price_paid_only_if_it_is_worth_it():
+    world = World()
+    world.begin(f=100.0)
+    assert world.to(1400) == [], "giving up b's slot costs 10"
+    world.again(worth=0.1)
+    assert world.to(1410) == ["flow-1: stage b gets another slot: it can begin earlier"]
+    assert world.state().stages["b"].slot == "flow-1-b-1"
+    kinds = {(line.hold, line.kind): line.amount for line in world.ledger.lines()}
+    assert kinds[2, "penalty"] == pytest.approx(10.0) and kinds[2, "refund"] == -110.0
+    assert (4, "charge") in kinds
+    world.offered = []
+    for at in (1501, 1600, 3001, 3100):
+        world.to(at)
+    world.over()
+
+
+def test_what_comes_after_a_failed_stage_is_given_up_with_its_slots():
+    world = World(exit=1)
+    world.begin()
+    world.offered = []
+    world.to(1200)
+    said = world.to(1400)
+    assert [line.split(" is given up")[0] for line in said] == ["flow-1: stage b", "flow-1: stage c"]
+    world.to(1410)
+    world.over()
+
+
+def test_slurm_takes_not_all_jobs_and_everything_is_given_back():
+    world = World()
+    submit, count = world.backend.submit, []
+
+    async def refusing(spec):
+        count.append(spec)
+        if len(count) == 2:
+            raise Infeasible("no")
+        return await submit(spec)
+
+    world.backend.submit = refusing
+    with pytest.raises(Infeasible):
+        world.begin()
+    world.over()
+
+
+@pytest.mark.parametrize("call", range(12))
+def test_killed_at_any_request_it_goes_on_from_the_store(call):
+    """The process dies after the n-th changing request of Slurm was done, and another takes over."""
+    world = World()
+    world.begin()
+    left = [call]
+
+    def dying(name):
+        real = getattr(type(world.backend), name)
+
+        async def method(*args, **more):
+            answer = await real(world.backend, *args, **more)
+            left[0] -= 1
+            if left[0] < 0:
+                for each in ("submit", "cancel", "reserve", "unreserve", "update"):
+                    delattr(world.backend, each)
+                raise Killed
+            return answer
+
+        return method
+
+    for each in ("submit", "cancel", "reserve", "unreserve", "update"):
+        setattr(world.backend, each, dying(each))
+    for at in (900, 1400, 1410, 1420, 1501, 1600, 1700, 3001, 3100, 3110):
+        try:
+            world.to(at)
+        except Killed:
+            world.again()
+            world.to(at)
+    world.over()
+    assert world.completed() == ["a", "b", "c"], "each has run once"
