@@ -87,7 +87,17 @@ unit() {
     run "unit tests" tests/unit -m "not mpi and not release$and_not_long"
 }
 mpi() {
-    run "MPI tests" tests --ignore=tests/slurm/test_stress.py -m "mpi and not release$and_not_long"
+    local others=()
+    if [ -z "$and_not_long" ]; then others=(--ignore=tests/slurm); fi
+    run "MPI tests" tests --ignore=tests/slurm/test_stress.py "${others[@]}" -m "mpi and not release$and_not_long"
+}
+# The long ones mostly wait for Slurm, and would be two hours in one lane.
+resizes() {
+    run "resizes on Slurm" tests/slurm --ignore=tests/slurm/test_stress.py --ignore=tests/slurm/test_companion.py \
+        -m "mpi and not release"
+}
+companion() {
+    run "resizes by companions" tests/slurm/test_companion.py -m "mpi and not release"
 }
 stress() {
     run "hundreds of resizes" tests/slurm/test_stress.py
@@ -112,6 +122,7 @@ lane() {
     return "$status"
 }
 unseen=(releases mpi contract unit)
+if [ -z "$and_not_long" ]; then unseen+=(resizes companion); fi
 lanes=()
 for name in "${unseen[@]}"; do
     lane "$name" >"$work/$name.lane" 2>&1 </dev/null &
