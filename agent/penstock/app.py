@@ -24,6 +24,7 @@ from penstock.config import Config, load
 from penstock.errors import ConfigError, NotNow, PenstockError, SlurmUnavailable
 from penstock.executor import Executor
 from penstock.guided.controller import GuidedController
+from penstock.holding.tending import tend
 from penstock.inbox import Inbox
 from penstock.ipc.auth import Verifier, make_key
 from penstock.ipc.handlers import LocalDoor, LocalOp, RemoteDoor
@@ -301,6 +302,7 @@ async def serve(config: Config, config_path: Path | None = None) -> None:
         _log.info("ready", version=__version__, pid=os.getpid(), socket=str(config.socket_path))
         sdnotify.notify("READY=1")
         history = asyncio.ensure_future(app.predictions.learn_history())
+        holding = asyncio.ensure_future(tend(config, backend))
         passes = asyncio.ensure_future(app.loop.run())
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait({passes, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -308,6 +310,7 @@ async def serve(config: Config, config_path: Path | None = None) -> None:
         app.loop.stop()
         stopped.cancel()
         history.cancel()
+        holding.cancel()
         # A Slurm command may hang for its whole time limit; what it was about is read back at the next start.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(passes, _PATIENCE_AT_STOP)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from penstock.app import App, lock_state, make_backend
 from penstock.config import Config
+from penstock.holding.tending import tend_once
 from penstock.store import TICKED, Store
 
 __all__ = ["Tick", "tick"]
@@ -43,6 +44,7 @@ async def tick(config: Config) -> Tick:
         try:
             await app.start(resizes=False)
             await app.predictions.learn_history()
+            await tend_once(config, backend)
             return await _pass(app)
         finally:
             await app.close()

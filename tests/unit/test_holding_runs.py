@@ -7,10 +7,13 @@ import asyncio
 import pytest
 
 from penstock.api import JobState
-from penstock.errors import Infeasible
+from penstock.config import Config
+from penstock.errors import Infeasible, NotNow
 from penstock.holding.keeper import Keeper
 from penstock.holding.ledger import Ledger
+from penstock.holding.office import Office
 from penstock.holding.runs import Run, Runs, StageRun
+from penstock.holding.tending import tend_once
 from penstock.provision.holding import Phase, Wanted
 from penstock.provision.repair import Free
 from penstock.slurm.mock.backend import virtual_cluster
@@ -210,3 +213,29 @@ def test_killed_at_any_request_it_goes_on_from_the_store(call):
             world.to(at)
     world.over()
     assert world.completed() == ["a", "b", "c"], "each has run once"
+
+
+def test_the_agent_looks_after_a_ledger_unless_somebody_else_is_at_it(tmp_path):
+    config = Config(agent={"state_dir": tmp_path})
+    world = World()
+    world.run(tend_once(config, world.backend))
+    assert not (tmp_path / "ledger.db").exists(), "nothing was ever held here"
+    office = Office(config, world.backend)
+    wanted = Wanted(
+        "slot", "root", "lab", 1, world.partition, world.start + 100, 60.0, "reservation", 1.0, 0.0, margin=60.0
+    )
+    number = world.run(office.keeper.open(wanted))
+    world.backend.clock.advance_to(world.start + 500)
+
+    async def crowded():
+        async with office.alone(0.0):
+            await tend_once(config, world.backend)
+            with pytest.raises(NotNow, match="another process is at work"):
+                async with Office(config, world.backend).alone(0.0):
+                    pass
+
+    world.run(crowded())
+    assert not office.ledger.hold(number).phase.final
+    world.run(tend_once(config, world.backend))
+    assert office.ledger.hold(number).phase.final and world.reservations() == []
+    office.close()

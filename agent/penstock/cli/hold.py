@@ -6,7 +6,7 @@ import asyncio
 import math
 import re
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -14,59 +14,44 @@ import click
 
 from penstock.cli.options import number
 from penstock.cli.output import clock, emit_json, table
-from penstock.cli.planning import LiveSource, Where, pricing_rules, source_options, take_snapshot
+from penstock.cli.planning import LiveSource, Where, source_options
 from penstock.config import Config, load
-from penstock.errors import PenstockError, UserError
+from penstock.errors import NotNow, PenstockError, UserError
 from penstock.holding import requests
-from penstock.holding.keeper import NOT_PERMITTED, Keeper, RequestFolder
-from penstock.holding.ledger import Ledger
-from penstock.holding.runs import Runs
-from penstock.provision.holding import METHODS, Hold, Limits, Phase, Wanted
+from penstock.holding.keeper import NOT_PERMITTED
+from penstock.holding.office import Office, pricing_rules, signing_key, take_snapshot
+from penstock.provision.holding import METHODS, Hold, Phase, Wanted
 from penstock.provision.pricing import quote
 from penstock.provision.var import Submission, from_waits, when_to_submit
 from penstock.slurm.base import Backend
 
-__all__ = ["hold", "ledger", "with_keeper"]
+__all__ = ["hold", "ledger", "with_office"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _HISTORY: Final = 30 * 86400.0
+_PATIENCE: Final = 60.0
 T = TypeVar("T")
 
 
-def with_keeper(work: Callable[[Backend, Keeper, Ledger], Awaitable[T]]) -> T:
-    """Do something with the configured cluster and ledger."""
+def with_office(work: Callable[[Office], Awaitable[T]], patience: float = _PATIENCE) -> T:
+    """Do something with the configured cluster and ledger, alone."""
     config = load()
 
     async def run() -> T:
         from penstock.app import make_backend
 
-        config.agent.state_dir.mkdir(parents=True, exist_ok=True)
         backend = make_backend(config)
-        book = Ledger(config.provision.ledger or config.agent.state_dir / "ledger.db")
         try:
-            keeper = Keeper(backend, book, Limits.preset(config.provision.limits), _request_folder(config))
-            return await work(backend, keeper, book)
+            office = Office(config, backend)
+            try:
+                async with office.alone(patience):
+                    return await work(office)
+            finally:
+                office.close()
         finally:
-            book.close()
             await backend.close()
 
     return asyncio.run(run())
-
-
-def _request_folder(config: Config) -> RequestFolder | None:
-    if config.provision.requests is None:
-        return None
-    return RequestFolder(config.provision.requests, _key(config))
-
-
-def _key(config: Config) -> bytes:
-    path = config.provision.request_key
-    if path is None:
-        raise UserError("`provision.request_key` must be set to sign requests")
-    try:
-        return path.read_bytes().strip()
-    except OSError as error:
-        raise UserError(f"`provision.request_key`: {path} cannot be read: {error.strerror}") from None
 
 
 @click.group()
@@ -110,7 +95,8 @@ def open_(
         raise UserError(f"--name must be 1 to 40 of A-Z a-z 0-9 _ . -, not {name[:60]!r}")
     config = load()
 
-    async def work(backend: Backend, keeper: Keeper, book: Ledger) -> tuple[int, Hold]:
+    async def work(office: Office) -> tuple[int, Hold]:
+        backend = office.backend
         source = LiveSource(await take_snapshot(backend), where, pricing_rules(config), {"--at": at}, {"-t": length})
         start, duration = source.time("--at"), source.duration("-t")
         assert start is not None and duration is not None
@@ -139,9 +125,9 @@ def open_(
             command,
             str(Path.cwd()),
         )
-        return await _open(wanted, method, config, keeper, book)
+        return await _open(wanted, method, config, office)
 
-    got, held = with_keeper(work)
+    got, held = with_office(work)
     if as_json:
         emit_json(_row(got, held))
     else:
@@ -150,7 +136,7 @@ def open_(
         raise PenstockError(held.reason)
 
 
-async def _open(wanted: Wanted, method: str, config: Config, keeper: Keeper, book: Ledger) -> tuple[int, Hold]:
+async def _open(wanted: Wanted, method: str, config: Config, office: Office) -> tuple[int, Hold]:
     """Open it; by `auto` the next way where the first is not permitted."""
     from dataclasses import replace
 
@@ -163,8 +149,8 @@ async def _open(wanted: Wanted, method: str, config: Config, keeper: Keeper, boo
             if way == ways[-1]:
                 raise PenstockError("running jobs or reservations have the nodes at that time")
             continue
-        got = await keeper.open(replace(wanted, method=way, f=price))
-        held = book.hold(got)
+        got = await office.keeper.open(replace(wanted, method=way, f=price))
+        held = office.ledger.hold(got)
         if held.phase is not Phase.FAILED or not held.reason.startswith(NOT_PERMITTED) or way == ways[-1]:
             return got, held
     raise AssertionError("no way was tried")
@@ -189,30 +175,28 @@ async def _submission(backend: Backend, nodes: int, start: float, duration: floa
 def list_(everything: bool, as_json: bool) -> None:
     """Show what is held, after a look at how it stands."""
 
-    async def work(backend: Backend, keeper: Keeper, book: Ledger) -> dict[int, Hold]:
-        await keeper.tick()
-        return book.holds(everything)
+    async def work(office: Office) -> dict[int, Hold]:
+        await office.keeper.tick()
+        return office.ledger.holds(everything)
 
-    _show(with_keeper(work), as_json)
+    _show(with_office(work), as_json)
 
 
 @hold.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def tick(as_json: bool) -> None:
-    """One pass over all holds, for a crontab: submits idle jobs in time, settles what is over, mends reserved plans.
+    """One pass over all holds and reserved plans, for a crontab where no agent runs, which does the same.
+
+    It submits idle jobs in time, settles what is over, and mends plans.
 
     A stage of a workflow of `penstock plan --reserve` that cannot run in its slot gets another one; so does one that
     can begin earlier, if that costs nothing or less than `provision.earlier` says that the time is worth.
     """
 
-    async def work(backend: Backend, keeper: Keeper, book: Ledger) -> tuple[dict[int, Hold], list[str]]:
-        from penstock.cli.reserve import finder
-
-        found = await keeper.tick()
-        worth = load().provision.earlier / 3600
-        return found, await Runs(backend, keeper, book, worth).tend(finder(backend))
-
-    found, said = with_keeper(work)
+    try:
+        found, said = with_office(Office.tick, 0.0)
+    except NotNow:
+        found, said = {}, []  # somebody else is at it, an agent perhaps
     if as_json:
         emit_json({"holds": [_row(got, held) for got, held in found.items()], "changes": said})
     for line in () if as_json else said:
@@ -224,10 +208,10 @@ def tick(as_json: bool) -> None:
 def cancel(number: int) -> None:
     """Give a slot up. Before it begins its price comes back, but for the penalty."""
 
-    async def work(backend: Backend, keeper: Keeper, book: Ledger) -> Hold:
-        return await keeper.cancel(number)
+    async def work(office: Office) -> Hold:
+        return await office.keeper.cancel(number)
 
-    click.echo(_sentence(number, with_keeper(work)))
+    click.echo(_sentence(number, with_office(work)))
 
 
 @hold.command()
@@ -235,12 +219,12 @@ def cancel(number: int) -> None:
 def grant(request: Path) -> None:
     """As an operator: make the reservation that a signed request asks for."""
     config = load()
-    spec = requests.read(request, _key(config), flags=("PURGE_COMP=10",))
+    spec = requests.read(request, signing_key(config), flags=("PURGE_COMP=10",))
 
-    async def work(backend: Backend, keeper: Keeper, book: Ledger) -> str:
-        return ",".join((await backend.reserve(spec)).nodes)
+    async def work(office: Office) -> str:
+        return ",".join((await office.backend.reserve(spec)).nodes)
 
-    click.echo(f"Made reservation {spec.name} on {with_keeper(work)}")
+    click.echo(f"Made reservation {spec.name} on {with_office(work)}")
 
 
 @click.command()
@@ -252,12 +236,13 @@ def ledger(account: str | None, budget: float | None, as_json: bool) -> None:
     if budget is not None and account is None:
         raise UserError("--account is missing: whose budget?")
 
-    async def work(backend: Backend, keeper: Keeper, book: Ledger) -> tuple[Any, Any]:
+    async def work(office: Office) -> tuple[Any, Any]:
+        book = office.ledger
         if budget is not None and account is not None:
             book.set_budget(account, budget)
         return [a for a in book.accounts() if account in (None, a.name)], book.lines(account)
 
-    accounts, lines = with_keeper(work)
+    accounts, lines = with_office(work)
     if as_json:
         emit_json(
             {
@@ -299,7 +284,7 @@ def _row(got: int, held: Hold) -> dict[str, Any]:
     }
 
 
-def _show(found: dict[int, Hold], as_json: bool) -> None:
+def _show(found: Mapping[int, Hold], as_json: bool) -> None:
     if as_json:
         emit_json([_row(got, held) for got, held in found.items()])
         return

@@ -8,9 +8,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.metadata import entry_points
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 import click
@@ -19,14 +17,14 @@ from penstock.api import Partition, Snapshot
 from penstock.cli.gantt import Bar
 from penstock.config import Config, load
 from penstock.durations import DURATION_FORMS, duration_text, parse_duration
-from penstock.errors import ConfigError, UserError
+from penstock.errors import UserError
+from penstock.holding.office import pricing_rules, take_snapshot
 from penstock.instants import parse_instant
 from penstock.provision.live import Needs, check_size, from_snapshot, partition_of
 from penstock.provision.plan import Plan
-from penstock.provision.pricing import PaperPricing, Pricing
+from penstock.provision.pricing import Pricing
 from penstock.provision.queuefile import decimals, parse_number, parse_queue
 from penstock.provision.situation import Situation
-from penstock.slurm.base import Backend
 
 __all__ = [
     "FileSource",
@@ -36,9 +34,7 @@ __all__ = [
     "bars",
     "open_source",
     "picture_options",
-    "pricing_rules",
     "source_options",
-    "take_snapshot",
 ]
 
 _MAX_BYTES: Final = 200_000_000
@@ -238,28 +234,6 @@ async def _look(config: Config) -> Snapshot:
         return await take_snapshot(backend)
     finally:
         await backend.close()
-
-
-async def take_snapshot(backend: Backend) -> Snapshot:
-    """One whole look; jobs last, so that one that started meanwhile counts as holding its nodes."""
-    partitions = {p.name: p for p in await backend.partitions()}
-    reservations = tuple(await backend.reservations())
-    nodes = {n.name: n for n in await backend.nodes()}
-    jobs = {j.id: j for j in await backend.jobs()}
-    return Snapshot(backend.now(), jobs, nodes, MappingProxyType(partitions), reservations=reservations)
-
-
-def pricing_rules(config: Config) -> Callable[[float], Pricing]:
-    """The site's rules, made from what a node costs for a second. ConfigError if they are not installed."""
-    name = config.provision.pricing
-    if name == PaperPricing.name:
-        return PaperPricing
-    known = {entry.name: entry for entry in entry_points(group="penstock.pricing")}
-    if name not in known:
-        there = ", ".join(sorted([PaperPricing.name, *known]))
-        raise ConfigError(f"`provision.pricing`: no rules {name!r} are installed (installed: {there})")
-    rules: Callable[[float], Pricing] = known[name].load()
-    return rules
 
 
 def _read(path: Path) -> str:

@@ -1,0 +1,143 @@
+"""All that holding slots takes, joined: the ledger, the keeper of holds, the runs of reserved workflows, and a lock.
+
+The lock keeps two processes (an agent, a crontab's tick, a command) from acting for one ledger at a time: each act
+looks first whether it was done, which helps against kills and not against company.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import math
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from penstock.api import Snapshot
+from penstock.config import Config
+from penstock.errors import ConfigError, NotNow, StoreError, UserError
+from penstock.holding.keeper import Keeper, RequestFolder
+from penstock.holding.ledger import Ledger
+from penstock.holding.runs import Run, Runs
+from penstock.provision.holding import Hold, Limits
+from penstock.provision.live import from_snapshot, partition_of
+from penstock.provision.pricing import PaperPricing, Pricing
+from penstock.provision.repair import Find, Free
+from penstock.slurm.base import Backend
+
+__all__ = ["Office", "ledger_path", "pricing_rules", "signing_key", "take_snapshot"]
+
+_LEAD: Final = 10.0
+"""Seconds that making a reservation may take."""
+_LOOK: Final = 0.1
+
+
+def ledger_path(config: Config) -> Path:
+    """Where the ledger is, or would be."""
+    return config.provision.ledger or config.agent.state_dir / "ledger.db"
+
+
+def signing_key(config: Config) -> bytes:
+    """The key that signs requests. Raises UserError if there is none."""
+    path = config.provision.request_key
+    if path is None:
+        raise UserError("`provision.request_key` must be set to sign requests")
+    try:
+        return path.read_bytes().strip()
+    except OSError as error:
+        raise UserError(f"`provision.request_key`: {path} cannot be read: {error.strerror}") from None
+
+
+def pricing_rules(config: Config) -> Callable[[float], Pricing]:
+    """The site's rules, made from what a node costs for a second. ConfigError if they are not installed."""
+    name = config.provision.pricing
+    if name == PaperPricing.name:
+        return PaperPricing
+    known = {entry.name: entry for entry in entry_points(group="penstock.pricing")}
+    if name not in known:
+        there = ", ".join(sorted([PaperPricing.name, *known]))
+        raise ConfigError(f"`provision.pricing`: no rules {name!r} are installed (installed: {there})")
+    rules: Callable[[float], Pricing] = known[name].load()
+    return rules
+
+
+async def take_snapshot(backend: Backend) -> Snapshot:
+    """One whole look; jobs last, so that one that started meanwhile counts as holding its nodes."""
+    partitions = {p.name: p for p in await backend.partitions()}
+    reservations = tuple(await backend.reservations())
+    nodes = {n.name: n for n in await backend.nodes()}
+    jobs = {j.id: j for j in await backend.jobs()}
+    return Snapshot(backend.now(), jobs, nodes, MappingProxyType(partitions), reservations=reservations)
+
+
+class Office:
+    """Holds and runs of one ledger on one backend. StoreError, UserError or ConfigError if it cannot be set up."""
+
+    def __init__(self, config: Config, backend: Backend) -> None:
+        provision = config.provision
+        requested = None
+        if provision.requests is not None:
+            requested = RequestFolder(provision.requests, signing_key(config))
+        config.agent.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self._config = config
+        self._path = ledger_path(config)
+        self.backend = backend
+        self.ledger = Ledger(self._path)
+        self.keeper = Keeper(backend, self.ledger, Limits.preset(provision.limits), requested)
+        self.runs = Runs(backend, self.keeper, self.ledger, provision.earlier / 3600)
+
+    def close(self) -> None:
+        """It is not used afterwards."""
+        self.ledger.close()
+
+    @asynccontextmanager
+    async def alone(self, patience: float) -> AsyncIterator[None]:
+        """Nobody else acts for this ledger meanwhile. Raises NotNow if somebody does for `patience` seconds."""
+        try:
+            lock = os.open(f"{self._path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreError(f"{self._path}.lock: {error.strerror}") from error
+        try:
+            deadline = time.monotonic() + patience
+            while not _locked(lock):
+                if time.monotonic() >= deadline:
+                    raise NotNow(f"another process is at work with {self._path}")
+                await asyncio.sleep(_LOOK)
+            yield
+        finally:
+            os.close(lock)
+
+    async def tick(self) -> tuple[Mapping[int, Hold], list[str]]:
+        """One pass over all holds and all runs: the holds as they stand, and what was changed, in words."""
+        found = await self.keeper.tick()
+        return found, await self.runs.tend(self._finder)
+
+    async def _finder(self, run: Run) -> Find:
+        """The search for other slots of a run's stages, on the cluster as it is now."""
+        snapshot = await take_snapshot(self.backend)
+        partition = partition_of(snapshot, run.flow.partition)
+        situation = from_snapshot(snapshot, partition, pricing_rules(self._config))
+        free = situation.plan().profile
+        soonest = math.ceil(snapshot.taken_at + _LEAD)
+
+        def find(nodes: int, duration: float, after: float) -> Free | None:
+            length = 60 * math.ceil((duration + self._config.provision.margin) / 60)
+            found = free.earliest(nodes, length, max(math.ceil(after), soonest), situation.within)
+            if found is None:
+                return None
+            return Free(found[0], tuple(n for i, n in enumerate(situation.names) if found[1] >> i & 1))
+
+        return find
+
+
+def _locked(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

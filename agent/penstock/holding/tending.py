@@ -1,0 +1,45 @@
+"""The agent's share in holding slots: a pass over the ledger every minute, where there is one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from penstock.config import Config
+from penstock.errors import NotNow, PenstockError
+from penstock.holding.office import Office, ledger_path
+from penstock.slurm.base import Backend
+
+__all__ = ["tend", "tend_once"]
+
+_log = structlog.get_logger(__name__)
+_INTERVAL: Final = 60.0
+
+
+async def tend(config: Config, backend: Backend) -> None:
+    """Until it is cancelled."""
+    while True:
+        await tend_once(config, backend)
+        await asyncio.sleep(_INTERVAL)
+
+
+async def tend_once(config: Config, backend: Backend) -> None:
+    """One pass, if anything was ever held. What goes wrong is logged, and tried again at the next."""
+    if not ledger_path(config).exists():
+        return
+    try:
+        office = Office(config, backend)
+        try:
+            async with office.alone(0.0):
+                _, changes = await office.tick()
+        finally:
+            office.close()
+    except NotNow:
+        return  # somebody is at it
+    except PenstockError as error:
+        _log.warning("slots are not looked after", why=str(error))
+        return
+    for line in changes:
+        _log.info("reserved workflow", what=line)
