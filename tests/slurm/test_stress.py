@@ -45,7 +45,7 @@ def test_a_hundred_random_resizes_of_one_job(site: str, request: pytest.FixtureR
         agent.start()
         began = time.monotonic()
         jacobi = Jacobi(
-            agent, size=2, smallest=1, largest=8, pause=0.04, sweeps=12000, every=2, field=(192, 128), minutes=90
+            agent, size=2, smallest=1, largest=8, pause=0.04, sweeps=12000, every=2, field=(192, 128), minutes=900
         )
         until("100 resizes", lambda: completed(agent, jacobi.id) >= 100 or jacobi.ended(), 3600, every=1.0)
         print(f"{completed(agent, jacobi.id)} resizes in {time.monotonic() - began:.0f} s ({site})")

@@ -166,6 +166,19 @@ def test_what_comes_after_a_failed_stage_is_given_up_with_its_slots():
     world.over()
 
 
+def test_what_cannot_be_done_is_said_once_and_the_others_go_on():
+    world = World()
+    world.begin()
+    world.run(world.backend.hold(world.state().stages["a"].job))
+    world.ledger.set_budget("lab", 35.0)
+    said = world.to(1200)
+    assert len(said) == 1 and "stage a keeps its slot though it did not begin in time" in said[0]
+    assert "would be enough" in said[0], "the budget is exhausted"
+    assert world.to(1210) == [] and world.state().stages["a"].slot == "flow-1-a"
+    world.ledger.set_budget("lab", 100.0)
+    assert world.to(1220) == ["flow-1: stage a gets another slot: it did not begin in time"]
+
+
 def test_slurm_takes_not_all_jobs_and_everything_is_given_back():
     world = World()
     submit, count = world.backend.submit, []

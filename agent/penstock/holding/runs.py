@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from penstock.api import Job, JobSpec, JobState
-from penstock.errors import Infeasible, NotFound, NotNow, PenstockError
+from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted, PenstockError
 from penstock.holding.keeper import Keeper
 from penstock.holding.ledger import Ledger
 from penstock.provision.holding import Hold, Phase, Wanted
@@ -95,17 +95,26 @@ class Runs:
         said: list[str] = []
         for stored in self._ledger.runs():
             run = Run.from_dict(stored)
-            run = await self._clear(await self._submit(await self._look(run)))
-            run, news = await self._mend(run, finder)
+            try:
+                news = await self._tend(run, finder)
+            except (Infeasible, NotPermitted, NotNow) as error:
+                stored = next(r for r in self._ledger.runs() if r["name"] == run.name)  # as far as it has come
+                _, news = self._news(Run.from_dict(stored), "", str(error))
             said += [f"{run.name}: {line}" for line in news]
-            await self._clear(await self._submit(run))
         return said
+
+    async def _tend(self, run: Run, finder: Finder) -> list[str]:
+        jobs = {job.id: job for job in await self._backend.jobs()}
+        run = await self._look(run, jobs)
+        run = await self._clear(await self._submit(run))
+        run, news = await self._mend(run, jobs, finder)
+        await self._clear(await self._submit(run))
+        return news
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
-    async def _look(self, run: Run) -> Run:
+    async def _look(self, run: Run, jobs: Mapping[int, Job]) -> Run:
         """How its jobs stand. The slots of those that have ended are given back."""
-        jobs = {job.id: job for job in await self._backend.jobs()}
         for name, stage in run.stages.items():
             if stage.job is None or stage.standing.final:
                 continue
@@ -129,8 +138,7 @@ class Runs:
             return Standing.DONE if state is JobState.COMPLETED else Standing.FAILED
         return Standing.WAITING if state in (JobState.PENDING, JobState.REQUEUED) else Standing.RUNNING
 
-    async def _now(self, run: Run) -> list[StageNow]:
-        jobs = {job.id: job for job in await self._backend.jobs()}
+    def _now(self, run: Run, jobs: Mapping[int, Job]) -> list[StageNow]:
         out = []
         for stage in run.flow.order:
             mine = run.stages[stage.name]
@@ -146,13 +154,18 @@ class Runs:
 
     # -- acting ------------------------------------------------------------------------------------------------------
 
-    async def _mend(self, run: Run, finder: Finder) -> tuple[Run, list[str]]:
+    async def _mend(self, run: Run, jobs: Mapping[int, Job], finder: Finder) -> tuple[Run, list[str]]:
         """Exchange or give up slots where that is needed; the run then, and what was done."""
         said: list[str] = []
-        stages = await self._now(run)
-        if all(stage.standing is not Standing.WAITING for stage in stages):
-            return run, said
-        for change in repair(stages, self._backend.now(), await finder(run), self._second):
+        stages, now, searched = self._now(run, jobs), self._backend.now(), []
+
+        def nothing(*_search: float) -> None:
+            searched.append(True)
+
+        changes = repair(stages, now, nothing, self._second)
+        if searched:  # only then the whole cluster is looked at
+            changes = repair(stages, now, await finder(run), self._second)
+        for change in changes:
             if isinstance(change, Drop):
                 run = self._dropped(run, {change.stage: change.why})
                 said.append(f"stage {change.stage} is given up: {change.why}")
@@ -180,9 +193,9 @@ class Runs:
         try:
             number, held = await self._held(wanted)
         except Infeasible as error:
-            return run, self._news(run, move.stage, f"keeps its slot though {move.why}: {error}")
+            return self._news(run, move.stage, f"keeps its slot though {move.why}: {error}")
         if held.phase is not Phase.HELD:
-            return run, self._news(run, move.stage, f"keeps its slot though {move.why}: {held.reason}")
+            return self._news(run, move.stage, f"keeps its slot though {move.why}: {held.reason}")
         run = run.with_stage(move.stage, StageRun(wanted.name, number, moves=moves))
         run = replace(run, leaving=(*run.leaving, (stage.slot, stage.hold)), told={**run.told, move.stage: move.why})
         self._store(run)
@@ -196,12 +209,13 @@ class Runs:
         number = await self._keeper.open(wanted)
         return number, self._ledger.hold(number)
 
-    def _news(self, run: Run, stage: str, text: str) -> list[str]:
-        """Said once."""
+    def _news(self, run: Run, stage: str, text: str) -> tuple[Run, list[str]]:
+        """Said once, of a stage or, if it has no name, of the run."""
         if run.told.get(stage) == text:
-            return []
-        self._store(replace(run, told={**run.told, stage: text}))
-        return [f"stage {stage} {text}"]
+            return run, []
+        run = replace(run, told={**run.told, stage: text})
+        self._store(run)
+        return run, [f"stage {stage} {text}" if stage else text]
 
     async def _submit(self, run: Run) -> Run:
         """Every stage that waits has a job in its slot, behind the jobs of those it comes after."""
@@ -213,6 +227,8 @@ class Runs:
             after = [run.stages[parent] for parent in stage.after]
             dependency = ",".join(f"afterok:{p.job}" for p in after if p.standing is not Standing.DONE)
             if mine.job is None:
+                if self._ledger.hold(mine.hold).phase.final:
+                    continue  # it needs another slot first
                 found = await self._backend.find(mine.slot)
                 job = found[-1] if found else await self._backend.submit(self._spec(run, stage, dependency))
                 run, changed = run.with_stage(stage.name, replace(mine, job=job)), True
