@@ -108,6 +108,14 @@ setup_compiler() {
     fi
 }
 
+# For the tests of the metrics, which a real Prometheus reads. Its daemon is not to run by itself here.
+setup_prometheus() {
+    if ! { command -v prometheus && command -v promtool; } >/dev/null && is_root && command -v apt-get >/dev/null; then
+        if [ -d /run/systemd/system ]; then systemctl -q mask prometheus.service || true; fi
+        apt_install prometheus || say "no prometheus: the metrics are tested without it"
+    fi
+}
+
 # pyslurm builds against the headers of exactly one Slurm release, so it comes only where that release is.
 setup_pyslurm() {
     local release
@@ -127,6 +135,7 @@ case ",$EXTRAS," in *,all,*) setup_pyslurm ;; esac
 case ",$EXTRAS," in *,dev,*)
     setup_bootstrap
     setup_compiler
+    setup_prometheus
     ;;
 esac
 PATH=$VENV/bin:$PATH

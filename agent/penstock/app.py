@@ -23,6 +23,7 @@ from penstock.clock import Clock
 from penstock.config import Config, load
 from penstock.errors import ConfigError, NotNow, PenstockError, SlurmUnavailable
 from penstock.executor import Executor
+from penstock.figures import Figures
 from penstock.guided.controller import GuidedController
 from penstock.holding.tending import tend
 from penstock.inbox import Inbox
@@ -129,8 +130,10 @@ class App:
         self.operations: Mapping[str, LocalOp] = {}
         self.loop: Loop | None = None
         self.server: Server | None = None
+        self.local: LocalDoor | None = None
         self.remote: RemoteDoor | None = None
         self.verifier: Verifier | None = None
+        self.metrics.show(Figures(self))
 
     def wake(self, why: str) -> None:
         """Ask the loop for a pass soon."""
@@ -208,8 +211,8 @@ class App:
         self.verifier = Verifier(make_key(key_path), munge_socket)
         known = (self.malleable, self.observer, self.verifier, self.clock)
         self.remote = RemoteDoor(*known, self._serves, self.want_look)
-        local = LocalDoor(self.operations)
-        self.server = Server(local.answer, self.remote.answer)
+        self.local = LocalDoor(self.operations)
+        self.server = Server(self.local.answer, self.remote.answer)
         await self.server.listen_unix(self.config.socket_path)
         host, _, port = self.config.dmr.listen.rpartition(":")
         # Running applications know the port: after a restart the agent must be where it was.
@@ -245,6 +248,7 @@ class App:
             policy = make_policy(config.dmr.policy)
         except PenstockError as e:
             _log.error("reload refused, the old configuration stays", why=str(e))
+            self.metrics.reloaded(False)
             sdnotify.notify("READY=1")
             return
         logs.configure(config.log.level, config.log.format)
@@ -260,6 +264,7 @@ class App:
         ):
             _log.warning("folders, sockets, ports, how Slurm is asked and who predicts change with a restart only")
         self.config = config
+        self.metrics.reloaded(True)
         _log.info("reloaded")
         sdnotify.notify("READY=1")
         self.wake("reloaded")
@@ -293,12 +298,12 @@ async def serve(config: Config, config_path: Path | None = None) -> None:
         running.add_signal_handler(number, stop.set)
     running.add_signal_handler(signal.SIGHUP, app.reload)
     try:
+        if config.metrics.listen:  # also while Slurm is waited for
+            app.metrics.serve(config.metrics.listen)
         await _start_patiently(app, stop)
         if app.loop is None:
             return
         await app.open_doors()
-        if config.metrics.listen:
-            app.metrics.serve(config.metrics.listen)
         _log.info("ready", version=__version__, pid=os.getpid(), socket=str(config.socket_path))
         sdnotify.notify("READY=1")
         history = asyncio.ensure_future(app.predictions.learn_history())

@@ -37,7 +37,8 @@ class _Trouble:
 class Executor:
     """Runs acts one at a time per call, journaled. `scale` shortens the back-off ladder for tests and the demo.
 
-    Who calls it looks at the `brake` before.
+    Who calls it looks at the `brake` before. `outcomes` counts acts by verb and how they ended (done, failed, unknown),
+    `pauses` how often too many failures in a row paused everything.
     """
 
     def __init__(self, store: Store, clock: Clock, *, scale: float = 1.0) -> None:
@@ -48,7 +49,13 @@ class Executor:
         self._trouble: dict[str, _Trouble] = {}
         self._in_a_row = 0
         self.paused_until = 0.0
+        self.pauses = 0
         self.outcomes: Counter[tuple[str, str]] = Counter()
+
+    @property
+    def paused(self) -> bool:
+        """Whether nothing is done for now because too many requests failed in a row."""
+        return self._clock.now() < self.paused_until
 
     def ready(self, subject: str) -> bool:
         """Whether the subject is past its back-off and the executor is not paused."""
@@ -96,5 +103,6 @@ class Executor:
         _log.warning("failed, backing off", verb=verb, subject=subject, why=str(error), again_in=pause)
         if self._in_a_row >= _PAUSE_AFTER:
             self.paused_until = now + self._scale * _PAUSE_FOR
+            self.pauses += 1
             self._in_a_row = 0
             _log.error("paused: too many requests failed in a row", until=self.paused_until)

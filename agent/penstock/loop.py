@@ -60,6 +60,8 @@ class Loop:
         self._store = store
         self._clock = clock
         self._metrics = metrics
+        for controller in controllers:
+            metrics.knows(type(controller).__name__)
         self.interval = interval
         self.idle_interval = idle_interval
         self._signal = asyncio.Event()
@@ -96,6 +98,7 @@ class Loop:
                 sdnotify.notify("WATCHDOG=1")
             except Exception:
                 # Say, a full disk: hold, say so, and try again; the watchdog is not fed meanwhile.
+                self._metrics.failed()
                 _log.exception("a pass failed")
                 await asyncio.sleep(_AFTER_FAILURE)
             if not self._stopping:
@@ -110,15 +113,11 @@ class Loop:
             self._record(
                 Decision(Verb.HOLD, "agent", tuple(Reason("incomplete-picture", p) for p in snapshot.problems))
             )
-            self._metrics.passes.labels("hold").inc()
         else:
             self._record(Decision(Verb.NOTHING, "agent", (Reason("complete-picture", "the picture is complete"),)))
             for controller in self._controllers:
                 await self._let(controller, snapshot)
-            self._metrics.saw(snapshot)
-            self._metrics.passes.labels("acted").inc()
-        self._metrics.looks.set(self._observer.looks)
-        self._metrics.pass_seconds.observe(time.perf_counter() - started)
+        self._metrics.passed(snapshot, time.perf_counter() - started, self._clock.now())
         self.passes += 1
 
     async def _let(self, controller: Controller, snapshot: Snapshot) -> None:
@@ -130,6 +129,7 @@ class Loop:
                         self._record(decision)
         except Exception:
             # One bad subject must not keep the others from being served; the next pass sees the same state again.
+            self._metrics.broke(type(controller).__name__)
             _log.exception("a controller failed", controller=type(controller).__name__)
 
     def _record(self, decision: Decision) -> None:

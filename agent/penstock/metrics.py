@@ -1,79 +1,120 @@
-"""What the agent tells Prometheus: base units, `_total` on counters only, no label that grows with jobs or users."""
+"""What the agent tells Prometheus: base units, `_total` on counters only, no label that grows with jobs or users.
+
+What the loop does is counted here, as it happens; what the other parts count themselves is read by `figures` when
+Prometheus asks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import platform
+import time
+from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    start_http_server,
+)
 
-from penstock.api import Decision, Snapshot
+from penstock import __version__
+from penstock.api import Decision, Snapshot, Verb
+from penstock.catalogue import METRICS, PREFIX
 from penstock.errors import ConfigError
+from penstock.figures import Figures, Requests
 from penstock.slurm.budget import Metered
 
 __all__ = ["Metrics"]
+
+_SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 class Metrics:
     """One registry per agent, so that several agents in one process (tests) do not share counts."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # gauges beside every counter that nobody asks for
         self.registry = CollectorRegistry()
-        r = self.registry
-        self.passes = Counter("penstock_passes", "Finished passes of the loop.", ["verdict"], registry=r)
-        self.pass_seconds = Histogram("penstock_pass_duration_seconds", "Duration of a pass.", registry=r)
-        self.decisions = Counter("penstock_decisions", "New decisions by verb.", ["verb"], registry=r)
-        self.looks = Gauge("penstock_looks", "Looks at the queue since the start.", registry=r)
-        self.jobs = Gauge("penstock_jobs", "Jobs in the last picture.", ["state"], registry=r)
-        self.idle_nodes = Gauge("penstock_idle_nodes", "Usable nodes that no job holds.", registry=r)
+        ProcessCollector(namespace=PREFIX.removesuffix("_"), registry=self.registry)
+        self._gauge("build_info").labels(__version__, platform.python_version()).set(1)
+        self._passes = self._counter("passes_total")
+        for verdict in ("acted", "hold", "failed"):
+            self._passes.labels(verdict)
+        m = METRICS["pass_duration_seconds"]
+        self._pass_seconds = Histogram(PREFIX + m.name, m.text, buckets=_SECONDS, registry=self.registry)
+        self._last_pass = self._gauge("last_pass_timestamp_seconds")
+        self._last_pass.set(time.time())
+        self._reloaded = self._gauge("config_last_reload_successful")
+        self._reloaded.set(1)
+        self._errors = self._counter("controller_errors_total")
+        self._decisions = self._counter("decisions_total")
+        for verb in Verb:
+            self._decisions.labels(verb.value)
+        self._jobs = self._gauge("jobs")
+        self._idle_nodes = self._gauge("idle_nodes")
+        for state in ("pending", "running"):
+            self._jobs.labels(state)
+
+    def _counter(self, name: str) -> Counter:
+        return Counter(PREFIX + name, METRICS[name].text, METRICS[name].labels, registry=self.registry)
+
+    def _gauge(self, name: str) -> Gauge:
+        return Gauge(PREFIX + name, METRICS[name].text, METRICS[name].labels, registry=self.registry)
 
     def watch(self, backend: Metered) -> None:
         """Tell what the backend asks of Slurm, and what its budget does, whenever Prometheus looks."""
-        self.registry.register(_Requests(backend))
+        self.registry.register(Requests(backend))
+
+    def show(self, figures: Figures) -> None:
+        """Tell what the agent's parts count, whenever Prometheus looks."""
+        self.registry.register(figures)
 
     def serve(self, listen: str) -> None:
-        """Serve /metrics at HOST:PORT."""
+        """Serve /metrics at HOST:PORT, to whoever can connect."""
         host, _, port = listen.rpartition(":")
         try:
             start_http_server(int(port), addr=host or "127.0.0.1", registry=self.registry)
         except (OSError, ValueError) as e:
             raise ConfigError(f"`metrics.listen`: cannot listen at {listen!r}: {e}") from e
 
-    def saw(self, snapshot: Snapshot) -> None:
-        """Set what follows from a picture."""
+    # -- what the loop does --------------------------------------------------------------------------------------------
+
+    def passed(self, snapshot: Snapshot, seconds: float, now: float) -> None:
+        """A pass over this picture took so many seconds and is over at `now`."""
+        self._passes.labels("acted" if snapshot.usable else "hold").inc()
+        self._pass_seconds.observe(seconds)
+        self._last_pass.set(now)
+        if snapshot.usable:
+            self._saw(snapshot)
+
+    def failed(self) -> None:
+        """A pass did not come to its end."""
+        self._passes.labels("failed").inc()
+
+    def knows(self, part: str) -> None:
+        """There is such a part; it has had no fault yet."""
+        self._errors.labels(part)
+
+    def broke(self, part: str) -> None:
+        """This part of the agent has a fault; the others went on."""
+        self._errors.labels(part).inc()
+
+    def decided(self, decision: Decision) -> None:
+        """Count a new decision."""
+        self._decisions.labels(decision.verb.value).inc()
+
+    def reloaded(self, ok: bool) -> None:
+        """The configuration was read again."""
+        self._reloaded.set(ok)
+
+    def _saw(self, snapshot: Snapshot) -> None:
         counts = {"pending": 0, "running": 0}
         for job in snapshot.jobs.values():
             counts["pending"] += job.pending
             counts["running"] += job.running
         for state, number in counts.items():
-            self.jobs.labels(state).set(number)
-        self.idle_nodes.set(len(snapshot.idle_nodes()))
-
-    def decided(self, decision: Decision) -> None:
-        """Count a new decision."""
-        self.decisions.labels(decision.verb.value).inc()
-
-
-class _Requests(Collector):
-    """The request budget's use; the numbers are the backend's own, read when they are asked for."""
-
-    def __init__(self, backend: Metered) -> None:
-        self._backend = backend
-
-    def collect(self) -> Iterator[Metric]:
-        """See `Collector`."""
-        backend, budget = self._backend, self._backend.budget
-        for name, text, values, label in (
-            ("requests", "Requests to Slurm by command.", backend.requests, "command"),
-            ("request_seconds", "Time that requests to Slurm took.", backend.seconds, "command"),
-            ("requests_refused", "Requests that the budget did not let pass.", budget.refused, "reason"),
-        ):
-            family = CounterMetricFamily(f"penstock_slurm_{name}", text, labels=[label])
-            for key, value in values.items():
-                family.add_metric([key], value)
-            yield family
-        waited = "Time that requests to Slurm waited for their turn."
-        yield CounterMetricFamily("penstock_slurm_budget_wait_seconds", waited, value=budget.waited)
-        tokens = "Requests to Slurm that could be made at once."
-        yield GaugeMetricFamily("penstock_slurm_budget_tokens", tokens, value=budget.tokens)
+            self._jobs.labels(state).set(number)
+        self._idle_nodes.set(len(snapshot.idle_nodes()))

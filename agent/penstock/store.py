@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,11 +18,14 @@ from typing import Any
 
 from penstock.api import Decision
 from penstock.errors import StoreError
+from penstock.tally import Tally
 
 __all__ = ["TICKED", "Intent", "Store"]
 
 TICKED = "tick.at"
 """The fact that holds when `penstock tick` ran last."""
+
+_ERRORS = (1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 86400.0)
 
 # Append only: the number of applied entries is the file's user_version.
 _MIGRATIONS = (
@@ -71,11 +75,19 @@ class Intent:
 
 
 class Store:
-    """One SQLite file (or ":memory:"). Raises `StoreError` when it cannot be opened, read or written."""
+    """One SQLite file (or ":memory:"). Raises `StoreError` when it cannot be opened, read or written.
+
+    For the metrics, since it was opened: `written` counts rows, `errors` what SQLite refused; `wait_errors` are the
+    differences (s) between predicted waits and real ones, by which was "longer" or "shorter", and `bounds_held`
+    whether the bound that was predicted held ("yes", "no").
+    """
 
     def __init__(self, path: Path | str) -> None:
         self.path = str(path)
         self._looks_only = False
+        self.written = self.errors = 0
+        self.wait_errors = {"longer": Tally(_ERRORS), "shorter": Tally(_ERRORS)}
+        self.bounds_held: Counter[str] = Counter()
         try:
             if self.path != ":memory:":
                 # Commands and environments of users: for nobody else's eyes. SQLite gives -wal and -shm the same mode.
@@ -95,6 +107,7 @@ class Store:
         Raises `StoreError` like the rest."""
         store = cls.__new__(cls)
         store.path, store._looks_only = str(path), True
+        store.written = store.errors = 0
         try:
             # Read by path: a URI would have to be quoted, and query_only keeps it from being written all the same.
             store._db = sqlite3.connect(store.path, isolation_level=None)
@@ -123,8 +136,11 @@ class Store:
     def _execute(self, sql: str, args: Sequence[str | float | None] = ()) -> sqlite3.Cursor:
         # Outside of `together` each statement is a transaction of its own, durable when it returns.
         try:
-            return self._db.execute(sql, args)
+            cursor = self._db.execute(sql, args)
+            self.written = self._db.total_changes
+            return cursor
         except sqlite3.Error as e:
+            self.errors += 1
             raise StoreError(f"the state file {self.path}: {e}") from e
 
     def _rows(self, sql: str, *args: str | float | None) -> list[sqlite3.Row]:
@@ -328,6 +344,10 @@ class Store:
             "INSERT INTO waits (at, key, estimate, wait, censored, bound) VALUES (?, ?, ?, ?, ?, ?)",
             (now, key, estimate, wait, censored, bound),
         )
+        if censored == 0 and estimate is not None:
+            self.wait_errors["longer" if estimate > wait else "shorter"].add(abs(estimate - wait))
+        if censored == 0 and bound is not None:
+            self.bounds_held["yes" if wait <= bound else "no"] += 1
 
     def wait_keys(self) -> list[str]:
         """The keys that waits were observed of."""

@@ -327,7 +327,7 @@ def test_a_request_signed_with_another_key_is_refused():
     message = refused(door.say(door.check(), credential.Key(UID, b"x" * 64)))
     assert "does not fit" in message
     assert door.controller.jobs == {}
-    assert door.door.refused == 1
+    assert door.door.answers["refused"] == 1
 
 
 @pytest.mark.parametrize("auth", ["", "key:", "key:00", "nonsense", "munge:", "munge:MUNGE:xx:"])
@@ -515,7 +515,7 @@ def test_malformed_lines_are_bad_requests_and_the_connection_lives():
         await server.close()
 
     asyncio.run(run())
-    assert door.door.refused == 0
+    assert door.door.answers["refused"] == 0
 
 
 def test_a_line_that_is_too_long_ends_only_its_own_tcp_connection():

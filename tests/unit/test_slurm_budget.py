@@ -202,13 +202,13 @@ def test_only_one_module_starts_processes():
 
 def test_the_metrics_tell_its_use():
     backend = CliBackend(budget=budget(submissions_per_hour=2)[0])
-    backend.requests["squeue"] += 3
+    backend.meter.ended("squeue", "ok", 0.3)
     admit(backend.budget, "slurmctld", changing=True, submits=True)
     with pytest.raises(NotNow):
         admit(backend.budget, "slurmctld", changing=True, submits=True)
     metrics = Metrics()
     metrics.watch(backend)
     text = generate_latest(metrics.registry).decode()
-    assert 'penstock_slurm_requests_total{command="squeue"} 3.0' in text
+    assert 'penstock_slurm_requests_total{command="squeue",outcome="ok"} 1.0' in text
     assert 'penstock_slurm_requests_refused_total{reason="submissions"} 1.0' in text
     assert "penstock_slurm_budget_tokens 29.0" in text

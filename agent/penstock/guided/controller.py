@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import pwd
 import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -49,7 +50,7 @@ _REMEMBERED: Final = 9  # run times per stage
 
 
 class GuidedController:
-    """All guided workflows of one agent, whoever's they are."""
+    """All guided workflows of one agent, whoever's they are. `finished` counts them by how they ended."""
 
     def __init__(
         self,
@@ -75,6 +76,7 @@ class GuidedController:
         self._lookups: dict[int, tuple[int, float]] = {}
         # When a job was last changed: an older look does not show it.
         self._changed_at: dict[int, float] = {}
+        self.finished: Counter[str] = Counter()
         self.runs: dict[int, GuidedRun] = {}
         for number, _uid, state in store.runs(live_only=True, kind="guided"):
             try:
@@ -273,6 +275,7 @@ class GuidedController:
             self._records.pop(stage.job, None)
             self._changed_at.pop(stage.job, None)
         self._lookups.pop(number, None)
+        self.finished[run.phase.value] += 1
         return Decision(Verb.NOTHING, _subject(run), (Reason("completed" if ok else run.phase.value, why),))
 
     def _save(self, run: GuidedRun) -> None:

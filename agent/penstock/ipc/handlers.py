@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -25,18 +26,25 @@ LocalOp = Callable[[int, Mapping[str, Any]], Awaitable[Any]]
 
 
 class LocalDoor:
-    """Requests of the command line: `{"op": ..., arguments}` to `{"ok": true, "result": ...}` or the error's name."""
+    """Requests of the command line: `{"op": ..., arguments}` to `{"ok": true, "result": ...}` or the error's name.
+
+    `answers` counts them by how they went: ok, refused (not permitted), failed.
+    """
 
     def __init__(self, operations: Mapping[str, LocalOp]) -> None:
         self._operations = operations
+        self.answers: Counter[str] = Counter()
 
     async def answer(self, uid: int, line: bytes) -> bytes:
         """The reply to one line from the process of user `uid`."""
         try:
             reply = {"ok": True, "result": await self._dispatch(uid, line)}
+            self.answers["ok"] += 1
         except PenstockError as e:
+            self.answers["refused" if isinstance(e, NotPermitted) else "failed"] += 1
             reply = {"ok": False, "error": type(e).__name__, "message": str(e)}
         except Exception as e:
+            self.answers["failed"] += 1
             _log.exception("a request failed")
             reply = {"ok": False, "error": "PenstockError", "message": f"internal error: {e!r}; see the agent's log"}
         return json.dumps(reply).encode() + b"\n"
@@ -52,7 +60,10 @@ class LocalDoor:
 
 
 class RemoteDoor:
-    """Requests of MPI applications, in the protocol of `dmr.wire`."""
+    """Requests of MPI applications, in the protocol of `dmr.wire`.
+
+    `answers` counts them by how they went: ok, refused (not permitted), malformed, failed.
+    """
 
     def __init__(
         self,
@@ -69,22 +80,26 @@ class RemoteDoor:
         self._clock = clock
         self._serves = serves
         self._want_look = want_look
-        self.refused = 0
+        self.answers: Counter[str] = Counter()
 
     async def answer(self, line: bytes) -> bytes:
         """The reply to one line."""
         try:
             received = wire.decode_request(line)
         except wire.WireError as e:
+            self.answers["malformed"] += 1
             return wire.encode(wire.Failure(error="bad-request", message=wire.clean(str(e))))
         try:
             uid = await self._verifier.uid(received, self._clock.now())
-            return wire.encode(self.reply(uid, received.request))
+            reply = wire.encode(self.reply(uid, received.request))
+            self.answers["ok"] += 1
+            return reply
         except NotPermitted as e:
-            self.refused += 1
+            self.answers["refused"] += 1
             _log.warning("refused", job=received.request.job, why=str(e))
             return wire.encode(wire.Failure(error="not-permitted", message=wire.clean(str(e))))
         except PenstockError as e:
+            self.answers["failed"] += 1
             return wire.encode(wire.Failure(error="unavailable", message=wire.clean(str(e))))
 
     def reply(self, uid: int, request: wire.Request) -> wire.Reply:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -35,7 +36,10 @@ TcpHandler = Callable[[bytes], Awaitable[bytes]]
 
 
 class Server:
-    """Both doors of the agent: a Unix socket (peer known by the kernel) and TCP (peer known by its credential)."""
+    """Both doors of the agent: a Unix socket (peer known by the kernel) and TCP (peer known by its credential).
+
+    `turned_away` counts connections that were one too many, by door ("local", "remote").
+    """
 
     def __init__(self, on_local: UnixHandler, on_remote: TcpHandler) -> None:
         self._on_local = on_local
@@ -43,6 +47,7 @@ class Server:
         self._servers: list[asyncio.AbstractServer] = []
         self._writers: dict[asyncio.StreamWriter, str] = {}
         self._unix: Path | None = None
+        self.turned_away: Counter[str] = Counter()
 
     async def listen_unix(self, path: Path) -> None:
         """Listen at `path`. Raises `PenstockError` when a living agent already does."""
@@ -89,6 +94,7 @@ class Server:
         local = peer.startswith("uid ")
         beside = [p for p in self._writers.values() if p.startswith("uid ") == local]
         if len(beside) >= _MAX_CONNECTIONS or beside.count(peer) >= _MAX_PER_ADDRESS:
+            self.turned_away["local" if local else "remote"] += 1
             _log.warning("too many connections", peer=peer)
             writer.close()
             return

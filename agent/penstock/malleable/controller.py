@@ -79,6 +79,11 @@ class MalleableController:
         """The malleable jobs that have not ended."""
         return self._registry.jobs
 
+    @property
+    def registry(self) -> Registry:
+        """What is counted of them."""
+        return self._registry
+
     # -- what applications say (any time, from ipc.handlers) -----------------------------------------------------------
 
     def checked(self, job: Job, offer: Offer, epoch: int, sent: float = math.inf) -> MalleableJob:

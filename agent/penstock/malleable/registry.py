@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from statistics import median
@@ -14,16 +14,22 @@ from penstock.clock import Clock
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.words import Phase
 from penstock.store import Store
+from penstock.tally import Tally
 
 __all__ = ["Registry"]
 
 _log = structlog.get_logger(__name__)
 _REMEMBERED = 50
 _COMPLETED = "completed"
+_DURATIONS = (0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 
 
 class Registry:
-    """The one place where a job's state changes. `want_look` is called when a newer picture of Slurm is needed."""
+    """The one place where a job's state changes. `want_look` is called when a newer picture of Slurm is needed.
+
+    For the metrics, since the start: `resizes` by kind ("expand", "shrink") and outcome ("completed", "abandoned"),
+    `moved` the nodes of completed ones by kind, `durations` (s) of completed ones.
+    """
 
     def __init__(self, store: Store, clock: Clock, want_look: Callable[[], None]) -> None:
         self._store = store
@@ -31,6 +37,9 @@ class Registry:
         self._want_look = want_look
         self.jobs: dict[int, MalleableJob] = {}
         self._unsaved: set[int] = set()
+        self.resizes: Counter[tuple[str, str]] = Counter()
+        self.moved: Counter[str] = Counter()
+        self.durations = Tally(_DURATIONS)
         self._given_back: dict[str, float] = {}
         # A picture begun before this instant does not show what was changed since, and nothing is decided on it.
         self.acted_at = -math.inf
@@ -84,7 +93,11 @@ class Registry:
         outcome = _COMPLETED if completed else after.note or "withdrawn"
         if completed and (cost := _cost(after.marks)) is not None:
             self._costs.append(cost)
+            self.durations.add(cost)
         kind, sizes = "expand" if grew else "shrink", (before.origin, before.target)
+        self.resizes[kind, _COMPLETED if completed else "abandoned"] += 1
+        if completed:
+            self.moved[kind] += abs(before.target - before.origin) // before.offer.per_node
         self._store.add_resize(after.job, after.epoch, kind, sizes, outcome, after.marks, self._clock.now())
 
     def drop(self, number: int) -> None:

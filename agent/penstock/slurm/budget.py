@@ -13,11 +13,12 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from penstock.errors import NotNow, SlurmUnavailable
+from penstock.slurm.meter import Meter
 
 __all__ = ["BudgetLimits", "Ladder", "Metered", "RequestBudget", "Ticket", "TokenBucket"]
 
@@ -26,16 +27,11 @@ _RUNGS = (0.0, 1.0, 2.0, 5.0, 15.0, 60.0, 120.0, 300.0)
 
 @runtime_checkable
 class Metered(Protocol):
-    """A backend that tells what it asks of Slurm: requests and seconds per command, and its budget."""
+    """A backend that tells what it asks of Slurm, and its budget."""
 
     @property
-    def requests(self) -> Mapping[str, int]:
-        """How often each command was run."""
-        ...
-
-    @property
-    def seconds(self) -> Mapping[str, float]:
-        """How long each command took, in total."""
+    def meter(self) -> Meter:
+        """What was asked of Slurm, and how that went."""
         ...
 
     @property

@@ -9,13 +9,13 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from shutil import which
 
 from penstock.errors import Infeasible, OutcomeUnknown, SlurmUnavailable
 from penstock.slurm.budget import RequestBudget
+from penstock.slurm.meter import Meter
 from penstock.slurm.refusals import unanswered
 
 __all__ = ["CommandRunner", "Finished"]
@@ -54,8 +54,8 @@ class CommandRunner:
     """Starts the commands of one backend.
 
     `prefix` stands before every command line (`runuser -u alice --`) and finds the program on PATH. `environment` is
-    added to the minimal one. `budget` says how often Slurm may be asked (default: one of its own). `requests` and
-    `seconds` count calls and time per command for the metrics.
+    added to the minimal one. `budget` says how often Slurm may be asked (default: one of its own). `meter`
+    counts calls, their outcomes and their time per command for the metrics.
     """
 
     def __init__(
@@ -79,8 +79,7 @@ class CommandRunner:
             self._environment["SLURM_CONF"] = conf
         # Plain English and plain seconds, whatever the service's locale is.
         self._environment |= {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
-        self.requests: Counter[str] = Counter()
-        self.seconds: dict[str, float] = {}
+        self.meter = Meter()
         self._running: set[asyncio.subprocess.Process] = set()
 
     async def run(
@@ -105,26 +104,29 @@ class CommandRunner:
         label = label or argv[0]
         submits = argv[0] in ("sbatch", "salloc") and "--test-only" not in argv
         ticket = await self.budget.admit(service, changing=changing, patience=limit, submits=submits)
-        self.requests[label] += 1
+        self.meter.requests[label] += 1
         started = time.monotonic()
-        heard = False
+        outcome = "unanswered"
         try:
             process = await self._start(argv, extra or {}, pass_fds, mortal=graceful)
             self._running.add(process)
             try:
                 done = await self._finish(process, argv[0], limit, changing, stdin, graceful)
-                heard = done.code == 0 or done.expired or not unanswered(done.stderr)
+                if done.code == 0 or done.expired:
+                    outcome = "ok"
+                elif not unanswered(done.stderr):
+                    outcome = "refused"
                 return done
             finally:
                 # Also on cancellation of the caller: no process outlives the call that started it.
                 await asyncio.shield(_reap(process))
                 self._running.discard(process)
         except (asyncio.CancelledError, Infeasible):
-            heard = True  # given up or never started, which says nothing of Slurm
+            outcome = "abandoned"  # given up or never started, which says nothing of Slurm
             raise
         finally:
-            self.budget.answered(ticket, heard)
-            self.seconds[label] = self.seconds.get(label, 0.0) + time.monotonic() - started
+            self.budget.answered(ticket, outcome != "unanswered")
+            self.meter.ended(label, outcome, time.monotonic() - started)
 
     async def launch(self, argv: Sequence[str]) -> asyncio.subprocess.Process:
         """Start a process that stays, with pipes for its three streams. It ends with this one, `dismiss` or `close`.

@@ -308,18 +308,24 @@ class PyslurmBackend(CliBackend):
         ticket = await self.budget.admit(service, changing=changing, patience=self._limit, submits=call == "submit")
         self.requests[label] += 1
         started = time.monotonic()
-        heard = True
+        outcome = "ok"
         try:
             answer = await self._link.call(call, params, limit=self._limit, changing=changing)
             if "result" in answer:
                 return answer["result"]
-            heard = "refused" not in answer or not unanswered(answer["refused"])
+            if "refused" in answer:
+                outcome = "unanswered" if unanswered(answer["refused"]) else "refused"
+            else:  # pyslurm cannot do it
+                outcome = "abandoned"
         except (SlurmUnavailable, OutcomeUnknown):
-            heard = False
+            outcome = "unanswered"
+            raise
+        except BaseException:
+            outcome = "abandoned"
             raise
         finally:
-            self.budget.answered(ticket, heard)
-            self._runner.seconds[label] = self._runner.seconds.get(label, 0.0) + time.monotonic() - started
+            self.budget.answered(ticket, outcome != "unanswered")
+            self.meter.ended(label, outcome, time.monotonic() - started)
         if "lacking" in answer:
             raise _Lacking(answer["lacking"])
         if "refused" in answer:

@@ -30,6 +30,7 @@ from penstock.errors import Infeasible, NoCluster, NotFound, NotNow, PenstockErr
 from penstock.slurm import records
 from penstock.slurm.budget import RequestBudget
 from penstock.slurm.commands import CommandRunner, Finished
+from penstock.slurm.meter import Meter
 from penstock.slurm.parse import ParseError
 from penstock.slurm.refusals import classify
 from penstock.slurm.texts import texts_from_json
@@ -80,14 +81,19 @@ class CliQueries:
         self._partitions: dict[str, Partition] | None = None
 
     @property
+    def meter(self) -> Meter:
+        """What was asked of Slurm."""
+        return self._runner.meter
+
+    @property
     def requests(self) -> Counter[str]:
         """How often each command was run."""
-        return self._runner.requests
+        return self.meter.requests
 
     @property
     def seconds(self) -> Mapping[str, float]:
         """How long each command took, in total."""
-        return self._runner.seconds
+        return self.meter.seconds
 
     @property
     def budget(self) -> RequestBudget:

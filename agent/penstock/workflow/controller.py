@@ -10,6 +10,7 @@ import contextlib
 import math
 import os
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import replace
 from types import MappingProxyType
@@ -63,6 +64,8 @@ class WorkflowController:
     """All workflow runs of one agent. `environment` is added to every stage's job (it tells MPI jobs the agent).
 
     `prepare` is told of geometries that are about to be predicted; whether somebody has something new to say of them.
+    For the metrics, since the start: `finished` counts runs by how they ended, `misses` starts that were too early and
+    that the guard in the job's script took back.
     """
 
     def __init__(
@@ -98,6 +101,8 @@ class WorkflowController:
         self._lookups: dict[int, tuple[int, float]] = {}
         self.environment: dict[str, str] = {}
         self._cancelled_at: dict[int, float] = {}
+        self.finished: Counter[str] = Counter()
+        self.misses = 0
         self.runs: dict[int, WorkflowRun] = {}
         for number, _uid, state in store.runs(live_only=True):
             try:
@@ -308,6 +313,7 @@ class WorkflowController:
 
     def _finish(self, number: int, code: str, why: str) -> Decision:
         run = self.runs.pop(number)
+        self.finished[run.phase.value] += 1
         self._store.save_run(number, run_to_dict(run), finished=self._clock.now())
         for job in self._watched(run):
             self._records.pop(job, None)
@@ -414,7 +420,10 @@ class WorkflowController:
             self._wake("accounting answered")
 
     def _save(self, run: WorkflowRun) -> None:
-        if self.runs.get(run.id) != run:
+        before = self.runs.get(run.id)
+        if before != run:
+            if before is not None:
+                self.misses += max(0, _misses(run) - _misses(before))
             self.runs[run.id] = run
             self._store.save_run(run.id, run_to_dict(run))
 
@@ -424,6 +433,10 @@ def _expected(run: WorkflowRun, now: float) -> list[float]:
     pairs = zip(run.stages, run.units, strict=True)
     ends = (s.start + unit.run_time + 1.0 for s, unit in pairs if s.phase.live and s.start is not None)
     return [t for t in ends if t > now]
+
+
+def _misses(run: WorkflowRun) -> int:
+    return sum(stage.misses for stage in run.stages)
 
 
 def _subject(run: WorkflowRun, stage: str = "") -> str:
