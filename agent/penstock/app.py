@@ -133,6 +133,7 @@ class App:
         self.local: LocalDoor | None = None
         self.remote: RemoteDoor | None = None
         self.verifier: Verifier | None = None
+        self.serving = False
         self.metrics.show(Figures(self))
 
     def wake(self, why: str) -> None:
@@ -242,14 +243,15 @@ class App:
 
     def reload(self) -> None:
         """Take over what can change while running; a wrong file leaves everything as it was."""
-        sdnotify.notify("RELOADING=1")
+        if self.serving:
+            sdnotify.reloading()
         try:
             config = load(self._config_path)
             policy = make_policy(config.dmr.policy)
         except PenstockError as e:
             _log.error("reload refused, the old configuration stays", why=str(e))
             self.metrics.reloaded(False)
-            sdnotify.notify("READY=1")
+            self._tell_ready()
             return
         logs.configure(config.log.level, config.log.format)
         settings = self.malleable.settings
@@ -266,8 +268,13 @@ class App:
         self.config = config
         self.metrics.reloaded(True)
         _log.info("reloaded")
-        sdnotify.notify("READY=1")
+        self._tell_ready()
         self.wake("reloaded")
+
+    def _tell_ready(self) -> None:
+        # Not while Slurm is waited for: the watchdog would begin to count, and no pass feeds it.
+        if self.serving:
+            sdnotify.notify("READY=1\nSTATUS=serving")
 
     async def close(self) -> None:
         """Stop listening, stop waiting for grants, close the store. Jobs go on."""
@@ -305,13 +312,16 @@ async def serve(config: Config, config_path: Path | None = None) -> None:
             return
         await app.open_doors()
         _log.info("ready", version=__version__, pid=os.getpid(), socket=str(config.socket_path))
-        sdnotify.notify("READY=1")
+        app.serving = True
+        sdnotify.notify("READY=1\nSTATUS=serving")
+        # However rarely it is to look, it is alive.
+        app.loop.longest_rest = sdnotify.watchdog() / 2
         history = asyncio.ensure_future(app.predictions.learn_history())
         holding = asyncio.ensure_future(tend(config, backend))
         passes = asyncio.ensure_future(app.loop.run())
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait({passes, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        sdnotify.notify("STOPPING=1")
+        sdnotify.notify("STOPPING=1\nSTATUS=stopping")
         app.loop.stop()
         stopped.cancel()
         history.cancel()
@@ -365,6 +375,7 @@ async def _start_patiently(app: App, stop: asyncio.Event) -> None:
             break
         except SlurmUnavailable as e:
             _log.warning("slurm does not answer yet", why=str(e), again_in=delay)
+            sdnotify.notify(f"STATUS=waiting for Slurm: {e}".replace("\n", " "))
             await asyncio.wait({stopped}, timeout=delay)
             delay = min(60.0, delay * 2)
     stopped.cancel()

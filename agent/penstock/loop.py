@@ -7,6 +7,7 @@ picture the verdict is *hold*. `run` drives it in real time; a simulation calls 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from typing import Protocol
@@ -42,7 +43,10 @@ class Controller(Protocol):
 
 
 class Loop:
-    """Runs the controllers over one shared picture. `interval`/`idle_interval` are seconds between passes."""
+    """Runs the controllers over one shared picture. `interval`/`idle_interval` are seconds between passes.
+
+    `longest_rest` (s): a pass comes after that at the latest, because somebody watches that passes do come.
+    """
 
     def __init__(
         self,
@@ -64,6 +68,7 @@ class Loop:
             metrics.knows(type(controller).__name__)
         self.interval = interval
         self.idle_interval = idle_interval
+        self.longest_rest = math.inf
         self._signal = asyncio.Event()
         self._pass_wanted = False
         self._stopping = False
@@ -144,9 +149,10 @@ class Loop:
         look = self._observer.next_look()
         last = self._observer.last
         if last is not None and not last.usable and look is not None:
-            return look  # nothing can be done before Slurm may be asked again
+            # Nothing can be done before Slurm may be asked again.
+            return min(look, now + self.longest_rest)
         due = [t for c in self._controllers if (t := c.next_wake(now)) is not None]
-        usual = now + (self.interval if due else self.idle_interval)
+        usual = now + min(self.interval if due else self.idle_interval, self.longest_rest)
         return min([usual, *due] if look is None else [usual, *due, look])
 
     async def _rest(self) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
+import time
+from collections.abc import Mapping
 
-__all__ = ["notify"]
+__all__ = ["notify", "reloading", "watchdog"]
 
 
 def notify(state: str) -> None:
@@ -21,3 +24,16 @@ def notify(state: str) -> None:
             sender.send(state.encode())
     except OSError:
         pass
+
+
+def reloading() -> None:
+    """The configuration is read again, from now on until the next "READY=1" (the instant is for Type=notify-reload)."""
+    notify(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+
+
+def watchdog(environ: Mapping[str, str] = os.environ) -> float:
+    """After how many seconds without "WATCHDOG=1" systemd ends this process; infinity where it does not."""
+    period, pid = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", "")
+    if not period.isdecimal() or int(period) == 0 or pid not in ("", str(os.getpid())):
+        return math.inf
+    return int(period) / 1e6
