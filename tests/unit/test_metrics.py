@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import urllib.request
+from pathlib import Path
 
 import pytest
 import yaml
@@ -17,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from monitoring import ALERTS, DASHBOARD, EXAMPLE, alerts, names_in, panels
 from outside import need_program
-from penstock.catalogue import METRICS, PREFIX
+from penstock.catalogue import METRICS, PREFIX, table
 from penstock.errors import ConfigError
 from penstock.metrics import Metrics
 from penstock.slurm.cli import CliBackend
@@ -246,6 +247,16 @@ def test_the_dashboard_is_whole():
 def test_promtool_accepts_the_rules_and_the_example():
     assert f"{len(alerts())} rules found" in promtool("check", "rules", str(ALERTS))
     promtool("check", "config", str(EXAMPLE))
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "admin-metrics-and-systemd.md"
+
+
+def test_the_page_for_administrators_is_complete():
+    text = PAGE.read_text()
+    (rows,) = re.findall(r"compares it -->\n\n(.*?)\n\n", text, re.DOTALL)
+    assert rows == table(), "run `python -m penstock.catalogue` and put what it prints into the page"
+    assert re.findall(r"(?m)^\| `(Penstock\w+)` \|", text) == list(alerts())
 
 
 # A series as promtool writes it (value, then +step x times, one a minute), with which the alert fires after an hour.
