@@ -295,6 +295,10 @@ class SiteConfig:
     jobs of a user age counts (the least MaxJobsAccruePU of any QOS); None: of all, as far as is known. `operator`: who
     asks may raise priorities and time limits, and change jobs of others. `max_array` is MaxArraySize: the task numbers
     of an array are below it.
+
+    `accounting`: slurmdbd keeps the jobs; None where a backend does not say. `enforced` is AccountingStorageEnforce,
+    `private` PrivateData, `controller_parameters` SlurmctldParameters, all in small letters. `scron`: users have
+    crontabs in Slurm (scrontab).
     """
 
     version: tuple[int, ...]
@@ -309,6 +313,16 @@ class SiteConfig:
     max_jobs_accrue: int | None = None
     operator: bool = False
     max_array: int = 1001
+    accounting: bool | None = None
+    enforced: frozenset[str] = frozenset()
+    private: frozenset[str] = frozenset()
+    controller_parameters: frozenset[str] = frozenset()
+    scron: bool = False
+
+    @property
+    def release(self) -> str:
+        """Slurm's release as Slurm writes it, such as 22.05.8."""
+        return ".".join(f"{part:02d}" if i == 1 else str(part) for i, part in enumerate(self.version))
 
     @property
     def permits_expansion(self) -> bool:

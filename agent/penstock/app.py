@@ -47,7 +47,7 @@ from penstock.workflow.controller import WorkflowController
 from penstock.workflow.runner import Runner
 from penstock.workflow.strategy import Rules
 
-__all__ = ["App", "lock_state", "make_backend", "make_policy", "serve"]
+__all__ = ["App", "advertised_host", "lock_state", "make_backend", "make_policy", "serve"]
 
 _log = structlog.get_logger(__name__)
 _FILES = 16384
@@ -94,6 +94,12 @@ def make_policy(name: str) -> ResizePolicy | JointPolicy:
         raise ConfigError(f"`dmr.policy`: no policy {name!r} is installed (installed: {', '.join(sorted(known))})")
     policy: ResizePolicy | JointPolicy = known[name].load()()
     return policy
+
+
+def advertised_host(config: Config) -> str:
+    """The name at which applications are told to find the agent."""
+    host = config.dmr.listen.rpartition(":")[0]
+    return config.dmr.advertise or (socket.gethostname() if host in ("0.0.0.0", "", "::") else host)  # noqa: S104
 
 
 class App:
@@ -220,8 +226,8 @@ class App:
         wanted = int(port) or int(self.store.fact("dmr.port") or 0)
         bound = await self._listen(host, [wanted] if int(port) or not wanted else [wanted, 0])
         self.store.remember("dmr.port", str(bound))
-        advertised = self.config.dmr.advertise or (socket.gethostname() if host in ("0.0.0.0", "", "::") else host)  # noqa: S104
-        self.workflows.environment = {"DMR_AGENT": f"{advertised}:{bound}", "DMR_PYTHON": sys.executable}
+        address = f"{advertised_host(self.config)}:{bound}"
+        self.workflows.environment = {"DMR_AGENT": address, "DMR_PYTHON": sys.executable}
         if munge_socket is not None:
             self.workflows.environment["DMR_MUNGE_SOCKET"] = munge_socket
         if self.config.agent.serve == "own":

@@ -20,7 +20,7 @@ from penstock.api import Decision
 from penstock.errors import StoreError
 from penstock.tally import Tally
 
-__all__ = ["TICKED", "Intent", "Store"]
+__all__ = ["TICKED", "VERSION", "Intent", "Store", "too_new"]
 
 TICKED = "tick.at"
 """The fact that holds when `penstock tick` ran last."""
@@ -60,6 +60,17 @@ _MIGRATIONS = (
         id INTEGER PRIMARY KEY, at REAL NOT NULL, uid INTEGER NOT NULL, op TEXT NOT NULL, payload TEXT NOT NULL);
     """,
 )
+
+VERSION = len(_MIGRATIONS)
+"""The version of the state file that this release writes."""
+
+
+def too_new(path: Path | str, have: int) -> str:
+    """What is said of a file that a newer release has written."""
+    return (
+        f"{path} was written by a newer Penstock (state version {have}, this one knows {VERSION}): install that "
+        "version again, or move the file away to start afresh"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +137,7 @@ class Store:
     def _migrate(self) -> None:
         have = int(self._db.execute("PRAGMA user_version").fetchone()[0])
         if have > len(_MIGRATIONS):
-            raise StoreError(
-                f"{self.path} was written by a newer Penstock (state version {have}, this one knows "
-                f"{len(_MIGRATIONS)}): install that version again, or move the file away to start afresh"
-            )
+            raise StoreError(too_new(self.path, have))
         for number, script in enumerate(_MIGRATIONS[have:], start=have + 1):
             self._db.executescript(f"BEGIN; {script} PRAGMA user_version={number}; COMMIT;")
 

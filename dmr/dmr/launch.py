@@ -28,7 +28,7 @@ from pathlib import Path
 from dmr import checkpoint, command, steward
 from dmr.line import start_limit
 
-__all__ = ["main", "nodes", "prepare"]
+__all__ = ["find_mpiexec", "main", "nodes", "prepare"]
 
 _TIME_LIMIT = 30.0
 
@@ -65,6 +65,12 @@ def nodes(environ: Mapping[str, str]) -> list[str]:
     return _expand(environ["SLURM_JOB_NODELIST"])
 
 
+def find_mpiexec() -> str | None:
+    """The mpiexec that programs are started with: that of this Python's environment, else the first on PATH."""
+    beside = str(Path(sys.executable).parent / "mpiexec")
+    return beside if os.access(beside, os.X_OK) else shutil.which("mpiexec")
+
+
 def _starter(arguments: list[str]) -> tuple[str, str]:
     """The program that starts the ranks, and whose it is: "hydra", "openmpi" or "srun"."""
     if arguments[:1] == ["--srun"]:
@@ -73,8 +79,7 @@ def _starter(arguments: list[str]) -> tuple[str, str]:
         if srun is None:
             sys.exit("dmr.launch: --srun, but there is no srun on PATH")
         return srun, "srun"
-    beside = str(Path(sys.executable).parent / "mpiexec")
-    mpiexec = beside if os.access(beside, os.X_OK) else shutil.which("mpiexec")
+    mpiexec = find_mpiexec()
     if mpiexec is None:
         sys.exit("dmr.launch: no mpiexec; pip install mpich, or put your MPI's on PATH")
     try:

@@ -131,7 +131,7 @@ def main() -> None:
     nodes = launch.nodes(os.environ) if "SLURM_JOB_ID" in os.environ else ["localhost"]
     library, checks = probe(others, nodes, options.limit)
     working = [check.name for check in checks if check.works and check.name in METHODS]
-    known = quirks.methods(library, {"PMI_HOSTNAME": "here", line.ADDRESS: "here"}) if library else ()
+    known = quirks.under_launcher(library) if library else ()
     if options.json:
         found = {"library": library, "nodes": nodes, "checks": [asdict(c) for c in checks]}
         print(json.dumps({**found, "methods": working, "table": list(known)}))

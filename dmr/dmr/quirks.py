@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from dmr.line import ADDRESS as LAUNCHER
 
-__all__ = ["Quirks", "hosts_value", "identify", "methods", "node_name", "obstacle"]
+__all__ = ["Quirks", "hosts_value", "identify", "methods", "node_name", "obstacle", "under_launcher"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,11 @@ def methods(library_version: str, environ: Mapping[str, str]) -> tuple[str, ...]
         found += ("restart",)
     only = environ.get("DMR_METHOD", "")
     return tuple(method for method in found if method == only) if only else found
+
+
+def under_launcher(library_version: str) -> tuple[str, ...]:
+    """The ways to resize that this library gives a program that `dmr.launch` has started."""
+    return methods(library_version, {"PMI_HOSTNAME": "here", LAUNCHER: "here"})
 
 
 def obstacle(library_version: str, environ: Mapping[str, str]) -> str | None:

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.errors import SlurmUnavailable
+from penstock.errors import Infeasible, SlurmUnavailable
 from penstock.slurm.cli import CliBackend
 from penstock.slurm.commands import Finished
+from penstock.slurm.records import site_from_text
 from penstock.workflow.strategy import Rules
 
 CONFIG = """Configuration data as of 1795249390
@@ -52,3 +53,53 @@ def test_the_rules_of_a_site(settings, rules):
     found = Rules.of(site(**settings))
     assert replace(found, no_merge=None) == rules
     assert found.no_merge == "SchedulerParameters lacks permit_job_expansion"
+
+
+def test_the_settings_that_say_what_a_user_sees_and_may():
+    more = "PrivateData = jobs,usage\nAccountingStorageEnforce = Associations,limits\nScronParameters = enable\n"
+    found = site_from_text(
+        CONFIG.format(flags="", kind="priority/basic", weight="(null)", select="select/linear") + more
+    )
+    assert found.accounting
+    assert found.private == {"jobs", "usage"}
+    assert found.enforced == {"associations", "limits"}
+    assert found.scron
+    assert found.release == "22.05.8"
+
+
+def test_a_site_that_hides_nothing_and_has_no_database():
+    text = CONFIG.format(flags="", kind="priority/basic", weight="(null)", select="select/linear")
+    text = text.replace("accounting_storage/slurmdbd", "(null)")
+    found = site_from_text(text + "PrivateData = none\nAccountingStorageEnforce = none\nScronParameters = (null)\n")
+    assert (found.accounting, found.private, found.enforced, found.scron) == (False, frozenset(), frozenset(), False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "accounts"),
+    [
+        (Finished(0, "physics\nbio\nphysics\n", ""), ["bio", "physics"]),
+        (Finished(0, "\n", ""), []),
+    ],
+)
+def test_the_accounts_of_a_user(answer, accounts):
+    backend = CliBackend(user="u")
+    asked = []
+
+    async def run(argv, **_):
+        asked.append(argv)
+        return answer
+
+    backend._runner.run = run
+    assert asyncio.run(backend.accounts("c")) == accounts
+    assert {"user=u", "cluster=c"} <= set(asked[0])
+
+
+def test_without_accounting_nobody_has_accounts():
+    backend = CliBackend()
+
+    async def run(argv, **_):
+        return Finished(1, "", "You are not running a supported accounting_storage plugin")
+
+    backend._runner.run = run
+    with pytest.raises(Infeasible):
+        asyncio.run(backend.accounts("c"))

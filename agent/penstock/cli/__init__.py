@@ -21,6 +21,7 @@ _COMMANDS = {
     "cluster": "penstock.cli.cluster:cluster",
     "config": "penstock.cli.agent:config",
     "demo": "penstock.cli.demo:demo",
+    "doctor": "penstock.cli.doctor:doctor",
     "env": "penstock.cli.agent:env",
     "explain": "penstock.cli.status:explain",
     "hold": "penstock.cli.hold:hold",

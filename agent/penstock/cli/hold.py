@@ -19,7 +19,7 @@ from penstock.config import Config, load
 from penstock.errors import NotNow, PenstockError, UserError
 from penstock.holding import requests
 from penstock.holding.keeper import NOT_PERMITTED
-from penstock.holding.office import Office, pricing_rules, signing_key, take_snapshot
+from penstock.holding.office import Office, pricing_rules, take_snapshot
 from penstock.provision.holding import METHODS, Hold, Phase, Wanted
 from penstock.provision.pricing import quote
 from penstock.provision.var import Submission, from_waits, when_to_submit
@@ -219,7 +219,7 @@ def cancel(number: int) -> None:
 def grant(request: Path) -> None:
     """As an operator: make the reservation that a signed request asks for."""
     config = load()
-    spec = requests.read(request, signing_key(config), flags=("PURGE_COMP=10",))
+    spec = requests.read(request, requests.load_key(config.provision.request_key), flags=("PURGE_COMP=10",))
 
     async def work(office: Office) -> str:
         return ",".join((await office.backend.reserve(spec)).nodes)

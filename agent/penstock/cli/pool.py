@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from penstock.cli.poolview import cancel, in_pool, logs, status, top
 from penstock.config import load
 from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import AgentUnavailable, PenstockError, UserError
+from penstock.pool import extra
 from penstock.pool.client import ask, wait
 from penstock.pool.folder import PoolFolder, pool_folder
 
@@ -40,8 +40,8 @@ def pool() -> None:
 
 
 def _needs_dask() -> None:
-    if find_spec("distributed") is None or find_spec("cryptography") is None:
-        raise UserError("a pool needs Dask's `distributed` and `cryptography`: pip install 'penstock[pool]'")
+    if lacking := extra.missing():
+        raise UserError(f"a pool needs {', '.join(f'`{name}`' for name in lacking)}: {extra.INSTALL}")
 
 
 @pool.command("start")

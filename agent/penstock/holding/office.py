@@ -20,9 +20,10 @@ from typing import Final
 
 from penstock.api import Snapshot
 from penstock.config import Config
-from penstock.errors import ConfigError, NotNow, StoreError, UserError
+from penstock.errors import ConfigError, NotNow, StoreError
 from penstock.holding.keeper import Keeper, RequestFolder
 from penstock.holding.ledger import Ledger
+from penstock.holding.requests import load_key
 from penstock.holding.runs import Run, Runs
 from penstock.provision.holding import Hold, Limits
 from penstock.provision.live import from_snapshot, partition_of
@@ -30,7 +31,7 @@ from penstock.provision.pricing import PaperPricing, Pricing
 from penstock.provision.repair import Find, Free
 from penstock.slurm.base import Backend
 
-__all__ = ["Office", "ledger_path", "pricing_rules", "signing_key", "take_snapshot"]
+__all__ = ["Office", "ledger_path", "pricing_rules", "take_snapshot"]
 
 _LEAD: Final = 10.0
 """Seconds that making a reservation may take."""
@@ -40,17 +41,6 @@ _LOOK: Final = 0.1
 def ledger_path(config: Config) -> Path:
     """Where the ledger is, or would be."""
     return config.provision.ledger or config.agent.state_dir / "ledger.db"
-
-
-def signing_key(config: Config) -> bytes:
-    """The key that signs requests. Raises UserError if there is none."""
-    path = config.provision.request_key
-    if path is None:
-        raise UserError("`provision.request_key` must be set to sign requests")
-    try:
-        return path.read_bytes().strip()
-    except OSError as error:
-        raise UserError(f"`provision.request_key`: {path} cannot be read: {error.strerror}") from None
 
 
 def pricing_rules(config: Config) -> Callable[[float], Pricing]:
@@ -82,7 +72,7 @@ class Office:
         provision = config.provision
         requested = None
         if provision.requests is not None:
-            requested = RequestFolder(provision.requests, signing_key(config))
+            requested = RequestFolder(provision.requests, load_key(provision.request_key))
         config.agent.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
         self._config = config
         self._path = ledger_path(config)

@@ -16,10 +16,21 @@ from typing import Any, Final
 from penstock.api import ReservationSpec
 from penstock.errors import StoreError, UserError
 
-__all__ = ["drop", "read", "write"]
+__all__ = ["drop", "load_key", "read", "write"]
 
 _FIELDS: Final = ("name", "user", "account", "nodes", "nodelist", "partition", "start", "duration", "price")
 _SHORTEST_KEY: Final = 16
+
+
+def load_key(path: Path | None) -> bytes:
+    """The key in the file that `provision.request_key` names. Raises UserError."""
+    if path is None:
+        raise UserError("`provision.request_key` must be set to sign requests")
+    try:
+        key = path.read_bytes().strip()
+    except OSError as error:
+        raise UserError(f"`provision.request_key`: {path} cannot be read: {error.strerror}") from None
+    return key
 
 
 def write(folder: Path, key: bytes, spec: ReservationSpec, account: str, price: float) -> Path:

@@ -15,7 +15,7 @@ from typing import Literal
 from penstock.api import Job, Offer, Reason, SiteConfig
 from penstock.malleable.words import Way
 
-__all__ = ["Choice", "Preference", "choose", "needs_gres", "obstacle_to_merge", "shrinks"]
+__all__ = ["Choice", "Preference", "choose", "needs_gres", "obstacle_to_merge", "obstacles_to_merge", "shrinks"]
 
 Preference = Literal["auto", "merge", "companion"]
 
@@ -40,15 +40,23 @@ def needs_gres(site: SiteConfig) -> bool:
 
 def obstacle_to_merge(site: SiteConfig, *, gres: bool) -> str | None:
     """Why no resizer can be merged into a job, None when it can. `gres`: the job has some."""
+    return next((obstacle.text for obstacle in obstacles_to_merge(site, gres=gres)), None)
+
+
+def obstacles_to_merge(site: SiteConfig, *, gres: bool) -> tuple[Reason, ...]:
+    """All that keeps a resizer from being merged into a job here, each under a code of its own."""
+    found = []
     if "permit_job_expansion" not in site.scheduler_parameters:
-        return "SchedulerParameters lacks permit_job_expansion"
-    if found := sorted(site.prolog_flags & {"CONTAIN", "X11"}):
-        return f"PrologFlags={','.join(found)} gives every job a step that forbids the merge"
+        found.append(Reason("job-expansion", "SchedulerParameters lacks permit_job_expansion"))
+    if flags := sorted(site.prolog_flags & {"CONTAIN", "X11"}):
+        text = f"PrologFlags={','.join(flags)} gives every job a step that forbids the merge"
+        found.append(Reason("extern-step", text))
     if not shrinks(site):
-        return "SchedulerParameters has disable_job_shrink: what was merged could not be given back"
+        text = "SchedulerParameters has disable_job_shrink: what was merged could not be given back"
+        found.append(Reason("job-shrink", text))
     if gres and "linear" not in site.select_type:
-        return f"the job has GRES, and {site.select_type} cannot merge them"
-    return None
+        found.append(Reason("merge-gres", f"the job has GRES, and {site.select_type} cannot merge them"))
+    return tuple(found)
 
 
 def choose(preference: Preference, site: SiteConfig, offer: Offer, job: Job, agent: str, *, gres: bool) -> Choice:

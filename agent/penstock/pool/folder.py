@@ -19,7 +19,7 @@ from typing import Final
 from penstock.config import Config
 from penstock.errors import AgentUnavailable, NotPermitted, StoreError, UserError
 
-__all__ = ["Address", "PoolFolder", "pool_folder", "pools"]
+__all__ = ["Address", "PoolFolder", "base_folder", "pool_folder", "pools"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 _VALID: Final = datetime.timedelta(days=3650)
@@ -40,18 +40,19 @@ def pool_folder(config: Config, name: str) -> PoolFolder:
     """The folder of the pool of this name. Raises UserError for a name that cannot be one."""
     if not _NAME.fullmatch(name):
         raise UserError(f"pool {name[:60]!r}: a name is 1 to 40 of A-Z a-z 0-9 _ . - and begins with a letter or digit")
-    return PoolFolder(name, _base(config) / name)
+    return PoolFolder(name, base_folder(config) / name)
 
 
 def pools(config: Config) -> Iterator[PoolFolder]:
     """Those that there are."""
     with contextlib.suppress(OSError):
-        for path in sorted(_base(config).iterdir()):
+        for path in sorted(base_folder(config).iterdir()):
             if (path / "key.pem").exists():
                 yield PoolFolder(path.name, path)
 
 
-def _base(config: Config) -> Path:
+def base_folder(config: Config) -> Path:
+    """Where the folders of all pools are."""
     return config.pool.folder or config.agent.state_dir / "pools"
 
 

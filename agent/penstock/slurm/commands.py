@@ -18,7 +18,10 @@ from penstock.slurm.budget import RequestBudget
 from penstock.slurm.meter import Meter
 from penstock.slurm.refusals import unanswered
 
-__all__ = ["CommandRunner", "Finished"]
+__all__ = ["PROGRAMS", "CommandRunner", "Finished"]
+
+PROGRAMS = ("sacct", "sacctmgr", "salloc", "sbatch", "scancel", "scontrol", "squeue", "sshare")
+"""What is run of Slurm."""
 
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 # Set by a job or a shell, these would turn what a command does (scontrol writes files when SLURM_JOBID is set).

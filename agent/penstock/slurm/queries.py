@@ -100,6 +100,11 @@ class CliQueries:
         """What every request has to pass."""
         return self._runner.budget
 
+    @property
+    def runner(self) -> CommandRunner:
+        """What runs the commands."""
+        return self._runner
+
     def now(self) -> float:
         """The controller's time, as far as `site` has found it to differ from this host's."""
         return time.time() + self._skew
@@ -151,9 +156,9 @@ class CliQueries:
         text = await self._read("scontrol", "show", "config")
         self._compare_clocks(text, before, time.time())
         site = understood("scontrol show config", lambda: records.site_from_text(text))
-        if "accounting_storage/slurmdbd" in text and not self._cluster:
+        if site.accounting and not self._cluster:
             site = replace(site, max_jobs_accrue=await self._accrue_limit())
-        return replace(site, operator=await self._operates(text))
+        return replace(site, operator=await self._operates(text, bool(site.accounting)))
 
     async def _accrue_limit(self) -> int | None:
         """The least MaxJobsAccruePU of any QOS; None where there is none, or nobody says."""
@@ -163,17 +168,30 @@ class CliQueries:
             return min((int(line) for line in done.stdout.splitlines() if line.isdigit()), default=None)
         return None
 
-    async def _operates(self, config: str) -> bool:
+    async def _operates(self, config: str, accounting: bool) -> bool:
         """Whether this user is root, Slurm's own, or an operator in accounting."""
         if self._user in ("root", records.slurm_user(config)):
             return True
-        if "accounting_storage/slurmdbd" not in config:
+        if not accounting:
             return False
         argv = ("sacctmgr", "-nP", "show", "user", self._user, "format=AdminLevel")
         with contextlib.suppress(PenstockError):
             done = await self._run(argv, changing=False, limit=min(self._limit, _ACCOUNTING_PATIENCE))
             return done.code == 0 and done.stdout.strip() in ("Operator", "Administrator")
         return False
+
+    async def accounts(self, cluster: str) -> Sequence[str]:
+        """The accounts that the caller may submit under on a cluster, sorted; none without an association.
+
+        Raises `Infeasible` where there is no accounting, and as the other calls.
+        """
+        argv = ("sacctmgr", "-nP", "show", "associations", f"user={self._user}", f"cluster={cluster}", "format=account")
+        done = await self._run(argv, changing=False)
+        if done.code != 0 and _NO_ACCOUNTING in done.stderr:
+            raise Infeasible("this cluster has no accounting")
+        if done.code != 0:
+            raise SlurmUnavailable(str(classify(done.stderr, changing=False)))
+        return sorted({line.strip() for line in done.stdout.splitlines() if line.strip()})
 
     async def jobs(self) -> Sequence[Job]:
         """See `Backend.jobs`."""

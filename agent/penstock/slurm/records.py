@@ -342,6 +342,11 @@ def site_from_text(text: str) -> SiteConfig:
             min_job_age=float(parse_count(settings["MinJobAge"].removesuffix("sec"))),
             priority_weight_age=_weight(settings.get("PriorityWeightAge", "")),
             max_array=int(size) if (size := settings.get("MaxArraySize", "")).isdigit() else 1001,
+            accounting=settings.get("AccountingStorageType", "") == "accounting_storage/slurmdbd",
+            enforced=_items(settings.get("AccountingStorageEnforce", "").lower()) - {"none"},
+            private=_items(settings.get("PrivateData", "").lower()) - {"none"},
+            controller_parameters=_items(settings.get("SlurmctldParameters", "").lower()),
+            scron="enable" in _items(settings.get("ScronParameters", "").lower()),
         )
     except KeyError as error:
         raise ParseError(f"a configuration without {error.args[0]}", text) from None

@@ -170,6 +170,7 @@ class ClusterConfig:
             min_job_age=self.min_job_age,
             priority_weight_age=None if self.priority is PriorityType.BASIC else int(self.weight_age),
             max_array=self.max_array,
+            accounting=True,
         )
 
 

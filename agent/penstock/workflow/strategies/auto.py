@@ -13,7 +13,7 @@ from penstock.workflow.strategies.handover import Handover
 from penstock.workflow.strategies.perstage import PerStage
 from penstock.workflow.strategy import Due, Outlook, Plan, Rules, Strategy, Tie, after_parents
 
-__all__ = ["Auto"]
+__all__ = ["Auto", "by_rules"]
 
 # Where it helps to be early, still not more jobs of one workflow than this wait one behind the other.
 _FAR = 8
@@ -49,6 +49,11 @@ class Auto:
 def _choose(workflow: Workflow, rules: Rules) -> tuple[Strategy, tuple[Reason, ...]]:
     if not any(stage.after for stage in workflow.stages):
         return PerStage(), (Reason("auto-nothing-ahead", "perstage: no stage comes after another"),)
+    return by_rules(rules)
+
+
+def by_rules(rules: Rules) -> tuple[Strategy, tuple[Reason, ...]]:
+    """What a site's rules make the best way to submit stages that come after one another, and why."""
     site = []
     if rules.basic:
         text = "priority/basic: the order of submission is the order of the queue, also for jobs that depend on others"

@@ -1,0 +1,134 @@
+"""penstock doctor: what works on this site, and what would change the rest."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from shutil import get_terminal_size
+from typing import Any, Final
+
+import click
+
+from penstock import __version__
+from penstock.cli.options import number
+from penstock.cli.output import emit_json, table
+from penstock.doctor.facts import Facts, Trouble
+from penstock.doctor.features import Outcome, Report
+from penstock.doctor.findings import Finding, Level
+from penstock.errors import PenstockError
+
+__all__ = ["doctor", "to_dict"]
+
+_FORMAT: Final = 1  # of the JSON: raised when something that was there is gone or means something else
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--mpi", "with_mpi", is_flag=True, help="Run small MPI programs, too (up to some minutes).")
+@click.option("-v", "--verbose", is_flag=True, help="Show every check, also those where all is well.")
+@number("limit", "Seconds that each request may take (default: 10).", 0, 300, "a number of seconds up to 300")
+def doctor(as_json: bool, with_mpi: bool, verbose: bool, limit: float | None) -> None:
+    """Say what works on this site and as this user, what does not, and what would change that.
+
+    Asks Slurm a dozen times and changes nothing. Ends with 0 when all that the configuration asks for works, with 1
+    when some of it does not.
+    """
+    from penstock.doctor.features import examine
+    from penstock.doctor.reader import read_facts
+
+    facts = read_facts(limit or 10.0, with_mpi=with_mpi)
+    report = examine(facts)
+    if as_json:
+        emit_json(to_dict(facts, report))
+    else:
+        _print(facts, report, verbose)
+    if not report.healthy:
+        raise click.exceptions.Exit(PenstockError.exit_code)
+
+
+def to_dict(facts: Facts, report: Report) -> dict[str, Any]:
+    """The report for programs."""
+    site = None if isinstance(facts.site, Trouble) else facts.site
+    return {
+        "format": _FORMAT,
+        "penstock": __version__,
+        "user": facts.user,
+        "host": facts.host,
+        "python": facts.python,
+        "config": facts.config_path or None,
+        "cluster": site.cluster if site else None,
+        "slurm": site.release if site else None,
+        "operator": site.operator if site else None,
+        "requests": dict(facts.requests),
+        "seconds": round(facts.seconds, 3),
+        "healthy": report.healthy,
+        "features": [
+            {
+                "id": feature.spec.id,
+                "title": feature.spec.title,
+                "outcome": feature.outcome.value,
+                "wanted": feature.wanted,
+                "right": feature.spec.right,
+                "because": list(feature.because),
+                "docs": feature.spec.docs,
+            }
+            for feature in report.features
+        ],
+        "checks": [
+            {
+                "id": finding.check,
+                "level": finding.level.value,
+                "seen": finding.seen,
+                "change": finding.change,
+                "cost": finding.cost,
+                "docs": finding.docs,
+            }
+            for finding in report.checks.values()
+        ],
+    }
+
+
+def _print(facts: Facts, report: Report, verbose: bool) -> None:
+    told = to_dict(facts, report)
+    where = f"cluster {told['cluster']}, Slurm {told['slurm']}" if told["cluster"] else "no answer from Slurm"
+    click.echo(f"{facts.user} on {facts.host}, {where}; {facts.requests_text}")
+    rows = [
+        (f.outcome.value, f.spec.title, f.spec.right, "yes" if f.wanted else "", " ".join(f.because))
+        for f in report.features
+    ]
+    click.echo()
+    table("", ("here", "what", "right", "asked for", "because of"), rows)
+    shown = [f for f in report.checks.values() if verbose or f.check in report.worth_telling]
+    for finding in sorted(shown, key=lambda f: f.check not in report.blocking):
+        click.echo()
+        _print_check(finding)
+    click.echo()
+    broken = [f for f in report.features if f.wanted and f.outcome in (Outcome.NO, Outcome.UNKNOWN)]
+    if broken:
+        click.echo(f"Asked for, and does not work: {', '.join(feature.spec.title for feature in broken)}")
+    else:
+        click.echo("All that the configuration asks for works.")
+
+
+def _print_check(finding: Finding) -> None:
+    click.echo(f"{finding.check} ({finding.level.value})")
+    parts = [("seen", finding.seen), ("change", finding.change), ("cost", finding.cost)]
+    if finding.level is not Level.OK:
+        parts.append(("more", finding.docs))
+    for name, text in parts:
+        if text:
+            click.echo(_wrapped(f"  {name:<7} ", text))
+
+
+def _wrapped(begin: str, text: str) -> str:
+    if not sys.stdout.isatty():
+        return begin + text  # one line, for grep
+    width = max(40, min(120, get_terminal_size().columns))
+    return textwrap.fill(
+        text,
+        width,
+        initial_indent=begin,
+        subsequent_indent=" " * len(begin),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

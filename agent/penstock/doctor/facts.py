@@ -1,0 +1,138 @@
+"""What can be known of a site and of this host. A `Trouble` in place of a fact says why it is not known. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.api import Partition, SiteConfig
+from penstock.config import Config
+
+__all__ = ["Address", "Agent", "Facts", "Folder", "Mpi", "Probe", "Queue", "Services", "Trouble"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """It does not work, or could not be found out: `why`. `asked` is false when it was not even tried."""
+
+    why: str
+    asked: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """One look at the queue: how many jobs and nodes there are, and how many of the nodes are usable."""
+
+    jobs: int
+    nodes: int
+    usable: int
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """Whether an agent answers at the socket, and why not. `ticked`: seconds since `penstock tick` ran last."""
+
+    answers: bool
+    why: str = ""
+    ticked: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The state folder, or the nearest folder above it that is there (`made` false): where it is mounted (`kind` of
+    file system), its permissions, its owner's user id, and how many bytes are free."""
+
+    path: str
+    made: bool
+    writable: bool
+    mount: str
+    kind: str
+    mode: int
+    owner: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The name at which applications reach the agent, and the addresses that this host knows of it."""
+
+    name: str
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mpi:
+    """What this Python has: mpi4py's version, the MPI library under it, and the mpiexec that would be used.
+
+    `methods` are the ways to resize that the library is known to allow.
+    """
+
+    mpi4py: str
+    library: str
+    mpiexec: str | None
+    methods: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What `python -m dmr.probe` has found: the ways to resize that work, and what was seen of those that do not."""
+
+    methods: tuple[str, ...]
+    failures: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What may start the agent here: systemd for users, whether that goes on after log-out (None: not known), the
+    state of the unit `penstock-user` ("" when it is not installed), and cron."""
+
+    user_manager: bool
+    lingers: bool | None
+    unit: str
+    crontab: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that the checks know."""
+
+    config: Config
+    config_path: str
+    config_trouble: str
+    user: str
+    uid: int
+    host: str
+    python: str
+    programs_missing: tuple[str, ...]
+    site: SiteConfig | Trouble
+    queue: Queue | Trouble
+    partitions: tuple[Partition, ...] | Trouble
+    submission: str | Trouble
+    accounts: tuple[str, ...] | Trouble
+    history: int | Trouble
+    clusters: tuple[str, ...] | Trouble
+    skew: float
+    agent: Agent
+    folder: Folder | Trouble
+    state: str | Trouble
+    policy: Trouble | None
+    munge: Trouble | None
+    key: Trouble | bool
+    """Whether there is a key of the agent's; it is made when it is first needed."""
+    address: Address | Trouble
+    mpi: Mpi | Trouble
+    probe: Probe | Trouble | None
+    pool_missing: tuple[str, ...]
+    pool_folder: Folder | Trouble
+    pyslurm: str | Trouble | None
+    """The version that fits; None when it is not installed."""
+    request_key: Trouble | None
+    services: Services
+    requests: Mapping[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def requests_text(self) -> str:
+        """How much Slurm was asked."""
+        count = sum(self.requests.values())
+        return f"{count} requests in {self.seconds:.1f} s"

@@ -1,0 +1,238 @@
+"""The checks of this host: the configuration, the state, the agent, and how messages reach it. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Final
+
+from penstock.doctor.facts import Facts, Trouble
+from penstock.doctor.findings import Finding, failed, fine, note, unknown
+from penstock.filesystems import is_network, is_volatile
+from penstock.pool.extra import INSTALL
+
+__all__ = ["check_host"]
+
+_LITTLE: Final = 200 * 2**20  # bytes
+_RECENT: Final = 900.0  # seconds since the last `penstock tick`
+_MUNGE: Final = "libmunge2 and a running munged; `dmr.munge_socket` names its socket where that is not the usual one"
+
+
+def check_host(facts: Facts) -> Iterator[Finding]:
+    """One finding per check, in the order in which one would look."""
+    yield _config(facts)
+    yield _identity(facts)
+    yield _policy(facts)
+    yield _folder(facts)
+    yield _file_system(facts)
+    yield _state(facts)
+    yield _agent(facts)
+    yield _service(facts)
+    yield _munge(facts)
+    yield _key(facts)
+    yield _address(facts)
+    yield _pyslurm(facts)
+    yield _pool(facts)
+    yield _pool_folder(facts)
+    yield _request_key(facts)
+
+
+def _config(facts: Facts) -> Finding:
+    if facts.config_trouble:
+        return failed(
+            "config",
+            f"{facts.config_trouble} (what follows is said for the defaults)",
+            "correct it; `penstock config check` says whether it is right",
+        )
+    return fine("config", facts.config_path or "no file, the defaults apply")
+
+
+def _identity(facts: Facts) -> Finding:
+    if facts.uid == 0:
+        return note(
+            "identity",
+            "this is root, which the agent has no need to be",
+            "run it as a user, or as a service user with Operator rights (see the check `operator`)",
+        )
+    return fine("identity", facts.user)
+
+
+def _policy(facts: Facts) -> Finding:
+    if facts.policy is not None:
+        return failed("policy", facts.policy.why, "set `dmr.policy` to one of those, or install the plug-in")
+    return fine("policy", f"resizes are decided by `{facts.config.dmr.policy}`")
+
+
+def _folder(facts: Facts) -> Finding:
+    change = "set `agent.state_dir` to a folder that this user can write to"
+    if isinstance(facts.folder, Trouble):
+        return failed("state-folder", facts.folder.why, change)
+    folder = facts.folder
+    if not folder.writable:
+        what = folder.path if folder.made else f"{folder.path}, in which it should be made,"
+        return failed("state-folder", f"{what} cannot be written to by {facts.user}", change)
+    if folder.made and folder.owner != facts.uid:
+        return failed("state-folder", f"{folder.path} belongs to user id {folder.owner}", change)
+    if folder.made and folder.mode & 0o022:
+        return failed(
+            "state-folder",
+            f"{folder.path} can be written to by others, who could then replace the agent's socket and key",
+            f"chmod go-w {folder.path}",
+        )
+    if folder.free < _LITTLE:
+        free = f"{folder.free // 2**20} MB"
+        return note("state-folder", f"{folder.path}: {free} left", "make room: the agent holds when it cannot write")
+    return fine("state-folder", folder.path if folder.made else f"will be made in {folder.path}")
+
+
+def _file_system(facts: Facts) -> Finding:
+    if isinstance(facts.folder, Trouble):
+        return unknown("file-system", facts.folder.why)
+    folder = facts.folder
+    where = f"{folder.path} is on {folder.kind} ({folder.mount})"
+    if is_network(folder.kind):
+        return note(
+            "file-system",
+            f"{where}, a network file system: the state's write-ahead log is safe for one host only",
+            "run the agent, `penstock tick` and commands that read the state on one login node, or set "
+            "`agent.state_dir` to a local folder",
+            "with a local folder the compute nodes cannot read the agent's key, so messages need munge",
+        )
+    if is_volatile(folder.kind):
+        return note(
+            "file-system",
+            f"{where}: what was learned and the journal are gone when the host starts anew",
+            "set `agent.state_dir` to a folder on a disk",
+        )
+    return fine("file-system", where)
+
+
+def _state(facts: Facts) -> Finding:
+    if isinstance(facts.state, Trouble):
+        return failed(
+            "state", facts.state.why, "`penstock db check` says more; `penstock db backup` makes a copy to keep"
+        )
+    return fine("state", facts.state)
+
+
+def _agent(facts: Facts) -> Finding:
+    agent = facts.agent
+    if agent.answers:
+        return fine("agent", "an agent answers")
+    if agent.ticked is not None and agent.ticked < _RECENT:
+        return note(
+            "agent",
+            f"no agent runs, but `penstock tick` did {agent.ticked:.0f} s ago: workflows go on, malleable jobs do not "
+            "resize",
+            "penstock agent, where a daemon may run",
+        )
+    return note("agent", "no agent runs", "`penstock agent`, the service (see `service`), or `penstock tick` by cron")
+
+
+def _service(facts: Facts) -> Finding:
+    services = facts.services
+    if facts.config.agent.serve == "all":
+        return fine("service", "an agent for all users is a service of the system, not of a user")
+    cron = [name for name, there in (("crontab", services.crontab), ("scrontab", _scron(facts))) if there]
+    ticks = f"`penstock tick` from your {' or '.join(cron)}" if cron else "`penstock tick` by whatever repeats commands"
+    if not services.user_manager:
+        return note(
+            "service",
+            "no systemd for users answers here",
+            f"{ticks}; or `penstock agent` in a long job or terminal",
+            "a tick is one pass: malleable jobs do not resize without an agent",
+        )
+    unit = f", unit penstock-user is {services.unit}" if services.unit else ", unit penstock-user is not installed"
+    if services.lingers is False:
+        return note(
+            "service",
+            f"systemd --user answers{unit}, but all of it ends when {facts.user} logs out",
+            f"loginctl enable-linger {facts.user} (some sites allow it to administrators only)",
+            "the user's services then run on the login node all the time",
+        )
+    return fine("service", f"systemd --user answers{unit}")
+
+
+def _scron(facts: Facts) -> bool:
+    return not isinstance(facts.site, Trouble) and facts.site.scron
+
+
+def _munge(facts: Facts) -> Finding:
+    if facts.munge is None:
+        return fine("munge", "a credential was made and read back")
+    cost = "none where Slurm itself uses munge; else a key that is the same on all hosts"
+    return failed("munge", facts.munge.why, _MUNGE, cost)
+
+
+def _key(facts: Facts) -> Finding:
+    if facts.config.agent.serve == "all":
+        if facts.munge is not None:
+            return failed("key", "`agent.serve: all` takes munge credentials only, and munge does not work", _MUNGE)
+        return fine("key", "not used: `agent.serve: all` takes munge credentials")
+    if isinstance(facts.key, Trouble):
+        return failed("key", facts.key.why, "correct its permissions, or remove it: the agent makes a new one")
+    local = not isinstance(facts.folder, Trouble) and not is_network(facts.folder.kind)
+    there = "there" if facts.key else "made when the agent starts"
+    if local:
+        return note(
+            "key",
+            f"the key is {there}, in a folder that other hosts may not see: programs on them could not sign",
+            "set `agent.state_dir` to a folder that the compute nodes see (your home)"
+            + ("" if facts.munge else ", or `unset DMR_KEY_FILE` in job scripts, so that munge signs"),
+        )
+    return fine("key", f"the key is {there}")
+
+
+def _address(facts: Facts) -> Finding:
+    change = "set `dmr.advertise` to a name of this host that the compute nodes can reach"
+    if isinstance(facts.address, Trouble):
+        return failed("address", facts.address.why, change)
+    name, addresses = facts.address.name, facts.address.addresses
+    if all(ipaddress.ip_address(address).is_loopback for address in addresses):
+        text = f"{name} is {', '.join(addresses)} here: other hosts may not find this one by that name"
+        return note("address", text, change)
+    return fine("address", f"programs find the agent at {name} ({', '.join(addresses)}), port of `dmr.listen`")
+
+
+def _pyslurm(facts: Facts) -> Finding:
+    wanted = facts.config.slurm.backend
+    change = "pip install penstock[pyslurm] in the release that fits the site's Slurm, or set `slurm.backend: cli`"
+    cost = "building it takes minutes and gigabytes of memory; it is GPL-2.0-only"
+    if isinstance(facts.pyslurm, str):
+        used = "is used" if wanted in ("pyslurm", "auto") else "is installed; `slurm.backend: auto` would use it"
+        return fine("pyslurm", f"pyslurm {facts.pyslurm} fits this Slurm and {used}")
+    why = "pyslurm is not installed" if facts.pyslurm is None else facts.pyslurm.why
+    return failed("pyslurm", why if wanted == "pyslurm" else f"{why}; Slurm is asked by its commands", change, cost)
+
+
+def _pool(facts: Facts) -> Finding:
+    if facts.pool_missing:
+        missing = ", ".join(facts.pool_missing)
+        return failed("pool-packages", f"not installed: {missing}", f"{INSTALL}, if pools of tasks are wanted")
+    return fine("pool-packages", "Dask's distributed and what goes with it are installed")
+
+
+def _pool_folder(facts: Facts) -> Finding:
+    change = "set `pool.folder` to a folder that the compute nodes see (in your home)"
+    if isinstance(facts.pool_folder, Trouble):
+        return failed("pool-folder", facts.pool_folder.why, change)
+    folder = facts.pool_folder
+    if not folder.writable:
+        return failed("pool-folder", f"{folder.path} cannot be written to by {facts.user}", change)
+    if not is_network(folder.kind):
+        text = f"{folder.path} is on {folder.kind} ({folder.mount}): members on other hosts may not find the pool"
+        return note("pool-folder", text, change)
+    return fine("pool-folder", f"{folder.path} is on {folder.kind} ({folder.mount})")
+
+
+def _request_key(facts: Facts) -> Finding:
+    if facts.config.provision.requests is None:
+        return failed(
+            "request-key",
+            "`provision.requests` is not set: slots are not asked for by signed requests",
+            "set `provision.requests` (a folder) and `provision.request_key` (a file of 16 random bytes or more)",
+            "an operator has to look into the folder and `penstock hold grant` what is in it",
+        )
+    if facts.request_key is not None:
+        return failed("request-key", facts.request_key.why, "a file of at least 16 random bytes that users cannot read")
+    return fine("request-key", f"requests are signed into {facts.config.provision.requests}")

@@ -1,0 +1,355 @@
+"""Finds out the facts: a dozen requests to Slurm at most, each with a time limit, and a look at this host.
+
+Every backend is asked through the calls that the agent makes, so what is understood here is understood there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, TypeVar
+
+from dmr import credential, launch, quirks
+from penstock.api import JobSpec, SiteConfig
+from penstock.app import advertised_host, make_backend, make_policy
+from penstock.config import Config, find, load
+from penstock.doctor.facts import Address, Agent, Facts, Folder, Mpi, Probe, Queue, Services, Trouble
+from penstock.errors import AgentUnavailable, ConfigError, PenstockError, StoreError
+from penstock.filesystems import mount_of
+from penstock.holding.requests import load_key
+from penstock.ipc.client import ask
+from penstock.pool.extra import missing as pool_missing
+from penstock.pool.folder import base_folder
+from penstock.slurm.base import Backend
+from penstock.slurm.budget import Metered
+from penstock.slurm.commands import PROGRAMS
+from penstock.slurm.pyslurm_link import Link, Unfit, misfit
+from penstock.slurm.queries import CliQueries
+from penstock.statefile import describe
+from penstock.store import TICKED, Store
+
+__all__ = ["read_facts"]
+
+T = TypeVar("T")
+
+_RECENTLY: Final = 3600.0  # how far back accounting is read, to see that it answers
+_PROBE: Final = 60.0
+# Does not initialise MPI: that could end this process, or hang in it, where no job is around it.
+_ASK_MPI: Final = """
+import json, mpi4py
+mpi4py.rc.initialize = False
+from mpi4py import MPI
+print(json.dumps([mpi4py.__version__, MPI.Get_library_version()]))
+"""
+
+
+def read_facts(limit: float, *, with_mpi: bool, environ: Mapping[str, str] = os.environ) -> Facts:
+    """Everything that can be known; nothing raises. `limit` is the time limit of each request in seconds."""
+    trouble, path = "", find(environ)
+    try:
+        config = load(environ=environ)
+    except ConfigError as error:
+        config, trouble = Config(), str(error)
+    started = time.monotonic()
+    known = asyncio.run(_ask_slurm(config, limit))
+    known["seconds"] = time.monotonic() - started
+    state_folder = config.agent.state_dir
+    return Facts(
+        config=config,
+        config_path=str(path or ""),
+        config_trouble=trouble,
+        uid=os.geteuid(),
+        host=socket.gethostname(),
+        python=sys.executable,
+        agent=_agent(config, limit),
+        folder=_folder(state_folder),
+        state=_tried(lambda: describe(state_folder / "penstock.db")),
+        policy=_trouble(lambda: make_policy(config.dmr.policy)),
+        munge=_munge(config),
+        key=_key(state_folder / "dmr.key"),
+        address=_address(config),
+        mpi=_mpi(limit),
+        probe=_probe() if with_mpi else None,
+        pool_missing=pool_missing(),
+        pool_folder=_folder(base_folder(config)),
+        request_key=_trouble(lambda: load_key(config.provision.request_key)) if config.provision.requests else None,
+        services=_services(limit),
+        **known,  # type: ignore[arg-type]
+    )
+
+
+# -- Slurm -----------------------------------------------------------------------------------------------------------
+
+
+async def _ask_slurm(config: Config, limit: float) -> dict[str, object]:
+    """What Slurm says. Where it does not answer at all, it is not asked again."""
+    missing = () if config.slurm.backend == "mock" else tuple(name for name in PROGRAMS if shutil.which(name) is None)
+    # By the commands even where pyslurm is wanted: it is a check of its own, and must not end the others.
+    backend_name = "mock" if config.slurm.backend == "mock" else "cli"
+    shorter = {"backend": backend_name, "timeout": min(limit, config.slurm.timeout)}
+    config = config.model_copy(update={"slurm": config.slurm.model_copy(update=shorter)})
+    try:
+        backend = make_backend(config)
+    except PenstockError as error:
+        return _unasked(Trouble(str(error)), missing)
+    try:
+        site = await _answered(backend.site(), limit)
+        if isinstance(site, Trouble):
+            return {
+                **_unasked(site, missing, await _pyslurm(backend, None, limit)),
+                "requests": _requests(backend),
+            }
+        found: dict[str, object] = {
+            "user": backend.whoami(),
+            "programs_missing": missing,
+            "site": site,
+            "queue": await _answered(_queue(backend), limit),
+            "partitions": await _answered(_partitions(backend), limit),
+            "submission": await _answered(_submission(backend), limit),
+            "accounts": await _answered(_accounts(backend, site), limit),
+            "history": await _answered(_history(backend, site), limit),
+            "clusters": await _answered(_clusters(backend), limit),
+            "skew": backend.now() - time.time(),
+            "pyslurm": await _pyslurm(backend, site, limit),
+        }
+        found["requests"] = _requests(backend)
+        return found
+    finally:
+        await backend.close()
+
+
+def _requests(backend: Backend) -> dict[str, int]:
+    return dict(backend.meter.requests) if isinstance(backend, Metered) else {}
+
+
+def _unasked(why: Trouble, missing: tuple[str, ...], pyslurm: object = None) -> dict[str, object]:
+    not_asked = Trouble("not asked, as slurmctld did not answer", asked=False)
+    names = ("queue", "partitions", "submission", "accounts", "history", "clusters")
+    return {
+        "user": _login(),
+        "programs_missing": missing,
+        "site": why,
+        **dict.fromkeys(names, not_asked),
+        "skew": 0.0,
+        "pyslurm": pyslurm,
+    }
+
+
+async def _answered(call: Awaitable[T], limit: float) -> T | Trouble:
+    """The answer within the time limit; the backend has one of its own for each command, and may run several."""
+    try:
+        async with asyncio.timeout(3 * limit):
+            return await call
+    except TimeoutError:
+        return Trouble(f"no answer within {3 * limit:g} s")
+    except (PenstockError, OSError) as error:
+        return Trouble(str(error))
+
+
+async def _queue(backend: Backend) -> Queue:
+    jobs, nodes = await backend.jobs(), await backend.nodes()
+    return Queue(len(jobs), len(nodes), sum(node.usable for node in nodes))
+
+
+async def _partitions(backend: Backend) -> tuple[object, ...]:
+    return tuple(await backend.partitions())
+
+
+async def _submission(backend: Backend) -> str:
+    """Slurm's estimate for a small job; nothing is submitted."""
+    spec = JobSpec(name="penstock-doctor", script="#!/bin/sh\ntrue\n", nodes=1, time_limit=60.0)
+    estimate = await backend.estimate(spec)
+    wait = max(0.0, estimate.start - backend.now())
+    return f"in {wait:.0f} s in partition {estimate.partition}" if wait > 1 else f"now in {estimate.partition}"
+
+
+async def _accounts(backend: Backend, site: SiteConfig) -> tuple[str, ...]:
+    return tuple(await backend.accounts(site.cluster)) if isinstance(backend, CliQueries) else ("default",)
+
+
+async def _history(backend: Backend, site: SiteConfig) -> int:
+    return len(await backend.history(since=backend.now() - _RECENTLY)) if site.accounting else 0
+
+
+async def _clusters(backend: Backend) -> tuple[str, ...]:
+    return tuple(await backend.clusters())
+
+
+async def _pyslurm(backend: Backend, site: SiteConfig | None, limit: float) -> str | Trouble | None:
+    """In a process of its own, as the agent has it: importing a pyslurm that does not fit may end Python."""
+    if find_spec("pyslurm") is None or not isinstance(backend, CliQueries):
+        return None
+    link = Link(backend.runner)
+    try:
+        versions = await link.start(limit)
+    except (Unfit, PenstockError) as error:
+        return Trouble(str(error))
+    finally:
+        await link.end()
+    if site is not None and (why := misfit(versions, site.version)):
+        return Trouble(why)
+    return versions.pyslurm
+
+
+# -- this host -------------------------------------------------------------------------------------------------------
+
+
+def _tried(call: Callable[[], T]) -> T | Trouble:
+    try:
+        return call()
+    except (PenstockError, OSError) as error:
+        return Trouble(str(error))
+
+
+def _trouble(call: Callable[[], object]) -> Trouble | None:
+    found = _tried(call)
+    return found if isinstance(found, Trouble) else None
+
+
+def _login() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"uid{os.geteuid()}"
+
+
+def _agent(config: Config, limit: float) -> Agent:
+    try:
+        ask(config.socket_path, "ping", timeout=limit)
+    except AgentUnavailable as error:
+        return Agent(answers=False, why=str(error), ticked=_ticked(config.agent.state_dir / "penstock.db"))
+    except PenstockError as error:  # it answers, if not to this user
+        return Agent(answers=True, why=str(error))
+    return Agent(answers=True)
+
+
+def _ticked(path: Path) -> float | None:
+    if not path.exists():
+        return None
+    try:
+        store = Store.read_only(path)
+        try:
+            at = store.fact(TICKED)
+        finally:
+            store.close()
+    except StoreError:
+        return None
+    return None if at is None else time.time() - float(at)
+
+
+def _folder(path: Path) -> Folder | Trouble:
+    try:
+        real = path.expanduser().resolve()
+        there = next(folder for folder in (real, *real.parents) if folder.exists())
+        status, space = there.stat(), os.statvfs(there)
+        mount, kind = mount_of(str(there), Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace"))
+    except OSError as error:
+        return Trouble(f"{path}: {error.strerror}")
+    if not there.is_dir():
+        return Trouble(f"{there} is no folder")
+    writable = os.access(there, os.W_OK | os.X_OK)
+    free = space.f_bavail * space.f_frsize
+    return Folder(str(there), there == real, writable, mount, kind, status.st_mode & 0o7777, status.st_uid, free)
+
+
+def _munge(config: Config) -> Trouble | None:
+    """A credential there and back."""
+    chosen = str(config.dmr.munge_socket) if config.dmr.munge_socket else None
+    digest = f"penstock doctor {os.getpid()} {time.time()}"
+    try:
+        credential.verify_munge(credential.sign_munge(digest, chosen), digest, chosen)
+    except credential.CredentialError as error:
+        return Trouble(str(error))
+    return None
+
+
+def _key(path: Path) -> bool | Trouble:
+    try:
+        if not path.exists():
+            return False
+        credential.load_key(path)
+    except (credential.CredentialError, OSError) as error:
+        return Trouble(str(error))
+    return True
+
+
+def _address(config: Config) -> Address | Trouble:
+    """The same name that the agent gives to its applications."""
+    name = advertised_host(config)
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        return Trouble(f"{name}: {error.strerror}")
+    return Address(name, tuple(sorted({str(entry[4][0]).partition("%")[0] for entry in found})))
+
+
+def _mpi(limit: float) -> Mpi | Trouble:
+    if find_spec("mpi4py") is None:
+        return Trouble("mpi4py is not installed")
+    try:
+        done = _run([sys.executable, "-c", _ASK_MPI], limit)
+        version, library = json.loads(done.splitlines()[-1])
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+        return Trouble(_essence(error))
+    name = library.splitlines()[0].split(",")[0] if library else "an unknown library"
+    return Mpi(version, name, launch.find_mpiexec(), quirks.under_launcher(library))
+
+
+def _probe() -> Probe | Trouble:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "dmr.probe", "--json", f"--limit={_PROBE:g}"],
+            capture_output=True,
+            text=True,
+            timeout=7 * _PROBE,
+            check=False,
+        )
+        found = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        return Trouble(_essence(error))
+    failures = {check["name"]: check["remark"] for check in found["checks"] if not check["works"]}
+    return Probe(tuple(found["methods"]), failures)
+
+
+def _services(limit: float) -> Services:
+    user = _login()
+    manager = shutil.which("systemctl") is not None and _said(["systemctl", "--user", "show-environment"], limit) != ""
+    unit = _said(["systemctl", "--user", "is-active", "penstock-user"], limit, failing=True) if manager else ""
+    installed = manager and _said(["systemctl", "--user", "cat", "penstock-user"], limit) != ""
+    linger = _said(["loginctl", "show-user", user, "--property=Linger", "--value"], limit)
+    lingers = {"yes": True, "no": False}.get(linger)
+    return Services(manager, lingers, unit if installed else "", shutil.which("crontab") is not None)
+
+
+def _said(argv: list[str], limit: float, *, failing: bool = False) -> str:
+    """What a command says, "" when it cannot be run, fails or takes too long."""
+    try:
+        return _run(argv, limit, failing=failing).strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _run(argv: list[str], limit: float, *, failing: bool = False) -> str:
+    done = subprocess.run(
+        argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit, check=not failing
+    )
+    return done.stdout
+
+
+def _essence(error: Exception) -> str:
+    """The last line of what a failed command wrote, which is the error itself; else what the error says."""
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"no answer within {error.timeout:g} s"
+    written = getattr(error, "stderr", None) or ""
+    lines = [line for line in str(written).splitlines() if line.strip()]
+    return lines[-1].strip()[:300] if lines else " ".join(str(error).split())[:300]

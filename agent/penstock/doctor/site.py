@@ -1,0 +1,255 @@
+"""The checks of Slurm: does it answer, is what it says understood, and which settings stand in the way? Pure.
+
+Which settings matter, and why, is known where they are acted on (`malleable.ways`, `workflow.strategy`); here it is
+only asked for, and said together with what a change would cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from penstock.api import SiteConfig
+from penstock.doctor.facts import Facts, Trouble
+from penstock.doctor.findings import Finding, failed, fine, note, unknown
+from penstock.malleable.ways import obstacles_to_merge
+from penstock.workflow.strategies.auto import by_rules
+from penstock.workflow.strategy import Rules, Tie
+
+__all__ = ["check_site"]
+
+# The oldest release that the project's tests run on.
+_OLDEST: Final = (22, 5)
+_LATE: Final = 5.0
+_RECONFIGURE: Final = "then `scontrol reconfigure`"
+
+_COSTS: Final[Mapping[str, tuple[str, str]]] = {
+    "job-expansion": (
+        f"add permit_job_expansion to SchedulerParameters in slurm.conf, {_RECONFIGURE}",
+        "users may then grow their own jobs with Slurm's commands, too; nobody's limits change",
+    ),
+    "extern-step": (
+        "remove Contain and X11 from PrologFlags",
+        "pam_slurm_adopt and X11 forwarding need them, so most sites keep them: growing by companion works with them",
+    ),
+    "job-shrink": (
+        f"remove disable_job_shrink from SchedulerParameters in slurm.conf, {_RECONFIGURE}",
+        "users may then give back nodes of their running jobs, which frees nodes earlier",
+    ),
+    "merge-gres": (
+        "nothing to change: jobs with GRES grow by companion",
+        "a companion counts as a second job of the user",
+    ),
+}
+
+
+def check_site(facts: Facts) -> Iterator[Finding]:
+    """One finding per check, in the order in which one would look."""
+    yield _programs(facts)
+    yield _controller(facts)
+    for check, judge in _OF_THE_SITE.items():
+        if isinstance(facts.site, Trouble):
+            yield unknown(check, "slurmctld was not understood or did not answer")
+        else:
+            yield judge(facts, facts.site)
+    yield _queue(facts)
+    yield _partitions(facts)
+    yield _submission(facts)
+    yield _companion(facts)
+    yield _clusters(facts)
+
+
+def _programs(facts: Facts) -> Finding:
+    if facts.config.slurm.backend == "mock":
+        return fine("programs", "a simulated Slurm needs none")
+    if facts.programs_missing:
+        return failed(
+            "programs",
+            f"not on PATH: {', '.join(facts.programs_missing)}",
+            "install Slurm's client programs (Debian: slurm-client), or put their folder on PATH of the agent, too",
+        )
+    return fine("programs", "Slurm's programs are on PATH")
+
+
+def _controller(facts: Facts) -> Finding:
+    site = facts.site
+    if isinstance(site, Trouble):
+        return failed(
+            "controller",
+            f"slurmctld: {site.why}",
+            "run `scontrol show config` here by hand; set SLURM_CONF where slurm.conf is not in its usual place",
+        )
+    return fine("controller", f"cluster {site.cluster} answers: {facts.requests_text}")
+
+
+def _release(facts: Facts, site: SiteConfig) -> Finding:
+    if site.version[:2] < _OLDEST:
+        oldest = ".".join(f"{part:02d}" for part in _OLDEST)
+        return note(
+            "release", f"Slurm {site.release} is older than {oldest}, the oldest that was tried", "a newer Slurm"
+        )
+    return fine("release", f"Slurm {site.release}")
+
+
+def _clock(facts: Facts, site: SiteConfig) -> Finding:
+    if abs(facts.skew) > _LATE:
+        way = "behind" if facts.skew > 0 else "ahead of"
+        return note(
+            "clock",
+            f"this host's clock is {abs(facts.skew):.0f} s {way} slurmctld's; the agent corrects its times by that",
+            "run an NTP client: munge and the agent refuse messages that are more than five minutes old",
+        )
+    return fine("clock", "this host's clock and slurmctld's agree")
+
+
+def _queue(facts: Facts) -> Finding:
+    if isinstance(facts.queue, Trouble):
+        return _asked("queue", facts.queue, "squeue, scontrol show nodes", "run `squeue` here by hand")
+    seen = facts.queue
+    return fine("queue", f"{seen.jobs} jobs and {seen.nodes} nodes, {seen.usable} of them usable, are understood")
+
+
+def _private(facts: Facts, site: SiteConfig) -> Finding:
+    hidden = sorted(site.private & {"jobs", "nodes", "reservations"})
+    if hidden and not site.operator:
+        return note(
+            "private-data",
+            f"PrivateData={','.join(hidden)}: {facts.user} sees only part of the queue, so plans, waits and the "
+            "decisions to grow rest on that part",
+            f"remove {', '.join(hidden)} from PrivateData, or give the agent's user Operator rights",
+            "users then see each other's job names and sizes",
+        )
+    return fine("private-data", "the whole queue is visible")
+
+
+def _partitions(facts: Facts) -> Finding:
+    if isinstance(facts.partitions, Trouble):
+        return _asked("partitions", facts.partitions, "scontrol show partition", "run it here by hand")
+    up = [partition.name for partition in facts.partitions if partition.up]
+    if not up:
+        return failed("partitions", "no partition is up", "scontrol update partition=NAME State=UP")
+    if not any(partition.default for partition in facts.partitions):
+        return note("partitions", f"up: {', '.join(up)}, but none is the default", "name a partition in every workflow")
+    return fine("partitions", f"up: {', '.join(up)}")
+
+
+def _submission(facts: Facts) -> Finding:
+    if isinstance(facts.submission, Trouble):
+        return _asked(
+            "submission",
+            facts.submission,
+            "sbatch --test-only -N1 -t1",
+            "the text is Slurm's own; ask the site for an association, an account or a partition that takes your jobs",
+        )
+    return fine("submission", f"Slurm would take a job of one node: {facts.submission}")
+
+
+def _accounting(facts: Facts, site: SiteConfig) -> Finding:
+    if site.accounting is False:
+        return failed(
+            "accounting",
+            "no slurmdbd: Slurm then refuses a second change to a job that was resized, no waits can be learned from "
+            "the past, and nobody can be an operator but root and SlurmUser",
+            "AccountingStorageType=accounting_storage/slurmdbd",
+            "a slurmdbd and a MariaDB or MySQL database to look after",
+        )
+    if isinstance(facts.history, Trouble):
+        return _asked("accounting", facts.history, "sacct", "look whether slurmdbd runs: `sacctmgr show cluster`")
+    return fine("accounting", "slurmdbd answers")
+
+
+def _association(facts: Facts, site: SiteConfig) -> Finding:
+    if site.accounting is False:
+        return fine("association", "not needed without accounting")
+    if isinstance(facts.accounts, Trouble):
+        return unknown("association", f"sacctmgr show associations: {facts.accounts.why}")
+    if facts.accounts:
+        return fine("association", f"{facts.user} may use {', '.join(facts.accounts)}")
+    command = f"sacctmgr add user {facts.user} account=ACCOUNT cluster={site.cluster}"
+    text = f"{facts.user} has no account on cluster {site.cluster}"
+    if site.enforced:
+        enforced = ",".join(sorted(site.enforced))
+        return failed("association", f"{text}, and AccountingStorageEnforce={enforced} demands one", command)
+    return note("association", f"{text}; jobs run all the same, but fair-share does not count them", command)
+
+
+def _operator(facts: Facts, site: SiteConfig) -> Finding:
+    if site.operator:
+        return fine("operator", f"{facts.user} may change jobs of others, raise priorities and make reservations")
+    grant = f"sacctmgr modify user {facts.user} set AdminLevel=Operator"
+    cost = "an operator may change and cancel everybody's jobs: for a service user, not for a person"
+    if site.accounting is False:
+        grant, cost = "accounting first (see the check `accounting`), then AdminLevel=Operator for the agent's user", ""
+    text = f"{facts.user} is no operator: own jobs only, no reservations, no raised priorities"
+    return failed("operator", text, grant, cost)
+
+
+def _aging(facts: Facts, site: SiteConfig) -> Finding:
+    strategy, reasons = by_rules(Rules.of(site))
+    seen = f"workflows run as `{strategy.name}`: {'; '.join(reason.text for reason in reasons)}"
+    if Rules.of(site).accrues or strategy.tie is not Tie.AFTEROK:
+        return fine("aging", seen)
+    return note(
+        "aging",
+        seen,
+        f"add ACCRUE_ALWAYS to PriorityFlags in slurm.conf, {_RECONFIGURE}",
+        "jobs of everybody that are held or depend on others gain age, too, beyond any limit on jobs that do",
+    )
+
+
+def _merge(code: str) -> Callable[[Facts, SiteConfig], Finding]:
+    """One obstacle to the merge, asked of those who know."""
+
+    def judge(facts: Facts, site: SiteConfig) -> Finding:
+        found = next((o for o in obstacles_to_merge(site, gres=True) if o.code == code), None)
+        if found is None:
+            return fine(code, _NO_OBSTACLE[code])
+        change, cost = _COSTS[code]
+        if code == "merge-gres":
+            return note(code, f"jobs without GRES can be merged; {found.text}", change, cost)
+        return failed(code, found.text, change, cost)
+
+    return judge
+
+
+_NO_OBSTACLE: Final[Mapping[str, str]] = {
+    "job-expansion": "SchedulerParameters has permit_job_expansion",
+    "extern-step": "PrologFlags gives no job a step of its own",
+    "job-shrink": "jobs may give back nodes",
+    "merge-gres": "GRES do not matter here",
+}
+
+
+def _companion(facts: Facts) -> Finding:
+    if facts.config.agent.serve == "all":
+        return failed(
+            "companion",
+            f"`agent.serve: all`: a second job would belong to {facts.user}, and nobody else could use it",
+            "an agent of the user's own for those jobs, or the merge",
+        )
+    return fine("companion", "needs no setting of Slurm; each one counts as a job of the user")
+
+
+def _clusters(facts: Facts) -> Finding:
+    if isinstance(facts.clusters, Trouble):
+        return _asked("clusters", facts.clusters, "sacctmgr show clusters", "tasks are placed on this cluster only")
+    return fine("clusters", f"tasks can go to {', '.join(facts.clusters)}")
+
+
+def _asked(check: str, trouble: Trouble, command: str, change: str) -> Finding:
+    """A request that Slurm refused; unknown where it was never made."""
+    if not trouble.asked:
+        return unknown(check, trouble.why)
+    return failed(check, f"{command}: {trouble.why}", change)
+
+
+_OF_THE_SITE: Final[Mapping[str, Callable[[Facts, SiteConfig], Finding]]] = {
+    "release": _release,
+    "clock": _clock,
+    "private-data": _private,
+    "accounting": _accounting,
+    "association": _association,
+    "operator": _operator,
+    "aging": _aging,
+    **{code: _merge(code) for code in _NO_OBSTACLE},
+}

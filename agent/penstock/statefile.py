@@ -1,0 +1,168 @@
+"""The state file as a file: what is in it, whether it is whole, a copy to keep, and less of it.
+
+Looking and copying go on beside a running agent: SQLite shows each reader one state of the file, and lets the agent
+write meanwhile. What is old is taken out by the agent itself (`agent.keep`); making the file smaller is for the time
+when none runs, as SQLite then writes all of it anew and keeps everybody else out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from penstock.errors import StoreError, UserError
+from penstock.store import VERSION, too_new
+
+__all__ = ["Contents", "backup", "describe", "inspect", "vacuum"]
+
+_PATIENCE = 5.0  # seconds that a lock is waited for
+# By table: the column that says when a row was written.
+_WHEN = {
+    "intents": "opened",
+    "decisions": "at",
+    "runs": "created",
+    "resizes": "finished",
+    "learned": "updated",
+    "waits": "at",
+    "inbox": "at",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A state file: its schema's version, its size in bytes (that of its log included), what of it is wrong, how many
+    rows each table has, and the times (epoch s) of the first and the last row of each that knows them."""
+
+    path: str
+    version: int
+    size: int
+    problems: tuple[str, ...]
+    rows: Mapping[str, int]
+    spans: Mapping[str, tuple[float, float]]
+
+    @property
+    def compatible(self) -> str:
+        """What this release makes of the version: "same", "older" or "newer"."""
+        return "same" if self.version == VERSION else "older" if self.version < VERSION else "newer"
+
+
+def inspect(path: Path) -> Contents:
+    """Look into a state file, beside a running agent or not. Raises StoreError when it cannot be read."""
+    with _reading(path) as db:
+        version = int(db.execute("PRAGMA user_version").fetchone()[0])
+        problems = tuple(str(row[0]) for row in db.execute("PRAGMA integrity_check") if row[0] != "ok")
+        tables = [str(row[0]) for row in db.execute("SELECT name FROM sqlite_master WHERE type='table' ORDER BY name")]
+        if "decisions" not in tables:
+            raise StoreError(f"{path} is no state file of Penstock: it has no table `decisions`")
+        rows, spans = {}, {}
+        for table in tables:
+            rows[table] = int(db.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0])  # noqa: S608 (its own names)
+            if rows[table] and table in _WHEN:
+                column = _WHEN[table]
+                first, last = db.execute(f'SELECT min("{column}"), max("{column}") FROM "{table}"').fetchone()  # noqa: S608
+                spans[table] = (float(first), float(last))
+    size = sum(part.stat().st_size for part in _parts(path))
+    return Contents(str(path), version, size, problems, rows, spans)
+
+
+def describe(path: Path) -> str:
+    """Which version the state file is of, and what will become of it. Raises StoreError when it cannot be used."""
+    if not path.exists():
+        return "there is no state yet; it is made at the first start"
+    with _reading(path) as db:
+        have = int(db.execute("PRAGMA user_version").fetchone()[0])
+    if have > VERSION:
+        raise StoreError(too_new(path, have))
+    if have < VERSION:
+        return f"{path} is of version {have}; the agent brings it to version {VERSION} when it starts"
+    return f"{path}, version {have}"
+
+
+def backup(source: Path, target: Path, *, replace: bool) -> Contents:
+    """Copy the state to a new file, also beside a running agent; what is in the copy. The copy is one file, readable
+    by its owner only, and is there whole or not at all.
+
+    Raises UserError where `target` is there already and is not to be replaced, StoreError when it cannot be read,
+    written or checked.
+    """
+    if target.exists() and not replace:
+        raise UserError(f"{target} is there already: name another file, or use --force to replace it")
+    if target.exists() and target.samefile(source):
+        raise UserError(f"{target} is the state file itself: name another file")
+    fresh = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        os.close(os.open(fresh, os.O_CREAT | os.O_RDWR | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        with _reading(source) as db, contextlib.closing(sqlite3.connect(fresh)) as copy:
+            db.backup(copy)  # in one step: of one instant, while the agent goes on writing its log
+            copy.execute("PRAGMA journal_mode=DELETE")  # one file, that can be read where nothing can be written
+        found = inspect(fresh)
+        if found.problems:
+            raise StoreError(f"{source} is damaged, nothing was kept: {found.problems[0]}")
+        _publish(fresh, target, replace)
+    except OSError as e:
+        if isinstance(e, FileExistsError) and not replace:
+            raise UserError(f"{target} is there already: name another file, or use --force to replace it") from None
+        raise StoreError(f"{target} cannot be written: {e.strerror}") from e
+    except sqlite3.Error as e:
+        raise StoreError(f"{source} cannot be copied to {target}: {e}") from e
+    finally:
+        fresh.unlink(missing_ok=True)
+    return Contents(str(target), found.version, found.size, (), found.rows, found.spans)
+
+
+def vacuum(path: Path) -> tuple[int, int]:
+    """Write the file anew without the room that old rows have left; its size in bytes before and after.
+
+    The caller sees to it that nobody uses it. Raises StoreError.
+    """
+    before = sum(part.stat().st_size for part in _parts(path))
+    try:
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=_PATIENCE)) as db:
+            db.execute("VACUUM")
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except sqlite3.Error as e:
+        raise StoreError(f"{path}: {e}") from e
+    return before, sum(part.stat().st_size for part in _parts(path))
+
+
+def _publish(fresh: Path, target: Path, replace: bool) -> None:
+    """Give it its name when it is on the disk."""
+    descriptor = os.open(fresh, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    if replace:
+        fresh.replace(target)
+    else:
+        os.link(fresh, target)  # unlike a rename this never replaces what came there meanwhile
+    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _parts(path: Path) -> list[Path]:
+    return [part for part in (path, path.with_name(f"{path.name}-wal")) if part.exists()]
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """The file, for reading only; one state of it, whatever others write. Raises StoreError."""
+    if not path.exists():
+        raise StoreError(f"there is no state file {path}")
+    address = f"file:{quote(str(path.absolute()))}?mode=ro"
+    # A reader of a log takes part in it, for which it must be able to write; a file without one nobody writes to.
+    if not os.access(path.parent, os.W_OK) and len(_parts(path)) == 1:
+        address += "&immutable=1"
+    try:
+        with contextlib.closing(sqlite3.connect(address, uri=True, isolation_level=None, timeout=_PATIENCE)) as db:
+            yield db
+    except sqlite3.Error as e:
+        raise StoreError(f"{path} cannot be read: {e}") from e

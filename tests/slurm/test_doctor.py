@@ -1,0 +1,81 @@
+"""`penstock doctor` on real Slurm: what it says to a user, to an operator, and when nobody answers."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from penstock.cluster import Cluster
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(180)]
+
+COMMAND = [sys.executable, "-c", "from penstock.cli import main; main()", "doctor"]
+
+
+def doctor(cluster: Cluster, who: str, *words: str, code: int = 0, **sections: dict[str, Any]) -> Any:
+    """What the command tells this user, with a configuration of the user's own."""
+    settings = {"dmr": {"munge_socket": str(cluster.munge_socket)}, **sections}
+    config = cluster.home(who) / "doctor.yaml"
+    text = yaml.safe_dump(settings)
+    cluster.run_as(who, ["sh", "-c", f"cat > {config} <<'END'\n{text}\nEND"], check=True)
+    done = cluster.run_as(who, [*COMMAND, *words], env={"PENSTOCK_CONFIG": str(config)}, timeout=120)
+    assert done.returncode == code, (done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    return json.loads(done.stdout) if "--json" in words else done.stdout
+
+
+def outcomes(told: Any) -> dict[str, str]:
+    return {feature["id"]: feature["outcome"] for feature in told["features"]}
+
+
+def levels(told: Any) -> dict[str, str]:
+    return {check["id"]: check["level"] for check in told["checks"]}
+
+
+def test_a_user_and_an_operator(cluster: Cluster):
+    alice = doctor(cluster, "alice", "--json")
+    assert alice["slurm"] == cluster.slurm_version
+    assert alice["operator"] is False
+    assert sum(alice["requests"].values()) <= 12
+    found, seen = outcomes(alice), levels(alice)
+    assert (found["observe"], found["workflows"], found["hold-job"], found["select"]) == ("works",) * 4
+    assert found["hold-reservation"] == "no"
+    assert found["grow-merge"] in ("works", "limited")  # home is no network folder here
+    assert {seen[name] for name in ("munge", "accounting", "association", "submission", "extern-step")} == {"ok"}
+    operator = doctor(cluster, "operator", "--json", agent={"serve": "all"})
+    assert operator["operator"] is operator["healthy"] is True
+    assert outcomes(operator)["hold-reservation"] == "works"
+    # It has changed nothing.
+    assert cluster.run_as("root", ["squeue", "-h", "-t", "all", "-n", "penstock-doctor"]).stdout == ""
+
+
+def test_where_jobs_have_an_extern_step(contained: Cluster):
+    text = doctor(contained, "alice", code=1, malleable={"backend": "merge"})
+    assert "PrologFlags=CONTAIN" in text
+    assert "docs/doctor.md#extern-step" in text
+    assert "Asked for, and does not work: grow MPI jobs by merge" in text
+    (companion,) = [line for line in text.splitlines() if "grow MPI jobs by companion" in line]
+    assert companion.startswith(("works", "limited"))
+
+
+@pytest.fixture
+def silent(cluster: Cluster) -> Iterator[Cluster]:
+    cluster.stop_controller()
+    yield cluster
+    cluster.start_controller()
+
+
+def test_a_controller_that_is_down_costs_one_time_limit(silent: Cluster):
+    began = time.monotonic()
+    told = doctor(silent, "alice", "--json", "--limit", "2", code=1)
+    assert time.monotonic() - began < 30
+    assert levels(told)["controller"] == "no"
+    assert levels(told)["queue"] == "unknown"
+    assert sum(told["requests"].values()) == 1
+    assert outcomes(told)["agent"] in ("works", "limited")

@@ -1,0 +1,414 @@
+"""What `penstock doctor` makes of many sites: facts in, findings out."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from penstock.api import Partition, SiteConfig
+from penstock.cli.doctor import to_dict
+from penstock.config import Config
+from penstock.doctor.facts import Address, Agent, Facts, Folder, Mpi, Probe, Queue, Services, Trouble
+from penstock.doctor.features import FEATURES, Outcome, examine
+from penstock.doctor.findings import Level
+from penstock.filesystems import is_network, mount_of
+
+ROOT = Path(__file__).parents[2]
+SITE = SiteConfig(
+    version=(24, 11, 5),
+    cluster="c",
+    select_type="select/linear",
+    scheduler_parameters=frozenset({"permit_job_expansion"}),
+    prolog_flags=frozenset(),
+    priority_type="priority/multifactor",
+    priority_flags=frozenset({"ACCRUE_ALWAYS"}),
+    min_job_age=300.0,
+    priority_weight_age=1000,
+    operator=True,
+    accounting=True,
+)
+HOME = Folder("/home/u/.local/state/penstock", True, True, "/home", "nfs4", 0o711, 1000, 10**12)
+IDEAL = Facts(
+    config=Config(),
+    config_path="",
+    config_trouble="",
+    user="u",
+    uid=1000,
+    host="login1",
+    python="/usr/bin/python3",
+    programs_missing=(),
+    site=SITE,
+    queue=Queue(10, 4, 4),
+    partitions=(Partition("batch", ("n1", "n2", "n3", "n4"), True, True, None, None, None),),
+    submission="now in batch",
+    accounts=("physics",),
+    history=3,
+    clusters=("c",),
+    skew=0.0,
+    agent=Agent(answers=True),
+    folder=replace(HOME, mount="/var", kind="xfs"),
+    state="version 3",
+    policy=None,
+    munge=None,
+    key=True,
+    address=Address("login1", ("10.0.0.1",)),
+    mpi=Mpi("4.1.2", "MPICH Version: 5.0.2", "/usr/bin/mpiexec", ("merge", "replace", "restart")),
+    probe=Probe(("merge", "replace", "restart")),
+    pool_missing=(),
+    pool_folder=HOME,
+    pyslurm="24.11.0",
+    request_key=None,
+    services=Services(user_manager=True, lingers=True, unit="active", crontab=True),
+    requests={"squeue": 1, "scontrol show": 2},
+    seconds=0.4,
+)
+SIGNED = Config.model_validate({"provision": {"requests": "/srv/requests", "request_key": "/etc/key"}})
+EVERYBODY = Config.model_validate({"agent": {"serve": "all"}})
+
+
+def site(**changes):
+    return replace(IDEAL, site=replace(SITE, **changes))
+
+
+def outcomes(facts):
+    return {feature.spec.id: feature.outcome for feature in examine(facts).features}
+
+
+def feature(facts, name):
+    (found,) = [feature for feature in examine(facts).features if feature.spec.id == name]
+    return found
+
+
+def level(facts, check):
+    return examine(facts).checks[check].level
+
+
+def test_on_an_ideal_site_everything_works():
+    """But that the key has to be where all hosts see it, and the state had better not."""
+    facts = replace(IDEAL, config=SIGNED, folder=HOME)
+    found = {name for name, outcome in outcomes(facts).items() if outcome is not Outcome.WORKS}
+    assert found == {"agent", "serve-all"}
+    assert feature(facts, "agent").because == feature(facts, "serve-all").because == ("file-system",)
+    assert examine(facts).healthy
+
+
+def test_no_slurm_at_all():
+    away = Trouble("not asked, as slurmctld did not answer", asked=False)
+    facts = replace(
+        IDEAL,
+        programs_missing=("squeue", "sbatch"),
+        site=Trouble("squeue cannot be run"),
+        queue=away,
+        partitions=away,
+        submission=away,
+        accounts=away,
+        history=away,
+        clusters=away,
+    )
+    report, found = examine(facts), outcomes(facts)
+    assert not report.healthy
+    assert found["observe"] is Outcome.NO
+    assert found["agent"] is Outcome.WORKS
+    assert feature(facts, "observe").because == ("programs", "controller")
+    assert "squeue, sbatch" in report.checks["programs"].seen
+    assert report.checks["extern-step"].level is report.checks["queue"].level is Level.UNKNOWN
+    assert {"programs", "controller"} <= report.blocking
+    assert to_dict(facts, report)["slurm"] is None
+
+
+def test_a_slow_controller_leaves_it_open_what_works():
+    facts = replace(IDEAL, queue=Trouble("not asked", asked=False))
+    assert feature(facts, "observe").outcome is Outcome.UNKNOWN
+    assert not examine(facts).healthy
+
+
+def test_without_accounting_nothing_is_resized_twice():
+    facts = replace(
+        site(accounting=False, operator=False),
+        accounts=Trouble("this cluster has no accounting"),
+        history=0,
+    )
+    found = outcomes(facts)
+    assert found["shrink"] is found["grow-merge"] is found["grow-companion"] is Outcome.NO
+    assert found["workflows"] is found["select"] is Outcome.LIMITED
+    assert level(facts, "association") is Level.OK
+    assert "accounting first" in examine(facts).checks["operator"].change
+    assert examine(facts).healthy  # what the defaults ask for works
+
+
+@pytest.mark.parametrize(
+    ("changes", "check"),
+    [
+        ({"prolog_flags": frozenset({"ALLOC", "CONTAIN"})}, "extern-step"),
+        ({"prolog_flags": frozenset({"X11"})}, "extern-step"),
+        ({"scheduler_parameters": frozenset()}, "job-expansion"),
+        ({"scheduler_parameters": frozenset({"permit_job_expansion", "disable_job_shrink"})}, "job-shrink"),
+    ],
+)
+def test_what_forbids_the_merge_leaves_the_companion(changes, check):
+    facts = site(**changes)
+    found = feature(facts, "grow-merge")
+    assert (found.outcome, found.because) == (Outcome.NO, (check,))
+    assert feature(facts, "grow-companion").outcome is not Outcome.NO
+    assert feature(facts, "announce").outcome is not Outcome.NO
+    assert feature(facts, "shrink").outcome is (Outcome.NO if check == "job-shrink" else Outcome.LIMITED)
+    finding = examine(facts).checks[check]
+    assert finding.change
+    assert finding.cost
+    assert examine(facts).healthy
+    insists = Config.model_validate({"malleable": {"backend": "merge"}})
+    assert not examine(replace(facts, config=insists)).healthy
+
+
+def test_several_obstacles_are_all_named():
+    facts = site(prolog_flags=frozenset({"CONTAIN"}), scheduler_parameters=frozenset())
+    assert set(feature(facts, "grow-merge").because) == {"extern-step", "job-expansion"}
+
+
+def test_gres_matter_where_cores_are_shared():
+    facts = site(select_type="select/cons_tres")
+    assert "merge-gres" in feature(facts, "grow-merge").because
+    assert feature(facts, "grow-merge").outcome is Outcome.LIMITED
+
+
+def test_one_agent_for_all_needs_an_operator_and_munge():
+    facts = replace(IDEAL, config=EVERYBODY)
+    assert examine(facts).healthy
+    assert feature(facts, "grow-companion").outcome is Outcome.NO
+    assert feature(facts, "announce").outcome is not Outcome.NO  # by merge
+    plain = replace(facts, site=replace(SITE, operator=False))
+    assert feature(plain, "serve-all").because == ("operator",)
+    assert not examine(plain).healthy
+    mute = replace(facts, munge=Trouble("munged does not answer at its socket"))
+    assert feature(mute, "messages").because == ("key",)
+    assert not examine(mute).healthy
+
+
+def test_nobody_grows_announced_where_nothing_grows():
+    facts = replace(site(scheduler_parameters=frozenset()), config=EVERYBODY)
+    found = feature(facts, "announce")
+    assert found.outcome is Outcome.NO
+    assert set(found.because) == {"job-expansion", "companion"}
+
+
+def test_a_plain_user_without_munge_signs_with_the_key():
+    facts = replace(site(operator=False), munge=Trouble("libmunge.so.2 is not installed"), folder=HOME)
+    assert feature(facts, "messages").outcome is Outcome.WORKS
+    assert feature(facts, "hold-reservation").outcome is Outcome.NO
+    assert feature(facts, "hold-job").outcome is Outcome.WORKS
+    local = replace(facts, folder=replace(HOME, kind="ext4"))
+    assert feature(local, "messages").because == ("key",)
+    assert "DMR_KEY_FILE" not in examine(local).checks["key"].change
+    assert "DMR_KEY_FILE" in examine(replace(local, munge=None)).checks["key"].change
+
+
+@pytest.mark.parametrize(
+    ("kind", "seen"),
+    [("nfs4", "one host only"), ("lustre", "one host only"), ("tmpfs", "gone when the host starts anew")],
+)
+def test_file_systems_that_are_not_for_the_state(kind, seen):
+    facts = replace(IDEAL, folder=replace(HOME, kind=kind))
+    assert seen in examine(facts).checks["file-system"].seen
+    assert feature(facts, "agent").outcome is Outcome.LIMITED
+
+
+@pytest.mark.parametrize(
+    ("folder", "text"),
+    [
+        (replace(HOME, writable=False), "cannot be written to by u"),
+        (replace(HOME, made=False, writable=False), "in which it should be made"),
+        (replace(HOME, owner=0), "belongs to user id 0"),
+        (replace(HOME, mode=0o777), "others"),
+        (Trouble("/x: Permission denied"), "Permission denied"),
+    ],
+)
+def test_a_state_folder_that_will_not_do(folder, text):
+    facts = replace(IDEAL, folder=folder)
+    assert text in examine(facts).checks["state-folder"].seen
+    assert feature(facts, "workflows").outcome is Outcome.NO
+
+
+def test_a_full_disk_is_said():
+    facts = replace(IDEAL, folder=replace(HOME, free=10 * 2**20))
+    assert "10 MB left" in examine(facts).checks["state-folder"].seen
+
+
+def test_an_old_slurm_and_a_clock_that_is_off():
+    facts = replace(site(version=(20, 11, 9)), skew=-400.0)
+    assert "older than 22.05" in examine(facts).checks["release"].seen
+    assert "400 s ahead of" in examine(facts).checks["clock"].seen
+    assert level(site(version=(22, 5, 0)), "release") is Level.OK
+
+
+@pytest.mark.parametrize(("enforced", "found"), [((), Level.NOTE), (("associations", "limits"), Level.NO)])
+def test_a_user_whom_accounting_does_not_know(enforced, found):
+    facts = replace(site(enforced=frozenset(enforced)), accounts=())
+    assert level(facts, "association") is found
+    assert "sacctmgr add user u" in examine(facts).checks["association"].change
+    assert examine(facts).healthy is (found is Level.NOTE)
+
+
+def test_a_refused_submission_tells_slurms_own_words():
+    facts = replace(IDEAL, submission=Trouble("Invalid account or account/partition combination specified"))
+    assert "Invalid account" in examine(facts).checks["submission"].seen
+    assert feature(facts, "workflows").because == ("submission",)
+
+
+def test_a_hidden_queue_limits_whoever_is_no_operator():
+    hidden = site(private=frozenset({"jobs", "usage"}), operator=False)
+    assert feature(hidden, "observe").because == ("private-data",)
+    assert level(site(private=frozenset({"jobs"})), "private-data") is Level.OK
+
+
+def test_ageing_matters_where_stages_wait_as_dependencies():
+    assert level(site(priority_flags=frozenset()), "aging") is Level.OK  # whole nodes: they wait for a node
+    shared = site(priority_flags=frozenset(), select_type="select/cons_tres")
+    assert feature(shared, "ahead").because == ("aging",)
+    assert "`eager`" in examine(shared).checks["aging"].seen
+
+
+def test_a_wrong_configuration_is_named_and_breaks_what_uses_it():
+    facts = replace(IDEAL, config_trouble="/x.yaml: `agent.intervall` is not a known key")
+    assert "intervall" in examine(facts).checks["config"].seen
+    assert not examine(facts).healthy
+
+
+def test_pyslurm_counts_only_where_it_is_asked_for():
+    facts = replace(IDEAL, pyslurm=Trouble("pyslurm 25.11.2 is not made for this site's Slurm 24.11"))
+    assert feature(facts, "pyslurm").outcome is Outcome.NO
+    assert examine(facts).healthy
+    assert "pyslurm" not in examine(facts).worth_telling
+    assert not examine(replace(facts, config=Config.model_validate({"slurm": {"backend": "pyslurm"}}))).healthy
+
+
+@pytest.mark.parametrize(
+    ("mpi", "text"),
+    [
+        (Trouble("mpi4py is not installed"), "no MPI"),
+        (replace(IDEAL.mpi, mpiexec=None), "no mpiexec"),
+        (replace(IDEAL.mpi, library="Open MPI v5.0.11", methods=("restart",)), "by restart"),
+    ],
+)
+def test_mpi_limits_resizing_and_nothing_else(mpi, text):
+    facts = replace(IDEAL, mpi=mpi)
+    assert text in examine(facts).checks["mpi"].seen
+    assert feature(facts, "grow-merge").outcome is Outcome.LIMITED
+    assert feature(facts, "workflows").outcome is Outcome.WORKS
+
+
+def test_the_probe_says_what_fails_and_need_not_be_run():
+    assert level(replace(IDEAL, probe=None), "mpi-probe") is Level.UNKNOWN
+    facts = replace(IDEAL, probe=Probe(("restart",), {"spawn": "not done within 60 s"}))
+    assert "spawn: not done within 60 s" in examine(facts).checks["mpi-probe"].seen
+
+
+@pytest.mark.parametrize(
+    ("agent", "text"),
+    [
+        (Agent(answers=False, ticked=30.0), "`penstock tick` did 30 s ago"),
+        (Agent(answers=False, ticked=99999.0), "no agent runs"),
+        (Agent(answers=False), "no agent runs"),
+    ],
+)
+def test_an_agent_that_does_not_run(agent, text):
+    assert text in examine(replace(IDEAL, agent=agent)).checks["agent"].seen
+
+
+@pytest.mark.parametrize(
+    ("services", "scron", "text"),
+    [
+        (Services(False, None, "", True), False, "from your crontab"),
+        (Services(False, None, "", False), True, "from your scrontab"),
+        (Services(True, False, "active", True), False, "enable-linger"),
+    ],
+)
+def test_what_can_start_the_agent(services, scron, text):
+    assert text in examine(replace(site(scron=scron), services=services)).checks["service"].change
+
+
+def test_a_host_that_only_finds_itself():
+    facts = replace(IDEAL, address=Address("login1", ("127.0.1.1",)))
+    assert "dmr.advertise" in examine(facts).checks["address"].change
+
+
+def test_every_check_and_feature_is_explained_in_the_docs():
+    report = examine(IDEAL)
+    page = (ROOT / "docs" / "doctor.md").read_text()
+    anchors = {re.sub(r"[^a-z0-9 -]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.+)$", page, re.M)}
+    assert {finding.docs.partition("#")[2] for finding in report.checks.values()} <= anchors
+    assert {feature.spec.docs.partition("#")[2] for feature in report.features} <= anchors
+    assert all(f"| `{feature.spec.id}` |" in page for feature in report.features)
+    assert {f.docs.partition("#")[0] for f in report.checks.values()} == {"docs/doctor.md"}
+
+
+def test_features_rest_on_checks_that_are_made():
+    made = set(examine(IDEAL).checks)
+    named = {check for spec in FEATURES for check in (*spec.needs, *spec.helps)}
+    assert named <= made
+    assert made - named <= {"clusters", "munge"} | named
+    assert len({spec.id for spec in FEATURES}) == len(FEATURES)
+
+
+def test_the_json_keeps_its_shape():
+    told = json.loads(json.dumps(to_dict(IDEAL, examine(IDEAL))))
+    assert told["format"] == 1
+    assert set(told) == {
+        *("format", "penstock", "user", "host", "python", "config", "cluster", "slurm", "operator", "requests"),
+        *("seconds", "healthy", "features", "checks"),
+    }
+    assert {tuple(sorted(f)) for f in told["features"]} == {
+        ("because", "docs", "id", "outcome", "right", "title", "wanted")
+    }
+    assert {tuple(sorted(c)) for c in told["checks"]} == {("change", "cost", "docs", "id", "level", "seen")}
+    assert {f["outcome"] for f in told["features"]} <= {"works", "limited", "no", "unknown"}
+    assert {c["level"] for c in told["checks"]} <= {"ok", "note", "no", "unknown"}
+
+
+MOUNTS = r"""22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+40 22 0:35 / /home rw - nfs4 server:/home rw
+41 22 0:36 / /home rw - nfs4 other:/home rw
+42 22 0:37 / /mnt/a\040b rw shared:7 - lustre mgs@tcp:/fs rw
+broken line
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "mount"),
+    [
+        ("/home/u/.local", ("/home", "nfs4")),
+        ("/homeless", ("/", "ext4")),
+        ("/mnt/a b/c", ("/mnt/a b", "lustre")),
+        ("/", ("/", "ext4")),
+    ],
+)
+def test_the_file_system_of_a_folder(path, mount):
+    assert mount_of(path, MOUNTS) == mount
+    assert is_network(mount[1]) is (mount[1] != "ext4")
+
+
+def test_on_a_host_without_slurm_the_command_says_so(tmp_path):
+    """Facts of this host, read by the command itself, with a configuration that is wrong besides."""
+    (tmp_path / "c.yaml").write_text("agent: {intervall: 5}\n")
+    environ = {"PATH": str(tmp_path), "HOME": str(tmp_path), "PENSTOCK_CONFIG": str(tmp_path / "c.yaml")}
+    environ |= {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", "from penstock.cli import main; main()", "doctor", "--json"],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1, done.stderr
+    told = json.loads(done.stdout)
+    levels = {check["id"]: check["level"] for check in told["checks"]}
+    assert (levels["config"], levels["programs"], levels["controller"]) == ("no", "no", "no")
+    assert levels["state-folder"] != "unknown"
+    assert not told["healthy"]
+    assert "Traceback" not in done.stderr
