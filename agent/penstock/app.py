@@ -40,6 +40,7 @@ from penstock.metrics import Metrics
 from penstock.observe import Observer
 from penstock.outlook import Outlook
 from penstock.predictions import Predictions
+from penstock.retention import Retention
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import BudgetLimits, Metered, RequestBudget
 from penstock.store import Store
@@ -200,6 +201,7 @@ class App:
                 self.workflows,
                 self.guided,
                 *([self.malleable] if resizes else []),
+                Retention(self.store, self.clock, lambda: self.config.agent.keep),
             ],
             self.store,
             self.clock,

@@ -72,6 +72,10 @@ class AgentSection(_Section):
     serve: Literal["own", "all"] = Field("own", description="Whose MPI jobs: the agent's own user's, or everybody's.")
     interval: Seconds = Field(60.0, description="Seconds between passes while something is due.")
     idle_interval: Seconds = Field(300.0, description="Seconds between passes when nothing is.")
+    keep: Seconds = Field(
+        365 * 86400.0,
+        description="How long ended workflows, decisions, resizes and waits are remembered; 0: for ever.",
+    )
     seed: int | None = Field(None, description="Seed of the random draws; only for demos and tests.")
 
 

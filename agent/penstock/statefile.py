@@ -16,29 +16,49 @@ from pathlib import Path
 from urllib.parse import quote
 
 from penstock.errors import StoreError, UserError
+from penstock.holding.ledger import VERSION as LEDGER_VERSION
 from penstock.store import VERSION, too_new
 
-__all__ = ["Contents", "backup", "describe", "inspect", "vacuum"]
+__all__ = ["LEDGER", "STATE", "Contents", "Kind", "backup", "describe", "inspect", "vacuum"]
 
 _PATIENCE = 5.0  # seconds that a lock is waited for
-# By table: the column that says when a row was written.
-_WHEN = {
-    "intents": "opened",
-    "decisions": "at",
-    "runs": "created",
-    "resizes": "finished",
-    "learned": "updated",
-    "waits": "at",
-    "inbox": "at",
-}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a file should be: the version that this release writes, a table that it must have, and by table the column
+    that says when a row was written."""
+
+    name: str
+    version: int
+    table: str
+    when: Mapping[str, str]
+
+
+STATE = Kind(
+    "state file",
+    VERSION,
+    "decisions",
+    {
+        "intents": "opened",
+        "decisions": "at",
+        "runs": "created",
+        "resizes": "finished",
+        "learned": "updated",
+        "waits": "at",
+        "inbox": "at",
+    },
+)
+LEDGER = Kind("ledger", LEDGER_VERSION, "entries", {"entries": "at"})
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """A state file: its schema's version, its size in bytes (that of its log included), what of it is wrong, how many
-    rows each table has, and the times (epoch s) of the first and the last row of each that knows them."""
+    """A file: what it is, its schema's version, its size in bytes (that of its log included), what of it is wrong, how
+    many rows each table has, and the times (epoch s) of the first and the last row of each that knows them."""
 
     path: str
+    kind: Kind
     version: int
     size: int
     problems: tuple[str, ...]
@@ -48,26 +68,27 @@ class Contents:
     @property
     def compatible(self) -> str:
         """What this release makes of the version: "same", "older" or "newer"."""
-        return "same" if self.version == VERSION else "older" if self.version < VERSION else "newer"
+        want = self.kind.version
+        return "same" if self.version == want else "older" if self.version < want else "newer"
 
 
-def inspect(path: Path) -> Contents:
-    """Look into a state file, beside a running agent or not. Raises StoreError when it cannot be read."""
+def inspect(path: Path, kind: Kind = STATE) -> Contents:
+    """Look into a file, beside a running agent or not. Raises StoreError when it cannot be read."""
     with _reading(path) as db:
         version = int(db.execute("PRAGMA user_version").fetchone()[0])
         problems = tuple(str(row[0]) for row in db.execute("PRAGMA integrity_check") if row[0] != "ok")
         tables = [str(row[0]) for row in db.execute("SELECT name FROM sqlite_master WHERE type='table' ORDER BY name")]
-        if "decisions" not in tables:
-            raise StoreError(f"{path} is no state file of Penstock: it has no table `decisions`")
+        if kind.table not in tables:
+            raise StoreError(f"{path} is no {kind.name} of Penstock: it has no table `{kind.table}`")
         rows, spans = {}, {}
         for table in tables:
             rows[table] = int(db.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0])  # noqa: S608 (its own names)
-            if rows[table] and table in _WHEN:
-                column = _WHEN[table]
+            if rows[table] and table in kind.when:
+                column = kind.when[table]
                 first, last = db.execute(f'SELECT min("{column}"), max("{column}") FROM "{table}"').fetchone()  # noqa: S608
                 spans[table] = (float(first), float(last))
     size = sum(part.stat().st_size for part in _parts(path))
-    return Contents(str(path), version, size, problems, rows, spans)
+    return Contents(str(path), kind, version, size, problems, rows, spans)
 
 
 def describe(path: Path) -> str:
@@ -83,8 +104,8 @@ def describe(path: Path) -> str:
     return f"{path}, version {have}"
 
 
-def backup(source: Path, target: Path, *, replace: bool) -> Contents:
-    """Copy the state to a new file, also beside a running agent; what is in the copy. The copy is one file, readable
+def backup(source: Path, target: Path, *, replace: bool, kind: Kind = STATE) -> Contents:
+    """Copy a file to a new one, also beside a running agent; what is in the copy. The copy is one file, readable
     by its owner only, and is there whole or not at all.
 
     Raises UserError where `target` is there already and is not to be replaced, StoreError when it cannot be read,
@@ -100,7 +121,7 @@ def backup(source: Path, target: Path, *, replace: bool) -> Contents:
         with _reading(source) as db, contextlib.closing(sqlite3.connect(fresh)) as copy:
             db.backup(copy)  # in one step: of one instant, while the agent goes on writing its log
             copy.execute("PRAGMA journal_mode=DELETE")  # one file, that can be read where nothing can be written
-        found = inspect(fresh)
+        found = inspect(fresh, kind)
         if found.problems:
             raise StoreError(f"{source} is damaged, nothing was kept: {found.problems[0]}")
         _publish(fresh, target, replace)
@@ -112,7 +133,7 @@ def backup(source: Path, target: Path, *, replace: bool) -> Contents:
         raise StoreError(f"{source} cannot be copied to {target}: {e}") from e
     finally:
         fresh.unlink(missing_ok=True)
-    return Contents(str(target), found.version, found.size, (), found.rows, found.spans)
+    return Contents(str(target), kind, found.version, found.size, (), found.rows, found.spans)
 
 
 def vacuum(path: Path) -> tuple[int, int]:

@@ -61,14 +61,26 @@ _MIGRATIONS = (
     """,
 )
 
+# What is over, by table: the condition under which a row may go, and the column that says since when.
+_OVER = {
+    "intents": ("state NOT IN ('open', 'unknown')", "closed"),
+    "decisions": ("TRUE", "at"),
+    "runs": ("finished IS NOT NULL", "finished"),
+    "malleable": ("ended IS NOT NULL", "ended"),
+    "resizes": ("TRUE", "finished"),
+    "learned": ("TRUE", "updated"),
+    "waits": ("TRUE", "at"),
+}
+_AT_ONCE = 20_000  # rows of a table: an agent that prunes for the first time shall not stop for minutes
+
 VERSION = len(_MIGRATIONS)
 """The version of the state file that this release writes."""
 
 
-def too_new(path: Path | str, have: int) -> str:
+def too_new(path: Path | str, have: int, know: int = VERSION) -> str:
     """What is said of a file that a newer release has written."""
     return (
-        f"{path} was written by a newer Penstock (state version {have}, this one knows {VERSION}): install that "
+        f"{path} was written by a newer Penstock (state version {have}, this one knows {know}): install that "
         "version again, or move the file away to start afresh"
     )
 
@@ -127,16 +139,18 @@ class Store:
             have = int(store._db.execute("PRAGMA user_version").fetchone()[0])
         except sqlite3.Error as e:
             raise StoreError(f"cannot open the state file {path}: {e}") from e
-        if have != len(_MIGRATIONS):
+        if have > VERSION:
+            raise StoreError(too_new(path, have))
+        if have < VERSION:
             raise StoreError(
-                f"{path} was written by another release of Penstock (state version {have}, this one reads "
-                f"{len(_MIGRATIONS)}); an agent of this release takes over an older one when it starts"
+                f"{path} was written by an older Penstock (state version {have}, this one reads {VERSION}); "
+                "an agent of this release brings it up to date when it starts"
             )
         return store
 
     def _migrate(self) -> None:
         have = int(self._db.execute("PRAGMA user_version").fetchone()[0])
-        if have > len(_MIGRATIONS):
+        if have > VERSION:
             raise StoreError(too_new(self.path, have))
         for number, script in enumerate(_MIGRATIONS[have:], start=have + 1):
             self._db.executescript(f"BEGIN; {script} PRAGMA user_version={number}; COMMIT;")
@@ -370,6 +384,20 @@ class Store:
             limit,
         )
         return [dict(r) for r in rows]
+
+    # -- what is old -------------------------------------------------------------------------------------------------
+
+    def prune(self, before: float) -> dict[str, int]:
+        """Forget what was over before that instant; how many rows of each table went, at most 20 000 each. Open
+        intents, live runs and jobs, requests that wait, and facts stay whatever their age."""
+        gone = {}
+        with self.together():
+            for table, (over, column) in _OVER.items():
+                found = f"SELECT rowid FROM {table} WHERE {over} AND {column} < ? LIMIT {_AT_ONCE}"  # noqa: S608 (its own)
+                deleted = self._execute(f"DELETE FROM {table} WHERE rowid IN ({found})", (before,))  # noqa: S608
+                if deleted.rowcount:
+                    gone[table] = deleted.rowcount
+        return gone
 
     # -- small facts -------------------------------------------------------------------------------------------------
 

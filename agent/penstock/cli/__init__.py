@@ -20,6 +20,7 @@ _COMMANDS = {
     "cancel": "penstock.cli.workflows:cancel",
     "cluster": "penstock.cli.cluster:cluster",
     "config": "penstock.cli.agent:config",
+    "db": "penstock.cli.db:db",
     "demo": "penstock.cli.demo:demo",
     "doctor": "penstock.cli.doctor:doctor",
     "env": "penstock.cli.agent:env",

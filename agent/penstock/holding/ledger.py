@@ -17,9 +17,9 @@ from typing import Any, Final
 from penstock.errors import Infeasible, NotFound, StoreError
 from penstock.provision.holding import Entry, Hold
 
-__all__ = ["Account", "Ledger", "Line"]
+__all__ = ["VERSION", "Account", "Ledger", "Line"]
 
-_VERSION: Final = 2
+VERSION: Final = 2
 _SCHEMA: Final = """
 CREATE TABLE accounts (name TEXT PRIMARY KEY, budget REAL);
 CREATE TABLE holds (id INTEGER PRIMARY KEY, user TEXT NOT NULL, account TEXT NOT NULL, final INTEGER NOT NULL,
@@ -75,8 +75,8 @@ class Ledger:
             have = int(self._db.execute("PRAGMA user_version").fetchone()[0])
             if have in (0, 1):
                 self._db.executescript(f"BEGIN; {'' if have else _SCHEMA} {_RUNS} COMMIT;")
-            elif have != _VERSION:
-                raise StoreError(f"{self._path} is of version {have}, this release of Penstock reads {_VERSION}")
+            elif have != VERSION:
+                raise StoreError(f"{self._path} is of version {have}, this release of Penstock reads {VERSION}")
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"cannot open the ledger {self._path}: {error}") from error
 

@@ -1,0 +1,165 @@
+"""penstock db: the state file, looked into, copied and made smaller."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from penstock import statefile
+from penstock.cli.output import emit_json, table
+from penstock.config import Config, load
+from penstock.errors import NotNow, StoreError
+from penstock.statefile import LEDGER, STATE, Contents, Kind
+from penstock.store import Store, too_new
+
+__all__ = ["db"]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_file = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.group()
+def db() -> None:
+    """Look into the state file, keep a copy of it, make it smaller."""
+
+
+def _which(command: _Command) -> _Command:
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+        click.option("--ledger", is_flag=True, help="The ledger of held slots instead of the state."),
+    ):
+        command = option(command)
+    return command
+
+
+def _configured(config: Config, ledger: bool) -> tuple[Path, Kind]:
+    if ledger:
+        return config.provision.ledger or config.agent.state_dir / "ledger.db", LEDGER
+    return config.agent.state_dir / "penstock.db", STATE
+
+
+@db.command()
+@click.argument("file", required=False, type=_file)
+@_which
+def check(file: Path | None, ledger: bool, as_json: bool) -> None:
+    """Say whether a state file is whole, of which version, and what is in it (default: the agent's own).
+
+    An agent may go on meanwhile. Ends with 7 when the file is damaged, or newer than this program.
+    """
+    path, kind = _configured(load(), ledger)
+    found = statefile.inspect(file or path, kind)
+    if as_json:
+        emit_json(_dict(found))
+    else:
+        _show(found)
+    if found.problems:
+        raise StoreError(
+            f"{found.path} is damaged: stop the agent and put a copy in its place (see `penstock db backup --help`), "
+            "or move it away to start afresh"
+        )
+    if found.compatible == "newer":
+        raise StoreError(too_new(found.path, found.version, kind.version))
+
+
+@db.command()
+@click.argument("file", type=_file)
+@click.option("--force", is_flag=True, help="Replace FILE if it is there.")
+@_which
+def backup(file: Path, force: bool, ledger: bool, as_json: bool) -> None:
+    """Copy the state to FILE, which is there whole or not at all.
+
+    An agent may go on meanwhile. To go back: stop the agent, put the copy in the place of the state file, and remove
+    the files that are called like that one with -wal and -shm at the end.
+    """
+    path, kind = _configured(load(), ledger)
+    found = statefile.backup(path, file, replace=force, kind=kind)
+    if as_json:
+        emit_json(_dict(found))
+    else:
+        click.echo(
+            f"{found.path}: {_bytes(found.size)}, version {found.version}, {sum(found.rows.values())} rows, whole"
+        )
+
+
+@db.command()
+@_which
+def vacuum(ledger: bool, as_json: bool) -> None:
+    """Take out what is older than `agent.keep` and make the file smaller. For a time when no agent runs."""
+    from penstock.app import lock_state
+
+    config = load()
+    path, _kind = _configured(config, ledger)
+    if not path.exists():
+        raise StoreError(f"there is no file {path}")
+    try:
+        lock = lock_state(config.agent.state_dir)
+    except BlockingIOError:
+        raise NotNow(
+            f"an agent runs on {config.agent.state_dir}: it takes out what is old itself; stop it to make the file "
+            "smaller"
+        ) from None
+    try:
+        gone: dict[str, int] = {}
+        if not ledger:
+            store = Store(path)
+            try:
+                while config.agent.keep > 0 and (some := store.prune(time.time() - config.agent.keep)):
+                    gone = {name: gone.get(name, 0) + some.get(name, 0) for name in {*gone, *some}}
+            finally:
+                store.close()
+        before, after = statefile.vacuum(path)
+    finally:
+        os.close(lock)
+    if as_json:
+        emit_json({"path": str(path), "before": before, "after": after, "forgotten": gone})
+    else:
+        forgot = ", ".join(f"{count} {name}" for name, count in sorted(gone.items())) or "nothing, it was all newer"
+        click.echo(f"{path}: {_bytes(before)} before, {_bytes(after)} now; forgotten: {forgot}")
+
+
+def _dict(found: Contents) -> dict[str, Any]:
+    return {
+        "path": found.path,
+        "kind": found.kind.name,
+        "version": found.version,
+        "program": found.kind.version,
+        "compatible": found.compatible,
+        "size": found.size,
+        "whole": not found.problems,
+        "problems": list(found.problems),
+        "rows": dict(found.rows),
+        "spans": {name: {"first": first, "last": last} for name, (first, last) in found.spans.items()},
+    }
+
+
+def _show(found: Contents) -> None:
+    state = "whole" if not found.problems else f"DAMAGED: {found.problems[0]}"
+    click.echo(f"{found.path}: {_bytes(found.size)}, {state}")
+    said = {
+        "same": "which this program writes",
+        "older": f"which the agent brings to {found.kind.version} when it starts; `penstock db backup` first",
+        "newer": f"but this program knows {found.kind.version} only",
+    }
+    click.echo(f"version {found.version}, {said[found.compatible]}")
+    rows = []
+    for name, count in found.rows.items():
+        first, last = found.spans.get(name, (None, None))
+        rows.append((name, count, _date(first), _date(last)))
+    table("", ("table", "rows", "first", "last"), rows)
+
+
+def _date(at: float | None) -> str:
+    return "" if at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+
+
+def _bytes(size: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

@@ -1,0 +1,341 @@
+"""The state file as a file: looked into, copied beside a writer, made smaller, brought up to date or refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from penstock import store as store_module
+from penstock.api import Decision, Reason, Verb
+from penstock.app import lock_state
+from penstock.cli import cli
+from penstock.errors import NotNow, StoreError, UserError
+from penstock.holding.ledger import Ledger
+from penstock.retention import Retention
+from penstock.statefile import LEDGER, backup, describe, inspect
+from penstock.store import VERSION, Store
+
+
+def decide(store: Store, subject: str, at: float) -> None:
+    store.record(Decision(Verb.SUBMIT, subject, (Reason("x", "x"),)), at)
+
+
+def filled(path: Path) -> Store:
+    """A state with a bit of everything: old and new, over and not."""
+    store = Store(path)
+    decide(store, "workflow 1", 100.0)
+    decide(store, "workflow 2", 900.0)
+    store.settle(store.intend("submit", "w", {}, 100.0), "done", "", 101.0)
+    store.intend("submit", "open", {}, 100.0)
+    store.settle(store.intend("submit", "lost", {}, 100.0), "unknown", "", 101.0)
+    store.save_run(store.add_run(7, {"n": 1}, 100.0), {"n": 1}, finished=200.0)
+    store.add_run(7, {"n": 2}, 100.0)
+    store.save_malleable(1, {"job": 1}, ended=200.0)
+    store.save_malleable(2, {"job": 2})
+    store.add_resize(1, 1, "expand", (1, 2), "completed", {}, 150.0)
+    store.add_wait("k", None, 5.0, 0, 100.0)
+    store.save_learned("old", {}, 100.0)
+    store.save_learned("new", {}, 900.0)
+    store.remember("dmr.port", "1234")
+    store.post(7, "submit", {}, 100.0)
+    return store
+
+
+@pytest.fixture
+def state(tmp_path, monkeypatch):
+    """The configured state folder of the command line."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    monkeypatch.setenv("PENSTOCK_AGENT__STATE_DIR", str(folder))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    return folder / "penstock.db"
+
+
+def run(*words: str):
+    return CliRunner().invoke(cli, ["db", *words])
+
+
+def old_file(path: Path, version: int) -> None:
+    """A file as the release with that version left it, with a run in it."""
+    with sqlite3.connect(path) as db:
+        for script in store_module._MIGRATIONS[:version]:
+            db.executescript(script)
+        db.execute(f"PRAGMA user_version={version}")
+        db.execute("INSERT INTO runs (uid, created, state) VALUES (7, 1.0, '{\"n\": 1}')")
+        db.execute("INSERT INTO waits (at, key, wait, censored) VALUES (1.0, 'k', 5.0, 0)")
+    db.close()
+
+
+# -- what is old goes ------------------------------------------------------------------------------------------------
+
+
+def test_only_what_is_over_and_old_is_forgotten(tmp_path):
+    store = filled(tmp_path / "s.db")
+    gone = store.prune(500.0)
+    assert gone == {"intents": 1, "decisions": 1, "runs": 1, "malleable": 1, "resizes": 1, "learned": 1, "waits": 1}
+    assert [i.subject for i in store.open_intents()] == ["open", "lost"]
+    assert [state for _n, _u, state in store.runs()] == [{"n": 2}]
+    assert store.malleable() == [{"job": 2}]
+    assert store.learned("new") == {}
+    assert store.decisions("workflow 2")
+    assert store.fact("dmr.port") == "1234"
+    assert len(store.inbox()) == 1
+    assert store.prune(500.0) == {}
+
+
+class Day:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.at = 1e9
+
+    def now(self) -> float:
+        return self.at
+
+
+async def passes(store: Store, clock: Day, keep: float, controller: Retention | None = None) -> Retention:
+    found = controller or Retention(store, clock, lambda: keep)
+    assert await found.reconcile(None) == []
+    return found
+
+
+def test_the_agent_forgets_once_a_day_also_after_a_restart(tmp_path):
+    import asyncio
+
+    store, clock = Store(tmp_path / "s.db"), Day()
+    decide(store, "first", clock.at - 200.0)
+    first = asyncio.run(passes(store, clock, 100.0))
+    assert not store.decisions("first")
+    decide(store, "second", clock.at - 200.0)
+    clock.at += 3600.0
+    asyncio.run(passes(store, clock, 100.0, first))
+    asyncio.run(passes(store, clock, 100.0))  # as after a restart
+    assert store.decisions("second")
+    clock.at += 86400.0
+    asyncio.run(passes(store, clock, 0.0))  # for ever
+    assert store.decisions("second")
+    asyncio.run(passes(store, clock, 100.0, first))
+    assert not store.decisions("second")
+
+
+# -- versions --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(1, VERSION))
+def test_an_older_file_is_brought_up_to_date_with_all_that_is_in_it(state, version):
+    old_file(state, version)
+    done = run("check")
+    assert done.exit_code == 0
+    assert f"version {version}, which the agent brings to {VERSION}" in done.output
+    with pytest.raises(StoreError, match="brings it up to date"):
+        Store.read_only(state)
+    assert f"is of version {version}" in describe(state)
+    store = Store(state)
+    assert [state for _n, _u, state in store.runs()] == [{"n": 1}]
+    assert store.waits("k")[0]["wait"] == 5.0
+    store.post(7, "submit", {}, 1.0)
+    store.close()
+    assert inspect(state).version == VERSION
+
+
+def test_a_newer_file_is_refused_with_the_way_out(state):
+    Store(state).close()
+    with sqlite3.connect(state) as db:
+        db.execute(f"PRAGMA user_version={VERSION + 1}")
+    db.close()
+    for look in (Store, Store.read_only, describe):
+        with pytest.raises(StoreError, match="install that version again"):
+            look(state)
+    done = run("check")
+    assert done.exit_code == 1
+    assert isinstance(done.exception, StoreError)
+    assert done.exception.exit_code == 7
+    assert "install that version again" in str(done.exception)
+    assert f"this program knows {VERSION} only" in done.output
+
+
+# -- check -----------------------------------------------------------------------------------------------------------
+
+
+def test_check_says_what_is_in_it_while_somebody_writes(state):
+    store = filled(state)
+    decide(store, "later", 2e9)
+    told = json.loads(run("check", "--json").output)
+    assert told["whole"]
+    assert (told["version"], told["program"], told["compatible"]) == (VERSION, VERSION, "same")
+    assert told["rows"]["decisions"] == 3
+    assert told["spans"]["decisions"] == {"first": 100.0, "last": 2e9}
+    assert "decisions" in run("check").output
+    decide(store, "and on", 3e9)
+    store.close()
+
+
+def test_check_finds_a_damaged_file(state):
+    store = filled(state)
+    with store.together():
+        for i in range(2000):
+            decide(store, f"workflow {i}", 1.0)
+    store.close()
+    with sqlite3.connect(state) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    db.close()
+    data = bytearray(state.read_bytes())
+    middle = len(data) // 2 // 4096 * 4096
+    data[middle : middle + 8192] = b"\xff" * 8192
+    state.write_bytes(data)
+    done = run("check")
+    assert isinstance(done.exception, StoreError)
+    with pytest.raises(StoreError):
+        backup(state, state.with_name("copy.db"), replace=False)
+    assert not state.with_name("copy.db").exists()
+
+
+@pytest.mark.parametrize(("text", "said"), [(None, "there is no"), ("hello " * 900, "cannot be read")])
+def test_check_of_what_is_no_state_file(state, text, said):
+    if text is not None:
+        state.write_text(text)
+    done = run("check")
+    assert said in str(done.exception)
+    assert isinstance(done.exception, StoreError)
+
+
+def test_check_of_somebody_elses_database(tmp_path, state):
+    with sqlite3.connect(tmp_path / "other.db") as db:
+        db.execute("CREATE TABLE t (x)")
+    db.close()
+    assert "no state file of Penstock" in str(run("check", str(tmp_path / "other.db")).exception)
+
+
+# -- backup ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_copy_is_one_whole_file_for_its_owner_only(state, tmp_path):
+    store = filled(state)  # not closed: much of it is still in the log
+    copy = tmp_path / "copy.db"
+    done = run("backup", str(copy))
+    assert done.exit_code == 0, done.exception
+    assert "whole" in done.output
+    assert copy.stat().st_mode & 0o777 == 0o600
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["copy.db", "state"]
+    again = Store(copy)
+    assert [i.subject for i in again.open_intents()] == ["open", "lost"]
+    assert again.fact("dmr.port") == "1234"
+    again.close()
+    store.close()
+
+
+def test_a_copy_never_replaces_a_file_unless_told_to(state, tmp_path):
+    filled(state).close()
+    copy = tmp_path / "copy.db"
+    copy.write_text("precious")
+    done = run("backup", str(copy))
+    assert isinstance(done.exception, UserError)
+    assert "--force" in str(done.exception)
+    assert copy.read_text() == "precious"
+    assert run("backup", str(copy), "--force").exit_code == 0
+    assert inspect(copy).rows["runs"] == 2
+
+
+def test_a_copy_onto_itself_or_to_nowhere_is_refused(state, tmp_path):
+    filled(state).close()
+    assert isinstance(run("backup", str(state), "--force").exception, UserError)
+    done = run("backup", str(tmp_path / "no" / "copy.db"))
+    assert "No such file or directory" in str(done.exception)
+    assert inspect(state).rows["runs"] == 2
+
+
+def test_a_copy_beside_a_busy_writer_is_of_one_instant(state, tmp_path):
+    """Two tables are written together, so a copy that holds them unequal would be of no instant."""
+    Store(state).close()
+    stop, ready = threading.Event(), threading.Event()
+
+    def write() -> None:
+        store, n = Store(state), 0
+        while not stop.is_set():
+            with store.together():
+                decide(store, f"workflow {n}", float(n))
+                store.add_wait("k", None, 1.0, 0, float(n))
+            n += 1
+            if n == 20:
+                ready.set()
+        store.close()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        assert ready.wait(30)
+        counts = []
+        for i in range(5):
+            found = backup(state, tmp_path / f"{i}.db", replace=False)
+            assert found.rows["decisions"] == found.rows["waits"]
+            counts.append(found.rows["waits"])
+    finally:
+        stop.set()
+        writer.join(30)
+    assert counts == sorted(counts)
+    assert counts[0] >= 20
+
+
+def test_a_copy_put_back_is_the_state_it_was(state, tmp_path):
+    store = filled(state)
+    assert run("backup", str(tmp_path / "copy.db")).exit_code == 0
+    store.prune(1e9)
+    store.close()
+    for end in ("", "-wal", "-shm"):
+        state.with_name(state.name + end).unlink(missing_ok=True)
+    shutil.copy(tmp_path / "copy.db", state)
+    assert len(Store(state).runs()) == 2
+
+
+def test_a_copy_can_be_checked_where_nothing_can_be_written(state, tmp_path, monkeypatch):
+    """A copy on a shelf: no log beside it, and no right to make one (which root, in these tests, always has)."""
+    filled(state).close()
+    backup(state, tmp_path / "copy.db", replace=False)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert not inspect(tmp_path / "copy.db").problems
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["copy.db", "state"]
+
+
+def test_the_ledger_is_copied_and_checked_the_same_way(state, tmp_path):
+    book = Ledger(state.with_name("ledger.db"))
+    book.set_budget("physics", 100.0)
+    assert run("backup", "--ledger", str(tmp_path / "ledger.db")).exit_code == 0
+    assert inspect(tmp_path / "ledger.db", LEDGER).rows["accounts"] == 1
+    assert json.loads(run("check", "--ledger", "--json").output)["kind"] == "ledger"
+    assert run("vacuum", "--ledger").exit_code == 0
+    assert book.account("physics").budget == 100.0
+
+
+# -- vacuum ----------------------------------------------------------------------------------------------------------
+
+
+def test_vacuum_forgets_what_is_old_and_makes_the_file_smaller(state):
+    store = Store(state)
+    with store.together():
+        for i in range(3000):
+            decide(store, f"workflow {i}", 1.0)
+    decide(store, "recent", 4e9)
+    store.close()
+    told = json.loads(run("vacuum", "--json").output)
+    assert told["forgotten"] == {"decisions": 3000}
+    assert told["after"] < told["before"] / 4
+    assert inspect(state).rows["decisions"] == 1
+
+
+def test_vacuum_waits_until_no_agent_runs(state):
+    filled(state).close()
+    lock = lock_state(state.parent)
+    try:
+        done = run("vacuum")
+        assert isinstance(done.exception, NotNow)
+        assert "stop it" in str(done.exception)
+    finally:
+        os.close(lock)
+    assert run("vacuum").exit_code == 0
