@@ -11,15 +11,27 @@ import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
 from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import ConfigError
 
-__all__ = ["Config", "load"]
+__all__ = ["DEFAULT", "Config", "find", "load", "origins", "schema"]
+
+DEFAULT: Final = "default"
+"""Where a value comes from that nobody has given."""
 
 
 def _duration(value: object) -> object:
@@ -48,7 +60,12 @@ def _address(value: str | None) -> str | None:
     return value
 
 
-Seconds = Annotated[float, BeforeValidator(_duration), Field(ge=0, allow_inf_nan=False)]
+Seconds = Annotated[
+    float,
+    BeforeValidator(_duration),
+    Field(ge=0, allow_inf_nan=False),
+    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "examples": ["90s", "5m", "2h"]}]}),
+]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Address = Annotated[str, AfterValidator(_address)]
 
@@ -259,28 +276,68 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> C
     data: dict[str, Any] = {}
     if path is not None:
         try:
-            loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as e:
+            loaded = yaml.safe_load(_text(path))
+        except yaml.YAMLError as e:
             raise ConfigError(f"{path}: cannot be read: {' '.join(str(e).split())}") from e
         if loaded is not None and not isinstance(loaded, dict):
             raise ConfigError(f"{path}: must be a mapping of sections, such as `agent:`")
         # A section whose keys are all commented out is an empty one.
         data = {section: {} if keys is None else keys for section, keys in (loaded or {}).items()}
     variables: dict[tuple[str, ...], str] = {}
-    for variable, value in environ.items():
-        if variable.startswith("PENSTOCK_") and "__" in variable:
-            section, _, name = variable.removeprefix("PENSTOCK_").lower().partition("__")
-            inner = data.setdefault(section, {})
-            if isinstance(inner, dict):
-                inner[name] = _list_or_text(variable, value)
-                variables[section, name] = variable
-                variables[section,] = variable if section not in Config.model_fields else variables.get((section,), "")
+    for (section, name), variable in _variables(environ).items():
+        inner = data.setdefault(section, {})
+        if isinstance(inner, dict):
+            inner[name] = _list_or_text(variable, environ[variable])
+            variables[section, name] = variable
+            variables[section,] = variable if section not in Config.model_fields else variables.get((section,), "")
     try:
         return Config.model_validate(data)
     except ValidationError as e:
         location = tuple(str(part) for part in e.errors()[0]["loc"])
         where = variables.get(location[:2]) or variables.get(location[:1]) or path or "configuration"
         raise ConfigError(f"{where}: {_say(e)}") from e
+
+
+def origins(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> dict[tuple[str, str], str]:
+    """Where the value of each (section, key) comes from: `DEFAULT`, `FILE:LINE`, or the name of a variable.
+
+    For a configuration that `load` takes; raises `ConfigError` as that does.
+    """
+    path = path or find(environ)
+    known = {
+        (section, key): DEFAULT
+        for section, field in Config.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+        for key in field.annotation.model_fields
+    }
+    if path is not None:
+        tree = yaml.compose(_text(path), Loader=yaml.SafeLoader)
+        for section, keys in tree.value if isinstance(tree, yaml.MappingNode) else ():
+            for key, _value in keys.value if isinstance(keys, yaml.MappingNode) else ():
+                known[section.value, key.value] = f"{path}:{key.start_mark.line + 1}"
+    return known | _variables(environ)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of the configuration file, for editors and for tools that write one."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema()}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"{path}: cannot be read: {' '.join(str(e).split())}") from e
+
+
+def _variables(environ: Mapping[str, str]) -> dict[tuple[str, str], str]:
+    """The variables that set single keys, by (section, key)."""
+    found = {}
+    for variable in environ:
+        if variable.startswith("PENSTOCK_") and "__" in variable:
+            section, _, name = variable.removeprefix("PENSTOCK_").lower().partition("__")
+            found[section, name] = variable
+    return found
 
 
 def _list_or_text(variable: str, value: str) -> object:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
+from click.testing import CliRunner
 
 from penstock.app import App, make_backend, make_policy
-from penstock.config import Config, find, load
+from penstock.cli import cli
+from penstock.config import DEFAULT, Config, find, load, origins
 from penstock.errors import ConfigError
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.store import Store
@@ -259,3 +263,55 @@ def test_a_predictor_needs_its_source(tmp_path, predictor, key):
         load(path, {})
     path.write_text(f"asa: {{predictor: {predictor}}}")
     assert load(path, {}).asa.predictor == predictor
+
+
+def test_each_value_says_where_it_comes_from(file):
+    file.write_text("# mine\nagent:\n  interval: 90s\n\n  seed: 3\nasa:\nlog: {level: debug}\n")
+    environ = {"PENSTOCK_AGENT__SEED": "4", "PENSTOCK_DMR__COOLDOWN": "1m", "OTHER__KEY": "x"}
+    where = origins(file, environ)
+    assert where["agent", "interval"] == f"{file}:3"
+    assert where["agent", "seed"] == "PENSTOCK_AGENT__SEED"
+    assert where["dmr", "cooldown"] == "PENSTOCK_DMR__COOLDOWN"
+    assert where["log", "level"] == f"{file}:7"
+    assert where["asa", "predictor"] == where["agent", "serve"] == DEFAULT
+    values = load(file, environ).model_dump()
+    assert set(where) == {(section, key) for section, keys in values.items() for key in keys}
+
+
+def test_without_a_file_all_are_defaults(tmp_path):
+    assert set(origins(None, {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}).values()) == {DEFAULT}
+
+
+def show(path, *words, **environ):
+    environ = {"PENSTOCK_CONFIG": str(path), **environ}
+    done = CliRunner(env=environ).invoke(cli, ["config", *words])
+    assert done.exit_code == 0, done.exception
+    return done.output
+
+
+def test_show_with_origins_is_a_configuration_file_itself(file, tmp_path):
+    file.write_text("agent: {interval: 90s}\nasa: {alternatives: [1, 2]}\n")
+    text = show(file, "show", "--origin", PENSTOCK_DMR__LISTEN="127.0.0.1:7")
+    assert f"# {file}:1" in text
+    assert "# PENSTOCK_DMR__LISTEN" in text
+    (tmp_path / "again.yaml").write_text(text)
+    assert load(tmp_path / "again.yaml", {}) == load(file, {"PENSTOCK_DMR__LISTEN": "127.0.0.1:7"})
+    told = json.loads(show(file, "show", "--origin", "--json"))
+    assert told["agent"]["interval"] == {"value": 90.0, "from": f"{file}:1"}
+    assert json.loads(show(file, "show", "--json"))["asa"]["alternatives"] == [1.0, 2.0]
+    assert yaml.safe_load(show(file, "show"))["agent"]["interval"] == 90.0
+
+
+def test_the_schema_knows_every_key_and_nothing_else(file):
+    file.write_text("")
+    found = json.loads(show(file, "schema"))
+    sections = {name: found["$defs"][part["$ref"].rpartition("/")[2]] for name, part in found["properties"].items()}
+    values = load(file, {}).model_dump()
+    assert {name: set(part["properties"]) for name, part in sections.items()} == {n: set(k) for n, k in values.items()}
+    assert all(part["additionalProperties"] is False for part in (found, *sections.values()))
+    kinds = {kind["type"] for kind in sections["agent"]["properties"]["interval"]["anyOf"]}
+    assert kinds == {"number", "string"}  # seconds, or text such as 90s
+    assert sections["agent"]["properties"]["serve"]["enum"] == ["own", "all"]
+    assert all(
+        "description" in key for name, part in sections.items() if name != "log" for key in part["properties"].values()
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shlex
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import click
 import yaml
 
 from penstock import logs
-from penstock.config import find, load
+from penstock.config import find, load, origins, schema
 from penstock.ipc.client import ask
 
 __all__ = ["agent", "config", "env"]
@@ -51,6 +52,35 @@ def check(path: Path | None) -> None:
 
 
 @config.command("show")
-def show() -> None:
+@click.option("--origin", is_flag=True, help="Say of each value where it comes from: default, file and line, variable.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(origin: bool, as_json: bool) -> None:
     """Print the configuration that applies, defaults included."""
-    click.echo(yaml.safe_dump(load().model_dump(mode="json"), sort_keys=False), nl=False)
+    values = load().model_dump(mode="json")
+    if not origin:
+        click.echo(json.dumps(values, indent=2) if as_json else yaml.safe_dump(values, sort_keys=False).rstrip())
+        return
+    where = origins()
+    if as_json:
+        told = {s: {k: {"value": v, "from": where[s, k]} for k, v in keys.items()} for s, keys in values.items()}
+        click.echo(json.dumps(told, indent=2))
+        return
+    for section, keys in values.items():
+        click.echo(f"{section}:")
+        lines = {key: _line(key, value) for key, value in keys.items()}
+        width = min(40, max(len(line) for line in lines.values()))
+        for key, line in lines.items():
+            click.echo(f"  {line:<{width}}  # {where[section, key]}")
+
+
+def _line(key: str, value: object) -> str:
+    """A key with its value, on one line of YAML."""
+    if isinstance(value, list | dict):
+        return f"{key}: {json.dumps(value)}"
+    return yaml.safe_dump({key: value}, default_flow_style=False, width=10**6).rstrip()
+
+
+@config.command("schema")
+def print_schema() -> None:
+    """Print the JSON schema of the configuration file, for editors and for tools that write one."""
+    click.echo(json.dumps(schema(), indent=2))
