@@ -341,7 +341,7 @@ def _variables(environ: Mapping[str, str]) -> dict[tuple[str, str], str]:
 
 
 def _list_or_text(variable: str, value: str) -> object:
-    if value[:1] not in ("[", "{"):
+    if value[:1] + value[-1:] not in ("[]", "{}"):  # "[::1]:0" is an address
         return value
     try:
         return yaml.safe_load(value)

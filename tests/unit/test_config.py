@@ -78,6 +78,12 @@ def test_the_environment_overrides_single_keys(file):
     assert config.log.level == "debug"
 
 
+def test_a_variable_may_hold_an_address_in_brackets():
+    assert load(None, {"HOME": "/nonexistent", "PENSTOCK_DMR__LISTEN": "[::1]:0"}).dmr.listen == "[::1]:0"
+    with pytest.raises(ConfigError, match="PENSTOCK_ASA__ALTERNATIVES"):
+        load(None, {"HOME": "/nonexistent", "PENSTOCK_ASA__ALTERNATIVES": "[1, 2"})
+
+
 def test_the_first_file_that_exists_applies(tmp_path):
     home = tmp_path / "home" / "penstock" / "config.yaml"
     environ = {"XDG_CONFIG_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}

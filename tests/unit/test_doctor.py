@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from penstock.config import Config
 from penstock.doctor.facts import Address, Agent, Facts, Folder, Mpi, Probe, Queue, Services, Trouble
 from penstock.doctor.features import FEATURES, Outcome, examine
 from penstock.doctor.findings import Level
+from penstock.doctor.reader import _within
 from penstock.filesystems import is_network, mount_of
 
 ROOT = Path(__file__).parents[2]
@@ -391,6 +393,14 @@ broken line
 def test_the_file_system_of_a_folder(path, mount):
     assert mount_of(path, MOUNTS) == mount
     assert is_network(mount[1]) is (mount[1] != "ext4")
+
+
+def test_what_hangs_costs_its_time_limit_only():
+    assert _within(0.01, threading.Event().wait) == Trouble("no answer within 0.01 s")
+    assert _within(60.0, lambda: 7) == 7
+    refused = _within(60.0, lambda: Path("/nowhere/at/all").stat())
+    assert isinstance(refused, Trouble)
+    assert "/nowhere/at/all" in refused.why
 
 
 def test_on_a_host_without_slurm_the_command_says_so(tmp_path):

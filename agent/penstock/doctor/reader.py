@@ -13,6 +13,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from importlib.util import find_spec
@@ -72,16 +73,16 @@ def read_facts(limit: float, *, with_mpi: bool, environ: Mapping[str, str] = os.
         host=socket.gethostname(),
         python=sys.executable,
         agent=_agent(config, limit),
-        folder=_folder(state_folder),
-        state=_tried(lambda: describe(state_folder / "penstock.db")),
+        folder=_within(limit, lambda: _folder(state_folder)),
+        state=_within(limit, lambda: describe(state_folder / "penstock.db")),
         policy=_trouble(lambda: make_policy(config.dmr.policy)),
-        munge=_munge(config),
-        key=_key(state_folder / "dmr.key"),
-        address=_address(config),
+        munge=_within(limit, lambda: _munge(config)),
+        key=_within(limit, lambda: _key(state_folder / "dmr.key")),
+        address=_within(limit, lambda: _address(config)),
         mpi=_mpi(limit),
         probe=_probe() if with_mpi else None,
         pool_missing=pool_missing(),
-        pool_folder=_folder(base_folder(config)),
+        pool_folder=_within(limit, lambda: _folder(base_folder(config))),
         request_key=_trouble(lambda: load_key(config.provision.request_key)) if config.provision.requests else None,
         services=_services(limit),
         **known,  # type: ignore[arg-type]
@@ -209,6 +210,15 @@ def _tried(call: Callable[[], T]) -> T | Trouble:
         return call()
     except (PenstockError, OSError) as error:
         return Trouble(str(error))
+
+
+def _within(limit: float, call: Callable[[], T]) -> T | Trouble:
+    """As `_tried`, in a thread that nobody waits for any longer: file servers, name servers and munged may hang."""
+    found: list[T | Trouble] = []
+    thread = threading.Thread(target=lambda: found.append(_tried(call)), daemon=True)
+    thread.start()
+    thread.join(limit)
+    return found[0] if found else Trouble(f"no answer within {limit:g} s")
 
 
 def _trouble(call: Callable[[], object]) -> Trouble | None:
