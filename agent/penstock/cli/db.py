@@ -14,6 +14,7 @@ from penstock import statefile
 from penstock.cli.output import emit_json, table
 from penstock.config import Config, load
 from penstock.errors import NotNow, StoreError
+from penstock.holding.office import ledger_path
 from penstock.statefile import LEDGER, STATE, Contents, Kind
 from penstock.store import Store, too_new
 
@@ -39,7 +40,7 @@ def _which(command: _Command) -> _Command:
 
 def _configured(config: Config, ledger: bool) -> tuple[Path, Kind]:
     if ledger:
-        return config.provision.ledger or config.agent.state_dir / "ledger.db", LEDGER
+        return ledger_path(config), LEDGER
     return config.agent.state_dir / "penstock.db", STATE
 
 
