@@ -25,8 +25,9 @@ from pydantic import (
     model_validator,
 )
 
+from penstock.documents import MAX_BYTES, parse_yaml, show
 from penstock.durations import DURATION_FORMS, parse_duration
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, UserError
 
 __all__ = ["DEFAULT", "Config", "find", "load", "origins", "schema"]
 
@@ -276,9 +277,12 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> C
     data: dict[str, Any] = {}
     if path is not None:
         try:
-            loaded = yaml.safe_load(_text(path))
-        except yaml.YAMLError as e:
-            raise ConfigError(f"{path}: cannot be read: {' '.join(str(e).split())}") from e
+            with path.open("rb") as file:
+                loaded = parse_yaml(file.read(MAX_BYTES + 1), "configuration")
+        except (OSError, ValueError) as e:
+            raise ConfigError(f"{path}: cannot be read: {getattr(e, 'strerror', None) or e}") from e
+        except UserError as e:
+            raise ConfigError(f"{path}: cannot be read: {e}") from e
         if loaded is not None and not isinstance(loaded, dict):
             raise ConfigError(f"{path}: must be a mapping of sections, such as `agent:`")
         # A section whose keys are all commented out is an empty one.
@@ -344,9 +348,9 @@ def _list_or_text(variable: str, value: str) -> object:
     if value[:1] + value[-1:] not in ("[]", "{}"):  # "[::1]:0" is an address
         return value
     try:
-        return yaml.safe_load(value)
-    except yaml.YAMLError as e:
-        raise ConfigError(f"{variable}: is not a list such as [1, 2, 3]: {value!r}") from e
+        return parse_yaml(value, "list")
+    except UserError as e:
+        raise ConfigError(f"{variable}: is not a list such as [1, 2, 3]: {show(value)}") from e
 
 
 def _say(error: ValidationError) -> str:
@@ -356,7 +360,7 @@ def _say(error: ValidationError) -> str:
         near = difflib.get_close_matches(location[-1], _known(location[:-1]), n=1)
         hint = f"; did you mean `{near[0]}`?" if near else ""
         return f"`{'.'.join(location)}` is not a known key{hint}"
-    return f"`{'.'.join(location)}`: {first['msg'].removeprefix('Value error, ').lower()}, not {first['input']!r}"
+    return f"`{'.'.join(location)}`: {first['msg'].removeprefix('Value error, ').lower()}, not {show(first['input'])}"
 
 
 def _known(sections: list[str]) -> list[str]:

@@ -67,12 +67,12 @@ def read(path: Path, key: bytes, flags: tuple[str, ...] = ()) -> ReservationSpec
     """The reservation that a request asks for. Raises UserError unless it is whole and its signature right."""
     try:
         data: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: is no request: {error}") from None
     if not isinstance(data, dict) or set(data) != {*_FIELDS, "signature"}:
         raise UserError(f"{path}: is no request: it must have {', '.join(_FIELDS)} and signature")
     body = {name: data[name] for name in _FIELDS}
-    if not hmac.compare_digest(str(data["signature"]), _sign(key, body)):
+    if not hmac.compare_digest(str(data["signature"]).encode(errors="replace"), _sign(key, body).encode()):
         raise UserError(f"{path}: the signature is wrong: it was changed, or written with another key")
     return ReservationSpec(
         body["name"],

@@ -52,8 +52,10 @@ class LocalDoor:
     async def _dispatch(self, uid: int, line: bytes) -> object:
         try:
             request = json.loads(line)
+            # A half of a surrogate pair can be said in JSON, but neither stored nor answered.
+            json.dumps(request, ensure_ascii=False).encode()
             operation = self._operations[request["op"]]
-        except (ValueError, KeyError, TypeError) as e:
+        except (ValueError, KeyError, TypeError, RecursionError) as e:
             known = ", ".join(sorted(self._operations))
             raise UserError(f"not a request of this agent (operations: {known})") from e
         return await operation(uid, request)

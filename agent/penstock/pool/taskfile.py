@@ -28,7 +28,7 @@ def read_tasks(path: Path, workdir: str) -> list[dict[str, Any]]:
             continue
         try:
             value = json.loads(line)
-        except ValueError as e:
+        except (ValueError, RecursionError) as e:
             raise UserError(f"{path}:{number}: is no JSON: {e}") from None
         task = task_from_dict(value, f"{path}:{number}", workdir)
         if task.name and names.setdefault(task.name, number) != number:

@@ -27,6 +27,7 @@ _OURS: Final = re.compile(r"#PENSTOCK(?=\s|$)(.*)", re.DOTALL)
 _THEIRS: Final = re.compile(r"#SBATCH(.*)", re.DOTALL)
 STRATEGIES: Final = ("asa", "perstage")
 _MOST: Final = 2**31 - 1
+_PROCESSES: Final = re.compile(r"[0-9]{1,10}", re.ASCII)  # more digits than int() reads are none
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,7 @@ def _malleable(said: Said | None) -> str | None:
         return None
     where = f"{said.where}: malleable"
     parts = said.value.split(":")
-    if not 2 <= len(parts) <= 4 or not all(p.isascii() and p.isdecimal() and 1 <= int(p) <= _MOST for p in parts):
+    if not 2 <= len(parts) <= 4 or not all(_PROCESSES.fullmatch(p) and 1 <= int(p) <= _MOST for p in parts):
         raise UserError(
             f"{where}: must be min:max[:preferred[:factor]] in processes, such as 2:32:8:2, not {said.value!r}"
         )

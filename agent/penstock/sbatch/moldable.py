@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from penstock.errors import UserError
@@ -10,6 +11,7 @@ from penstock.sbatch.options import CommandLine
 
 __all__ = ["moldable"]
 
+_WHOLE = re.compile(r"[0-9]{1,10}", re.ASCII)
 _SAYS = ("nodes", "ntasks", "gpus", "nodelist", "nodefile")
 
 
@@ -25,7 +27,7 @@ def moldable(asked: Request, line: CommandLine, script: CommandLine, environ: Ma
         return ()
     least, most = (int(part) for part in asked.malleable.split(":")[:2])
     said = line.value("ntasks-per-node") or script.value("ntasks-per-node") or environ.get("DMR_RANKS_PER_NODE") or "1"
-    per_node = int(said) if said.isascii() and said.isdecimal() and int(said) > 0 else 1
+    per_node = int(said) if _WHOLE.fullmatch(said) and int(said) > 0 else 1
     fewest, widest = -(-least // per_node), most // per_node
     if fewest > widest:
         raise UserError(f"malleable={asked.malleable}: no size of it fills whole nodes of {per_node} processes")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import reprlib
 from typing import Final
 
 __all__ = ["AMOUNT_FORMS", "RATE_FORMS", "parse_amount", "parse_rate"]
@@ -37,9 +38,9 @@ def _parse(value: object, units: tuple[str, ...], forms: str) -> float:
             raise ValueError(f"must be {forms}, not {value[:60]!r}")
         number = float(match[1]) * _factor(match[2].strip(), units, forms)
     else:
-        number = float(value)
+        number = float(value) if abs(value) < 1e300 else math.inf
     if not 0 < number < math.inf:
-        raise ValueError(f"must be above 0 and finite, not {value!r}")
+        raise ValueError(f"must be above 0 and finite, not {reprlib.repr(value)}")
     return number
 
 

@@ -111,8 +111,12 @@ ACCOUNTING_FIELDS = (
 )
 
 
+# str.isdigit() takes "²", too, and int() no more than some thousand digits.
+_WHOLE = re.compile(r"[0-9]{1,20}", re.ASCII)
+
+
 def _integer(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 20):
+    if not _WHOLE.fullmatch(text):
         raise ParseError("not a number", text)
     return int(text)
 
@@ -150,7 +154,7 @@ def job_from_row(row: Sequence[str], default_limit: Callable[[str], float | None
         priority=_integer(cell["PriorityLong"]),
         dependency=_text(cell["Dependency"]),
         array_job=_integer(cell["ArrayJobID"]) if tasks else None,
-        array_task=_integer(tasks) if tasks.isdigit() else None,
+        array_task=_integer(tasks) if _WHOLE.fullmatch(tasks) else None,
         tasks=parse_array_tasks(tasks) if tasks else 1,
         restarts=_integer(cell["RestartCnt"]),
         reservation=_text(cell["Reservation"]),
@@ -170,9 +174,9 @@ def _fewest(job: Job, tres: str, per_node: str) -> int | None:
         return None
     asked = dict(part.partition("=")[::2] for part in tres.split(","))
     nodes, cpus = asked.get("node", ""), asked.get("cpu", "")
-    if not (nodes.isdecimal() and cpus.isdecimal()) or not 0 < int(nodes) < job.num_nodes:
+    if not (_WHOLE.fullmatch(nodes) and _WHOLE.fullmatch(cpus)) or not 0 < int(nodes) < job.num_nodes:
         return None
-    fits = int(cpus) <= int(nodes) * max(int(per_node) if per_node.isdecimal() else 1, 1)
+    fits = int(cpus) <= int(nodes) * max(int(per_node) if _WHOLE.fullmatch(per_node) else 1, 1)
     return int(nodes) if fits else None
 
 
@@ -220,7 +224,7 @@ def partition_from_line(line: str) -> Partition:
             default_time=parse_limit(pairs.get("DefaultTime", ""), max_time),
             max_nodes=None if max_nodes == "UNLIMITED" else parse_count(max_nodes),
             min_nodes=parse_count(pairs.get("MinNodes", "0")),
-            max_cpus_per_node=_integer(cpus) if (cpus := pairs.get("MaxCPUsPerNode", "")).isdigit() else None,
+            max_cpus_per_node=_integer(cpus) if _WHOLE.fullmatch(cpus := pairs.get("MaxCPUsPerNode", "")) else None,
             accounts=_admitted(pairs, "Accounts"),
             qos=_admitted(pairs, "Qos"),
             exclusive=pairs.get("OverSubscribe") == "EXCLUSIVE",
@@ -232,7 +236,7 @@ def partition_from_line(line: str) -> Partition:
 
 def _memory(text: str) -> float | None:
     """A node's memory in MB; a site that says nothing has Slurm's default of 1."""
-    return float(text) if text.isdigit() and int(text) > 1 else None
+    return float(text) if _WHOLE.fullmatch(text) and int(text) > 1 else None
 
 
 def _admitted(pairs: Mapping[str, str], what: str) -> frozenset[str]:
@@ -294,7 +298,7 @@ def license_from_line(line: str) -> License:
 # Up to 24.11: `Job 7 to start at T using 4 processors on nodes n[1-2] in partition p`. Since 25.05 there is ` a` before
 # "using", and ` on cluster c` before that where clusters were asked for.
 _ESTIMATE = re.compile(
-    r"^sbatch: Job [0-9]+ to start at (\S+)(?: on cluster \S+)?(?: a)? using ([0-9]+) processors "
+    r"^sbatch: Job [0-9]+ to start at (\S+)(?: on cluster \S+)?(?: a)? using ([0-9]{1,9}) processors "
     r"on nodes (\S+) in partition (\S+)(?: on cluster \S+)?$",
     re.MULTILINE | re.ASCII,
 )
@@ -341,7 +345,7 @@ def site_from_text(text: str) -> SiteConfig:
             priority_flags=_items(settings.get("PriorityFlags", "").upper()),
             min_job_age=float(parse_count(settings["MinJobAge"].removesuffix("sec"))),
             priority_weight_age=_weight(settings.get("PriorityWeightAge", "")),
-            max_array=int(size) if (size := settings.get("MaxArraySize", "")).isdigit() else 1001,
+            max_array=int(size) if _WHOLE.fullmatch(size := settings.get("MaxArraySize", "")) else 1001,
             accounting=settings.get("AccountingStorageType", "") == "accounting_storage/slurmdbd",
             enforced=_items(settings.get("AccountingStorageEnforce", "").lower()) - {"none"},
             private=_items(settings.get("PrivateData", "").lower()) - {"none"},
@@ -359,7 +363,7 @@ def slurm_user(text: str) -> str:
 
 def _weight(text: str) -> int | None:
     """A priority weight; None where it is not shown (priority/basic)."""
-    return int(text) if text.isdigit() else None
+    return int(text) if _WHOLE.fullmatch(text) else None
 
 
 def clock_from_config(text: str) -> float | None:

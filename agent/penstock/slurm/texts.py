@@ -33,7 +33,7 @@ def texts_from_json(text: str, ids: Collection[int]) -> dict[int, JobTexts]:
             if type(number) is not int or not all(isinstance(value, str) for value in values.values()):
                 raise ParseError("a job whose texts are no texts", str(values))
             found[number] = JobTexts(number, **values)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, ParseError):
             raise
         raise ParseError(

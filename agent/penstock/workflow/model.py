@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import Any, Final
 
 import networkx as nx
@@ -160,10 +160,54 @@ def workflow_to_dict(workflow: Workflow) -> dict[str, Any]:
     }
 
 
+_KINDS: Final[Mapping[str, tuple[type, ...]]] = {
+    "name": (str,),
+    "stages": (list, tuple),
+    "partition": (str, NoneType),
+    "account": (str, NoneType),
+    "qos": (str, NoneType),
+    "workdir": (str, NoneType),
+    "environment": (dict,),
+    "source": (str,),
+}
+_STAGE_KINDS: Final[Mapping[str, tuple[type, ...]]] = {
+    "name": (str,),
+    "nodes": (int,),
+    "time_limit": (int, float),
+    "run_time": (int, float),
+    "command": (str,),
+    "after": (list, tuple),
+    "retries": (int,),
+    "guessed": (bool,),
+    "meanwhile": (str,),
+}
+_MOST: Final = 2**53  # what is above is no number of nodes and no time
+
+
+def _of_kind(data: object, kinds: Mapping[str, tuple[type, ...]], what: str) -> None:
+    if not isinstance(data, dict):
+        raise TypeError(f"a {what} must be a map")
+    for key, allowed in kinds.items():
+        value = data.get(key)
+        fits = type(value) in allowed and not (isinstance(value, int) and abs(value) > _MOST)
+        if key in data and not fits:
+            raise TypeError(f"{key!r} of a {what} must be of type {' or '.join(kind.__name__ for kind in allowed)}")
+
+
 def workflow_from_dict(data: Mapping[str, Any]) -> Workflow:
-    """What `workflow_to_dict` gave. Raises ValueError for another version."""
+    """What `workflow_to_dict` gave, or somebody who says so. Raises ValueError for another version, KeyError for a key
+    that is missing, TypeError for a value of another kind, and UserError as `Workflow`."""
+    if not isinstance(data, dict):
+        raise TypeError("a workflow must be a map")
     if data.get("version") != _VERSION:
         raise ValueError(f"stored workflow has version {data.get('version')!r}, this release reads {_VERSION}")
+    for stage in data["stages"]:
+        _of_kind(stage, _STAGE_KINDS, "stage")
+        if not all(isinstance(name, str) for name in stage.get("after", ())):
+            raise TypeError("a stage's 'after' must be a list of texts")
+    _of_kind(data, _KINDS, "workflow")
+    if not all(isinstance(word, str) for item in data["environment"].items() for word in item):
+        raise TypeError("a workflow's 'environment' must be a map of texts")
     return Workflow(
         name=data["name"],
         stages=tuple(Stage(**{**s, "after": tuple(s["after"])}) for s in data["stages"]),
