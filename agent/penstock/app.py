@@ -29,6 +29,7 @@ from penstock.holding.tending import tend
 from penstock.inbox import Inbox
 from penstock.ipc.auth import Verifier, make_key
 from penstock.ipc.handlers import LocalDoor, LocalOp, RemoteDoor
+from penstock.ipc.limits import RateLimit
 from penstock.ipc.operations import operations
 from penstock.ipc.server import Server
 from penstock.loop import Loop
@@ -140,6 +141,7 @@ class App:
         self.local: LocalDoor | None = None
         self.remote: RemoteDoor | None = None
         self.verifier: Verifier | None = None
+        self._limits: list[RateLimit] = []
         self.serving = False
         self.metrics.show(Figures(self))
 
@@ -219,9 +221,11 @@ class App:
         munge_socket = str(self.config.dmr.munge_socket) if self.config.dmr.munge_socket else None
         self.verifier = Verifier(make_key(key_path), munge_socket)
         known = (self.malleable, self.observer, self.verifier, self.clock)
-        self.remote = RemoteDoor(*known, self._serves, self.want_look)
-        self.local = LocalDoor(self.operations)
-        self.server = Server(self.local.answer, self.remote.answer)
+        agent = self.config.agent
+        self._limits = [RateLimit(agent.request_burst, agent.requests_per_second) for _door in ("local", "remote")]
+        self.remote = RemoteDoor(*known, self._serves, self.want_look, self._limits[1])
+        self.local = LocalDoor(self.operations, self._limits[0])
+        self.server = Server(self.local.answer, self.remote.hear)
         await self.server.listen_unix(self.config.socket_path)
         host, _, port = self.config.dmr.listen.rpartition(":")
         # Running applications know the port: after a restart the agent must be where it was.
@@ -265,6 +269,8 @@ class App:
         settings = self.malleable.settings
         settings.policy, settings.limits, settings.preference = policy, _limits(config), config.malleable.backend
         self.observer.min_interval = config.slurm.min_interval
+        for limit in self._limits:
+            limit.burst, limit.rate = config.agent.request_burst, config.agent.requests_per_second
         if self.loop is not None:
             self.loop.interval, self.loop.idle_interval = config.agent.interval, config.agent.idle_interval
         fixed = ("state_dir", "socket", "serve")
@@ -350,6 +356,7 @@ def lock_state(folder: Path) -> int:
     """
     try:
         folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        _check_folder(folder)
         descriptor = os.open(folder / "agent.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as e:
         raise ConfigError(f"`agent.state_dir`: {folder} cannot be used: {e.strerror}") from e
@@ -359,6 +366,15 @@ def lock_state(folder: Path) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _check_folder(folder: Path) -> None:
+    """Who can write there can put links where the agent writes, and another socket where the users knock."""
+    found = folder.stat()
+    if found.st_uid not in (os.geteuid(), 0):
+        raise ConfigError(f"`agent.state_dir`: {folder} belongs to another user than the agent's")
+    if found.st_mode & 0o022:
+        raise ConfigError(f"`agent.state_dir`: others than its owner can write to {folder}: chmod go-w it")
 
 
 def _raise_file_limit() -> None:

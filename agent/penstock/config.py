@@ -88,6 +88,12 @@ class AgentSection(_Section):
     state_dir: Path = Field(default_factory=_default_state_dir, description="State file, socket and key live here.")
     socket: Path | None = Field(None, description="Unix socket; default: agent.sock in the state folder.")
     serve: Literal["own", "all"] = Field("own", description="Whose MPI jobs: the agent's own user's, or everybody's.")
+    request_burst: int = Field(
+        200, ge=1, description="Requests that a user may make at once; then at the next key's rate."
+    )
+    requests_per_second: Annotated[Finite, Field(gt=0)] = Field(
+        20.0, description="Lasting rate of requests that are answered to each user, and to each job of MPI programs."
+    )
     interval: Seconds = Field(60.0, description="Seconds between passes while something is due.")
     idle_interval: Seconds = Field(300.0, description="Seconds between passes when nothing is.")
     keep: Seconds = Field(

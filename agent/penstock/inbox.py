@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from penstock.api import Decision, Reason, Snapshot, Verb
-from penstock.errors import NotNow, PenstockError
+from penstock.errors import NotNow
 from penstock.ipc.handlers import LocalOp
 from penstock.store import Store
 
@@ -36,8 +36,9 @@ class Inbox:
             except NotNow as e:
                 _log.info("a request that was left must wait", op=op, why=str(e))
                 break
-            except (PenstockError, KeyError) as e:
-                _log.error("a request that was left is refused", op=op, why=str(e))
+            except Exception as e:
+                # Whatever is wrong with it: kept, it would stop the agent in every pass to come.
+                _log.error("a request that was left is refused", op=op, why=repr(e))
                 decisions.append(Decision(Verb.HOLD, f"request {number}", (Reason("refused", f"{op}: {e}"),)))
             else:
                 decisions.append(Decision(Verb.ADOPT, f"request {number}", (Reason("taken", f"{op} was left"),)))

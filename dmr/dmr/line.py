@@ -124,7 +124,7 @@ async def serve(secret: str, answer: Callable[[Message], Awaitable[Message]]) ->
             sent = {"body": reply, "mac": _mac(secret, "answer", nonce, theirs, reply)}
             writer.write(json.dumps(sent).encode() + b"\n")
             await writer.drain()
-        except (OSError, ValueError, KeyError, TypeError, TimeoutError):
+        except (OSError, ValueError, KeyError, TypeError, TimeoutError, RecursionError):
             pass  # not one of ours, or gone
         finally:
             writer.close()

@@ -53,10 +53,15 @@ def registration(data: Mapping[str, Any], now: float) -> Registration:
         raise UserError(f"strategy: must be one of {', '.join(_STRATEGIES)}, not {found.strategy[:60]!r}")
     if not 1 <= len(stages) <= _MOST_STAGES:
         raise UserError(f"stages: 1 to {_MOST_STAGES} of them can be registered at once, not {len(stages)}")
+    _check_size(stages)
+    return found
+
+
+def _check_size(stages: Iterable[GuidedStage]) -> None:
+    """Of a whole workflow, which is stored anew with every change."""
     text = sum(len(w) for s in stages for w in (*s.order.words, s.order.workdir, s.order.script or ""))
     if text > _MOST_TEXT:
         raise UserError(f"the command lines and scripts of the stages are longer than {_MOST_TEXT} characters")
-    return found
 
 
 def _stage(data: Mapping[str, Any], now: float) -> GuidedStage:
@@ -115,6 +120,12 @@ def plan(runs: Sequence[GuidedRun], asked: Registration) -> tuple[GuidedRun | No
             raise UserError(f"stage {stage.name!r} would come after itself")
         fresh[stage.name] = stage
         before[stage.name] = tuple(known[p] for p in stage.after if p in known and p not in fresh)
+    whole = {**known, **fresh}
+    if len(whole) > _MOST_STAGES:
+        raise UserError(
+            f"workflow {asked.workflow!r} would have {len(whole)} stages, at most {_MOST_STAGES} are possible"
+        )
+    _check_size(whole.values())
     return run, before
 
 

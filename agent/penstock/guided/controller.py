@@ -19,7 +19,7 @@ import structlog
 
 from penstock.api import AccountingRecord, Decision, Job, Reason, Snapshot, Verb
 from penstock.clock import Clock
-from penstock.errors import NotFound, NotPermitted, PenstockError
+from penstock.errors import NotFound, NotNow, NotPermitted, PenstockError
 from penstock.executor import Executor
 from penstock.guided.admission import admit, plan, registration
 from penstock.guided.instructions import (
@@ -46,6 +46,7 @@ from penstock.workflow.state import RunPhase
 __all__ = ["GuidedController"]
 
 _log = structlog.get_logger(__name__)
+_MOST_OPEN: Final = 1000  # workflows of one user: each is looked through in every pass
 _REMEMBERED: Final = 9  # run times per stage
 
 
@@ -93,8 +94,8 @@ class GuidedController:
     def register(self, uid: int, request: Mapping[str, Any]) -> int:
         """Take charge of stages whose jobs the user has submitted; the workflow's number.
 
-        Raises UserError, NotFound, and NotPermitted for a job that Slurm says is somebody else's. One that the last
-        look does not show is believed until the next look, and nothing is done to it before.
+        Raises UserError, NotFound, NotNow, and NotPermitted for a job that Slurm says is somebody else's. One that the
+        last look does not show is believed until the next look, and nothing is done to it before.
         """
         now = self._clock.now()
         asked = registration(request, now)
@@ -106,6 +107,8 @@ class GuidedController:
         if any(stage.job == 0 for stage in asked.stages):
             raise NotFound("stages are registered with their jobs")
         run, _before = plan(latest_runs(self._store, uid), asked)
+        if run is None and sum(other.uid == uid for other in self.runs.values()) >= _MOST_OPEN:
+            raise NotNow(f"{_MOST_OPEN} workflows of yours have not ended: cancel some, or wait")
         with self._store.together():
             if run is None:
                 number = self._store.add_run(uid, {}, now, kind="guided")

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ __all__ = ["drop", "load_key", "read", "write"]
 
 _FIELDS: Final = ("name", "user", "account", "nodes", "nodelist", "partition", "start", "duration", "price")
 _SHORTEST_KEY: Final = 16
+# It becomes the name of a file and of a reservation.
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,200}", re.ASCII)
 
 
 def load_key(path: Path | None) -> bytes:
@@ -27,14 +30,15 @@ def load_key(path: Path | None) -> bytes:
     if path is None:
         raise UserError("`provision.request_key` must be set to sign requests")
     try:
-        key = path.read_bytes().strip()
+        if path.stat().st_mode & 0o007:
+            raise UserError(f"`provision.request_key`: {path} can be used by everybody: chmod o-rwx it")
+        return path.read_bytes().strip()
     except OSError as error:
         raise UserError(f"`provision.request_key`: {path} cannot be read: {error.strerror}") from None
-    return key
 
 
 def write(folder: Path, key: bytes, spec: ReservationSpec, account: str, price: float) -> Path:
-    """Leave a request in `folder`; the same request twice is one file."""
+    """Leave a request in `folder`; the same request twice is one file. Raises UserError, StoreError."""
     body = {
         "name": spec.name,
         "user": spec.users[0],
@@ -46,7 +50,7 @@ def write(folder: Path, key: bytes, spec: ReservationSpec, account: str, price: 
         "duration": spec.duration,
         "price": price,
     }
-    path = folder / f"{spec.name}.request"
+    path = _path(folder, spec.name)
     text = json.dumps({**body, "signature": _sign(key, body)}, indent=2, sort_keys=True) + "\n"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -60,7 +64,13 @@ def write(folder: Path, key: bytes, spec: ReservationSpec, account: str, price: 
 
 def drop(folder: Path, name: str) -> None:
     """Take a request back; one that is not there is no error."""
-    (folder / f"{name}.request").unlink(missing_ok=True)
+    _path(folder, name).unlink(missing_ok=True)
+
+
+def _path(folder: Path, name: str) -> Path:
+    if not _NAME.fullmatch(name):
+        raise UserError(f"a reservation's name is made of letters, digits and _ . - only, not {name[:60]!r}")
+    return folder / f"{name}.request"
 
 
 def read(path: Path, key: bytes, flags: tuple[str, ...] = ()) -> ReservationSpec:

@@ -39,6 +39,7 @@ def make_key(path: Path) -> credential.Key:
     """The key in `path`, made on first use, readable by its owner only."""
     if not path.exists():
         fresh = path.with_name(f".{path.name}.{os.getpid()}")
+        fresh.unlink(missing_ok=True)  # left by a killed agent
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(secrets.token_hex(32))

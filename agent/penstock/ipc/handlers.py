@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -14,6 +15,7 @@ from penstock.api import Job, Offer
 from penstock.clock import Clock
 from penstock.errors import NotPermitted, PenstockError, UserError
 from penstock.ipc.auth import Verifier
+from penstock.ipc.limits import RateLimit
 from penstock.malleable.controller import MalleableController
 from penstock.malleable.machine import MalleableJob
 from penstock.observe import Observer
@@ -31,13 +33,16 @@ class LocalDoor:
     `answers` counts them by how they went: ok, refused (not permitted), failed.
     """
 
-    def __init__(self, operations: Mapping[str, LocalOp]) -> None:
+    def __init__(self, operations: Mapping[str, LocalOp], limit: RateLimit | None = None) -> None:
         self._operations = operations
         self.answers: Counter[str] = Counter()
+        self._limit = limit
 
     async def answer(self, uid: int, line: bytes) -> bytes:
         """The reply to one line from the process of user `uid`."""
         try:
+            if self._limit is not None and uid != 0:
+                self._limit.take(uid, time.monotonic())
             reply = {"ok": True, "result": await self._dispatch(uid, line)}
             self.answers["ok"] += 1
         except PenstockError as e:
@@ -61,6 +66,10 @@ class LocalDoor:
         return await operation(uid, request)
 
 
+def _failure(error: str, why: object) -> bytes:
+    return wire.encode(wire.Failure(error=error, message=wire.clean(str(why))))
+
+
 class RemoteDoor:
     """Requests of MPI applications, in the protocol of `dmr.wire`.
 
@@ -75,6 +84,7 @@ class RemoteDoor:
         clock: Clock,
         serves: Callable[[int], bool],
         want_look: Callable[[], None],
+        limit: RateLimit | None = None,
     ) -> None:
         self._controller = controller
         self._observer = observer
@@ -83,26 +93,40 @@ class RemoteDoor:
         self._serves = serves
         self._want_look = want_look
         self.answers: Counter[str] = Counter()
+        self._limit = limit
+        self._told = RateLimit(10, 0.2)
 
     async def answer(self, line: bytes) -> bytes:
         """The reply to one line."""
+        return (await self.hear(line))[0]
+
+    async def hear(self, line: bytes) -> tuple[bytes, bool]:
+        """The reply to one line, and whether that line proved whose it is."""
+        proven = False
         try:
             received = wire.decode_request(line)
         except wire.WireError as e:
             self.answers["malformed"] += 1
-            return wire.encode(wire.Failure(error="bad-request", message=wire.clean(str(e))))
+            return _failure("bad-request", e), proven
         try:
             uid = await self._verifier.uid(received, self._clock.now())
+            proven = True
             reply = wire.encode(self.reply(uid, received.request))
             self.answers["ok"] += 1
-            return reply
+            return reply, proven
         except NotPermitted as e:
             self.answers["refused"] += 1
-            _log.warning("refused", job=received.request.job, why=str(e))
-            return wire.encode(wire.Failure(error="not-permitted", message=wire.clean(str(e))))
+            # Not every one: whoever reaches the port must not be able to fill the disk.
+            if self._told.allows("", time.monotonic()):
+                _log.warning("refused", job=received.request.job, why=str(e), refused=self.answers["refused"])
+            return _failure("not-permitted", e), proven
         except PenstockError as e:
             self.answers["failed"] += 1
-            return wire.encode(wire.Failure(error="unavailable", message=wire.clean(str(e))))
+            return _failure("unavailable", e), proven
+        except Exception as e:
+            self.answers["failed"] += 1
+            _log.exception("a request failed")
+            return _failure("unavailable", f"internal error: {e!r}"), proven
 
     def reply(self, uid: int, request: wire.Request) -> wire.Reply:
         """The reply to a request that user `uid` has made. Raises `NotPermitted`."""
@@ -116,6 +140,10 @@ class RemoteDoor:
                 return self._not_seen_yet(request)
         elif job.uid != uid:
             raise NotPermitted(f"job {job.id} is not yours")
+        # What follows an offer is not held back: an answer to it must not get lost among checks.
+        questions = isinstance(request, wire.Check | wire.Announce)
+        if self._limit is not None and not self._limit.allows((uid, request.job, questions), self._clock.now()):
+            return wire.Failure(error="busy", message="too many requests of this job")
         match request:
             case wire.Check():
                 return self._check(request, job)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from dmr.wire import clean
 from penstock import __version__
 from penstock.brake import FEATURES, Pause
 from penstock.clock import Clock
@@ -27,7 +29,8 @@ from penstock.workflow.state import WorkflowRun, run_from_dict, run_to_dict
 __all__ = ["operations"]
 
 _SHOWN = 200
-_WHY = 500  # characters
+_PARTITION = re.compile(r"[A-Za-z0-9_.-]{1,200}", re.ASCII)
+_NUMBER = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
 
 
 def operations(
@@ -55,7 +58,7 @@ def operations(
     def owner(subject: str) -> int | None:
         """Whose a workflow or a job is that the agent guides or resizes; None when it knows of none."""
         kind, _, number = subject.partition("/")[0].partition(" ")
-        if not number.isdecimal():
+        if not _NUMBER.fullmatch(number) or kind not in ("workflow", "job"):
             return None
         if kind == "workflow":
             found = {n: u for n, u, _state in (*store.runs(kind="guided"), *store.runs())}
@@ -133,15 +136,21 @@ def operations(
             raise UserError(f"not a scope: {whose!r}, {partition!r}")
         snapshot = observer.last
         if partition is not None and snapshot and snapshot.partitions and partition not in snapshot.partitions:
-            raise UserError(f"partition: {partition!r} is none of {', '.join(sorted(snapshot.partitions))}")
+            raise UserError(f"partition: {partition[:60]!r} is none of {', '.join(sorted(snapshot.partitions))}")
+        if partition is not None and not _PARTITION.fullmatch(partition):
+            raise UserError(f"partition: {partition[:60]!r} is no name of a partition")
         if whose == uid:
             serving(uid)
         else:
             may(uid)
-        return Pause(feature, whose, partition, uid, clock.now(), str(request.get("why", ""))[:_WHY])
+        return Pause(feature, whose, partition, uid, clock.now(), clean(str(request.get("why", ""))))
 
     async def pause(uid: int, request: Mapping[str, Any]) -> object:
         wanted = scope(uid, request)
+        for there in executor.brake.pauses:
+            # Else a user could make it their own, and lift it then.
+            if there.scope == wanted.scope and there.by != uid and uid not in (os.geteuid(), 0):
+                raise NotPermitted(f"it is paused already, not by you: {there}")
         executor.brake.pause(wanted)
         return {"pauses": [str(wanted)]}
 
@@ -197,6 +206,6 @@ def operations(
 
 def _number(request: Mapping[str, Any]) -> int:
     number = request.get("run")
-    if not isinstance(number, int):
+    if type(number) is not int or not 0 < number < 2**63:
         raise UserError(f"run: must be the number of a workflow, not {number!r}")
     return number

@@ -1,7 +1,7 @@
 """JSON lines over a socket: one request a line, one reply a line. Knows sockets and limits, not what is asked.
 
 A line longer than the protocol allows, a peer that stalls, or too many connections end that connection and nothing
-else.
+else. Who has not proven to be somebody has a few seconds at a time, and may not stay for long.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import structlog
 from dmr.wire import MAX_LINE
 from penstock.errors import ConfigError, PenstockError
 from penstock.ipc.auth import peer_uid
+from penstock.ipc.limits import ByteBudget, Holding, RateLimit
 
 __all__ = ["Server"]
 
@@ -25,14 +26,20 @@ _log = structlog.get_logger(__name__)
 # keep out the others.
 _MAX_CONNECTIONS = 4096
 _MAX_PER_ADDRESS = 512
+_MAX_PER_USER = 64
 _FIRST_LINE = 10.0
 _IDLE = 3600.0
+_UNPROVEN = 60.0
 _DRAIN = 30.0
 # A workflow file may be long; an application's request is short.
 _LOCAL_LINE = 4 * 1024 * 1024
+# asyncio's own buffer of a connection; longer lines are put together here, where they are counted.
+_CHUNK = 64 * 1024
+_MOST_HELD = 4 * _LOCAL_LINE
 
 UnixHandler = Callable[[int, bytes], Awaitable[bytes]]
-TcpHandler = Callable[[bytes], Awaitable[bytes]]
+TcpHandler = Callable[[bytes], Awaitable[tuple[bytes, bool]]]
+"""The reply, and whether the request proved who asks."""
 
 
 class Server:
@@ -48,6 +55,8 @@ class Server:
         self._writers: dict[asyncio.StreamWriter, str] = {}
         self._unix: Path | None = None
         self.turned_away: Counter[str] = Counter()
+        self._held = ByteBudget(_MOST_HELD)
+        self._told = RateLimit(10, 0.2)
 
     async def listen_unix(self, path: Path) -> None:
         """Listen at `path`. Raises `PenstockError` when a living agent already does."""
@@ -58,7 +67,7 @@ class Server:
                 raise PenstockError(f"another agent already listens at {path}")
             path.unlink()
         try:
-            server = await asyncio.start_unix_server(self._local, path, limit=_LOCAL_LINE)
+            server = await asyncio.start_unix_server(self._local, path, limit=_CHUNK)
         except OSError as e:
             raise ConfigError(f"`agent.socket`: cannot listen at {path}: {e.strerror or e}") from e
         # Open to connect: every request is authorised by the peer's uid.
@@ -83,7 +92,11 @@ class Server:
 
     async def _local(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         uid = peer_uid(writer.get_extra_info("socket"))
-        await self._serve(reader, writer, f"uid {uid}", lambda line: self._on_local(uid, line))
+
+        async def answer(line: bytes) -> tuple[bytes, bool]:
+            return await self._on_local(uid, line), True
+
+        await self._serve(reader, writer, f"uid {uid}", answer)
 
     async def _remote(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await self._serve(reader, writer, str(writer.get_extra_info("peername")[0]), self._on_remote)
@@ -93,23 +106,51 @@ class Server:
     ) -> None:
         local = peer.startswith("uid ")
         beside = [p for p in self._writers.values() if p.startswith("uid ") == local]
-        if len(beside) >= _MAX_CONNECTIONS or beside.count(peer) >= _MAX_PER_ADDRESS:
+        if len(beside) >= _MAX_CONNECTIONS or beside.count(peer) >= (_MAX_PER_USER if local else _MAX_PER_ADDRESS):
             self.turned_away["local" if local else "remote"] += 1
-            _log.warning("too many connections", peer=peer)
+            # Not once for each: who can knock must not be able to fill the disk with it.
+            if self._told.allows(peer, asyncio.get_running_loop().time()):
+                _log.warning("too many connections", peer=peer)
             writer.close()
             return
         self._writers[writer] = peer
-        patience = _FIRST_LINE
+        proven = False
+        leave = asyncio.get_running_loop().time() + _UNPROVEN
+        longest = _LOCAL_LINE if local else MAX_LINE
         try:
-            while line := await asyncio.wait_for(reader.readline(), patience):
-                writer.write(await answer(line))
+            while proven or asyncio.get_running_loop().time() < leave:
+                with self._held.holding(peer) as held:
+                    reading = _line(reader, longest, held)
+                    line = await asyncio.wait_for(reading, _IDLE if proven else _FIRST_LINE)
+                    if not line:
+                        break
+                    reply, proves = await answer(line)
+                proven = proven or proves
+                writer.write(reply)
                 await asyncio.wait_for(writer.drain(), _DRAIN)
-                patience = _IDLE
         except (OSError, ValueError, asyncio.IncompleteReadError, TimeoutError) as e:
             _log.debug("connection ended", peer=peer, why=repr(e))
         finally:
             self._writers.pop(writer, None)
             writer.close()
+
+
+async def _line(reader: asyncio.StreamReader, longest: int, held: Holding) -> bytes:
+    """The next line; what comes before the end of the stream; nothing at that. Raises ValueError when it is longer."""
+    parts: list[bytes] = []
+    while True:
+        try:
+            part, ends = await reader.readuntil(b"\n"), True
+        except asyncio.IncompleteReadError as e:
+            part, ends = e.partial, True
+        except asyncio.LimitOverrunError as e:
+            part, ends = await reader.readexactly(e.consumed), False
+        held.add(len(part))
+        if held.size > longest:
+            raise ValueError(f"a line of more than {longest} bytes")
+        parts.append(part)
+        if ends:
+            return b"".join(parts)
 
 
 def _answers(path: Path) -> bool:

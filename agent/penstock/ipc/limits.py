@@ -1,0 +1,92 @@
+"""How much of the agent one user may take: requests by rate, and memory by bytes that have come in.
+
+Each user has its own measure, so that nobody can use up another's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+
+from penstock.errors import NotNow
+
+__all__ = ["ByteBudget", "RateLimit"]
+
+_FORGET_FROM = 1024
+
+
+class RateLimit:
+    """A token bucket for each key: `burst` requests at once, then `rate` a second."""
+
+    def __init__(self, burst: float, rate: float) -> None:
+        self.burst, self.rate = burst, rate
+        self._left: dict[Hashable, tuple[float, float]] = {}
+        self._forget_at = _FORGET_FROM
+
+    def allows(self, key: Hashable, now: float) -> bool:
+        """Whether there is one left for this key; it is taken then."""
+        left = self._now(key, now)
+        if left < 1.0:
+            return False
+        if key not in self._left and len(self._left) >= self._forget_at:
+            self._forget(now)
+        self._left[key] = (left - 1.0, now)
+        return True
+
+    def take(self, key: Hashable, now: float) -> None:
+        """As `allows`. Raises `NotNow` where there is none left."""
+        if not self.allows(key, now):
+            again = (1.0 - self._now(key, now)) / self.rate
+            raise NotNow(
+                f"too many requests: {self.burst:g} at once and then {self.rate:g} a second are answered; "
+                f"ask again in {math.ceil(again)} s",
+                again_in=again,
+            )
+
+    def _now(self, key: Hashable, now: float) -> float:
+        left, at = self._left.get(key, (self.burst, now))
+        return min(self.burst, left + max(0.0, now - at) * self.rate)
+
+    def _forget(self, now: float) -> None:
+        """Who has been away so long that nothing is known of them."""
+        self._left = {key: value for key, value in self._left.items() if self._now(key, now) < self.burst}
+        self._forget_at = max(_FORGET_FROM, 2 * len(self._left))
+
+
+class ByteBudget:
+    """Bytes that are held for each peer."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._held: Counter[str] = Counter()
+
+    @contextmanager
+    def holding(self, peer: str) -> Iterator[Holding]:
+        """What is held inside is given back at its end."""
+        mine = Holding(self, peer)
+        try:
+            yield mine
+        finally:
+            mine.add(-mine.size)
+            if not self._held[peer]:
+                del self._held[peer]
+
+    def _add(self, peer: str, size: int) -> None:
+        if size > 0 and self._held[peer] + size > self.most:
+            raise ValueError(f"more than {self.most} bytes of one peer are not done with")
+        self._held[peer] += size
+
+
+class Holding:
+    """What one reader holds of its peer's budget."""
+
+    def __init__(self, budget: ByteBudget, peer: str) -> None:
+        self._budget, self._peer = budget, peer
+        self.size = 0
+
+    def add(self, size: int) -> None:
+        """Hold so much more, or less. Raises ValueError when that is too much."""
+        self._budget._add(self._peer, size)
+        self.size += size

@@ -1,0 +1,178 @@
+"""Who may ask what at the command line's door of an agent that serves everybody, and what one user can do to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+
+import pytest
+from factories import make_snapshot
+
+from penstock.app import App, lock_state
+from penstock.brake import Pause
+from penstock.config import Config
+from penstock.errors import ConfigError, NotFound, NotNow, NotPermitted, UserError
+from penstock.guided import admission, controller
+from penstock.inbox import LATER, Inbox
+from penstock.slurm.mock.backend import virtual_cluster
+from penstock.store import Store
+
+ME, ALICE, BOB = os.geteuid(), 1101, 1102
+
+
+class Agent:
+    """A whole agent over a simulated cluster, asked as one user or another."""
+
+    def __init__(self, serve="all"):
+        self.running = asyncio.new_event_loop()
+        self.backend = virtual_cluster(start=1e9)
+        config = Config.model_validate({"agent": {"serve": serve, "seed": 1}})
+        self.app = App(config, self.backend, self.backend.clock, Store(":memory:"))
+        self.running.run_until_complete(self.app.start())
+
+    def ask(self, uid, op, /, **request):
+        return self.running.run_until_complete(self.app.operations[op](uid, request))
+
+
+@pytest.fixture
+def agent():
+    agent = Agent()
+    yield agent
+    agent.running.run_until_complete(agent.app.close())
+    agent.running.close()
+
+
+def stages(*names, script=""):
+    return [
+        {"name": name, "job": 5, "after": [], "order": {"words": [], "workdir": "/", "script": script}}
+        for name in names
+    ]
+
+
+def test_a_pause_of_the_administrators_cannot_be_made_ones_own_and_lifted(agent):
+    agent.ask(ME, "pause", uid=ALICE, why="she was told")
+    with pytest.raises(NotPermitted, match="not by you"):
+        agent.ask(ALICE, "pause", uid=ALICE)
+    with pytest.raises(NotPermitted, match="not paused by you"):
+        agent.ask(ALICE, "resume", uid=ALICE)
+    assert [p.by for p in agent.app.executor.brake.pauses] == [ME]
+    agent.ask(ALICE, "pause", uid=ALICE, feature="malleable")
+    agent.ask(ALICE, "pause", uid=ALICE, feature="malleable", why="again")
+    agent.ask(ME, "pause", uid=ALICE, feature="malleable", why="and now I say so")
+    with pytest.raises(NotPermitted, match="not paused by you"):
+        agent.ask(ALICE, "resume", uid=ALICE, feature="malleable")
+
+
+def test_what_a_user_says_of_a_pause_cannot_act_on_anothers_terminal(agent):
+    agent.ask(ALICE, "pause", uid=ALICE, why="\x1b[2J\nall is well" + "x" * 1000)
+    (pause,) = agent.app.executor.brake.pauses
+    assert pause.why.isprintable()
+    assert len(pause.why) <= 500
+
+
+@pytest.mark.parametrize("partition", ["", "a b", "x" * 300, "\x1b[2J"])
+def test_only_a_partition_can_be_paused(agent, partition):
+    with pytest.raises(UserError, match="partition"):
+        agent.ask(ALICE, "pause", uid=ALICE, partition=partition)
+
+
+def test_what_is_explained_is_a_job_or_a_workflow_of_ones_own(agent):
+    number = agent.ask(ALICE, "guide", workflow="w", strategy="asa", stages=stages("a"))["run"]
+    assert agent.ask(ALICE, "explain", subject=f"workflow {number}/a") == []
+    others = [
+        "agent",
+        f"workflow {number}",
+        f"request {number}",
+        f"job {number}",
+        "workflow " + "9" * 5000,
+        "workflow ٣",
+    ]
+    for subject in others:
+        with pytest.raises(NotPermitted):
+            agent.ask(BOB, "explain", subject=subject)
+    with pytest.raises(NotPermitted):
+        agent.ask(ALICE, "explain", subject=f"request {number}")
+
+
+def test_nobody_speaks_for_another_user(agent):
+    number = agent.ask(ALICE, "guide", workflow="w", strategy="asa", stages=stages("a"))["run"]
+    with pytest.raises(NotFound):
+        agent.ask(BOB, "cancel", run=number)
+    with pytest.raises(NotFound):
+        agent.ask(BOB, "guide", workflow="w", run=number, strategy="asa", stages=stages("b"))
+    assert agent.ask(BOB, "status")["guided"] == []
+    for op, request in (
+        ("submit", {"workflow": {}, "strategy": "asa"}), ("retry", {"run": 1}), ("queue", {}), ("waits", {}),
+        ("pause", {}), ("resume", {}), ("pause", {"uid": ALICE}), ("resume", {"uid": ALICE}),
+    ):  # fmt: skip
+        with pytest.raises(NotPermitted):
+            agent.ask(BOB, op, **request)
+
+
+@pytest.mark.parametrize("run", [True, 1.0, "1", 0, -1, 2**64, None, [1]])
+def test_a_number_of_a_workflow_is_a_number(agent, run):
+    with pytest.raises(UserError, match="must be the number of a workflow"):
+        agent.ask(ME, "cancel", run=run)
+
+
+def test_a_users_workflow_does_not_grow_without_an_end(agent, monkeypatch):
+    monkeypatch.setattr(admission, "_MOST_STAGES", 5)
+    agent.ask(ALICE, "guide", workflow="w", strategy="asa", stages=stages("a", "b", "c"))
+    with pytest.raises(UserError, match="would have 6 stages, at most 5"):
+        agent.ask(ALICE, "guide", workflow="w", strategy="asa", stages=stages("d", "e", "f"))
+    monkeypatch.setattr(admission, "_MOST_TEXT", 1000)
+    agent.ask(ALICE, "guide", workflow="w", strategy="asa", stages=stages("d", script="x" * 600))
+    with pytest.raises(UserError, match="longer than 1000"):
+        agent.ask(ALICE, "guide", workflow="w", strategy="asa", stages=stages("e", script="x" * 600))
+
+
+def test_a_user_has_so_many_workflows_at_once(agent, monkeypatch):
+    monkeypatch.setattr(controller, "_MOST_OPEN", 2)
+    for name in ("v", "w"):
+        agent.ask(ALICE, "guide", workflow=name, strategy="asa", stages=stages("a"))
+    with pytest.raises(NotNow, match="have not ended"):
+        agent.ask(ALICE, "guide", workflow="x", strategy="asa", stages=stages("a"))
+    agent.ask(ALICE, "guide", workflow="w", strategy="asa", stages=stages("b"))
+    agent.ask(BOB, "guide", workflow="x", strategy="asa", stages=stages("a"))
+
+
+def test_a_request_that_was_left_and_breaks_is_not_tried_for_ever():
+    store, tried = Store(":memory:"), []
+
+    async def take(_uid, payload):
+        tried.append(payload)
+        return payload["x"] / 0
+
+    store.post(ME, "guide", {"x": 1}, 0.0)
+    store.post(ME, "nonsense", {}, 0.0)
+    inbox = Inbox(store, dict.fromkeys(LATER, take))
+    decisions = asyncio.run(inbox.reconcile(make_snapshot()))
+    assert [d.reasons[0].code for d in decisions] == ["refused", "refused"]
+    assert store.inbox() == []
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770])
+def test_a_state_folder_that_others_can_write_to_is_refused(tmp_path, mode):
+    folder = tmp_path / "state"
+    folder.mkdir()
+    folder.chmod(mode)
+    with pytest.raises(ConfigError, match="chmod go-w"):
+        lock_state(folder)
+    folder.chmod(0o711)
+    os.close(lock_state(folder))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_state_folder_of_another_user_is_refused(tmp_path):
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o711)
+    os.chown(folder, ALICE, ALICE)
+    with pytest.raises(ConfigError, match="belongs to another user"):
+        lock_state(folder)
+
+
+def test_the_pause_of_a_stored_state_is_what_it_was(agent):
+    agent.ask(ALICE, "pause", uid=ALICE)
+    (stored,) = [Pause(**p) for p in json.loads(agent.app.store.fact("pauses"))]
+    assert stored.scope == (None, ALICE, None)

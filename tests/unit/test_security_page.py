@@ -1,0 +1,68 @@
+"""docs/security.md names every request of both doors, and the limits that it states are those of the program."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+from dmr import wire
+from penstock.app import App
+from penstock.config import AgentSection, Config
+from penstock.guided import admission, controller
+from penstock.inbox import LATER
+from penstock.ipc import auth, server
+from penstock.slurm.mock.backend import virtual_cluster
+from penstock.store import Store
+
+PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+
+
+def section(title):
+    found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## )", PAGE, re.MULTILINE | re.DOTALL)
+    assert found, f"no section {title!r}"
+    return found[1]
+
+
+def requests_in(title):
+    return re.findall(r"^\| `([a-z]+)` \| [^|]+ \| [^|]+ \|$", section(title), re.MULTILINE)
+
+
+def test_every_request_of_the_command_line_is_on_the_page():
+    backend = virtual_cluster(start=1e9)
+    app = App(Config.model_validate({}), backend, backend.clock, Store(":memory:"))
+
+    async def run():
+        await app.start()
+        known = sorted(app.operations)
+        await app.close()
+        return known
+
+    assert sorted(requests_in("Requests of the command line (Unix socket)")) == asyncio.run(run())
+
+
+def test_every_request_of_programs_is_on_the_page():
+    assert sorted(requests_in("Requests of MPI programs (TCP)")) == sorted(wire._REQUESTS)
+
+
+def test_the_requests_that_may_be_left_are_on_the_page():
+    said = re.search(r"no agent ran \(([^)]+)\)", PAGE)[1]
+    assert tuple(re.findall(r"`([a-z]+)`", said)) == LATER
+
+
+def test_the_limits_are_those_of_the_program():
+    agent, limits = AgentSection.model_validate({}), section("Limits on one user")
+    for said in (
+        f"`agent.request_burst` {agent.request_burst}",
+        f"`agent.requests_per_second` {agent.requests_per_second:g}",
+        f"{server._MAX_PER_USER} a user, {server._MAX_PER_ADDRESS} an address, {server._MAX_CONNECTIONS:,} a door",
+        f"{server._LOCAL_LINE >> 20} MB at the socket, {wire.MAX_LINE >> 10} KB over TCP",
+        f"{server._MOST_HELD >> 20} MB",
+        f"{server._FIRST_LINE:g} s until",
+        f"{auth._MAX_DECODING}, each at most {auth._MUNGE_LIMIT:g} s",
+    ):
+        assert said in limits, said
+    assert (server._UNPROVEN, server._IDLE, auth.FRESH) == (60.0, 3600.0, 300.0), "a minute, an hour, five minutes"
+    guide = section("Requests of the command line (Unix socket)")
+    assert f"{controller._MOST_OPEN:,} open workflows, {admission._MOST_STAGES:,} stages" in guide
+    assert f"{admission._MOST_TEXT // 1_000_000} MB of text" in guide
