@@ -1,6 +1,7 @@
 """Throws damaged inputs at every place where Penstock reads what others have written, and reports what breaks.
 
     python bench/fuzz.py [--inputs 10000000] [--seed 1] [--target NAME ...] [--json] [--keep FOLDER]
+    python bench/fuzz.py --c-library [--inputs 10000000]     the C library's reader of replies, under gcc's sanitizers
     python bench/fuzz.py --atheris NAME [SECONDS]      coverage-guided, with atheris (`pip install penstock[fuzz]`)
 
 Every target (`fuzz_targets.py`) takes any bytes; it has to return or to raise the error that its module documents,
@@ -19,7 +20,9 @@ import logging
 import random
 import resource
 import signal
+import subprocess
 import sys
+import tempfile
 import time
 import traceback
 import zlib
@@ -254,6 +257,24 @@ def guided_by_coverage(target: Target, seconds: int) -> None:
     atheris.Fuzz()
 
 
+def c_library(inputs: int, seed: int) -> tuple[int, int]:
+    """How many replies the C library was given, and how many it took. RuntimeError with what a sanitizer says."""
+    here = Path(__file__).parent
+    library = here.parent / "dmr" / "c"
+    with tempfile.TemporaryDirectory(prefix="penstock-fuzz-") as folder:
+        program, seeds = Path(folder) / "fuzz_reply", Path(folder) / "seeds"
+        seeds.write_bytes(b"".join(next(target for target in TARGETS if target.name == "wire reply").seeds))
+        sources = [here / "fuzz_reply.c", library / "json.c", library / "reply.c"]
+        flags = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+        subprocess.run(["gcc", *flags, f"-I{library}", *sources, "-o", program], check=True)
+        words = [str(program), str(seed), str(inputs), str(seeds)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr[-4000:])
+    given, taken = map(int, done.stdout.split())
+    return given, taken
+
+
 def main() -> int:
     names = [target.name for target in TARGETS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -261,10 +282,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--target", action="append", choices=names, help="only these")
     parser.add_argument("--atheris", nargs="+", metavar=("NAME", "SECONDS"), help="coverage-guided, one target")
+    parser.add_argument("--c-library", action="store_true", help="only the C library's reader of replies")
     parser.add_argument("--keep", type=Path, help="folder for the inputs of findings")
     parser.add_argument("--progress", type=float, default=60.0, help="seconds between lines of progress (60)")
     parser.add_argument("--json", action="store_true")
     said = parser.parse_args()
+    if said.c_library:
+        given, taken = c_library(said.inputs, said.seed)
+        print(f"{given:,} replies, {taken:,} accepted, no finding")
+        return 0
     quiet()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     if said.atheris:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -202,3 +203,10 @@ def test_a_request_is_written_in_its_folder_and_nowhere_else(tmp_path, name):
         with pytest.raises(UserError, match="name"):
             act()
     assert list(tmp_path.rglob("*.request")) == []
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+def test_damaged_replies_do_the_c_library_no_harm():
+    given, taken = fuzz.c_library(50_000, seed=3)
+    assert given == 50_000
+    assert 1_000 < taken < 25_000, "the inputs are neither all right nor all wrong"
