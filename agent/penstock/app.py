@@ -53,6 +53,8 @@ __all__ = ["App", "advertised_host", "lock_state", "make_backend", "make_policy"
 
 _log = structlog.get_logger(__name__)
 _FILES = 16384
+# What is answered to a user's commands, to each of a user's jobs, and to all jobs of a user together.
+_FACTORS = (1, 1, 10)
 _PATIENCE_AT_STOP = 3.0
 
 
@@ -141,7 +143,7 @@ class App:
         self.local: LocalDoor | None = None
         self.remote: RemoteDoor | None = None
         self.verifier: Verifier | None = None
-        self._limits: list[RateLimit] = []
+        self._limits = [RateLimit(1, 1) for _ in _FACTORS]
         self.serving = False
         self.metrics.show(Figures(self))
 
@@ -221,10 +223,10 @@ class App:
         munge_socket = str(self.config.dmr.munge_socket) if self.config.dmr.munge_socket else None
         self.verifier = Verifier(make_key(key_path), munge_socket)
         known = (self.malleable, self.observer, self.verifier, self.clock)
-        agent = self.config.agent
-        self._limits = [RateLimit(agent.request_burst, agent.requests_per_second) for _door in ("local", "remote")]
-        self.remote = RemoteDoor(*known, self._serves, self.want_look, self._limits[1])
-        self.local = LocalDoor(self.operations, self._limits[0])
+        self._set_limits(self.config)
+        of_command, of_job, of_user = self._limits
+        self.remote = RemoteDoor(*known, self._serves, self.want_look, of_job, of_user)
+        self.local = LocalDoor(self.operations, of_command)
         self.server = Server(self.local.answer, self.remote.hear)
         await self.server.listen_unix(self.config.socket_path)
         host, _, port = self.config.dmr.listen.rpartition(":")
@@ -250,6 +252,10 @@ class App:
                 _log.warning("cannot listen for applications", host=host, port=port, why=e.strerror)
         raise ConfigError(f"`dmr.listen`: cannot listen at {host}:{ports[0]}: {failure.strerror}") from failure
 
+    def _set_limits(self, config: Config) -> None:
+        for limit, factor in zip(self._limits, _FACTORS, strict=True):
+            limit.burst, limit.rate = factor * config.agent.request_burst, factor * config.agent.requests_per_second
+
     def _serves(self, uid: int) -> bool:
         return self.config.agent.serve == "all" or uid == os.geteuid()
 
@@ -269,8 +275,7 @@ class App:
         settings = self.malleable.settings
         settings.policy, settings.limits, settings.preference = policy, _limits(config), config.malleable.backend
         self.observer.min_interval = config.slurm.min_interval
-        for limit in self._limits:
-            limit.burst, limit.rate = config.agent.request_burst, config.agent.requests_per_second
+        self._set_limits(config)
         if self.loop is not None:
             self.loop.interval, self.loop.idle_interval = config.agent.interval, config.agent.idle_interval
         fixed = ("state_dir", "socket", "serve")

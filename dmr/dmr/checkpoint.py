@@ -35,11 +35,11 @@ def begin(root: Path, epoch: int) -> Path:
     folder = _unfinished(root, epoch)
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_private(root)  # before anything in it is touched
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
     except OSError as error:
         raise CheckpointError(f"cannot make {folder}: {error.strerror}") from error
-    _check_private(root)
     return folder
 
 
@@ -97,6 +97,7 @@ def load(root: Path, epoch: int, rank: int) -> dict[str, tuple[Any, ...]]:
     import numpy as np
 
     folder = _finished(root, epoch)
+    _check_private(root)  # on this node, too: what rank 0 has looked at may lie elsewhere
     index = _read(folder / f"rank-{rank}.json")
     try:
         with (folder / f"rank-{rank}.pickle").open("rb") as file:

@@ -89,6 +89,18 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
         checkpoint.begin(tmp_path, 4)
 
 
+def test_in_a_folder_of_others_nothing_is_touched_and_no_rank_reads(tmp_path: Path) -> None:
+    saved(tmp_path, {"a": (np.arange(3), Block())})
+    (tmp_path / ".epoch-4").mkdir()
+    (tmp_path / ".epoch-4" / "theirs").touch()
+    tmp_path.chmod(0o770)
+    with pytest.raises(CheckpointError, match="chmod 700"):
+        checkpoint.begin(tmp_path, 4)
+    assert (tmp_path / ".epoch-4" / "theirs").exists()
+    with pytest.raises(CheckpointError, match="chmod 700"):
+        checkpoint.load(tmp_path, 3, 0)
+
+
 def test_no_place_to_write(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(CheckpointError, match="cannot make"):

@@ -622,6 +622,17 @@ def test_a_job_that_checks_too_often_is_told_so_and_its_answers_are_heard():
     assert isinstance(door.say(door.check()), wire.CheckReply)
 
 
+def test_the_jobs_of_one_user_cannot_keep_those_of_others_out():
+    door = Door()
+    door.door._of_user = RateLimit(2, 0.5)
+    door.observer.last = make_snapshot([make_job(n, f"n{n}", uid=UID + (n == 9)) for n in (7, 8, 9)])
+    assert [type(door.say(door.check(job=n, size=1, nodes=(f"n{n}",)))) for n in (7, 8)] == [wire.CheckReply] * 2
+    assert "too many" in refused(door.say(door.check(job=8, size=1, nodes=("n8",))), "busy")
+    other = credential.Key(UID + 1, b"o" * 64)
+    door.door._verifier = Verifier(other, None)
+    assert isinstance(door.say(door.check(job=9, size=1, nodes=("n9",)), other), wire.CheckReply)
+
+
 def test_a_user_cannot_fill_the_memory_with_lines_that_do_not_end(tmp_path, monkeypatch):
     monkeypatch.setattr("penstock.ipc.server._LOCAL_LINE", 1_000_000)
 

@@ -85,6 +85,7 @@ class RemoteDoor:
         serves: Callable[[int], bool],
         want_look: Callable[[], None],
         limit: RateLimit | None = None,
+        of_user: RateLimit | None = None,
     ) -> None:
         self._controller = controller
         self._observer = observer
@@ -94,6 +95,7 @@ class RemoteDoor:
         self._want_look = want_look
         self.answers: Counter[str] = Counter()
         self._limit = limit
+        self._of_user = of_user
         self._told = RateLimit(10, 0.2)
 
     async def answer(self, line: bytes) -> bytes:
@@ -132,6 +134,10 @@ class RemoteDoor:
         """The reply to a request that user `uid` has made. Raises `NotPermitted`."""
         if not self._serves(uid):
             raise NotPermitted("this agent serves its own user's jobs only")
+        # What follows an offer is not held back: an answer to it must not get lost among checks.
+        questions = isinstance(request, wire.Check | wire.Announce)
+        if self._of_user is not None and not self._of_user.allows((uid, questions), self._clock.now()):
+            return wire.Failure(error="busy", message="too many requests of this user's jobs")
         snapshot = self._observer.last
         job = snapshot.jobs.get(request.job) if snapshot else None
         if job is None:
@@ -140,8 +146,6 @@ class RemoteDoor:
                 return self._not_seen_yet(request)
         elif job.uid != uid:
             raise NotPermitted(f"job {job.id} is not yours")
-        # What follows an offer is not held back: an answer to it must not get lost among checks.
-        questions = isinstance(request, wire.Check | wire.Announce)
         if self._limit is not None and not self._limit.allows((uid, request.job, questions), self._clock.now()):
             return wire.Failure(error="busy", message="too many requests of this job")
         match request:

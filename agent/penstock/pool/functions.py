@@ -46,6 +46,7 @@ class Functions:
         of a line of `pool submit --file`. Raises UserError for a wrong one."""
         calls = self._folder.path / "calls"
         calls.mkdir(mode=0o700, exist_ok=True)
+        self._folder.check()
         file = calls / secrets.token_hex(8)
         file.write_bytes(cloudpickle.dumps((function, arguments, named)))
         command = [sys.executable, "-m", "penstock.pool.call", str(file)]
