@@ -135,6 +135,8 @@ def _service(facts: Facts) -> Finding:
         return fine("service", "an agent for all users is a service of the system, not of a user")
     cron = [name for name, there in (("crontab", services.crontab), ("scrontab", _scron(facts))) if there]
     ticks = f"`penstock tick` from your {' or '.join(cron)}" if cron else "`penstock tick` by whatever repeats commands"
+    if not services.user_manager and facts.agent.answers:
+        return fine("service", "no systemd for users answers here; the agent was started in another way")
     if not services.user_manager:
         return note(
             "service",
