@@ -1,0 +1,168 @@
+"""penstock.service under a real systemd, in its whole sandbox, over real Slurm."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from booted import Booted
+from malleable import until
+
+from penstock.cluster import Cluster
+
+pytestmark = [pytest.mark.slurm, pytest.mark.long, pytest.mark.timeout(900)]
+
+PROJECT = Path(__file__).parents[2]
+PENSTOCK = f"{sys.prefix}/bin/penstock"
+
+# Rank 0 of a malleable job, known by munge: offers itself, takes up what it gets, and says that it is done.
+RANK_0 = """
+import sys, time
+from dmr import wire
+from dmr.client import Client
+job, port = int(sys.argv[1]), int(sys.argv[2])
+client = Client(("127.0.0.1", port), 20.0)
+def say(request, **fields):
+    return client.request(request(job=job, time=time.time(), **fields), urgent=True)
+reply = None
+while getattr(reply, "action", "") != "expand":
+    reply = say(wire.Check, epoch=0, size=2, minimum=2, maximum=4, factor=2)
+    assert getattr(reply, "error", "") in ("", "unavailable", "busy"), reply
+    time.sleep(0.3)
+assert say(wire.Accept, epoch=reply.epoch) == wire.Done()
+assert say(wire.Finished, epoch=reply.epoch, size=4, nodes=reply.nodes) == wire.Done()
+"""
+
+
+class Site:
+    """A booted machine with the unit installed, whose service user is the cluster's operator."""
+
+    def __init__(self, cluster: Cluster, watchdog: int) -> None:
+        self.cluster = cluster
+        shared = dict.fromkeys([cluster.folder, PROJECT, Path(sys.prefix)])
+        self.machine = Booted(*shared)
+        user = cluster.user("operator")
+        self.dmr, self.metrics = _free_port(), _free_port()
+        settings = yaml.safe_load((PROJECT / "deploy" / "penstock-system.yaml").read_text())
+        settings["agent"] |= {"interval": "1s", "idle_interval": "1s"}
+        settings["slurm"] = {"min_interval": 0.5, "requests_per_second": 20}
+        settings["dmr"] = {
+            "listen": f"127.0.0.1:{self.dmr}",
+            "munge_socket": str(cluster.munge_socket),
+            "policy": "wide",
+            "cooldown": "1s",
+        }
+        settings["metrics"]["listen"] = f"127.0.0.1:{self.metrics}"
+        self.config = yaml.safe_dump(settings)
+        self.machine.write("/etc/penstock/penstock.yaml", self.config)
+        self.machine.write(
+            "/etc/systemd/system/penstock.service", (PROJECT / "systemd" / "penstock.service").read_text()
+        )
+        # What differs from a site: who serves, where Slurm and the program are, and how long a test can wait.
+        lines = [
+            "[Service]",
+            f"User={user.name}",
+            f"Group={user.gid}",
+            f"Environment=SLURM_CONF={cluster.env['SLURM_CONF']}",
+            *(f"BindReadOnlyPaths={folder}" for folder in shared),
+            "RestartSec=1",
+            f"WatchdogSec={watchdog}",
+            "TimeoutAbortSec=1",
+        ]
+        self.machine.write("/etc/systemd/system/penstock.service.d/test.conf", "\n".join(lines) + "\n")
+        self.machine.run("ln", "-s", PENSTOCK, "/usr/bin/penstock", check=True)
+        self.machine.run("systemctl", "daemon-reload", check=True)
+
+    def told(self) -> dict[str, float]:
+        """The agent's metrics."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics}/metrics", timeout=20) as answer:
+            lines = [line for line in answer.read().decode().splitlines() if not line.startswith("#")]
+        return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+    def start(self) -> None:
+        done = self.machine.run("systemctl", "start", "penstock")
+        assert done.returncode == 0, done.stderr + self.machine.journal("penstock")
+
+    def penstock(self, who: str, *words: str) -> tuple[int, str]:
+        """A command of a user: its exit code, and what it said."""
+        done = self.machine.run("penstock", *words, uid=self.cluster.user(who).uid)
+        return done.returncode, done.stdout + done.stderr
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return int(one.getsockname()[1])
+
+
+@pytest.fixture
+def site(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Site]:
+    it = Site(cluster, request.param)
+    try:
+        yield it
+    finally:
+        it.machine.down()
+
+
+@pytest.mark.parametrize("site", [300], indirect=True)
+def test_the_sandboxed_service_knows_users_resizes_jobs_and_comes_back(site: Site, cluster: Cluster) -> None:
+    machine = site.machine
+    site.start()
+    names = ("ActiveState", "StatusText", "NRestarts")
+    assert machine.show("penstock", *names) == ["active", "serving", "0"]
+    (pid,) = machine.show("penstock", "MainPID")
+    status = dict(
+        line.split(":\t", 1) for line in machine.run("cat", f"/proc/{pid}/status", check=True).stdout.splitlines()
+    )
+    assert (status["NoNewPrivs"], status["Seccomp"], status["CapBnd"]) == ("1", "2", "0" * 16)
+
+    # Who is at the socket: everybody is known, and may do what is theirs.
+    alice = cluster.users["alice"]
+    assert site.penstock("alice", "pause")[0] == 4
+    code, text = site.penstock("alice", "pause", "--user", alice)
+    assert code == 0 and f"paused by {alice}" in text, text
+    assert site.penstock("bob", "resume", "--user", alice)[0] == 4
+    assert site.penstock("alice", "resume", "--user", alice)[0] == 0
+    code, text = site.penstock("root", "pause", "--feature", "workflows")
+    assert code == 0 and "paused by root" in text, text
+
+    # All that it does for a job of somebody else: Slurm's commands and munge work in the sandbox.
+    words = ["sbatch", "--parsable", "-N2", "-t9", "-o", "/dev/null", "--wrap", "sleep 400"]
+    job = int(cluster.run_as("alice", words, check=True).stdout)
+    more = {"DMR_MUNGE_SOCKET": str(cluster.munge_socket)}
+    cluster.run_as("alice", [sys.executable, "-c", RANK_0, str(job), str(site.dmr)], env=more, timeout=200, check=True)
+    until("it counts", lambda: site.told()['penstock_resizes_total{kind="expand",outcome="completed"}'] == 1, 90)
+    assert cluster.run_as("root", ["squeue", "-h", "-j", str(job), "-o", "%D"]).stdout.strip() == "4"
+    told = site.told()
+    assert told["penstock_store_errors_total"] == told['penstock_passes_total{verdict="failed"}'] == 0
+    assert sum(v for k, v in told.items() if "requests_total" in k and "unanswered" in k) == 0
+
+    # Reload, and death: it comes back with what it knew.
+    assert machine.run("systemctl", "reload", "penstock").returncode == 0
+    until("it serves again", lambda: machine.show("penstock", *names) == ["active", "serving", "0"], 60)
+    machine.run("systemctl", "kill", "--kill-whom=main", "--signal=KILL", "penstock", check=True)
+    until("it is back", lambda: machine.show("penstock", *names) == ["active", "serving", "1"], 180)
+    assert "paused by root" in site.penstock("root", "status")[1]
+
+    # A wrong configuration is not tried again and again.
+    machine.write("/etc/penstock/penstock.yaml", "agent: {intervall: 1}")
+    assert machine.run("systemctl", "restart", "penstock").returncode != 0
+    assert machine.show("penstock", "ActiveState", "ExecMainStatus", "NRestarts") == ["failed", "78", "0"]
+
+
+@pytest.mark.parametrize("site", [20], indirect=True)
+def test_systemd_replaces_an_agent_that_makes_no_passes(site: Site) -> None:
+    machine = site.machine
+    site.start()
+    machine.run("systemctl", "kill", "--kill-whom=main", "--signal=STOP", "penstock", check=True)
+    wanted = ["active", "serving", "1"]
+    until(
+        "it is replaced", lambda: machine.show("penstock", "ActiveState", "StatusText", "NRestarts") == wanted, 90, 0.5
+    )
+    assert "Watchdog timeout" in machine.journal("penstock")
+    assert json.loads(site.penstock("root", "status", "--json")[1])
