@@ -257,19 +257,35 @@ class Store:
         self._execute("UPDATE runs SET state=?, finished=? WHERE id=?", (json.dumps(dict(state)), finished, run))
 
     def runs(
-        self, *, live_only: bool = False, limit: int = -1, kind: str = "workflow", uid: int | None = None
+        self,
+        *,
+        live_only: bool = False,
+        limit: int = -1,
+        kind: str = "workflow",
+        uid: int | None = None,
+        most_text: int | None = None,
     ) -> list[tuple[int, int, dict[str, Any]]]:
-        """(number, uid, state) of the latest runs of a kind (all, unless limited, or of one user), newest last."""
-        rows = self._rows(
-            "SELECT id, uid, state FROM (SELECT * FROM runs WHERE kind=? AND (? IS NULL OR uid=?) "
-            "AND (NOT ? OR finished IS NULL) ORDER BY id DESC LIMIT ?) ORDER BY id",
-            kind,
-            uid,
-            uid,
-            live_only,
-            limit,
+        """(number, uid, state) of the latest runs of a kind (all, unless limited, or of one user), newest last.
+
+        `most_text`: no more of them than have so many characters together, but one at least."""
+        rows = self._execute(
+            "SELECT id, uid, state FROM runs WHERE kind=? AND (? IS NULL OR uid=?) "
+            "AND (NOT ? OR finished IS NULL) ORDER BY id DESC LIMIT ?",
+            (kind, uid, uid, live_only, limit),
         )
-        return [(r["id"], r["uid"], json.loads(r["state"])) for r in rows]
+        found: list[tuple[int, int, dict[str, Any]]] = []
+        text = 0
+        for row in rows:
+            text += len(row["state"])
+            if found and most_text is not None and text > most_text:
+                break
+            found.append((row["id"], row["uid"], json.loads(row["state"])))
+        return found[::-1]
+
+    def owner(self, run: int) -> int | None:
+        """Whose a run is; None: there is none of this number."""
+        rows = self._rows("SELECT uid FROM runs WHERE id=?", run)
+        return int(rows[0]["uid"]) if rows else None
 
     # -- what was asked for while no agent ran -----------------------------------------------------------------------
 

@@ -594,6 +594,31 @@ def test_a_user_who_asks_too_much_is_told_so_and_others_and_root_are_served():
     asyncio.run(run())
 
 
+def test_who_makes_the_agent_work_long_has_fewer_requests(monkeypatch):
+    monkeypatch.setattr("penstock.ipc.handlers._CHEAP", 0.001)
+
+    async def work(uid, request):
+        until = time.thread_time() + request["seconds"]
+        while time.thread_time() < until:
+            pass
+        return uid
+
+    def asked_of(seconds):
+        door = LocalDoor({"work": work}, RateLimit(50, 0.001))
+        line = json.dumps({"op": "work", "seconds": seconds}).encode()
+
+        async def run():
+            answered = 0
+            while json.loads(await door.answer(UID, line))["ok"]:
+                answered += 1
+            return answered
+
+        return asyncio.run(run())
+
+    assert asked_of(0.0) > 2 * asked_of(0.01) > 0
+    assert asked_of(0.1) >= 2, "one request takes no more than so much"
+
+
 def test_the_command_that_asks_too_much_ends_with_code_6(tmp_path):
     async def ping(uid, _request):
         return uid

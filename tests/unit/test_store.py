@@ -72,3 +72,14 @@ def test_a_file_that_is_no_database_is_refused(tmp_path):
     (tmp_path / "s.db").write_text("hello " * 1000)
     with pytest.raises(StoreError, match=r"s\.db"):
         Store(tmp_path / "s.db")
+
+
+def test_so_much_text_of_the_latest_runs_and_whose_a_run_is(tmp_path):
+    store = Store(tmp_path / "db")
+    for number in range(1, 6):
+        assert store.add_run(100 + number, {"text": "x" * 100}, 0.0) == number
+    assert [n for n, _u, _s in store.runs()] == [1, 2, 3, 4, 5]
+    assert [n for n, _u, _s in store.runs(most_text=250)] == [4, 5]
+    assert [n for n, _u, _s in store.runs(most_text=1)] == [5], "one at least"
+    assert [n for n, _u, _s in store.runs(limit=3)] == [3, 4, 5]
+    assert (store.owner(2), store.owner(9)) == (102, None)

@@ -11,12 +11,16 @@ from penstock.store import Store
 
 __all__ = ["latest_runs", "planned"]
 
+_TEXT: Final = 4_000_000  # characters; reading more would keep the agent from its work
 _CONSIDERED: Final = 200  # latest workflows of a user that a new stage may belong to
 
 
 def latest_runs(store: Store, uid: int | None = None) -> list[GuidedRun]:
     """The latest guided workflows of a user, or of all, as they were last stored, oldest first."""
-    return [guided_from_dict(state) for _n, _u, state in store.runs(kind="guided", uid=uid, limit=_CONSIDERED)]
+    return [
+        guided_from_dict(state)
+        for _n, _u, state in store.runs(kind="guided", uid=uid, limit=_CONSIDERED, most_text=_TEXT)
+    ]
 
 
 def planned(runs: Sequence[GuidedRun], request: Mapping[str, Any], now: float) -> dict[str, Any]:

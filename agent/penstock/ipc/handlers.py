@@ -13,7 +13,7 @@ import structlog
 from dmr import wire
 from penstock.api import Job, Offer
 from penstock.clock import Clock
-from penstock.errors import NotPermitted, PenstockError, UserError
+from penstock.errors import NotNow, NotPermitted, PenstockError, UserError
 from penstock.ipc.auth import Verifier
 from penstock.ipc.limits import RateLimit
 from penstock.malleable.controller import MalleableController
@@ -24,13 +24,15 @@ __all__ = ["LocalDoor", "RemoteDoor"]
 
 _log = structlog.get_logger(__name__)
 
+_CHEAP = 0.01  # seconds of work for which a request counts once more
+_DEAREST = 20.0
 LocalOp = Callable[[int, Mapping[str, Any]], Awaitable[Any]]
 
 
 class LocalDoor:
     """Requests of the command line: `{"op": ..., arguments}` to `{"ok": true, "result": ...}` or the error's name.
 
-    `answers` counts them by how they went: ok, refused (not permitted), failed.
+    `answers` counts them by how they went: ok, refused (not permitted, too many), failed.
     """
 
     def __init__(self, operations: Mapping[str, LocalOp], limit: RateLimit | None = None) -> None:
@@ -40,14 +42,28 @@ class LocalDoor:
 
     async def answer(self, uid: int, line: bytes) -> bytes:
         """The reply to one line from the process of user `uid`."""
+        if self._limit is None or uid == 0:
+            return await self._answer(uid, line)
         try:
-            if self._limit is not None and uid != 0:
-                self._limit.take(uid, time.monotonic())
+            self._limit.take(uid, time.monotonic())
+        except NotNow as e:
+            self.answers["refused"] += 1
+            return _refusal(e)
+        began = time.thread_time()
+        reply = await self._answer(uid, line)
+        # The agent does one thing at a time: who makes it work long has fewer requests. Bounded, as it may have done
+        # something else meanwhile.
+        dear = min((time.thread_time() - began) // _CHEAP, _DEAREST)
+        self._limit.charge(uid, dear, time.monotonic())
+        return reply
+
+    async def _answer(self, uid: int, line: bytes) -> bytes:
+        try:
             reply = {"ok": True, "result": await self._dispatch(uid, line)}
             self.answers["ok"] += 1
         except PenstockError as e:
             self.answers["refused" if isinstance(e, NotPermitted) else "failed"] += 1
-            reply = {"ok": False, "error": type(e).__name__, "message": str(e)}
+            return _refusal(e)
         except Exception as e:
             self.answers["failed"] += 1
             _log.exception("a request failed")
@@ -64,6 +80,11 @@ class LocalDoor:
             known = ", ".join(sorted(self._operations))
             raise UserError(f"not a request of this agent (operations: {known})") from e
         return await operation(uid, request)
+
+
+def _refusal(error: PenstockError) -> bytes:
+    said = {"ok": False, "error": type(error).__name__, "message": str(error)}
+    return json.dumps(said).encode() + b"\n"
 
 
 def _failure(error: str, why: object) -> bytes:

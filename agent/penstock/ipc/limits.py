@@ -35,6 +35,10 @@ class RateLimit:
         self._left[key] = (left - 1.0, now)
         return True
 
+    def charge(self, key: Hashable, tokens: float, now: float) -> None:
+        """Take more for a request that was dear; it may make the next ones wait."""
+        self._left[key] = (self._now(key, now) - tokens, now)
+
     def take(self, key: Hashable, now: float) -> None:
         """As `allows`. Raises `NotNow` where there is none left."""
         if not self.allows(key, now):

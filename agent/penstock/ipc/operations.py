@@ -29,6 +29,7 @@ from penstock.workflow.state import WorkflowRun, run_from_dict, run_to_dict
 __all__ = ["operations"]
 
 _SHOWN = 200
+_TEXT = 4_000_000  # characters of stored workflows that are looked through for one answer
 _PARTITION = re.compile(r"[A-Za-z0-9_.-]{1,200}", re.ASCII)
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
 
@@ -61,13 +62,12 @@ def operations(
         if not _NUMBER.fullmatch(number) or kind not in ("workflow", "job"):
             return None
         if kind == "workflow":
-            found = {n: u for n, u, _state in (*store.runs(kind="guided"), *store.runs())}
-            return found.get(int(number))
+            return store.owner(int(number))
         resized = malleable.jobs.get(int(number))
         return resized.uid if resized else None
 
     def own_runs(uid: int) -> list[WorkflowRun]:
-        latest = store.runs(limit=_SHOWN)
+        latest = store.runs(limit=_SHOWN, most_text=_TEXT)
         return [workflows.runs.get(n) or run_from_dict(state) for n, owner, state in latest if uid in (0, owner)]
 
     async def ping(uid: int, _request: Mapping[str, Any]) -> object:
