@@ -82,7 +82,9 @@ def main() -> None:
         e.show()
         sys.exit(e.exit_code)
     except PenstockError as e:
-        click.echo(f"penstock: {e}", err=True)
+        from penstock.cli.output import plain  # slow to load, and not needed where all goes well
+
+        click.echo(plain(f"penstock: {e}"), err=True)
         sys.exit(e.exit_code)
     except BrokenPipeError:
         sys.exit(141)

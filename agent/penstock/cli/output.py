@@ -11,8 +11,14 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-__all__ = ["ago", "build_table", "clock", "emit_json", "table"]
+__all__ = ["ago", "build_table", "clock", "emit_json", "plain", "table"]
+
+
+def plain(text: str) -> str:
+    """A text for a terminal: what others have named a job must not move the cursor or colour the screen."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def emit_json(value: Any) -> None:  # noqa: ANN401
@@ -22,11 +28,12 @@ def emit_json(value: Any) -> None:  # noqa: ANN401
 
 def build_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     """A table; empty cells for None."""
-    out = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    out = Table(title=Text(plain(title)), title_justify="left", title_style="bold", box=None, pad_edge=False)
     for column in columns:
         out.add_column(column, overflow="fold")
     for row in rows:
-        out.add_row(*("" if cell is None else str(cell) for cell in row))
+        # As a text, not as rich's markup, which has brackets as nodes and jobs have them in their names.
+        out.add_row(*(Text("" if cell is None else plain(str(cell))) for cell in row))
     return out
 
 

@@ -10,9 +10,10 @@ from typing import Any
 import click
 from rich.console import Console, Group
 from rich.live import Live
+from rich.text import Text
 
 from penstock.cli.door import ask_or_read
-from penstock.cli.output import ago, build_table, clock, emit_json, table
+from penstock.cli.output import ago, build_table, clock, emit_json, plain, table
 from penstock.cli.runs import STAGE_COLUMNS, find, shown
 from penstock.config import Config, load
 from penstock.errors import PenstockError, UserError
@@ -38,7 +39,7 @@ def status(workflow: str | None, as_json: bool) -> None:
         emit_json(answer)
         return
     for problem in answer["problems"]:
-        click.echo(f"on hold: {problem}", err=True)
+        click.echo(plain(f"on hold: {problem}"), err=True)
     for run in runs[-_LATEST:]:
         run.print()
     if answer["malleable"]:
@@ -90,7 +91,7 @@ def _look(config: Config) -> Group:
     try:
         return _screen(ask_or_read(config, "status"))
     except PenstockError as e:  # an agent that is started again comes back
-        return Group(str(e))
+        return Group(Text(plain(str(e))))
 
 
 def _screen(answer: dict[str, Any]) -> Group:
@@ -102,7 +103,7 @@ def _screen(answer: dict[str, Any]) -> Group:
         f"penstock  {clock(answer['now'])}  workflows {len(open_)}  running {running}  "
         f"waiting {sum(s.job is not None and s.phase in ('held', 'submitted', 'queued') for s in stages)}"
     ]
-    parts += [f"on hold: {problem}" for problem in answer["problems"]]
+    parts += [Text(plain(f"on hold: {problem}")) for problem in answer["problems"]]
     rows = [
         (run.number, run.name, *stage.cells(), ago(answer["now"] - stage.start) if stage.phase == "running" else None)
         for run in open_
@@ -137,4 +138,4 @@ def explain(subject: str, as_json: bool) -> None:
         click.echo(f"Nothing was decided about {named}.")
     for d in decisions:
         why = "; ".join(text for _code, text in d["reasons"])
-        click.echo(f"{clock(d['at'])}  {d['subject']}  {d['verb']}: {why}")
+        click.echo(plain(f"{clock(d['at'])}  {d['subject']}  {d['verb']}: {why}"))

@@ -1,0 +1,21 @@
+"""What others have written reaches a terminal as text and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.cli.output import plain, table
+
+
+@pytest.mark.parametrize("cell", ["[/b]", "[bold]x", "n[1-2,a]", "[link=http://x]y[/link]", "\\[x]"])
+def test_brackets_in_a_cell_are_brackets(capsys, cell):
+    table("[Nodes]", ("name",), [(cell,), (None,), (7,)])
+    assert cell in capsys.readouterr().out
+
+
+def test_no_name_of_a_job_moves_the_cursor(capsys):
+    table("Jobs", ("name",), [("\x1b[2Jall is well\x07\x9b31m",)])
+    shown = capsys.readouterr().out
+    assert "all is well" in shown
+    assert not {"\x1b", "\x07", "\x9b"} & set(shown)
+    assert plain("é ²\n\t\x1b\r\u202e") == "é ²\n\t���"
