@@ -24,7 +24,7 @@ from penstock import errors
 from penstock.api import JobState, Offer
 from penstock.app import App
 from penstock.config import Config
-from penstock.errors import AgentUnavailable, NotNow, PenstockError
+from penstock.errors import AgentUnavailable, NotNow, NotPermitted, PenstockError
 from penstock.ipc.auth import FRESH, Verifier, make_key, peer_uid
 from penstock.ipc.client import ask
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
@@ -387,6 +387,22 @@ def test_a_request_counts_once():
     assert "used before" in refused(door.raw(line))
     door.clock.at += FRESH - 1
     assert "used before" in refused(door.raw(line))
+
+
+def test_nobody_can_have_the_requests_of_others_forgotten(monkeypatch):
+    monkeypatch.setattr("penstock.ipc.auth._REMEMBERED", 10)
+    verifier = Verifier(KEY, None)
+    verifier._once(UID, "mine", 0.0)
+    for number in range(100):
+        verifier._once(UID + 1, str(number), 1.0)
+    with pytest.raises(NotPermitted, match="used before"):
+        verifier._once(UID, "mine", 2.0)
+    assert len(verifier._seen[UID + 1]) <= 10
+    for uid in range(50):
+        verifier._once(uid, "x", 10.0)
+    for number in range(100):
+        verifier._once(UID, str(number), 2 * FRESH + 100)
+    assert set(verifier._seen) == {UID}, "who has gone is forgotten in time"
 
 
 @pytest.mark.parametrize("shift", [FRESH + 1, -FRESH - 1])

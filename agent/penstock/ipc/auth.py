@@ -56,7 +56,7 @@ class Verifier:
     def __init__(self, key: credential.Key | None, munge_socket: str | None) -> None:
         self._key = key
         self._munge_socket = munge_socket
-        self._seen: OrderedDict[str, float] = OrderedDict()
+        self._seen: dict[int, OrderedDict[str, float]] = {}
         # Threads of their own: those of asyncio are for the agent's other work.
         self._decoders = ThreadPoolExecutor(_MAX_DECODING, "munge")
         self._turns = asyncio.Semaphore(_MAX_DECODING)
@@ -75,7 +75,7 @@ class Verifier:
                 raise NotPermitted("the request carries no credential that this agent accepts")
         except credential.CredentialError as e:
             raise NotPermitted(str(e)) from e
-        self._once(f"{uid}:{request.id}", now)
+        self._once(uid, request.id, now)
         return uid
 
     async def _munge(self, token: str, digest: str) -> int:
@@ -102,10 +102,21 @@ class Verifier:
         if not work.cancelled():
             work.exception()  # whoever waited has it, or has given up
 
-    def _once(self, nonce: str, now: float) -> None:
-        # Only proven requests are remembered, so that nobody can fill the memory for others.
-        while self._seen and (next(iter(self._seen.values())) < now - 2 * FRESH or len(self._seen) > _REMEMBERED):
-            self._seen.popitem(last=False)
-        if nonce in self._seen:
+    def _once(self, uid: int, nonce: str, now: float) -> None:
+        # Only proven requests are remembered, and each user's apart: nobody can have those of others forgotten.
+        seen = self._seen.setdefault(uid, OrderedDict())
+        _forget(seen, now)
+        if nonce in seen:
             raise NotPermitted("the request was used before")
-        self._seen[nonce] = now
+        seen[nonce] = now
+        # One of the others in its turn, who may never speak again.
+        other = next(iter(self._seen))
+        theirs = self._seen.pop(other)
+        _forget(theirs, now)
+        if theirs:
+            self._seen[other] = theirs
+
+
+def _forget(seen: OrderedDict[str, float], now: float) -> None:
+    while seen and (next(iter(seen.values())) < now - 2 * FRESH or len(seen) >= _REMEMBERED):
+        seen.popitem(last=False)
