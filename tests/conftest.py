@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import cache
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from penstock.cluster.programs import check_programs
 from penstock.cluster.rootfs import prepare
@@ -14,6 +15,9 @@ from penstock.errors import PenstockError, UserError
 
 
 def pytest_configure() -> None:
+    # How long an example takes says more about the machine than about the code.
+    settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("penstock")
     # Told to end, the tests first take down what they started. A shell that starts them in the background may have set
     # SIGINT to be ignored, which every process that a test interrupts would inherit.
     for number in (signal.SIGINT, signal.SIGTERM):

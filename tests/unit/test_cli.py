@@ -307,7 +307,7 @@ def test_sighup_takes_a_changed_setting_over_and_refuses_a_wrong_one(agent):
 
 
 def test_kill_9_and_a_restart_keep_the_port_and_the_workflow(agent):
-    run = submit(agent, changed("run: sleep 1}", "run: sleep 2}"))
+    run = submit(agent, changed("run: sleep 1}", "run: sleep 5}"))
     agent.until(lambda: state(agent, run)["stages"][0]["phase"] == "running", "the first stage")
     before = agent.run("env").stdout
     assert agent.stop(signal.SIGKILL) == -signal.SIGKILL
