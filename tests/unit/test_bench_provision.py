@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import random
+import statistics
+from functools import partial
 
-from penstock.bench.provision_world import World, best_effort, with_second_copy
+from penstock.bench.provision_greedy import against_best_effort
+from penstock.bench.provision_machine import Machine, best_effort_on
+from penstock.bench.provision_prices import answers, duplicated, first_days, sell
+from penstock.bench.provision_var import both_ways
+from penstock.bench.provision_world import World, a_workflow, best_effort, with_second_copy
 from penstock.provision.dag import one_site
+from penstock.provision.plan import make_plan
 from penstock.sim.replay import replay
 from penstock.sim.trace import Trace
 
@@ -44,3 +51,89 @@ def test_a_second_copy_comes_a_week_later():
     more = with_second_copy(jobs, 0.5, 1)
     assert 120 < len(more) < 180 and more == sorted(more)
     assert with_second_copy(jobs, 0, 1) == jobs
+
+
+def test_the_machine_on_pinned_nodes_is_conservative_backfilling():
+    jobs = some_jobs()
+    machine = Machine(8, jobs)
+    machine.to(30_000)
+    trace = Trace.of((i, s, r, p, r) for i, (s, r, p) in enumerate(jobs))
+    starts = replay(trace, 8, "conservative")
+    mean = sum(start - submit for start, (submit, _, _) in zip(starts, jobs, strict=True)) / len(jobs)
+    assert abs(machine.mean_wait() - mean) < 0.15 * mean
+
+
+def test_who_buys_a_slot_in_the_way_delays_the_others_by_what_the_price_says():
+    machine = Machine(4, [(0, 10, 4), (0, 5, 2), (0, 5, 2)])
+    machine.to(0)
+    before = machine.mean_wait()
+    slot = answers(make_plan(machine.queue()), 4, 10, 0.0)[-1]
+    assert (slot.start, slot.f) == (10, 40)  # two jobs of two processors wait ten seconds longer
+    machine.buy(slot)
+    assert machine.mean_wait() - before == 20 / 3
+    free = answers(make_plan(machine.queue()), 4, 10, 1.0)[-1]
+    assert (free.start, free.f) == (25, 0)
+
+
+def test_prices_fall_to_nothing_when_only_price_counts_and_slots_come_first_when_only_time_does():
+    jobs = some_jobs(80)
+    at_once, cheap, between = (sell(jobs, 8, 0.2, alpha, 1) for alpha in (0.0, 1.0, 0.5))
+    assert cheap.price == 0 and cheap.free == 1 < len(cheap.bought)
+    assert at_once.price > between.price > 0 and at_once.wait < between.wait < cheap.wait
+    assert any(f for _, f in between.offers) and not at_once.offers
+    assert sell(jobs, 8, 0.2, 0.5, 1) == between
+    assert sell(jobs, 8, 1.1, 0.0, 1).price == 0  # nobody is left who could be delayed
+
+
+def test_more_load_is_the_same_jobs_again():
+    jobs = some_jobs(100)
+    more = duplicated(jobs, 0.4, 1)
+    assert 125 < len(more) < 155 and set(more) == set(jobs)
+    assert first_days([(0, 1, 1), (86399, 1, 1), (86400, 1, 1)], 1) == [(0, 1, 1), (86399, 1, 1)]
+
+
+def test_workflows_that_buy_their_slots_end_earlier_and_pay_only_for_that():
+    jobs = some_jobs(90)
+    flow = partial(a_workflow, 12, 3, 3, 8)
+    (found,) = against_best_effort(Machine(8, jobs), [(flow, (0.0, 1.0))], [2000.0, 8000.0])
+    (fast, dear), (slow, plain) = (tuple(map(statistics.fmean, zip(*found[a], strict=True))) for a in (0.0, 1.0))
+    assert fast < slow < 1.5 and dear > plain == 1
+
+
+def test_best_effort_on_pinned_nodes():
+    dag = one_site([("a", 8, 10, ()), ("b", 8, 10, ("a",))])
+    machine = Machine(8, [(0, 1, 1), (105, 50, 8)])
+    machine.to(100)
+    assert best_effort_on(machine.copy(), dag) == 70
+    assert not machine.queue().waiting
+
+
+def test_a_machine_that_skips_what_is_long_past_sees_the_same_present():
+    jobs = some_jobs(100)
+    jobs += [(submit + 40 * 86400, run, procs) for submit, run, procs in jobs]
+    whole, short = Machine(8, jobs), Machine(8, jobs)
+    whole.to(40 * 86400 + 5000)
+    short.near(40 * 86400 + 5000)
+    assert [w.procs for w in whole.queue().waiting] == [w.procs for w in short.queue().waiting]
+    assert make_plan(whole.queue()).starts == make_plan(short.queue()).starts != ()
+
+
+def test_both_kinds_of_reservation_at_once_never_cost_more_and_fail_only_together():
+    machine, found = Machine(8, some_jobs(100)), []
+    for when in range(3000, 15_000, 3000):
+        machine.near(when)
+        found += [both_ways(machine, procs, 600, notice) for procs in (2, 4) for notice in (300, 1800)]
+    assert any(o.virtual is None for o in found) and any(o.virtual for o in found) and any(o.priced for o in found)
+    for o in found:
+        assert (o.combined is None) == (o.virtual is None and o.priced is None)
+        assert o.priced is None or o.combined <= o.priced
+        assert o.virtual is None or o.virtual <= o.most
+
+
+def test_a_virtual_reservation_pays_for_idling():
+    machine = Machine(4, [(0, 1, 1)])
+    machine.to(100)
+    machine.seen = [(100.0, 2, 0.0)] * 20
+    outcome = both_ways(machine, 2, 100, 300)
+    # All instants promise the same, so the first is taken, and the job begins at once: 300 s too early.
+    assert outcome.virtual == outcome.most == 3 and outcome.priced == 0 == outcome.combined

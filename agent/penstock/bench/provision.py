@@ -1,8 +1,7 @@
-"""The parts of `penstock bench provision`: chapters 3 and 4 of paper 001 measured again on the two logs."""
+"""The parts of `penstock bench provision`: paper 001 measured again on the two logs; those of chapters 3 and 4 here."""
 
 from __future__ import annotations
 
-import random
 import statistics
 import time
 from collections.abc import Callable
@@ -11,13 +10,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.bench.chapters import Tell, traces
+from penstock.bench.provision_greedy import greedy_plans
+from penstock.bench.provision_prices import prices
+from penstock.bench.provision_var import reservations
 from penstock.bench.provision_world import (
+    COPIES,
     SITES,
     Jobs,
     World,
     a_workflow,
     best_effort,
     cybershake,
+    instants,
     read_jobs,
     utilisation,
     with_second_copy,
@@ -32,8 +36,6 @@ __all__ = ["PARTS"]
 
 _ALPHAS: Final = (0.0, 0.2, 0.4, 0.5, 0.6, 0.8, 1.0)
 _PERIOD: Final = 3600
-_COPIES: Final = {"CTC": (0.0, 0.2, 0.39), "SDSC": (0.0, 0.11, 0.2, 0.28)}
-"""Shares of the second copy that give about the dissertation's loads: 63, 76, 88 and 70, 78, 84, 90 %."""
 
 
 def advertised(out: Path | None, tell: Tell, runs: int) -> Chapter:
@@ -78,19 +80,12 @@ def advertised(out: Path | None, tell: Tell, runs: int) -> Chapter:
     return Chapter("slots", "Advertised slots (Figures 4 to 7)", text, rows, [Table("Slots", columns, cells)], goals)
 
 
-def _instants(jobs: Jobs, runs: int, seed: int) -> list[float]:
-    """Submission times in the middle of the log, where there is load before and after."""
-    rng = random.Random(seed)
-    first, last = jobs[len(jobs) // 10][0], jobs[9 * len(jobs) // 10][0]
-    return sorted(rng.uniform(first, last) for _ in range(runs))
-
-
 def _compare(
     jobs: Jobs, procs: int, dag_of: Callable[[int], Dag], runs: int, alphas: tuple[float, ...]
 ) -> list[dict[str, Any]]:
     """One row per run: best effort, and the plan for every trade-off, on the same instant of the same log."""
     world, out = World(procs, jobs), []
-    for i, now in enumerate(_instants(jobs, runs, 7)):
+    for i, now in enumerate(instants(jobs, runs, 7)):
         world.to(now)
         dag = dag_of(i)
         slots = world.advertised()
@@ -172,7 +167,7 @@ def loads(out: Path | None, tell: Tell, runs: int) -> Chapter:
     goals, cells = [], []
     for site, log in SITES.items():
         jobs = read_jobs(traces(), site)
-        for share in _COPIES[site]:
+        for share in COPIES[site]:
             more = with_second_copy(jobs, share, 3) if share else jobs
             load = utilisation(more, log.procs)
             sizes = (3, 30) if site == "CTC" else (1, 9)
@@ -192,7 +187,7 @@ def loads(out: Path | None, tell: Tell, runs: int) -> Chapter:
                 cells.append(
                     [site, f"{load:.0%}", name, f"{span:.3f}", f"{cost:.3f}", f"{spread:.3f}", f"{plan_s:.1f}"]
                 )
-                if name == "CyberShake" and share in (0.0, _COPIES["CTC"][-1]):
+                if name == "CyberShake" and share in (0.0, COPIES["CTC"][-1]):
                     goals.append(
                         Goal(f"CyberShake at {load:.0%}", "makespan over best effort", span, 0.5 if share else 0.77)
                     )
@@ -212,4 +207,7 @@ PARTS: Final[dict[str, Callable[[Path | None, Tell, int], Chapter]]] = {
     "slots": advertised,
     "trade-off": trade_offs,
     "load": loads,
+    "prices": prices,
+    "greedy": greedy_plans,
+    "var": reservations,
 }

@@ -20,7 +20,19 @@ from penstock.provision.slots import Slot
 from penstock.provision.table import SlotTable
 from penstock.sim.swf import load
 
-__all__ = ["SITES", "Jobs", "World", "a_workflow", "best_effort", "cybershake", "read_jobs", "with_second_copy"]
+__all__ = [
+    "COPIES",
+    "SITES",
+    "Jobs",
+    "World",
+    "a_workflow",
+    "best_effort",
+    "cybershake",
+    "instants",
+    "read_jobs",
+    "utilisation",
+    "with_second_copy",
+]
 
 WEEK: Final = 7 * 86400
 
@@ -36,6 +48,8 @@ class SiteLog:
 
 
 SITES: Final = {"CTC": SiteLog("CTC-SP2", 430, 22, 27), "SDSC": SiteLog("SDSC-SP2", 128, 6, 14)}
+COPIES: Final = {"CTC": (0.0, 0.2, 0.39), "SDSC": (0.0, 0.11, 0.2, 0.28)}
+"""Shares of the second copy that give about the dissertation's loads: 63, 76, 88 and 70, 78, 84, 90 %."""
 
 Jobs = list[tuple[int, int, int]]
 """(submission, run time, processors) by submission."""
@@ -60,6 +74,13 @@ def with_second_copy(jobs: Jobs, share: float, seed: int) -> Jobs:
 def utilisation(jobs: Jobs, procs: int) -> float:
     """Work over the machine's time from the first submission to the last."""
     return sum(run * width for _, run, width in jobs) / (procs * (jobs[-1][0] - jobs[0][0]))
+
+
+def instants(jobs: Jobs, runs: int, seed: int) -> list[float]:
+    """Submission times in the middle of the log, where there is load before and after."""
+    rng = random.Random(seed)
+    first, last = jobs[len(jobs) // 10][0], jobs[9 * len(jobs) // 10][0]
+    return sorted(rng.uniform(first, last) for _ in range(runs))
 
 
 class World:

@@ -133,7 +133,7 @@ def select(parts: Sequence[str], quick: bool, out: Path | None, as_json: bool) -
 
 
 @bench.command()
-@_options("slots|trade-off|load")
+@_options("slots|trade-off|load|prices|greedy|var")
 @click.option("--runs", type=click.IntRange(2), default=50, show_default=True, help="Runs of every setting.")
 def provision(parts: Sequence[str], runs: int, out: Path | None, as_json: bool) -> None:
     """Measure slots and plans on real logs (paper 001), from the folder PENSTOCK_TRACES.
@@ -142,6 +142,9 @@ def provision(parts: Sequence[str], runs: int, out: Path | None, as_json: bool) 
     slots      how many slots the CTC and SDSC logs leave free, from when, for how long
     trade-off  makespan and cost of planned workflows against best effort, by trade-off, size and width
     load       the same against load, and the CyberShake workflow
+    prices     what slots cost by whom they delay: by trade-off, load, share of reservations, time ahead and size
+    greedy     workflows that buy their slots one by one at such prices, against best effort
+    var        a slot by a job that idles, by price, and by both at once: cost and rate of success
 
     With 50 runs, as in the paper, it takes hours; --runs 5 takes some minutes.
     """
