@@ -137,3 +137,26 @@ def test_a_virtual_reservation_pays_for_idling():
     outcome = both_ways(machine, 2, 100, 300)
     # All instants promise the same, so the first is taken, and the job begins at once: 300 s too early.
     assert outcome.virtual == outcome.most == 3 and outcome.priced == 0 == outcome.combined
+
+
+def test_who_ends_before_the_limit_moves_the_others_up_in_their_order():
+    """Two hold the machine for 100 s and need 40 and 10; the third wants all of it, the fourth a half for 30 s."""
+    jobs = [(0, 40, 2, 100), (0, 10, 2, 100), (1, 5, 4, 5), (2, 30, 2, 30)]
+    machine = Machine(4, jobs)
+    machine.to(5)
+    assert make_plan(machine.queue()).starts == (100, 105)
+    machine.to(10)
+    assert make_plan(machine.queue()).starts == (100,)  # the fourth runs, from 10 to 40
+    machine.to(41)
+    assert not machine.queue().waiting and machine.seen == [(100, 2, 0), (100, 2, 0), (30, 2, 8), (5, 4, 39)]
+
+
+def test_inexact_estimates_give_what_the_replay_of_the_log_gives():
+    rng = random.Random(2)
+    jobs = [(submit, run, procs, run * rng.randint(1, 5)) for submit, run, procs in some_jobs(120)]
+    machine = Machine(8, jobs)
+    machine.to(90_000)
+    starts = replay(Trace.of((i, s, r, p, e) for i, (s, r, p, e) in enumerate(jobs)), 8, "conservative", "batch")
+    mean = sum(start - job[0] for start, job in zip(starts, jobs, strict=True)) / len(jobs)
+    assert not machine.queue().waiting
+    assert abs(machine.mean_wait() - mean) < 0.1 * mean

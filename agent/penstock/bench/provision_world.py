@@ -30,6 +30,7 @@ __all__ = [
     "cybershake",
     "instants",
     "read_jobs",
+    "read_limited_jobs",
     "utilisation",
     "with_second_copy",
 ]
@@ -51,29 +52,39 @@ SITES: Final = {"CTC": SiteLog("CTC-SP2", 430, 22, 27), "SDSC": SiteLog("SDSC-SP
 COPIES: Final = {"CTC": (0.0, 0.2, 0.39), "SDSC": (0.0, 0.11, 0.2, 0.28)}
 """Shares of the second copy that give about the dissertation's loads: 63, 76, 88 and 70, 78, 84, 90 %."""
 
-Jobs = list[tuple[int, int, int]]
-"""(submission, run time, processors) by submission."""
+Jobs = list[tuple[int, ...]]
+"""(submission, run time, processors) by submission; with a fourth, the time limit, where run times are not known."""
 
 
 def read_jobs(logs: Sequence[Path], site: str) -> Jobs:
     """The jobs of a site's log, each with its real run time. UserError if the log is not there."""
+    trace = load(_log_of(logs, site), SITES[site].procs, "singh", "actual").trace
+    return sorted(zip(trace.submit, trace.run, trace.procs, strict=True))
+
+
+def read_limited_jobs(logs: Sequence[Path], site: str) -> Jobs:
+    """The jobs with the time that their users asked for, those that are complete. UserError as above."""
+    trace = load(_log_of(logs, site), SITES[site].procs, "strong", "user").trace
+    return sorted(zip(trace.submit, trace.run, trace.procs, trace.estimate, strict=True))
+
+
+def _log_of(logs: Sequence[Path], site: str) -> Path:
     found = [path for path in logs if SITES[site].pattern in path.name]
     if not found:
         raise UserError(f"PENSTOCK_TRACES has no log named {SITES[site].pattern}*")
-    trace = load(found[0], SITES[site].procs, "singh", "actual").trace
-    return sorted(zip(trace.submit, trace.run, trace.procs, strict=True))
+    return found[0]
 
 
 def with_second_copy(jobs: Jobs, share: float, seed: int) -> Jobs:
     """More load: the log again, a week later, each job with this probability (section 4.7)."""
     rng = random.Random(seed)
-    more = [(submit + WEEK, run, procs) for submit, run, procs in jobs if rng.random() < share]
+    more = [(submit + WEEK, *rest) for submit, *rest in jobs if rng.random() < share]
     return sorted([*jobs, *more])
 
 
 def utilisation(jobs: Jobs, procs: int) -> float:
     """Work over the machine's time from the first submission to the last."""
-    return sum(run * width for _, run, width in jobs) / (procs * (jobs[-1][0] - jobs[0][0]))
+    return sum(run * width for _, run, width, *_ in jobs) / (procs * (jobs[-1][0] - jobs[0][0]))
 
 
 def instants(jobs: Jobs, runs: int, seed: int) -> list[float]:
