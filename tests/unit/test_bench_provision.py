@@ -9,6 +9,7 @@ from functools import partial
 from penstock.bench.provision_greedy import against_best_effort
 from penstock.bench.provision_machine import Machine, best_effort_on
 from penstock.bench.provision_prices import answers, duplicated, first_days, sell
+from penstock.bench.provision_sites import among_sites, over_sites
 from penstock.bench.provision_var import both_ways
 from penstock.bench.provision_world import World, a_workflow, best_effort, with_second_copy
 from penstock.provision.dag import one_site
@@ -160,3 +161,13 @@ def test_inexact_estimates_give_what_the_replay_of_the_log_gives():
     mean = sum(start - job[0] for start, job in zip(starts, jobs, strict=True)) / len(jobs)
     assert not machine.queue().waiting
     assert abs(machine.mean_wait() - mean) < 0.1 * mean
+
+
+def test_best_effort_among_sites_goes_where_the_fewest_jobs_are_and_waits_for_the_data():
+    """Site 0 has two jobs at 100, site 1 one: a goes to 1; then there is none there, and b needs no transfer."""
+    dag = over_sites(one_site([("a", 2, 10, ()), ("b", 2, 10, ("a",))]), 2, 7)
+    quiet = [World(2, [(100, 50, 1), (100, 50, 1)]), World(2, [(100, 3, 1)])]
+    assert among_sites(quiet, dag, 100) == 23
+    # Three come to site 1 while a runs there: b goes to site 0, and its data take 7 s.
+    busy = [World(2, [(100, 5, 1), (100, 5, 1)]), World(2, [(100, 3, 1), (105, 9, 1), (105, 9, 1), (105, 9, 1)])]
+    assert among_sites(busy, dag, 100) == 13 + 7 + 10

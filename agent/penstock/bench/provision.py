@@ -12,6 +12,7 @@ from typing import Any, Final
 from penstock.bench.chapters import Tell, traces
 from penstock.bench.provision_greedy import greedy_plans
 from penstock.bench.provision_prices import prices
+from penstock.bench.provision_sites import several_sites
 from penstock.bench.provision_var import reservations
 from penstock.bench.provision_world import (
     COPIES,
@@ -210,4 +211,5 @@ PARTS: Final[dict[str, Callable[[Path | None, Tell, int], Chapter]]] = {
     "prices": prices,
     "greedy": greedy_plans,
     "var": reservations,
+    "sites": several_sites,
 }

@@ -72,7 +72,8 @@ def duplicated(jobs: Jobs, share: float, seed: int) -> Jobs:
 def sell(jobs: Jobs, procs: int, share: float, alpha: float, seed: int) -> Sales:
     """Let this share of the jobs buy slots with trade-off `alpha`, and the others queue."""
     rng = random.Random(seed)
-    buyers, others = [], []
+    buyers: Jobs = []
+    others: Jobs = []
     for job in jobs:
         (buyers if rng.random() < share else others).append(job)
     machine, sales = Machine(procs, others), Sales()

@@ -133,7 +133,7 @@ def select(parts: Sequence[str], quick: bool, out: Path | None, as_json: bool) -
 
 
 @bench.command()
-@_options("slots|trade-off|load|prices|greedy|var")
+@_options("slots|trade-off|load|prices|greedy|var|sites")
 @click.option("--runs", type=click.IntRange(2), default=50, show_default=True, help="Runs of every setting.")
 def provision(parts: Sequence[str], runs: int, out: Path | None, as_json: bool) -> None:
     """Measure slots and plans on real logs (paper 001), from the folder PENSTOCK_TRACES.
@@ -145,6 +145,7 @@ def provision(parts: Sequence[str], runs: int, out: Path | None, as_json: bool) 
     prices     what slots cost by whom they delay: by trade-off, load, share of reservations, time ahead and size
     greedy     workflows that buy their slots one by one at such prices, against best effort
     var        a slot by a job that idles, by price, and by both at once: cost and rate of success
+    sites      a workflow over two to six sites, on slots and at prices, against best effort
 
     With 50 runs, as in the paper, it takes hours; --runs 5 takes some minutes.
     """
