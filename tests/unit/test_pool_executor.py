@@ -128,7 +128,8 @@ def test_one_that_closes_its_output_and_goes_on(bench: Bench):
 
 
 def test_use_is_measured(bench: Bench):
-    bench.start(sys.executable, "-c", "x = bytearray(60_000_000)\nwhile True: pass")
+    bench.start(sys.executable, "-c", "x = bytearray(60_000_000)\nprint(1, flush=True)\nwhile True: pass")
+    bench.until(output_path(bench.folder, 1, 1, "out").exists)
 
     def busy():
         used = bench.it.measure()
