@@ -17,7 +17,7 @@ __all__ = ["Corrections"]
 
 _VERSION: Final = 1
 _DRAWN: Final = 1.0
-"""How many observations the mean of all resources counts for."""
+"""How many observations the mean of all resources counts for, and how many resources count for that there is none."""
 _MEMORY: Final = 50.0
 """Observations of a resource that count at most: older ones fade."""
 
@@ -53,7 +53,8 @@ class Corrections:
         known = [m.logs / m.count for m in means.values()]
         if not known:
             return 1.0
-        common, own = sum(known) / len(known), means.get(resource, _Mean())
+        # One machine may be off by what is its own alone: what a few have in common is half believed, many wholly.
+        common, own = sum(known) / (len(known) + _DRAWN), means.get(resource, _Mean())
         return math.exp((own.logs + _DRAWN * common) / (own.count + _DRAWN))
 
     def count(self, task: str, resource: str) -> int:
