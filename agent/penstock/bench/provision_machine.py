@@ -10,12 +10,11 @@ from __future__ import annotations
 import copy
 from bisect import bisect_left
 from dataclasses import dataclass, replace
-from heapq import heapify, heappop, heappush
 from typing import Final
 
-from penstock.bench.provision_world import Jobs
+from penstock.bench.provision_world import Jobs, when_parents_end
 from penstock.planning.bits import BitProfile
-from penstock.provision.dag import Dag, rank_order
+from penstock.provision.dag import Dag
 from penstock.provision.plan import Claim, Queue, Waiting, make_plan
 from penstock.provision.pricing import Quote
 
@@ -182,23 +181,9 @@ class Machine:
 
 def best_effort_on(machine: Machine, dag: Dag) -> float:
     """The makespan from now if each task is submitted when its parents have ended, among all who come meanwhile."""
-    place = {task: at for at, task in enumerate(rank_order(dag))}
-    left = [len(dag.into(i)) for i in range(len(dag.tasks))]
-    children: list[list[int]] = [[] for _ in dag.tasks]
-    for edge in dag.edges:
-        children[edge.parent].append(edge.child)
-    now = last = machine.now
-    at = [now] * len(dag.tasks)
-    ready = [(now, place[i], i) for i, count in enumerate(left) if not count]
-    heapify(ready)
-    while ready:
-        when, _, i = heappop(ready)
+
+    def submit(when: float, task: int) -> float:
         machine.to(when)
-        end = machine.submit(dag.tasks[i].procs, dag.tasks[i].durations[0]).end
-        last = max(last, end)
-        for child in children[i]:
-            at[child] = max(at[child], end)
-            left[child] -= 1
-            if not left[child]:
-                heappush(ready, (at[child], place[child], child))
-    return last - now
+        return machine.submit(dag.tasks[task].procs, dag.tasks[task].durations[0]).end
+
+    return when_parents_end(dag, machine.now, submit)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from pathlib import Path
@@ -32,6 +32,7 @@ __all__ = [
     "read_jobs",
     "read_limited_jobs",
     "utilisation",
+    "when_parents_end",
     "with_second_copy",
 ]
 
@@ -141,6 +142,19 @@ class World:
 
 def best_effort(world: World, dag: Dag, now: float) -> float:
     """The makespan if each task is submitted when its parents have ended, among all who come meanwhile."""
+
+    def submit(when: float, task: int) -> float:
+        world.to(when)
+        asked = dag.tasks[task]
+        start = world.table.put(asked.procs, asked.durations[0], when)
+        assert start is not None
+        return start + asked.durations[0]
+
+    return when_parents_end(dag, now, submit)
+
+
+def when_parents_end(dag: Dag, now: float, submit: Callable[[float, int], float]) -> float:
+    """The makespan if `submit(when, task)`, which tells the task's end, is called when its parents have ended."""
     place = {task: at for at, task in enumerate(rank_order(dag))}
     left = [len(dag.into(i)) for i in range(len(dag.tasks))]
     children: list[list[int]] = [[] for _ in dag.tasks]
@@ -151,11 +165,7 @@ def best_effort(world: World, dag: Dag, now: float) -> float:
     at, last = [now] * len(dag.tasks), now
     while ready:
         when, _, i = heappop(ready)
-        world.to(when)
-        task = dag.tasks[i]
-        start = world.table.put(task.procs, task.durations[0], when)
-        assert start is not None
-        end = start + task.durations[0]
+        end = submit(when, i)
         last = max(last, end)
         for child in children[i]:
             at[child] = max(at[child], end)

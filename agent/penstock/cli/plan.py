@@ -25,6 +25,7 @@ from penstock.cli.planning import (
 )
 from penstock.config import load
 from penstock.errors import UserError
+from penstock.holding.office import LEAD
 from penstock.provision.dag import Dag, one_site
 from penstock.provision.workflows import DEFAULT_METHOD, METHODS, Choice, plan_workflow
 from penstock.workflow.formats import load_workflow
@@ -32,7 +33,7 @@ from penstock.workflow.model import Workflow
 
 __all__ = ["plan"]
 
-_LEAD, _PER_STAGE = 10.0, 1.0  # seconds that making the reservations may take
+_PER_STAGE = 1.0  # seconds that each reservation after the first may take
 
 
 @click.command()
@@ -80,7 +81,7 @@ def plan(
         if method == "best-effort":
             raise UserError("--reserve: best effort reserves nothing")
         margin = config.provision.margin
-    lead = _LEAD + len(flow.stages) * _PER_STAGE if reserve else 0.0
+    lead = LEAD + len(flow.stages) * _PER_STAGE if reserve else 0.0
     source = open_source(where, {"--deadline": deadline}, _durations(flow, margin), lead)
     situation = source.situation
     now = situation.queue.now

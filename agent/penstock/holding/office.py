@@ -31,9 +31,9 @@ from penstock.provision.pricing import PaperPricing, Pricing
 from penstock.provision.repair import Find, Free
 from penstock.slurm.base import Backend
 
-__all__ = ["Office", "ledger_path", "pricing_rules", "take_snapshot"]
+__all__ = ["LEAD", "Office", "ledger_path", "pricing_rules", "take_snapshot"]
 
-_LEAD: Final = 10.0
+LEAD: Final = 10.0
 """Seconds that making a reservation may take."""
 _LOOK: Final = 0.1
 
@@ -113,7 +113,7 @@ class Office:
         partition = partition_of(snapshot, run.flow.partition)
         situation = from_snapshot(snapshot, partition, pricing_rules(self._config))
         free = situation.plan().profile
-        soonest = math.ceil(snapshot.taken_at + _LEAD)
+        soonest = math.ceil(snapshot.taken_at + LEAD)
 
         def find(nodes: int, duration: float, after: float) -> Free | None:
             length = 60 * math.ceil((duration + self._config.provision.margin) / 60)

@@ -259,6 +259,8 @@ class Runs:
 
     async def _clear(self, run: Run) -> Run:
         """Give back what is to be given up: jobs first, because Slurm keeps a reservation that one waits for."""
+        if not run.leaving:
+            return run
         for slot, number in run.leaving:
             for job in await self._backend.find(slot):
                 try:
