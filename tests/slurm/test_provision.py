@@ -14,7 +14,7 @@ import yaml
 
 from penstock.cluster import Cluster
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(540)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(640)]
 
 COMMAND = [sys.executable, "-c", "from penstock.cli import main; main()"]
 FLOW = """
@@ -169,6 +169,35 @@ def test_a_stage_that_misses_its_slot_gets_another_one(cluster: Cluster) -> None
     until(mended, "another slot", 240)
     until(lambda: desk.told("hold", "tick") and (desk.home / "second.at").exists(), "the second stage", 240)
     assert int((desk.home / "first.at").read_text()) < int((desk.home / "second.at").read_text())
+    until(lambda: not desk.told("hold", "tick")["holds"], "the holds to be settled", 60)
+    assert "No reservations" in desk.reservations()
+
+
+@pytest.mark.long  # as above
+def test_two_workflows_in_one_plan_one_of_whose_stages_takes_longer_than_its_slot(cluster: Cluster) -> None:
+    desk = Desk(cluster, "operator")
+    desk.write("other.yaml", FLOW.replace("name: flow", "name: other").replace(".at", ".other"))
+    slow = 'run: "date +%s >> first.at; sleep 100; date +%s > first.end"'
+    took = ", ".join(["20s"] * 19)
+    flow = FLOW.replace("time: 1m", f"time: 4m, took: [{took}]", 1).replace('run: "date +%s > first.at; sleep 1"', slow)
+    desk.write("flow.yaml", flow)
+    done = desk.run("plan", "flow.yaml", "other.yaml", "--alpha", "0", "--reserve")
+    assert done.returncode == 0, done.stderr
+    assert "flow/first: its slot is for 1m of 4m; by what it took before, it takes longer with a probability of 5%" in (
+        done.stdout
+    )
+    names = [f"{flow}/{stage}" for flow in ("flow", "other") for stage in ("first", "second")]
+    assert re.findall(r"Submitted batch job \d+ for stage (\S+)", done.stdout) == names
+    said: list[str] = []
+
+    def ended() -> bool:
+        said.extend(desk.told("hold", "tick")["changes"])
+        return (desk.home / "second.at").exists() and (desk.home / "second.other").exists()
+
+    until(ended, "the last stages", 500)
+    assert any("stage first takes longer than its slot" in line for line in said)
+    assert len((desk.home / "first.at").read_text().split()) == 2, "done again from the beginning"
+    assert int((desk.home / "first.end").read_text()) <= int((desk.home / "second.at").read_text())
     until(lambda: not desk.told("hold", "tick")["holds"], "the holds to be settled", 60)
     assert "No reservations" in desk.reservations()
 

@@ -247,6 +247,33 @@ def test_other_methods_and_pictures(penstock, flow):
     assert "Plans that no other" in out and "****" in out
 
 
+def test_several_workflows_are_planned_together(penstock, flow, tmp_path):
+    other = tmp_path / "other.yaml"
+    other.write_text(
+        "name: other\nstages: [{name: T1, nodes: 1, time: 1, run: x}, {name: T2, nodes: 1, time: 1, run: x}]"
+    )
+    both = json.loads(penstock("plan", {"procs": 2}, flow, str(other), "--alpha", "0", "--json")[1])
+    stages = {s["name"]: s for s in both["stages"]}
+    assert sorted(stages) == [*(f"diamond/T{i}" for i in (1, 2, 3, 4)), "other/T1", "other/T2"]
+    assert stages["other/T2"]["start"] >= stages["other/T1"]["end"]
+    for a in stages.values():
+        for b in stages.values():
+            assert a is b or a["end"] <= b["start"] or b["end"] <= a["start"] or not {*a["on"]} & {*b["on"]}
+    assert both["cost"] == 9 and both["makespan"] == max(s["end"] for s in stages.values())
+    code, _, err = penstock("plan", {"procs": 2}, flow, flow)
+    assert code == 2 and "name: 'diamond' is the name of the workflow in" in err
+
+
+def test_a_stage_gets_the_slot_that_its_run_times_suggest(penstock, tmp_path):
+    path = tmp_path / "tail.yaml"
+    runs = ", ".join(["2"] * 9 + ["30"])
+    path.write_text(f"name: tail\nstages: [{{name: a, nodes: 1, time: 30, took: [{runs}], run: x}}]")
+    (stage,) = json.loads(penstock("plan", {"procs": 1}, str(path), "--json")[1])["stages"]
+    assert (stage["end"], stage["limit"], stage["overrun"]) == (2, 30, 0.1818)
+    out = penstock("plan", {"procs": 1}, str(path))[1]
+    assert "a: its slot is for 2 of 30; by what it took before, it takes longer with a probability of 18%" in out
+
+
 def test_a_decimal_stage(penstock, flow, tmp_path):
     (tmp_path / "flow.yaml").write_text("name: x\nstages: [{name: a, nodes: 1, time: 0.5s, run: x}]")
     assert json.loads(penstock("plan", FIG1, flow, "--json")[1])["makespan"] == 0.5

@@ -36,7 +36,8 @@ class Killed(Exception):
 class World:
     """Four nodes; root holds three slots of a workflow, from 1000, 2000 and 3000 s on."""
 
-    def __init__(self, duration=300, exit=0):
+    def __init__(self, duration=300, exit=0, whole=None):
+        self.whole = whole or {}
         self.backend = virtual_cluster(ClusterConfig(nodes=4), user="root")
         self.ledger = Ledger(":memory:")
         self.start = self.backend.now()
@@ -63,7 +64,7 @@ class World:
             )  # fmt: skip
             number = self.run(self.keeper.open(wanted))
             assert self.ledger.hold(number).phase is Phase.HELD
-            stages[stage.name] = StageRun(wanted.name, number)
+            stages[stage.name] = StageRun(wanted.name, number, whole=self.whole.get(stage.name))
         return self.run(self.runs.begin(Run("flow-1", self.flow, stages)))
 
     async def _tend(self):
@@ -163,6 +164,36 @@ def test_what_comes_after_a_failed_stage_is_given_up_with_its_slots():
     said = world.to(1400)
     assert [line.split(" is given up")[0] for line in said] == ["flow-1: stage b", "flow-1: stage c"]
     world.to(1410)
+    world.over()
+
+
+def test_a_stage_that_takes_longer_than_its_short_slot_gets_one_of_its_whole_limit():
+    world = World(duration=900, whole={"a": 1800})
+    world.begin()
+    said = world.to(1700)
+    assert said == ["flow-1: stage a takes longer than its slot", "flow-1: stage a gets another slot: its slot is gone"]
+    stage = world.state().stages["a"]
+    assert (stage.slot, stage.whole) == ("flow-1-a-1", None)
+    hold = world.ledger.hold(stage.hold).wanted
+    assert (hold.start - world.start, hold.duration) == (4000, 1800)
+    assert hold.base == pytest.approx(10.0 * 1860 / 660), "a longer slot costs more"
+    late = "what it comes after ends too late for its slot"
+    assert world.to(1710) == [f"flow-1: stage b gets another slot: {late}"]
+    assert world.to(1720) == [f"flow-1: stage c gets another slot: {late}"]
+    world.offered = []
+    for at in (4001, 5000, 6001, 6100, 8001, 8100):
+        world.to(at)
+    world.over()
+    assert world.completed() == ["a", "b", "c"]
+
+
+def test_a_stage_that_takes_longer_than_its_whole_limit_has_failed():
+    world = World(duration=900)
+    world.begin()
+    world.offered = []
+    said = world.to(1700)
+    assert [line.split(" is given up")[0] for line in said] == ["flow-1: stage b", "flow-1: stage c"]
+    world.to(1710)
     world.over()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import yaml
 from hypothesis import example, given, settings
@@ -147,6 +149,10 @@ def test_mistakes_in_the_file(text, message):
         ({"time": float("nan")}, "stages[0].time: must be a duration"),
         ({"time": float("inf")}, "stages[0].time: must be a duration"),
         ({"expect": "2h"}, "stages[0].expect: must not be longer than time (3600 s), not 7200 s"),
+        ({"took": "2h"}, "stages[0].took[0]: must be longer than 0 s and not longer than time (3600 s), not 7200 s"),
+        ({"took": [60, "soon"]}, "stages[0].took[1]: must be a duration"),
+        ({"took": {}}, "stages[0].took: must be a duration"),
+        ({"took": [60] * 1001}, "stages[0].took: must be at most 1000 run times, not 1001"),
         ({"run": ""}, "stages[0].run: must be a shell command, not ''"),
         ({"run": 7}, "stages[0].run: must be a shell command, not 7"),
         ({"name": "a/b"}, "stages[0].name: must be 1 to 40 of"),
@@ -339,3 +345,13 @@ def test_what_it_cannot(partitions, strategy, message):
 def test_without_a_default_partition():
     with pytest.raises(UserError, match=r"workflow.yaml: partition: is missing, and the cluster has no default"):
         against(read(GOOD, partition=None), partition("a"))
+
+
+def test_what_a_stage_took_before_is_what_it_is_expected_to_take():
+    a = "{name: a, nodes: 1, time: 1h, took: [10m, 20m], run: x}"
+    text = f"name: w\nstages: [{a}, {{name: b, nodes: 1, time: 60, took: 7, run: x}}]"
+    first, second = parse_workflow(text).stages
+    assert (first.took, first.run_time, first.guessed) == ((600, 1200), 900, False)
+    assert second.took == (7,)
+    again = workflow_from_dict(json.loads(json.dumps(workflow_to_dict(parse_workflow(text)))))
+    assert again == parse_workflow(text)

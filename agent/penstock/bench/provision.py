@@ -1,4 +1,4 @@
-"""The parts of `penstock bench provision`: paper 001 measured again on the two logs; those of chapters 3 and 4 here."""
+"""The parts of `penstock bench provision`: paper 001 measured again; those of chapters 3 and 4 here."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, Final
 from penstock.bench.chapters import Tell, traces
 from penstock.bench.provision_greedy import greedy_plans
 from penstock.bench.provision_prices import prices
+from penstock.bench.provision_real import against_plan
 from penstock.bench.provision_sites import several_sites
 from penstock.bench.provision_var import reservations
 from penstock.bench.provision_world import (
@@ -33,7 +34,7 @@ from penstock.provision.front import Evaluation, trade_off
 from penstock.provision.heft import Scheduler
 from penstock.provision.moga import Settings, moga
 
-__all__ = ["PARTS"]
+__all__ = ["PARTS", "SIMULATED"]
 
 _ALPHAS: Final = (0.0, 0.2, 0.4, 0.5, 0.6, 0.8, 1.0)
 _PERIOD: Final = 3600
@@ -212,4 +213,6 @@ PARTS: Final[dict[str, Callable[[Path | None, Tell, int], Chapter]]] = {
     "greedy": greedy_plans,
     "var": reservations,
     "sites": several_sites,
+    "real": against_plan,
 }
+SIMULATED: Final = tuple(name for name in PARTS if name != "real")

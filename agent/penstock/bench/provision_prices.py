@@ -1,7 +1,7 @@
 """What slots cost on the two logs: the adaptive price against trade-off, load and the share of reservations.
 
-Chapter 5 of paper 001 (Figures 23 to 28): a tenth of the first 30 days' jobs buy a slot from the answer to query (18)
-by (20) when they come, instead of waiting in the queue.
+Chapter 5 of paper 001 (Figures 23 to 28, 30 and 31): a tenth of the first 30 days' jobs buy a slot from the answer to
+query (18) by (20) when they come, instead of waiting in the queue.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from penstock.bench.chapters import Tell, traces
 from penstock.bench.provision_machine import Machine
-from penstock.bench.provision_world import SITES, Jobs, read_jobs, utilisation
+from penstock.bench.provision_world import SITES, Jobs, read_jobs, read_limited_jobs, utilisation
 from penstock.bench.report import Chapter, Goal, Table
 from penstock.provision.plan import Plan, make_plan
 from penstock.provision.pricing import PaperPricing, Quote, choose, quote, quote_all
@@ -70,22 +70,23 @@ def duplicated(jobs: Jobs, share: float, seed: int) -> Jobs:
 
 
 def sell(jobs: Jobs, procs: int, share: float, alpha: float, seed: int) -> Sales:
-    """Let this share of the jobs buy slots with trade-off `alpha`, and the others queue."""
+    """Let this share of the jobs buy slots with trade-off `alpha` for as long as they may run, and the others queue."""
     rng = random.Random(seed)
     buyers: Jobs = []
     others: Jobs = []
     for job in jobs:
         (buyers if rng.random() < share else others).append(job)
     machine, sales = Machine(procs, others), Sales()
-    for submit, run, width in buyers:
+    for submit, run, width, *limit in buyers:
         machine.to(submit)
-        quotes = answers(make_plan(machine.queue()), width, run, alpha)
+        length = limit[0] if limit else run
+        quotes = answers(make_plan(machine.queue()), width, length, alpha)
         if 0 < alpha < 1:
             sales.offers += [((q.start - submit) / _HOUR, q.f / _HOUR) for q in quotes if q.feasible]
         best = choose(quotes, alpha)
         assert best is not None  # nothing is wider than the machine, and all that is planned ends
         machine.buy(best)
-        sales.bought.append((width, run / _HOUR, best.f / _HOUR, (best.start - submit) / _HOUR))
+        sales.bought.append((width, length / _HOUR, best.f / _HOUR, (best.start - submit) / _HOUR))
     if others:
         machine.to(others[-1][0])
     sales.waits = machine.mean_wait() / _HOUR
@@ -113,6 +114,7 @@ def prices(out: Path | None, tell: Tell, runs: int) -> Chapter:
     short = min(_DAYS, 2 * runs)
     rows: list[dict[str, Any]] = []
     found: dict[tuple[str, float, float, float], Sales] = {}
+    guessed: list[list[str]] = []
     for site, log in SITES.items():
         whole = read_jobs(traces(), site)
         settings = [(0.0, 0.1, alpha) for alpha in _ALPHAS]
@@ -126,6 +128,7 @@ def prices(out: Path | None, tell: Tell, runs: int) -> Chapter:
             row = {"site": site, "more": more, "load": utilisation(jobs, log.procs), "share": share, "alpha": alpha}
             row |= {"days": days, "price": sales.price, "free": sales.free}
             rows.append({**row, "wait_h": sales.wait, "others_wait_h": sales.waits, "slots": len(sales.bought)})
+        guessed += _guessed(site, log.procs, found[site, 0.0, 0.1, 0.0], tell)
     columns = ("site", "load", "reserved", "alpha", "days", "slots", "price SU", "free", "wait h", "others' wait h")
     cells = [
         [
@@ -146,10 +149,32 @@ def prices(out: Path | None, tell: Tell, runs: int) -> Chapter:
         f"The first {_DAYS} days of each log for slots at once (alpha 0), {short} for other trade-offs, two per run. "
         "Price is f, in processor hours (SU), load as submitted. The paper's axes end at 40 SU for the log itself, at "
         "200 SU with 40 % more jobs; its loads are 58.7, 68.4 and 78.8 % (CTC) and 63.4, 77.8 and 87.4 % (SDSC). The "
-        "second table has every start offered to who asked with alpha .25 to .75, the third the slots at once."
+        "second table has every start offered to who asked with alpha .25 to .75, the third the slots at once, the "
+        "last the same jobs when the queue knows only the limits of their users, for which slots are bought. Figure "
+        "29 (aggressive backfilling) is left out."
     )
+    heads = ("site", "estimates", "slots", "price SU", "free", "wait h", "others' wait h")
     tables = [Table("Slots bought", columns, cells), _by_time(found), _by_size(found)]
-    return Chapter("prices", "Adaptive prices (Figures 23 to 28)", text, rows, tables, _goals(found))
+    tables.append(Table("Slots at once, exact run times and users' limits", heads, guessed))
+    return Chapter("prices", "Adaptive prices (Figures 23 to 28, 30, 31)", text, rows, tables, _goals(found))
+
+
+def _guessed(site: str, procs: int, exact: Sales, tell: Tell) -> list[list[str]]:
+    """Slots at once by a tenth of the jobs, with exact estimates and with those of users (Figures 30 and 31)."""
+    tell(f"prices: {site}, users' limits")
+    limited = sell(first_days(read_limited_jobs(traces(), site)), procs, 0.1, 0.0, 0)
+    return [
+        [
+            site,
+            name,
+            str(len(sales.bought)),
+            f"{sales.price:.2f}",
+            f"{sales.free:.0%}",
+            f"{sales.wait:.2f}",
+            f"{sales.waits:.2f}",
+        ]
+        for name, sales in (("exact", exact), ("users'", limited))
+    ]
 
 
 def _by_time(found: dict[tuple[str, float, float, float], Sales]) -> Table:

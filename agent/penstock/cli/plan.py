@@ -1,14 +1,14 @@
-"""penstock plan: a whole workflow on the slots of a queue."""
+"""penstock plan: whole workflows on the slots of a queue."""
 
 from __future__ import annotations
 
 import math
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import click
 
+from penstock.cli.flows import Flows, Item, load_flows
 from penstock.cli.gantt import Bar, as_picture, as_text
 from penstock.cli.options import number, whole
 from penstock.cli.output import emit_json, table
@@ -26,10 +26,7 @@ from penstock.cli.planning import (
 from penstock.config import load
 from penstock.errors import UserError
 from penstock.holding.office import LEAD
-from penstock.provision.dag import Dag, one_site
 from penstock.provision.workflows import DEFAULT_METHOD, METHODS, Choice, plan_workflow
-from penstock.workflow.formats import load_workflow
-from penstock.workflow.model import Workflow
 
 __all__ = ["plan"]
 
@@ -37,7 +34,7 @@ _PER_STAGE = 1.0  # seconds that each reservation after the first may take
 
 
 @click.command()
-@click.argument("workflow", type=click.Path(path_type=Path))
+@click.argument("workflows", metavar="WORKFLOW...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @source_options
 @packing_options
 @number("alpha", "Trade-off: 0 only the makespan counts, 1 only the cost (default: 0.5).", -1e-9, 1, "0 to 1")
@@ -50,7 +47,7 @@ _PER_STAGE = 1.0  # seconds that each reservation after the first may take
 @picture_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def plan(
-    workflow: Path,
+    workflows: tuple[Path, ...],
     where: Where,
     packed: Packed,
     alpha: float | None,
@@ -64,31 +61,34 @@ def plan(
     picture: Path | None,
     as_json: bool,
 ) -> None:
-    """Plan all stages of a workflow so that nothing is left to chance: when each starts, on what, and at what price.
+    """Plan all stages of workflows so that nothing is left to chance: when each starts, on what, and at what price.
 
     moga and nsga2 put it on slots that delay nobody and look for plans that are cheap, fast, or both; greedy buys a
     slot for one stage after the other and may delay others, at their price; best-effort tells what the queue alone
     would give if nobody else came. With --queue, seconds of stages count as the file's unit of time and nodes as its
-    processors. Every stage is planned for its time limit. The tasks of a WfFormat file are packed into the nodes of
-    their stages; with --pool and --reserve they run in the pool, which the reserved nodes join.
+    processors. Every stage is planned for its time limit; one whose file says what it `took` before gets the slot that
+    is cheapest to expect, and another one of its whole limit if it takes longer. The tasks of a WfFormat file are
+    packed into the nodes of their stages; with --pool and --reserve they run in the pool, which the reserved nodes
+    join.
     """
     config = load()
-    flow = load_workflow(workflow, packed.packing(config, where.needs.cpus or None))
+    live = where.queue_file is None
+    flows = load_flows(workflows, packed.packing(config, where.needs.cpus or None), live)
     margin = 0.0
     if reserve:
-        if where.queue_file is not None:
+        if not live:
             raise UserError("--reserve is for a cluster and cannot go with --queue")
         if method == "best-effort":
             raise UserError("--reserve: best effort reserves nothing")
         margin = config.provision.margin
-    lead = LEAD + len(flow.stages) * _PER_STAGE if reserve else 0.0
-    source = open_source(where, {"--deadline": deadline}, _durations(flow, margin), lead)
+    lead = LEAD + len(flows.items) * _PER_STAGE if reserve else 0.0
+    source = open_source(where, {"--deadline": deadline}, flows.durations(margin), lead)
     situation = source.situation
     now = situation.queue.now
     last = source.time("--deadline")
     if last is not None and last == now:
         raise UserError(f"--deadline must be later than now ({source.show(now)})")
-    dag = _dag(flow, source)
+    dag = flows.dag(source)
     found = plan_workflow(
         situation,
         dag,
@@ -99,17 +99,17 @@ def plan(
         1 if seed is None else seed,
     )
     if as_json:
-        emit_json(_json(source, dag, method, found))
+        emit_json(_json(source, flows, method, found))
     else:
-        _show(source, dag, found)
+        _show(source, flows, found)
     if reserve:
         assert isinstance(source, LiveSource)
         from penstock.cli.reserve import reserve_and_submit
 
-        jobs = reserve_and_submit(flow, source, found, account)
+        jobs = reserve_and_submit(flows, source, found, account)
         for name, job in jobs.items():
             click.echo(f"Submitted batch job {job} for stage {name} into its reservation", err=as_json)
-    own = [Bar(dag.tasks[p.task].name, "own", p.nodes, p.start, p.end) for p in found.schedule.placed]
+    own = [Bar(flows.items[p.task].name, "own", p.nodes, p.start, p.end) for p in found.schedule.placed]
     drawn = [*bars(situation.plan()), *own]
     end = max([bar.end for bar in drawn if bar.end < math.inf], default=now)
     if gantt and not as_json:
@@ -118,26 +118,7 @@ def plan(
         as_picture(picture, drawn, situation.names, now, end, source.unit)
 
 
-def _durations(flow: Workflow, margin: float) -> dict[str, str | None]:
-    """The slots' lengths: the time limits, and if they are to be reserved the margin, in whole minutes."""
-    out: dict[str, str | None] = {}
-    for stage in flow.stages:
-        length = 60 * math.ceil((stage.time_limit + margin) / 60) if margin else stage.time_limit
-        out[f"stage {stage.name}"] = f"{Decimal(str(length)):f}".removesuffix(".0")
-    return out
-
-
-def _dag(flow: Workflow, source: Source) -> Dag:
-    rows = []
-    for stage in flow.stages:
-        length = source.duration(f"stage {stage.name}")
-        assert length is not None
-        source.check(stage.nodes, length)
-        rows.append((stage.name, stage.nodes, float(length), stage.after))
-    return one_site(rows)
-
-
-def _json(source: Source, dag: Dag, method: str, found: Choice) -> dict[str, Any]:
+def _json(source: Source, flows: Flows, method: str, found: Choice) -> dict[str, Any]:
     out = source.situation.outside
     alone = found.queue_alone
     return {
@@ -148,31 +129,44 @@ def _json(source: Source, dag: Dag, method: str, found: Choice) -> dict[str, Any
         "best_effort": None if alone is None else {"cost": out(alone.cost), "makespan": out(alone.makespan)},
         "stages": [
             {
-                "name": dag.tasks[p.task].name,
+                "name": flows.items[p.task].name,
                 "start": out(p.start),
                 "end": out(p.end),
-                "procs": dag.tasks[p.task].procs,
+                "procs": flows.items[p.task].stage.nodes,
                 "on": [
                     i if isinstance(source, FileSource) else name
                     for i, name in enumerate(source.situation.names)
                     if p.nodes >> i & 1
                 ],
+                **_overrun(flows.items[p.task]),
             }
             for p in found.schedule.placed
         ],
     }
 
 
-def _show(source: Source, dag: Dag, found: Choice) -> None:
+def _overrun(item: Item) -> dict[str, Any]:
+    """Of a slot shorter than its stage's limit."""
+    return {} if item.length is None else {"limit": item.whole, "overrun": round(item.length.overrun, 4)}
+
+
+def _show(source: Source, flows: Flows, found: Choice) -> None:
     out = source.situation.outside
     chosen = (found.schedule.cost, found.schedule.makespan)
     rows = [(f"{out(c):g}", source.show_length(m), "chosen" if (c, m) == chosen else "") for c, m in found.front]
     table("Plans that no other beats", ("cost", "makespan", ""), rows)
     stages = [
-        (dag.tasks[p.task].name, dag.tasks[p.task].procs, source.show(p.start), source.show(p.end))
+        (flows.items[p.task].name, flows.items[p.task].stage.nodes, source.show(p.start), source.show(p.end))
         for p in sorted(found.schedule.placed, key=lambda p: (p.start, p.task))
     ]
     table("The chosen one", ("stage", "processors", "start", "end"), stages)
+    for item in flows.items:
+        if item.length is not None and item.whole is not None:
+            click.echo(
+                f"{item.name}: its slot is for {source.show_length(item.stage.time_limit)} of "
+                f"{source.show_length(item.whole)}; by what it took before, it takes longer with a probability of "
+                f"{item.length.overrun:.0%}"
+            )
     if found.queue_alone is not None:
         alone = found.queue_alone
         click.echo(

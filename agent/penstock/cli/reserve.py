@@ -6,6 +6,7 @@ import secrets
 from dataclasses import replace
 from pathlib import Path
 
+from penstock.cli.flows import Flows
 from penstock.cli.hold import with_office
 from penstock.cli.planning import LiveSource
 from penstock.errors import Infeasible, PenstockError
@@ -14,42 +15,59 @@ from penstock.holding.runs import Run, StageRun
 from penstock.provision.heft import Placed
 from penstock.provision.holding import Phase, Wanted
 from penstock.provision.workflows import Choice
-from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.model import Stage
 
 __all__ = ["reserve_and_submit"]
 
 
-def reserve_and_submit(flow: Workflow, source: LiveSource, found: Choice, account: str) -> dict[str, int]:
+def reserve_and_submit(flows: Flows, source: LiveSource, found: Choice, account: str) -> dict[str, int]:
     """All slots or none, then the jobs, each behind those it comes after; their numbers by stage.
 
-    Raises Infeasible with Slurm's reason if a slot cannot be had; the others are given back.
+    Raises Infeasible with Slurm's reason if a slot cannot be had, and what Slurm says if it takes a job not; then
+    nothing is left of any workflow.
     """
     token = secrets.token_hex(3)
 
     async def work(office: Office) -> dict[str, int]:
-        keeper = office.keeper
-        opened: dict[str, tuple[int, str]] = {}
+        slots = await _open_all(office, flows, source, found, account, token)
+        begun: list[Run] = []
         try:
-            for placed, f in zip(found.schedule.placed, _prices(found), strict=True):
-                stage = flow.stages[placed.task]
-                wanted = _wanted(
-                    f"{flow.name}-{token}-{stage.name}", stage, placed, f, source, account, office.backend.whoami()
-                )
-                got = await keeper.open(wanted)
-                held = office.ledger.hold(got)
-                opened[stage.name] = got, wanted.name
-                if held.phase is not Phase.HELD:
-                    raise Infeasible(f"the slot of stage {stage.name} cannot be had: {held.reason or held.phase}")
+            for i, flow in enumerate(flows.flows):
+                here = replace(flow, workdir=flow.workdir or str(Path.cwd()), partition=source.partition.name)
+                stages = {item.stage.name: slots.pop(item.name) for item in flows.items if item.flow == i}
+                begun.append(await office.runs.begin(Run(f"{flow.name}-{token}", here, stages)))
         except PenstockError:
-            for got, _ in opened.values():
-                await keeper.cancel(got)
+            for run in begun:
+                await office.runs.abandon(run)
+            for slot in slots.values():
+                await office.keeper.cancel(slot.hold)
             raise
-        stages = {name: StageRun(slot, number) for name, (number, slot) in opened.items()}
-        here = replace(flow, workdir=flow.workdir or str(Path.cwd()), partition=source.partition.name)
-        run = await office.runs.begin(Run(f"{flow.name}-{token}", here, stages))
-        return {name: stage.job or 0 for name, stage in run.stages.items()}
+        jobs = {(i, name): stage.job or 0 for i, run in enumerate(begun) for name, stage in run.stages.items()}
+        return {item.name: jobs[item.flow, item.stage.name] for item in flows.items}
 
     return with_office(work)
+
+
+async def _open_all(
+    office: Office, flows: Flows, source: LiveSource, found: Choice, account: str, token: str
+) -> dict[str, StageRun]:
+    """The slots, held, by the names of the items."""
+    opened: dict[str, StageRun] = {}
+    user = office.backend.whoami()
+    try:
+        for placed, f in zip(found.schedule.placed, _prices(found), strict=True):
+            item = flows.items[placed.task]
+            name = f"{flows.flows[item.flow].name}-{token}-{item.stage.name}"
+            got = await office.keeper.open(_wanted(name, item.stage, placed, f, source, account, user))
+            opened[item.name] = StageRun(name, got, whole=item.whole)
+            held = office.ledger.hold(got)
+            if held.phase is not Phase.HELD:
+                raise Infeasible(f"the slot of stage {item.name} cannot be had: {held.reason or held.phase}")
+    except PenstockError:
+        for stage in opened.values():
+            await office.keeper.cancel(stage.hold)
+        raise
+    return opened
 
 
 def _prices(found: Choice) -> tuple[float, ...]:
@@ -74,5 +92,5 @@ def _wanted(name: str, stage: Stage, placed: Placed, f: float, source: LiveSourc
         penalty=situation.pricing.penalty,
         node_second=price,
         margin=length - stage.time_limit,
-        nodelist=tuple(n for i, n in enumerate(situation.names) if placed.nodes >> i & 1),
+        nodelist=situation.named(placed.nodes),
     )

@@ -105,7 +105,7 @@ def _nodes(source: Source, nodes: int) -> dict[str, list[str]]:
     """The names of nodes, where they have any."""
     if not isinstance(source, LiveSource):
         return {}
-    return {"nodes": [name for i, name in enumerate(source.situation.names) if nodes >> i & 1]}
+    return {"nodes": list(source.situation.named(nodes))}
 
 
 def _names(source: Source, nodes: int) -> list[str]:

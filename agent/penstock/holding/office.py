@@ -118,9 +118,7 @@ class Office:
         def find(nodes: int, duration: float, after: float) -> Free | None:
             length = 60 * math.ceil((duration + self._config.provision.margin) / 60)
             found = free.earliest(nodes, length, max(math.ceil(after), soonest), situation.within)
-            if found is None:
-                return None
-            return Free(found[0], tuple(n for i, n in enumerate(situation.names) if found[1] >> i & 1))
+            return None if found is None else Free(found[0], situation.named(found[1]))
 
         return find
 

@@ -28,13 +28,17 @@ Finder = Callable[["Run"], Awaitable[Find]]
 
 @dataclass(frozen=True, slots=True)
 class StageRun:
-    """A stage's hold and job; `slot` names its reservation and its job. `moves` counts the slots that it had before."""
+    """A stage's hold and job; `slot` names its reservation and its job. `moves` counts the slots that it had before.
+
+    `whole` is the time limit of its next slot if it takes longer than this one, which was made short on purpose.
+    """
 
     slot: str
     hold: int
     job: int | None = None
     standing: Standing = Standing.WAITING
     moves: int = 0
+    whole: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +91,12 @@ class Runs:
         try:
             return await self._submit(run)
         except PenstockError:
-            await self._clear(self._dropped(run, dict.fromkeys(run.stages, "")))
+            await self.abandon(run)
             raise
+
+    async def abandon(self, run: Run) -> None:
+        """Give up all of it: its jobs and its slots."""
+        await self._clear(self._dropped(run, dict.fromkeys(run.stages, "")))
 
     async def tend(self, finder: Finder) -> list[str]:
         """One pass over all runs that are not over; what was done, in words."""
@@ -105,38 +113,47 @@ class Runs:
 
     async def _tend(self, run: Run, finder: Finder) -> list[str]:
         jobs = {job.id: job for job in await self._backend.jobs()}
-        run = await self._look(run, jobs)
+        run, news = await self._look(run, jobs)
         run = await self._clear(await self._submit(run))
-        run, news = await self._mend(run, jobs, finder)
+        run, more = await self._mend(run, jobs, finder)
         await self._clear(await self._submit(run))
-        return news
+        return news + more
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
-    async def _look(self, run: Run, jobs: Mapping[int, Job]) -> Run:
-        """How its jobs stand. The slots of those that have ended are given back."""
+    async def _look(self, run: Run, jobs: Mapping[int, Job]) -> tuple[Run, list[str]]:
+        """How its jobs stand, and what is to be told. The slots of those that have ended are given back."""
+        said: list[str] = []
         for name, stage in run.stages.items():
             if stage.job is None or stage.standing.final:
                 continue
-            standing = await self._standing(stage, jobs.get(stage.job))
+            state = await self._state(stage.job, jobs.get(stage.job))
+            if state is None:
+                continue  # accounting lags
+            if state is JobState.TIMEOUT and stage.whole is not None:
+                run, news = self._news(self._overrun(run, name, stage.whole), name, "takes longer than its slot")
+                said += news
+                continue
+            standing = _standing(state)
             if standing is not stage.standing:
                 run = run.with_stage(name, replace(stage, standing=standing))
                 if standing.final:
                     run = replace(run, leaving=(*run.leaving, (stage.slot, stage.hold)))
                 self._store(run)
-        return run
+        return run, said
 
-    async def _standing(self, stage: StageRun, job: Job | None) -> Standing:
-        state = None if job is None else job.state
-        if job is None:
-            assert stage.job is not None
-            records = await self._backend.history(ids=[stage.job])
-            state = records[-1].state if records else None
-        if state is None:
-            return stage.standing  # accounting lags
-        if state.ended:
-            return Standing.DONE if state is JobState.COMPLETED else Standing.FAILED
-        return Standing.WAITING if state in (JobState.PENDING, JobState.REQUEUED) else Standing.RUNNING
+    async def _state(self, number: int, job: Job | None) -> JobState | None:
+        if job is not None:
+            return job.state
+        records = await self._backend.history(ids=[number])
+        return records[-1].state if records else None
+
+    def _overrun(self, run: Run, name: str, whole: float) -> Run:
+        """What it did is lost: it waits for another slot, of its whole time limit."""
+        old = run.stages[name]
+        stages = tuple(replace(s, time_limit=whole) if s.name == name else s for s in run.flow.stages)
+        run = run.with_stage(name, StageRun(old.slot, old.hold, moves=old.moves))
+        return replace(run, flow=replace(run.flow, stages=stages), leaving=(*run.leaving, (old.slot, old.hold)))
 
     def _now(self, run: Run, jobs: Mapping[int, Job]) -> list[StageNow]:
         out = []
@@ -187,8 +204,15 @@ class Runs:
         stage = run.stages[move.stage]
         old = self._ledger.hold(stage.hold).wanted
         moves = stage.moves + 1
+        length = run.flow.stages[run.flow.index(move.stage)].time_limit
         wanted = replace(
-            old, name=f"{run.name}-{move.stage}-{moves}", start=move.to.start, f=0.0, nodelist=move.to.nodes
+            old,
+            name=f"{run.name}-{move.stage}-{moves}",
+            start=move.to.start,
+            duration=length,
+            base=old.base * (length + old.margin) / (old.duration + old.margin),
+            f=0.0,
+            nodelist=move.to.nodes,
         )
         try:
             number, held = await self._held(wanted)
@@ -196,7 +220,7 @@ class Runs:
             return self._news(run, move.stage, f"keeps its slot though {move.why}: {error}")
         if held.phase is not Phase.HELD:
             return self._news(run, move.stage, f"keeps its slot though {move.why}: {held.reason}")
-        run = run.with_stage(move.stage, StageRun(wanted.name, number, moves=moves))
+        run = run.with_stage(move.stage, StageRun(wanted.name, number, moves=moves, whole=stage.whole))
         run = replace(run, leaving=(*run.leaving, (stage.slot, stage.hold)), told={**run.told, move.stage: move.why})
         self._store(run)
         return run, [f"stage {move.stage} gets another slot: {move.why}"]
@@ -227,7 +251,7 @@ class Runs:
             after = [run.stages[parent] for parent in stage.after]
             dependency = ",".join(f"afterok:{p.job}" for p in after if p.standing is not Standing.DONE)
             if mine.job is None:
-                if self._ledger.hold(mine.hold).phase.final:
+                if (mine.slot, mine.hold) in run.leaving or self._ledger.hold(mine.hold).phase.final:
                     continue  # it needs another slot first
                 found = await self._backend.find(mine.slot)
                 job = found[-1] if found else await self._backend.submit(self._spec(run, stage, dependency))
@@ -278,3 +302,9 @@ class Runs:
 
     def _store(self, run: Run) -> None:
         self._ledger.store_run(run.name, run.to_dict(), run.final)
+
+
+def _standing(state: JobState) -> Standing:
+    if state.ended:
+        return Standing.DONE if state is JobState.COMPLETED else Standing.FAILED
+    return Standing.WAITING if state in (JobState.PENDING, JobState.REQUEUED) else Standing.RUNNING

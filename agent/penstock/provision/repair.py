@@ -117,7 +117,7 @@ def repair(stages: Sequence[StageNow], now: float, find: Find, second: float = 0
 def _unusable(stage: StageNow, ready: float, now: float) -> str:
     """Why a stage cannot run in its slot; empty if it can."""
     if stage.slot is None:
-        return "its reservation is gone"
+        return "its slot is gone"
     begin = max(ready, stage.slot[0], now - _GRACE)
     if begin + stage.duration > stage.slot[1]:
         return "what it comes after ends too late for its slot" if ready > now else "it did not begin in time"

@@ -38,6 +38,10 @@ class Situation:
         horizon = max(last if self.horizon is None else self.horizon, last + beyond if beyond else 0)
         return free_slots(plan.profile, horizon, self.pricing, self.within)
 
+    def named(self, mask: int) -> tuple[str, ...]:
+        """The names of a set of nodes."""
+        return tuple(name for i, name in enumerate(self.names) if mask >> i & 1)
+
     def outside(self, value: float) -> float:
         """A time, duration or price as the user counts; whole numbers stay whole."""
         if self.scale == 1 or value in (float("inf"), float("-inf")):

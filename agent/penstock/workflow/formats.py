@@ -9,6 +9,7 @@
         expect: 12m           # expected run time; if left out what earlier runs took, at first the limit
         run: srun ./project   # shell command(s); or `script: FILE`, which must be there
         retries: 1            # how often it is tried again if it fails; optional, 0
+        took: [9m, 11m, 26m]  # optional: run times of earlier runs, from which a plan chooses the length of its slot
       - name: merge
         after: project        # optional: the stage before it; a list is allowed, [] is none
         nodes: 1
@@ -43,7 +44,8 @@ _MAX_NODES: Final = 10_000_000
 _TOP_KEYS: Final = ("name", "partition", "account", "qos", "workdir", "environment", "stages")
 _MAX_JSON_BYTES: Final = 500_000_000
 _MAX_RETRIES: Final = 100
-_STAGE_KEYS: Final = ("name", "nodes", "time", "expect", "run", "script", "after", "retries")
+_MAX_RUNS: Final = 1000
+_STAGE_KEYS: Final = ("name", "nodes", "time", "expect", "run", "script", "after", "retries", "took")
 _NAME_RULE: Final = "1 to 40 of A-Z a-z 0-9 _ . -"
 
 
@@ -169,16 +171,28 @@ def _stage(entry: object, where: str, previous: str | None, folder: Path | None)
     retries = data.get("retries", 0)
     if isinstance(retries, bool) or not isinstance(retries, int) or not 0 <= retries <= _MAX_RETRIES:
         raise UserError(f"{where}.retries: must be a whole number from 0 to {_MAX_RETRIES}, not {show(retries)}")
+    took = _took(data.get("took", []), f"{where}.took")
+    usual = math.fsum(took) / len(took) if took else limit
     return Stage(
         name=_name(data["name"], f"{where}.name"),
         nodes=nodes,
         time_limit=limit,
-        run_time=_duration(data["expect"], f"{where}.expect") if "expect" in data else limit,
+        run_time=_duration(data["expect"], f"{where}.expect") if "expect" in data else usual,
         command=command,
         after=_after(data, f"{where}.after", previous),
         retries=retries,
-        guessed="expect" not in data,
+        guessed="expect" not in data and not took,
+        took=took,
     )
+
+
+def _took(value: object, where: str) -> tuple[float, ...]:
+    """Run times: one, or a list."""
+    if not isinstance(value, list):
+        return (_duration(value, where),)
+    if len(value) > _MAX_RUNS:
+        raise UserError(f"{where}: must be at most {_MAX_RUNS} run times, not {len(value)}")
+    return tuple(_duration(one, f"{where}[{i}]") for i, one in enumerate(value))
 
 
 def _script(value: object, where: str, folder: Path | None) -> str:

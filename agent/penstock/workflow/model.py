@@ -29,7 +29,8 @@ class Stage:
     `after` names the stages that must have completed before it starts. A failed attempt is repeated `retries` times;
     one that failed with its nodes is repeated anyway. `guessed`: nobody has said how long it runs, `run_time` is only
     its limit; what earlier runs took is better. `meanwhile`: a shell command that makes use of the nodes of a job which
-    has started before its parents have ended; it is ended with the job's script at the latest.
+    has started before its parents have ended; it is ended with the job's script at the latest. `took` are the run times
+    of earlier runs in seconds, for plans that choose how long its slot is.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Stage:
     retries: int = 0
     guessed: bool = False
     meanwhile: str = ""
+    took: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,12 @@ def _check_stage(i: int, stage: Stage) -> None:
         raise UserError(f"{where}.nodes: must be at least 1, not {stage.nodes}")
     if not (math.isfinite(stage.time_limit) and stage.time_limit > 0):
         raise UserError(f"{where}.time: must be longer than 0 s, not {stage.time_limit:g} s")
+    for j, seconds in enumerate(stage.took):
+        if not 0 < seconds <= stage.time_limit:
+            raise UserError(
+                f"{where}.took[{j}]: must be longer than 0 s and not longer than time ({stage.time_limit:g} s), "
+                f"not {seconds:g} s"
+            )
     if not (math.isfinite(stage.run_time) and stage.run_time > 0):
         raise UserError(f"{where}.expect: must be longer than 0 s, not {stage.run_time:g} s")
     if stage.run_time > stage.time_limit:
@@ -154,6 +162,7 @@ def workflow_to_dict(workflow: Workflow) -> dict[str, Any]:
                 "retries": s.retries,
                 "guessed": s.guessed,
                 "meanwhile": s.meanwhile,
+                "took": list(s.took),
             }
             for s in workflow.stages
         ],
@@ -180,6 +189,7 @@ _STAGE_KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     "retries": (int,),
     "guessed": (bool,),
     "meanwhile": (str,),
+    "took": (list, tuple),
 }
 _MOST: Final = 2**53  # what is above is no number of nodes and no time
 
@@ -205,12 +215,16 @@ def workflow_from_dict(data: Mapping[str, Any]) -> Workflow:
         _of_kind(stage, _STAGE_KINDS, "stage")
         if not all(isinstance(name, str) for name in stage.get("after", ())):
             raise TypeError("a stage's 'after' must be a list of texts")
+        if not all(type(time) in (int, float) for time in stage.get("took", ())):
+            raise TypeError("a stage's 'took' must be a list of numbers")
     _of_kind(data, _KINDS, "workflow")
     if not all(isinstance(word, str) for item in data["environment"].items() for word in item):
         raise TypeError("a workflow's 'environment' must be a map of texts")
     return Workflow(
         name=data["name"],
-        stages=tuple(Stage(**{**s, "after": tuple(s["after"])}) for s in data["stages"]),
+        stages=tuple(
+            Stage(**{**s, "after": tuple(s["after"]), "took": tuple(s.get("took", ()))}) for s in data["stages"]
+        ),
         partition=data["partition"],
         account=data["account"],
         qos=data["qos"],

@@ -1,0 +1,108 @@
+"""A plan against what becomes of it: a reserved workflow on a real Slurm, among jobs of somebody else."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from penstock.bench.chapters import Tell
+from penstock.bench.dmr.live import cluster_of
+from penstock.bench.report import Chapter, Goal, Table
+from penstock.cluster import Cluster
+from penstock.errors import PenstockError
+
+__all__ = ["against_plan"]
+
+_COMMAND: Final = (sys.executable, "-c", "from penstock.cli import main; main()")
+_NODES: Final = 8
+_LEVELS: Final = 5
+_WIDTH: Final = 4
+_LATE: Final = 5.0
+_OWNER: Final = "operator"
+_OTHER: Final = "bob"
+_POLL: Final = 2.0
+_PATIENCE: Final = 600.0
+
+
+def against_plan(out: Path | None, tell: Tell, runs: int) -> Chapter:
+    """When every task of a reserved workflow of twenty begins, beside when it was planned to begin."""
+    with cluster_of(_NODES) as cluster:
+        planned, began = _one(cluster, tell)
+    order = sorted(planned, key=lambda name: planned[name])
+    late = {name: began[name] - planned[name] for name in order if name in began}
+    rows = [{"task": name, "planned": planned[name], "late_s": late.get(name)} for name in order]
+    missed = sum(not -1.0 <= late.get(name, _PATIENCE) <= _LATE for name in order)
+    goals = [Goal("8 nodes", f"share of tasks that begin more than {_LATE:g} s off plan", missed / len(order), 0.05)]
+    first = planned[order[0]]
+    cells = [[name, f"{planned[name] - first:.0f}", f"{late[name]:.1f}" if name in late else "-"] for name in order]
+    text = (
+        f"A workflow of {len(rows)} tasks on one or two nodes each, planned by alpha 0 and reserved by an operator on "
+        f"a real Slurm of {_NODES} nodes, on which another user's jobs run and wait. A task begins when its script "
+        "writes down the time."
+    )
+    table = Table("Tasks", ("task", "planned, s after the first", "late by s"), cells)
+    return Chapter("real", "Plan and reality", text, rows, [table], goals)
+
+
+def _one(cluster: Cluster, tell: Tell) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    """Planned and measured starts by task, in seconds since 1970."""
+    home = cluster.home(_OWNER)
+    settings = {
+        "agent": {"state_dir": str(home / "provision")},
+        "slurm": {"backend": "cli"},
+        "provision": {"margin": 60},
+    }
+    for name, value in (("penstock.yaml", settings), ("flow.yaml", _workflow())):
+        _must(cluster, _OWNER, ["tee", name], input=yaml.safe_dump(value))
+    for minutes in (2, 4, 3, 5):
+        words = ["sbatch", "-N", "3", "-t", str(minutes), "-o", "/dev/null", "--wrap", f"sleep {50 * minutes}"]
+        _must(cluster, _OTHER, words)
+    plan = _ask(cluster, "plan", "flow.yaml", "--alpha", "0", "--reserve", "--json")
+    planned = {stage["name"]: float(stage["start"]) for stage in plan["stages"]}
+    tell(f"real: {len(planned)} tasks are reserved, the last from {max(planned.values()) - time.time():.0f} s on")
+    end = max(planned.values()) + _PATIENCE
+    began: dict[str, float] = {}
+    while len(began) < len(planned) and time.time() < end:
+        for line in _ask(cluster, "hold", "tick", "--json")["changes"]:
+            tell(f"real: {line}")
+        began = {path.stem: float(path.read_text()) for path in home.glob("*.at") if path.read_text().strip()}
+        time.sleep(_POLL)
+    return planned, began
+
+
+def _workflow() -> dict[str, Any]:
+    """Levels of tasks, each after two of the level before."""
+    rng = random.Random(1)
+    stages: list[dict[str, Any]] = []
+    before: list[str] = []
+    for level in range(_LEVELS):
+        names = [f"t{level}{i}" for i in range(_WIDTH)]
+        for name in names:
+            run = f"date +%s.%N > {name}.at; sleep {rng.randint(5, 40)}"
+            after = rng.sample(before, 2) if before else []
+            stages.append({"name": name, "nodes": rng.randint(1, 2), "time": "1m", "after": after, "run": run})
+        before = names
+    return {"name": "bench", "stages": stages}
+
+
+def _ask(cluster: Cluster, *words: str) -> Any:  # noqa: ANN401 (JSON)
+    env = {"PENSTOCK_CONFIG": str(cluster.home(_OWNER) / "penstock.yaml")}
+    return json.loads(_must(cluster, _OWNER, [*_COMMAND, *words], env=env))
+
+
+def _must(
+    cluster: Cluster, who: str, words: list[str], env: Mapping[str, str] | None = None, input: str | None = None
+) -> str:
+    done = cluster.run_as(who, words, env=env, input=input, timeout=120)
+    if done.returncode:
+        said = re.sub(r"\s+", " ", done.stderr).strip()[-300:]
+        raise PenstockError(f"{words[0]} of the measurement failed: {said}")
+    return done.stdout

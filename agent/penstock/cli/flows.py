@@ -1,0 +1,96 @@
+"""The workflows of one `penstock plan`: read, their slots made as long as they should be, and joined to one graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+
+from penstock.cli.planning import Source
+from penstock.errors import UserError
+from penstock.provision.dag import Dag, one_site
+from penstock.provision.overrun import Length, slot_length
+from penstock.workflow.formats import load_workflow
+from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.wfformat import Packing
+
+__all__ = ["Flows", "Item", "load_flows"]
+
+_MINUTE = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A stage of one of the workflows, with a name that no other has. `length` is set if its run times chose it: then
+    the stage's limit is that of its slot, and `whole` the limit that was asked for."""
+
+    flow: int
+    stage: Stage
+    name: str
+    length: Length | None
+    whole: float | None
+
+
+@dataclass(frozen=True)
+class Flows:
+    """Workflows that are planned together; `items` are all their stages, one workflow after the other."""
+
+    flows: tuple[Workflow, ...]
+    items: tuple[Item, ...]
+
+    def durations(self, margin: float) -> dict[str, str | None]:
+        """The slots' lengths as options of a source: the limits, and if they are to be reserved, the margin beyond
+        them, in whole minutes."""
+        out: dict[str, str | None] = {}
+        for item in self.items:
+            limit = item.stage.time_limit
+            length = _MINUTE * math.ceil((limit + margin) / _MINUTE) if margin else limit
+            out[f"stage {item.name}"] = f"{Decimal(str(length)):f}".removesuffix(".0")
+        return out
+
+    def dag(self, source: Source) -> Dag:
+        """All of them as one graph. Infeasible if a stage can never have a slot."""
+        rows = []
+        for item in self.items:
+            length = source.duration(f"stage {item.name}")
+            assert length is not None
+            source.check(item.stage.nodes, length)
+            prefix = self._prefix(item.flow)
+            rows.append((item.name, item.stage.nodes, float(length), [prefix + name for name in item.stage.after]))
+        return one_site(rows)
+
+    def _prefix(self, flow: int) -> str:
+        return _prefix(self.flows, flow)
+
+
+def load_flows(paths: Sequence[Path], packing: Packing | None, minutes: bool) -> Flows:
+    """Read them. `minutes`: limits are whole minutes, as Slurm keeps them. UserError if two have one name."""
+    flows = [load_workflow(path, packing) for path in paths]
+    for i, flow in enumerate(flows):
+        same = next((paths[j] for j in range(i) if flows[j].name == flow.name), None)
+        if same is not None:
+            raise UserError(f"{paths[i]}: name: {flow.name!r} is the name of the workflow in {same}, too")
+    items: list[Item] = []
+    for i, flow in enumerate(flows):
+        fitted = [_fit(stage, minutes) for stage in flow.stages]
+        flows[i] = replace(flow, stages=tuple(stage for stage, _ in fitted))
+        for before, (stage, length) in zip(flow.stages, fitted, strict=True):
+            whole = None if length is None else before.time_limit
+            items.append(Item(i, stage, _prefix(flows, i) + stage.name, length, whole))
+    return Flows(tuple(flows), tuple(items))
+
+
+def _prefix(flows: Sequence[Workflow], flow: int) -> str:
+    """What makes stages' names different: nothing if there is one workflow."""
+    return f"{flows[flow].name}/" if len(flows) > 1 else ""
+
+
+def _fit(stage: Stage, minutes: bool) -> tuple[Stage, Length | None]:
+    """The stage with the limit that its run times suggest; None if that is the one it has."""
+    found = slot_length(stage.took, stage.time_limit)
+    limit = _MINUTE * math.ceil(found.duration / _MINUTE) if minutes else found.duration
+    if limit >= stage.time_limit:
+        return stage, None
+    return replace(stage, time_limit=limit, run_time=min(stage.run_time, limit), took=()), found
