@@ -169,7 +169,7 @@ def test_a_stage_that_misses_its_slot_gets_another_one(cluster: Cluster) -> None
     until(mended, "another slot", 240)
     until(lambda: desk.told("hold", "tick") and (desk.home / "second.at").exists(), "the second stage", 240)
     assert int((desk.home / "first.at").read_text()) < int((desk.home / "second.at").read_text())
-    until(lambda: not desk.told("hold", "tick")["holds"], "the holds to be settled", 60)
+    until(lambda: not desk.told("hold", "tick")["holds"], "the holds to be settled", 180)
     assert "No reservations" in desk.reservations()
 
 
@@ -198,7 +198,7 @@ def test_two_workflows_in_one_plan_one_of_whose_stages_takes_longer_than_its_slo
     assert any("stage first takes longer than its slot" in line for line in said)
     assert len((desk.home / "first.at").read_text().split()) == 2, "done again from the beginning"
     assert int((desk.home / "first.end").read_text()) <= int((desk.home / "second.at").read_text())
-    until(lambda: not desk.told("hold", "tick")["holds"], "the holds to be settled", 60)
+    until(lambda: not desk.told("hold", "tick")["holds"], "the holds to be settled", 180)
     assert "No reservations" in desk.reservations()
 
 
