@@ -513,9 +513,9 @@ class Offer:
     """What a malleable application says of itself at a check (paper 003, section 5.1); sizes are processes.
 
     `factor` f >= 2 makes current * f**k and current / f**k reachable within [minimum, maximum]; 1 makes any size so.
-    `method`, `companion`, `steps_left` and `step_seconds` are those of `dmr.wire.Check`. `target` is not from the
-    application: it is the size that a resize under way gives it, or its own size while it may not be resized again yet;
-    None when a policy may choose.
+    `method`, `companion`, `errands`, `steps_left` and `step_seconds` are `dmr.wire.Check`'s. `target` is not from
+    the application: it is the size that a resize under way gives it, or its own size while it may not be resized again
+    yet; None when a policy may choose.
     """
 
     job: int
@@ -531,6 +531,7 @@ class Offer:
     steps_left: int | None = None
     step_seconds: float | None = None
     target: int | None = None
+    errands: bool = False
 
     def reachable(self) -> tuple[int, ...]:
         """The sizes the job can be resized to, ascending, without its own; only those that fill whole nodes."""

@@ -129,7 +129,12 @@ class App:
             self.executor,
             store,
             clock,
-            Settings(make_policy(config.dmr.policy), _limits(config), config.malleable.backend),
+            Settings(
+                make_policy(config.dmr.policy),
+                _limits(config),
+                config.malleable.backend,
+                all=config.agent.serve == "all",
+            ),
             self.wake,
             self.want_look,
             self._expected_wait,

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import math
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from dmr import limits, plan, quirks, wire
+from dmr import limits, line, plan, quirks, wire
 from dmr.client import Client, Pending
 from dmr.inhibitor import Inhibitor
 from dmr.limits import Limits
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "Session", "Verdict", "node_list"]
 
 logger = logging.getLogger("dmr")
+
+_TELLING = 10.0  # seconds for the launcher to hear an errand
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ class Session:
         self._announced: Pending | None = None
         self._to_announce: deque[wire.Announce] = deque()
         self._said: set[str] = set()
+        self._errands: set[str] = set()  # that the launcher has been told
         self._scattered = False  # where the ranks are is known, and no fit for adding or taking nodes
 
     @cached_property
@@ -170,9 +174,12 @@ class Session:
             companion=progress.companion,
             steps_left=progress.steps_left,
             step_seconds=self.inhibitor.step_seconds,
+            errands=progress.companion and line.there(os.environ),
         )
 
     def _judge(self, check: wire.Check, reply: wire.Reply | None) -> Verdict:
+        if isinstance(reply, wire.CheckReply) and reply.errand is not None:
+            self._pass_on(check, reply.errand)
         if not isinstance(reply, wire.CheckReply) or reply.action == "none":
             return self._rest()
         wrong = _objection(check, reply)
@@ -181,6 +188,24 @@ class Session:
             self.refuse(reply.epoch, wrong)
             return self._rest()
         return Verdict(skip=self._rest().skip, reply=reply)
+
+    def _pass_on(self, check: wire.Check, errand: wire.Errand) -> None:
+        """To the launcher, in a thread that makes no MPI call. What is lost the agent says again."""
+        most = (check.maximum - check.size) // check.per_node
+        if errand.job != check.job or errand.node_count > most:
+            self._once(
+                f"the agent wants {errand.node_count} nodes for job {errand.job}, which this application has no use for"
+            )
+        elif errand.name not in self._errands:
+            self._errands.add(errand.name)
+            threading.Thread(target=self._tell, args=(errand,), name="dmr-errand", daemon=True).start()
+
+    def _tell(self, errand: wire.Errand) -> None:
+        try:
+            line.ask(_TELLING, op="errand", errand=asdict(errand))
+        except line.LineError as error:
+            logger.warning("the launcher does not ask Slurm for more nodes: %s", error)
+            self._errands.discard(errand.name)
 
     def _overridden(self, wanted: Limits) -> Limits:
         """The program's own limits, or those of DMR_SIZES in their place."""

@@ -8,6 +8,7 @@ A world is one mpiexec (or srun). The first is the application as its user start
     abandon   they do not: end them
     restart   when all ranks have ended, start the application again on these nodes; "loaded" confirms that it runs
     ready     (from rank 0 of a started world) my port is open
+    errand    ask Slurm for a job that holds nodes, which the agent, another user, cannot (`dmr.errands`)
 
 A world that dies before it has joined harms nobody. Not an MPI process itself, so it may start others safely.
 """
@@ -27,7 +28,9 @@ from typing import Any, Final
 
 from dmr import line
 from dmr.command import Command, allocation
+from dmr.errands import Errands
 from dmr.line import RESTART_FAILED, RESTARTED, LineError, Message
+from dmr.wire import Errand, WireError
 
 __all__ = ["Steward"]
 
@@ -89,6 +92,7 @@ class Steward:
         self._watchers: set[asyncio.Task[None]] = set()
         self._empty = asyncio.Event()
         self._layout = _Layout((), {})
+        self._errands = Errands(environ)
         self._asked: _Restart | None = None  # all ranks are about to end
         self._tried: _Restart | None = None  # the new ones have not yet loaded their data
 
@@ -114,6 +118,7 @@ class Steward:
             server.close()
             for watcher in self._watchers:
                 watcher.cancel()
+            await self._errands.close()
 
     def _goes_on(self) -> bool:
         """Now that all have ended: whether there is something to start, what was asked for or the former size."""
@@ -228,6 +233,8 @@ class Steward:
                 if self._tried is not None:
                     self._tried.arrived.set()
                     return {"seconds": _now() - self._tried.asked}
+            case "errand":
+                self._run(request["errand"])
             case "loaded":
                 self._tried = None
             case op:
@@ -248,6 +255,15 @@ class Steward:
             await self._abandon([world.ticket for world in worlds])
             raise LineError(str(error) or f"no new processes within {limit:g} s") from None
         return {"worlds": [[world.ticket, port] for world, port in zip(worlds, ports, strict=True)]}
+
+    def _run(self, wanted: Message) -> None:
+        try:
+            errand = Errand(**wanted)
+        except (TypeError, WireError) as error:
+            raise LineError(f"no errand: {error}") from None
+        if errand.job != self._job:
+            raise LineError(f"an errand for job {errand.job}, but this is job {self._job}")
+        self._errands.run(errand)
 
     def _check_alive(self, tickets: Sequence[str]) -> None:
         if any(ticket not in self._worlds for ticket in tickets):

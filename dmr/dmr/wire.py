@@ -40,6 +40,7 @@ __all__ = [
     "Check",
     "CheckReply",
     "Done",
+    "Errand",
     "Failure",
     "Finished",
     "Received",
@@ -67,6 +68,8 @@ _HEX16: Final = re.compile(r"[0-9a-f]{16}")
 # Node names end up in `hosts=` lists and in Slurm commands, so nothing that either could read as syntax is a name.
 _NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _AUTH: Final = re.compile(r"[ -~]{0,4096}")
+_COMPANION: Final = re.compile(r"penstock-[1-9][0-9]{0,9}-[a-z0-9]{1,32}")
+_SLURM_NAME: Final = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.:-]{0,127})?")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 
 
@@ -146,7 +149,8 @@ class Check(Request):
 
     `method` is how it resizes: all ranks are replaced, the old ones stay ("merge"), or it saves its state, ends and is
     started anew ("restart"). `companion`: it can also use nodes that another job of the same user holds. `steps_left`
-    and `step_seconds` (measured, with the present size) tell how long it still runs, where it knows.
+    and `step_seconds` (measured, with the present size) tell how long it still runs, where it knows. `errands`: its
+    launcher can ask Slurm for such a job, as its own user.
     """
 
     op: ClassVar[str] = "check"
@@ -161,6 +165,7 @@ class Check(Request):
     companion: bool = False
     steps_left: int | None = None
     step_seconds: float | None = None
+    errands: bool = False
 
     def __post_init__(self) -> None:
         Request.__post_init__(self)
@@ -176,6 +181,8 @@ class Check(Request):
         _one_of("method", self.method, METHODS)
         if type(self.companion) is not bool:
             raise WireError("companion", "must be true or false")
+        if type(self.errands) is not bool:
+            raise WireError("errands", "must be true or false")
         if self.steps_left is not None:
             _int("steps_left", self.steps_left, 0)
         if self.step_seconds is not None:
@@ -240,10 +247,47 @@ class Finished(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Errand:
+    """What the agent cannot do, because it is another user: ask Slurm for a job that holds `node_count` nodes.
+
+    `name` begins with `penstock-JOB-`; `time_limit` and `patience`, after which the request is withdrawn, in seconds.
+    Empty texts leave the choice to Slurm. It may be told several times, and is done once.
+    """
+
+    name: str
+    node_count: int
+    time_limit: float
+    patience: float
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    exclusive: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not _COMPANION.fullmatch(self.name):
+            raise WireError("name", "must be penstock-JOB- and at most 32 letters and digits")
+        _int("node_count", self.node_count, 1)
+        _seconds("time_limit", self.time_limit)
+        _seconds("patience", self.patience)
+        for name in ("partition", "account", "qos"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not _SLURM_NAME.fullmatch(value):
+                raise WireError(name, "must be a name as Slurm has them, or empty")
+        if type(self.exclusive) is not bool:
+            raise WireError("exclusive", "must be true or false")
+
+    @property
+    def job(self) -> int:
+        """The application's job."""
+        return int(self.name.split("-")[1])
+
+
+@dataclass(frozen=True, kw_only=True)
 class CheckReply:
     """The answer to a check: stay, or be `size` processes on `nodes` (the full list, in order), `per_node` on each.
 
-    `companion` is the job that holds the added nodes where that is not the application's own, else 0.
+    `companion` is the job that holds the added nodes where that is not the application's own, else 0. `errand` is for
+    its launcher, of a check that said `errands`.
     """
 
     action: str
@@ -253,6 +297,7 @@ class CheckReply:
     per_node: int = 1
     companion: int = 0
     reason: str = ""
+    errand: Errand | None = None
 
     def __post_init__(self) -> None:
         _one_of("action", self.action, ACTIONS)
@@ -262,6 +307,8 @@ class CheckReply:
         _int("per_node", self.per_node, 1)
         _int("companion", self.companion, 0)
         _text("reason", self.reason)
+        if self.errand is not None and not isinstance(self.errand, Errand):
+            raise WireError("errand", "must be an object")
         if self.action != "none" and len(self.nodes) * self.per_node != self.size:
             raise WireError("nodes", "must hold exactly `size` processes, `per_node` on each")
 
@@ -286,8 +333,8 @@ class Failure:
 Reply = CheckReply | Done | Failure
 _REQUESTS: Final[Mapping[str, type[Request]]] = {c.op: c for c in (Check, Announce, Accept, Refuse, Finished)}
 # Fields that came after the first release: a peer that does not know them means their defaults.
-_LATER: Final = frozenset({"method", "companion", "steps_left", "step_seconds"})
-_Message = TypeVar("_Message", Request, CheckReply, Failure)
+_LATER: Final = frozenset({"method", "companion", "steps_left", "step_seconds", "errands", "errand"})
+_Message = TypeVar("_Message", Request, CheckReply, Errand, Failure)
 _R = TypeVar("_R", bound=Request)
 
 
@@ -306,6 +353,8 @@ def _body(message: Request | Reply) -> dict[str, Any]:
         body["ok"] = not isinstance(message, Failure)
     for f in fields(message):
         value = getattr(message, f.name)
+        if isinstance(value, Errand):
+            value = {g.name: getattr(value, g.name) for g in fields(value)}
         body[f.name] = dict(value) if isinstance(value, Mapping) else value
     return body
 
@@ -369,7 +418,12 @@ def _build(cls: type[_Message], body: Mapping[str, Any]) -> _Message:
         value = body[f.name]
         if f.name == "nodes":
             value = tuple(value) if isinstance(value, list) else None
-        elif f.name in ("time", "in_seconds", "step_seconds"):
+        elif f.name == "errand" and isinstance(value, dict):
+            try:
+                value = _build(Errand, value)
+            except WireError as error:
+                raise WireError("errand", str(error)) from None
+        elif f.name in ("time", "in_seconds", "step_seconds", "time_limit", "patience"):
             value = _float(value)
         elif f.name == "timings" and isinstance(value, dict):
             value = {k: _float(v) for k, v in value.items()}

@@ -202,8 +202,11 @@ async def test_find_by_name(world):
     await world.until(ended, COMPLETED)
     held = await world.backend.submit(sleeper(1, name="find.me-1_x", hold=True))
     await world.backend.submit(sleeper(1, name="find.me", hold=True))
-    await world.other.submit(sleeper(1, name="find.me-1_x", hold=True))
+    others = await world.other.submit(sleeper(1, name="find.me-1_x", hold=True))
     assert await world.backend.find("find.me-1_x") == [ended, held]
+    (uid,) = (job.uid for job in await world.admin.jobs() if job.id == others)
+    assert await world.admin.find("find.me-1_x", uid) == [others]
+    assert await world.admin.find("find.me", uid) == []
 
 
 # -- changing ----------------------------------------------------------------------------------------------------

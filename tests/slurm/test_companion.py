@@ -51,6 +51,54 @@ def test_grows_by_a_companion_gives_it_back_for_a_waiting_job_and_grows_again(ag
     assert_nothing_left(contained)
 
 
+def test_an_operator_has_the_launcher_of_a_users_job_ask_for_a_companion(contained: Cluster) -> None:
+    service = Agent(contained, "operator", agent={"serve": "all"})
+    try:
+        service.start()
+        jacobi = Jacobi(service, who="alice", pause=0.08)
+        until("it has grown", lambda: service.resizes("expand", jacobi.id))
+        (companion,) = companions(contained, jacobi.id)
+        owner = contained.run_as("root", ["squeue", "-h", "-j", str(companion), "-o", "%u %r"]).stdout.split()[0]
+        assert owner == contained.users["alice"]
+        waiting = occupy(contained, 6)
+        until("it has shrunk", lambda: service.resizes("shrink", jacobi.id))
+        ran = lambda: contained.run_as("root", ["squeue", "-h", "-t", "all", "-j", str(waiting), "-o", "%T"]).stdout  # noqa: E731
+        until("the waiting job runs", lambda: ran().strip() in ("RUNNING", "COMPLETED"))
+        jacobi.assert_exact()
+        assert jacobi.sizes()[:3] == [2, 4, 2]
+        assert_nothing_left(contained)
+    finally:
+        service.stop()
+        print(service.log.read_text()[-6000:])
+        contained.run_as("operator", ["rm", "-rf", str(service.folder)])
+
+
+@pytest.mark.long
+def test_the_agent_is_killed_while_a_launcher_asks(contained: Cluster) -> None:
+    service = Agent(contained, "operator", agent={"serve": "all"}, dmr={"grant_timeout": 60})
+    try:
+        service.start()
+        busy = occupy(contained, 6)
+        jacobi = Jacobi(service, who="alice", pause=0.2)
+        until(
+            "the launcher asks",
+            lambda: service.phase(jacobi.id) == "allocating" or service.resizes("expand", jacobi.id),
+        )
+        service.kill()
+        until(
+            "the others have gone",
+            lambda: str(busy) not in contained.run_as("root", ["squeue", "-h", "-o", "%i"]).stdout,
+        )
+        service.start()
+        until("it has grown in the end", lambda: service.resizes("expand", jacobi.id), 200)
+        assert len(companions(contained, jacobi.id)) == 1
+        jacobi.assert_exact()
+        assert_nothing_left(contained)
+    finally:
+        service.stop()
+        contained.run_as("operator", ["rm", "-rf", str(service.folder)])
+
+
 # Each script replaces salloc as the agent sees it, and kills the agent at one point of an expansion.
 KILLS = {
     "before the companion is asked for": 'kill -9 "$AGENT"; exit 1',

@@ -38,10 +38,15 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-# A site where the merge works, and one where only a companion does; and an application for each.
-WAYS = ("merge", "companion")
-SITE = {"merge": {}, "companion": {"contain": True}}
-APP = {"merge": {}, "companion": {"companion": True, "method": "merge"}}
+# A site where the merge works, one where only a companion does, and one where the agent, an operator, has the job's
+# launcher ask for it; and an application for each.
+WAYS = ("merge", "companion", "errand")
+SITE = {"merge": {}, "companion": {"contain": True}, "errand": {"contain": True, "operator": True}}
+APP = {
+    "merge": {},
+    "companion": {"companion": True, "method": "merge"},
+    "errand": {"companion": True, "method": "merge", "errands": True},
+}
 
 
 class Killed(BaseException):
@@ -107,7 +112,9 @@ class MortalBackend(FaultyBackend):
 class World:
     """A simulated cluster, one agent after the other over the same state file, and the programs that run in jobs."""
 
-    def __init__(self, folder: Path, settings: dict[str, Any] | None = None, **cluster: Any) -> None:
+    def __init__(
+        self, folder: Path, settings: dict[str, Any] | None = None, operator: bool = False, **cluster: Any
+    ) -> None:
         folder.mkdir(exist_ok=True)
         self.file = folder / "penstock.db"
         self.backend = virtual_cluster(ClusterConfig(**{"accrue_always": True, **cluster}), "alice", start=START)
@@ -115,6 +122,10 @@ class World:
         self.clock = self.backend.clock
         self.engine = self.backend.engine
         given = settings or {}
+        self.agents = self.backend.as_user("root") if operator else self.backend
+        if operator:
+            given = {**given, "agent": {**given.get("agent", {}), "serve": "all"}}
+        self.errands: dict[str, asyncio.Task[int]] = {}
         merged = {k: {**SETTINGS.get(k, {}), **given.get(k, {})} for k in {**SETTINGS, **given}}
         self.config = Config.model_validate(merged)
         self.faults: Callable[[str], Exception | str | None] = lambda _method: None
@@ -137,7 +148,7 @@ class World:
         self.fuse = Fuse(at)
         self.app = App(
             self.config,
-            MortalBackend(self.backend, self.fuse, self.faults),
+            MortalBackend(self.agents, self.fuse, self.faults),
             self.clock,
             MortalStore(self.file, self.fuse),
         )
@@ -200,6 +211,12 @@ class World:
         except Killed:
             self.fuse.dead = True
             return None
+
+    def launcher(self, errand: wire.Errand) -> None:
+        """What `dmr.launch` does: it asks once, as the job's own user."""
+        if errand.name not in self.errands:
+            spec = Allocation(errand.name, errand.node_count, errand.time_limit, exclusive=errand.exclusive)
+            self.errands[errand.name] = asyncio.ensure_future(self.backend.allocate(spec, errand.patience))
 
     # -- workflows -----------------------------------------------------------------------------------------------------
 
@@ -303,6 +320,8 @@ class Program:
         reply = await self.world.say(
             wire.Check(**self._head(self.epoch), size=size, nodes=self.nodes, **self.bounds, **self.more)
         )
+        if isinstance(reply, wire.CheckReply) and reply.errand is not None:
+            self.world.launcher(reply.errand)
         if not isinstance(reply, wire.CheckReply) or reply.action == "none" or self.answers == "ignore":
             return
         offered = [*self.companions, *([reply.companion] if reply.companion else [])]

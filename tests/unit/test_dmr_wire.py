@@ -32,7 +32,20 @@ progress = {
     "companion": st.booleans(),
     "steps_left": st.none() | st.integers(0, 2**31 - 1),
     "step_seconds": st.none() | seconds,
+    "errands": st.booleans(),
 }
+words = st.from_regex(r"([a-z][a-z0-9_]{0,20})?", fullmatch=True)
+errands = st.builds(
+    wire.Errand,
+    name=st.builds("penstock-{}-{}".format, st.integers(1, 10**9), st.from_regex(r"[a-z0-9]{1,32}", fullmatch=True)),
+    node_count=counts,
+    time_limit=seconds,
+    patience=seconds,
+    partition=words,
+    account=words,
+    qos=words,
+    exclusive=st.booleans(),
+)
 
 
 @st.composite
@@ -70,7 +83,14 @@ def resizes(draw: st.DrawFn) -> wire.CheckReply:
 
 replies = st.one_of(
     resizes(),
-    st.builds(wire.CheckReply, action=st.just("none"), size=counts, epoch=epochs, reason=texts),
+    st.builds(
+        wire.CheckReply,
+        action=st.just("none"),
+        size=counts,
+        epoch=epochs,
+        reason=texts,
+        errand=st.none() | errands,
+    ),
     st.just(wire.Done()),
     st.builds(wire.Failure, error=st.sampled_from(wire.ERRORS), message=texts),
 )

@@ -183,8 +183,8 @@ def test_gres_matter_where_cores_are_shared():
 def test_one_agent_for_all_needs_an_operator_and_munge():
     facts = replace(IDEAL, config=EVERYBODY)
     assert examine(facts).healthy
-    assert feature(facts, "grow-companion").outcome is Outcome.NO
-    assert feature(facts, "announce").outcome is not Outcome.NO  # by merge
+    assert feature(facts, "grow-companion").outcome is not Outcome.NO
+    assert "launcher" in examine(facts).checks["companion"].seen
     plain = replace(facts, site=replace(SITE, operator=False))
     assert feature(plain, "serve-all").because == ("operator",)
     assert not examine(plain).healthy
@@ -194,10 +194,10 @@ def test_one_agent_for_all_needs_an_operator_and_munge():
 
 
 def test_nobody_grows_announced_where_nothing_grows():
-    facts = replace(site(scheduler_parameters=frozenset()), config=EVERYBODY)
+    facts = replace(site(scheduler_parameters=frozenset()), submission=Trouble("sbatch: error: no"))
     found = feature(facts, "announce")
     assert found.outcome is Outcome.NO
-    assert set(found.because) == {"job-expansion", "companion"}
+    assert set(found.because) == {"job-expansion", "submission"}
 
 
 def test_a_plain_user_without_munge_signs_with_the_key():

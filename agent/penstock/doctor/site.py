@@ -222,10 +222,10 @@ _NO_OBSTACLE: Final[Mapping[str, str]] = {
 
 def _companion(facts: Facts) -> Finding:
     if facts.config.agent.serve == "all":
-        return failed(
+        return fine(
             "companion",
-            f"`agent.serve: all`: a second job would belong to {facts.user}, and nobody else could use it",
-            "an agent of the user's own for those jobs, or the merge",
+            "the application's launcher (dmr.launch) asks for it as its own user, where compute nodes may submit jobs, "
+            "and the agent cancels it as Operator; each one counts as a job of the user",
         )
     return fine("companion", "needs no setting of Slurm; each one counts as a job of the user")
 

@@ -211,6 +211,7 @@ class RemoteDoor:
             nodes=request.nodes,
             method=request.method,
             companion=request.companion,
+            errands=request.errands,
             steps_left=request.steps_left,
             step_seconds=request.step_seconds,
         )
@@ -226,7 +227,13 @@ class RemoteDoor:
             )
         answer = me.reply()
         if answer.action == "none":
-            return wire.CheckReply(action="none", size=request.size, epoch=me.epoch, reason=wire.clean(me.note))
+            return wire.CheckReply(
+                action="none",
+                size=request.size,
+                epoch=me.epoch,
+                reason=wire.clean(me.note),
+                errand=self._errand(request),
+            )
         return wire.CheckReply(
             action=answer.action,
             size=answer.size,
@@ -236,3 +243,23 @@ class RemoteDoor:
             companion=answer.companion,
             reason=wire.clean(me.note),
         )
+
+    def _errand(self, request: wire.Check) -> wire.Errand | None:
+        errand = self._controller.errand(request.job) if request.errands else None
+        if errand is None:
+            return None
+        spec = errand.spec
+        try:
+            return wire.Errand(
+                name=spec.name,
+                node_count=spec.nodes,
+                time_limit=float(spec.time_limit),
+                patience=float(errand.patience),
+                partition=spec.partition or "",
+                account=spec.account or "",
+                qos=spec.qos or "",
+                exclusive=spec.exclusive,
+            )
+        except wire.WireError as e:
+            _log.warning("a launcher cannot be asked", job=request.job, why=str(e))
+            return None

@@ -49,7 +49,7 @@ class Cleaner:
         subject = f"job {job.id}/clean"
         if not self._executor.ready(subject):
             return
-        found, seen = await self._alive(name)
+        found, seen = await self._alive(name, job.uid)
         for resizer in found:
             await self._cancel(subject, resizer)
         if not found:
@@ -76,7 +76,7 @@ class Cleaner:
             if not self._executor.ready(subject):
                 return
             await self._grower.forget(name)
-            found, _ = await self._alive(name)
+            found, _ = await self._alive(name, me.uid)
             for resizer in found:
                 await self._cancel(subject, resizer)
             self._strays.pop(name, None)
@@ -84,9 +84,12 @@ class Cleaner:
         if job is not None and job.running:
             _log.info("forgotten: the job has started anew", job=number)
 
-    async def _alive(self, name: str) -> tuple[list[Job], dict[int, Job]]:
-        """Those of this name that have not ended, and all jobs. Names first: what appears in between is not missed."""
-        named = await self._backend.find(name)
+    async def _alive(self, name: str, uid: int) -> tuple[list[Job], dict[int, Job]]:
+        """Those of this name that have not ended, and all jobs. Names first: what appears in between is not missed.
+
+        A resizer is the agent's own, a companion belongs to user `uid`, the job's.
+        """
+        named = [*await self._backend.find(name), *(await self._backend.find(name, uid) if self._settings.all else ())]
         seen = {j.id: j for j in await self._backend.jobs()}
         return [seen[i] for i in named if i in seen and not seen[i].state.ended], seen
 

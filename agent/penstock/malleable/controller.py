@@ -21,6 +21,7 @@ from penstock.executor import Executor
 from penstock.malleable.acts import Acts
 from penstock.malleable.cleaner import Cleaner
 from penstock.malleable.decider import Decider
+from penstock.malleable.errands import Errand
 from penstock.malleable.grow import Grower
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.registry import Registry
@@ -131,6 +132,13 @@ class MalleableController:
         """The application's new ranks run."""
         if (me := self.jobs.get(job)) and self._registry.put(me.done(epoch, timings, self._clock.now())):
             self._wake(f"job {job} has resized")
+
+    def errand(self, job: int) -> Errand | None:
+        """What the job's launcher is to ask Slurm for; it is being told."""
+        me = self.jobs.get(job)
+        if me is None or me.phase is not Phase.ALLOCATING:
+            self._grower.errands.over(job)
+        return self._grower.errands.tell(job, self._clock.now())
 
     # -- one pass ----------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Asks Slurm for the nodes of an expansion and waits for them, beside the agent's passes."""
+"""Asks Slurm for the nodes of an expansion, or has the application's launcher ask, and waits for them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from penstock.api import Allocation, Job, Snapshot
 from penstock.clock import Clock
 from penstock.errors import PenstockError
 from penstock.executor import Executor
+from penstock.malleable.errands import Errand, Errands
 from penstock.malleable.registry import Registry
 from penstock.malleable.settings import Settings
 from penstock.malleable.words import Allocate, Phase, Way
@@ -37,6 +38,7 @@ class Grower:
         self._settings = settings
         self._wake = wake
         self.waiting: dict[str, asyncio.Task[None]] = {}
+        self.errands = Errands()
         jobs = registry.jobs.values()
         self._interrupted = {me.resizer_name for me in jobs if me.phase is Phase.ALLOCATING}
 
@@ -45,7 +47,10 @@ class Grower:
         if order.name in self.waiting:
             return
         if order.name in self._interrupted:
-            await self._adopt(order)
+            await self._adopt(order, job)
+            return
+        if order.way is Way.COMPANION and job.user != self._backend.whoami():
+            await self._have_asked(order, job)
             return
         task = asyncio.ensure_future(self._allocate(order, job, self._priority(order, job, snapshot)))
         self.waiting[order.name] = task
@@ -55,19 +60,22 @@ class Grower:
 
     async def forget(self, name: str) -> None:
         """Stop waiting for this one."""
+        for job, me in self._registry.jobs.items():
+            if me.resizer_name == name:
+                self.errands.over(job)
         if task := self.waiting.pop(name, None):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
     async def unseen(self, snapshot: Snapshot) -> frozenset[int]:
         """Ids of companions that wait for their nodes: no jobs of the queue as far as a policy is concerned."""
-        own = {j.id for j in snapshot.jobs.values() if j.pending and j.user == self._backend.whoami()}
+        wait = {j.uid for j in snapshot.jobs.values() if j.pending}
         names = [
-            me.resizer_name
+            (me.resizer_name, me.uid)
             for me in self._registry.jobs.values()
-            if own and me.phase is Phase.ALLOCATING and me.way is Way.COMPANION
+            if me.uid in wait and me.phase is Phase.ALLOCATING and me.way is Way.COMPANION
         ]
-        return frozenset([number for name in names for number in await self._backend.find(name)])
+        return frozenset([number for name, uid in names for number in await self._backend.find(name, uid)])
 
     def _priority(self, order: Allocate, job: Job, snapshot: Snapshot) -> int | None:
         """Ahead of all that wait for the partition, if the agent may and the nodes are idle; else Slurm's own."""
@@ -79,9 +87,34 @@ class Grower:
         waiting = snapshot.pending(job.partition)
         return waiting[0].priority + 1 if waiting and len(free) >= order.nodes else None
 
-    async def _adopt(self, order: Allocate) -> None:
-        seen = {j.id: j for j in await self._backend.jobs()}
-        granted = [i for i in await self._backend.find(order.name) if i in seen and seen[i].running]
+    async def _running(self, order: Allocate, job: Job) -> list[int]:
+        """Jobs of this name that hold nodes: a resizer is the agent's own, a companion its job's user's."""
+        named = await self._backend.find(order.name, job.uid if order.way is Way.COMPANION else None)
+        seen = {j.id: j for j in await self._backend.jobs()} if named else {}
+        return [i for i in named if i in seen and seen[i].running]
+
+    async def _have_asked(self, order: Allocate, job: Job) -> None:
+        """Give the launcher its errand, and look what came of it; called in every pass."""
+        now, subject = self._clock.now(), f"job {job.id}/expand"
+        errand = self.errands.of(job.id, order.name)
+        if errand is None:
+            new = Errand(self._spec(order, job, None), order.patience, now)
+
+            async def give() -> None:
+                self.errands.put(job.id, new)
+
+            await self._executor.act("ask the launcher", subject, {"name": order.name, "nodes": order.nodes}, give)
+            return
+        if granted := await self._running(order, job):
+            self.errands.over(job.id)
+            self._registry.changed()
+            self._registry.put(self._registry.jobs[job.id].granted(granted[-1], now))
+        elif why := errand.overdue(now):
+            self.errands.over(job.id)
+            self._registry.put(self._registry.jobs[job.id].grant_failed(why, now))
+
+    async def _adopt(self, order: Allocate, job: Job) -> None:
+        granted = await self._running(order, job)
         me, now = self._registry.jobs[order.job], self._clock.now()
         self._interrupted.discard(order.name)
         if granted:
@@ -89,9 +122,9 @@ class Grower:
         else:
             self._registry.put(me.grant_failed("the agent was restarted while it waited for the nodes", now))
 
-    async def _allocate(self, order: Allocate, job: Job, priority: int | None) -> None:
+    def _spec(self, order: Allocate, job: Job, priority: int | None) -> Allocation:
         site = self._settings.site
-        spec = Allocation(
+        return Allocation(
             name=order.name,
             nodes=order.nodes,
             time_limit=order.time_limit,
@@ -102,6 +135,9 @@ class Grower:
             priority=priority,
             exclusive=site is not None and "linear" not in site.select_type,
         )
+
+    async def _allocate(self, order: Allocate, job: Job, priority: int | None) -> None:
+        spec = self._spec(order, job, priority)
         subject = f"job {job.id}/expand"
         payload: dict[str, str | float | None] = {"name": order.name, "nodes": order.nodes, "way": order.way.value}
         payload["priority"] = priority

@@ -13,9 +13,11 @@ __all__ = ["Settings"]
 
 @dataclass(slots=True)
 class Settings:
-    """`preference` is `malleable.backend`; `site` is None until it has been looked at, and nothing grows before."""
+    """`preference` is `malleable.backend`; `site` is None until it has been looked at, and nothing grows before. `all`:
+    jobs of all users are served."""
 
     policy: ResizePolicy | JointPolicy
     limits: Deadlines
     preference: Preference = "auto"
     site: SiteConfig | None = None
+    all: bool = False

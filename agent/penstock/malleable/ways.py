@@ -4,7 +4,8 @@
 refuses it when the resizer has any step: with `PrologFlags=Contain` or `X11` every job has one, called extern. Under
 select/cons_tres a job with GRES cannot take nodes, and Slurm says so when the resizer is half gone. What was merged can
 only be given back where shrinking is allowed. *companion* works on every site, but the application must be able to use
-nodes of a second job, and only the job's own user can start anything in that one.
+nodes of a second job, and only the job's own user can start anything in that one: an agent that is somebody else has
+the application's launcher ask for it (`malleable.errands`).
 """
 
 from __future__ import annotations
@@ -65,8 +66,10 @@ def choose(preference: Preference, site: SiteConfig, offer: Offer, job: Job, age
     companion = None
     if not offer.companion:
         companion = "the application cannot use nodes of a second job"
-    elif job.user != agent:
-        companion = f"a second job would belong to {agent}, and only {job.user} could use it"
+    elif job.user != agent and not offer.errands:
+        companion = (
+            f"a second job would belong to {agent}, and only {job.user} could use it; no launcher can ask for it"
+        )
     if preference == "merge" or (preference == "auto" and merge is None):
         if merge is None:
             return Choice(Way.MERGE, Reason("by-merge", "the added nodes become the job's own"))

@@ -104,9 +104,9 @@ class Backend(Protocol):
         """Whether a job asked for or was given GRES (GPUs…). `NotFound` when the controller does not know it."""
         ...
 
-    async def find(self, name: str) -> Sequence[int]:
-        """Ids of the caller's own jobs with exactly this name in the controller's memory, any state, ascending. The
-        tasks of an array that wait have the array's id, the others an id each."""
+    async def find(self, name: str, uid: int | None = None) -> Sequence[int]:
+        """Ids of the caller's own jobs, or those of user `uid`, with exactly this name in the controller's memory, any
+        state, ascending. The tasks of an array that wait have the array's id, the others an id each."""
         ...
 
     async def history(

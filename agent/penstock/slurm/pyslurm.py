@@ -168,11 +168,11 @@ class PyslurmBackend(CliBackend):
         found = self._understood("steps", lambda: records.understood(records.step_from_values, rows, job))
         return [step for step in found if step is not None]
 
-    async def find(self, name: str) -> Sequence[int]:
+    async def find(self, name: str, uid: int | None = None) -> Sequence[int]:
         """See `Backend.find`."""
         checked_name(name)
-        if not await self._fits():
-            return await super().find(name)
+        if uid is not None or not await self._fits():
+            return await super().find(name, uid)
         found: list[int] = await self._ask("find", name=name)
         return found
 

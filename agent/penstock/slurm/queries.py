@@ -275,9 +275,10 @@ class CliQueries:
             return {}
         return understood("squeue --json", lambda: texts_from_json(text, set(ids)))
 
-    async def find(self, name: str) -> Sequence[int]:
+    async def find(self, name: str, uid: int | None = None) -> Sequence[int]:
         """See `Backend.find`. The name must be of letters, digits, `.`, `_` and `-`, as all names that we give are."""
-        rows = await self._rows(("JobID",), "-a", "-t", "all", "--me", f"--name={checked_name(name)}")
+        whose = "--me" if uid is None else f"--user={int(uid)}"
+        rows = await self._rows(("JobID",), "-a", "-t", "all", whose, f"--name={checked_name(name)}")
         if not all(word.isascii() and word.isdigit() for (word,) in rows):
             raise SlurmUnavailable(f"squeue gave something that is not a list of job ids: {rows[:3]!r}")
         return sorted({int(word) for (word,) in rows})

@@ -173,10 +173,10 @@ class MockBackend:
         self.engine.job(job)
         return False
 
-    async def find(self, name: str) -> Sequence[int]:
-        """The caller's jobs of this name."""
+    async def find(self, name: str, uid: int | None = None) -> Sequence[int]:
+        """The caller's jobs of this name, or those of user `uid`."""
         self.driver.settle()
-        return self._controller.find(self._user, name)
+        return self._controller.find(self.engine.uid_of(self._user) if uid is None else uid, name)
 
     async def history(
         self, *, ids: Collection[int] = (), name: str | None = None, since: float | None = None

@@ -138,9 +138,9 @@ class MockClient:
         found: bool = await self._call("holds_gres", job=job)
         return found
 
-    async def find(self, name: str) -> Sequence[int]:
-        """The caller's jobs of this name."""
-        found: Sequence[int] = await self._call("find", name=name)
+    async def find(self, name: str, uid: int | None = None) -> Sequence[int]:
+        """The caller's jobs of this name, or those of user `uid`."""
+        found: Sequence[int] = await self._call("find", name=name, uid=uid)
         return found
 
     async def history(

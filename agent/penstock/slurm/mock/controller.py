@@ -241,9 +241,9 @@ class Controller:
             steps.append(Step(job, "extern", found.nodes))
         return steps
 
-    def find(self, user: str, name: str) -> list[int]:
+    def find(self, uid: int, name: str) -> list[int]:
         """The user's jobs of this name in the controller's memory."""
-        return sorted(j.id for j in self.engine.jobs.values() if j.user == user and j.name == name)
+        return sorted(j.id for j in self.engine.jobs.values() if j.uid == uid and j.name == name)
 
     def texts(self, ids: Collection[int]) -> dict[int, JobTexts]:
         """What users wrote about these jobs, of those in the controller's memory."""

@@ -1,0 +1,61 @@
+"""Companions that the agent cannot ask for, because it is not the job's user: the application's launcher does.
+
+The launcher hears of an errand with the answers to its application's checks, and asks Slurm as its own user. What came
+of it is read from Slurm alone: a job of that user and of a name that nobody could guess. An Operator may cancel it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.api import Allocation
+
+__all__ = ["Errand", "Errands"]
+
+
+@dataclass(slots=True)
+class Errand:
+    """What is asked for, with a patience of so many seconds; `told` when the application first heard of it."""
+
+    spec: Allocation
+    patience: float
+    since: float
+    told: float | None = None
+
+    def overdue(self, now: float) -> str:
+        """Why it is given up; empty while it may yet succeed."""
+        if self.told is None:
+            over = now - self.since >= self.patience
+            return f"the application did not check within {self.patience:g} s" if over else ""
+        over = now - self.told >= self.patience + _GRACE
+        return f"its launcher did not get the nodes within {self.patience:g} s" if over else ""
+
+
+_GRACE = 5.0  # for the launcher to hear of it, and to withdraw its request
+
+
+class Errands:
+    """One for each job that grows so."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, Errand] = {}
+
+    def of(self, job: int, name: str) -> Errand | None:
+        """The errand of this name, if the job has it."""
+        found = self._open.get(job)
+        return found if found is not None and found.spec.name == name else None
+
+    def put(self, job: int, errand: Errand) -> None:
+        """The launcher is to do this."""
+        self._open[job] = errand
+
+    def tell(self, job: int, now: float) -> Errand | None:
+        """What the launcher is to do; noted that it was told."""
+        found = self._open.get(job)
+        if found is not None and found.told is None:
+            found.told = now
+        return found
+
+    def over(self, job: int) -> None:
+        """Nothing is to be done any more."""
+        self._open.pop(job, None)
