@@ -63,8 +63,8 @@ def test_a_hundred_random_resizes_of_one_job(site: str, request: pytest.FixtureR
 def test_a_thousand_random_resizes_of_ten_jobs(new_folder: Callable[[str], Path]) -> None:
     # Ten jobs of MPI on few cores: a slurmd that is asked then may leave out a batch script of its own, and slurmctld
     # ends that job as a node's failure ("missing from batch node"). So nodes are asked rarely. And jobs that have ended
-    # are remembered until all have.
-    cluster = up(ClusterSpec(nodes=24, folder=new_folder("many"), slurmd_timeout=1800, min_job_age=7200))
+    # are remembered until all have. There is room for all at their largest: who has had a hundred keeps the last size.
+    cluster = up(ClusterSpec(nodes=40, folder=new_folder("many"), slurmd_timeout=1800, min_job_age=7200))
     agent = with_random_policy(cluster, 100)
     try:
         agent.start()

@@ -530,3 +530,20 @@ async def test_a_shrink_that_is_accepted_and_never_finished_holds_up_nobody_else
     await world.until(lambda: the_phase(world, stuck) is Phase.LEAVING)
     await world.until(lambda: world.engine.records[rival].state is JobState.COMPLETED, seconds=400)
     assert other.sizes[-1] == 2 and the_phase(world, stuck) is Phase.LEAVING
+
+
+@virtual
+async def test_few_idle_nodes_go_to_each_in_turn(tmp_path):
+    """Two nodes for three jobs that want them again and again, and are asked about in the same passes."""
+
+    class Breathes(Wants):
+        def decide(self, offer, job, snapshot):
+            return replace(super().decide(offer, job, snapshot), size=2 if offer.size == 4 else 4)
+
+    world = World(tmp_path)
+    await world.boot()
+    world.app.malleable.settings.policy = Breathes(4)
+    programs = [await world.malleable(seconds=3000, maximum=4) for _ in range(3)]
+    await rest(world, 1500)
+    counts = [len(p.sizes) for p in programs]
+    assert min(counts) >= max(counts) - 4 and min(counts) > 10, counts

@@ -156,7 +156,8 @@ class MalleableController:
             shown = replace(snapshot, jobs={n: j for n, j in snapshot.jobs.items() if n not in hidden})
         running = {n: j for n, me in self.jobs.items() if (j := snapshot.jobs.get(n)) and j.running and _same(me, j)}
         self._decider.begin({n: j for n, j in running.items() if self._decider.held(j) is None}, shown)
-        for number in list(self.jobs):
+        # Who was resized longest ago is served first: else few idle nodes would always go to the same jobs.
+        for number in sorted(self.jobs, key=lambda n: self.jobs[n].since):
             await asyncio.sleep(0)  # applications are answered in between
             try:
                 decisions.extend(await self._serve(number, snapshot, shown))
