@@ -242,6 +242,8 @@ def _configure(layout: Layout, state: State) -> None:
     cgroup = files.cgroup_conf(version_pair(state.slurm_version))
     if cgroup is not None:
         _write(layout.etc / "cgroup.conf", cgroup.encode(), 0o644, me)
+    for file in state.spec.beside:
+        _write(layout.etc / file.name, file.read_bytes(), 0o755 if os.access(file, os.X_OK) else 0o644, me)
 
 
 def _write_commands(layout: Layout, daemons: Daemons) -> None:

@@ -50,7 +50,8 @@ class ClusterSpec:
 
     `folder` and `join` default to None: the usual place, and an accounting database of its own. `release` names the
     Debian release whose Slurm is run, None the Slurm that is installed. `isolated` nodes have a host name, an address
-    and a network of their own. `extra` are lines that end slurm.conf as they are (tests of a site's settings).
+    and a network of their own. `extra` are lines that end slurm.conf as they are (tests of a site's settings), `beside`
+    files that are copied into its folder (a job_submit.lua, an epilog).
     """
 
     nodes: int = 8
@@ -67,6 +68,7 @@ class ClusterSpec:
     cpus: int = 2
     slurmd_timeout: int = 30
     extra: tuple[str, ...] = ()
+    beside: tuple[Path, ...] = ()
 
     def check(self) -> None:
         """Raise UserError for the first option that cannot be."""
@@ -90,6 +92,9 @@ class ClusterSpec:
             raise UserError("cpus and slurmd_timeout must be at least 1")
         if any("\n" in line for line in self.extra):
             raise UserError("extra: one line of slurm.conf per item")
+        for file in self.beside:
+            if not file.is_file():
+                raise UserError(f"beside {file}: no such file")
 
     @property
     def node_names(self) -> tuple[str, ...]:

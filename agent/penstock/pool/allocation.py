@@ -17,7 +17,7 @@ from penstock.pool.limits import visible_gpus
 from penstock.pool.model import Capacity
 from penstock.slurm.parse import parse_limit
 
-__all__ = ["capacity_here", "job_of", "seconds_left", "spread_command"]
+__all__ = ["capacity_here", "job_of", "scratch_prefix", "seconds_left", "spread_command"]
 
 _PER_NODE: Final = re.compile(r"([0-9]+)(?:\(x([0-9]+)\))?")
 
@@ -25,6 +25,11 @@ _PER_NODE: Final = re.compile(r"([0-9]+)(?:\(x([0-9]+)\))?")
 def job_of(environment: Mapping[str, str]) -> str:
     """The job's number, or empty outside of Slurm."""
     return environment.get("SLURM_JOB_ID", "")
+
+
+def scratch_prefix(job: str) -> str:
+    """How the name of a member's scratch folder begins: plugins/slurm/penstock-cleanup.sh removes those of the killed."""
+    return f"penstock-pool-{job or 'none'}-{os.getpid()}-"
 
 
 def spread_command(environment: Mapping[str, str], words: Sequence[str]) -> list[str] | None:

@@ -24,6 +24,7 @@ from distributed import Worker
 
 from penstock.errors import AgentUnavailable
 from penstock.pool import link
+from penstock.pool.allocation import scratch_prefix
 from penstock.pool.executor import Ended, Executor
 from penstock.pool.folder import PoolFolder
 from penstock.pool.model import Capacity, Outcome, task_from_dict
@@ -102,7 +103,8 @@ class _Service:
     async def serve(self, host: str) -> str:
         """Why it left; empty: the scheduler is gone. `host`: the address of ours that reaches it."""
         loop = asyncio.get_running_loop()
-        with tempfile.TemporaryDirectory(prefix="penstock-pool-", ignore_cleanup_errors=True) as scratch:
+        prefix = scratch_prefix(self._terms.job)
+        with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as scratch:
             self._worker = Worker(
                 self._url,
                 host=host,

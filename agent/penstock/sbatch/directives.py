@@ -173,7 +173,7 @@ def _malleable(said: Said | None) -> str | None:
     parts = said.value.split(":")
     if not 2 <= len(parts) <= 4 or not all(_PROCESSES.fullmatch(p) and 1 <= int(p) <= _MOST for p in parts):
         raise UserError(
-            f"{where}: must be min:max[:preferred[:factor]] in processes, such as 2:32:8:2, not {said.value!r}"
+            f"{where}: must be min:max[:preferred[:factor]] in processes, such as 2:32:8:2, not {said.value[:60]!r}"
         )
     least, most = int(parts[0]), int(parts[1])
     if least > most:
