@@ -160,9 +160,10 @@ end
 
 -- Whether the user has said how large the job is to be at its start.
 local function has_size(job)
-    local nodes, tasks = job.min_nodes, job.num_tasks
-    return (nodes ~= nil and nodes < UNSET_32)
-        or (tasks ~= nil and tasks < UNSET_32)
+    local nodes, tasks = job.min_nodes or UNSET_32, job.num_tasks or UNSET_32
+    return nodes < UNSET_32
+        -- sbatch 22.05 itself puts as many there as --ntasks-per-node says.
+        or (tasks < UNSET_32 and tasks ~= job.ntasks_per_node)
         or (job.req_nodes or "") ~= ""
         or (job.tres_per_job or ""):find("gpu", 1, true) ~= nil
 end

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from malleable_cases import CASES
 
+from malleable_cases import CASES
 from penstock.cluster import Cluster, ClusterSpec, up
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300, func_only=True)]

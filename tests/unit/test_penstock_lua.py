@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from malleable_cases import CASES, LEFT_ALONE, Case
 
 from dmr import limits
+from malleable_cases import CASES, LEFT_ALONE, Case
 from penstock.errors import UserError
 from penstock.sbatch.directives import Request, Said, read_directives, request
 from penstock.sbatch.moldable import moldable
@@ -163,7 +163,9 @@ def test_a_request_without_effect_is_pointed_out(slurm):
 def test_ranks_per_node_may_come_from_the_environment(slurm):
     job = slurm.job("#PENSTOCK malleable=5:7\n", {"DMR_RANKS_PER_NODE": "4"})
     assert slurm.refusal(job) == "penstock: malleable=5:7: no size of it fills whole nodes of 4 processes"
-    for more in ({"num_tasks": 4}, {"tres_per_job": "gres/gpu:4"}):
+    by_sbatch_22_05 = slurm.job("#PENSTOCK malleable=5:7\n", ntasks_per_node=4, num_tasks=4)
+    assert "whole nodes of 4" in (slurm.refusal(by_sbatch_22_05) or "")
+    for more in ({"num_tasks": 4}, {"tres_per_job": "gres/gpu:4"}, {"num_tasks": 8, "ntasks_per_node": 4}):
         job = slurm.job("#PENSTOCK malleable=5:7\n", {"DMR_RANKS_PER_NODE": "4"}, **more)
         assert slurm.refusal(job) is None
 

@@ -28,7 +28,7 @@ def job_of(environment: Mapping[str, str]) -> str:
 
 
 def scratch_prefix(job: str) -> str:
-    """How the name of a member's scratch folder begins: plugins/slurm/penstock-cleanup.sh removes those of the killed."""
+    """How the name of a member's scratch folder begins; plugins/slurm/penstock-cleanup.sh goes by it."""
     return f"penstock-pool-{job or 'none'}-{os.getpid()}-"
 
 
