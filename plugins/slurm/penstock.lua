@@ -211,30 +211,30 @@ local function judge_command(options)
     return problem and VARIABLE .. ": malleable: " .. problem
 end
 
-local function tell(text)
-    -- In a cli_filter of older releases there is no log_user, and what is logged is seen by the user.
-    (slurm.log_user or slurm.log_error)("%s", "penstock: " .. text)
-end
-
--- Whether the subject may pass; it always may where the judge fails.
-local function passes(judge, subject)
+-- Whether the subject may pass, which it always may where the judge fails. `log`: the function of `slurm` that the user
+-- hears: log_user in slurmctld; in a command log_error, for log_user is missing there, and of no use in 26.05.
+local function passes(judge, subject, log)
     local judged, problem, advice = pcall(judge, subject)
     if not judged then
-        pcall(function() slurm.log_error("%s", "penstock.lua: " .. tostring(problem) .. "; it goes through unchanged") end)
+        local line = "penstock.lua: " .. tostring(problem) .. "; it goes through unchanged"
+        pcall(function() slurm.log_error("%s", line) end)
         return true
     end
-    if problem or advice then pcall(tell, problem or advice) end
+    local text = problem or advice
+    if text then
+        pcall(function() slurm[log]("%s", "penstock: " .. text) end)
+    end
     return problem == nil
 end
 
 --- For slurm_job_submit: false when the job is to be refused, which its user has been told.
 function M.accepts_job(job_desc)
-    return passes(judge_job, job_desc)
+    return passes(judge_job, job_desc, "log_user")
 end
 
 --- For slurm_cli_pre_submit: false when the command is to be refused, which its user has been told.
 function M.accepts_command(options)
-    return passes(judge_command, options)
+    return passes(judge_command, options, "log_error")
 end
 
 return M

@@ -42,7 +42,11 @@ def site(request, need_slurm, new_folder) -> Iterator[Cluster]:
 
 
 def submit(it: Cluster, script: str, *options: str) -> subprocess.CompletedProcess[str]:
-    return it.run_as("alice", ["sbatch", "--parsable", "-o/dev/null", *options], input=script)
+    for _ in range(3):
+        done = it.run_as("alice", ["sbatch", "--parsable", "-o/dev/null", *options], input=script)
+        if done.returncode >= 0:  # 24.11's was once ended by SIGPIPE, with nothing said, on a machine in full use
+            break
+    return done
 
 
 def until(what: Callable[[], object]) -> None:

@@ -29,7 +29,7 @@ NO_VAL16, NO_VAL = 65534, 4294967294
 class Slurm:
     """A Lua state as slurmctld or a command makes it: with `slurm` in it, whose messages are kept."""
 
-    def __init__(self, version: str, *, log_user: bool = True) -> None:
+    def __init__(self, version: str) -> None:
         self.lua: Any = importlib.import_module(f"lupa.{version}").LuaRuntime(encoding="latin-1")
         self.told: list[str] = []
         self.logged: list[str] = []
@@ -41,8 +41,6 @@ class Slurm:
             "  log_user = function(...) penstock_told(string.format(...)) end,"
             "  log_error = function(...) penstock_logged(string.format(...)) end}"
         )
-        if not log_user:
-            self.lua.globals().slurm.log_user = None
         self.module = self.lua.execute((FOLDER / "penstock.lua").read_text())
 
     def table(self, values: Mapping[str, object]) -> Any:
@@ -220,14 +218,12 @@ def test_even_without_a_way_to_say_so(version):
 )
 @pytest.mark.parametrize("version", VERSIONS)
 def test_commands(version, kind, export, sizes, in_job, refused):
-    for log_user in (True, False):
-        state = Slurm(version, log_user=log_user)
-        variables = {"DMR_SIZES": sizes or None, "SLURM_JOB_ID": "7" if in_job else None}
-        state.lua.globals().os.getenv = variables.get
-        assert state.module.accepts_command(state.table({"type": kind, "export": export})) is not refused
-        said = state.told if log_user else state.logged
-        expected = "penstock: DMR_SIZES: malleable: the minimum 8 is above the maximum 4"
-        assert said == ([expected] if refused else [])
+    state = Slurm(version)
+    variables = {"DMR_SIZES": sizes or None, "SLURM_JOB_ID": "7" if in_job else None}
+    state.lua.globals().os.getenv = variables.get
+    assert state.module.accepts_command(state.table({"type": kind, "export": export})) is not refused
+    expected = "penstock: DMR_SIZES: malleable: the minimum 8 is above the maximum 4"
+    assert state.logged == ([expected] if refused else []) and not state.told
 
 
 @pytest.mark.parametrize("name", ["job_submit.lua", "cli_filter.lua"])
