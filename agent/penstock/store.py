@@ -242,6 +242,11 @@ class Store:
         """The decisions after that number, in order."""
         return [_decision(r) for r in self._rows("SELECT * FROM decisions WHERE id>? ORDER BY id", number)]
 
+    def latest_decisions(self, after: int, limit: int) -> list[dict[str, Any]]:
+        """The latest decisions of all after that number, in order, each with its number as `id`."""
+        rows = self._rows("SELECT * FROM decisions WHERE id>? ORDER BY id DESC LIMIT ?", after, limit)
+        return [{"id": r["id"], **_decision(r)} for r in reversed(rows)]
+
     # -- workflows ---------------------------------------------------------------------------------------------------
 
     def add_run(self, uid: int, state: Mapping[str, Any], now: float, kind: str = "workflow") -> int:
@@ -318,6 +323,11 @@ class Store:
     def malleable(self) -> list[dict[str, Any]]:
         """States of the malleable jobs that have not ended."""
         return [json.loads(r["state"]) for r in self._rows("SELECT state FROM malleable WHERE ended IS NULL")]
+
+    def ended_malleable(self, since: float, limit: int) -> list[tuple[dict[str, Any], float]]:
+        """(state, when it ended) of the latest malleable jobs that ended since that instant, oldest first."""
+        rows = self._rows("SELECT state, ended FROM malleable WHERE ended>=? ORDER BY ended DESC LIMIT ?", since, limit)
+        return [(json.loads(r["state"]), float(r["ended"])) for r in reversed(rows)]
 
     def add_resize(
         self,

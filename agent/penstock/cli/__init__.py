@@ -20,6 +20,7 @@ _COMMANDS = {
     "cancel": "penstock.cli.workflows:cancel",
     "cluster": "penstock.cli.cluster:cluster",
     "config": "penstock.cli.agent:config",
+    "dashboard": "penstock.cli.dashboard:dashboard",
     "db": "penstock.cli.db:db",
     "demo": "penstock.cli.demo:demo",
     "doctor": "penstock.cli.doctor:doctor",

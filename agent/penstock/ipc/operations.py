@@ -18,6 +18,7 @@ from penstock.guided.controller import GuidedController
 from penstock.guided.state import guided_to_dict
 from penstock.guided.stored import latest_runs
 from penstock.ipc.handlers import LocalOp
+from penstock.ipc.views import views
 from penstock.malleable.controller import MalleableController
 from penstock.observe import Observer
 from penstock.outlook import Outlook, geometry_of
@@ -188,6 +189,7 @@ def operations(
         return await outlook.answer(None if fields is None else geometry_of(fields))
 
     return {
+        **views(store, observer, malleable, clock, owner),
         "ping": ping,
         "submit": submit,
         "status": status,

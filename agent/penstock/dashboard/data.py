@@ -1,0 +1,342 @@
+"""What the page draws, out of what the agent says: JSON-able values, times in epoch s, None for not known or no end.
+
+Sets of nodes are lists of [first row, how many] in the order of `cluster.nodes`. Texts are as others wrote them: the
+page shows them as text and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+from penstock.api import Job, Reservation, Snapshot
+from penstock.dashboard.past import Held, Past
+from penstock.dashboard.planned import Expected, Outlook
+from penstock.guided.state import GuidedRun, guided_from_dict
+from penstock.workflow.metrics import perceived_wait
+from penstock.workflow.state import Phase, WorkflowRun, run_from_dict
+
+__all__ = [
+    "cluster_model",
+    "decisions_model",
+    "malleable_model",
+    "natural",
+    "resized_at",
+    "spans",
+    "workflows_model",
+    "works",
+]
+
+_ENDED_SHOWN: Final = 10
+_BARS: Final = 4000
+_DIGITS: Final = re.compile(r"(\d+)")
+Json = dict[str, Any]
+
+
+def natural(name: str) -> tuple[tuple[str, int, str], ...]:
+    """A key by which n2 comes before n10."""
+    parts = _DIGITS.split(name)
+    numbers = [*parts[1::2], ""]
+    return tuple((text, int(number or 0), number) for text, number in zip(parts[::2], numbers, strict=True))
+
+
+# -- the cluster -------------------------------------------------------------------------------------------------------
+
+
+def cluster_model(snapshot: Snapshot, outlook: Outlook, past: Past, work: Mapping[int, Json]) -> Json:
+    """Nodes, partitions, and bars of who holds or will hold which nodes.
+
+    `work` says of jobs what the agent knows them as: `label`, `workflow` (number), `malleable`.
+    """
+    names = sorted(snapshot.nodes, key=natural)
+    rows = {name: i for i, name in enumerate(names)}
+    reserved = {n for r in snapshot.reservations if r.active for n in r.nodes}
+    busy = snapshot.busy_nodes()
+    bars = [_job_bar("past", h, None, rows, work) for h in past.over]
+    bars += [_job_bar("running", h, snapshot.jobs.get(h.job), rows, work) for h in past.held]
+    bars += [_planned_bar(e, snapshot, rows, work) for e in outlook.jobs]
+    bars += [bar for r in snapshot.reservations if (bar := _reserved_bar(r, rows)) is not None]
+    down = [n for n in names if not snapshot.nodes[n].usable and n not in busy and n not in reserved]
+    partitions = sorted(snapshot.partitions.values(), key=lambda p: (not p.default, p.name))
+    waiting = [job for job in snapshot.jobs.values() if job.pending]
+    return {
+        "at": snapshot.taken_at,
+        "nodes": [{"name": n, "state": _state(n, snapshot, busy, reserved)} for n in names],
+        "down": spans(down, rows),
+        "partitions": [{"name": p.name, "rows": spans(p.nodes, rows)} for p in partitions],
+        "bars": bars[-_BARS:],
+        "slots": {
+            name: [{"rows": spans(s.nodes, rows), "count": len(s.nodes), "start": s.start, "end": s.end} for s in slots]
+            for name, slots in outlook.slots
+        },
+        "planned_at": outlook.at,
+        "since": past.since,
+        "notes": list(outlook.notes),
+        "counts": {
+            "nodes": len(names),
+            "busy": len(busy & set(names)),
+            "down": len(down),
+            "running": sum(job.state.holds_nodes for job in snapshot.jobs.values()),
+            "waiting": sum(max(job.tasks, 1) for job in waiting),
+        },
+    }
+
+
+def spans(nodes: Iterable[str], rows: Mapping[str, int]) -> list[list[int]]:
+    """The rows of these nodes as [first, how many]; those without a row are left out."""
+    found: list[list[int]] = []
+    for row in sorted({rows[n] for n in nodes if n in rows}):
+        if found and row == found[-1][0] + found[-1][1]:
+            found[-1][1] += 1
+        else:
+            found.append([row, 1])
+    return found
+
+
+def _state(name: str, snapshot: Snapshot, busy: Iterable[str], reserved: Iterable[str]) -> str:
+    if name in busy:
+        return "busy"
+    if snapshot.nodes[name].usable:
+        return "idle"
+    return "reserved" if name in reserved else "down"
+
+
+def _job_bar(kind: str, held: Held, job: Job | None, rows: Mapping[str, int], work: Mapping[int, Json]) -> Json:
+    end = held.end if job is None else job.end
+    return {
+        "kind": kind,
+        "name": str(held.job),
+        "job": held.job,
+        "user": held.user,
+        "partition": held.partition,
+        "rows": spans(held.nodes, rows),
+        "count": len(held.nodes),
+        "start": held.start,
+        "end": end,
+        **_known(held.job, work),
+    }
+
+
+def _planned_bar(expected: Expected, snapshot: Snapshot, rows: Mapping[str, int], work: Mapping[int, Json]) -> Json:
+    number = int(expected.name.partition("_")[0])
+    job = snapshot.jobs.get(number)
+    return {
+        "kind": "planned",
+        "name": expected.name,
+        "job": number,
+        "user": job.user if job else "",
+        "partition": job.partition if job else "",
+        "rows": spans(expected.nodes, rows),
+        "count": len(expected.nodes),
+        "start": expected.start,
+        "end": expected.end,
+        **_known(number, work),
+    }
+
+
+def _known(job: int, work: Mapping[int, Json]) -> Json:
+    return {"label": "", "workflow": None, "malleable": False, **work.get(job, {})}
+
+
+def _reserved_bar(reservation: Reservation, rows: Mapping[str, int]) -> Json | None:
+    where = spans(reservation.nodes, rows)
+    if not where:
+        return None
+    return {
+        "kind": "reserved",
+        "name": reservation.name,
+        "job": None,
+        "user": ", ".join(sorted(reservation.users | reservation.accounts)),
+        "partition": reservation.partition,
+        "rows": where,
+        "count": sum(n for _, n in where),
+        "start": reservation.start,
+        "end": reservation.end if math.isfinite(reservation.end) else None,
+        **_known(-1, {}),
+    }
+
+
+# -- workflows ---------------------------------------------------------------------------------------------------------
+
+
+def workflows_model(status: Mapping[str, Any], now: float) -> list[Json]:
+    """Open workflows and the latest that have ended, newest first, out of an answer to `status`."""
+    found = [_run(run_from_dict(w), now) for w in status["workflows"]]
+    found += [_guided(guided_from_dict(w), now) for w in status["guided"]]
+    found.sort(key=lambda w: w["number"], reverse=True)
+    ended = [w["number"] for w in found if w["final"]]
+    return [w for w in found if not w["final"] or w["number"] in ended[:_ENDED_SHOWN]]
+
+
+def _run(run: WorkflowRun, now: float) -> Json:
+    stages: list[Json] = []
+    for i, (s, unit) in enumerate(zip(run.stages, run.units, strict=True)):
+        before = [stages[j] for j in s.after]
+        stages.append(
+            {
+                "name": s.name,
+                "after": [p["name"] for p in before],
+                "phase": s.phase.value,
+                "job": s.job,
+                "nodes": unit.nodes,
+                "queued": s.submitted,
+                "start": s.start,
+                "end": s.end,
+                "estimate": s.estimate,
+                "waited": perceived_wait(run, i),
+                "why": s.failure,
+                **_expected(s.phase, s.submitted, s.start, s.end, s.estimate, unit.run_time, before, now),
+            }
+        )
+    asked = run.strategy if run.acting == run.strategy else f"{run.strategy}: {run.acting}"
+    return _workflow(run.id, run.workflow.name, asked, run.phase.value, run.phase.final, run.why, stages)
+
+
+def _guided(run: GuidedRun, now: float) -> Json:
+    stages: dict[str, Json] = {}
+    for s in run.stages:
+        before = [stages[name] for name in s.after if name in stages]
+        ready = run.ready_at(s)
+        queued = s.released if s.hold else s.submitted
+        length = s.expect if s.expect is not None else s.limit
+        stages[s.name] = {
+            "name": s.name,
+            "after": list(s.after),
+            "phase": "held" if s.phase is Phase.SUBMITTED else s.phase.value,
+            "job": s.job,
+            "nodes": s.nodes,
+            "queued": queued,
+            "start": s.start,
+            "end": s.end,
+            "estimate": s.estimate,
+            "waited": None if s.start is None or ready is None else max(s.start - ready, 0.0),
+            "why": s.failure,
+            **_expected(s.phase, queued, s.start, s.end, s.estimate, length, before, now),
+        }
+    final = run.phase.final
+    return _workflow(run.id, run.name, run.strategy, run.phase.value, final, run.why, list(stages.values()))
+
+
+def _workflow(
+    number: int, name: str, strategy: str, phase: str, final: bool, why: str | None, stages: Sequence[Json]
+) -> Json:
+    return {
+        "number": number,
+        "name": name,
+        "strategy": strategy,
+        "phase": phase,
+        "final": final,
+        "why": why,
+        "stages": list(stages),
+    }
+
+
+def _expected(
+    phase: Phase,
+    queued: float | None,
+    start: float | None,
+    end: float | None,
+    estimate: float | None,
+    length: float | None,
+    before: Sequence[Json],
+    now: float,
+) -> Json:
+    """When a stage is expected to start and to end, as far as it has not: after its wait, and after its parents."""
+    begin = start
+    if begin is None and not phase.final:
+        ends = [p["end"] if p["end"] is not None else p["expected_end"] for p in before]
+        known = [e for e in ends if e is not None]
+        if len(known) == len(ends):
+            waited_out = None if queued is None or estimate is None else queued + estimate
+            candidates = [now, *known, *([waited_out] if waited_out is not None else [])]
+            begin = max(candidates) if known or waited_out is not None else None
+    over = None
+    if end is None and begin is not None and length is not None and not phase.final:
+        over = max(begin + length, now)
+    return {"expected_start": None if start is not None else begin, "expected_end": over}
+
+
+# -- malleable jobs ----------------------------------------------------------------------------------------------------
+
+
+def malleable_model(sizes: Iterable[Mapping[str, Any]], now: float) -> list[Json]:
+    """Each malleable job's size in nodes over time, the newest first; see the agent's answer to `sizes`."""
+    found = [_breath(one, now) for one in sizes]
+    return sorted(found, key=lambda m: (m["ended"] is not None, -m["job"]))
+
+
+def _breath(said: Mapping[str, Any], now: float) -> Json:
+    per_node = max(said["per_node"], 1)
+
+    def nodes(size: int) -> int:
+        return -(-size // per_node)
+
+    done = [r for r in said["resizes"] if r["outcome"] == "completed"]
+    now_size = nodes(said["size"])
+    first = nodes(done[0]["old"]) if done else now_size
+    start = said["started"] if said["started"] is not None else (done[0]["at"] if done else now)
+    points = [[start, first]]
+    for r in done:
+        points.append([max(r["at"], points[-1][0]), nodes(r["new"])])
+    until = said["ended"] if said["ended"] is not None else max(now, points[-1][0])
+    if said["ended"] is None and points[-1][1] != now_size:
+        points.append([until, now_size])  # by a way that leaves no record, such as `dmr.size`
+    lengths = [(b[0] - a[0], a[1]) for a, b in pairwise([*points, [until, now_size]])]
+    return {
+        "job": said["job"],
+        "started": start,
+        "ended": said["ended"],
+        "size": now_size,
+        "minimum": nodes(said["minimum"]),
+        "maximum": nodes(said["maximum"]),
+        "phase": said["phase"],
+        "target": nodes(said["target"]) if said["target"] else None,
+        "companions": said["companions"],
+        "note": said["note"],
+        "points": points,
+        "node_seconds": sum(seconds * size for seconds, size in lengths),
+        "resizes": [
+            {"at": r["at"], "kind": r["kind"], "old": nodes(r["old"]), "new": nodes(r["new"]), "outcome": r["outcome"]}
+            for r in said["resizes"]
+        ],
+    }
+
+
+# -- decisions ---------------------------------------------------------------------------------------------------------
+
+
+def decisions_model(decisions: Iterable[Mapping[str, Any]]) -> list[Json]:
+    """Decisions newest first, with their reasons as sentences."""
+    return [
+        {
+            "id": d["id"],
+            "at": d["at"],
+            "verb": d["verb"],
+            "subject": d["subject"],
+            "reasons": [text for _code, text in d["reasons"]],
+        }
+        for d in reversed(list(decisions))
+    ]
+
+
+def works(workflows: Iterable[Json], malleable: Iterable[Json]) -> dict[int, Json]:
+    """By job: what the agent knows it as; see `cluster_model`."""
+    found: dict[int, Json] = {}
+    for w in workflows:
+        for s in w["stages"]:
+            if s["job"] is not None:
+                found[s["job"]] = {"label": f"{w['name']} / {s['name']}", "workflow": w["number"]}
+    for m in malleable:
+        if m["ended"] is None:
+            found.setdefault(m["job"], {"label": "malleable"})["malleable"] = True
+            for companion in m["companions"]:
+                found.setdefault(companion, {"label": f"nodes of job {m['job']}", "malleable": True})
+    return found
+
+
+def resized_at(malleable: Iterable[Json]) -> dict[int, float]:
+    """When running jobs got their present size, of those that were resized."""
+    return {m["job"]: m["points"][-1][0] for m in malleable if m["ended"] is None and len(m["points"]) > 1}

@@ -1,0 +1,160 @@
+"""Asks the agent again and again, and has ready what the page gets: one answer for all who look.
+
+While somebody looks, the agent is asked every second or so, and may look at Slurm again as often as its configuration
+lets it; else four times a minute, of what it knows already, so that the past is there when somebody comes back.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.api import Snapshot
+from penstock.dashboard.data import (
+    cluster_model,
+    decisions_model,
+    malleable_model,
+    resized_at,
+    workflows_model,
+    works,
+)
+from penstock.dashboard.past import Past
+from penstock.dashboard.planned import Outlook, look_ahead
+from penstock.errors import PenstockError
+from penstock.picture import picture_from_dict
+
+__all__ = ["Ask", "Feed", "Page"]
+
+Ask = Callable[[str, Mapping[str, Any]], Any]
+FORMAT: Final = 1
+"""Raised when something is taken away from what the page gets."""
+_WATCHED, _ALONE = 1.0, 15.0  # seconds between two looks
+_WATCHED_FOR: Final = 15.0
+_DECISIONS: Final = 300
+_PLAN_SHARE: Final = 0.1  # of the time that may go into planning
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What there is, as JSON and compressed; `tag` changes with it."""
+
+    body: bytes
+    packed: bytes
+    tag: str
+
+
+class Feed:
+    """`ask` is the agent's door. `look` asks once; `start` has that done again and again by a thread, until `stop`."""
+
+    def __init__(self, ask: Ask, clock: Callable[[], float] = time.monotonic) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._past = Past()
+        self._decisions: deque[Mapping[str, Any]] = deque(maxlen=_DECISIONS)
+        self._snapshot: Snapshot | None = None
+        self._outlook = Outlook(0.0)
+        self._plan_again_at = float("-inf")
+        self._answered = True
+        self._model: dict[str, Any] = {"now": None, "problems": [], "workflows": [], "malleable": [], "decisions": []}
+        self._model |= {"name": "", "whole": True, "cluster": None}
+        self._page = _encode({**self._model, "format": FORMAT, "agent": {"answers": False, "message": "Starting."}})
+        self._asked_at = float("-inf")
+        self._wake, self._stopping = threading.Event(), False
+        self._thread: threading.Thread | None = None
+
+    def latest(self) -> Page:
+        """What there is now; somebody looks."""
+        alone = not self._watched()
+        self._asked_at = self._clock()
+        if alone:
+            self._wake.set()
+        return self._page
+
+    def look(self) -> None:
+        """Ask the agent and make the page anew. An agent that does not answer is what the page says then."""
+        agent = {"answers": True, "message": ""}
+        try:
+            if not self._answered:
+                self._decisions.clear()  # it may have another state file now, which numbers afresh
+            status = self._ask("status", {})  # first: where `penstock tick` does the work, it is all there is
+            self._model["problems"] = status["problems"]
+            self._model["workflows"] = workflows_model(status, status["now"])
+            self._see(self._ask("cluster", {"seen": self._seen(), "fresh": self._watched()}))
+            self._model["malleable"] = malleable_model(self._ask("sizes", {}), status["now"])
+            self._draw()
+            last = self._decisions[-1]["id"] if self._decisions else 0
+            self._decisions.extend(self._ask("decisions", {"after": last}))
+            self._model["decisions"] = decisions_model(self._decisions)
+            self._answered = True
+        except PenstockError as e:
+            agent = {"answers": False, "message": _why(e)}
+            self._answered = False
+        except (KeyError, TypeError, ValueError) as e:
+            agent = {"answers": False, "message": f"The agent is of another release than this command: {e!r}"}
+            self._answered = False
+        page = _encode({**self._model, "format": FORMAT, "agent": agent})
+        if page.tag != self._page.tag:
+            self._page = page
+
+    def start(self) -> None:
+        """Look again and again, beside."""
+        self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End that."""
+        self._stopping = True
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self.look()
+            self._wake.wait(_WATCHED if self._watched() else _ALONE)
+            if self._watched() and not self._stopping:
+                self._wake.clear()
+
+    def _watched(self) -> bool:
+        return self._clock() - self._asked_at < _WATCHED_FOR
+
+    def _seen(self) -> float | None:
+        return self._snapshot.taken_at if self._snapshot is not None else None
+
+    def _see(self, told: Mapping[str, Any]) -> None:
+        """A look at the cluster, planned on where that does not take too long."""
+        self._model |= {"name": told["name"], "whole": told["whole"], "now": told["now"]}
+        if "picture" in told:
+            self._snapshot = picture_from_dict(told["picture"], told["at"], told["problems"])
+        snapshot = self._snapshot
+        if snapshot is None or snapshot.taken_at == self._outlook.at or self._clock() < self._plan_again_at:
+            return
+        began = self._clock()
+        self._outlook = look_ahead(snapshot) if told["whole"] else Outlook(snapshot.taken_at)
+        took = self._clock() - began
+        self._plan_again_at = self._clock() + took * (1 / _PLAN_SHARE - 1)
+
+    def _draw(self) -> None:
+        if self._snapshot is None:
+            return
+        workflows, malleable = self._model["workflows"], self._model["malleable"]
+        self._past.see(self._snapshot.taken_at, self._snapshot.jobs, resized_at(malleable))
+        known = works(workflows, malleable)
+        self._model["cluster"] = cluster_model(self._snapshot, self._outlook, self._past, known)
+
+
+def _why(error: PenstockError) -> str:
+    if "not a request of this agent" in str(error):
+        return "The agent is older than this command and cannot tell. Start it again with the new release."
+    return str(error)
+
+
+def _encode(model: Mapping[str, Any]) -> Page:
+    body = json.dumps(model, allow_nan=False, separators=(",", ":")).encode()
+    tag = hashlib.sha256(json.dumps({**model, "now": None}, sort_keys=True).encode()).hexdigest()[:32]
+    return Page(body, gzip.compress(body, 5, mtime=0), f'"{tag}"')

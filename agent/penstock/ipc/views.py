@@ -1,0 +1,118 @@
+"""What the dashboard asks besides `status`: the picture of the cluster, the latest decisions, sizes over time.
+
+Read only. Who may see what is as with `queue`, `explain` and `status`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from penstock.clock import Clock
+from penstock.errors import UserError
+from penstock.ipc.handlers import LocalOp
+from penstock.malleable.controller import MalleableController
+from penstock.malleable.machine import MalleableJob
+from penstock.observe import Observer
+from penstock.picture import jobs_of, picture_to_dict
+from penstock.store import Store
+
+__all__ = ["views"]
+
+_DECISIONS: Final = 300
+_LOOKED_THROUGH: Final = 2000
+_JOBS: Final = 40
+_RESIZES: Final = 200  # of one job
+_PERIOD: Final = 86400.0  # seconds that a job which has ended is still shown for
+
+
+def views(
+    store: Store,
+    observer: Observer,
+    malleable: MalleableController,
+    clock: Clock,
+    owner: Callable[[str], int | None],
+) -> dict[str, LocalOp]:
+    """The operations by name. `owner` says whose the subject of a decision is."""
+
+    def sees_all(uid: int) -> bool:
+        return uid in (os.geteuid(), 0)
+
+    async def cluster(uid: int, request: Mapping[str, Any]) -> object:
+        """The last picture, or only that it is the one taken at `seen`. `whole`: with the jobs of all users.
+
+        With `fresh`, of the agent's user, Slurm is asked again if it may be, as often as the agent itself would.
+        """
+        fresh = request.get("fresh") is True and sees_all(uid)
+        snapshot, site = (await observer.look() if fresh else observer.last), malleable.settings.site
+        told: dict[str, Any] = {
+            "now": clock.now(),
+            "name": site.cluster if site is not None else "",
+            "at": snapshot.taken_at if snapshot else None,
+            "problems": list(snapshot.problems) if snapshot else ["no look at Slurm yet"],
+            "whole": sees_all(uid),
+        }
+        if snapshot is not None and snapshot.taken_at != request.get("seen"):
+            told["picture"] = picture_to_dict(snapshot) if sees_all(uid) else jobs_of(snapshot, uid)
+        return told
+
+    async def decisions(uid: int, request: Mapping[str, Any]) -> object:
+        """The latest ones in order, with their numbers; with `after` only those since that one."""
+        after = request.get("after", 0)
+        if type(after) is not int or not 0 <= after < 2**63:
+            raise UserError(f"after: must be the number of a decision, not {after!r}")
+        if sees_all(uid):
+            return store.latest_decisions(after, _DECISIONS)
+        whose: dict[str, bool] = {}
+        found = []
+        for decision in reversed(store.latest_decisions(after, _LOOKED_THROUGH)):
+            subject = str(decision["subject"]).partition("/")[0]
+            if subject not in whose:
+                whose[subject] = owner(subject) == uid
+            if whose[subject] and len(found) < _DECISIONS:
+                found.append(decision)
+        return found[::-1]
+
+    async def sizes(uid: int, _request: Mapping[str, Any]) -> object:
+        """Malleable jobs of the last day, the latest ones, each with its resizes."""
+        states = [(m, None) for m in malleable.jobs.values()]
+        ended = store.ended_malleable(clock.now() - _PERIOD, _JOBS)
+        known: list[tuple[MalleableJob, float | None]] = [
+            *((MalleableJob.from_dict(state), at) for state, at in ended if state["job"] not in malleable.jobs),
+            *states,
+        ]
+        mine = [(m, at) for m, at in known if sees_all(uid) or m.uid == uid]
+        return [_sizes(m, at, store.resizes(m.job, _RESIZES)) for m, at in mine[-_JOBS:]]
+
+    return {"cluster": cluster, "decisions": decisions, "sizes": sizes}
+
+
+def _sizes(me: MalleableJob, ended: float | None, resizes: list[dict[str, Any]]) -> dict[str, Any]:
+    """One job; sizes are processes. A job number that Slurm gives again has resizes of the one before, left out."""
+    since = me.started if me.started is not None else 0.0
+    return {
+        "job": me.job,
+        "uid": me.uid,
+        "started": me.started,
+        "ended": ended,
+        "size": me.offer.size,
+        "minimum": me.offer.minimum,
+        "maximum": me.offer.maximum,
+        "per_node": me.offer.per_node,
+        "phase": me.phase.value,
+        "target": me.target or None,
+        "companions": [c.job for c in me.companions],
+        "note": me.note,
+        "resizes": [
+            {
+                "kind": r["kind"],
+                "old": r["old_size"],
+                "new": r["new_size"],
+                "outcome": r["outcome"],
+                "at": r["marks"].get("done", r["finished"]),
+            }
+            for r in resizes
+            if r["finished"] >= since
+        ],
+    }
