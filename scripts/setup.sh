@@ -116,6 +116,13 @@ setup_prometheus() {
     fi
 }
 
+# For the tests of the dashboard, which a real browser shows.
+setup_browser() {
+    if ! command -v chromium >/dev/null && is_root && command -v apt-get >/dev/null; then
+        apt_install chromium fonts-liberation || say "no chromium: the dashboard is tested without a browser"
+    fi
+}
+
 # pyslurm builds against the headers of exactly one Slurm release, so it comes only where that release is.
 setup_pyslurm() {
     local release
@@ -136,6 +143,7 @@ case ",$EXTRAS," in *,dev,*)
     setup_bootstrap
     setup_compiler
     setup_prometheus
+    setup_browser
     ;;
 esac
 PATH=$VENV/bin:$PATH

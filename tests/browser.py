@@ -18,6 +18,8 @@ from typing import Any
 
 from outside import need_program
 
+CHECKS = (Path(__file__).parent / "page_checks.js").read_text()
+"""Makes `checks` in a page."""
 PATIENCE = 90.0  # seconds for one answer of a browser on a busy machine
 
 
@@ -42,8 +44,8 @@ class Browser:
             "about:blank",
         ]
 
-        # The browser has its pipes at 3 and 4; the shell puts them there without touching this process.
-        words = ["/bin/sh", "-c", f'exec 3<&{to_browser} 4>&{from_browser}; exec "$@"', "sh", *command]
+        # The browser wants its pipes at 3 and 4, where the shell puts them (bash: others know one digit only).
+        words = ["/bin/bash", "-c", f'exec 3<&{to_browser} 4>&{from_browser}; exec "$@"', "bash", *command]
         self.log = self.folder / "log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -107,7 +109,7 @@ class Browser:
         self.events.clear()
         found = self.do("Page.navigate", url=url)
         assert "errorText" not in found, found
-        self.until("document.readyState === 'complete' && location.href !== 'about:blank'")
+        self.until("document.readyState === 'complete'")
 
     def js(self, expression: str) -> Any:
         """What an expression is in the page."""

@@ -142,6 +142,10 @@ class Scene:
         at = self.now - minutes * MINUTE
         return {"id": number, "at": at, "verb": verb, "subject": subject, "reasons": [["code", r] for r in reasons]}
 
+    def decide(self, verb: str, subject: str, *reasons: str) -> None:
+        """Something is decided now."""
+        self.decisions.append(self._decided(len(self.decisions) + 1, 0, verb, subject, *reasons))
+
     def finish(self) -> None:
         """The workflow's first stage has ended, and its second one runs."""
         first, second, third = self.run.stages

@@ -269,7 +269,7 @@ def malleable_model(sizes: Iterable[Mapping[str, Any]], now: float) -> list[Json
 
 
 def _breath(said: Mapping[str, Any], now: float) -> Json:
-    per_node = max(said["per_node"], 1)
+    per_node = max(int(said["per_node"]), 1)
 
     def nodes(size: int) -> int:
         return -(-size // per_node)

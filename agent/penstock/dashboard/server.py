@@ -207,6 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """What the base class refuses by itself, with the same headers; nothing of the request is repeated."""
         self.close_connection = True
+        self.request_version = self.protocol_version  # what it could not read may be of none
         self._refuse(HTTPStatus(code), HTTPStatus(code).phrase)
 
     def version_string(self) -> str:

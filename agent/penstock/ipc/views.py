@@ -65,7 +65,7 @@ def views(
         if sees_all(uid):
             return store.latest_decisions(after, _DECISIONS)
         whose: dict[str, bool] = {}
-        found = []
+        found: list[dict[str, Any]] = []
         for decision in reversed(store.latest_decisions(after, _LOOKED_THROUGH)):
             subject = str(decision["subject"]).partition("/")[0]
             if subject not in whose:

@@ -1,0 +1,125 @@
+"""What the dashboard may ask of an agent that serves everybody: one's own, and all of it as the agent's user."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from penstock.api import Decision, JobSpec, Reason, Verb
+from penstock.app import App
+from penstock.config import Config
+from penstock.errors import UserError
+from penstock.picture import picture_from_dict
+from penstock.slurm.mock.backend import virtual_cluster
+from penstock.store import Store
+
+ME = os.geteuid()
+
+
+class Agent:
+    """An agent over a simulated cluster on which alice and bob have a job each."""
+
+    def __init__(self):
+        self.running = asyncio.new_event_loop()
+        self.backend = virtual_cluster(start=1e9)
+        self.app = App(
+            Config.model_validate({"agent": {"serve": "all", "seed": 1}, "slurm": {"min_interval": 10}}),
+            self.backend,
+            self.backend.clock,
+            Store(":memory:"),
+        )
+        self.alice, self.bob = (self.backend.engine.uid_of(name) for name in ("alice", "bob"))
+        self.do(self.app.start())
+        for name in ("alice", "bob"):
+            self.do(self.backend.as_user(name).submit(JobSpec("j", "#!/bin/sh\nsleep 100\n", 2, 600.0)))
+        self.backend.clock.advance(5.0)
+        self.do(self.app.loop.one_pass())
+
+    def do(self, something):
+        return self.running.run_until_complete(something) if asyncio.iscoroutine(something) else something
+
+    def ask(self, uid, op, /, **request):
+        return self.do(self.app.operations[op](uid, request))
+
+    def decide(self, subject, text="because"):
+        self.app.store.record(Decision(Verb.SUBMIT, subject, (Reason(text, text),)), self.app.clock.now())
+
+
+@pytest.fixture
+def agent():
+    agent = Agent()
+    yield agent
+    agent.do(agent.app.close())
+    agent.running.close()
+
+
+def users(told):
+    return {job.user for job in picture_from_dict(told["picture"], told["at"]).jobs.values()}
+
+
+def test_the_cluster_is_shown_whole_to_the_agents_user_and_to_others_what_is_theirs(agent):
+    for uid in (ME, 0):
+        told = agent.ask(uid, "cluster")
+        assert told["whole"]
+        assert users(told) == {"alice", "bob"}
+        assert told["picture"]["partitions"]
+    told = agent.ask(agent.alice, "cluster")
+    assert not told["whole"]
+    assert users(told) == {"alice"}
+    held = {n for job in told["picture"]["jobs"] for n in job["nodes"]}
+    assert {n["name"] for n in told["picture"]["nodes"]} == held
+    assert told["picture"]["partitions"] == told["picture"]["reservations"] == []
+    assert agent.ask(77, "cluster")["picture"]["jobs"] == []
+
+
+def test_a_picture_that_was_seen_is_not_sent_again(agent):
+    told = agent.ask(ME, "cluster")
+    assert "picture" not in agent.ask(ME, "cluster", seen=told["at"])
+    assert "picture" in agent.ask(ME, "cluster", seen=told["at"] - 1)
+
+
+def test_only_the_agents_user_has_slurm_looked_at_and_not_more_often_than_is_configured(agent):
+    looks = agent.app.observer.looks
+    agent.backend.clock.advance(11.0)
+    agent.ask(agent.alice, "cluster", fresh=True)
+    agent.ask(ME, "cluster")
+    assert agent.app.observer.looks == looks
+    agent.ask(ME, "cluster", fresh=True)
+    agent.ask(ME, "cluster", fresh=True)
+    assert agent.app.observer.looks == looks + 1
+
+
+def test_decisions_are_shown_to_whose_they_are(agent):
+    stage = {"name": "a", "job": 1, "after": [], "order": {"words": [], "workdir": "/"}}
+    number = agent.ask(agent.alice, "guide", workflow="w", strategy="asa", stages=[stage])["run"]
+    for subject in ("job 1", f"workflow {number}/a", f"workflow {number}", f"workflow {number}9", "agent"):
+        agent.decide(subject)
+
+    def subjects(uid, **request):
+        return [
+            d["subject"] for d in agent.ask(uid, "decisions", **request) if d["reasons"] == [["because", "because"]]
+        ]
+
+    everything = ["job 1", f"workflow {number}/a", f"workflow {number}", f"workflow {number}9", "agent"]
+    assert subjects(ME) == subjects(0) == everything
+    assert subjects(agent.alice) == [f"workflow {number}/a", f"workflow {number}"]
+    assert subjects(agent.bob) == []
+    last = agent.ask(ME, "decisions")[-1]["id"]
+    agent.decide("job 2")
+    assert subjects(ME, after=last) == ["job 2"]
+
+
+@pytest.mark.parametrize("after", [-1, 2**63, 1.5, "1", None, True])
+def test_the_number_of_a_decision_is_a_number(agent, after):
+    with pytest.raises(UserError, match="must be the number of a decision"):
+        agent.ask(ME, "decisions", after=after)
+
+
+def test_the_latest_decisions_come_if_there_are_many(agent):
+    for i in range(400):
+        agent.decide("job 5", str(i))
+    found = agent.ask(ME, "decisions")
+    assert len(found) == 300
+    assert found[-1]["reasons"] == [["399", "399"]]
