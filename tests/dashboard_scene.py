@@ -75,7 +75,9 @@ class Scene:
             frozenset(),
             False,
         )
-        self.snapshot = Snapshot(now, {j.id: j for j in (*running, *waiting)}, nodes, partitions, (), (kept,))
+        self.snapshot = self._now = Snapshot(
+            now, {j.id: j for j in (*running, *waiting)}, nodes, partitions, (), (kept,)
+        )
         self.run = self._workflow(text)
         self.resizes = [
             {"kind": "expand", "old": 2, "new": 4, "outcome": "completed", "at": now - 24 * MINUTE},
@@ -98,6 +100,20 @@ class Scene:
             ),
             self._decided(6, 1, "hold", "workflow 7/publish", "not yet due: merge is expected to start in 9 min"),
         ]
+
+    def before(self, minutes: float) -> Snapshot:
+        """The cluster as it was: the malleable job had other nodes, and other jobs ran."""
+        at = self.now - minutes * MINUTE
+        size = next((r["new"] for r in reversed(self.resizes) if r["at"] <= at), 2)
+        breathing = {2: ("n8", "n9"), 4: ("n8", "n9", "n10", "n11"), 8: tuple(f"n{i}" for i in range(4, 12))}[size]
+        gone = [
+            job(4095, "n1", "n2", user="dave", start=self.now - 60 * MINUTE, limit=36 * MINUTE),
+            job(4098, "n12", "n13", "n14", user="bob", start=self.now - 40 * MINUTE, limit=34 * MINUTE),
+            job(4104, "n15", user="erin", start=self.now - 18 * MINUTE, limit=11 * MINUTE),
+        ]
+        there = [replace(j, nodes=breathing) if j.id == 4110 else j for j in self._now.jobs.values() if j.nodes]
+        running = {j.id: j for j in (*there, *gone) if j.start is not None and j.start <= at < (j.end or at)}
+        return replace(self._now, taken_at=at, jobs=running)
 
     def _workflow(self, text: str) -> WorkflowRun:
         at = self.now
@@ -145,6 +161,15 @@ class Scene:
     def decide(self, verb: str, subject: str, *reasons: str) -> None:
         """Something is decided now."""
         self.decisions.append(self._decided(len(self.decisions) + 1, 0, verb, subject, *reasons))
+
+    def grow(self, count: int) -> None:
+        """The cluster has so many nodes now."""
+        at = self.now = self.now + 1.0
+        more = {f"n{i}": Node(f"n{i}", "IDLE", 32, True, ("batch",)) for i in range(17, count + 1)}
+        partition = replace(self.snapshot.partitions["batch"], nodes=(*self.snapshot.nodes, *more))
+        partitions = {**self.snapshot.partitions, "batch": partition}
+        nodes = {**self.snapshot.nodes, **more}
+        self.snapshot = replace(self.snapshot, taken_at=at, nodes=nodes, partitions=partitions)
 
     def finish(self) -> None:
         """The workflow's first stage has ended, and its second one runs."""

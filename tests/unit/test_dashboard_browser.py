@@ -197,14 +197,14 @@ def test_arrows_go_from_bar_to_bar_and_say_what_each_is(tab, page):
     tab.js("document.querySelector('#show-slots').focus()")
     tab.key("Tab", 9)
     first = tab.until(f"{CHOSEN}.startsWith('Job') && {CHOSEN}")
-    assert first == labels(tab)[0]
     tab.key("ArrowRight", 39)
     second = tab.js(CHOSEN)
-    assert second == labels(tab)[1]
+    assert second.startswith("Job")
     tab.key("End", 35)
-    assert tab.js(CHOSEN) == labels(tab)[-1]
+    assert tab.js(CHOSEN).startswith("Free slot"), "what is free comes after what there is"
+    tab.key("ArrowRight", 39)
     tab.key("Home", 36)
-    assert tab.js(CHOSEN) == first
+    assert tab.js(CHOSEN) == first != second
     # What is chosen stays so while the picture is drawn anew.
     active = "document.getElementById(document.querySelector('#chart').getAttribute('aria-activedescendant'))"
     tab.js("window.before = document.querySelector('#chart svg')")
@@ -239,6 +239,19 @@ def test_what_is_shown_can_be_chosen(tab, page):
     assert tab.js("document.querySelectorAll('#chart text.node').length") == 4
     tab.js("checks.set('window', '600', 'change')")
     assert kinds() == {"running"}
+
+
+def test_a_large_cluster_is_shown_part_by_part(tab, page):
+    page.scene.grow(300)
+    page.change()
+    tab.until("document.querySelector('#rows-text').innerText === 'nodes 1 to 96 of 300'")
+    tab.js("document.querySelector('#rows-after').click()")
+    assert tab.js("document.querySelector('#rows-text').innerText") == "nodes 97 to 192 of 300"
+    tab.js("document.querySelector('#rows-after').click()")
+    tab.js("document.querySelector('#rows-after').click()")
+    assert tab.js("document.querySelector('#rows-text').innerText") == "nodes 289 to 300 of 300"
+    assert tab.js("document.querySelector('#rows-after').disabled")
+    assert tab.js("document.querySelectorAll('#chart text.node').length") == 12
 
 
 def test_a_screen_reader_is_told_what_everything_is(tab, page):

@@ -108,6 +108,17 @@ def test_of_a_job_that_was_resized_before_only_its_present_nodes_are_known():
     assert past.since == 100.0
 
 
+def test_a_malleable_job_breathes_in_the_picture():
+    scene, past = Scene(NOW), Past()
+    for minutes in range(30, -1, -1):
+        snapshot = scene.before(minutes)
+        past.see(snapshot.taken_at, snapshot.jobs, {})
+    job = [(len(h.nodes), round((NOW - h.start) / MINUTE)) for h in (*past.over, *past.held) if h.job == 4110]
+    assert job == [(2, 31), (4, 24), (8, 17), (2, 10), (4, 5)]
+    ended = {h.job: round((NOW - h.end) / MINUTE) for h in past.over if h.job != 4110}
+    assert ended == {4095: 24, 4098: 6, 4104: 7}
+
+
 def test_the_past_does_not_grow_for_ever():
     past = Past()
     seen(past, 100.0, make_job(1, "n1", start=40.0))
@@ -346,7 +357,8 @@ def test_an_agent_that_is_gone_is_what_the_page_says_until_it_is_back():
     [
         (UserError("not a request of this agent (operations: ping)"), "older than this command"),
         (NotNow("too many requests"), "too many requests"),
-        (KeyError("picture"), "of another release"),
+        (KeyError("picture"), "another release"),
+        (RecursionError(), "another release"),
     ],
 )
 def test_an_agent_that_cannot_tell_is_no_end_of_the_page(error, said):

@@ -64,7 +64,8 @@ class Feed:
         self._answered = True
         self._model: dict[str, Any] = {"now": None, "problems": [], "workflows": [], "malleable": [], "decisions": []}
         self._model |= {"name": "", "whole": True, "cluster": None}
-        self._page = _encode({**self._model, "format": FORMAT, "agent": {"answers": False, "message": "Starting."}})
+        starting = {"answers": False, "message": "Starting."}
+        self._page = _encode({**self._model, "format": FORMAT, "agent": starting}, None)
         self._asked_at = float("-inf")
         self._wake, self._stopping = threading.Event(), False
         self._thread: threading.Thread | None = None
@@ -96,12 +97,12 @@ class Feed:
         except PenstockError as e:
             agent = {"answers": False, "message": _why(e)}
             self._answered = False
-        except (KeyError, TypeError, ValueError) as e:
-            agent = {"answers": False, "message": f"The agent is of another release than this command: {e!r}"}
+        except Exception as e:
+            # A page that stands still has to say so.
+            why = f"This command does not understand the agent, which may be of another release: {e!r}"
+            agent = {"answers": False, "message": why}
             self._answered = False
-        page = _encode({**self._model, "format": FORMAT, "agent": agent})
-        if page.tag != self._page.tag:
-            self._page = page
+        self._page = _encode({**self._model, "format": FORMAT, "agent": agent}, self._page)
 
     def start(self) -> None:
         """Look again and again, beside."""
@@ -154,7 +155,11 @@ def _why(error: PenstockError) -> str:
     return str(error)
 
 
-def _encode(model: Mapping[str, Any]) -> Page:
+def _encode(model: Mapping[str, Any], before: Page | None) -> Page:
+    """The one before where nothing is new but the time."""
+    timeless = json.dumps({**model, "now": None}, allow_nan=False, separators=(",", ":")).encode()
+    tag = f'"{hashlib.sha256(timeless).hexdigest()[:32]}"'
+    if before is not None and tag == before.tag:
+        return before
     body = json.dumps(model, allow_nan=False, separators=(",", ":")).encode()
-    tag = hashlib.sha256(json.dumps({**model, "now": None}, sort_keys=True).encode()).hexdigest()[:32]
-    return Page(body, gzip.compress(body, 5, mtime=0), f'"{tag}"')
+    return Page(body, gzip.compress(body, 5, mtime=0), tag)

@@ -53,7 +53,7 @@ class Past:
         for number, job in holding.items():
             if number not in self._open:
                 # Seen for the first time: on these nodes at least since its last resize.
-                self._open[number] = _held(job, max(job.start or at, resized.get(number, 0.0)))
+                self._open[number] = _held(job, min(max(job.start or at, resized.get(number, 0.0)), at))
         self._over = [h for h in self._over if (h.end or at) > at - KEPT][-_MOST:]
 
     def _close(self, held: Held, at: float, job: Job | None, again: bool) -> None:

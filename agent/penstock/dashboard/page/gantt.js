@@ -8,6 +8,7 @@ const FITTING = [600, 900, 1500, 2400, 3600, 5400, 7200, 10800, 18000, 28800, 43
 const AHEAD = 0.68; // the share of the picture that is to come
 const ROWS = 96; // nodes in one picture
 const AXIS = 24;
+const OLD = 60; // seconds after which a plan is said to be old
 const KINDS = {
   past: "has run",
   running: "runs",
@@ -63,16 +64,17 @@ function rowsShown() {
   return shown;
 }
 
-// Everything with a place in the picture, in reading order.
+// Everything with a place in the picture; slots lie below all else, which may be newer than the plan.
 function items() {
   const { data } = state;
   const slots = byId("show-slots").checked
     ? (data.slots[byId("partition").value || Object.keys(data.slots)[0]] ?? [])
     : [];
-  const found = data.bars.filter((bar) => bar.kind !== "planned" || byId("show-planned").checked);
-  found.push(...slots.map((slot) => ({ kind: "slot", name: "", user: "", label: "", ...slot })));
-  return found.sort((a, b) => a.start - b.start || (a.rows[0]?.[0] ?? 0) - (b.rows[0]?.[0] ?? 0));
+  const bars = data.bars.filter((bar) => bar.kind !== "planned" || byId("show-planned").checked);
+  return [...slots.map((slot) => ({ kind: "slot", name: "", user: "", label: "", ...slot })), ...bars.sort(byStart)];
 }
+
+const byStart = (a, b) => a.start - b.start || (a.rows[0]?.[0] ?? 0) - (b.rows[0]?.[0] ?? 0);
 
 function windowShown(all) {
   const wanted = byId("window").value;
@@ -218,7 +220,12 @@ function shape(item, spans, { x, now, end, height }) {
   return group;
 }
 
-const options = () => [...byId("chart").querySelectorAll("[role=option]")];
+// In the order of the arrow keys: what there is, and after that what is free.
+function options() {
+  const all = [...byId("chart").querySelectorAll("[role=option]")];
+  const free = (option) => option.item.kind === "slot";
+  return [...all.filter((option) => !free(option)), ...all.filter(free)];
+}
 const active = () => byId("chart").querySelector("[aria-selected=true]");
 
 function mark(option) {
@@ -257,6 +264,7 @@ function table() {
   byId("bars").replaceChildren(
     ...items()
       .filter((item) => item.kind !== "past")
+      .sort(byStart)
       .slice(0, 500)
       .map((item) =>
         el(
@@ -273,5 +281,6 @@ function table() {
       ),
   );
   const notes = data.since === null ? [] : [`What was over before ${clock(data.since)} is not known here`];
+  if (data.at - data.planned_at > OLD) notes.push(`What is expected was worked out at ${clock(data.planned_at)}`);
   say("notes", [...notes, ...data.notes].join(" · "));
 }
