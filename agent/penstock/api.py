@@ -298,7 +298,7 @@ class SiteConfig:
 
     `accounting`: slurmdbd keeps the jobs; None where a backend does not say. `enforced` is AccountingStorageEnforce,
     `private` PrivateData, `controller_parameters` SlurmctldParameters, all in small letters. `scron`: users have
-    crontabs in Slurm (scrontab).
+    crontabs in Slurm (scrontab). `mail_domain` is MailDomain: a user's address is USER@ that; empty: none is set.
     """
 
     version: tuple[int, ...]
@@ -318,6 +318,7 @@ class SiteConfig:
     private: frozenset[str] = frozenset()
     controller_parameters: frozenset[str] = frozenset()
     scron: bool = False
+    mail_domain: str = ""
 
     @property
     def release(self) -> str:

@@ -10,10 +10,11 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -33,10 +34,13 @@ from penstock.ipc.limits import RateLimit
 from penstock.ipc.operations import operations
 from penstock.ipc.server import Server
 from penstock.loop import Loop
+from penstock.malleable.caps import Caps
 from penstock.malleable.controller import MalleableController
 from penstock.malleable.settings import Settings
 from penstock.malleable.ways import obstacle_to_merge
 from penstock.malleable.words import Deadlines
+from penstock.messages.messenger import Messenger
+from penstock.messages.sources import join, tell_reserved
 from penstock.metrics import Metrics
 from penstock.observe import Observer
 from penstock.outlook import Outlook
@@ -123,6 +127,8 @@ class App:
         stale = 2 * max(config.agent.interval, config.slurm.min_interval)
         self.observer = Observer(backend, clock, min_interval=config.slurm.min_interval, stale_after=stale)
         self.executor = Executor(store, clock)
+        self.executor.brake.rules = config.limits.rules
+        self.messenger = Messenger(store, clock, config)
         self.predictions = Predictions(config, backend, store, clock)
         self.malleable = MalleableController(
             backend,
@@ -134,6 +140,7 @@ class App:
                 _limits(config),
                 config.malleable.backend,
                 all=config.agent.serve == "all",
+                caps=_caps(config),
             ),
             self.wake,
             self.want_look,
@@ -193,6 +200,8 @@ class App:
         self.predictions.start(site.cluster)
         known = (self.backend, self.observer, self.executor, self.store, self.clock)
         self.guided = GuidedController(*known, self.predictions.shelf, self.wake, accrues=rules.accrues)
+        self.messenger.configure(self.config, site.mail_domain)
+        join(self.messenger, self.executor, self.workflows, self.guided, self.clock)
         asked = (self.store, self.observer, self.executor, self.clock, self.workflows, self.guided, self.malleable)
         outlook = Outlook(self.store, self.predictions.shelf, self.observer, self.predictions.prepare)
         self.operations = operations(*asked, outlook, serves=self._serves, wake=self.wake)
@@ -264,6 +273,10 @@ class App:
     def _serves(self, uid: int) -> bool:
         return self.config.agent.serve == "all" or uid == os.geteuid()
 
+    def told_of_reserved(self, runs: Iterable[Mapping[str, Any]]) -> None:
+        """Tell what went wrong with reserved workflows, as the ledger has them."""
+        tell_reserved(self.messenger, runs, self.clock.now())
+
     def reload(self) -> None:
         """Take over what can change while running; a wrong file leaves everything as it was."""
         if self.serving:
@@ -279,8 +292,10 @@ class App:
         logs.configure(config.log.level, config.log.format)
         settings = self.malleable.settings
         settings.policy, settings.limits, settings.preference = policy, _limits(config), config.malleable.backend
+        settings.caps, self.executor.brake.rules = _caps(config), config.limits.rules
         self.observer.min_interval = config.slurm.min_interval
         self._set_limits(config)
+        self.messenger.configure(config)
         if self.loop is not None:
             self.loop.interval, self.loop.idle_interval = config.agent.interval, config.agent.idle_interval
         fixed = ("state_dir", "socket", "serve")
@@ -308,6 +323,7 @@ class App:
             self.verifier.close()
         await self.malleable.close()
         await self.predictions.forecast.close()
+        await self.messenger.close()
         await self.backend.close()
         self.store.close()
 
@@ -341,7 +357,8 @@ async def serve(config: Config, config_path: Path | None = None) -> None:
         # However rarely it is to look, it is alive.
         app.loop.longest_rest = sdnotify.watchdog() / 2
         history = asyncio.ensure_future(app.predictions.learn_history())
-        holding = asyncio.ensure_future(tend(config, backend))
+        holding = asyncio.ensure_future(tend(config, backend, app.told_of_reserved))
+        messages = asyncio.ensure_future(app.messenger.run())
         passes = asyncio.ensure_future(app.loop.run())
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait({passes, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -350,6 +367,7 @@ async def serve(config: Config, config_path: Path | None = None) -> None:
         stopped.cancel()
         history.cancel()
         holding.cancel()
+        messages.cancel()
         # A Slurm command may hang for its whole time limit; what it was about is read back at the next start.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(passes, _PATIENCE_AT_STOP)
@@ -413,6 +431,10 @@ async def _start_patiently(app: App, stop: asyncio.Event) -> None:
             await asyncio.wait({stopped}, timeout=delay)
             delay = min(60.0, delay * 2)
     stopped.cancel()
+
+
+def _caps(config: Config) -> Caps:
+    return Caps(config.limits.nodes_per_hour, config.limits.nodes_per_hour_of_user)
 
 
 def _limits(config: Config) -> Deadlines:

@@ -1,17 +1,21 @@
-"""The brake: what people have told the agent to leave alone until further notice. It outlives the agent.
+"""The brake: what people have told the agent to leave alone until further notice, and what its configuration does not
+allow. Pauses outlive the agent. Whoever is about to act asks here, and nowhere else.
 
-What is paused is left as it is, as if the agent were away: nothing is submitted, released, re-pointed, requeued or
-resized. What is under way in Slurm comes to its end (a resize that has begun, a workflow that is being cancelled).
+What is paused or not allowed is left as it is, as if the agent were away: nothing is submitted, released, re-pointed,
+requeued or resized. What is under way in Slurm comes to its end (a resize that has begun, a workflow that is being
+cancelled).
 """
 
 from __future__ import annotations
 
 import json
 import pwd
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Final
 
+from penstock.allow import Rule, Subject, refusal
 from penstock.api import Reason
 from penstock.store import Store
 
@@ -52,6 +56,7 @@ class Pause:
         return f"{what}{whose}{where} paused by {_name(self.by)}" + (f": {self.why}" if self.why else "")
 
 
+@lru_cache(1024)  # where the site's directory is slow, it is not asked in every pass
 def _name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
@@ -60,10 +65,11 @@ def _name(uid: int) -> str:
 
 
 class Brake:
-    """The pauses of one agent, as its state file has them."""
+    """The pauses of one agent, as its state file has them, and its allow-list `rules` (None: all is allowed)."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.rules: Sequence[Rule] | None = None
         self.pauses: tuple[Pause, ...] = tuple(Pause(**p) for p in json.loads(store.fact(_KEY) or "[]"))
 
     def pause(self, pause: Pause) -> None:
@@ -79,8 +85,36 @@ class Brake:
         self.pauses = tuple(pauses)
         self._store.remember(_KEY, json.dumps([asdict(p) for p in self.pauses]))
 
-    def on(self, feature: str, uid: int, partitions: Iterable[str]) -> Reason | None:
+    def on(
+        self,
+        feature: str,
+        uid: int,
+        partitions: Iterable[str],
+        accounts: Iterable[str] = (),
+        qos: Iterable[str] = (),
+    ) -> Reason | None:
         """Why nothing is to be done about such a job or workflow now; None: go on."""
         known = tuple(partitions)
+        return self.paused(feature, uid, known) or self.refuses(feature, uid, known, accounts, qos)
+
+    def paused(self, feature: str, uid: int, partitions: Iterable[str]) -> Reason | None:
+        """Why nothing is to be done until somebody lifts a pause; None: go on."""
+        known = tuple(name for names in partitions for name in names.split(","))  # of a job that waits in several
         found = next((p for p in self.pauses if p.covers(feature, uid, known)), None)
         return None if found is None else Reason("paused", str(found))
+
+    def refuses(
+        self,
+        feature: str,
+        uid: int,
+        partitions: Iterable[str] = (),
+        accounts: Iterable[str] = (),
+        qos: Iterable[str] = (),
+        *,
+        strict: bool = True,
+    ) -> Reason | None:
+        """Why the configuration does not allow to act on it; None: it does. `strict` as for `allow.refusal`."""
+        if self.rules is None:
+            return None
+        subject = Subject.of(feature, [_name(uid)], partitions, accounts, qos)
+        return refusal(self.rules, subject, strict=strict)

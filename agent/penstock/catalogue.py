@@ -95,6 +95,11 @@ _ALL: Final = (
         "How long completed resizes took, from the grant or the word to the end.",
     ),
     Metric("nodes_moved_total", "counter", "Nodes that completed resizes added or gave back.", ("kind",)),
+    Metric(
+        "nodes_moved_in_hour",
+        "gauge",
+        "Nodes that resizes moved within the last hour or are moving, which limits.nodes_per_hour caps.",
+    ),
     Metric("store_rows_written_total", "counter", "Rows of the state file that were written."),
     Metric("store_errors_total", "counter", "Reads and writes of the state file that failed."),
     Metric(
@@ -103,6 +108,13 @@ _ALL: Final = (
         "Requests at the doors (local: the command line, remote: MPI jobs): ok, refused, malformed, failed.",
         ("door", "outcome"),
     ),
+    Metric(
+        "notifications_total",
+        "counter",
+        "Messages to people (docs/messages.md) by the way they took and how they ended: sent, failed, dropped.",
+        ("channel", "outcome"),
+    ),
+    Metric("notifications_waiting", "gauge", "Messages to people that wait or are on their way."),
     Metric("connections_refused_total", "counter", "Connections that were one too many.", ("door",)),
     Metric("process_cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds."),
     Metric("process_resident_memory_bytes", "gauge", "Resident memory size in bytes."),

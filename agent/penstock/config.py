@@ -25,6 +25,7 @@ from pydantic import (
     model_validator,
 )
 
+from penstock.allow import Rule
 from penstock.documents import MAX_BYTES, parse_yaml, show
 from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import ConfigError, UserError
@@ -67,6 +68,9 @@ Seconds = Annotated[
     Field(ge=0, allow_inf_nan=False),
     WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "examples": ["90s", "5m", "2h"]}]}),
 ]
+Names = Annotated[tuple[Annotated[str, Field(pattern=r"^[^\s,]+$", max_length=200)], ...], Field(max_length=1000)]
+Words = Annotated[tuple[Annotated[str, Field(pattern=r"^[^\x00]+$")], ...], Field(min_length=1, max_length=100)]
+MailAddress = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._%+-]*(@[A-Za-z0-9.-]+)?$", max_length=254)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Address = Annotated[str, AfterValidator(_address)]
 
@@ -162,6 +166,33 @@ class WorkflowsSection(_Section):
     )
 
 
+class AllowRule(_Section):
+    """What one rule of `limits.allow` admits: jobs that agree with all that it names."""
+
+    features: tuple[Literal["workflows", "malleable", "select"], ...] | None = Field(None, description="Only these.")
+    users: Names | None = Field(None, description="Only jobs of these users.")
+    partitions: Names | None = Field(None, description="Only jobs in these partitions.")
+    accounts: Names | None = Field(None, description="Only jobs of these accounts.")
+    qos: Names | None = Field(None, description="Only jobs in these QOS.")
+
+
+class LimitsSection(_Section):
+    """What the agent may act on, and how much."""
+
+    allow: tuple[AllowRule, ...] | None = Field(
+        None, description="What the agent may act on: what agrees with one of these rules. Unset: with all jobs."
+    )
+    nodes_per_hour: int | None = Field(
+        None, ge=0, description="Most nodes that resizes move within any hour; unset: no cap."
+    )
+    nodes_per_hour_of_user: int | None = Field(None, ge=0, description="The same for the jobs of one user.")
+
+    @property
+    def rules(self) -> tuple[Rule, ...] | None:
+        """The allow-list."""
+        return None if self.allow is None else tuple(Rule(**rule.model_dump()) for rule in self.allow)
+
+
 class ProvisionSection(_Section):
     """Slots, prices and reservations (paper 001)."""
 
@@ -229,6 +260,46 @@ class PoolSection(_Section):
     )
 
 
+class MessagesSection(_Section):
+    """What the agent tells people by itself, and how (docs/messages.md). Nothing, unless a way is set."""
+
+    events: tuple[Literal["stage-failed", "deadline", "paused", "report"], ...] = Field(
+        ("stage-failed", "deadline", "paused", "report"),
+        description="Of what: failed stages, late reserved workflows, automatic pauses, the weekly report.",
+    )
+    mail: Literal["off", "sendmail", "smtp"] = Field("off", description="How mail goes out.")
+    mail_to: MailAddress | None = Field(
+        None,
+        description="Who gets what concerns the agent itself; default: nobody, or the user whose own agent it is.",
+    )
+    mail_from: MailAddress | None = Field(None, description="Sender; default: the agent's user at this host.")
+    mail_domain: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+$", max_length=253)] | None = Field(
+        None, description="A user's address is USER@this; default: Slurm's MailDomain, else USER alone."
+    )
+    users: bool = Field(True, description="Whether users get mail of what concerns their own workflows.")
+    sendmail: Words = Field(("/usr/sbin/sendmail",), description="The program, and arguments before its own.")
+    smtp: Address | None = Field(None, description="HOST:PORT of the mail server.")
+    smtp_security: Literal["starttls", "tls", "none"] = Field(
+        "starttls", description="How the way to the mail server is encrypted."
+    )
+    smtp_login: Path | None = Field(None, description="File with the user name and, on a second line, the password.")
+    webhook: Path | None = Field(None, description="File (0600: it is a key) with the URL that gets events as JSON.")
+    command: Words | None = Field(None, description="Program and arguments; gets an event as JSON on standard input.")
+    timeout: Annotated[Seconds, Field(gt=0)] = Field(10.0, description="Time limit of one delivery.")
+    per_hour: int = Field(30, ge=1, description="Most messages to each recipient in any hour; others wait.")
+
+    @property
+    def configured(self) -> bool:
+        """Whether any way is set."""
+        return self.mail != "off" or self.webhook is not None or self.command is not None
+
+    @model_validator(mode="after")
+    def _has_a_server(self) -> MessagesSection:
+        if self.mail == "smtp" and self.smtp is None:
+            raise ValueError("`mail: smtp` needs `smtp: HOST:PORT`")
+        return self
+
+
 class MetricsSection(_Section):
     """Prometheus metrics."""
 
@@ -249,11 +320,13 @@ class Config(_Section):
     slurm: SlurmSection = Field(default_factory=lambda: SlurmSection.model_validate({}))
     asa: AsaSection = Field(default_factory=lambda: AsaSection.model_validate({}))
     workflows: WorkflowsSection = Field(default_factory=lambda: WorkflowsSection.model_validate({}))
+    limits: LimitsSection = Field(default_factory=lambda: LimitsSection.model_validate({}))
     provision: ProvisionSection = Field(default_factory=lambda: ProvisionSection.model_validate({}))
     dmr: DmrSection = Field(default_factory=lambda: DmrSection.model_validate({}))
     malleable: MalleableSection = Field(default_factory=lambda: MalleableSection.model_validate({}))
     select: SelectSection = Field(default_factory=lambda: SelectSection.model_validate({}))
     pool: PoolSection = Field(default_factory=lambda: PoolSection.model_validate({}))
+    messages: MessagesSection = Field(default_factory=lambda: MessagesSection.model_validate({}))
     metrics: MetricsSection = Field(default_factory=lambda: MetricsSection.model_validate({}))
     log: LogSection = Field(default_factory=lambda: LogSection.model_validate({}))
 
@@ -372,7 +445,11 @@ def _say(error: ValidationError) -> str:
 def _known(sections: list[str]) -> list[str]:
     model: type[BaseModel] = Config
     for name in sections:
+        if name.isdecimal():  # the place in a list
+            continue
         inner = model.model_fields[name].annotation if name in model.model_fields else None
+        if inner == tuple[AllowRule, ...] | None:
+            inner = AllowRule
         if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
             return []
         model = inner

@@ -51,6 +51,8 @@ class Executor:
         self.paused_until = 0.0
         self.pauses = 0
         self.outcomes: Counter[tuple[str, str]] = Counter()
+        # Called with the end of an automatic pause, the last failure, and how many there were in a row.
+        self.on_pause: Callable[[float, str, int], None] = lambda _until, _why, _count: None
 
     @property
     def paused(self) -> bool:
@@ -106,3 +108,4 @@ class Executor:
             self.pauses += 1
             self._in_a_row = 0
             _log.error("paused: too many requests failed in a row", until=self.paused_until)
+            self.on_pause(self.paused_until, f"{verb} {subject}: {error}", _PAUSE_AFTER)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.ipc.handlers import LocalDoor, RemoteDoor
     from penstock.ipc.server import Server
     from penstock.malleable.controller import MalleableController
+    from penstock.messages.messenger import Messenger
     from penstock.observe import Observer
     from penstock.store import Store
     from penstock.workflow.controller import WorkflowController
@@ -51,6 +52,7 @@ class Parts(Protocol):
     store: Store
     observer: Observer
     malleable: MalleableController
+    messenger: Messenger
     workflows: WorkflowController | None
     guided: GuidedController | None
     server: Server | None
@@ -71,6 +73,10 @@ class Figures(Collector):
         yield from self._workflows()
         yield from self._resizes()
         yield from self._doors()
+        messenger = self._parts.messenger
+        ends = _by(("mail", "webhook", "command"), ("sent", "failed", "dropped"))
+        yield _family("notifications_total", _copied(messenger.outcomes), ends)
+        yield _one("notifications_waiting", len(messenger.outbox))
         store = self._parts.store
         yield _one("store_rows_written_total", store.written)
         yield _one("store_errors_total", store.errors)
@@ -122,6 +128,7 @@ class Figures(Collector):
         kinds = ("expand", "shrink")
         yield _family("resizes_total", _copied(registry.resizes), _by(kinds, ("completed", "abandoned")))
         yield _family("nodes_moved_total", _by_one(registry.moved), _by(kinds))
+        yield _one("nodes_moved_in_hour", sum(move.nodes for move in registry.moves()))
         yield _histogram("resize_duration_seconds", {(): registry.durations})
 
     def _doors(self) -> Iterator[Family]:

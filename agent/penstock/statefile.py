@@ -47,6 +47,7 @@ STATE = Kind(
         "learned": "updated",
         "waits": "at",
         "inbox": "at",
+        "messages": "at",
     },
 )
 LEDGER = Kind("ledger", LEDGER_VERSION, "entries", {"entries": "at"})

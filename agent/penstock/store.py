@@ -59,6 +59,14 @@ _MIGRATIONS = (
     CREATE TABLE inbox (
         id INTEGER PRIMARY KEY, at REAL NOT NULL, uid INTEGER NOT NULL, op TEXT NOT NULL, payload TEXT NOT NULL);
     """,
+    """
+    ALTER TABLE resizes ADD COLUMN uid INTEGER;
+    ALTER TABLE resizes ADD COLUMN nodes INTEGER;
+    CREATE TABLE messages (
+        id INTEGER PRIMARY KEY, key TEXT NOT NULL, channel TEXT NOT NULL, at REAL NOT NULL, event TEXT NOT NULL,
+        state TEXT NOT NULL DEFAULT 'open', tries INTEGER NOT NULL DEFAULT 0, due REAL NOT NULL, closed REAL,
+        outcome TEXT NOT NULL DEFAULT '', UNIQUE (key, channel));
+    """,
 )
 
 # What is over, by table: the condition under which a row may go, and the column that says since when.
@@ -70,6 +78,7 @@ _OVER = {
     "resizes": ("TRUE", "finished"),
     "learned": ("TRUE", "updated"),
     "waits": ("TRUE", "at"),
+    "messages": ("state NOT IN ('open', 'sending')", "closed"),
 }
 _AT_ONCE = 20_000  # rows of a table: an agent that prunes for the first time shall not stop for minutes
 
@@ -287,6 +296,12 @@ class Store:
             found.append((row["id"], row["uid"], json.loads(row["state"])))
         return found[::-1]
 
+    def runs_in(self, since: float, kind: str) -> Iterator[dict[str, Any]]:
+        """The states of the runs of a kind that go on or have ended since then, oldest first, one after the other."""
+        sql = "SELECT state FROM runs WHERE kind=? AND (finished IS NULL OR finished > ?) ORDER BY id"
+        for row in self._execute(sql, (kind, since)):
+            yield json.loads(row["state"])
+
     def owner(self, run: int) -> int | None:
         """Whose a run is; None: there is none of this number."""
         rows = self._rows("SELECT uid FROM runs WHERE id=?", run)
@@ -309,6 +324,33 @@ class Store:
     def taken(self, number: int) -> None:
         """Forget a request that was left."""
         self._execute("DELETE FROM inbox WHERE id=?", (number,))
+
+    # -- messages to people ------------------------------------------------------------------------------------------
+
+    def add_message(self, key: str, channel: str, event: Mapping[str, Any], now: float) -> int | None:
+        """A message that is to be sent; its number, or None if there was one of this key and channel before."""
+        cursor = self._execute(
+            "INSERT OR IGNORE INTO messages (key, channel, at, event, due) VALUES (?, ?, ?, ?, ?)",
+            (key, channel, now, json.dumps(dict(event)), now),
+        )
+        return int(cursor.lastrowid or 0) if cursor.rowcount else None
+
+    def settle_message(self, number: int, state: str, tries: int, due: float, outcome: str, now: float) -> bool:
+        """Write down how far a message is (see `messages.outbox.State`), and why; false if there is none such."""
+        sql = "UPDATE messages SET state=?, tries=?, due=?, outcome=?, closed=? WHERE id=?"
+        return self._execute(sql, (state, tries, due, outcome, now, number)).rowcount == 1
+
+    def messages_since(self, since: float) -> list[tuple[int, str, str, float, int, float, dict[str, Any]]]:
+        """(number, channel, state, when it changed, tries, due, event) of those that are not over or have ended since
+        then, oldest first."""
+        rows = self._rows("SELECT * FROM messages WHERE state IN ('open', 'sending') OR closed > ? ORDER BY id", since)
+        keys = ("id", "channel", "state", "closed", "tries", "due")
+        return [(*(r[key] for key in keys), json.loads(r["event"])) for r in rows]
+
+    def messages(self, limit: int = 50) -> list[dict[str, Any]]:
+        """The latest messages, oldest first."""
+        rows = self._rows("SELECT * FROM (SELECT * FROM messages ORDER BY id DESC LIMIT ?) ORDER BY id", limit)
+        return [{**dict(r), "event": json.loads(r["event"])} for r in rows]
 
     # -- malleable jobs ----------------------------------------------------------------------------------------------
 
@@ -338,13 +380,23 @@ class Store:
         outcome: str,
         marks: Mapping[str, float],
         now: float,
+        *,
+        uid: int | None = None,
+        nodes: int | None = None,
     ) -> None:
-        """Keep a finished resize with the instants of its parts."""
+        """Keep a finished resize with the instants of its parts; `nodes` were moved."""
         self._execute(
-            "INSERT INTO resizes (job, epoch, kind, old_size, new_size, outcome, finished, marks) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (job, epoch, kind, *sizes, outcome, now, json.dumps(dict(marks))),
+            "INSERT INTO resizes (job, epoch, kind, old_size, new_size, outcome, finished, marks, uid, nodes) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (job, epoch, kind, *sizes, outcome, now, json.dumps(dict(marks)), uid, nodes),
         )
+
+    def moves(self, since: float) -> list[tuple[float, int, int]]:
+        """(when, user, nodes) of the resizes that have moved nodes since then, oldest first."""
+        rows = self._rows(
+            "SELECT finished, uid, nodes FROM resizes WHERE finished > ? AND nodes > 0 ORDER BY id", since
+        )
+        return [(r["finished"], r["uid"], r["nodes"]) for r in rows]
 
     def resizes(self, job: int | None = None, limit: int = 1000) -> list[dict[str, Any]]:
         """Finished resizes, oldest first."""
@@ -355,6 +407,12 @@ class Store:
             limit,
         )
         return [{**dict(r), "marks": json.loads(r["marks"])} for r in rows]
+
+    def resizes_in(self, since: float, until: float) -> list[dict[str, Any]]:
+        """Resizes that were over within that time (after `since`, up to `until`), oldest first, without instants."""
+        columns = "job, kind, outcome, uid, nodes"
+        where = "finished > ? AND finished <= ? ORDER BY id"
+        return [dict(r) for r in self._rows(f"SELECT {columns} FROM resizes WHERE {where}", since, until)]  # noqa: S608
 
     # -- what was learned --------------------------------------------------------------------------------------------
 

@@ -44,8 +44,10 @@ async def tick(config: Config) -> Tick:
         try:
             await app.start(resizes=False)
             await app.predictions.learn_history()
-            await tend_once(config, backend)
-            return await _pass(app)
+            await tend_once(config, backend, app.told_of_reserved)
+            done = await _pass(app)
+            await app.messenger.flush(config.messages.timeout + 5.0)
+            return done
         finally:
             await app.close()
     finally:

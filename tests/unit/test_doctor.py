@@ -19,7 +19,8 @@ from penstock.config import Config
 from penstock.doctor.facts import Address, Agent, Facts, Folder, Mpi, Probe, Queue, Services, Trouble
 from penstock.doctor.features import FEATURES, Outcome, examine
 from penstock.doctor.findings import Level
-from penstock.doctor.reader import _within
+from penstock.doctor.reader import _messages, _within
+from penstock.errors import UserError
 from penstock.filesystems import is_network, mount_of
 
 ROOT = Path(__file__).parents[2]
@@ -68,6 +69,7 @@ IDEAL = Facts(
     pyslurm="24.11.0",
     request_key=None,
     services=Services(user_manager=True, lingers=True, unit="active", crontab=True),
+    messages="mail by /usr/sbin/sendmail",
     requests={"squeue": 1, "scontrol show": 2},
     seconds=0.4,
 )
@@ -339,6 +341,42 @@ def test_what_can_start_the_agent(services, scron, text):
 def test_a_host_that_only_finds_itself():
     facts = replace(IDEAL, address=Address("login1", ("127.0.1.1",)))
     assert "dmr.advertise" in examine(facts).checks["address"].change
+
+
+def test_limits_are_told_and_a_partition_that_is_not_there_is_named():
+    def told(**limits):
+        return examine(replace(IDEAL, config=Config.model_validate({"limits": limits}))).checks["limits"]
+
+    assert told().seen.startswith("none")
+    fine = told(allow=[{"partitions": ["batch"]}], nodes_per_hour=8, nodes_per_hour_of_user=2)
+    assert fine.seen == "8 nodes an hour, 2 nodes an hour of a user, rules of `limits.allow`: 1"
+    odd = told(allow=[{"partitions": ["batch", "bach"]}])
+    assert odd.level is Level.NOTE and "no partition bach" in odd.seen
+    assert told(allow=[]).level is Level.NOTE
+
+
+def test_messages_are_missed_by_those_who_ask_for_them():
+    nobody, broken = replace(IDEAL, messages=None), replace(IDEAL, messages=Trouble("/f: chmod 600"))
+    assert examine(nobody).healthy and examine(broken).healthy
+    asked = Config.model_validate({"messages": {"webhook": "/f"}})
+    assert feature(replace(broken, config=asked), "notify").because == ("notify",)
+    assert not examine(replace(broken, config=asked)).healthy
+
+
+def test_the_ways_of_messages_are_looked_at_without_sending(tmp_path):
+    def told(**messages):
+        return _messages(Config.model_validate({"messages": messages}))
+
+    assert told() is None
+    secret = tmp_path / "url"
+    secret.write_text("http://127.0.0.1:1/")
+    secret.chmod(0o600)
+    ways = told(webhook=str(secret), mail="sendmail", sendmail=["/bin/true"], command=["/bin/false"])
+    assert ways == "a webhook, mail by /bin/true, /bin/false"
+    secret.chmod(0o644)
+    for wrong in ({"webhook": str(secret)}, {"command": ["/no/such"]}):
+        with pytest.raises(UserError, match=r"chmod 600|cannot be run"):
+            told(**wrong)
 
 
 def test_every_check_and_feature_is_explained_in_the_docs():

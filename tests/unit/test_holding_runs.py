@@ -14,6 +14,7 @@ from penstock.holding.ledger import Ledger
 from penstock.holding.office import Office
 from penstock.holding.runs import Run, Runs, StageRun
 from penstock.holding.tending import tend_once
+from penstock.messages.events import reserved
 from penstock.provision.holding import Phase, Wanted
 from penstock.provision.repair import Free
 from penstock.slurm.mock.backend import virtual_cluster
@@ -282,4 +283,42 @@ def test_the_agent_looks_after_a_ledger_unless_somebody_else_is_at_it(tmp_path):
     assert not office.ledger.hold(number).phase.final
     world.run(tend_once(config, world.backend))
     assert office.ledger.hold(number).phase.final and world.reservations() == []
+    office.close()
+
+
+def told(world):
+    """What people would be told of the workflow: kind and stage."""
+    events = reserved(world.ledger.run("flow-1"), uid=0, user="root", now=world.backend.now())
+    return [(event.kind, event.details["stage"]) for event in events]
+
+
+def test_people_are_told_of_a_slot_that_was_lost_and_of_stages_that_fail():
+    world = World()
+    world.begin()
+    world.to(900)
+    assert told(world) == []
+    world.run(world.backend.hold(world.state().stages["a"].job))
+    world.to(1200)
+    assert ("deadline", "a") in told(world)
+    world.run(world.backend.cancel(world.state().stages["b"].job))
+    world.to(1210)
+    assert {("stage-failed", "b"), ("stage-failed", "c")} <= set(told(world))
+
+
+def test_the_agent_shows_what_it_looked_after_also_when_that_is_over(tmp_path):
+    config = Config(agent={"state_dir": tmp_path})
+    world = World()
+    office = Office(config, world.backend)
+    world.ledger = office.ledger
+    world.again()
+    world.begin()
+    for stage in world.state().stages.values():
+        world.run(world.backend.cancel(stage.job))
+    shown = []
+    world.run(tend_once(config, world.backend, shown.append))
+    assert world.ledger.runs() == []
+    ((run,),) = shown
+    assert {stage["standing"] for stage in run["stages"].values()} == {"failed"}
+    world.run(tend_once(config, world.backend, shown.append))
+    assert shown[1] == []
     office.close()

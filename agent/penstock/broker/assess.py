@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from penstock.allow import Rule, Subject, refusal
 from penstock.broker.look import View
 from penstock.broker.partitions import Candidate, candidates
 from penstock.broker.scripts import directives
@@ -51,6 +52,14 @@ class Market:
     candidates: Sequence[Candidate]
     waits: Mapping[str, Expectations]
     problems: Sequence[str]
+    rules: Sequence[Rule] | None = None
+
+    def refusal(self, bag: Bag, candidate: Candidate, user: str, usual: Mapping[str, str]) -> str | None:
+        """Why the site does not want bags to be sent or moved there (`limits.allow`)."""
+        account, qos = (bag.options.get(key) or usual.get(key, "") for key in ("account", "qos"))
+        subject = Subject.of("select", [user], [candidate.partition.name], [account], [qos])
+        found = refusal(self.rules, subject)
+        return None if found is None else found.text
 
     def close(self) -> None:
         """Close what was opened."""
@@ -86,6 +95,7 @@ async def open_market(
         ],
         {view.cluster: waits for view, (waits, _) in zip(views, found, strict=True)},
         [*problems, *(problem for _, problem in found if problem is not None)],
+        config.limits.rules,
     )
 
 
@@ -108,6 +118,7 @@ async def assess(
         view, waits = market.views[candidate.cluster], market.waits[candidate.cluster]
         made = shape(bag, candidate)
         why = hindrance(bag, candidate, waits.usual.get("account", ""), waits.usual.get("qos", ""))
+        why = why or market.refusal(bag, candidate, view.backend.whoami(), waits.usual)
         slurm = None
         if why is None and ask and asked < _ASKED:
             asked += 1

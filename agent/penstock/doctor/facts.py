@@ -128,6 +128,8 @@ class Facts:
     """The version that fits; None when it is not installed."""
     request_key: Trouble | None
     services: Services
+    messages: str | Trouble | None = None
+    """The ways that messages to people take; None: there are none."""
     requests: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0
 

@@ -75,7 +75,7 @@ FEATURES: Final[Sequence[Spec]] = (
         "run and keep state",
         "user",
         ("config", *_KEEP),
-        ("identity", "file-system", "agent", "service"),
+        ("identity", "file-system", "agent", "service", "limits"),
         wanted=_always,
     ),
     Spec("workflows", "workflows, also by sbatch", "user", (*_SUBMIT, *_KEEP), ("accounting",), wanted=_always),
@@ -96,6 +96,14 @@ FEATURES: Final[Sequence[Spec]] = (
         _TALK,
         ("clock",),
         wanted=lambda config: config.agent.serve == "all" or config.malleable.backend != "auto",
+    ),
+    Spec(
+        "notify",
+        "messages to people",
+        "user",
+        ("config", "notify", *_KEEP),
+        extra=True,
+        wanted=lambda config: config.messages.configured,
     ),
     Spec("shrink", "shrink MPI jobs", "user", (*_RESIZE, "job-shrink"), _MPI),
     Spec(

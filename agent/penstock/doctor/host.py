@@ -35,6 +35,8 @@ def check_host(facts: Facts) -> Iterator[Finding]:
     yield _pool(facts)
     yield _pool_folder(facts)
     yield _request_key(facts)
+    yield _limits(facts)
+    yield _notify(facts)
 
 
 def _config(facts: Facts) -> Finding:
@@ -212,6 +214,36 @@ def _pool(facts: Facts) -> Finding:
         missing = ", ".join(facts.pool_missing)
         return failed("pool-packages", f"not installed: {missing}", f"{INSTALL}, if pools of tasks are wanted")
     return fine("pool-packages", "Dask's distributed and what goes with it are installed")
+
+
+def _limits(facts: Facts) -> Finding:
+    limits = facts.config.limits
+    caps = [
+        f"{cap} nodes an hour{of}"
+        for cap, of in ((limits.nodes_per_hour, ""), (limits.nodes_per_hour_of_user, " of a user"))
+        if cap is not None
+    ]
+    told = ", ".join([*caps, *([] if limits.allow is None else [f"rules of `limits.allow`: {len(limits.allow)}"])])
+    named = {name for rule in limits.allow or () for name in rule.partitions or ()}
+    if not isinstance(facts.partitions, Trouble) and (odd := sorted(named - {p.name for p in facts.partitions})):
+        return note(
+            "limits",
+            f"{told}; Slurm has no partition {', '.join(odd)}, which `limits.allow` names",
+            "correct the names: what no rule admits is left alone",
+        )
+    if limits.allow == ():
+        return note("limits", "`limits.allow` is empty: the agent acts on nothing", "add rules, or leave it out")
+    return fine("limits", told or "none: the agent may act on all that it serves")
+
+
+def _notify(facts: Facts) -> Finding:
+    if isinstance(facts.messages, Trouble):
+        return failed("notify", facts.messages.why, "correct it, and try it with `penstock message test`")
+    if facts.messages is None:
+        return failed(
+            "notify", "no way is configured: nobody is told of a failed stage", "set `messages.mail` or another way"
+        )
+    return fine("notify", facts.messages)
 
 
 def _pool_folder(facts: Facts) -> Finding:

@@ -25,10 +25,11 @@ from penstock.api import JobSpec, SiteConfig
 from penstock.app import advertised_host, make_backend, make_policy
 from penstock.config import Config, find, load
 from penstock.doctor.facts import Address, Agent, Facts, Folder, Mpi, Probe, Queue, Services, Trouble
-from penstock.errors import AgentUnavailable, ConfigError, PenstockError, StoreError
+from penstock.errors import AgentUnavailable, ConfigError, PenstockError, StoreError, UserError
 from penstock.filesystems import mount_of
 from penstock.holding.requests import load_key
 from penstock.ipc.client import ask
+from penstock.messages.channels import Undelivered, read_secret
 from penstock.pool.extra import missing as pool_missing
 from penstock.pool.folder import base_folder
 from penstock.slurm.base import Backend
@@ -85,6 +86,7 @@ def read_facts(limit: float, *, with_mpi: bool, environ: Mapping[str, str] = os.
         pool_folder=_within(limit, lambda: _folder(base_folder(config))),
         request_key=_trouble(lambda: load_key(config.provision.request_key)) if config.provision.requests else None,
         services=_services(limit),
+        messages=_within(limit, lambda: _messages(config)),
         **known,  # type: ignore[arg-type]
     )
 
@@ -219,6 +221,31 @@ def _within(limit: float, call: Callable[[], T]) -> T | Trouble:
     thread.start()
     thread.join(limit)
     return found[0] if found else Trouble(f"no answer within {limit:g} s")
+
+
+def _messages(config: Config) -> str | None:
+    """The ways that messages to people take; None: none. Raises UserError for one that cannot work."""
+    settings, ways = config.messages, []
+    programs = []
+    try:
+        if settings.mail == "smtp":
+            ways.append(f"mail by {settings.smtp}")
+            if settings.smtp_login is not None:
+                read_secret(settings.smtp_login)
+        if settings.webhook is not None:
+            read_secret(settings.webhook)
+            ways.append("a webhook")
+    except Undelivered as error:
+        raise UserError(str(error)) from error
+    if settings.mail == "sendmail":
+        programs.append(settings.sendmail[0])
+    if settings.command is not None:
+        programs.append(settings.command[0])
+    for program in programs:
+        if shutil.which(program) is None:
+            raise UserError(f"{program} cannot be run")
+        ways.append(f"{'mail by ' if program == settings.sendmail[0] else ''}{program}")
+    return ", ".join(ways) or None
 
 
 def _trouble(call: Callable[[], object]) -> Trouble | None:

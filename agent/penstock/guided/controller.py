@@ -78,6 +78,8 @@ class GuidedController:
         # When a job was last changed: an older look does not show it.
         self._changed_at: dict[int, float] = {}
         self.finished: Counter[str] = Counter()
+        # Called with a run as it was (None: not known) and as it is, in the transaction that saves it.
+        self.on_change: Callable[[GuidedRun | None, GuidedRun], None] = lambda _before, _after: None
         self.runs: dict[int, GuidedRun] = {}
         for number, _uid, state in store.runs(live_only=True, kind="guided"):
             try:
@@ -89,6 +91,7 @@ class GuidedController:
 
     def plan(self, uid: int, request: Mapping[str, Any]) -> dict[str, Any]:
         """Whether these stages could be registered, and which jobs they come after. Raises what `register` would."""
+        self._check_allowed(uid)
         return planned(latest_runs(self._store, uid), request, self._clock.now())
 
     def register(self, uid: int, request: Mapping[str, Any]) -> int:
@@ -97,6 +100,7 @@ class GuidedController:
         Raises UserError, NotFound, NotNow, and NotPermitted for a job that Slurm says is somebody else's. One that the
         last look does not show is believed until the next look, and nothing is done to it before.
         """
+        self._check_allowed(uid)
         now = self._clock.now()
         asked = registration(request, now)
         seen = self._observer.last
@@ -118,6 +122,10 @@ class GuidedController:
         self._observer.want()
         return run.id
 
+    def _check_allowed(self, uid: int) -> None:
+        if (refused := self._executor.brake.refuses("workflows", uid, strict=False)) is not None:
+            raise NotPermitted(refused.text)
+
     def cancel(self, uid: int, number: int) -> list[int]:
         """Release nothing more of a workflow; the jobs its owner has to cancel. Raises `NotFound`."""
         run = self.runs.get(number)
@@ -136,7 +144,7 @@ class GuidedController:
             return decisions
         rows = self._rows(snapshot)
         for number, run in list(self.runs.items()):
-            if (held := self._held(run)) is not None:
+            if (held := self.held(run)) is not None:
                 decisions.append(Decision(Verb.HOLD, _subject(run), (held,)))
                 continue
             try:
@@ -152,7 +160,7 @@ class GuidedController:
             return None
         instants = [math.inf]
         for run in self.runs.values():
-            if self._held(run) is not None:
+            if self.held(run) is not None:
                 continue
             for stage in run.stages:
                 end = None if stage.start is None or stage.expect is None else stage.start + stage.expect + 1.0
@@ -162,11 +170,24 @@ class GuidedController:
                 instants.append(max(now, self._lookups[run.id][1]))
         return min(instants)
 
-    def _held(self, run: GuidedRun) -> Reason | None:
-        """Why the run is left alone for now."""
+    def held(self, run: GuidedRun) -> Reason | None:
+        """Why the run is left alone for now: one of its jobs is to be."""
         if run.phase is RunPhase.CANCELLING:
             return None
-        return self._executor.brake.on("workflows", run.uid, {stage.partition for stage in run.stages})
+        brake, seen = self._executor.brake, self._observer.last.jobs if self._observer.last else {}
+        paused = brake.paused("workflows", run.uid, [stage.partition for stage in run.stages])
+        if paused is not None or brake.rules is None:
+            return paused
+        for stage in run.stages:
+            job = seen.get(stage.job)
+            if job is None and stage.phase.final:
+                continue
+            place = stage if job is None else job
+            where = ([place.partition], [place.account], [place.qos])
+            # What is not known of a job that was never seen is not held against it: nothing is done to it.
+            if (refused := brake.refuses("workflows", run.uid, *where, strict=job is not None)) is not None:
+                return refused
+        return None
 
     def _rows(self, snapshot: Snapshot) -> dict[int, list[Job]]:
         """What the look shows of the jobs that matter; an array's running tasks stand under the array's id."""
@@ -282,9 +303,11 @@ class GuidedController:
         return Decision(Verb.NOTHING, _subject(run), (Reason("completed" if ok else run.phase.value, why),))
 
     def _save(self, run: GuidedRun) -> None:
-        if self.runs.get(run.id) != run:
+        before = self.runs.get(run.id)
+        if before != run:
             self.runs[run.id] = run
             self._store.save_run(run.id, guided_to_dict(run))
+            self.on_change(before, run)
 
 
 def _user_name(uid: int) -> str:

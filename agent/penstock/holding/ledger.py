@@ -139,6 +139,11 @@ class Ledger:
         """The states of those that are not over, by name."""
         return [json.loads(row[0]) for row in self._execute("SELECT state FROM runs WHERE final = 0 ORDER BY name")]
 
+    def run(self, name: str) -> dict[str, Any] | None:
+        """The state of one, over or not; None: there is none of this name."""
+        rows = list(self._execute("SELECT state FROM runs WHERE name = ?", name))
+        return json.loads(rows[0][0]) if rows else None
+
     def set_budget(self, account: str, budget: float | None) -> None:
         """What an account may spend in all; None: as much as it likes."""
         with self._transaction():

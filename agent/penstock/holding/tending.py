@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import structlog
 
@@ -12,20 +13,24 @@ from penstock.errors import NotNow, PenstockError
 from penstock.holding.office import Office, ledger_path
 from penstock.slurm.base import Backend
 
-__all__ = ["tend", "tend_once"]
+__all__ = ["Told", "tend", "tend_once"]
 
 _log = structlog.get_logger(__name__)
 _INTERVAL: Final = 60.0
 
 
-async def tend(config: Config, backend: Backend) -> None:
+Told = Callable[[list[dict[str, Any]]], None]
+"""Is shown the reserved workflows, as the ledger has them, that were looked after."""
+
+
+async def tend(config: Config, backend: Backend, told: Told) -> None:
     """Until it is cancelled."""
     while True:
-        await tend_once(config, backend)
+        await tend_once(config, backend, told)
         await asyncio.sleep(_INTERVAL)
 
 
-async def tend_once(config: Config, backend: Backend) -> None:
+async def tend_once(config: Config, backend: Backend, told: Told = lambda _runs: None) -> None:
     """One pass, if anything was ever held. What goes wrong is logged, and tried again at the next."""
     if not ledger_path(config).exists():
         return
@@ -33,7 +38,9 @@ async def tend_once(config: Config, backend: Backend) -> None:
         office = Office(config, backend)
         try:
             async with office.alone(0.0):
+                before = [str(run["name"]) for run in office.ledger.runs()]
                 _, changes = await office.tick()
+                told([run for name in before if (run := office.ledger.run(name)) is not None])
         finally:
             office.close()
     except NotNow:

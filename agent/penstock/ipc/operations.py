@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from dmr.wire import clean
 from penstock import __version__
+from penstock.allow import NOT_ALLOWED
 from penstock.brake import FEATURES, Pause
 from penstock.clock import Clock
 from penstock.errors import NotFound, NotPermitted, UserError
@@ -71,6 +72,16 @@ def operations(
         latest = store.runs(limit=_SHOWN, most_text=_TEXT)
         return [workflows.runs.get(n) or run_from_dict(state) for n, owner, state in latest if uid in (0, owner)]
 
+    def not_allowed(uid: int) -> Iterator[str]:
+        """What of the user's is left alone because the configuration does not allow to act on it."""
+        seen = observer.last.jobs if observer.last else {}
+        found = [(f"workflow {n}", run.uid, guided.held(run)) for n, run in guided.runs.items()]
+        found += [(f"workflow {n}", os.geteuid(), workflows.held(run)) for n, run in workflows.runs.items()]
+        found += [(f"job {n}", me.uid, malleable.held(seen[n])) for n, me in malleable.jobs.items() if n in seen]
+        for subject, whose, why in found:
+            if uid in (0, whose) and why is not None and why.code == NOT_ALLOWED:
+                yield f"{subject}: {why.text}"
+
     async def ping(uid: int, _request: Mapping[str, Any]) -> object:
         return {"version": __version__, "pid": os.getpid(), "uid": os.geteuid()}
 
@@ -90,6 +101,7 @@ def operations(
             "problems": [
                 *(snapshot.problems if snapshot else ["no look at Slurm yet"]),
                 *(str(p) for p in executor.brake.pauses if uid in (0, os.geteuid(), p.uid) or p.uid is None),
+                *not_allowed(uid),
             ],
             "paused_until": executor.paused_until,
             "workflows": [run_to_dict(run) for run in own_runs(uid)],

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import structlog
 
-from penstock.api import Decision, Geometry, Job, JobState, Offer, Snapshot
+from penstock.api import Decision, Geometry, Job, JobState, Offer, Reason, Snapshot
 from penstock.clock import Clock
 from penstock.errors import NotNow
 from penstock.executor import Executor
@@ -84,6 +84,10 @@ class MalleableController:
     def registry(self) -> Registry:
         """What is counted of them."""
         return self._registry
+
+    def held(self, job: Job) -> Reason | None:
+        """Why the job is left alone for now."""
+        return self._decider.held(job)
 
     # -- what applications say (any time, from ipc.handlers) -----------------------------------------------------------
 

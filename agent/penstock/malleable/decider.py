@@ -16,6 +16,7 @@ from penstock.executor import Executor
 from penstock.malleable import announce, ways
 from penstock.malleable.acts import growth
 from penstock.malleable.bounds import Bounds, bounded
+from penstock.malleable.caps import room
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.registry import Registry
 from penstock.malleable.settings import Settings
@@ -66,7 +67,7 @@ class Decider:
 
     def held(self, job: Job) -> Reason | None:
         """Why the job is left alone for now."""
-        return self._executor.brake.on("malleable", job.uid, [job.partition])
+        return self._executor.brake.on("malleable", job.uid, [job.partition], [job.account], [job.qos])
 
     async def decide(self, job: Job, snapshot: Snapshot, shown: Snapshot) -> list[Decision]:
         """The decisions about a running job. `shown` is what the policy is to see."""
@@ -97,6 +98,8 @@ class Decider:
         size = allowed.size
         wanted = Decision(_verb(verdict.size, me.offer.size), f"job {job.id}", verdict.reasons, {"size": verdict.size})
         decision = replace(wanted, verb=_verb(size, me.offer.size), reasons=(*wanted.reasons, *allowed.reasons))
+        if decision.verb is not Verb.NOTHING and me.phase is Phase.IDLE:
+            decision, size = self._capped(me, decision, size, whole=said is not None)
         way = Way.MERGE
         if decision.verb is Verb.EXPAND and me.phase is Phase.IDLE:
             choice = await self._choose(me, job)
@@ -140,6 +143,21 @@ class Decider:
         if me.announced is None or me.phase is not Phase.IDLE or me.job in self._held:
             return None
         return me.announced.at - self._leads.get(me.job, (0.0, 0.0))[1]
+
+    def _capped(self, me: MalleableJob, decision: Decision, size: int, *, whole: bool) -> tuple[Decision, int]:
+        """The decision and the size after the cap on nodes moved within an hour. `whole`: all of it or nothing."""
+        offer, now = me.offer, self._clock.now()
+        if size < offer.size > offer.maximum:  # the application asks for it, and waits for nobody's nodes
+            return decision, size
+        left = room(self._settings.caps, self._registry.moves(), me.uid, now)
+        if left.reason is None or abs(size - offer.size) <= left.nodes * offer.per_node:
+            return decision, size
+        most = offer.size + left.nodes * offer.per_node
+        smaller = [] if whole or size < offer.size else [s for s in offer.reachable() if offer.size < s <= most]
+        if not smaller:
+            return decision.rewritten(Verb.NOTHING, left.reason.code, left.reason.text), offer.size
+        text = f"{left.reason.text}: it grows to {smaller[-1]} only"
+        return decision.because(left.reason.code, text), smaller[-1]
 
     def _rights(self) -> tuple[bool, bool]:
         site = self._settings.site

@@ -11,6 +11,7 @@ from statistics import median
 import structlog
 
 from penstock.clock import Clock
+from penstock.malleable.caps import WINDOW, Move
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.words import Phase
 from penstock.store import Store
@@ -46,6 +47,9 @@ class Registry:
         for state in store.malleable():
             me = MalleableJob.from_dict(state)
             self.jobs[me.job] = me
+        # What the agent before this one has moved counts, too.
+        since = clock.now() - WINDOW
+        self._moves: deque[Move] = deque(Move(*row) for row in store.moves(since))
         past = [r["marks"] for r in store.resizes(limit=_REMEMBERED) if r["outcome"] == _COMPLETED]
         self._costs = deque((c for m in past if (c := _cost(m)) is not None), maxlen=_REMEMBERED)
 
@@ -98,7 +102,25 @@ class Registry:
         self.resizes[kind, _COMPLETED if completed else "abandoned"] += 1
         if completed:
             self.moved[kind] += abs(before.target - before.origin) // before.offer.per_node
-        self._store.add_resize(after.job, after.epoch, kind, sizes, outcome, after.marks, self._clock.now())
+        now, per_node = self._clock.now(), before.offer.per_node
+        # What was granted has moved, also if it was given back unused.
+        nodes = abs(before.target - before.origin) // per_node if completed or "granted" in after.marks else 0
+        self._moves.append(Move(now, after.uid, nodes))
+        while self._moves[0].at <= now - WINDOW:
+            self._moves.popleft()
+        self._store.add_resize(
+            after.job, after.epoch, kind, sizes, outcome, after.marks, now, uid=after.uid, nodes=nodes
+        )
+
+    def moves(self) -> list[Move]:
+        """The nodes moved within the last hour, with those of the resizes that are under way."""
+        now = self._clock.now()
+        under_way = [
+            Move(now, me.uid, abs(me.target - me.origin) // me.offer.per_node)
+            for me in list(self.jobs.values())
+            if me.phase is not Phase.IDLE
+        ]
+        return [*(move for move in list(self._moves) if move.at > now - WINDOW), *under_way]
 
     def drop(self, number: int) -> None:
         """The job is over."""

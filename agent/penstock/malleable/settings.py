@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.api import JointPolicy, ResizePolicy, SiteConfig
+from penstock.malleable.caps import Caps
 from penstock.malleable.ways import Preference
 from penstock.malleable.words import Deadlines
 
@@ -21,3 +22,4 @@ class Settings:
     preference: Preference = "auto"
     site: SiteConfig | None = None
     all: bool = False
+    caps: Caps = field(default_factory=Caps)

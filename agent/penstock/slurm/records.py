@@ -350,6 +350,7 @@ def site_from_text(text: str) -> SiteConfig:
             enforced=_items(settings.get("AccountingStorageEnforce", "").lower()) - {"none"},
             private=_items(settings.get("PrivateData", "").lower()) - {"none"},
             controller_parameters=_items(settings.get("SlurmctldParameters", "").lower()),
+            mail_domain=_domain(settings.get("MailDomain", "")),
             scron="enable" in _items(settings.get("ScronParameters", "").lower()),
         )
     except KeyError as error:
@@ -359,6 +360,11 @@ def site_from_text(text: str) -> SiteConfig:
 def slurm_user(text: str) -> str:
     """The user that slurmctld runs as, from `scontrol show config`."""
     return parse_config(text).get("SlurmUser", "").partition("(")[0]
+
+
+def _domain(text: str) -> str:
+    """A mail domain; "(null)" and what is none is empty."""
+    return text if re.fullmatch(r"[A-Za-z0-9.-]+", text) else ""
 
 
 def _weight(text: str) -> int | None:

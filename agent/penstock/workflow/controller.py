@@ -103,6 +103,8 @@ class WorkflowController:
         self._cancelled_at: dict[int, float] = {}
         self.finished: Counter[str] = Counter()
         self.misses = 0
+        # Called with a run as it was (None: not known) and as it is, in the transaction that saves it.
+        self.on_change: Callable[[WorkflowRun | None, WorkflowRun], None] = lambda _before, _after: None
         self.runs: dict[int, WorkflowRun] = {}
         for number, _uid, state in store.runs(live_only=True):
             try:
@@ -119,6 +121,9 @@ class WorkflowController:
             raise NotNow("Slurm does not answer; nothing was submitted: " + "; ".join(snapshot.problems))
         default = next((p.name for p in snapshot.partitions.values() if p.default), None)
         partition = check_against(workflow, snapshot.partitions, default)
+        place = ([partition.name], [workflow.account or ""], [workflow.qos or ""])
+        if (refused := self._executor.brake.refuses("workflows", os.geteuid(), *place)) is not None:
+            raise NotPermitted(f"the agent may not submit this: {refused.text}")
         if any(stage.guessed for stage in workflow.stages):
             workflow = expected_by(workflow, self._earlier(uid))
         now, cores = self._clock.now(), [n.cpus for name in partition.nodes if (n := snapshot.nodes.get(name))]
@@ -184,7 +189,7 @@ class WorkflowController:
         decisions: list[Decision] = []
         down = frozenset(name for name, node in snapshot.nodes.items() if not node.usable)
         for number, run in list(self.runs.items()):
-            if (held := self._held(run)) is not None:
+            if (held := self.held(run)) is not None:
                 decisions.append(Decision(Verb.HOLD, _subject(run), (held,)))
                 continue
             try:
@@ -203,7 +208,7 @@ class WorkflowController:
         last = self._observer.last
         due = math.inf
         for run in self.runs.values():
-            if self._held(run) is not None:
+            if self.held(run) is not None:
                 continue
             instants = [self._runner.next_wake(run, now), *_expected(run, now)]
             if last is not None and self._runner.wants_look(run, last.taken_at):
@@ -215,11 +220,16 @@ class WorkflowController:
             due = min([due, *(t for t in instants if t is not None)])
         return max(due, now)
 
-    def _held(self, run: WorkflowRun) -> Reason | None:
+    def held(self, run: WorkflowRun) -> Reason | None:
         """Why the run is left alone for now."""
         if run.phase is RunPhase.CANCELLING:
             return None
-        return self._executor.brake.on("workflows", os.geteuid(), [run.partition])
+        # What the workflow does not name was Slurm's choice.
+        seen, flow = self._observer.last, run.workflow
+        jobs = [seen.jobs[i] for i in run.jobs() if i in seen.jobs] if seen else []
+        accounts = [flow.account] if flow.account else [job.account for job in jobs]
+        qos = [flow.qos] if flow.qos else [job.qos for job in jobs]
+        return self._executor.brake.on("workflows", os.geteuid(), [run.partition], accounts, qos)
 
     async def _step(self, number: int, snapshot: Snapshot, down: frozenset[str]) -> list[Decision]:
         await self._recover(number)
@@ -426,6 +436,7 @@ class WorkflowController:
                 self.misses += max(0, _misses(run) - _misses(before))
             self.runs[run.id] = run
             self._store.save_run(run.id, run_to_dict(run))
+            self.on_change(before, run)
 
 
 def _expected(run: WorkflowRun, now: float) -> list[float]:

@@ -1,0 +1,110 @@
+"""penstock message: what the agent tells people, tried out and looked through."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+
+import click
+
+from penstock.cli.output import clock, emit_json, plain, table
+from penstock.cli.report import open_state
+from penstock.config import load
+from penstock.errors import PenstockError, UserError
+
+__all__ = ["message"]
+
+
+@click.group()
+def message() -> None:
+    """Try the messages that the agent sends to people, and see what became of them."""
+
+
+@message.command("test")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def test(as_json: bool) -> None:
+    """Send a test by every way that is configured, from here and at once.
+
+    Run it as the agent's user: `sudo -u penstock penstock message test`. Mail goes to whom the agent would write about
+    itself, or about a stage of this user's. Ends with 1 if one way fails.
+    """
+    from penstock.app import make_backend
+    from penstock.messages.channels import Undelivered, channels_of
+    from penstock.messages.events import Event
+
+    config = load()
+    shared, domain = config.agent.serve == "all", ""
+    if config.messages.mail != "off" and config.messages.mail_domain is None:
+        domain = _mail_domain(make_backend(config))
+    channels = channels_of(config.messages, domain, shared=shared)
+    if not channels:
+        raise UserError(
+            "no way is configured for messages: set `messages.mail`, `messages.webhook` or `messages.command`"
+        )
+    uid = None if shared and config.messages.mail_to else os.geteuid()
+    try:
+        user = "" if uid is None else pwd.getpwuid(uid).pw_name
+    except KeyError:
+        user = str(uid)
+    now = time.time()
+    text = "This is a test of the messages that Penstock sends, by `penstock message test`. Nothing has happened.\n"
+    event = Event(f"test {now}", "test", now, "a test", text, uid, user)
+    found = {}
+    for name, channel in channels.items():
+        try:
+            channel.deliver(event)
+            found[name] = ""
+        except Undelivered as error:
+            found[name] = str(error)
+    if as_json:
+        emit_json([{"channel": name, "sent": not why, "why": why or None} for name, why in found.items()])
+    else:
+        for name, why in found.items():
+            click.echo(plain(f"{name}: {why or 'sent'}"))
+    if any(found.values()):
+        raise click.exceptions.Exit(PenstockError.exit_code)
+
+
+def _mail_domain(backend: object) -> str:
+    """Slurm's MailDomain; none where Slurm does not answer, which is no reason not to try."""
+    import asyncio
+
+    from penstock.slurm.base import Backend
+
+    async def ask(known: Backend) -> str:
+        try:
+            return (await known.site()).mail_domain
+        except PenstockError as error:
+            click.echo(plain(f"penstock: MailDomain is not known: {error}"), err=True)
+            return ""
+        finally:
+            await known.close()
+
+    return asyncio.run(ask(backend))  # type: ignore[arg-type]
+
+
+@message.command("list")
+@click.option("-n", "limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many, at most.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_messages(limit: int, as_json: bool) -> None:
+    """Show the latest messages and what became of them: sent, open, failed, dropped, or unknown (not sent again).
+
+    Read from the state file, which only the agent's user can.
+    """
+    store = open_state(load())
+    try:
+        found = store.messages(limit)
+    finally:
+        store.close()
+    if as_json:
+        emit_json(found)
+        return
+    rows = [
+        (clock(m["at"]), m["channel"], m["event"]["user"], m["event"]["title"], m["state"], m["tries"], m["outcome"])
+        for m in found
+    ]
+    if rows:
+        table("messages", ("at", "by", "of", "what", "state", "tries", "why"), rows)
+    else:
+        click.echo("No message was ever to be sent.")

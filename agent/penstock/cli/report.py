@@ -1,0 +1,50 @@
+"""penstock report: what the agent was good for."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from penstock.cli.output import emit_json
+from penstock.config import Config, load
+from penstock.durations import DURATION_FORMS, parse_duration
+from penstock.errors import StoreError, UserError
+from penstock.report import as_text, report_of
+from penstock.store import Store
+
+__all__ = ["open_state", "report"]
+
+
+def open_state(config: Config) -> Store:
+    """The agent's state file, for looking at, beside a running agent or not. Raises StoreError."""
+    path = config.agent.state_dir / "penstock.db"
+    try:
+        path.stat()
+    except OSError as error:
+        raise StoreError(f"the agent's state file {path} cannot be read by this user: {error.strerror}") from None
+    return Store.read_only(path)
+
+
+@click.command()
+@click.option("--since", default="7d", show_default=True, metavar="T", help="How far back, such as 12h, 7d.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def report(since: str, as_json: bool) -> None:
+    """Say what the agent has done: hours of waiting saved, nodes moved, and what it cost; each with how it was found.
+
+    Read from the state file, which only the agent's user can; beside a running agent or without one. The agent sends
+    the same once a week where messages are set up.
+    """
+    seconds = parse_duration(since)
+    if seconds is None:
+        raise UserError(f"--since must be {DURATION_FORMS}, not {since[:40]!r}")
+    store = open_state(load())
+    try:
+        now = time.time()
+        found = report_of(store, now - seconds, now)
+    finally:
+        store.close()
+    if as_json:
+        emit_json(found.to_dict())
+    else:
+        click.echo(as_text(found), nl=False)

@@ -1,0 +1,70 @@
+"""Joins the parts of the agent that know something to the messenger that tells it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import structlog
+
+from penstock.clock import Clock
+from penstock.errors import StoreError
+from penstock.executor import Executor
+from penstock.guided.controller import GuidedController
+from penstock.guided.state import GuidedRun
+from penstock.messages.events import failed_stages, paused, reserved
+from penstock.messages.messenger import Messenger
+from penstock.workflow.controller import WorkflowController
+from penstock.workflow.state import WorkflowRun
+
+__all__ = ["join", "tell_reserved"]
+
+_log = structlog.get_logger(__name__)
+
+
+def join(
+    messenger: Messenger, executor: Executor, workflows: WorkflowController, guided: GuidedController, clock: Clock
+) -> None:
+    """From now on the messenger hears of automatic pauses and of stages that fail; first of those that had failed when
+    the agent before this one ended."""
+    me, own = os.geteuid(), _login(os.geteuid())
+
+    def of_run(before: WorkflowRun | None, after: WorkflowRun) -> None:
+        known = before.stages if before else ()
+        name = after.workflow.name
+        for event in failed_stages(after.id, name, after.stages, known, uid=me, user=own, now=clock.now()):
+            messenger.tell(event)
+
+    def of_guided(before: GuidedRun | None, after: GuidedRun) -> None:
+        known = before.stages if before else ()
+        owner = {"uid": after.uid, "user": after.user}
+        for event in failed_stages(after.id, after.name, after.stages, known, **owner, now=clock.now()):  # type: ignore[arg-type]
+            messenger.tell(event)
+
+    def of_pause(until: float, why: str, count: int) -> None:
+        try:
+            messenger.tell(paused(until, why, count, now=clock.now()))
+        except StoreError as error:  # the pause matters more than the word about it
+            _log.warning("nobody is told of the pause", why=str(error))
+
+    workflows.on_change, guided.on_change, executor.on_pause = of_run, of_guided, of_pause
+    for run in workflows.runs.values():
+        of_run(None, run)
+    for one in guided.runs.values():
+        of_guided(None, one)
+
+
+def tell_reserved(messenger: Messenger, runs: Iterable[Mapping[str, Any]], now: float) -> None:
+    """What went wrong with these reserved workflows, which are the agent's user's."""
+    for run in runs:
+        for event in reserved(run, uid=os.geteuid(), user=_login(os.geteuid()), now=now):
+            messenger.tell(event)
+
+
+def _login(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -1,0 +1,126 @@
+"""Allow-lists and messages over a real Slurm: who is left alone, and what is told once over restarts of the agent."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from agents import SlurmAgent
+from test_sbatch import STAGE, Desk
+
+from penstock.cluster import Cluster
+from penstock.ipc.client import ask
+from penstock.store import Store
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def make_site(cluster: Cluster) -> Iterator[Callable[..., SlurmAgent]]:
+    """`make_site("operator", section={...})` makes an agent that is not started."""
+    made: list[SlurmAgent] = []
+
+    def make(who: str = "alice", **sections) -> SlurmAgent:
+        made.append(SlurmAgent(cluster, who, **sections))
+        return made[-1]
+
+    yield make
+    for site in made:
+        site.down()
+
+
+def guided(site: SlurmAgent, number: int) -> dict:
+    (found,) = [w for w in ask(site.socket, "status")["guided"] if w["id"] == number]
+    return dict(found)
+
+
+def seen(site: SlurmAgent, job: int) -> str | None:
+    """The job's state in the agent's last look at the queue."""
+    return next((j["state"] for j in ask(site.socket, "queue")["jobs"] if j["id"] == job), None)
+
+
+def test_an_account_outside_the_allow_list_is_left_alone_until_a_reload(make_site, cluster):
+    rule = {"features": ["workflows"], "accounts": ["penstock"]}
+    for entity in (["account", "chem"], ["user", cluster.users["bob"], "account=chem"]):
+        cluster.run_as("root", ["sacctmgr", "-i", "add", *entity])  # there already where the test has run before
+    site = make_site("operator", agent={"serve": "all"}, limits={"allow": [rule]}).start()
+    known = ["scontrol", "show", "assoc_mgr", "flags=assoc", "accounts=chem"]
+    site.until(lambda: "UserName=" + cluster.users["bob"] in cluster.run_as("root", known).stdout, "the association")
+    alice, bob = Desk(site, "alice"), Desk(site, "bob")
+    for desk, account in ((alice, "penstock"), (bob, "chem")):
+        for name, more in (("one", "expect=1"), ("two", "expect=1 after=one")):
+            desk.write(f"{name}.sh", STAGE.format(name=name, more=more, run="sleep 1"))
+            desk.say("penstock", "sbatch", "-A", account, f"{name}.sh")
+    flows = {w["uid"]: w["id"] for w in ask(site.socket, "status")["guided"]}
+    hers, his = (flows[cluster.user(who).uid] for who in ("alice", "bob"))
+    second = guided(site, his)["stages"][1]["job"]
+    site.until(lambda: guided(site, hers)["phase"] == "completed", "the workflow of the allowed account", 120)
+
+    def reasons() -> list[list[str]]:
+        return [r for d in ask(site.socket, "explain", {"subject": f"workflow {his}"}) for r in d["reasons"]]
+
+    site.until(lambda: "not-allowed" in [code for code, _text in reasons()], "the reason")
+    assert "account chem is not one of penstock" in reasons()[-1][1]
+    first = guided(site, his)["stages"][0]["job"]
+    site.until(lambda: seen(site, first) in (None, "COMPLETED"), "the end of bob's first job")
+    assert seen(site, second) == "PENDING"
+    assert bob.queue()[str(second)][:2] == ["PENDING", "JobHeldUser"], "as its user has left it"
+    assert f"on hold: workflow {his}: outside of `limits.allow`" in bob.run("penstock", "status").stderr
+    settings = yaml.safe_load(site.config.read_text())
+    settings["limits"]["allow"] = [{**rule, "accounts": ["penstock", "chem"]}]
+    site.config.write_text(yaml.safe_dump(settings))
+    assert site.process is not None
+    site.process.send_signal(signal.SIGHUP)
+    site.until(lambda: guided(site, his)["phase"] == "completed", "the workflow of the account allowed now", 120)
+
+
+FAILING = "name: {name}\nstages:\n  - {{name: a, nodes: 1, time: 60, expect: 1, run: exit 3}}\n"
+
+
+@pytest.fixture
+def told(make_site) -> Iterator[tuple[SlurmAgent, Callable[[], list[str]]]]:
+    """An agent of alice's with a command that notes the keys of events, and what it has noted."""
+    site = make_site()
+    notes, command = site.folder / "notes", site.place / "tell"
+    command.write_text(f"#!/bin/sh\ncat >> {notes}\necho >> {notes}\n")
+    command.chmod(0o755)
+    settings = yaml.safe_load(site.config.read_text())
+    settings["messages"] = {"command": [str(command)], "timeout": 60}
+    site.config.write_text(yaml.safe_dump(settings))
+    yield site.start(), lambda: _keys(notes)
+
+
+def _keys(notes: Path) -> list[str]:
+    return [json.loads(line)["key"] for line in notes.read_text().splitlines() if line] if notes.exists() else []
+
+
+def states(site: SlurmAgent) -> list[str]:
+    """The states of all messages."""
+    store = Store.read_only(site.folder / "agent" / "penstock.db")
+    try:
+        return [m["state"] for m in store.messages()]
+    finally:
+        store.close()
+
+
+def test_a_failed_stage_is_told_of_once_also_over_restarts_of_the_agent(told):
+    site, keys = told
+    first = site.submit(FAILING.format(name="first"), "perstage")
+    site.until(lambda: keys(), "the message")
+    site.until(lambda: states(site) == ["sent"], "the note that it was sent")
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        site.stop(number)
+        site.start()
+    assert site.finish(first)["phase"] == "failed"
+    second = site.submit(FAILING.format(name="second"), "perstage")
+    site.until(lambda: len(keys()) > 1, "the message on another workflow, which comes after any on the first")
+    jobs = [site.state(run)["stages"][0]["job"] for run in (first, second)]
+    assert keys() == [
+        f"stage-failed workflow {run}/a job {job}" for run, job in zip((first, second), jobs, strict=True)
+    ]
+    report = json.loads(site.run("alice", "report", "--json").stdout)
+    assert {f["name"]: f["value"] for f in report["figures"]}["workflows_failed"] >= 1
