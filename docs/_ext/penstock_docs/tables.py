@@ -1,0 +1,179 @@
+"""Pages made from models: the configuration, the metrics, the exit codes."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from penstock import catalogue, errors
+from penstock.config import Config, schema
+from penstock.errors import PenstockError
+from penstock_docs.markdown import cell, code_block, escape
+
+__all__ = ["configuration", "exit_codes", "metrics"]
+
+_CONFIGURATION = """\
+# Configuration
+
+Made from the models in `penstock.config`, which check a configuration when it is read.
+
+The file is the first of `$PENSTOCK_CONFIG`, `$XDG_CONFIG_HOME/penstock/config.yaml` (`~/.config/penstock/config.yaml`)
+and `/etc/penstock/penstock.yaml` that is there; none is fine. A single key is overridden by `PENSTOCK_SECTION__KEY` in
+the environment, such as `PENSTOCK_AGENT__INTERVAL=30s`. Durations are seconds, or texts such as `90s`, `5m`, `2h`,
+`00:30:00`, `1-00:00:00`. A key that is not known is refused, with the nearest one that is.
+
+`penstock config check` reads it, `penstock config show --origin` says where each value comes from, and `penstock config
+schema` prints the JSON schema. `systemctl reload` (SIGHUP) takes a changed file over; a wrong one leaves the old one in
+force.
+"""
+
+
+def configuration() -> str:
+    """Every section and key, with its kind, default and meaning."""
+    parts = [_CONFIGURATION]
+    definitions = schema()["$defs"]
+    for section, field in Config.model_fields.items():
+        model = field.annotation
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            raise TypeError(f"section {section} is no model of pydantic's: teach this page what it is")
+        properties = definitions[model.__name__]["properties"]
+        parts.append(f"## {section}\n\n{escape((model.__doc__ or '').strip())}\n")
+        parts.append("| key | kind | default | meaning |\n|---|---|---|---|")
+        parts += [
+            f"| `{section}.{key}` | {cell(_kind(properties[key]))} | {cell(_default(model, key))} "
+            f"| {cell(model.model_fields[key].description or '')} |"
+            for key in model.model_fields
+        ]
+        parts.append("")
+    return "\n".join(parts) + "\n"
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    """A JSON schema in words."""
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    if "anyOf" in schema:
+        kinds = [option for option in schema["anyOf"] if option.get("type") != "null"]
+        if any("examples" in option for option in kinds):
+            return "duration"
+        return " or ".join(_kind(option) for option in kinds)
+    if "$ref" in schema:
+        return "mapping"
+    limits = [
+        f"{word} {schema[key]:g}"
+        for key, word in (
+            ("minimum", "from"),
+            ("exclusiveMinimum", "above"),
+            ("maximum", "to"),
+            ("exclusiveMaximum", "below"),
+        )
+        if key in schema
+    ]
+    if schema.get("type") == "array":
+        return f"list of {_kind(schema['items'])}s"
+    if schema.get("format") == "path":
+        return "path"
+    words = {
+        "string": "text",
+        "integer": "whole number",
+        "number": "number",
+        "boolean": "true or false",
+        "object": "mapping",
+    }
+    return " ".join([words[schema["type"]], *limits])
+
+
+def _default(model: type[BaseModel], key: str) -> str:
+    default = model.model_fields[key].default
+    if default is PydanticUndefined:
+        # A factory. What this one gives depends on who asks, so it is said and not shown.
+        if key == "state_dir":
+            return "`/var/lib/penstock` for root, else `$XDG_STATE_HOME/penstock`"
+        return "empty"
+    if default is None:
+        return "unset"
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    if isinstance(default, float):
+        return f"`{_duration(default)}`" if _is_duration(model, key) else f"`{default:g}`"
+    if isinstance(default, str | int | Path):
+        return f"`{default}`"
+    return "empty" if not default else f"`{default}`"
+
+
+def _is_duration(model: type[BaseModel], key: str) -> bool:
+    return _kind(model.model_json_schema()["properties"][key]) == "duration"
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length and seconds % length == 0:
+            return f"{seconds / length:g}{unit}"
+    return f"{seconds:g}s" if seconds else "0"
+
+
+_METRICS = """\
+# Metrics
+
+Made from `penstock.catalogue`, from which the agent makes its registry. `metrics.listen` says where they are served;
+what to watch and what to do is in [Metrics and systemd](../../admin-metrics-and-systemd.md). Counters begin at 0 when
+the agent starts. No label grows with users, jobs or nodes.
+
+"""
+
+
+def metrics() -> str:
+    """Every metric of the agent."""
+    return _METRICS + catalogue.table() + "\n"
+
+
+_CODES = """\
+# Exit codes and errors
+
+Every command ends with one of these. The errors are those of `penstock.errors`; a command prints one as a line on
+standard error.
+
+"""
+
+_OTHERS = (
+    (0, "done; of `penstock doctor`: every feature that is asked for works"),
+    (1, "it went wrong, in a way that no other code says; of `penstock doctor`: something asked for does not work"),
+    (130, "interrupted from the keyboard"),
+    (141, "whoever read the output has gone"),
+)
+
+_AFTER = """
+`penstock sbatch` ends with the code of Slurm's `sbatch` where that ran. Programs in jobs have codes of their own: a
+stage's script ends with 65 when its guard has seen that a parent failed, and the ranks of an MPI program that is being
+restarted in another size end with 85.
+
+## The tree of errors
+
+An error says whether it is final, so that callers need not read its text.
+
+"""
+
+
+def exit_codes() -> str:
+    """The exit codes, from the errors that carry them."""
+    rows: dict[int, list[str]] = {code: [text] for code, text in _OTHERS}
+    for error in _tree(PenstockError):
+        if error is not PenstockError:
+            meaning = (error.__doc__ or "").strip().splitlines()[0].rstrip(".")
+            rows.setdefault(error.exit_code, []).append(f"`{error.__name__}`: {meaning}")
+    table = ["| code | when |", "|---|---|"]
+    table += [f"| {code} | {cell('; '.join(rows[code]))} |" for code in sorted(rows)]
+    drawing = textwrap.dedent((errors.__doc__ or "").split("\n\n")[1])
+    return _CODES + "\n".join(table) + "\n" + _AFTER + code_block(drawing) + "\n"
+
+
+def _tree(error: type[PenstockError]) -> Iterator[type[PenstockError]]:
+    yield error
+    for child in error.__subclasses__():
+        if child.__module__ == errors.__name__:
+            yield from _tree(child)
