@@ -33,12 +33,12 @@ class Command:
 
     def markdown(self) -> str:
         """The page."""
-        parts = [f"# {self.context.command_path}", *_body(self.context, 2)]
+        parts = [f"# {self.context.command_path}", *_body(self.context, "##")]
         if self.context.parent is None:
             parts += ["## Commands", _listed(self.context), _ROOT_NOTES]
         else:
             for below in _below(self.context):
-                parts += [f"## {below.command_path}", *_body(below, 3)]
+                parts += [f"## {below.command_path}", *_body(below, "###")]
         return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -80,12 +80,15 @@ def _below(context: click.Context) -> Iterator[click.Context]:
             yield from _below(inner)
 
 
-def _body(context: click.Context, level: int) -> Iterator[str]:
+def _body(context: click.Context, mark: str) -> Iterator[str]:
+    """How it is called, what it does, its options; `mark` begins the headings. On top in the order of man pages."""
     command = context.command
-    mark = "#" * level
+    usage = code_block(" ".join([context.command_path, *command.collect_usage_pieces(context)]))
+    if mark == "##":
+        yield f"{mark} Synopsis\n\n{usage}\n\n{mark} Description"
+    else:
+        yield usage
     yield _help(command.help or "")
-    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
-    yield f"{mark} Synopsis\n\n{code_block(usage)}"
     records = [record for record in (_record(p, context) for p in command.get_params(context)) if record]
     if records:
         yield f"{mark} Options\n\n" + "\n\n".join(records)
