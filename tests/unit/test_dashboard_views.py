@@ -7,10 +7,11 @@ import os
 
 import pytest
 
-from penstock.api import Decision, JobSpec, Reason, Verb
+from penstock.api import Decision, JobSpec, Offer, Reason, Verb
 from penstock.app import App
 from penstock.config import Config
 from penstock.errors import UserError
+from penstock.malleable.machine import MalleableJob
 from penstock.picture import picture_from_dict
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.store import Store
@@ -123,3 +124,33 @@ def test_the_latest_decisions_come_if_there_are_many(agent):
     found = agent.ask(ME, "decisions")
     assert len(found) == 300
     assert found[-1]["reasons"] == [["399", "399"]]
+
+
+def test_sizes_over_time_are_shown_to_whose_they_are(agent):
+    def noted(number, uid, ended=None):
+        offer = Offer(number, 4, 2, 8, nodes=("n1", "n2", "n3", "n4"))
+        me = MalleableJob(number, uid, offer, offer.nodes, started=agent.app.clock.now() - 100)
+        if ended is None:
+            agent.app.malleable.jobs[number] = me
+        agent.app.store.save_malleable(number, me.to_dict(), ended)
+
+    now = agent.app.clock.now()
+    noted(1, agent.alice)
+    noted(2, agent.bob)
+    noted(3, agent.alice, ended=now - 50)
+    noted(4, agent.alice, ended=now - 2 * 86400)
+    add = agent.app.store.add_resize
+    add(1, 1, "expand", (2, 4), "completed", {"done": now - 20}, now - 10)
+    add(1, 0, "expand", (2, 4), "completed", {}, now - 1000)  # of an earlier job of this number
+    add(2, 1, "shrink", (8, 4), "refused", {}, now - 5)
+
+    def told(uid):
+        return {one["job"]: one for one in agent.ask(uid, "sizes")}
+
+    assert sorted(told(ME)) == sorted(told(0)) == [1, 2, 3]
+    assert sorted(told(agent.alice)) == [1, 3]
+    assert sorted(told(agent.bob)) == [2]
+    assert told(77) == {}
+    mine = told(agent.alice)
+    assert mine[1]["resizes"] == [{"kind": "expand", "old": 2, "new": 4, "outcome": "completed", "at": now - 20}]
+    assert (mine[1]["ended"], mine[3]["ended"], mine[1]["minimum"], mine[1]["maximum"]) == (None, now - 50, 2, 8)

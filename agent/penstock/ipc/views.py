@@ -23,7 +23,7 @@ __all__ = ["views"]
 _DECISIONS: Final = 300
 _LOOKED_THROUGH: Final = 2000
 _JOBS: Final = 40
-_RESIZES: Final = 200  # of one job
+_RESIZES: Final = 1000  # the latest ones, of all jobs
 _PERIOD: Final = 86400.0  # seconds that a job which has ended is still shown for
 
 
@@ -83,7 +83,10 @@ def views(
             *states,
         ]
         mine = [(m, at) for m, at in known if sees_all(uid) or m.uid == uid]
-        return [_sizes(m, at, store.resizes(m.job, _RESIZES)) for m, at in mine[-_JOBS:]]
+        resizes: dict[int, list[dict[str, Any]]] = {}
+        for resize in store.resizes(limit=_RESIZES):  # at once: the table may be long, and this is asked often
+            resizes.setdefault(resize["job"], []).append(resize)
+        return [_sizes(m, at, resizes.get(m.job, [])) for m, at in mine[-_JOBS:]]
 
     return {"cluster": cluster, "decisions": decisions, "sizes": sizes}
 
