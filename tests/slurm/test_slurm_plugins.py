@@ -130,26 +130,3 @@ def test_what_a_job_has_left_is_removed_and_nobody_elses(site):
         for folder in (before, mine, theirs):
             with contextlib.suppress(FileNotFoundError):
                 folder.rmdir()
-
-
-@pytest.mark.long
-def test_a_pool_whose_members_are_killed(site):
-    pytest.importorskip("distributed")
-    from test_pool import SlurmPool
-
-    if site.spec.release is not None:
-        pytest.skip("the pool is the same everywhere")
-    pool = SlurmPool(site)
-    try:
-        pool.start()
-        job = pool.allocate(2)
-
-        def scratch() -> list[Path]:
-            return list(Path("/tmp").glob(f"penstock-pool-{job}-*"))
-
-        pool.until(lambda: len(scratch()) == 2)
-        site.run_as("root", ["scancel", "--full", "-s", "KILL", str(job)], check=True)
-        pool.until(lambda: states(site) == {"idle"})
-        assert not scratch()
-    finally:
-        pool.down()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -53,6 +54,29 @@ def clean(place: Path, job: str = "77", user: int | None = None, **more: str) ->
     environment = {"SLURM_JOB_ID": job, "SLURM_JOB_UID": uid, "SLURM_JOB_GID": uid, **more}
     done = subprocess.run([place / "cleanup"], env=environment, capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_a_member_names_its_folder_so(monkeypatch):
+    pytest.importorskip("distributed")
+    from penstock.pool import worker
+    from penstock.pool.folder import PoolFolder
+    from penstock.pool.model import Capacity
+
+    class Asked(Exception):
+        pass
+
+    def folder(prefix: str, **_more: object) -> None:
+        raise Asked(prefix)
+
+    monkeypatch.setattr(worker.tempfile, "TemporaryDirectory", folder)
+    terms = worker.Terms(Capacity(1.0, 1), "77", None, None, 1.0, 1)
+
+    async def serve() -> None:
+        pool = PoolFolder("main", Path("/nowhere"))
+        await worker._Service(pool, terms, "tls://here", None, asyncio.Event()).serve("here")
+
+    with pytest.raises(Asked, match=f"^penstock-pool-77-{os.getpid()}-$"):
+        asyncio.run(serve())
 
 
 def test_what_this_job_has_left_goes(place):
