@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import resource
 import signal
@@ -22,17 +21,19 @@ from penstock import __version__, logs, sdnotify
 from penstock.api import Geometry, JointPolicy, ResizePolicy
 from penstock.clock import Clock
 from penstock.config import Config, load
-from penstock.errors import ConfigError, NotNow, PenstockError, SlurmUnavailable
+from penstock.errors import ConfigError, LeaseLost, PenstockError, SlurmUnavailable
 from penstock.executor import Executor
 from penstock.figures import Figures
 from penstock.guided.controller import GuidedController
 from penstock.holding.tending import tend
 from penstock.inbox import Inbox
 from penstock.ipc.auth import Verifier, make_key
+from penstock.ipc.far import FarDoor
 from penstock.ipc.handlers import LocalDoor, LocalOp, RemoteDoor
 from penstock.ipc.limits import RateLimit
 from penstock.ipc.operations import operations
 from penstock.ipc.server import Server
+from penstock.lease.holder import Lease
 from penstock.loop import Loop
 from penstock.malleable.caps import Caps
 from penstock.malleable.controller import MalleableController
@@ -49,6 +50,7 @@ from penstock.retention import Retention
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import BudgetLimits, Metered, RequestBudget
 from penstock.store import Store
+from penstock.tenure import Lock, Tenure, hold_state, lock_state, open_store
 from penstock.workflow.controller import WorkflowController
 from penstock.workflow.runner import Runner
 from penstock.workflow.strategy import Rules
@@ -60,6 +62,7 @@ _FILES = 16384
 # What is answered to a user's commands, to each of a user's jobs, and to all jobs of a user together.
 _FACTORS = (1, 1, 10)
 _PATIENCE_AT_STOP = 3.0
+_ANYWHERE = "0.0.0.0:0"
 
 
 def make_backend(config: Config) -> Backend:
@@ -106,17 +109,30 @@ def make_policy(name: str) -> ResizePolicy | JointPolicy:
 
 def advertised_host(config: Config) -> str:
     """The name at which applications are told to find the agent."""
-    host = config.dmr.listen.rpartition(":")[0]
-    return config.dmr.advertise or (socket.gethostname() if host in ("0.0.0.0", "", "::") else host)  # noqa: S104
+    return config.dmr.advertise or _name_for(config.dmr.listen.rpartition(":")[0], config)
+
+
+def _name_for(host: str, config: Config) -> str:
+    """By which name others reach what listens at `host` here."""
+    everywhere = host in ("0.0.0.0", "", "::", "[::]")  # noqa: S104
+    return (config.dmr.advertise or socket.gethostname()) if everywhere else host
 
 
 class App:
     """One agent: its objects, joined. `clock` and `backend` may be a simulation's."""
 
     def __init__(
-        self, config: Config, backend: Backend, clock: Clock, store: Store, config_path: Path | None = None
+        self,
+        config: Config,
+        backend: Backend,
+        clock: Clock,
+        store: Store,
+        config_path: Path | None = None,
+        tenure: Tenure | None = None,
     ) -> None:
         self.config = config
+        self.tenure = tenure or Lock()
+        self.shared = isinstance(self.tenure, Lease)
         self._config_path = config_path
         self.backend = backend
         self.clock = clock
@@ -124,9 +140,10 @@ class App:
         self.metrics = Metrics()
         if isinstance(backend, Metered):
             self.metrics.watch(backend)
+            backend.budget.may_change = self.tenure.check
         stale = 2 * max(config.agent.interval, config.slurm.min_interval)
         self.observer = Observer(backend, clock, min_interval=config.slurm.min_interval, stale_after=stale)
-        self.executor = Executor(store, clock)
+        self.executor = Executor(store, clock, may_act=self.tenure.check)
         self.executor.brake.rules = config.limits.rules
         self.messenger = Messenger(store, clock, config)
         self.predictions = Predictions(config, backend, store, clock)
@@ -204,7 +221,7 @@ class App:
         join(self.messenger, self.executor, self.workflows, self.guided, self.clock)
         asked = (self.store, self.observer, self.executor, self.clock, self.workflows, self.guided, self.malleable)
         outlook = Outlook(self.store, self.predictions.shelf, self.observer, self.predictions.prepare)
-        self.operations = operations(*asked, outlook, serves=self._serves, wake=self.wake)
+        self.operations = operations(*asked, outlook, serves=self._serves, wake=self.wake, troubles=self.troubles)
         self.inbox = Inbox(self.store, self.operations)
         self.malleable.settings.site = site
         obstacle = obstacle_to_merge(site, gres=False)
@@ -226,6 +243,7 @@ class App:
             self.metrics,
             interval=self.config.agent.interval,
             idle_interval=self.config.agent.idle_interval,
+            why_not=self.tenure.why_not,
         )
         _log.info("site", cluster=site.cluster, slurm=".".join(map(str, site.version)), accrues=rules.accrues)
 
@@ -242,7 +260,15 @@ class App:
         self.remote = RemoteDoor(*known, self._serves, self.want_look, of_job, of_user)
         self.local = LocalDoor(self.operations, of_command)
         self.server = Server(self.local.answer, self.remote.hear)
-        await self.server.listen_unix(self.config.socket_path)
+        if self.shared:
+            await self._open_far_door(self.local, self.verifier)
+        try:
+            await self.server.listen_unix(self.config.socket_path)
+        except ConfigError as e:
+            # Some network file systems have no sockets; the commands of this host then come by the other door, too.
+            if not self.shared or self.config.agent.socket is not None:
+                raise
+            _log.warning("no socket for commands of this host, which will be answered over TCP", why=str(e))
         host, _, port = self.config.dmr.listen.rpartition(":")
         # Running applications know the port: after a restart the agent must be where it was.
         wanted = int(port) or int(self.store.fact("dmr.port") or 0)
@@ -254,6 +280,21 @@ class App:
             self.workflows.environment["DMR_MUNGE_SOCKET"] = munge_socket
         if self.config.agent.serve == "own":
             self.workflows.environment["DMR_KEY_FILE"] = str(key_path)
+
+    async def _open_far_door(self, local: LocalDoor, verifier: Verifier) -> None:
+        """Answer commands of other hosts, and let the lease say where."""
+        assert self.server is not None
+        host, _, port = (self.config.agent.listen or _ANYWHERE).rpartition(":")
+        try:
+            bound = await self.server.listen_far(host, int(port), FarDoor(local.answer, verifier))
+        except OSError as e:
+            raise ConfigError(f"`agent.listen`: cannot listen at {host}:{port}: {e.strerror}") from e
+        self.tenure.advertise(f"{_name_for(host, self.config)}:{bound}")
+
+    def troubles(self) -> list[str]:
+        """What keeps the agent from doing anything, or from writing it down."""
+        loop = self.loop.trouble if self.loop is not None else ""
+        return [text for text in (self.tenure.why_not() or "", loop) if text]
 
     async def _listen(self, host: str, ports: list[int]) -> int:
         """Listen at the first of these ports that is free; 0 lets the system choose."""
@@ -330,17 +371,29 @@ class App:
 
 async def serve(config: Config, config_path: Path | None = None) -> None:
     """Run the daemon until SIGTERM or SIGINT. `config_path` is what a reload reads; None: where `load` looks."""
-    state_dir = config.agent.state_dir
+    tenure = hold_state(config, "agent")
     try:
-        lock = lock_state(state_dir)
-    except BlockingIOError as e:
-        raise NotNow(f"another agent already runs on {state_dir}") from e
+        await _serve(config, config_path, tenure)
+        if tenure.lost:
+            raise LeaseLost(tenure.lost)
+    finally:
+        tenure.close()
+
+
+async def _serve(config: Config, config_path: Path | None, tenure: Tenure) -> None:
     _raise_file_limit()
     backend = make_backend(config)
     # Slurm's times are compared with ours, so the clock is the controller's.
-    app = App(config, backend, backend, Store(state_dir / "penstock.db"), config_path)
+    app = App(config, backend, backend, open_store(config, tenure), config_path, tenure)
     running = asyncio.get_running_loop()
     stop = asyncio.Event()
+
+    def leave() -> None:
+        running.call_soon_threadsafe(stop.set)
+
+    tenure.on_lost = leave
+    if tenure.lost:
+        stop.set()
     for number in (signal.SIGTERM, signal.SIGINT):
         running.add_signal_handler(number, stop.set)
     running.add_signal_handler(signal.SIGHUP, app.reload)
@@ -374,35 +427,6 @@ async def serve(config: Config, config_path: Path | None = None) -> None:
         _log.info("stopped", passes=app.loop.passes)
     finally:
         await app.close()
-        os.close(lock)
-
-
-def lock_state(folder: Path) -> int:
-    """One agent, or one `penstock tick`, per state folder; the lock ends with the process, however it ends.
-
-    Raises BlockingIOError when somebody else has it, `ConfigError` when the folder cannot be used.
-    """
-    try:
-        folder.mkdir(mode=0o711, parents=True, exist_ok=True)
-        _check_folder(folder)
-        descriptor = os.open(folder / "agent.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except OSError as e:
-        raise ConfigError(f"`agent.state_dir`: {folder} cannot be used: {e.strerror}") from e
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _check_folder(folder: Path) -> None:
-    """Who can write there can put links where the agent writes, and another socket where the users knock."""
-    found = folder.stat()
-    if found.st_uid not in (os.geteuid(), 0):
-        raise ConfigError(f"`agent.state_dir`: {folder} belongs to another user than the agent's")
-    if found.st_mode & 0o022:
-        raise ConfigError(f"`agent.state_dir`: others than its owner can write to {folder}: chmod go-w it")
 
 
 def _raise_file_limit() -> None:

@@ -104,6 +104,19 @@ class AgentSection(_Section):
         365 * 86400.0,
         description="How long ended workflows, decisions, resizes and waits are remembered; 0: for ever.",
     )
+    shared: Literal["auto", "yes", "no"] = Field(
+        "auto",
+        description="Whether other hosts see the state folder, so that its holder needs a lease; auto: on a network "
+        "file system, or where a host has had one.",
+    )
+    lease: Annotated[Seconds, Field(ge=1)] = Field(
+        60.0,
+        description="How long a lease's holder may be silent before another host takes over; all hosts alike.",
+    )
+    listen: Address | None = Field(
+        None,
+        description="HOST:PORT for commands on other hosts; unset: with a lease any port of all addresses, else none.",
+    )
     seed: int | None = Field(None, description="Seed of the random draws; only for demos and tests.")
 
 

@@ -10,8 +10,10 @@
     │       └── NoCluster         the site has no cluster of this name
     ├── NotNow                    may work later: hold and back off                                      exit 6
     │   ├── SlurmUnavailable      no answer, a broken answer, or a time limit
-    │   └── OutcomeUnknown        the request was sent, the answer lost: read back before repeating it
+    │   ├── OutcomeUnknown        the request was sent, the answer lost: read back before repeating it
+    │   └── StateHeld             another agent, tick or command has the state
     └── StoreError                the state cannot be read or written                                    exit 7
+        └── LeaseLost             another host has taken over the state: end
 
 A third outcome, "it already was so", is no error: calls that are idempotent return normally.
 """
@@ -22,6 +24,7 @@ __all__ = [
     "AgentUnavailable",
     "ConfigError",
     "Infeasible",
+    "LeaseLost",
     "NoCluster",
     "NotFound",
     "NotNow",
@@ -29,6 +32,7 @@ __all__ = [
     "OutcomeUnknown",
     "PenstockError",
     "SlurmUnavailable",
+    "StateHeld",
     "StoreError",
     "UserError",
 ]
@@ -96,7 +100,15 @@ class OutcomeUnknown(NotNow):
     """A changing request was sent and its answer lost; the state must be read back before it is repeated."""
 
 
+class StateHeld(NotNow):
+    """Another agent, tick or command has the state, on this host or another."""
+
+
 class StoreError(PenstockError):
     """The agent's own state cannot be read or written."""
 
     exit_code = 7
+
+
+class LeaseLost(StoreError):
+    """Another host has taken over the state: whoever held it must do nothing more."""

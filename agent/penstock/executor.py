@@ -37,14 +37,18 @@ class _Trouble:
 class Executor:
     """Runs acts one at a time per call, journaled. `scale` shortens the back-off ladder for tests and the demo.
 
-    Who calls it looks at the `brake` before. `outcomes` counts acts by verb and how they ended (done, failed, unknown),
+    Who calls it looks at the `brake` before. `may_act` is called right before each request, and raises what is in its
+    way. `outcomes` counts acts by verb and how they ended (done, failed, unknown),
     `pauses` how often too many failures in a row paused everything.
     """
 
-    def __init__(self, store: Store, clock: Clock, *, scale: float = 1.0) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, *, scale: float = 1.0, may_act: Callable[[], None] = lambda: None
+    ) -> None:
         self._store = store
         self._clock = clock
         self._scale = scale
+        self._may_act = may_act
         self.brake = Brake(store)
         self._trouble: dict[str, _Trouble] = {}
         self._in_a_row = 0
@@ -74,6 +78,7 @@ class Executor:
         """Journal, request, journal; the request's answer. Its errors pass through after the back-off is set."""
         intent = self._store.intend(verb, subject, payload, self._clock.now())
         try:
+            self._may_act()
             answer = await request()
         except PenstockError as e:
             state = "unknown" if isinstance(e, OutcomeUnknown) else "failed"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import structlog
@@ -17,6 +17,7 @@ import structlog
 from penstock import sdnotify
 from penstock.api import Decision, Reason, Snapshot, Verb
 from penstock.clock import Clock
+from penstock.errors import StoreError
 from penstock.metrics import Metrics
 from penstock.observe import Observer
 from penstock.store import Store
@@ -45,7 +46,9 @@ class Controller(Protocol):
 class Loop:
     """Runs the controllers over one shared picture. `interval`/`idle_interval` are seconds between passes.
 
-    `longest_rest` (s): a pass comes after that at the latest, because somebody watches that passes do come.
+    `longest_rest` (s): a pass comes after that at the latest, because somebody watches that passes do come. `why_not`
+    says why nothing may be done for now, whatever there is to do. `trouble` is what keeps passes from being written
+    down (say, a full disk); empty when nothing does.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class Loop:
         *,
         interval: float,
         idle_interval: float,
+        why_not: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._observer = observer
         self._controllers = controllers
@@ -69,6 +73,8 @@ class Loop:
         self.interval = interval
         self.idle_interval = idle_interval
         self.longest_rest = math.inf
+        self._why_not = why_not
+        self.trouble = self._met = ""
         self._signal = asyncio.Event()
         self._pass_wanted = False
         self._stopping = False
@@ -101,10 +107,10 @@ class Loop:
             try:
                 await self.one_pass()
                 sdnotify.notify("WATCHDOG=1")
-            except Exception:
+            except Exception as e:
                 # Say, a full disk: hold, say so, and try again; the watchdog is not fed meanwhile.
                 self._metrics.failed()
-                _log.exception("a pass failed")
+                self._tell("a pass failed", e)
                 await asyncio.sleep(_AFTER_FAILURE)
             if not self._stopping:
                 await self._rest()
@@ -114,7 +120,10 @@ class Loop:
         self._pass_wanted = False
         started = time.perf_counter()
         snapshot = await self._observer.look()
-        if not snapshot.usable:
+        said, self._met = self.trouble, ""
+        if (why := self._why_not()) is not None:
+            self._record(Decision(Verb.HOLD, "agent", (Reason("lease", why),)))
+        elif not snapshot.usable:
             self._record(
                 Decision(Verb.HOLD, "agent", tuple(Reason("incomplete-picture", p) for p in snapshot.problems))
             )
@@ -122,6 +131,9 @@ class Loop:
             self._record(Decision(Verb.NOTHING, "agent", (Reason("complete-picture", "the picture is complete"),)))
             for controller in self._controllers:
                 await self._let(controller, snapshot)
+        self.trouble = self._met
+        if said and not self.trouble:
+            _log.info("the state can be written again", after=said)
         self._metrics.passed(snapshot, time.perf_counter() - started, self._clock.now())
         self.passes += 1
 
@@ -132,10 +144,18 @@ class Loop:
                 with self._store.together():  # one wait for the disk, however many jobs there are
                     for decision in decisions:
                         self._record(decision)
-        except Exception:
+        except Exception as e:
             # One bad subject must not keep the others from being served; the next pass sees the same state again.
             self._metrics.broke(type(controller).__name__)
-            _log.exception("a controller failed", controller=type(controller).__name__)
+            self._tell("a controller failed", e, controller=type(controller).__name__)
+
+    def _tell(self, what: str, error: Exception, **more: str) -> None:
+        if isinstance(error, StoreError):
+            # No fault of the program, and it may last for hours.
+            self.trouble = self._met = str(error)
+            _log.error(what, why=str(error), **more)
+        else:
+            _log.error(what, exc_info=error, **more)
 
     def _record(self, decision: Decision) -> None:
         if self._store.record(decision, self._clock.now()):

@@ -1,7 +1,9 @@
 """The agent's memory: one SQLite file with the journal of intents, the decisions with reasons, and all learned state.
 
 Written before every act that cannot be undone (`intend`), so that after a kill the agent knows what it may have done.
-Calls are synchronous: each is one small transaction, durable when it returns (WAL, synchronous=FULL).
+Calls are synchronous: each is one small transaction, durable when it returns (synchronous=FULL). With a write-ahead log
+where one host sees the file; where several do (`penstock.lease`) with a rollback journal, and every transaction that
+writes looks first whether the lease's number is still its own.
 """
 
 from __future__ import annotations
@@ -11,16 +13,18 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+from urllib.parse import quote
 
 from penstock.api import Decision
-from penstock.errors import StoreError
+from penstock.errors import LeaseLost, StoreError
+from penstock.lease.files import in_use
 from penstock.tally import Tally
 
-__all__ = ["TICKED", "VERSION", "Intent", "Store", "too_new"]
+__all__ = ["TICKED", "VERSION", "Holder", "Intent", "Store", "claim", "too_new"]
 
 TICKED = "tick.at"
 """The fact that holds when `penstock tick` ran last."""
@@ -80,6 +84,7 @@ _OVER = {
     "waits": ("TRUE", "at"),
     "messages": ("state NOT IN ('open', 'sending')", "closed"),
 }
+_PATIENCE = 2.0  # seconds that a lock is waited for
 _AT_ONCE = 20_000  # rows of a table: an agent that prunes for the first time shall not stop for minutes
 
 VERSION = len(_MIGRATIONS)
@@ -106,16 +111,65 @@ class Intent:
     opened: float
 
 
+class Holder(Protocol):
+    """Who holds the state among several hosts (`penstock.lease.Lease`)."""
+
+    number: int
+
+    def lose(self, why: str) -> None:
+        """The database says that somebody else has taken over."""
+        ...
+
+
+def claim(path: Path, number: int) -> int | None:
+    """The number of the lease in a state file that several hosts see, found in the transaction that raised it to this
+    one if it was lower. None: somebody is writing, even now. Raises `StoreError`.
+    """
+    # What a crashed host left half written, SQLite finds by the journal. Opening that is what makes a network file
+    # system look whether it is there.
+    with suppress(OSError), Path(f"{path}-journal").open("rb"):
+        pass
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        with closing(sqlite3.connect(path, isolation_level=None, timeout=_PATIENCE)) as db:
+            _set_journal(db)
+            db.execute("BEGIN IMMEDIATE")
+            db.execute("CREATE TABLE IF NOT EXISTS lease (number INTEGER NOT NULL)")
+            row = db.execute("SELECT max(number) FROM lease").fetchone()
+            found = int(row[0] or 0)
+            if found < number:
+                db.execute("DELETE FROM lease")
+                db.execute("INSERT INTO lease VALUES (?)", (number,))
+            db.execute("COMMIT")
+            return found
+    except sqlite3.OperationalError as e:
+        if e.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return None
+        raise StoreError(f"the state file {path}: {e}") from e
+    except (sqlite3.Error, OSError) as e:
+        raise StoreError(f"cannot open the state file {path}: {e}") from e
+
+
+def _set_journal(db: sqlite3.Connection) -> None:
+    # Not deleted after each transaction but emptied: a host that has once seen that there is no such file may take some
+    # time to see that there is one.
+    db.execute("PRAGMA journal_mode=TRUNCATE")
+    db.execute("PRAGMA synchronous=FULL")
+
+
 class Store:
     """One SQLite file (or ":memory:"). Raises `StoreError` when it cannot be opened, read or written.
+
+    `holder`: who has the lease, where several hosts see the file. `LeaseLost` when it is not the holder's any more.
 
     For the metrics, since it was opened: `written` counts rows, `errors` what SQLite refused; `wait_errors` are the
     differences (s) between predicted waits and real ones, by which was "longer" or "shorter", and `bounds_held`
     whether the bound that was predicted held ("yes", "no").
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, holder: Holder | None = None) -> None:
         self.path = str(path)
+        self._holder = holder
         self._looks_only = False
         self.written = self.errors = 0
         self.wait_errors = {"longer": Tally(_ERRORS), "shorter": Tally(_ERRORS)}
@@ -126,9 +180,12 @@ class Store:
                 os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
             self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
             self._db.row_factory = sqlite3.Row
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=FULL")
-            self._db.execute("PRAGMA busy_timeout=2000")
+            self._db.execute(f"PRAGMA busy_timeout={1000 * _PATIENCE:.0f}")
+            if holder is None:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                self._db.execute("PRAGMA synchronous=FULL")
+            else:
+                _set_journal(self._db)
             self._migrate()
         except (sqlite3.Error, OSError) as e:
             raise StoreError(f"cannot open the state file {self.path}: {e}") from e
@@ -138,16 +195,22 @@ class Store:
         """The file of an agent that does not run, for looking at: nothing is changed, and it must be of this version.
         Raises `StoreError` like the rest."""
         store = cls.__new__(cls)
-        store.path, store._looks_only = str(path), True
+        store.path, store._looks_only, store._holder = str(path), True, None
         store.written = store.errors = 0
         try:
-            # Read by path: a URI would have to be quoted, and query_only keeps it from being written all the same.
-            store._db = sqlite3.connect(store.path, isolation_level=None)
+            # query_only keeps it from being written. Not a journal from being played back, which on another host may
+            # be that of a living agent: where several see the file, it is opened for reading only.
+            only = "?mode=ro" if in_use(path.parent) else ""
+            store._db = sqlite3.connect(f"file:{quote(str(path.absolute()))}{only}", uri=True, isolation_level=None)
+            store._db.execute(f"PRAGMA busy_timeout={1000 * _PATIENCE:.0f}")
             store._db.row_factory = sqlite3.Row
             store._db.execute("PRAGMA query_only=ON")
             have = int(store._db.execute("PRAGMA user_version").fetchone()[0])
         except sqlite3.Error as e:
-            raise StoreError(f"cannot open the state file {path}: {e}") from e
+            why = str(e)
+            if getattr(e, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_ROLLBACK:
+                why = "somebody is writing, or was killed in doing so: the next agent or tick puts it right"
+            raise StoreError(f"cannot open the state file {path}: {why}") from e
         if have > VERSION:
             raise StoreError(too_new(path, have))
         if have < VERSION:
@@ -166,6 +229,9 @@ class Store:
 
     def _execute(self, sql: str, args: Sequence[str | float | None] = ()) -> sqlite3.Cursor:
         # Outside of `together` each statement is a transaction of its own, durable when it returns.
+        if self._holder is not None and not self._db.in_transaction and not sql.startswith(("SELECT", "BEGIN")):
+            with self.together():
+                return self._execute(sql, args)
         try:
             cursor = self._db.execute(sql, args)
             self.written = self._db.total_changes
@@ -182,12 +248,22 @@ class Store:
         """Everything written inside becomes durable together or not at all."""
         self._execute("BEGIN IMMEDIATE")
         try:
+            self._still_ours()
             yield
             self._execute("COMMIT")
         except BaseException:
             if self._db.in_transaction:
                 self._execute("ROLLBACK")
             raise
+
+    def _still_ours(self) -> None:
+        """In the transaction that is about to write: nobody can take over before it ends. Raises LeaseLost."""
+        if self._holder is None:
+            return
+        found = self._rows("SELECT max(number) AS number FROM lease")[0]["number"]
+        if found != self._holder.number:
+            self._holder.lose(f"another host has taken over the state file {self.path}")
+            raise LeaseLost(f"the state file {self.path}: another host has taken over (lease {found})")
 
     def close(self) -> None:
         """Close the file."""

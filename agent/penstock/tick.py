@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.app import App, lock_state, make_backend
+from penstock.app import App, make_backend
 from penstock.config import Config
+from penstock.errors import LeaseLost, StateHeld
 from penstock.holding.tending import tend_once
-from penstock.store import TICKED, Store
+from penstock.store import TICKED
+from penstock.tenure import Tenure, hold_state, open_store
 
 __all__ = ["Tick", "tick"]
 
@@ -22,36 +23,46 @@ _MOST_PASSES: Final = 4
 class Tick:
     """What one tick did. `ran` is false when an agent, or another tick, has the state folder: then it did nothing.
 
-    `decisions` are those that say something new; `problems` why nothing was done; `left` how many workflows go on.
+    `decisions` are those that say something new; `problems` why nothing was done; `left` how many workflows go on;
+    `held` says who has the folder.
     """
 
     ran: bool
     decisions: tuple[Mapping[str, Any], ...] = ()
     problems: tuple[str, ...] = ()
     left: int = 0
+    held: str = ""
 
 
 async def tick(config: Config) -> Tick:
-    """One pass over one look at Slurm. Raises `SlurmUnavailable` when Slurm does not answer."""
+    """One pass over one look at Slurm. Raises `SlurmUnavailable` when Slurm does not answer, and `LeaseLost` when it
+    was stopped for so long that another host took over."""
     try:
-        lock = lock_state(config.agent.state_dir)
-    except BlockingIOError:
-        return Tick(ran=False)
+        tenure = hold_state(config, "tick")
+    except StateHeld as e:
+        return Tick(ran=False, held=str(e))
     try:
-        store = Store(config.agent.state_dir / "penstock.db")
-        backend = make_backend(config)
-        app = App(config, backend, backend, store)
-        try:
-            await app.start(resizes=False)
-            await app.predictions.learn_history()
-            await tend_once(config, backend, app.told_of_reserved)
-            done = await _pass(app)
-            await app.messenger.flush(config.messages.timeout + 5.0)
-            return done
-        finally:
-            await app.close()
+        done = await _tick(config, tenure)
+        if tenure.lost:
+            raise LeaseLost(tenure.lost)
+        return done
     finally:
-        os.close(lock)
+        tenure.close()
+
+
+async def _tick(config: Config, tenure: Tenure) -> Tick:
+    store = open_store(config, tenure)
+    backend = make_backend(config)
+    app = App(config, backend, backend, store, tenure=tenure)
+    try:
+        await app.start(resizes=False)
+        await app.predictions.learn_history()
+        await tend_once(config, backend, app.told_of_reserved)
+        done = await _pass(app)
+        await app.messenger.flush(config.messages.timeout + 5.0)
+        return done
+    finally:
+        await app.close()
 
 
 async def _pass(app: App) -> Tick:

@@ -12,7 +12,7 @@ import yaml
 
 from penstock import logs
 from penstock.config import find, load, origins, schema
-from penstock.ipc.client import ask
+from penstock.ipc.client import ask_agent
 
 __all__ = ["agent", "config", "env"]
 
@@ -34,7 +34,7 @@ def env() -> None:
 
     Use it before sbatch: eval "$(penstock env)"
     """
-    for name, value in ask(load().socket_path, "env").items():
+    for name, value in ask_agent(load(), "env").items():
         click.echo(f"export {name}={shlex.quote(value)}")
 
 

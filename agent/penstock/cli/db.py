@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +12,11 @@ import click
 from penstock import statefile
 from penstock.cli.output import emit_json, table
 from penstock.config import Config, load
-from penstock.errors import NotNow, StoreError
+from penstock.errors import NotNow, StateHeld, StoreError
 from penstock.holding.office import ledger_path
 from penstock.statefile import LEDGER, STATE, Contents, Kind
-from penstock.store import Store, too_new
+from penstock.store import too_new
+from penstock.tenure import hold_state, open_store
 
 __all__ = ["db"]
 
@@ -91,23 +91,18 @@ def backup(file: Path, force: bool, ledger: bool, as_json: bool) -> None:
 @_which
 def vacuum(ledger: bool, as_json: bool) -> None:
     """Take out what is older than `agent.keep` and make the file smaller. For a time when no agent runs."""
-    from penstock.app import lock_state
-
     config = load()
     path, _kind = _configured(config, ledger)
     if not path.exists():
         raise StoreError(f"there is no file {path}")
     try:
-        lock = lock_state(config.agent.state_dir)
-    except BlockingIOError:
-        raise NotNow(
-            f"an agent runs on {config.agent.state_dir}: it takes out what is old itself; stop it to make the file "
-            "smaller"
-        ) from None
+        tenure = hold_state(config, "command")
+    except StateHeld as e:
+        raise NotNow(f"{e}; an agent takes out what is old itself: stop it to make the file smaller") from None
     try:
         gone: dict[str, int] = {}
         if not ledger:
-            store = Store(path)
+            store = open_store(config, tenure)
             try:
                 while config.agent.keep > 0 and (some := store.prune(time.time() - config.agent.keep)):
                     gone = {name: gone.get(name, 0) + some.get(name, 0) for name in {*gone, *some}}
@@ -115,7 +110,7 @@ def vacuum(ledger: bool, as_json: bool) -> None:
                 store.close()
         before, after = statefile.vacuum(path)
     finally:
-        os.close(lock)
+        tenure.close()
     if as_json:
         emit_json({"path": str(path), "before": before, "after": after, "forgotten": gone})
     else:

@@ -1,30 +1,36 @@
-"""How a command reaches what the agent knows and does: by the agent's socket, else by the user's own state file.
+"""How a command reaches what the agent knows and does: by the agent's doors, else by the user's own state file.
 
 Without an agent a user's own state file holds what `penstock tick` works on. What is asked for then is left in its
-inbox for the next tick; what is known is read from it.
+inbox for the next tick; what is known is read from it. Where several hosts see it, a command writes only while it holds
+the lease: nobody else may be writing then.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any, Final
 
 import click
 
 from penstock.config import Config
-from penstock.errors import AgentUnavailable
+from penstock.errors import AgentUnavailable, StateHeld
 from penstock.guided.admission import with_waiting
 from penstock.guided.state import guided_to_dict
 from penstock.guided.stored import latest_runs, planned
-from penstock.ipc.client import ask
+from penstock.ipc.client import ask_agent
+from penstock.lease.machine import Card
 from penstock.store import TICKED, Store
+from penstock.tenure import hold_state, is_shared, open_store
 
 __all__ = ["ask_or_leave", "ask_or_read", "plan_stages"]
 
 _SHOWN: Final = 200
 _RECENT: Final = 900.0  # seconds: a tick later than this ago is taken for none
+_GRACE: Final = 5.0
 _HINTED: Final = "tick.hinted"
 _HINT: Final = (
     "no agent runs here. Let `penstock tick` do its work from your crontab, for example by\n"
@@ -32,8 +38,10 @@ _HINT: Final = (
 )
 
 
-def _own_store(config: Config, unavailable: AgentUnavailable) -> Store:
-    """The caller's own state file; made where there is none yet. Raises the error that no agent answers."""
+@contextmanager
+def _own_store(config: Config, unavailable: AgentUnavailable, *, write: bool) -> Iterator[Store]:
+    """The caller's own state file; made where there is none yet. Raises the error that no agent answers where it is not
+    theirs, or where somebody else has it."""
     folder = config.agent.state_dir
     try:
         folder.mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -41,57 +49,76 @@ def _own_store(config: Config, unavailable: AgentUnavailable) -> Store:
             raise unavailable
     except OSError:
         raise unavailable from None
-    return Store(folder / "penstock.db")
+    with _opened(config, unavailable, write) as store:
+        yield store
+
+
+@contextmanager
+def _opened(config: Config, unavailable: AgentUnavailable, write: bool) -> Iterator[Store]:
+    path = config.agent.state_dir / "penstock.db"
+    if not is_shared(config):
+        with closing(Store(path)) as store:
+            yield store
+        return
+    if not write and path.exists():
+        with closing(Store.read_only(path)) as store:
+            yield store
+        return
+    try:
+        tenure = hold_state(config, "command", wait=config.agent.lease + _GRACE, tell=partial(_tell_wait, config))
+    except StateHeld as e:
+        raise AgentUnavailable(f"{e}, and cannot be asked: {unavailable}") from e
+    with closing(tenure), closing(open_store(config, tenure)) as store:
+        yield store
+
+
+def _tell_wait(config: Config, by: Card | None) -> None:
+    if by is not None and by.role == "agent":
+        click.echo(
+            f"penstock: {by} does not answer; waiting up to {config.agent.lease:.0f} s to see whether it lives",
+            err=True,
+        )
 
 
 def ask_or_leave(config: Config, op: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
     """The agent's answer; None when the request was left for the next tick instead."""
     try:
-        return ask(config.socket_path, op, arguments)
+        return ask_agent(config, op, arguments)
     except AgentUnavailable as e:
-        store = _own_store(config, e)
-        try:
+        with _own_store(config, e, write=True) as store:
             store.post(os.geteuid(), op, arguments, time.time())
             last = max(float(store.fact(name) or 0.0) for name in (TICKED, _HINTED))
             if time.time() - last > _RECENT:
                 click.echo(f"penstock: {_HINT}", err=True)
                 store.remember(_HINTED, str(time.time()))
-        finally:
-            store.close()
         return None
 
 
 def plan_stages(config: Config, request: Mapping[str, Any]) -> dict[str, Any]:
     """What registering these stages would mean; see `GuidedController.plan`. Raises what is wrong with them."""
     try:
-        answer: dict[str, Any] = ask(config.socket_path, "plan", request)
+        answer: dict[str, Any] = ask_agent(config, "plan", request)
         return answer
     except AgentUnavailable as e:
-        store = _own_store(config, e)
-        try:
+        with _own_store(config, e, write=False) as store:
             uid, now = os.geteuid(), time.time()
             left = [payload for _n, _at, _uid, op, payload in store.inbox() if op == "guide"]
             return planned(with_waiting(latest_runs(store, uid), left, uid, now), request, now)
-        finally:
-            store.close()
 
 
 def ask_or_read(config: Config, op: str, arguments: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401
     """The agent's answer to `status` or `explain`; without an agent what the caller's state file says."""
     try:
-        return ask(config.socket_path, op, arguments)
+        return ask_agent(config, op, arguments)
     except AgentUnavailable as e:
         if not (config.agent.state_dir / "penstock.db").exists():
             raise
-        store = _own_store(config, e)
-        try:
+        with _own_store(config, e, write=False) as store:
             if store.fact(TICKED) is None and not store.inbox():
                 raise  # here an agent did the work, and it is gone
             if op == "explain":
                 return store.decisions(str((arguments or {}).get("subject", "")))
             return _stored_status(store)
-        finally:
-            store.close()
 
 
 def _stored_status(store: Store) -> dict[str, Any]:

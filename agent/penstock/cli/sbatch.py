@@ -15,7 +15,7 @@ from penstock.cli.door import ask_or_leave, plan_stages
 from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, PenstockError, UserError
 from penstock.guided.state import GuidedRun, GuidedStage
-from penstock.ipc.client import ask
+from penstock.ipc.client import ask_agent
 from penstock.sbatch.directives import Request, read_directives, request, sbatch_lines
 from penstock.sbatch.moldable import moldable
 from penstock.sbatch.options import CommandLine, parse
@@ -86,7 +86,7 @@ def _environment(config: Config, asked: Request, line: CommandLine) -> dict[str,
         found |= {"PENSTOCK_WORKFLOW": asked.workflow, "PENSTOCK_STAGE": asked.stage}
     if asked.malleable is not None:
         try:
-            found |= {**ask(config.socket_path, "env"), "DMR_SIZES": asked.malleable}
+            found |= {**ask_agent(config, "env"), "DMR_SIZES": asked.malleable}
         except AgentUnavailable as e:
             click.echo(f"penstock: the job will keep its size: {e}", err=True)
         exported = line.value("export") or os.environ.get("SBATCH_EXPORT") or "ALL"

@@ -23,7 +23,8 @@ def tick(verbose: bool, as_json: bool) -> None:
     \b
     * * * * * penstock tick
 
-    Silent, unless something is wrong. Does nothing where an agent runs. Ends with 6 when Slurm does not answer.
+    Silent, unless something is wrong. Does nothing where an agent runs, here or, with a state folder on a network file
+    system, on another host. Ends with 6 when Slurm does not answer.
     """
     from penstock.tick import tick as one_tick
 
@@ -41,7 +42,7 @@ def tick(verbose: bool, as_json: bool) -> None:
     if as_json:
         emit_json({"ran": done.ran, "problems": done.problems, "decisions": done.decisions, "left": done.left})
     elif verbose and not done.ran:
-        click.echo("an agent runs already: nothing was done")
+        click.echo(f"{done.held}: nothing was done")
     elif verbose:
         for d in done.decisions:
             click.echo(f"{clock(d['at'])}  {d['subject']}  {d['verb']}: {'; '.join(text for _c, text in d['reasons'])}")

@@ -12,7 +12,7 @@ from penstock.cli.output import ago, emit_json, table
 from penstock.config import Config, load
 from penstock.durations import DURATION_FORMS, duration_text, parse_duration
 from penstock.errors import AgentUnavailable, UserError
-from penstock.ipc.client import ask
+from penstock.ipc.client import ask_agent
 
 __all__ = ["waits"]
 
@@ -68,7 +68,7 @@ def waits(
         }
     config = load()
     try:
-        answer = ask(config.socket_path, "waits", {"geometry": wanted})
+        answer = ask_agent(config, "waits", {"geometry": wanted})
     except AgentUnavailable as error:
         answer = _from_file(config, wanted, error)
     if as_json:

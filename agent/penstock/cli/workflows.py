@@ -17,7 +17,7 @@ from penstock.cli.runs import Shown, find, shown
 from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, Infeasible, NotFound, PenstockError, UserError
 from penstock.guided.state import GuidedRun, GuidedStage
-from penstock.ipc.client import ask
+from penstock.ipc.client import ask_agent
 from penstock.workflow.formats import load_workflow
 from penstock.workflow.model import Workflow, workflow_to_dict
 from penstock.workflow.registry import known_strategies, strategy_named
@@ -92,13 +92,13 @@ def _is_anothers(config: Config) -> bool:
     if os.geteuid() == 0:
         return False
     with contextlib.suppress(AgentUnavailable):
-        return bool(ask(config.socket_path, "ping")["uid"] != os.geteuid())
+        return bool(ask_agent(config, "ping")["uid"] != os.geteuid())
     return False
 
 
 def _hand_over(config: Config, workflow: Workflow, request: dict[str, object], tick: bool) -> int | None:
     try:
-        return int(ask(config.socket_path, "submit", request)["run"])
+        return int(ask_agent(config, "submit", request)["run"])
     except AgentUnavailable:
         if not tick:
             raise

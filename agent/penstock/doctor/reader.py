@@ -28,7 +28,7 @@ from penstock.doctor.facts import Address, Agent, Facts, Folder, Mpi, Probe, Que
 from penstock.errors import AgentUnavailable, ConfigError, PenstockError, StoreError, UserError
 from penstock.filesystems import mount_of
 from penstock.holding.requests import load_key
-from penstock.ipc.client import ask
+from penstock.ipc.client import ask_agent
 from penstock.messages.channels import Undelivered, read_secret
 from penstock.pool.extra import missing as pool_missing
 from penstock.pool.folder import base_folder
@@ -262,7 +262,7 @@ def _login() -> str:
 
 def _agent(config: Config, limit: float) -> Agent:
     try:
-        ask(config.socket_path, "ping", timeout=limit)
+        ask_agent(config, "ping", timeout=limit)
     except AgentUnavailable as error:
         return Agent(answers=False, why=str(error), ticked=_ticked(config.agent.state_dir / "penstock.db"))
     except PenstockError as error:  # it answers, if not to this user

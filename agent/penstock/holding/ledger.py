@@ -61,16 +61,21 @@ class Line:
 
 
 class Ledger:
-    """One SQLite file, or ":memory:". Every method is one durable transaction; StoreError if it fails."""
+    """One SQLite file, or ":memory:". Every method is one durable transaction; StoreError if it fails.
 
-    def __init__(self, path: Path | str) -> None:
+    `shared`: other hosts see the file, too.
+    """
+
+    def __init__(self, path: Path | str, *, shared: bool = False) -> None:
         self._path = str(path)
         try:
             if self._path != ":memory:":
                 os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
             self._db = sqlite3.connect(self._path, isolation_level=None)
             self._db.row_factory = sqlite3.Row
-            for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=5000"):
+            # A write-ahead log is for processes that share memory.
+            journal = "TRUNCATE" if shared else "WAL"
+            for pragma in ("busy_timeout=5000", f"journal_mode={journal}", "synchronous=FULL"):
                 self._db.execute(f"PRAGMA {pragma}")
             have = int(self._db.execute("PRAGMA user_version").fetchone()[0])
             if have in (0, 1):

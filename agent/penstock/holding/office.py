@@ -30,6 +30,7 @@ from penstock.provision.live import from_snapshot, partition_of
 from penstock.provision.pricing import PaperPricing, Pricing
 from penstock.provision.repair import Find, Free
 from penstock.slurm.base import Backend
+from penstock.tenure import is_shared
 
 __all__ = ["LEAD", "Office", "ledger_path", "pricing_rules", "take_snapshot"]
 
@@ -77,7 +78,7 @@ class Office:
         self._config = config
         self._path = ledger_path(config)
         self.backend = backend
-        self.ledger = Ledger(self._path)
+        self.ledger = Ledger(self._path, shared=is_shared(config, self._path.parent))
         self.keeper = Keeper(backend, self.ledger, Limits.preset(provision.limits), requested)
         self.runs = Runs(backend, self.keeper, self.ledger, provision.earlier / 3600)
 

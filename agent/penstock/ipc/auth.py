@@ -13,8 +13,10 @@ import secrets
 import socket
 import struct
 from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 from dmr import credential
 from dmr.wire import Received
@@ -22,6 +24,7 @@ from penstock.errors import NotNow, NotPermitted, StoreError
 
 __all__ = ["FRESH", "Verifier", "make_key", "peer_uid"]
 
+T = TypeVar("T")
 FRESH = 300.0
 _REMEMBERED = 100_000
 _MAX_DECODING = 4
@@ -66,30 +69,40 @@ class Verifier:
         request = received.request
         if abs(now - request.time) > FRESH:
             raise NotPermitted(f"the request is {now - request.time:.0f} s old: check the clocks")
-        try:
-            if request.auth.startswith("key:") and self._key is not None:
-                uid = credential.verify_key(request.auth, received.digest, self._key)
-            elif request.auth.startswith("munge:"):
-                uid = await self._munge(request.auth, received.digest)
-            else:
-                raise NotPermitted("the request carries no credential that this agent accepts")
-        except credential.CredentialError as e:
-            raise NotPermitted(str(e)) from e
+        uid = await self.prove(request.auth, received.digest)
         self._once(uid, request.id, now)
         return uid
 
-    async def _munge(self, token: str, digest: str) -> int:
+    async def prove(self, auth: str, digest: str) -> int:
+        """The uid that a credential over this digest proves, be it the first time or not. Raises like `uid`."""
+        try:
+            if auth.startswith("key:") and self._key is not None:
+                return credential.verify_key(auth, digest, self._key)
+            if auth.startswith("munge:"):
+                return (await self._munge(credential.verify_munge, auth, digest, self._munge_socket)).uid
+        except credential.CredentialError as e:
+            raise NotPermitted(str(e)) from e
+        raise NotPermitted("the request carries no credential that this agent accepts")
+
+    async def sign(self, kind: str, digest: str) -> str:
+        """The agent's own credential over a digest, of the kind ("key", "munge") that the other side has shown. Raises
+        `NotNow` when there is none to be had."""
+        try:
+            if kind == "key" and self._key is not None:
+                return credential.sign_key(digest, self._key)
+            return await self._munge(credential.sign_munge, digest, self._munge_socket)
+        except credential.CredentialError as e:
+            raise NotNow(str(e)) from e
+
+    async def _munge(self, call: Callable[..., T], *args: str | None) -> T:
         """In a thread: a munged that hangs blocks libmunge for seconds, and must not block the agent. A thousand
         applications that start at once wait for their turn. Raises `NotNow` when munged is too slow."""
         try:
             async with asyncio.timeout(_MUNGE_LIMIT):
                 await self._turns.acquire()
-                running = asyncio.get_running_loop()
-                work = running.run_in_executor(
-                    self._decoders, credential.verify_munge, token, digest, self._munge_socket
-                )
+                work = asyncio.get_running_loop().run_in_executor(self._decoders, call, *args)
                 work.add_done_callback(self._decoded)
-                return (await asyncio.shield(work)).uid
+                return await asyncio.shield(work)
         except TimeoutError as e:
             raise NotNow("munged did not answer in time") from e
 
@@ -97,7 +110,7 @@ class Verifier:
         """Decode nothing any more."""
         self._decoders.shutdown(wait=False, cancel_futures=True)
 
-    def _decoded(self, work: asyncio.Future[credential.Peer]) -> None:
+    def _decoded(self, work: asyncio.Future[T]) -> None:
         self._turns.release()
         if not work.cancelled():
             work.exception()  # whoever waited has it, or has given up

@@ -1,31 +1,52 @@
-"""The command line's side of the Unix socket. Blocking: a command asks once and prints the answer."""
+"""The command line's side of the agent's doors. Blocking: a command asks once and prints the answer."""
 
 from __future__ import annotations
 
 import json
+import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from dmr import credential
+from dmr.wire import clean
 from penstock import errors
+from penstock.config import Config
+from penstock.ipc import proof
+from penstock.lease.files import published
+from penstock.lease.machine import Card
 
-__all__ = ["ask"]
+__all__ = ["ask", "ask_agent"]
 
 _LONGEST_REPLY = 64 * 1024 * 1024
+_CONNECT = 10.0
 
 
-def ask(path: Path, op: str, arguments: Mapping[str, Any] | None = None, timeout: float = 60.0) -> Any:  # noqa: ANN401
-    """The agent's answer to one request.
+def ask_agent(config: Config, op: str, arguments: Mapping[str, Any] | None = None, timeout: float = 60.0) -> Any:  # noqa: ANN401
+    """The agent's answer to one request: by its socket on this host, else where its lease says.
 
     Raises `AgentUnavailable` when none answers, else the error that the agent raised.
     """
-    request = json.dumps({"op": op, **(arguments or {})}).encode() + b"\n"
+    try:
+        return ask(config.socket_path, op, arguments, timeout)
+    except errors.AgentUnavailable:
+        holder = published(config.agent.state_dir)
+        if holder is None or holder.released or not holder.address:
+            raise
+        return _ask_far(config, holder, _request(op, arguments), timeout)
+
+
+def ask(path: Path, op: str, arguments: Mapping[str, Any] | None = None, timeout: float = 60.0) -> Any:  # noqa: ANN401
+    """The answer of the agent at this socket to one request.
+
+    Raises `AgentUnavailable` when none answers, else the error that the agent raised.
+    """
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(timeout)
             connection.connect(str(path))
-            connection.sendall(request)
+            connection.sendall(_request(op, arguments))
             with connection.makefile("rb") as stream:
                 line = stream.readline(_LONGEST_REPLY)
         reply = json.loads(line)
@@ -35,9 +56,73 @@ def ask(path: Path, op: str, arguments: Mapping[str, Any] | None = None, timeout
             f"no agent answers at {path} ({why}). Start one with `penstock agent`, or as a service with "
             "`systemctl --user start penstock-user`."
         ) from e
+    return _result(reply)
+
+
+def _request(op: str, arguments: Mapping[str, Any] | None) -> bytes:
+    return json.dumps({"op": op, **(arguments or {})}).encode() + b"\n"
+
+
+def _result(reply: Mapping[str, Any]) -> Any:  # noqa: ANN401
     if reply.get("ok"):
         return reply.get("result")
     kind = getattr(errors, str(reply.get("error")), errors.PenstockError)
     if not (isinstance(kind, type) and issubclass(kind, errors.PenstockError)):
         kind = errors.PenstockError
     raise kind(str(reply.get("message")))
+
+
+# -- an agent on another host ------------------------------------------------------------------------------------------
+
+
+def _ask_far(config: Config, holder: Card, request: bytes, timeout: float) -> Any:  # noqa: ANN401
+    """One request to the agent of this lease; its answer is believed only when it proves to be that agent's."""
+    sign, verify = _proofs(config, holder)
+    where = f"{holder} at {holder.address}"
+    host, _, port = holder.address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), min(timeout, _CONNECT)) as connection:
+            connection.settimeout(timeout)
+            with connection.makefile("rb") as stream:
+                theirs = proof.nonce_of(stream.readline(proof.MAX_HEAD))
+                ours, digest = proof.nonce(), proof.digest_of(request)
+                head = proof.Head(digest, sign(proof.request_text(theirs, ours, digest)), ours)
+                connection.sendall(head.encode() + request)
+                answer = proof.Head.decode(stream.readline(proof.MAX_HEAD), request=False)
+                line = stream.readline(_LONGEST_REPLY)
+    except (OSError, ValueError, errors.UserError, credential.CredentialError) as e:
+        why = e.strerror if isinstance(e, OSError) and e.strerror else e
+        raise errors.AgentUnavailable(f"{where} has the state, but cannot be asked: {why}") from e
+    try:
+        if answer.auth:
+            said = proof.digest_of(line)
+            verify(answer.auth, proof.reply_text(theirs, ours, digest, said))
+            return _result(json.loads(line))
+        reply = json.loads(line)
+        why = clean(str(reply.get("message"))) if isinstance(reply, dict) else "no reason"
+    except (ValueError, credential.CredentialError) as e:
+        raise errors.AgentUnavailable(f"what answers for {where} does not prove to be that agent: {e}") from e
+    # Who is not believed cannot be given a proven answer: this may come from anybody on the way.
+    raise errors.NotPermitted(f"{where} does not take the request: {why}")
+
+
+def _proofs(config: Config, holder: Card) -> tuple[Callable[[str], str], Callable[[str, str], object]]:
+    """How to sign for, and how to believe, the agent of this lease: by the key of its user where that can be read, as
+    it can by that user alone, else by munge."""
+    try:
+        key = credential.load_key(config.agent.state_dir / "dmr.key") if holder.uid == os.geteuid() else None
+    except credential.CredentialError:
+        key = None
+    if key is not None:
+        known = key
+        return lambda text: credential.sign_key(text, known), lambda token, text: credential.verify_key(
+            token, text, known
+        )
+    munged = str(config.dmr.munge_socket) if config.dmr.munge_socket else None
+
+    def verify(token: str, text: str) -> None:
+        peer = credential.verify_munge(token, text, munged)
+        if peer.uid != holder.uid:
+            raise credential.CredentialError(f"it runs as user id {peer.uid}, not {holder.uid}")
+
+    return lambda text: credential.sign_munge(text, munged), verify

@@ -47,8 +47,10 @@ def operations(
     outlook: Outlook,
     serves: Callable[[int], bool],
     wake: Callable[[str], None],
+    troubles: Callable[[], list[str]] = list,
 ) -> dict[str, LocalOp]:
-    """The operations by name. `serves`: whether the agent looks after jobs of that user; `wake` asks for a pass."""
+    """The operations by name. `serves`: whether the agent looks after jobs of that user; `wake` asks for a pass;
+    `troubles` says what keeps the agent from doing anything."""
 
     def may(uid: int) -> None:
         if uid not in (os.geteuid(), 0):
@@ -99,6 +101,7 @@ def operations(
         return {
             "now": clock.now(),
             "problems": [
+                *troubles(),
                 *(snapshot.problems if snapshot else ["no look at Slurm yet"]),
                 *(str(p) for p in executor.brake.pauses if uid in (0, os.geteuid(), p.uid) or p.uid is None),
                 *not_allowed(uid),

@@ -7,16 +7,19 @@ else. Who has not proven to be somebody has a few seconds at a time, and may not
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import structlog
 
 from dmr.wire import MAX_LINE
 from penstock.errors import ConfigError, PenstockError
+from penstock.ipc import proof
 from penstock.ipc.auth import peer_uid
+from penstock.ipc.far import FarDoor, refusal
 from penstock.ipc.limits import ByteBudget, Holding, RateLimit
 
 __all__ = ["Server"]
@@ -43,7 +46,8 @@ TcpHandler = Callable[[bytes], Awaitable[tuple[bytes, bool]]]
 
 
 class Server:
-    """Both doors of the agent: a Unix socket (peer known by the kernel) and TCP (peer known by its credential).
+    """The doors of the agent: a Unix socket (peer known by the kernel) and TCP (peer known by its credential), for
+    programs and, where other hosts see the state, for their commands.
 
     `turned_away` counts connections that were one too many, by door ("local", "remote").
     """
@@ -53,7 +57,8 @@ class Server:
         self._on_remote = on_remote
         self._servers: list[asyncio.AbstractServer] = []
         self._writers: dict[asyncio.StreamWriter, str] = {}
-        self._unix: Path | None = None
+        self._unix: tuple[Path, int, int] | None = None
+        self._far: FarDoor | None = None
         self.turned_away: Counter[str] = Counter()
         self._held = ByteBudget(_MOST_HELD)
         self._told = RateLimit(10, 0.2)
@@ -73,7 +78,15 @@ class Server:
         # Open to connect: every request is authorised by the peer's uid.
         path.chmod(0o666)
         self._servers.append(server)
-        self._unix = path
+        made = path.stat()
+        self._unix = (path, made.st_dev, made.st_ino)
+
+    async def listen_far(self, host: str, port: int, door: FarDoor) -> int:
+        """Listen on TCP for commands of other hosts; the port. Raises OSError."""
+        self._far = door
+        server = await asyncio.start_server(self._from_afar, host, port, limit=_CHUNK, reuse_address=True)
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
 
     async def listen_tcp(self, host: str, port: int) -> int:
         """Listen on TCP; the port (as given, or picked by the system for 0)."""
@@ -88,7 +101,12 @@ class Server:
         for writer in list(self._writers):
             writer.close()
         if self._unix is not None:
-            self._unix.unlink(missing_ok=True)
+            path, device, inode = self._unix
+            with contextlib.suppress(OSError):
+                there = path.lstat()
+                # In a folder that several hosts see, it may be another agent's by now.
+                if (there.st_dev, there.st_ino) == (device, inode):
+                    path.unlink()
 
     async def _local(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         uid = peer_uid(writer.get_extra_info("socket"))
@@ -105,20 +123,11 @@ class Server:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str, answer: TcpHandler
     ) -> None:
         local = peer.startswith("uid ")
-        beside = [p for p in self._writers.values() if p.startswith("uid ") == local]
-        if len(beside) >= _MAX_CONNECTIONS or beside.count(peer) >= (_MAX_PER_USER if local else _MAX_PER_ADDRESS):
-            self.turned_away["local" if local else "remote"] += 1
-            # Not once for each: who can knock must not be able to fill the disk with it.
-            if self._told.allows(peer, asyncio.get_running_loop().time()):
-                _log.warning("too many connections", peer=peer)
-            writer.close()
-            return
-        self._writers[writer] = peer
         proven = False
         leave = asyncio.get_running_loop().time() + _UNPROVEN
         longest = _LOCAL_LINE if local else MAX_LINE
-        try:
-            while proven or asyncio.get_running_loop().time() < leave:
+        async with self._connected(writer, peer) as welcome:
+            while welcome and (proven or asyncio.get_running_loop().time() < leave):
                 with self._held.holding(peer) as held:
                     reading = _line(reader, longest, held)
                     line = await asyncio.wait_for(reading, _IDLE if proven else _FIRST_LINE)
@@ -128,6 +137,46 @@ class Server:
                 proven = proven or proves
                 writer.write(reply)
                 await asyncio.wait_for(writer.drain(), _DRAIN)
+
+    async def _from_afar(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request of a command on another host (`penstock.ipc.proof`). Long ones only from who has proven to be
+        somebody."""
+        assert self._far is not None
+        peer = str(writer.get_extra_info("peername")[0])
+        async with self._connected(writer, peer) as welcome:
+            if not welcome:
+                return
+            number = proof.nonce()
+            writer.write(proof.greeting(number))
+            with self._held.holding(peer) as held:
+                head = await asyncio.wait_for(_line(reader, proof.MAX_HEAD, held), _FIRST_LINE)
+                try:
+                    who = await self._far.prove(number, head)
+                    line = await asyncio.wait_for(_line(reader, _LOCAL_LINE, held), _UNPROVEN)
+                    reply = await self._far.answer(who, line)
+                except PenstockError as e:
+                    if self._told.allows(peer, asyncio.get_running_loop().time()):
+                        _log.warning("refused a command from another host", peer=peer, why=str(e))
+                    reply = refusal(e)
+            writer.write(reply)
+            await asyncio.wait_for(writer.drain(), _DRAIN)
+
+    @contextlib.asynccontextmanager
+    async def _connected(self, writer: asyncio.StreamWriter, peer: str) -> AsyncIterator[bool]:
+        """Whether this connection is not one too many. However it ends, nothing else does."""
+        local = peer.startswith("uid ")
+        beside = [p for p in self._writers.values() if p.startswith("uid ") == local]
+        if len(beside) >= _MAX_CONNECTIONS or beside.count(peer) >= (_MAX_PER_USER if local else _MAX_PER_ADDRESS):
+            self.turned_away["local" if local else "remote"] += 1
+            # Not once for each: who can knock must not be able to fill the disk with it.
+            if self._told.allows(peer, asyncio.get_running_loop().time()):
+                _log.warning("too many connections", peer=peer)
+            writer.close()
+            yield False
+            return
+        self._writers[writer] = peer
+        try:
+            yield True
         except (OSError, ValueError, asyncio.IncompleteReadError, TimeoutError) as e:
             _log.debug("connection ended", peer=peer, why=repr(e))
         finally:

@@ -122,6 +122,8 @@ class RequestBudget:
     rng: random.Random = field(default_factory=random.Random)
     waited: float = 0.0
     """Seconds that requests have waited for their turn, in total."""
+    may_change: Callable[[], None] = lambda: None
+    """Called when the turn of a request that changes something has come; raises what is in its way by then."""
     refused: Counter[str] = field(default_factory=Counter)
     """Requests that were not made, by reason: `budget`, `submissions`, or the service that does not answer."""
     _requests: TokenBucket = field(init=False)
@@ -171,6 +173,8 @@ class RequestBudget:
         if delay > 0:
             self.waited += delay
             await self.sleep(delay)
+        if changing:
+            self.may_change()
         return Ticket(asked, self.clock())
 
     def answered(self, ticket: Ticket, ok: bool) -> None:

@@ -1,0 +1,70 @@
+"""The agent's door for commands on other hosts: the requests of the Unix socket over TCP, both sides proven.
+
+Only an agent that holds its state by a lease has it (`penstock.lease`): the lease tells commands where it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from penstock.errors import NotPermitted, PenstockError, UserError
+from penstock.ipc import proof
+from penstock.ipc.auth import Verifier
+
+__all__ = ["FarDoor", "Proven", "refusal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """Who speaks on a connection, and what the request to come must be."""
+
+    uid: int
+    kind: str
+    theirs: str
+    head: proof.Head
+
+
+class FarDoor:
+    """`answer` is that of the Unix socket: the same requests, authorised and limited alike.
+
+    `answers` counts requests that were proven and those that were refused because they were not.
+    """
+
+    def __init__(self, answer: Callable[[int, bytes], Awaitable[bytes]], verifier: Verifier) -> None:
+        self._answer = answer
+        self._verifier = verifier
+        self.answers: Counter[str] = Counter()
+
+    async def prove(self, theirs: str, line: bytes) -> Proven:
+        """Who has sent this head on the connection that was greeted with `theirs`. Raises `NotPermitted`, and `NotNow`
+        where that cannot be told."""
+        try:
+            head = proof.Head.decode(line, request=True)
+            uid = await self._verifier.prove(head.auth, proof.request_text(theirs, head.nonce, head.digest))
+        except UserError as e:
+            self.answers["refused"] += 1
+            raise NotPermitted(str(e)) from e
+        except PenstockError:
+            self.answers["refused"] += 1
+            raise
+        self.answers["proven"] += 1
+        return Proven(uid, head.auth.partition(":")[0], theirs, head)
+
+    async def answer(self, who: Proven, line: bytes) -> bytes:
+        """Head and reply to the request of somebody proven. Raises `NotPermitted` when it is not what was proven."""
+        if proof.digest_of(line) != who.head.digest:
+            self.answers["refused"] += 1
+            raise NotPermitted("the request is not the one that was proven")
+        reply = await self._answer(who.uid, line)
+        digest = proof.digest_of(reply)
+        covered = proof.reply_text(who.theirs, who.head.nonce, who.head.digest, digest)
+        return proof.Head(digest, await self._verifier.sign(who.kind, covered)).encode() + reply
+
+
+def refusal(error: PenstockError) -> bytes:
+    """Head and reply that prove nothing: said to somebody who has proven nothing."""
+    reply = json.dumps({"ok": False, "error": type(error).__name__, "message": str(error)}).encode() + b"\n"
+    return proof.Head(proof.digest_of(reply), "").encode() + reply
