@@ -123,6 +123,13 @@ setup_browser() {
     fi
 }
 
+# For the tests of a state folder that two hosts see by a network file system.
+setup_sshfs() {
+    if ! { command -v sshfs && [ -x /usr/lib/openssh/sftp-server ]; } >/dev/null && is_root && command -v apt-get >/dev/null; then
+        apt_install sshfs openssh-sftp-server || say "no sshfs: a state that two hosts share is not tested"
+    fi
+}
+
 # pyslurm builds against the headers of exactly one Slurm release, so it comes only where that release is.
 setup_pyslurm() {
     local release
@@ -144,6 +151,7 @@ case ",$EXTRAS," in *,dev,*)
     setup_compiler
     setup_prometheus
     setup_browser
+    setup_sshfs
     ;;
 esac
 PATH=$VENV/bin:$PATH

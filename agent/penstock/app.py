@@ -339,7 +339,7 @@ class App:
         self.messenger.configure(config)
         if self.loop is not None:
             self.loop.interval, self.loop.idle_interval = config.agent.interval, config.agent.idle_interval
-        fixed = ("state_dir", "socket", "serve")
+        fixed = ("state_dir", "socket", "serve", "shared", "lease", "listen")
         slurm = self.config.slurm.model_copy(update={"min_interval": config.slurm.min_interval})
         if any(getattr(config.agent, k) != getattr(self.config.agent, k) for k in fixed) or (
             config.slurm != slurm or config.dmr.listen != self.config.dmr.listen or config.asa != self.config.asa

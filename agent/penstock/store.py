@@ -153,7 +153,8 @@ def claim(path: Path, number: int) -> int | None:
 def _set_journal(db: sqlite3.Connection) -> None:
     # Not deleted after each transaction but emptied: a host that has once seen that there is no such file may take some
     # time to see that there is one.
-    db.execute("PRAGMA journal_mode=TRUNCATE")
+    if db.execute("PRAGMA journal_mode=TRUNCATE").fetchone()[0] != "truncate":
+        raise sqlite3.DatabaseError("it is in use by something that does not know of the lease")
     db.execute("PRAGMA synchronous=FULL")
 
 

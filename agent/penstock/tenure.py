@@ -110,7 +110,7 @@ def hold_state(
         try:
             return Lock(lock_state(folder))
         except BlockingIOError as e:
-            raise StateHeld(f"an agent or tick already runs on {folder}") from e
+            raise StateHeld(f"another agent already runs on {folder} (or a tick)") from e
     make_folder(folder)
     # Where it serves everybody, everybody's commands have to find it.
     mode = 0o644 if config.agent.serve == "all" else 0o600

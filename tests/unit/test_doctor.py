@@ -218,7 +218,7 @@ def test_a_plain_user_without_munge_signs_with_the_key():
     [("nfs4", "one host only"), ("lustre", "one host only"), ("tmpfs", "gone when the host starts anew")],
 )
 def test_file_systems_that_are_not_for_the_state(kind, seen):
-    facts = replace(IDEAL, folder=replace(HOME, kind=kind))
+    facts = replace(IDEAL, folder=replace(HOME, kind=kind, shared=False))
     assert seen in examine(facts).checks["file-system"].seen
     assert feature(facts, "agent").outcome is Outcome.LIMITED
 
@@ -237,6 +237,15 @@ def test_a_state_folder_that_will_not_do(folder, text):
     facts = replace(IDEAL, folder=folder)
     assert text in examine(facts).checks["state-folder"].seen
     assert feature(facts, "workflows").outcome is Outcome.NO
+
+
+@pytest.mark.parametrize(
+    ("holder", "seen"), [("", "nobody has it now"), ("an agent on n1 (pid 7)", "an agent on n1 (pid 7) has it")]
+)
+def test_a_folder_that_other_hosts_see_is_held_by_a_lease(holder, seen):
+    facts = replace(IDEAL, folder=replace(HOME, kind="nfs4", shared=True, holder=holder))
+    assert examine(facts).checks["file-system"].seen.endswith(f"by a lease; {seen}")
+    assert feature(facts, "agent").outcome is Outcome.WORKS
 
 
 def test_a_full_disk_is_said():

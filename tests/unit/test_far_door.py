@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import secrets
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dmr import credential
 from penstock.config import Config
@@ -29,7 +32,7 @@ from penstock.ipc.handlers import LocalDoor
 from penstock.ipc.limits import RateLimit
 from penstock.ipc.server import Server
 from penstock.lease import files
-from penstock.lease.machine import Card
+from penstock.lease.machine import Card, parse
 
 LIMIT = 60.0
 
@@ -171,6 +174,19 @@ def test_what_is_no_head_is_refused(site, line):
 
 def test_a_head_that_never_ends_is_cut_off(site):
     assert talk(site.port, lambda _n: b"x" * (proof.MAX_HEAD + 100_000)) == []
+
+
+@given(
+    st.binary(max_size=300)
+    | st.dictionaries(
+        st.sampled_from(["nonce", "digest", "auth", "penstock"]), st.text() | st.none() | st.integers()
+    ).map(lambda said: json.dumps(said).encode())
+)
+def test_whatever_comes_is_a_line_of_the_protocol_or_refused(line):
+    for read in (proof.nonce_of, lambda line: proof.Head.decode(line, request=True)):
+        with contextlib.suppress(UserError):
+            read(line)
+    parse(line)
 
 
 class Between:

@@ -81,7 +81,7 @@ def test_a_tick_steps_back_where_somebody_has_the_state_folder(site):
             "ran": False,
         }
         assert (site.run("tick").stdout, site.run("tick").returncode) == ("", 0)
-        assert "an agent runs already" in site.run("tick", "-v").stdout
+        assert "another agent already runs on" in site.run("tick", "-v").stdout
     finally:
         os.close(lock)
 

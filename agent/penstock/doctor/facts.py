@@ -40,7 +40,8 @@ class Agent:
 @dataclass(frozen=True, slots=True)
 class Folder:
     """The state folder, or the nearest folder above it that is there (`made` false): where it is mounted (`kind` of
-    file system), its permissions, its owner's user id, and how many bytes are free."""
+    file system), its permissions, its owner's user id, and how many bytes are free. `shared`: its holder has a lease,
+    as other hosts may see it; `holder` says who that is."""
 
     path: str
     made: bool
@@ -50,6 +51,8 @@ class Folder:
     mode: int
     owner: int
     free: int
+    shared: bool = False
+    holder: str = ""
 
 
 @dataclass(frozen=True, slots=True)

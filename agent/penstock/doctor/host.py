@@ -92,13 +92,15 @@ def _file_system(facts: Facts) -> Finding:
         return unknown("file-system", facts.folder.why)
     folder = facts.folder
     where = f"{folder.path} is on {folder.kind} ({folder.mount})"
+    if folder.shared:
+        has = f"{folder.holder} has it" if folder.holder else "nobody has it now"
+        return fine("file-system", f"{where}, which other hosts may see: the state is held by a lease; {has}")
     if is_network(folder.kind):
         return note(
             "file-system",
-            f"{where}, a network file system: the state's write-ahead log is safe for one host only",
-            "run the agent, `penstock tick` and commands that read the state on one login node, or set "
-            "`agent.state_dir` to a local folder",
-            "with a local folder the compute nodes cannot read the agent's key, so messages need munge",
+            f"{where}, a network file system, but `agent.shared` is no: the state is safe for one host only",
+            "leave `agent.shared` unset, and the state is held by a lease",
+            "a beat is written every few seconds while an agent runs",
         )
     if is_volatile(folder.kind):
         return note(

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, TypeVar
@@ -29,6 +30,7 @@ from penstock.errors import AgentUnavailable, ConfigError, PenstockError, StoreE
 from penstock.filesystems import mount_of
 from penstock.holding.requests import load_key
 from penstock.ipc.client import ask_agent
+from penstock.lease.files import published
 from penstock.messages.channels import Undelivered, read_secret
 from penstock.pool.extra import missing as pool_missing
 from penstock.pool.folder import base_folder
@@ -39,6 +41,7 @@ from penstock.slurm.pyslurm_link import Link, Unfit, misfit
 from penstock.slurm.queries import CliQueries
 from penstock.statefile import describe
 from penstock.store import TICKED, Store
+from penstock.tenure import is_shared
 
 __all__ = ["read_facts"]
 
@@ -74,7 +77,7 @@ def read_facts(limit: float, *, with_mpi: bool, environ: Mapping[str, str] = os.
         host=socket.gethostname(),
         python=sys.executable,
         agent=_agent(config, limit),
-        folder=_within(limit, lambda: _folder(state_folder)),
+        folder=_within(limit, lambda: _state_folder(config)),
         state=_within(limit, lambda: describe(state_folder / "penstock.db")),
         policy=_trouble(lambda: make_policy(config.dmr.policy)),
         munge=_within(limit, lambda: _munge(config)),
@@ -297,6 +300,14 @@ def _folder(path: Path) -> Folder | Trouble:
     writable = os.access(there, os.W_OK | os.X_OK)
     free = space.f_bavail * space.f_frsize
     return Folder(str(there), there == real, writable, mount, kind, status.st_mode & 0o7777, status.st_uid, free)
+
+
+def _state_folder(config: Config) -> Folder | Trouble:
+    folder = _folder(config.agent.state_dir)
+    if isinstance(folder, Trouble) or not is_shared(config):
+        return folder
+    holder = published(config.agent.state_dir)
+    return replace(folder, shared=True, holder="" if holder is None or holder.released else str(holder))
 
 
 def _munge(config: Config) -> Trouble | None:

@@ -70,9 +70,13 @@ def create(folder: Path, number: int, text: bytes) -> bool:
         descriptor = os.open(folder / f"{LEASE}.{number}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
         return False
-    with os.fdopen(descriptor, "wb", buffering=0) as file:
-        file.write(text)
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(descriptor, "wb", buffering=0) as file:
+            file.write(text)
+            os.fsync(file.fileno())
+    except OSError:
+        remove(folder, number)  # say, a full disk: others need not wait for one that says nothing
+        raise
     return True
 
 

@@ -174,18 +174,21 @@ class Lease:
             self._card = card = replace(self._card, beat=self._card.beat + 1, at=began.wall)
         try:
             files.rewrite(self.folder, self.number, card.text())
-            self._renewed = began
-            self._trouble = ""
-            # A holder that was paused may have shown its own once more.
-            shown = files.published(self.folder)
-            if shown is None or (shown.number, shown.address) != (card.number, card.address):
-                files.publish(self.folder, card, self._mode)
         except LeaseGone:
             self.lose(f"another host has taken over the state in {self.folder}")
+            return
         except OSError as e:
             if not self._trouble:
                 _log.warning("the lease could not be renewed", why=e.strerror)
             self._trouble = e.strerror or str(e)
+            return
+        self._renewed = began
+        self._trouble = ""
+        # A holder that was paused may have shown its own once more.
+        shown = files.published(self.folder)
+        if shown is None or (shown.number, shown.address) != (card.number, card.address):
+            with contextlib.suppress(OSError):  # else with the next beat
+                files.publish(self.folder, card, self._mode)
 
     def close(self) -> None:
         """Give it back, so that the next one need not wait; once lost, nothing is touched."""
