@@ -15,7 +15,7 @@ from penstock.cli.door import ask_or_read
 from penstock.config import Config, load
 from penstock.dashboard.feed import Ask, Feed
 from penstock.dashboard.server import Dashboard, listen_address
-from penstock.ipc.client import ask
+from penstock.ipc.client import ask_agent
 
 __all__ = ["dashboard"]
 
@@ -59,7 +59,7 @@ def dashboard(listen: str) -> None:
 
 def _door(config: Config) -> Ask:
     def request(op: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        return ask_or_read(config, op) if op == "status" else ask(config.socket_path, op, arguments, timeout=_PATIENCE)
+        return ask_or_read(config, op) if op == "status" else ask_agent(config, op, arguments, timeout=_PATIENCE)
 
     return request
 
