@@ -33,7 +33,7 @@ class AgentSite:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.cluster = control.start(folder / "slurm", ClusterConfig(nodes=4), kill_wait=0.3)
+        self.cluster = control.start(folder / "slurm", ClusterConfig(nodes=4), kill_wait=0.3, timeout=60.0)
         self.config = folder / "penstock.yaml"
         self.settings: dict[str, Any] = {
             "agent": {"state_dir": str(folder / "agent"), "interval": 0.2, "idle_interval": 0.2, "seed": 7},
@@ -104,7 +104,7 @@ class AgentSite:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=150,
             check=False,
         )
 

@@ -234,7 +234,7 @@ def test_without_an_answer_of_the_file_server_it_holds_says_so_and_goes_on_after
     def fail(*_: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    lease.check()
+    until(lambda: lease.why_not() is None, "it is sure")
     with monkeypatch.context() as broken:
         broken.setattr(files, "rewrite", fail)
         until(lambda: lease.why_not(), "it is not sure any more")

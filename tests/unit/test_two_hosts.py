@@ -36,7 +36,7 @@ class Site:
         self.folder = folder
         self.cluster = control.start(folder / "slurm", ClusterConfig(nodes=4), kill_wait=0.3, timeout=LIMIT)
         settings: dict[str, Any] = {
-            "agent": {"interval": 0.3, "idle_interval": 0.3, "seed": 7, "lease": 12},
+            "agent": {"interval": 0.3, "idle_interval": 0.3, "seed": 7, "lease": 20},
             "slurm": {"backend": "mock", "mock_socket": str(self.cluster.socket), "min_interval": 0.1},
             "asa": {"alternatives": [0.5, 1.0]},
         }
@@ -68,7 +68,7 @@ class Site:
             host.end()
         for process in self.started:
             process.wait(LIMIT)
-        self.cluster.stop()
+        self.cluster.stop(LIMIT)
 
 
 @pytest.fixture

@@ -1,0 +1,74 @@
+"""While the agent is not sure that it holds its state, nothing reaches Slurm: by the executor or by the budget."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from agent_world import World, chain, virtual
+from factories import ManualClock
+
+from penstock.errors import LeaseLost, NotNow
+from penstock.executor import Executor
+from penstock.slurm.budget import RequestBudget
+from penstock.store import Store
+
+pytestmark = pytest.mark.usefixtures("quick_and_quiet")
+
+
+@pytest.mark.parametrize("error", [NotNow("not renewed", again_in=1.0), LeaseLost("gone")])
+def test_an_act_is_looked_at_once_more_between_the_journal_and_the_request(error):
+    store, sent = Store(":memory:"), []
+
+    def stop() -> None:
+        raise error
+
+    async def request() -> None:
+        sent.append(1)
+
+    executor = Executor(store, ManualClock(100.0), may_act=stop)
+    with pytest.raises(type(error)):
+        asyncio.run(executor.act("submit", "workflow 1/a", {}, request))
+    assert sent == []
+    assert store.open_intents() == [], "it was never sent, and the journal says so"
+
+
+def test_a_request_that_changes_something_is_looked_at_when_its_turn_has_come():
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    def lost_while_waiting() -> None:
+        if waited:
+            raise LeaseLost("gone")
+
+    budget = RequestBudget(clock=lambda: 0.0, sleep=sleep, may_change=lost_while_waiting)
+
+    async def ask() -> int:
+        for n in range(1000):
+            try:
+                await budget.admit("slurmctld", changing=True, patience=1e9)
+            except LeaseLost:
+                return n
+        return -1
+
+    assert asyncio.run(ask()) == budget.limits.burst, "those that need not wait pass"
+    asyncio.run(budget.admit("slurmctld", changing=False, patience=1e9))
+
+
+@virtual
+async def test_a_pass_holds_and_says_why_and_goes_on_after(tmp_path):
+    world = World(tmp_path)
+    await world.boot()
+    number = await world.submit(chain(5.0, 5.0), "perstage")
+    world.app.loop._why_not = lambda: "the lease was not renewed for 21 s"
+    end = world.now + 60.0
+    await world.until(lambda: world.now >= end)
+    assert not world.submissions()
+    last = world.store.decisions("agent")[-1]
+    assert (last["verb"], last["reasons"]) == ("hold", [["lease", "the lease was not renewed for 21 s"]])
+    world.app.loop._why_not = lambda: None
+    run = await world.finish(number)
+    assert run.phase.value == "completed"
+    assert world.submissions() == {"a": 1, "b": 1}
