@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from penstock.cluster.processes import MARK, find
+import psutil
+
+from penstock.cluster.processes import MARK, find, kill_all
 
 # As slurmstepd does when it sets its title: the first variables are gone, the others are there.
 PROGRAM = """
@@ -27,5 +30,16 @@ def test_a_process_that_has_written_over_its_environment_is_found(tmp_path: Path
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
             assert [p.pid for p in found] == [process.pid]
+        finally:
+            process.kill()
+
+
+def test_processes_are_ended_though_the_look_alone_took_longer_than_the_limit() -> None:
+    """As on a busy machine, where nothing must be left all the same."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            looks = iter([[psutil.Process(process.pid)], []])
+            assert kill_all(lambda: next(looks), limit=0.0) == 1
+            assert process.wait(30) == -signal.SIGKILL
         finally:
             process.kill()
