@@ -231,6 +231,7 @@ class App:
         self.loop = Loop(
             self.observer,
             [
+                self.executor,
                 self.inbox,
                 self.predictions.forecast,
                 self.workflows,

@@ -82,8 +82,9 @@ class Brake:
         self._keep([p for p in self.pauses if p not in gone])
 
     def _keep(self, pauses: Iterable[Pause]) -> None:
-        self.pauses = tuple(pauses)
-        self._store.remember(_KEY, json.dumps([asdict(p) for p in self.pauses]))
+        kept = tuple(pauses)
+        self._store.remember(_KEY, json.dumps([asdict(p) for p in kept]))
+        self.pauses = kept
 
     def on(
         self,

@@ -13,9 +13,10 @@ from typing import TypeVar
 
 import structlog
 
+from penstock.api import Decision, Snapshot
 from penstock.brake import Brake
 from penstock.clock import Clock
-from penstock.errors import NotNow, OutcomeUnknown, PenstockError, SlurmUnavailable
+from penstock.errors import NotNow, OutcomeUnknown, PenstockError, SlurmUnavailable, StoreError
 from penstock.store import Store
 
 __all__ = ["Executor"]
@@ -51,6 +52,8 @@ class Executor:
         self._may_act = may_act
         self.brake = Brake(store)
         self._trouble: dict[str, _Trouble] = {}
+        # How acts went that the journal has open still, by intent: state, outcome, when.
+        self._unsettled: dict[int, tuple[str, str, float]] = {}
         self._in_a_row = 0
         self.paused_until = 0.0
         self.pauses = 0
@@ -85,19 +88,42 @@ class Executor:
             self._failed(verb, subject, intent, state, e)
             raise
         except BaseException as e:
-            self._store.settle(intent, "unknown", repr(e), self._clock.now())
+            self._settle(intent, "unknown", repr(e))
             raise
         self.outcomes[verb, "done"] += 1
-        self._store.settle(intent, "done", "", self._clock.now())
+        self._settle(intent, "done", "")
         self._trouble.pop(subject, None)
         self._in_a_row = 0
         _log.info("done", verb=verb, subject=subject, **payload)
         return answer
 
+    def _settle(self, intent: int, state: str, outcome: str) -> None:
+        """Write down how it went. Where that cannot be done now (a full disk), the caller must hear how it went all the
+        same: who takes what was done for a failure does it again."""
+        self._unsettled[intent] = (state, outcome, self._clock.now())
+        try:
+            self._write_down()
+        except StoreError as e:
+            _log.error("the journal cannot be written; it will be when that works again", intent=intent, why=str(e))
+
+    def _write_down(self) -> None:
+        for intent, (state, outcome, at) in list(self._unsettled.items()):
+            self._store.settle(intent, state, outcome, at)
+            del self._unsettled[intent]
+
+    async def reconcile(self, snapshot: Snapshot) -> list[Decision]:
+        """A controller of the loop as well: writes down what could not be when it happened. Raises StoreError."""
+        self._write_down()
+        return []
+
+    def next_wake(self, now: float) -> float | None:
+        """Nothing is ever due."""
+        return None
+
     def _failed(self, verb: str, subject: str, intent: int, state: str, error: PenstockError) -> None:
         now = self._clock.now()
         self.outcomes[verb, state] += 1
-        self._store.settle(intent, state, str(error), now)
+        self._settle(intent, state, str(error))
         trouble = self._trouble.setdefault(subject, _Trouble())
         pause = self._scale * _LADDER[min(trouble.failures, len(_LADDER) - 1)]
         if isinstance(error, NotNow) and error.again_in is not None:

@@ -6,11 +6,12 @@ an agent that was killed, needs no reading back.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import pwd
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -113,7 +114,7 @@ class GuidedController:
         run, _before = plan(latest_runs(self._store, uid), asked)
         if run is None and sum(other.uid == uid for other in self.runs.values()) >= _MOST_OPEN:
             raise NotNow(f"{_MOST_OPEN} workflows of yours have not ended: cancel some, or wait")
-        with self._store.together():
+        with self._kept():
             if run is None:
                 number = self._store.add_run(uid, {}, now, kind="guided")
                 run = GuidedRun(number, uid, _user_name(uid), asked.workflow, asked.strategy, now)
@@ -206,7 +207,7 @@ class GuidedController:
         rules = Rules(self._accrues, self._shelf.predict, lambda stage: self._ran(run, stage))
         done = step(run, view, self._clock.now(), rules)
         if done.run is not run or done.instructions:
-            with self._store.together():
+            with self._kept():
                 self._save(done.run)
                 for instruction in done.instructions:
                     self._learn(done.run, instruction)
@@ -293,8 +294,9 @@ class GuidedController:
             self._wake("accounting answered")
 
     def _finish(self, number: int, ok: bool, why: str) -> Decision:
-        run = self.runs.pop(number)
+        run = self.runs[number]
         self._store.save_run(number, guided_to_dict(run), finished=self._clock.now())
+        del self.runs[number]
         for stage in run.stages:
             self._records.pop(stage.job, None)
             self._changed_at.pop(stage.job, None)
@@ -303,11 +305,23 @@ class GuidedController:
         return Decision(Verb.NOTHING, _subject(run), (Reason("completed" if ok else run.phase.value, why),))
 
     def _save(self, run: GuidedRun) -> None:
+        """On the disk first: what is known here alone would be acted on, and forgotten when the agent dies."""
         before = self.runs.get(run.id)
         if before != run:
-            self.runs[run.id] = run
             self._store.save_run(run.id, guided_to_dict(run))
+            self.runs[run.id] = run
             self.on_change(before, run)
+
+    @contextlib.contextmanager
+    def _kept(self) -> Iterator[None]:
+        """What is saved inside holds if all of it became durable; else all is as before."""
+        before = dict(self.runs)
+        try:
+            with self._store.together():
+                yield
+        except BaseException:
+            self.runs = before
+            raise
 
 
 def _user_name(uid: int) -> str:

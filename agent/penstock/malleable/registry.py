@@ -84,12 +84,15 @@ class Registry:
         if not self._unsaved:
             return
         with self._store.together():  # one wait for the disk for a thousand jobs that start at once
-            for number in list(self._unsaved):
-                self._save(self.jobs[number])
+            for number in self._unsaved:
+                self._store.save_malleable(number, self.jobs[number].to_dict())
+        self._unsaved.clear()
 
     def _save(self, me: MalleableJob) -> None:
-        self._unsaved.discard(me.job)
+        # What cannot be stored now is stored before anything else is done in the next pass (`flush`).
+        self._unsaved.add(me.job)
         self._store.save_malleable(me.job, me.to_dict())
+        self._unsaved.discard(me.job)
 
     def _finished(self, before: MalleableJob, after: MalleableJob) -> None:
         grew = before.resizer_name != ""
@@ -124,9 +127,9 @@ class Registry:
 
     def drop(self, number: int) -> None:
         """The job is over."""
-        me = self.jobs.pop(number)
+        self._store.save_malleable(number, self.jobs[number].to_dict(), ended=self._clock.now())
+        del self.jobs[number]
         self._unsaved.discard(number)
-        self._store.save_malleable(number, me.to_dict(), ended=self._clock.now())
 
     def changed(self, given_back: Collection[str] = ()) -> None:
         """Slurm was asked to move nodes, and these were given back: what was seen before is old."""

@@ -139,7 +139,7 @@ class WorkflowController:
         )
         plan = strategy_named(strategy).plan(workflow, outlook)
         check_units(workflow, place_units(workflow, plan.cut), partition, strategy)
-        with self._store.together():
+        with self._kept():
             number = self._store.add_run(uid, {}, now)
             run = self._runner.start(
                 number,
@@ -286,7 +286,7 @@ class WorkflowController:
         """Store the new state and what was learned together: a wait is never learned twice, nor forgotten."""
         if self.runs.get(run.id) == run and not any(isinstance(i, Observe) for i in instructions):
             return
-        with self._store.together():
+        with self._kept():
             self._save(run)
             for instruction in instructions:
                 if isinstance(instruction, Observe):
@@ -322,9 +322,10 @@ class WorkflowController:
         return None
 
     def _finish(self, number: int, code: str, why: str) -> Decision:
-        run = self.runs.pop(number)
-        self.finished[run.phase.value] += 1
+        run = self.runs[number]
         self._store.save_run(number, run_to_dict(run), finished=self._clock.now())
+        del self.runs[number]
+        self.finished[run.phase.value] += 1
         for job in self._watched(run):
             self._records.pop(job, None)
             self._cancelled_at.pop(job, None)
@@ -430,13 +431,25 @@ class WorkflowController:
             self._wake("accounting answered")
 
     def _save(self, run: WorkflowRun) -> None:
+        """On the disk first: what is known here alone would be acted on, and forgotten when the agent dies."""
         before = self.runs.get(run.id)
         if before != run:
+            self._store.save_run(run.id, run_to_dict(run))
             if before is not None:
                 self.misses += max(0, _misses(run) - _misses(before))
             self.runs[run.id] = run
-            self._store.save_run(run.id, run_to_dict(run))
             self.on_change(before, run)
+
+    @contextlib.contextmanager
+    def _kept(self) -> Iterator[None]:
+        """What is saved inside holds if all of it became durable; else all is as before."""
+        before, misses = dict(self.runs), self.misses
+        try:
+            with self._store.together():
+                yield
+        except BaseException:
+            self.runs, self.misses = before, misses
+            raise
 
 
 def _expected(run: WorkflowRun, now: float) -> list[float]:

@@ -1,0 +1,178 @@
+"""Writes that fail, one or all for a while: nothing is done twice, forgotten, or known to the agent alone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import agent_world
+import pytest
+from agent_world import APP, SITE, WAYS, MortalStore, World, chain, settled, virtual
+from factories import ManualClock, make_snapshot
+
+from penstock.api import JobSpec
+from penstock.brake import Brake, Pause
+from penstock.errors import OutcomeUnknown, SlurmUnavailable, StoreError
+from penstock.executor import Executor
+from penstock.store import Store
+from penstock.workflow.state import RunPhase
+
+pytestmark = pytest.mark.usefixtures("quick_and_quiet")
+
+
+class Disk:
+    """Which writes fail, counted from `since`: those with these numbers."""
+
+    def __init__(self) -> None:
+        self.writes = 0
+        self.full: range = range(0)
+
+    def check(self, path: str) -> None:
+        self.writes += 1
+        if self.writes in self.full:
+            raise StoreError(f"the state file {path}: database or disk is full")
+
+
+class Patient(World):
+    """A pass that fails is made again soon, as `Loop.run` does it."""
+
+    async def tick(self) -> None:
+        try:
+            await super().tick()
+        except StoreError:
+            self.pass_at = self.now + 5.0
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    the_disk = Disk()
+
+    class OnDisk(MortalStore):
+        def _execute(self, sql, args=()):
+            if not sql.lstrip().startswith(("SELECT", "BEGIN", "ROLLBACK")):
+                the_disk.check(self.path)
+            return super()._execute(sql, args)
+
+    monkeypatch.setattr(agent_world, "MortalStore", OnDisk)
+    return the_disk
+
+
+@pytest.mark.parametrize("writes", [1, 4])
+@pytest.mark.parametrize("strategy", ["asa", "auto"])
+@virtual
+async def test_whichever_writes_fail_each_stage_is_submitted_once_and_the_file_knows_it(
+    tmp_path, disk, strategy, writes
+):
+    k, hit = 0, True
+    while hit:
+        disk.full = range(0)
+        world = Patient(tmp_path / str(k))
+        await world.boot()
+        number = await world.submit(chain(26, 27), strategy)
+        first = disk.writes + 1 + k
+        disk.full = range(first, first + writes)
+        run = await world.finish(number)
+        hit = disk.writes >= first
+        await world.until(lambda w=world: not w.app.workflows.runs)
+        assert run.phase is RunPhase.COMPLETED, k
+        assert world.submissions() == {"a": 1, "b": 1}, k
+        await world.until(lambda w=world: not w.store.open_intents())
+        assert world.store.runs(live_only=True) == [], k
+        world.kill()
+        k += 3
+    assert k > 15
+
+
+@virtual
+async def test_a_workflow_that_could_not_be_stored_is_not_run(tmp_path, disk):
+    """Its user hears that it was not taken, and submits it again."""
+    k, hit = 1, True
+    while hit:
+        world = Patient(tmp_path / str(k))
+        await world.boot()
+        disk.full = range(disk.writes + k, disk.writes + k + 1)
+        try:
+            await world.submit(chain(10, 11), "auto")
+            hit = False
+        except StoreError:
+            number = await world.submit(chain(10, 11), "auto")
+            await world.finish(number)
+            assert world.submissions() == {"a": 1, "b": 1}, k
+        world.kill()
+        k += 1
+    assert k > 3
+
+
+@pytest.mark.parametrize("way", WAYS)
+@virtual
+async def test_whichever_writes_fail_no_resizer_and_no_node_is_lost(tmp_path, disk, way):
+    for k in range(0, 40, 3):
+        disk.full = range(0)
+        world = Patient(tmp_path / str(k), **SITE[way])
+        await world.boot()
+        program = await world.malleable(seconds=900, **APP[way])
+        disk.full = range(disk.writes + 1 + k, disk.writes + 6 + k)
+        await world.until(lambda p=program: p.sizes[-1] == 8)
+        await world.bob.submit(JobSpec("rival", "#!/bin/sh\nsleep 30\n", 4, 60))
+        await world.until(lambda p=program: p.sizes[-1] == 4)
+        await world.restart()
+        await world.until(lambda w=world, p=program: settled(w, p))
+        await world.backend.cancel(program.job)
+        await world.until(lambda w=world: not w.app.malleable.jobs)
+        assert world.resizers() == [], k
+        world.kill()
+
+
+class Unwritable(Store):
+    """A store that cannot be written to while `full`."""
+
+    full = False
+
+    def settle(self, *arguments):
+        if self.full:
+            raise StoreError("disk is full")
+        super().settle(*arguments)
+
+    def remember(self, *arguments):
+        if self.full:
+            raise StoreError("disk is full")
+        super().remember(*arguments)
+
+
+def test_what_was_done_is_no_failure_because_the_journal_is_full(tmp_path):
+    store, clock = Unwritable(tmp_path / "s.db"), ManualClock()
+    executor = Executor(store, clock)
+
+    async def request():
+        store.full = True
+        return 7
+
+    assert asyncio.run(executor.act("submit", "w", {}, request)) == 7
+    assert len(store.open_intents()) == 1
+    with pytest.raises(StoreError):
+        asyncio.run(executor.reconcile(make_snapshot()))
+    store.full = False
+    asyncio.run(executor.reconcile(make_snapshot()))
+    assert store.open_intents() == []
+
+
+@pytest.mark.parametrize("error", [OutcomeUnknown("lost"), SlurmUnavailable("away")])
+def test_how_an_act_failed_is_heard_though_the_journal_is_full(tmp_path, error):
+    store = Unwritable(tmp_path / "s.db")
+    executor = Executor(store, ManualClock())
+
+    async def request():
+        store.full = True
+        raise error
+
+    with pytest.raises(type(error)):
+        asyncio.run(executor.act("submit", "w", {}, request))
+    assert not executor.ready("w")
+
+
+def test_a_pause_that_cannot_be_stored_is_none(tmp_path):
+    store = Unwritable(tmp_path / "s.db")
+    brake = Brake(store)
+    store.full = True
+    with pytest.raises(StoreError):
+        brake.pause(Pause(None, None, None, 0, 1.0, ""))
+    assert brake.pauses == ()
