@@ -111,6 +111,7 @@ class WorkflowController:
                 self.runs[number] = run_from_dict(state)
             except (KeyError, TypeError, ValueError):
                 _log.exception("a stored workflow cannot be read; its jobs are left alone", workflow=number)
+        self._taken_over = set(self.runs)
 
     # -- what users ask (any time, from the door) ----------------------------------------------------------------------
 
@@ -234,6 +235,7 @@ class WorkflowController:
     async def _step(self, number: int, snapshot: Snapshot, down: frozenset[str]) -> list[Decision]:
         await self._recover(number)
         run = self.runs[number]
+        self._explain_taken_over(run)
         if run.phase.final:  # the agent died between the last step and this
             return [self._finish(number, run.phase.value, run.why or "")]
         watched = self._watched(run)
@@ -278,6 +280,16 @@ class WorkflowController:
             # The user may have cancelled the run meanwhile, so the state of before is old.
             step = self._runner.step(self.runs[number], view, self._clock.now(), self._shelf.predict)
         return step
+
+    def _explain_taken_over(self, run: WorkflowRun) -> None:
+        """An agent that was killed right after a submission could not write down why it was made."""
+        if run.id not in self._taken_over:
+            return
+        for stage in run.stages:
+            if stage.job is not None and not self._store.decisions(_subject(run, stage.name), limit=1):
+                reason = Reason("taken-over", f"job {stage.job} was submitted right before the agent was started anew")
+                self._store.record(Decision(Verb.ADOPT, _subject(run, stage.name), (reason,)), self._clock.now())
+        self._taken_over.discard(run.id)
 
     def _watched(self, run: WorkflowRun) -> Collection[int]:
         return {*run.jobs(), *(s.job for s in run.stages if s.job is not None)}
