@@ -1,0 +1,632 @@
+"""The real soak: minutes of random work and mishaps on a real Slurm, then a calm in which all must come to its end."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import random
+import shlex
+import sqlite3
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from penstock.bench.dmr.application import Cost
+from penstock.bench.dmr.models import Model
+from penstock.bench.dmr.paper import Application
+from penstock.bench.dmr.standin import Order
+from penstock.speedup import Amdahl
+from penstock.workflow.model import Workflow, workflow_to_dict
+from soak import invariants
+from soak.evidence import holder_of
+from soak.invariants import Act, Asked, Event, Forgery, Held, Kind, Memory, Seen
+from soak.load import REAL, Rigid, WorkflowPlan, random_rigid, random_workflow
+from soak.site import OWNER, Mood, Site, site
+from soak.virtual import Report
+from soak.world import Violated
+
+__all__ = ["Chances", "soak"]
+
+_CALM: Final = 1200.0
+_BY_COMMAND: Final = 0.25  # the share of workflows that are submitted by `penstock submit`
+_ORPHAN: Final = 300.0  # a back-off ladder's pauses
+_MOST_MEMORY: Final = 150e6
+_GROWTH: Final = 10e6  # bytes a day
+_LONG: Final = 3600.0
+_DISK_OVER: Final = 30.0  # for so long after the disk was full an agent may still end by it
+_MOODS: Final = (
+    Mood(),
+    Mood(slow=150),
+    Mood(fail=150, lost=50),
+    Mood(slow=50, fail=50, lost=50),
+    Mood(before=15, after=15),
+)
+
+# A stranger at the applications' door and at that of commands: what is answered, one JSON list.
+_STRANGER: Final = """\
+import json, socket, sys
+from pathlib import Path
+from dmr import credential, wire
+from penstock.errors import PenstockError
+from penstock.ipc.client import ask
+address, munge, path, jobs, run = sys.argv[1], sys.argv[2], Path(sys.argv[3]), json.loads(sys.argv[4]), int(sys.argv[5])
+said = []
+host, _, port = address.rpartition(":")
+for job in jobs:
+    for request in (
+        wire.Check(job=job, epoch=0, size=1, minimum=1, maximum=8),
+        wire.Accept(job=job, epoch=1),
+        wire.Finished(job=job, epoch=1, size=8, nodes=("n1",)),
+        wire.Announce(job=job, epoch=0, size=8, in_seconds=1.0),
+    ):
+        line = wire.encode(wire.signed(request, lambda digest: credential.sign_munge(digest, munge)))
+        try:
+            with socket.create_connection((host, int(port)), timeout=10) as connection:
+                connection.sendall(line)
+                with connection.makefile("rb") as stream:
+                    reply = wire.decode_reply(stream.readline())
+        except (OSError, ValueError) as e:
+            continue
+        unseen = isinstance(reply, wire.CheckReply) and "not seen this job" in reply.reason
+        said.append([f"a stranger's {request.op} for job {job}", not isinstance(reply, wire.Failure) and not unseen,
+                     repr(reply)])
+for op, arguments in (("cancel", {"run": run}), ("retry", {"run": run}), ("queue", {}), ("pause", {}),
+                      ("explain", {"subject": f"workflow {run}"})):
+    try:
+        said.append([f"a stranger's {op}", True, repr(ask(path, op, arguments, timeout=10))])
+    except PenstockError as e:
+        said.append([f"a stranger's {op}", False, repr(e)])
+print(json.dumps(said))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Chances:
+    """How long (minutes), and how often the agent and the controller are killed in that time."""
+
+    minutes: float
+    agent_kills: int
+    controller_kills: int
+
+
+@dataclass
+class _Handed:
+    plan: WorkflowPlan
+    file: Path
+    run: int | None = None
+
+
+@dataclass
+class _Known:
+    """What was put in, by the names of jobs."""
+
+    handed: list[_Handed] = field(default_factory=list)
+    rigid: dict[str, Rigid] = field(default_factory=dict)
+    malleable: set[str] = field(default_factory=set)
+
+
+class _Soak:
+    def __init__(self, place: Site, chances: Chances, seed: int, report: Report, tell: Callable[[str], None]) -> None:
+        self.site = place
+        self.chances = chances
+        self.report = report
+        self.tell = tell
+        self.draw = random.Random(f"real {seed}")
+        self.known = _Known()
+        self.counts: Counter[str] = Counter()
+        self.last: deque[str] = deque(maxlen=400)
+        self.forgeries: list[Forgery] = []
+        self.latencies: list[float] = []
+        self.disk_full: list[tuple[float, float]] = []
+        self.ledger = place.home / "ledger"
+        self._number = count(1)
+        self._order = count()
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._began = time.time()
+        self._storm_until = self._began + 60 * chances.minutes
+        self._environment: Mapping[str, str] = {}
+        self._dead_nodes: set[str] = set()
+        self._told_at = 0.0
+
+    def event(self, text: str) -> None:
+        self.last.append(f"{time.time() - self._began:8.1f} s  {text}")
+
+    # -- the agenda ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """The storm and the calm. Raises `Violated`."""
+        self.site.launch()
+        self._wait(lambda: self.site.ask("ping") is not None, 120, "the agent does not answer")
+        self._environment = self.site.ask("env")
+        self._storm()
+        while time.time() < self._storm_until:
+            self._step()
+        self._calm()
+
+    def _storm(self) -> None:
+        length = self._storm_until - time.time()
+        for mean, what in (
+            (14.0, self._workflow),
+            (40.0, self._malleable),
+            (12.0, self._rigid),
+            (90.0, self._forge),
+            (5.0, self._ping),
+            (10.0, self._measure),
+            (40.0, self._weather),
+            (150.0, self._node_dies),
+            (120.0, self._disk_fills),
+        ):
+            self._soon(mean, what)
+        # The last tenth without, so that the agent lives for a while.
+        for kills, what in ((self.chances.agent_kills, self._kill), (self.chances.controller_kills, self._controller)):
+            for _ in range(kills):
+                self._at(time.time() + self.draw.uniform(0.0, 0.9) * length, what)
+
+    def _step(self) -> None:
+        now = time.time()
+        while self._agenda and self._agenda[0][0] <= now:
+            heapq.heappop(self._agenda)[2]()
+        if self.site.tend():
+            self.counts["agent kills"] += 1
+            self.event(f"the agent was killed, and lives again ({self.site.lives})")
+        self._exits()
+        if now - self._told_at > 60:
+            self._told_at = now
+            self._throughout()
+            size = self.report.memory[-1].size / 1e6 if self.report.memory else 0.0
+            self.tell(
+                f"{(now - self._began) / 60:5.1f} min: {self.counts['workflows']} workflows, {self.site.lives} lives, "
+                f"{self.counts['controller kills']} controller kills, {self.counts['slurmd kills']} slurmd kills, "
+                f"{size:.0f} MB"
+            )
+        time.sleep(0.1)
+
+    def _soon(self, mean: float, what: Callable[[], None]) -> None:
+        def again() -> None:
+            what()
+            if time.time() < self._storm_until:
+                self._soon(mean, what)
+
+        self._at(time.time() + self.draw.expovariate(1 / mean), again)
+
+    def _at(self, instant: float, what: Callable[[], None]) -> None:
+        heapq.heappush(self._agenda, (instant, next(self._order), what))
+
+    def _wait(self, what: Callable[[], object], limit: float, why: str) -> None:
+        end = time.time() + limit
+        while not what():
+            self.site.tend()
+            if time.time() > end:
+                raise Violated([f"{why} within {limit:.0f} s"])
+            time.sleep(0.5)
+
+    # -- work ----------------------------------------------------------------------------------------------------------
+
+    def _workflow(self) -> None:
+        command = (
+            f"echo {{run}} {{stage}} $SLURM_JOB_ID begin $(date +%s.%N) >>{self.ledger}\n"
+            f"sleep {{seconds}}\n"
+            f"echo {{run}} {{stage}} $SLURM_JOB_ID end $(date +%s.%N) >>{self.ledger}"
+        )
+        plan = random_workflow(self.draw, next(self._number), REAL, command=command)
+        file = self.site.home / f"{plan.workflow.name}.yaml"
+        file.write_text(_yaml(plan.workflow, self.site.home))
+        self.known.handed.append(_Handed(plan, file))
+        self.counts["workflows"] += 1
+        self._hand_over(self.known.handed[-1])
+
+    def _hand_over(self, one: _Handed) -> None:
+        """As a user who tries again where there was no answer, and looks first whether it was taken."""
+        status = self.site.ask("status")
+        name = one.plan.workflow.name
+        taken = [w["id"] for w in (status or {}).get("workflows", []) if w["workflow"]["name"] == name]
+        if taken:
+            one.run = int(taken[0])
+            return
+        if self.draw.random() < _BY_COMMAND:
+            done = self.site.penstock(OWNER, "submit", str(one.file), "--strategy", one.plan.strategy)
+            one.run = int(done.stdout.removeprefix("Submitted workflow ")) if done.returncode == 0 else None
+        else:  # what the command does, without a Python of its own
+            workflow = workflow_to_dict(replace(one.plan.workflow, workdir=str(self.site.home)))
+            said = self.site.ask("submit", workflow=workflow, strategy=one.plan.strategy)
+            one.run = None if said is None else int(said["run"])
+        if one.run is not None:
+            self.event(f"{name} is workflow {one.run} under {one.plan.strategy}")
+        else:
+            self.event(f"{name} was not taken")
+            self._at(time.time() + 5.0, lambda: self._hand_over(one))
+
+    def _sbatch(self, who: str, name: str, nodes: int, limit: float, script: str, *more: str) -> None:
+        minutes = max(round(limit / 60), 2)
+        words = [
+            "sbatch",
+            "--parsable",
+            "--no-requeue",
+            "-J",
+            name,
+            f"-N{nodes}",
+            f"-t{minutes}",
+            "-o",
+            "/dev/null",
+            *more,
+        ]
+        done = self.site.cluster.run_as(
+            who,
+            [*words, *more],
+            input=f"#!/bin/bash\n{script}\n",
+            env=self._environment,
+            cwd=self.site.cluster.home(who),
+        )
+        if done.returncode:  # the controller may be away: then there is one job less
+            self.event(f"{name} was not submitted: {done.stderr.strip()[-200:]}")
+
+    def _rigid(self) -> None:
+        rigid = random_rigid(self.draw, next(self._number), REAL)
+        self.known.rigid[rigid.name] = rigid
+        self.counts["rigid jobs"] += rigid.tasks
+        array = [f"--array=1-{rigid.tasks}"] if rigid.tasks > 1 else []
+        who = self.draw.choice(("bob", OWNER))
+        self._sbatch(who, rigid.name, rigid.nodes, rigid.limit, f"sleep {rigid.seconds:g}", *array)
+
+    def _malleable(self) -> None:
+        name, nodes = f"solver{next(self._number)}", self.draw.choice((1, 2))
+        row = Application(name, 400, 1, 8, 2, self.draw.choice((1.0, 3.0)))
+        model = Model(row, self.draw.uniform(40, 200), Amdahl(0.1))
+        order = Order(model, 2, Cost(0.01, 0.3, 1e8, 1e9), f"{name}.json")
+        self.known.malleable.add(name)
+        self.counts["malleable jobs"] += 1
+        command = shlex.join([sys.executable, "-m", "penstock.bench.dmr.standin", order.text()])
+        self._sbatch(OWNER, name, nodes, 900, command)
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    def _ping(self) -> None:
+        began = time.perf_counter()
+        if self.site.ask("status") is not None:
+            self.latencies.append(time.perf_counter() - began)
+
+    def _measure(self) -> None:
+        if (size := self.site.memory()) is not None:
+            self.report.memory.append(Memory(time.time(), size, self.site.lives))
+
+    def _forge(self) -> None:
+        jobs = self.site.slurm("squeue", "-h", "-t", "R", "-o", "%i", "-u", self.site.cluster.users[OWNER]).split()
+        numbers = [int(j) for j in jobs if j.isdecimal()][:3]
+        runs = [h.run for h in self.known.handed if h.run is not None] or [1]
+        words = (sys.executable, "-c", _STRANGER, self._environment["DMR_AGENT"], str(self.site.cluster.munge_socket))
+        done = self.site.command("bob", *words, str(self.site.socket), json.dumps(numbers), str(self.draw.choice(runs)))
+        if done.returncode:
+            self.event(f"the stranger failed: {done.stderr.strip()[-300:]}")
+            return
+        self.forgeries += [Forgery(*said) for said in json.loads(done.stdout)]
+
+    # -- what goes wrong -----------------------------------------------------------------------------------------------
+
+    def _weather(self) -> None:
+        mood = self.draw.choice(
+            (
+                Mood(),
+                Mood(slow=150),
+                Mood(fail=150, lost=50),
+                Mood(slow=50, fail=50, lost=50),
+                Mood(before=15, after=15),
+            )
+        )
+        self.site.mood(mood)
+        self.event(f"calls: {mood}")
+
+    def _kill(self) -> None:
+        if self.site.running:
+            self.site.kill()
+
+    def _controller(self) -> None:
+        hard = self.draw.random() < 0.5
+        self.event(f"the controller is {'killed' if hard else 'restarted'}")
+        if hard:
+            self.site.kill_controller()
+        else:
+            self.site.restart_controller()
+        self.counts["controller kills" if hard else "controller restarts"] += 1
+
+    def _node_dies(self) -> None:
+        node = self.draw.choice(self.site.cluster.nodes)
+        if self._dead_nodes:
+            return
+        self._dead_nodes.add(node)
+        self.site.cluster.kill_node(node)
+        self.counts["slurmd kills"] += 1
+        self.event(f"{node} dies")
+        self._at(time.time() + self.draw.choice((1.0, 30.0)), lambda: self._node_back(node))
+
+    def _node_back(self, node: str) -> None:
+        self._dead_nodes.discard(node)
+        self.site.start_node(node)
+        self.event(f"{node} is back")
+
+    def _disk_fills(self) -> None:
+        self.site.fill_disk()
+        began = time.time()
+        self.counts["times the disk was full"] += 1
+        self.event("the disk is full")
+
+        def room() -> None:
+            self.site.empty_disk()
+            self.disk_full.append((began, time.time()))
+            self.event("the disk has room again")
+
+        self._at(began + self.draw.uniform(2, 30), room)
+
+    # -- what must hold ------------------------------------------------------------------------------------------------
+
+    def _exits(self) -> None:
+        """An agent that ends by itself does so because it cannot write its state, if at all."""
+        wrong = []
+        for at, code in self.site.exits:
+            full = self._filled(at)
+            self.event(f"the agent ended with {code}")
+            self.counts["ends with a full disk" if full else "ends"] += 1
+            if not full:
+                said = self.site.log.read_text(errors="replace")[-2000:]
+                wrong.append(f"the agent ended by itself with code {code}: {said}")
+        self.site.exits.clear()
+        if wrong:
+            raise Violated(wrong)
+
+    def _filled(self, at: float) -> bool:
+        spans = [*self.disk_full, *([(at, at)] if self.site._ballast.exists() else [])]
+        return any(begin <= at <= end + _DISK_OVER for begin, end in spans)
+
+    def _throughout(self) -> None:
+        seen = self._accounting()
+        wrong = invariants.refused(self.forgeries)
+        wrong += invariants.nothing_orphaned(seen, time.time(), _ORPHAN)
+        wrong += invariants.memory_flat(self.report.memory, _GROWTH, _LONG, _MOST_MEMORY)
+        self.counts["forged requests refused"] += len(self.forgeries)
+        self.forgeries.clear()
+        if wrong:
+            raise Violated(wrong)
+
+    def _calm(self) -> None:
+        self.tell("the calm")
+        self.event("the weather is fine again")
+        self.site.mood(Mood())
+        self._agenda = []
+        if self.site._ballast.exists():
+            self.site.empty_disk()
+            self.disk_full.append((time.time(), time.time()))
+        for node in list(self._dead_nodes):
+            self._node_back(node)
+        for node in self.site.cluster.nodes:
+            self.site.start_node(node)
+        self._wait(lambda: self.site.ask("ping") is not None, 120, "the agent does not answer")
+        for one in self.known.handed:
+            if one.run is None:
+                self._hand_over(one)
+        end = time.time() + _CALM
+        while time.time() < end and not self._settled():
+            while self._agenda and self._agenda[0][0] <= time.time():
+                heapq.heappop(self._agenda)[2]()
+            self.site.tend()
+            self._exits()
+            self._ping()
+            self._measure()
+            time.sleep(2)
+        self._verify(over=self._settled())
+
+    def _settled(self) -> bool:
+        status = self.site.ask("status")
+        if status is None or status["malleable"] or any(h.run is None for h in self.known.handed):
+            return False
+        live = [w for w in status["workflows"] if w["phase"] not in ("completed", "failed", "cancelled")]
+        return not live and not self.site.slurm("squeue", "-h", "-o", "%i").strip()
+
+    def _verify(self, *, over: bool) -> None:
+        self._wait(self._accounted, 120, "accounting does not know the end of all jobs")
+        time.sleep(3)
+        jobs, events = self._accounting(), self._events()
+        wrong = [] if over else [f"not all has come to its end within {_CALM:.0f} s of calm"]
+        asked = self._asked()
+        wrong += invariants.stages_once(asked, events, jobs)
+        wrong += invariants.stages_in_order(asked, events, slack=0.05)
+        wrong += invariants.accounting_agrees(asked, events, jobs)
+        wrong += invariants.nodes_free(self._held(), [])
+        wrong += [] if not (left := self.site.slurm("squeue", "-h").strip()) else [f"jobs are left: {left}"]
+        wrong += invariants.bystanders_untouched(jobs)
+        wrong += invariants.refused(self.forgeries)
+        acts, still_open = self._journal()
+        wrong += invariants.authorised(acts, jobs, OWNER)
+        wrong += invariants.journal_closed(still_open)
+        wrong += invariants.explained(self._explanations())
+        wrong += invariants.memory_flat(self.report.memory, _GROWTH, _LONG, _MOST_MEMORY)
+        wrong += self._tracebacks()
+        self.counts["stages done"] = sum(e.what == "end" for e in events)
+        self.counts["jobs in accounting"] = len(jobs)
+        self.counts["acts in the journal"] = len(acts)
+        if wrong:
+            raise Violated(wrong)
+
+    def _asked(self) -> list[Asked]:
+        status = self.site.ask("status") or {}
+        said = {w["workflow"]["name"]: w for w in status.get("workflows", [])}
+        found = []
+        for one in self.known.handed:
+            workflow = one.plan.workflow
+            run = said.get(workflow.name, {})
+            after = {s.name: s.after for s in workflow.stages}
+            phase, why = str(run.get("phase", "")), str(run.get("why") or "")
+            found.append(Asked(workflow.name, OWNER, after, phase, why, one.plan.fails))
+        return found
+
+    def _explanations(self) -> dict[str, int | None]:
+        found: dict[str, int | None] = {}
+        for one in self.known.handed:
+            subject = f"workflow {one.run}"
+            said = self.site.ask("explain", subject=subject)
+            found[subject] = None if said is None else len(said)
+        return found
+
+    def _held(self) -> list[Held]:
+        """Nodes that are not free, once Slurm has had a moment to clear up."""
+        for _ in range(30):
+            rows = [line.split() for line in self.site.slurm("sinfo", "-h", "-N", "-o", "%N %T").splitlines()]
+            held = [Held(node, None, state) for node, state in rows if state not in ("idle", "planned")]
+            if not held and rows:
+                break
+            time.sleep(1)
+        return held
+
+    def _journal(self) -> tuple[list[Act], list[tuple[str, str, float]]]:
+        """What the agent asked Slurm for in all its lives, and what of it is open."""
+        verbs = {"change": "update", "extend": "update"}
+        acts, still_open = [], []
+        database = sqlite3.connect(f"file:{self.site.state}/penstock.db?mode=ro", uri=True, timeout=10)
+        try:
+            for verb, subject, text, state, opened in database.execute(
+                "SELECT verb, subject, payload, state, opened FROM intents"
+            ):
+                payload = json.loads(text)
+                job = payload.get("job") or payload.get("resizer")
+                if job is None and verb == "shrink":
+                    job = subject.removeprefix("job ")
+                if job is not None:
+                    acts.append(Act(verbs.get(verb, verb), int(job), opened))
+                if state == "open":
+                    still_open.append((verb, subject, opened))
+        finally:
+            database.close()
+        return acts, still_open
+
+    def _tracebacks(self) -> list[str]:
+        """Exceptions in the log that the agent did not foresee."""
+        wrong = []
+        for line in self.site.log.read_text(errors="replace").splitlines():
+            try:
+                said = json.loads(line)
+            except ValueError:
+                if line.startswith("Traceback"):
+                    wrong.append("the agent's log has a traceback")
+                continue
+            if isinstance(said, dict) and (text := str(said.get("exception", ""))):
+                kind = text.strip().splitlines()[-1]
+                if not kind.startswith(("penstock.errors.StoreError", "penstock.errors.NotNow")):
+                    wrong.append(f"the agent did not foresee: {said.get('event')}: {kind}")
+        return wrong[:10]
+
+    def _events(self) -> list[Event]:
+        if not self.ledger.exists():
+            return []
+        rows = [line.split() for line in self.ledger.read_text().splitlines()]
+        return [Event(run, stage, int(job), what, float(at)) for run, stage, job, what, at in rows]
+
+    def _rows(self) -> list[list[str]]:
+        since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(self._began - 60))
+        fields = "JobIDRaw,User,State,Start,End,NNodes,JobName"
+        text = self.site.slurm("sacct", "-a", "-X", "-D", "-n", "-P", "-S", since, "-o", fields)
+        return [line.split("|", 6) for line in text.splitlines() if line.count("|") >= 6]
+
+    def _accounted(self) -> bool:
+        rows = {int(r[0]): r[2].split()[0] for r in self._rows()}
+        alive = {"RUNNING", "PENDING", "REQUEUED", "SUSPENDED"}
+        left = [j for j, state in rows.items() if state in alive]
+        return bool(rows) and not left
+
+    def _accounting(self) -> list[Seen]:
+        roles = {login: role for role, login in self.site.cluster.users.items()}
+        names = {str(h.run): h.plan.workflow.name for h in self.known.handed}
+        found = []
+        for number, user, state, start, end, nodes, name in self._rows():
+            kind, run, unit, of = Kind.BYSTANDER, "", "", None
+            wanted = int(nodes)
+            if (parent := holder_of(name)) is not None:
+                kind, of = Kind.HOLDER, parent
+            elif name.startswith("penstock."):
+                parts = name.split(".", 4)
+                kind, run, unit = Kind.STAGE, names.get(parts[1].split("-")[0], f"run {parts[1]}"), parts[4]
+            elif name in self.known.malleable:
+                kind = Kind.MALLEABLE
+            elif name in self.known.rigid:
+                wanted = self.known.rigid[name].nodes
+            found.append(
+                Seen(
+                    int(number),
+                    roles.get(user, user),
+                    kind,
+                    state.split()[0],
+                    _time(start),
+                    _time(end),
+                    run,
+                    unit,
+                    of,
+                    wanted,
+                    int(nodes),
+                )
+            )
+        return found
+
+
+def _time(text: str) -> float | None:
+    return float(text) if text.isdecimal() else None
+
+
+def _yaml(workflow: Workflow, folder: Path) -> str:
+    stages = [
+        {
+            "name": s.name,
+            "nodes": s.nodes,
+            "time": f"{max(s.time_limit, 60.0):.0f}s",
+            "expect": f"{s.run_time:g}s",
+            "run": s.command,
+            "after": list(s.after),
+            "retries": s.retries,
+        }
+        for s in workflow.stages
+    ]
+    return yaml.safe_dump({"name": workflow.name, "workdir": str(folder), "stages": stages})
+
+
+def soak(folder: Path, seed: int, chances: Chances, tell: Callable[[str], None] = lambda _text: None) -> Report:
+    """UserError or PenstockError where no Slurm can be had."""
+    report = Report(seed, "real", folder=str(folder))
+    began = time.time()
+    with site(folder) as place:
+        tell(f"Slurm {place.cluster.slurm_version} is up")
+        it = _Soak(place, chances, seed, report, tell)
+        try:
+            it.run()
+        except Violated as e:
+            report.wrong = e.what
+            report.last = list(it.last)
+            for name in ("ledger",):
+                if (place.home / name).exists():
+                    (folder / name).write_text((place.home / name).read_text())
+            _copy_state(place, folder)
+        it.counts["lives"] = place.lives
+        report.counts = dict(sorted(it.counts.items()))
+        report.door = {
+            "requests": float(len(it.latencies)),
+            "median_ms": 1000 * invariants.percentile(it.latencies, 0.5),
+            "p99_ms": 1000 * invariants.percentile(it.latencies, 0.99),
+            "most_ms": 1000 * max(it.latencies, default=0.0),
+        }
+    report.seconds = time.time() - began
+    report.hours = report.seconds / 3600
+    report.episodes = 1
+    return report
+
+
+def _copy_state(place: Site, folder: Path) -> None:
+    """The state file as it is, for looking at."""
+    try:
+        with sqlite3.connect(f"file:{place.state}/penstock.db?mode=ro", uri=True, timeout=10) as source:
+            target = sqlite3.connect(folder / "penstock.db")
+            source.backup(target)
+            target.close()
+    except sqlite3.Error:
+        return

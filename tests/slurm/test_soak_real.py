@@ -1,0 +1,34 @@
+"""Minutes of chaos on a real Slurm: agents, controller and nodes are killed, commands fail, and the invariants hold."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2] / "bench"))
+from soak import real
+
+pytestmark = [pytest.mark.slurm, pytest.mark.long]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Short enough for Unix sockets, and where the cluster's users can go."""
+    place = Path(tempfile.mkdtemp(prefix="penstock-soak-", dir="/var/tmp"))
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.mark.timeout(2400)
+def test_minutes_of_chaos_on_a_real_slurm_break_nothing(folder):
+    report = real.soak(folder, 5, real.Chances(minutes=3.0, agent_kills=5, controller_kills=1))
+    assert report.wrong == [], report.last[-40:]
+    assert report.counts["lives"] > 3
+    assert report.counts["workflows"] > 0
