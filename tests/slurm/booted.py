@@ -18,16 +18,27 @@ import pytest
 from outside import need_program
 
 _GROUPS = Path("/sys/fs/cgroup")
-# Run in new namespaces: the root is made of this machine's /usr, with a layer above it that may be written, and of
-# empty folders; no unit but systemd's own is enabled in it. $1: its folder, $2…: folders that it shares, read-only.
+# Run in new namespaces. The root is a Debian of its own ($2) with a layer above it that may be written; or, where $2 is
+# empty, made of this machine's /usr under such a layer and of empty folders, and no unit but systemd's own is enabled.
+# $1: its folder, $3…: folders that it shares.
 _BOOT = """
-root=$1; shift
+root=$1 tree=$2; shift 2
 mount -t tmpfs -o mode=755 tmpfs "$root"
 cd "$root"
-mkdir -p usr etc/systemd/system var/tmp var/lib var/log tmp run dev proc sys root home .upper .work
-mount -t overlay -o lowerdir=/usr,upperdir="$root/.upper",workdir="$root/.work" overlay usr
-for link in bin sbin lib lib64; do ln -s usr/$link $link; done
-for file in passwd group shadow ld.so.cache nsswitch.conf alternatives; do cp -a /etc/$file etc/ || true; done
+mkdir .upper .work
+layers=upperdir="$root/.upper",workdir="$root/.work"
+if [ -n "$tree" ]; then
+    mkdir tree
+    mount -t overlay -o lowerdir="$tree","$layers" overlay tree
+    root=$root/tree
+    cd "$root"
+    cp -L /etc/resolv.conf /etc/hosts /etc/hostname etc/
+else
+    mkdir -p usr etc/systemd/system var/tmp var/lib var/log tmp run dev proc sys root home
+    mount -t overlay -o lowerdir=/usr,"$layers" overlay usr
+    for link in bin sbin lib lib64; do ln -s usr/$link $link; done
+    for file in passwd group shadow ld.so.cache nsswitch.conf alternatives; do cp -a /etc/$file etc/ || true; done
+fi
 : >etc/machine-id
 chmod 1777 tmp var/tmp
 mount -t tmpfs -o mode=755 tmpfs dev
@@ -42,11 +53,11 @@ mount --bind proc/sys proc/sys
 mount -o remount,bind,ro proc/sys
 for unit in systemd-sysctl systemd-random-seed systemd-update-utmp systemd-remount-fs systemd-binfmt modprobe@ kmod \
     systemd-modules-load systemd-logind systemd-udevd systemd-hwdb-update; do
-    ln -s /dev/null etc/systemd/system/$unit.service
+    ln -sf /dev/null etc/systemd/system/$unit.service
 done
 for unit in dev-hugepages.mount dev-mqueue.mount sys-kernel-debug.mount sys-kernel-tracing.mount \
     sys-fs-fuse-connections.mount sys-kernel-config.mount proc-sys-fs-binfmt_misc.automount; do
-    ln -s /dev/null etc/systemd/system/$unit
+    ln -sf /dev/null etc/systemd/system/$unit
 done
 mount -t sysfs -o ro sysfs sys
 mount -t tmpfs -o mode=755 tmpfs sys/fs/cgroup
@@ -70,9 +81,9 @@ exec chroot . /usr/bin/env -i container=penstock-test PATH=/usr/sbin:/usr/bin:/s
 
 
 class Booted:
-    """The machine. `shared` folders are at the same place in it."""
+    """The machine. `shared` folders are at the same place in it. `tree`: a root file system of its own."""
 
-    def __init__(self, *shared: Path) -> None:
+    def __init__(self, *shared: Path, tree: Path | None = None) -> None:
         need_program("systemctl", "systemd")
         unshare = need_program("unshare", "util-linux")
         self.root = Path(tempfile.mkdtemp(prefix="penstock-booted-"))
@@ -88,7 +99,7 @@ class Booted:
             pytest.skip(reason)
         into = 'echo $$ >"$0/cgroup.procs"; exec "$@"'  # before its namespace of control groups begins
         words = [unshare, "--mount", "--pid", "--fork", "--kill-child", "--ipc", "--uts", "--cgroup"]
-        boot = ["bash", "-eu", "-c", _BOOT, "boot", str(self.root), *map(str, shared)]
+        boot = ["bash", "-eu", "-c", _BOOT, "boot", str(self.root), str(tree or ""), *map(str, shared)]
         self.log = self.root.with_suffix(".log")
         with self.log.open("wb") as log:
             self.outer = subprocess.Popen(
@@ -119,8 +130,10 @@ class Booted:
                 ):
                     return
 
-    def run(self, *words: str, uid: int = 0, check: bool = False) -> subprocess.CompletedProcess[str]:
-        """A command in it, as this user."""
+    def run(
+        self, *words: str, uid: int = 0, check: bool = False, limit: float = 240
+    ) -> subprocess.CompletedProcess[str]:
+        """A command in it, as this user, for so many seconds at most."""
         enter = [
             "nsenter",
             f"--target={self.init}",
@@ -135,7 +148,7 @@ class Booted:
         become = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"] if uid else []
         clean = ["/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/", "COLUMNS=200"]
         done = subprocess.run(
-            [*enter, *clean, *become, *words], capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL
+            [*enter, *clean, *become, *words], capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL
         )
         assert done.returncode == 0 or not check, (words, done.stdout, done.stderr)
         return done

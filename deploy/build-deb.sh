@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# Builds the Debian package of Penstock, for the Debian release and the architecture that this runs on. No root needed.
+#   deploy/build-deb.sh [FOLDER]      where the package goes; default: dist
+# Needs the packages python3-venv and dpkg, and PyPI: what Penstock depends on is bundled, in a virtual environment of its
+# own below /usr/lib/penstock, so that installing needs no network. PIP_CONSTRAINT=FILE pins what is bundled. With that,
+# the same source gives the same bytes; the dates in it are SOURCE_DATE_EPOCH, else that of the last commit.
+# DEBFULLNAME and DEBEMAIL name the maintainer.
+set -euo pipefail
+umask 022
+
+SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+OUT=${1:-dist}
+PYTHON=/usr/bin/python3 # Debian's own: it is what the package will run on
+PLACE=usr/lib/penstock
+EXTRAS=plan,pool # what the command line offers; MPI is the site's own
+
+say() { printf 'build-deb: %s\n' "$*" >&2; }
+
+if ! "$PYTHON" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    say "Debian's Python 3.11 or newer with the venv module is needed: apt-get install python3-venv"
+    exit 1
+fi
+mkdir -p "$OUT"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+root=$work/root
+export PYTHONDONTWRITEBYTECODE=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$SOURCE" log -1 --format=%ct 2>/dev/null || stat -c %Y "$SOURCE/CHANGELOG.md")}
+export SOURCE_DATE_EPOCH
+
+# put MODE FILE PLACE: a copy of a file in the package.
+put() { install -D -m "$1" "$2" "$root/$3"; }
+
+say "bundling Penstock and what it needs"
+"$PYTHON" -m venv "$work/tools"
+"$PYTHON" -m venv --without-pip --symlinks "$root/$PLACE"
+pip=$work/tools/bin/pip
+"$pip" -q wheel --no-deps --wheel-dir "$work" "$SOURCE"
+wheel=$(ls "$work"/penstock-*.whl)
+"$pip" -q --python "$root/$PLACE/bin/python" install --no-compile --no-warn-script-location "$wheel[$EXTRAS]"
+"$pip" --python "$root/$PLACE/bin/python" freeze --exclude penstock >"$work/bundled.txt"
+
+# A virtual environment knows its place by its interpreter; what else has the name of this folder is left out or made anew.
+mine=$root/$PLACE
+find "$mine/bin" -mindepth 1 ! -name 'python*' -delete
+# -I: whatever a user's modules have put into PYTHONPATH is made for another Python.
+cat >"$mine/bin/penstock" <<END
+#!/$PLACE/bin/python3 -I
+import sys
+
+from penstock.cli import main
+
+sys.exit(main())
+END
+chmod 755 "$mine/bin/penstock"
+# Where a site installs policies of its own: pip install --target.
+echo /usr/local/lib/penstock/plugins >"$("$mine/bin/python" -c 'import site; print(site.getsitepackages()[0])')/site-plugins.pth"
+sed -i '/^command = /d' "$mine/pyvenv.cfg"
+find "$mine/lib" -path '*.dist-info/*' \( -name RECORD -o -name direct_url.json -o -name REQUESTED \) -delete
+
+say "man pages and completions"
+"$mine/bin/python" -m penstock.cli.manpages "$work/man"
+gzip -9n "$work"/man/*
+for page in "$work"/man/*; do put 644 "$page" "usr/share/man/man1/${page##*/}"; done
+complete() {
+    _PENSTOCK_COMPLETE=$1_source "$mine/bin/python" "$mine/bin/penstock" >"$work/completion"
+    put 644 "$work/completion" "$2"
+}
+complete bash usr/share/bash-completion/completions/penstock
+complete zsh usr/share/zsh/vendor-completions/_penstock
+complete fish usr/share/fish/vendor_completions.d/penstock.fish
+
+say "everything else"
+mkdir -p "$root/usr/bin"
+ln -s "/$PLACE/bin/penstock" "$root/usr/bin/penstock"
+put 644 "$SOURCE/deploy/penstock-system.yaml" etc/penstock/penstock.yaml
+put 644 "$SOURCE/systemd/penstock.service" usr/lib/systemd/system/penstock.service
+put 644 "$SOURCE/systemd/penstock-user.service" usr/lib/systemd/user/penstock-user.service
+sed -i 's|^ExecStart=%h/.local/bin/|ExecStart=/usr/bin/|' "$root/usr/lib/systemd/user/penstock-user.service"
+put 644 "$SOURCE/systemd/penstock.sysusers" usr/lib/sysusers.d/penstock.conf
+put 644 "$SOURCE/systemd/penstock.tmpfiles" usr/lib/tmpfiles.d/penstock.conf
+# For users: the wheel, to `import dmr` in environments of their own; libdmr as source, since it must fit their MPI.
+put 644 "$wheel" "usr/share/penstock/${wheel##*/}"
+put 644 "$SOURCE/deploy/penstock.yaml" usr/share/penstock/penstock.yaml
+for file in "$SOURCE"/deploy/{grafana,prometheus}/*; do put 644 "$file" "usr/share/penstock/${file#"$SOURCE/deploy/"}"; done
+for file in "$SOURCE"/dmr/c/{Makefile,*.[ch],examples/*.c}; do put 644 "$file" "usr/share/penstock/libdmr/${file#"$SOURCE/dmr/c/"}"; done
+if [ -d "$SOURCE/plugins/slurm" ]; then
+    (cd "$SOURCE/plugins/slurm" && find . -type f -exec install -D -m 644 {} "$root/usr/share/penstock/slurm/{}" \;)
+fi
+for file in "$SOURCE"/README.md "$SOURCE"/docs/*.md "$work/bundled.txt"; do put 644 "$file" "usr/share/doc/penstock/${file##*/}"; done
+put 644 "$SOURCE/deploy/debian/copyright" usr/share/doc/penstock/copyright
+gzip -9nc "$SOURCE/CHANGELOG.md" >"$root/usr/share/doc/penstock/changelog.gz"
+
+# The paths in the compiled files are those of the installed ones; nothing is to be compiled, or left over, there.
+"$mine/bin/python" -m compileall -q -s "$root" -p / --invalidation-mode unchecked-hash "$mine/lib"
+
+# shellcheck source=/dev/null
+. /etc/os-release
+upstream=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$SOURCE/pyproject.toml")
+version=$upstream+deb${VERSION_ID:-sid}
+architecture=$(dpkg --print-architecture)
+mkdir "$root/DEBIAN"
+install -m 755 "$SOURCE"/deploy/debian/{postinst,prerm,postrm} "$root/DEBIAN"
+echo /etc/penstock/penstock.yaml >"$root/DEBIAN/conffiles"
+sed -e "s|@VERSION@|$version|" -e "s|@ARCHITECTURE@|$architecture|" \
+    -e "s|@MAINTAINER@|${DEBFULLNAME:-Penstock} <${DEBEMAIL:-root@localhost}>|" \
+    -e "s|@PYTHON@|$("$PYTHON" -c 'import sys; print("{}.{}".format(*sys.version_info))')|" \
+    -e "s|@NEXT_PYTHON@|$("$PYTHON" -c 'import sys; print(f"{sys.version_info[0]}.{sys.version_info[1] + 1}")')|" \
+    -e "s|@SIZE@|$(du -sk --apparent-size --exclude=DEBIAN "$root" | cut -f1)|" \
+    "$SOURCE/deploy/debian/control" >"$root/DEBIAN/control"
+(cd "$root" && find usr -type f -print0 | LC_ALL=C sort -z | xargs -0 md5sum >DEBIAN/md5sums)
+
+say "packing"
+deb=$OUT/penstock_${version}_$architecture.deb
+dpkg-deb --root-owner-group -Zxz -z4 --build "$root" "$deb" >&2
+echo "$deb"

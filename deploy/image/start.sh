@@ -1,0 +1,36 @@
+#!/bin/bash
+# Entry point of the image: brings up a Slurm of several nodes with `penstock cluster`, and runs the agent of the site over
+# it until SIGTERM. Ends with the agent's exit code.
+#   PENSTOCK_NODES    how many nodes; default 8
+#   PENSTOCK_…__…     single keys of the configuration, /etc/penstock/penstock.yaml
+set -euo pipefail
+
+# attend COMMAND…: run it and end with its exit code; a signal to end is handed on to it.
+attend() {
+    "$@" &
+    local child=$! code=0
+    # shellcheck disable=SC2064 # this child
+    trap "kill -TERM $child" TERM INT
+    wait "$child" || code=$?
+    while kill -0 "$child" 2>/dev/null; do # a signal has ended the wait, not the child
+        code=0
+        wait "$child" || code=$?
+    done
+    trap - TERM INT
+    return "$code"
+}
+
+trap 'penstock cluster down' EXIT
+attend penstock cluster up --nodes "${PENSTOCK_NODES:-8}"
+
+# Where every user's Slurm commands and MPI programs look by themselves.
+eval "$(penstock cluster env)"
+ln -sfn "$SLURM_CONF" /etc/slurm/slurm.conf
+install -d -m 755 /run/munge
+ln -sfn "$(sed -n 's/^AuthInfo=socket=//p' "$SLURM_CONF")" /run/munge/munge.socket.2
+
+# As in docs/install.md: the service user is an Operator of Slurm. systemd would make the folder of the socket.
+sacctmgr -i add user penstock account=root adminlevel=operator >/dev/null
+install -d -m 755 -o penstock -g penstock /run/penstock
+cd /var/lib/penstock
+attend env HOME=/var/lib/penstock setpriv --reuid=penstock --regid=penstock --clear-groups --no-new-privs penstock agent
