@@ -112,5 +112,5 @@ sed -e "s|@VERSION@|$version|" -e "s|@ARCHITECTURE@|$architecture|" \
 
 say "packing"
 deb=$OUT/penstock_${version}_$architecture.deb
-dpkg-deb --root-owner-group -Zxz -z4 --build "$root" "$deb" >&2
+dpkg-deb --root-owner-group -Zzstd --build "$root" "$deb" >&2
 echo "$deb"

@@ -7,6 +7,7 @@ exists (none is fine); single keys are overridden by `PENSTOCK_SECTION__KEY`. Du
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 from collections.abc import Mapping
@@ -355,8 +356,10 @@ def find(environ: Mapping[str, str] = os.environ) -> Path | None:
         return Path(named)
     home = environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
     for candidate in (Path(home) / "penstock" / "config.yaml", Path("/etc/penstock/penstock.yaml")):
-        if candidate.exists():
-            return candidate
+        # A service user that root's shell runs a command as may not look into root's home: nothing is there for it.
+        with contextlib.suppress(PermissionError):
+            if candidate.exists():
+                return candidate
     return None
 
 

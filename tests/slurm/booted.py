@@ -146,7 +146,7 @@ class Booted:
             "--wd=/",
         ]
         become = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"] if uid else []
-        clean = ["/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/", "COLUMNS=200"]
+        clean = ["/usr/bin/env", "-i", "--chdir=/", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/", "COLUMNS=200"]
         done = subprocess.run(
             [*enter, *clean, *become, *words], capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL
         )

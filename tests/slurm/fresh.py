@@ -17,12 +17,12 @@ from penstock.cluster.rootfs import cache_folder
 _PACKAGES = "systemd,dbus,man-db,munge,mariadb-server,slurm-wlm,slurmdbd,slurm-wlm-mysql-plugin,slurm-wlm-basic-plugins"
 _RELEASE = "bookworm"
 
-# $1: the first of four free ports. What an administrator has done before: munge, accounting, four nodes, a user.
+# $0: the first of six free ports. What an administrator has done before: munge, accounting, four nodes, a user.
 _SITE = """
 cat >/etc/slurm/slurm.conf <<END
 ClusterName=site
 SlurmctldHost=$(hostname)(127.0.0.1)
-SlurmctldPort=$1
+SlurmctldPort=$0
 SlurmUser=slurm
 StateSaveLocation=/var/lib/slurm/slurmctld
 SlurmdSpoolDir=/var/lib/slurm/%n
@@ -38,13 +38,13 @@ SelectType=select/linear
 SchedulerParameters=bf_interval=2,permit_job_expansion
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
-AccountingStoragePort=$(($1 + 1))
-NodeName=n[1-4] NodeHostname=$(hostname) NodeAddr=127.0.0.1 Port=[$(($1 + 2))-$(($1 + 5))] CPUs=1
+AccountingStoragePort=$(($0 + 1))
+NodeName=n[1-4] NodeHostname=$(hostname) NodeAddr=127.0.0.1 Port=[$(($0 + 2))-$(($0 + 5))] CPUs=1
 PartitionName=batch Nodes=n[1-4] Default=YES MaxTime=INFINITE DefaultTime=10
 END
 cat >/etc/slurm/slurmdbd.conf <<END
 DbdHost=localhost
-DbdPort=$(($1 + 1))
+DbdPort=$(($0 + 1))
 SlurmUser=slurm
 StorageType=accounting_storage/mysql
 StorageUser=slurm
@@ -103,13 +103,20 @@ class Machine(Booted):
         super().__init__(*shared, tree=tree())
         # How this machine reaches PyPI; elsewhere pip needs no help.
         if certificates := os.environ.get("PIP_CERT"):
-            self.write("/etc/pip.conf", "[global]\ncert = /etc/pip.crt\n")
-            self.write("/etc/pip.crt", Path(certificates).read_text())
+            root = Path(f"/proc/{self.init}/root")
+            shutil.copyfile(certificates, root / "etc/pip.crt")
+            (root / "etc/pip.conf").write_text("[global]\ncert = /etc/pip.crt\n")
 
     def script(self, text: str, *words: str, login: str = "root", limit: float = 240) -> str:
-        """What a shell says that runs this, and stops at the first command that fails; here: that must not."""
+        """What a shell says that runs this at home, and stops at the first command that fails, which must not be.
+
+        `words` are $0, $1, …
+        """
+        home = "/root" if login == "root" else f"/home/{login}"
         become = ["runuser", "-u", login, "--"] if login != "root" else []
-        done = self.run(*become, "bash", "-eu", "-c", text, "bash", *words, limit=limit)
+        done = self.run(
+            *become, "env", f"--chdir={home}", f"HOME={home}", "bash", "-eu", "-c", text, *words, limit=limit
+        )
         assert done.returncode == 0, f"{text}\nends with {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout + done.stderr
 

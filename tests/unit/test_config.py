@@ -98,6 +98,15 @@ def test_the_first_file_that_exists_applies(tmp_path):
         load(None, {**environ, "PENSTOCK_CONFIG": str(tmp_path / "missing.yaml")})
 
 
+def test_nothing_is_found_in_a_home_that_is_closed(monkeypatch):
+    # `runuser -u penstock` in root's shell: its HOME is still root's.
+    def closed(_path: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "exists", closed)
+    assert find({"XDG_CONFIG_HOME": "/closed"}) is None
+
+
 @pytest.mark.parametrize(
     ("text", "key", "near"),
     [
