@@ -37,7 +37,7 @@ say "bundling Penstock and what it needs"
 pip=$work/tools/bin/pip
 "$pip" -q wheel --no-deps --wheel-dir "$work" "$SOURCE"
 wheel=$(ls "$work"/penstock-*.whl)
-"$pip" -q --python "$root/$PLACE/bin/python" install --no-compile --no-warn-script-location "$wheel[$EXTRAS]"
+"$pip" -q --python "$root/$PLACE/bin/python" install --no-compile --no-warn-script-location "${wheel}[$EXTRAS]"
 "$pip" --python "$root/$PLACE/bin/python" freeze --exclude penstock >"$work/bundled.txt"
 
 # A virtual environment knows its place by its interpreter; what else has the name of this folder is left out or made anew.

@@ -98,9 +98,9 @@ def test_shells_and_shellcheck_find_no_fault(script):
     assert shell
     subprocess.run([shell[1], "-n", str(script)], check=True, timeout=60)
     assert (script.stat().st_mode & 0o111 != 0) == (script in SCRIPTS), "who runs it?"
-    if shutil.which("shellcheck"):
-        done = subprocess.run(["shellcheck", str(script)], capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stdout
+    check = [need_program("shellcheck", "shellcheck"), str(script)]
+    done = subprocess.run(check, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout
 
 
 def test_what_the_package_is_built_of_is_there():
