@@ -15,7 +15,7 @@ from penstock.errors import UserError
 from penstock.workflow.checks import check_against, check_units
 from penstock.workflow.cuts import place_units
 from penstock.workflow.formats import load_workflow, parse_workflow
-from penstock.workflow.model import Workflow, workflow_from_dict, workflow_to_dict
+from penstock.workflow.model import Stage, Workflow, workflow_from_dict, workflow_to_dict
 from penstock.workflow.registry import strategy_named
 from penstock.workflow.strategy import Outlook
 
@@ -355,3 +355,23 @@ def test_what_a_stage_took_before_is_what_it_is_expected_to_take():
     assert second.took == (7,)
     again = workflow_from_dict(json.loads(json.dumps(workflow_to_dict(parse_workflow(text)))))
     assert again == parse_workflow(text)
+
+
+def test_what_stages_produce_is_what_the_next_ones_need():
+    text = """
+    name: f
+    stages:
+      - {name: a, nodes: 1, time: 1m, run: x, produces: 3 GB}
+      - {name: b, nodes: 1, time: 1m, run: x, after: []}
+      - {name: c, nodes: 1, time: 1m, run: x, after: [b, a], produces: 512 MiB}
+      - {name: d, nodes: 1, time: 1m, run: x}
+    """
+    flow = parse_workflow(text)
+    assert [s.inputs for s in flow.stages] == [(), (), (0.0, 3e9), (512 * 2.0**20,)]
+    assert workflow_from_dict(json.loads(json.dumps(workflow_to_dict(flow)))) == flow
+    with pytest.raises(
+        UserError, match=r"stages\[2\].produces: must be bytes such as 3e9, 3 GB or 512 MiB, not 'much'"
+    ):
+        parse_workflow(text.replace("512 MiB", "much"))
+    with pytest.raises(UserError, match=r"stages\[0\].inputs: must be as many"):
+        Workflow("f", (Stage("a", 1, 60, 60, "x", inputs=(1.0,)),))

@@ -255,3 +255,20 @@ def test_with_a_pool_a_stage_hands_its_tasks_over_by_name(tmp_path):
         assert [row["name"] for row in rows] == [task.name for task in tasks]
         assert rows[2] == {"name": "t2", "command": ["bash", "-c", tasks[2].command], "cores": 1, "time": 2.0}
     assert bash(pool_command(many[:1], "(cat >/dev/null; exit 3)"), tmp_path).returncode == 3
+
+
+def test_the_bytes_between_stages_are_those_of_the_files_that_go_there():
+    doc = document(
+        [
+            task("split_1", outputFiles=["p0", "p1", "log"], inputFiles=["raw"]),
+            task("work_0", "split_1", inputFiles=["p0", "p1"], outputFiles=["r0"]),
+            task("work_1", "split_1", inputFiles=["p1"], outputFiles=["r1"]),
+            task("join_1", "work_0", "work_1", inputFiles=["r0", "r1", "p0", "gone"]),
+        ]
+    )
+    sizes = {"raw": 1e9, "p0": 100, "p1": 30, "log": 7, "r0": 5, "r1": None}
+    doc["workflow"]["specification"]["files"] = [{"id": k, "sizeInBytes": v} for k, v in sizes.items()]
+    split, work, join = read(doc).order
+    assert (split.inputs, work.inputs, join.inputs) == ((), (130.0,), (5.0,))  # p1 goes once; nobody has said r1's size
+    doc["workflow"]["specification"]["files"][1]["sizeInBytes"] = "big"
+    assert wrong(doc).startswith("workflow.specification.files[1].sizeInBytes: must be bytes")

@@ -10,6 +10,7 @@
         run: srun ./project   # shell command(s); or `script: FILE`, which must be there
         retries: 1            # how often it is tried again if it fails; optional, 0
         took: [9m, 11m, 26m]  # optional: run times of earlier runs, from which a plan chooses the length of its slot
+        produces: 3 GB        # what each stage after it needs of it, where stages run at different sites; optional
       - name: merge
         after: project        # optional: the stage before it; a list is allowed, [] is none
         nodes: 1
@@ -26,6 +27,7 @@ import math
 import os
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -33,6 +35,7 @@ from typing import Any, Final
 from penstock.documents import MAX_BYTES, flat, mapping, parse_yaml, show
 from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import UserError
+from penstock.select.units import parse_amount
 from penstock.workflow.checks import check_against
 from penstock.workflow.model import NAME_PATTERN, Stage, Workflow
 from penstock.workflow.wfformat import Packing, from_wfformat, is_wfformat
@@ -45,7 +48,7 @@ _TOP_KEYS: Final = ("name", "partition", "account", "qos", "workdir", "environme
 _MAX_JSON_BYTES: Final = 500_000_000
 _MAX_RETRIES: Final = 100
 _MAX_RUNS: Final = 1000
-_STAGE_KEYS: Final = ("name", "nodes", "time", "expect", "run", "script", "after", "retries", "took")
+_STAGE_KEYS: Final = ("name", "nodes", "time", "expect", "run", "script", "after", "retries", "took", "produces")
 _NAME_RULE: Final = "1 to 40 of A-Z a-z 0-9 _ . -"
 
 
@@ -79,7 +82,7 @@ def parse_workflow(
         top = mapping(document, "", _TOP_KEYS, ("name", "stages"))
         workflow = Workflow(
             name=_name(top["name"], "name"),
-            stages=_stages(top["stages"], folder),
+            stages=_with_inputs(_stages(top["stages"], folder), top["stages"]),
             partition=_text(top, "partition"),
             account=_text(top, "account"),
             qos=_text(top, "qos"),
@@ -150,6 +153,25 @@ def _stages(value: object, folder: Path | None) -> tuple[Stage, ...]:
     for i, entry in enumerate(value):
         stages.append(_stage(entry, f"stages[{i}]", stages[-1].name if stages else None, folder))
     return tuple(stages)
+
+
+def _with_inputs(stages: tuple[Stage, ...], entries: list[dict[str, Any]]) -> tuple[Stage, ...]:
+    """What each stage needs of those before it, where one of them says what it produces."""
+    made: dict[str, float] = {}
+    for i, (stage, entry) in enumerate(zip(stages, entries, strict=True)):
+        if entry.get("produces") is not None:
+            made[stage.name] = _bytes(entry["produces"], f"stages[{i}].produces")
+    return tuple(
+        replace(s, inputs=tuple(made.get(parent, 0.0) for parent in s.after)) if made.keys() & set(s.after) else s
+        for s in stages
+    )
+
+
+def _bytes(value: object, where: str) -> float:
+    try:
+        return parse_amount(value)
+    except ValueError:
+        raise UserError(f"{where}: must be bytes such as 3e9, 3 GB or 512 MiB, not {show(value)}") from None
 
 
 def _stage(entry: object, where: str, previous: str | None, folder: Path | None) -> Stage:

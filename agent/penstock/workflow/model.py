@@ -30,7 +30,8 @@ class Stage:
     one that failed with its nodes is repeated anyway. `guessed`: nobody has said how long it runs, `run_time` is only
     its limit; what earlier runs took is better. `meanwhile`: a shell command that makes use of the nodes of a job which
     has started before its parents have ended; it is ended with the job's script at the latest. `took` are the run times
-    of earlier runs in seconds, for plans that choose how long its slot is.
+    of earlier runs in seconds, for plans that choose how long its slot is. `inputs` are the bytes that it needs of each
+    stage in `after`, in that order; empty: nobody has said.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Stage:
     guessed: bool = False
     meanwhile: str = ""
     took: tuple[float, ...] = ()
+    inputs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,10 @@ def _check_stage(i: int, stage: Stage) -> None:
         raise UserError(
             f"{where}.expect: must not be longer than time ({stage.time_limit:g} s), not {stage.run_time:g} s"
         )
+    if stage.inputs and len(stage.inputs) != len(stage.after):
+        raise UserError(f"{where}.inputs: must be as many as the stages that it comes after")
+    if not all(math.isfinite(size) and size >= 0 for size in stage.inputs):
+        raise UserError(f"{where}.inputs: must be bytes of at least 0")
     if not stage.command.strip():
         raise UserError(f"{where}.run: must be a shell command, not empty")
 
@@ -163,6 +169,7 @@ def workflow_to_dict(workflow: Workflow) -> dict[str, Any]:
                 "guessed": s.guessed,
                 "meanwhile": s.meanwhile,
                 "took": list(s.took),
+                "inputs": list(s.inputs),
             }
             for s in workflow.stages
         ],
@@ -190,6 +197,7 @@ _STAGE_KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     "guessed": (bool,),
     "meanwhile": (str,),
     "took": (list, tuple),
+    "inputs": (list, tuple),
 }
 _MOST: Final = 2**53  # what is above is no number of nodes and no time
 
@@ -217,13 +225,16 @@ def workflow_from_dict(data: Mapping[str, Any]) -> Workflow:
             raise TypeError("a stage's 'after' must be a list of texts")
         if not all(type(time) in (int, float) for time in stage.get("took", ())):
             raise TypeError("a stage's 'took' must be a list of numbers")
+        if not all(type(size) in (int, float) for size in stage.get("inputs", ())):
+            raise TypeError("a stage's 'inputs' must be a list of numbers")
     _of_kind(data, _KINDS, "workflow")
     if not all(isinstance(word, str) for item in data["environment"].items() for word in item):
         raise TypeError("a workflow's 'environment' must be a map of texts")
     return Workflow(
         name=data["name"],
         stages=tuple(
-            Stage(**{**s, "after": tuple(s["after"]), "took": tuple(s.get("took", ()))}) for s in data["stages"]
+            Stage(**{**s, "after": tuple(s["after"]), **{key: tuple(s.get(key, ())) for key in ("took", "inputs")}})
+            for s in data["stages"]
         ),
         partition=data["partition"],
         account=data["account"],

@@ -2,7 +2,9 @@
 
 A stage holds the tasks of one level (the length of the longest way to them), or those with the same `stage` where the
 file's tasks say one. It runs packed on as many nodes as its tasks fill, `nodes` at most, of `cores` cores each; its
-expected run time is that of the packed tasks. Complaints name the task; nothing is submitted of a file with one.
+expected run time is that of the packed tasks. What a stage needs of another one are the files that tasks of the
+other put out and tasks of its own take in, each once. Complaints name the task; nothing is submitted of a file with
+one.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, Final, NamedTuple
 
@@ -82,11 +84,14 @@ def from_wfformat(document: Mapping[str, Any], source: str, packing: Packing | N
     if len(groups) > _MAX_STAGES:
         raise UserError(f"workflow.specification.tasks: make {len(groups)} stages, at most {_MAX_STAGES} are possible")
     home = {task: name for name, members in groups.items() for task in members}
+    moved = _moved(home, tasks, _sizes(body["specification"]))
     stages = []
     for name, members in groups.items():
         after = dict.fromkeys(home[parent] for task in members for parent in parents[task])
         after.pop(name, None)
-        stages.append(_stage(name, members, tuple(after), tasks, runs, packing))
+        stage = _stage(name, members, tuple(after), tasks, runs, packing)
+        inputs = tuple(moved.get((parent, name), 0.0) for parent in after)
+        stages.append(replace(stage, inputs=inputs) if any(inputs) else stage)
     title = _UNSAFE.sub("-", str(document.get("name") or "workflow"))[:40]
     return Workflow(name=title or "workflow", stages=tuple(stages), source=source)
 
@@ -127,6 +132,39 @@ def _parents(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...
                 else:
                     found[other][name] = None
     return {name: tuple(others) for name, others in found.items()}
+
+
+def _sizes(specification: Mapping[str, Any]) -> dict[str, float]:
+    """The bytes of every file that has a size; files without one are taken as empty."""
+    files = specification.get("files")
+    found: dict[str, float] = {}
+    for i, file in enumerate(files if isinstance(files, list) else ()):
+        if not isinstance(file, dict) or not isinstance(file.get("id"), str):
+            continue
+        size = file.get("sizeInBytes") or 0
+        if isinstance(size, bool) or not isinstance(size, int | float) or not 0 <= size < 1e18:
+            where = f"workflow.specification.files[{i}].sizeInBytes"
+            raise UserError(f"{where}: must be bytes of at least 0, not {str(size)[:40]}")
+        found[file["id"]] = float(size)
+    return found
+
+
+def _moved(
+    home: Mapping[str, str], tasks: Mapping[str, Mapping[str, Any]], sizes: Mapping[str, float]
+) -> dict[tuple[str, str], float]:
+    """By stage and stage after it: the bytes of the files that go from one to the other, each counted once."""
+    files: dict[str, dict[str, set[str]]] = {"outputFiles": {}, "inputFiles": {}}
+    for name, task in tasks.items():
+        for key, by_file in files.items():
+            listed = task.get(key)
+            for file in listed if isinstance(listed, list) else ():
+                if isinstance(file, str):
+                    by_file.setdefault(file, set()).add(home[name])
+    found: dict[tuple[str, str], float] = {}
+    for file, makers in files["outputFiles"].items():
+        for pair in ((a, b) for a in makers for b in files["inputFiles"].get(file, ()) if a != b):
+            found[pair] = found.get(pair, 0.0) + sizes.get(file, 0.0)
+    return found
 
 
 def _groups(tasks: Mapping[str, Mapping[str, Any]], parents: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
