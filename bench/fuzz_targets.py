@@ -26,8 +26,11 @@ from penstock.holding import requests
 from penstock.ipc.handlers import LocalDoor
 from penstock.pool.taskfile import read_tasks
 from penstock.provision.queuefile import parse_queue
+from penstock.provision.session import Session
+from penstock.provision.sites import Hello
 from penstock.sbatch import directives, moldable, options
 from penstock.sim import swf
+from penstock.sites.file import read_sites
 from penstock.slurm import parse, records, refusals
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.slurm.parse import ParseError
@@ -296,6 +299,34 @@ def queue_file(data: bytes) -> None:
     parse_queue(text(data))
 
 
+@cache
+def _session() -> Session:
+    return Session(parse_queue(json.dumps(_QUEUE)), live=False)
+
+
+def question_of_a_planner(data: bytes) -> None:
+    _session().answer(document(data))
+    _session().answer({"forget": True})
+
+
+def hello_of_a_site(data: bytes) -> None:
+    Hello.parse(document(data))
+
+
+def sites_file(data: bytes) -> None:
+    read_sites(_file(data, ".yaml"))
+
+
+_SITES = b"""sites: {here: {}, far: {host: me@far, partition: batch, speed: 1.5, price: 0.8, data: "me@far:run/"}}
+links: [{between: [here, far], bandwidth: 100 MB/s, latency: 2s}]
+staging: [rsync, -a, "{source}{path}", "{target}{path}"]
+patience: 30s
+"""
+_QUESTIONS = (
+    {"quote": {"procs": 2, "duration": 3, "after": 1}},
+    {"take": {"name": "a", "start": 3, "duration": 2, "nodes": "3"}},
+    {"forget": True},
+)
 _QUEUE = {
     "procs": 5, "now": 0, "policy": "conservative", "horizon": 8, "c": 1,
     "jobs": [{"id": "A", "procs": 1, "duration": 2, "state": "running", "start": 0, "on": [0]},
@@ -453,6 +484,9 @@ def _targets() -> tuple[Target, ...]:
         Target("hold request", hold_request, wrong, (_hold_seed(),), json=True, weight=3),
         Target("task file", tasks, wrong, _json(_TASK), json=True, weight=3),
         Target("queue file", queue_file, wrong, _json(_QUEUE), json=True),
+        Target("file of sites", sites_file, wrong, (_SITES,), tricks, 3),
+        Target("session question", question_of_a_planner, (), _json(*_QUESTIONS), json=True, weight=3),
+        Target("session hello", hello_of_a_site, wrong, _json(_session().hello()), json=True, weight=5),
         Target("squeue", jobs, no_answer, small(_answers("squeue_jobs.txt")), numbers, 40),
         Target("squeue -s", steps, no_answer, small(_answers("squeue_steps.txt")), numbers, 40),
         Target("squeue --json", texts, no_answer, _json(_QUEUE_JSON), json=True, weight=40),

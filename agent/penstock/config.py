@@ -221,6 +221,7 @@ class ProvisionSection(_Section):
         0.0, description="Service units that ending an hour earlier is worth, in penalties for exchanged slots."
     )
     ledger: Path | None = Field(None, description="The ledger; default: ledger.db in the agent's state folder.")
+    sites: Path | None = Field(None, description="The file of sites (penstock plan --site); unset: none.")
     requests: Path | None = Field(None, description="Folder for signed requests for reservations; unset: none.")
     request_key: Path | None = Field(None, description="File with the key that signs them, at least 16 bytes.")
 

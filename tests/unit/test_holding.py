@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
 from penstock.api import JobSpec
 from penstock.errors import Infeasible, NotFound, OutcomeUnknown, StoreError, UserError
+from penstock.holding import ledger as ledger_module
 from penstock.holding import requests
 from penstock.holding.keeper import Keeper, RequestFolder
 from penstock.holding.ledger import Ledger
 from penstock.provision.holding import Entry, Hold, Limits, Phase, Wanted
+from penstock.provision.transfers import Measured
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.slurm.mock.model import ClusterConfig
 
@@ -301,3 +305,25 @@ def test_the_ledger_survives(tmp_path):
     (tmp_path / "broken.db").write_text("not a database, and long enough to be none at all" * 10)
     with pytest.raises(StoreError):
         Ledger(tmp_path / "broken.db")
+
+
+def test_a_ledger_of_an_older_release_learns_of_transfers(tmp_path):
+    path = tmp_path / "ledger.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(ledger_module._SCHEMA)
+        db.execute("INSERT INTO accounts VALUES ('lab', 7)")
+        db.execute("PRAGMA user_version=1")
+        db.commit()
+    ledger = Ledger(path)
+    assert ledger.account("lab").budget == 7 and ledger.runs() == [] and ledger.transfers() == {}
+    ledger.add_transfer("near", "far", 5.0, 1e9, Measured(10, 12))
+    ledger.add_transfer("far", "near", 6.0, 1e9, Measured(10, 30))
+    ledger.add_transfer("near", "far", 7.0, 1e9, Measured(10, 11))
+    assert ledger.transfers() == {
+        ("near", "far"): [Measured(10, 12), Measured(10, 11)],
+        ("far", "near"): [Measured(10, 30)],
+    }
+    ledger.close()
+    again = Ledger(path)
+    assert len(again.transfers()) == 2
+    again.close()

@@ -42,6 +42,7 @@ _COMMANDS = {
     "select": "penstock.cli.select:select",
     "simulate": "penstock.cli.simulate:simulate",
     "slots": "penstock.cli.slots:slots",
+    "stage": "penstock.cli.stage:stage",
     "status": "penstock.cli.status:status",
     "submit": "penstock.cli.workflows:submit",
     "tick": "penstock.cli.tick:tick",

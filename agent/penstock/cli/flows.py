@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 from penstock.cli.planning import Source
 from penstock.errors import UserError
 from penstock.provision.dag import Dag, one_site
 from penstock.provision.overrun import Length, slot_length
+from penstock.provision.sites import Row
 from penstock.workflow.formats import load_workflow
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.wfformat import Packing
@@ -31,6 +33,10 @@ class Item:
     name: str
     length: Length | None
     whole: float | None
+
+    def as_json(self) -> dict[str, Any]:
+        """What there is to say of a slot shorter than its stage's limit."""
+        return {} if self.length is None else {"limit": self.whole, "overrun": round(self.length.overrun, 4)}
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,28 @@ class Flows:
             prefix = self._prefix(item.flow)
             rows.append((item.name, item.stage.nodes, float(length), [prefix + name for name in item.stage.after]))
         return one_site(rows)
+
+    def rows(self) -> list[Row]:
+        """The same for a plan over several sites."""
+        return [
+            Row(
+                item.name,
+                item.stage.nodes,
+                item.stage.time_limit,
+                [self._prefix(item.flow) + name for name in item.stage.after],
+                item.stage.inputs,
+            )
+            for item in self.items
+        ]
+
+    def shortened(self, show: Callable[[float], str]) -> list[str]:
+        """A sentence on every slot that is shorter than its stage's limit."""
+        return [
+            f"{item.name}: its slot is for {show(item.stage.time_limit)} of {show(item.whole)}; by what it took "
+            f"before, it takes longer with a probability of {item.length.overrun:.0%}"
+            for item in self.items
+            if item.length is not None and item.whole is not None
+        ]
 
     def _prefix(self, flow: int) -> str:
         return _prefix(self.flows, flow)

@@ -21,7 +21,7 @@ _LETTERS: Final = ascii_uppercase + ascii_lowercase
 class Bar:
     """Something on a set of nodes (`nodes`, bit i is row i) from `start` to `end` (may be infinite).
 
-    `kind` is running, reserved, waiting, or own for what the user plans.
+    `kind` is running, reserved, waiting, taken (one of these: nobody says which), or own for what the user plans.
     """
 
     label: str
@@ -42,7 +42,7 @@ def as_text(
     for bar in bars:
         if bar.kind == "waiting" and bar.label not in letters:
             letters[bar.label] = _LETTERS[len(letters) % len(_LETTERS)]
-    marks = {"running": "#", "reserved": "=", "own": "*"}
+    marks = {"running": "#", "taken": "#", "reserved": "=", "own": "*"}
     margin = max(len(name) for name in names[:_ROWS])
     lines = []
     for row, name in enumerate(names[:_ROWS]):
@@ -59,7 +59,8 @@ def as_text(
     left, right = show(begin), show(end)
     lines.append(f"{'':>{margin}} {left}{right:>{max(width - len(left), 1)}}")
     key = [f"{letter} {label}" for label, letter in list(letters.items())[: len(_LETTERS)]]
-    lines.append("# running  = reserved  * own  . free" + ("  " + "  ".join(key[:12]) if key else ""))
+    taken = "# taken" if any(bar.kind == "taken" for bar in bars) else "# running  = reserved"
+    lines.append(f"{taken}  * own  . free" + ("  " + "  ".join(key[:12]) if key else ""))
     return "\n".join(lines) + "\n"
 
 
@@ -73,7 +74,7 @@ def as_picture(path: Path, bars: Sequence[Bar], names: Sequence[str], begin: flo
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    colours = {"running": "#8a93a3", "reserved": "#c9ced6", "own": "#e07a3f", "waiting": "#1b6ca8"}
+    colours = {"running": "#8a93a3", "taken": "#8a93a3", "reserved": "#c9ced6", "own": "#e07a3f", "waiting": "#1b6ca8"}
     figure, axis = plt.subplots(figsize=(12, 1 + min(0.25 * len(names), 12)), layout="constrained")
     shown: dict[str, Any] = {}
     for bar in bars:
@@ -89,7 +90,7 @@ def as_picture(path: Path, bars: Sequence[Bar], names: Sequence[str], begin: flo
             linewidth=0.4,
         )
         shown.setdefault(bar.kind, patch)
-        if rows and bar.kind != "running":
+        if rows and bar.kind not in ("running", "taken"):
             axis.text(max(bar.start, begin) - begin, rows[0], bar.label[:12], fontsize=6, va="center", clip_on=True)
     axis.set_xlim(0, end - begin)
     axis.set_yticks(range(len(names)), names, fontsize=6)

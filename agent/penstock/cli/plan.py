@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from penstock.cli.flows import Flows, Item, load_flows
+from penstock.cli.flows import Flows, load_flows
 from penstock.cli.gantt import Bar, as_picture, as_text
 from penstock.cli.options import number, whole
 from penstock.cli.output import emit_json, table
@@ -23,6 +23,7 @@ from penstock.cli.planning import (
     picture_options,
     source_options,
 )
+from penstock.cli.sites import Among, Wish, plan_over_sites, site_options
 from penstock.config import load
 from penstock.errors import UserError
 from penstock.holding.office import LEAD
@@ -36,6 +37,7 @@ _PER_STAGE = 1.0  # seconds that each reservation after the first may take
 @click.command()
 @click.argument("workflows", metavar="WORKFLOW...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @source_options
+@site_options
 @packing_options
 @number("alpha", "Trade-off: 0 only the makespan counts, 1 only the cost (default: 0.5).", -1e-9, 1, "0 to 1")
 @click.option("--deadline", metavar="T", help="The last stage must have ended by then.")
@@ -49,6 +51,7 @@ _PER_STAGE = 1.0  # seconds that each reservation after the first may take
 def plan(
     workflows: tuple[Path, ...],
     where: Where,
+    among: Among,
     packed: Packed,
     alpha: float | None,
     deadline: str | None,
@@ -72,8 +75,18 @@ def plan(
     join.
     """
     config = load()
+    chosen = method, 0.5 if alpha is None else alpha, deadline, budget, 1 if seed is None else seed
+    packing = packed.packing(config, where.needs.cpus or None)
+    if among.wanted:
+        if reserve:
+            raise UserError(
+                "--reserve and --sites: a plan over several sites is only shown; reserve at the site that it names, "
+                "with penstock plan --reserve there"
+            )
+        plan_over_sites(workflows, packing, where, among, Wish(*chosen), gantt, picture, as_json)
+        return
     live = where.queue_file is None
-    flows = load_flows(workflows, packed.packing(config, where.needs.cpus or None), live)
+    flows = load_flows(workflows, packing, live)
     margin = 0.0
     if reserve:
         if not live:
@@ -138,16 +151,11 @@ def _json(source: Source, flows: Flows, method: str, found: Choice) -> dict[str,
                     for i, name in enumerate(source.situation.names)
                     if p.nodes >> i & 1
                 ],
-                **_overrun(flows.items[p.task]),
+                **flows.items[p.task].as_json(),
             }
             for p in found.schedule.placed
         ],
     }
-
-
-def _overrun(item: Item) -> dict[str, Any]:
-    """Of a slot shorter than its stage's limit."""
-    return {} if item.length is None else {"limit": item.whole, "overrun": round(item.length.overrun, 4)}
 
 
 def _show(source: Source, flows: Flows, found: Choice) -> None:
@@ -160,13 +168,8 @@ def _show(source: Source, flows: Flows, found: Choice) -> None:
         for p in sorted(found.schedule.placed, key=lambda p: (p.start, p.task))
     ]
     table("The chosen one", ("stage", "processors", "start", "end"), stages)
-    for item in flows.items:
-        if item.length is not None and item.whole is not None:
-            click.echo(
-                f"{item.name}: its slot is for {source.show_length(item.stage.time_limit)} of "
-                f"{source.show_length(item.whole)}; by what it took before, it takes longer with a probability of "
-                f"{item.length.overrun:.0%}"
-            )
+    for line in flows.shortened(source.show_length):
+        click.echo(line)
     if found.queue_alone is not None:
         alone = found.queue_alone
         click.echo(

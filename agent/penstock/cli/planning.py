@@ -32,6 +32,7 @@ __all__ = [
     "Source",
     "Where",
     "bars",
+    "instant_text",
     "open_source",
     "picture_options",
     "source_options",
@@ -152,10 +153,7 @@ class LiveSource:
 
     def show(self, value: float) -> str:
         """See `Source`."""
-        if value == float("inf"):
-            return "never"
-        form = "%H:%M:%S" if abs(value - self._now) < 43200 else "%m-%d %H:%M"
-        return time.strftime(form, time.localtime(value))
+        return instant_text(value, self._now)
 
     def show_length(self, value: float) -> str:
         """See `Source`."""
@@ -164,6 +162,14 @@ class LiveSource:
     def check(self, nodes: int, duration: float) -> None:
         """See `Source`."""
         check_size(self.situation, self.partition, nodes, duration)
+
+
+def instant_text(value: float, now: float) -> str:
+    """A time of day; with its date if it is far from now."""
+    if value == float("inf"):
+        return "never"
+    form = "%H:%M:%S" if abs(value - now) < 43200 else "%m-%d %H:%M"
+    return time.strftime(form, time.localtime(value))
 
 
 def _not_past(source: Source, name: str, value: float | None) -> None:

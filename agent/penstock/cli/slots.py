@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from penstock.cli.gantt import as_picture, as_text
 from penstock.cli.options import number, whole
 from penstock.cli.output import emit_json, table
 from penstock.cli.planning import LiveSource, Source, Where, bars, open_source, picture_options, source_options
+from penstock.cli.session import serve
 from penstock.errors import Infeasible, UserError
 from penstock.provision.plan import Plan
 from penstock.provision.pricing import Quote, choose, quote_all
@@ -29,6 +31,7 @@ __all__ = ["quote", "slots"]
 @click.option("--time", "length", metavar="D", help="Only slots at least so long.")
 @click.option("--explain", is_flag=True, help="Say when every waiting job starts by our plan and by Slurm's estimate.")
 @picture_options
+@click.option("--session", is_flag=True, help="Print all on one line of JSON, then answer questions (plan --sites).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def slots(
     where: Where,
@@ -39,6 +42,7 @@ def slots(
     explain: bool,
     gantt: bool,
     picture: Path | None,
+    session: bool,
     as_json: bool,
 ) -> None:
     """Show what the queue leaves free, as slots.
@@ -47,6 +51,9 @@ def slots(
     waits is delayed by it. Of a divisible slot a part can be had; an extensible one has no end but the horizon.
     """
     source = open_source(where, {"--from": since, "--to": until}, {"--time": length})
+    if session:
+        serve(source, sys.stdin)
+        return
     first, last, least = source.time("--from"), source.time("--to"), source.duration("--time")
     if first is not None and last is not None and last <= first:
         raise UserError(f"--to must be later than --from ({source.show(first)}), not {source.show(last)}")

@@ -1,4 +1,5 @@
-"""The ledger: holds and runs as they stand, and service units per account: budgets, charges, refunds. SQLite.
+"""The ledger: holds and runs as they stand, service units per account (budgets, charges, refunds), and how long data
+took between sites. SQLite.
 
 A hold's entries have one row per kind, so nothing is charged twice however often it is entered; a hold is stored before
 its acts are done, so after a kill in between the next pass finds what came into being, and charges it then.
@@ -16,10 +17,11 @@ from typing import Any, Final
 
 from penstock.errors import Infeasible, NotFound, StoreError
 from penstock.provision.holding import Entry, Hold
+from penstock.provision.transfers import Measured
 
 __all__ = ["VERSION", "Account", "Ledger", "Line"]
 
-VERSION: Final = 2
+VERSION: Final = 3
 _SCHEMA: Final = """
 CREATE TABLE accounts (name TEXT PRIMARY KEY, budget REAL);
 CREATE TABLE holds (id INTEGER PRIMARY KEY, user TEXT NOT NULL, account TEXT NOT NULL, final INTEGER NOT NULL,
@@ -29,9 +31,14 @@ CREATE TABLE entries (hold INTEGER NOT NULL, kind TEXT NOT NULL, account TEXT NO
 """
 _RUNS: Final = """
 CREATE TABLE runs (name TEXT PRIMARY KEY, final INTEGER NOT NULL, state TEXT NOT NULL);
-PRAGMA user_version=2;
 """
 """What the second version has beyond the first: workflows in their slots."""
+_TRANSFERS: Final = """
+CREATE TABLE transfers (id INTEGER PRIMARY KEY, source TEXT NOT NULL, target TEXT NOT NULL, at REAL NOT NULL,
+    bytes REAL NOT NULL, predicted REAL NOT NULL, seconds REAL NOT NULL);
+"""
+"""What the third has: measured transfers between sites."""
+_MIGRATIONS: Final = (_SCHEMA, _RUNS, _TRANSFERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +85,10 @@ class Ledger:
             for pragma in ("busy_timeout=5000", f"journal_mode={journal}", "synchronous=FULL"):
                 self._db.execute(f"PRAGMA {pragma}")
             have = int(self._db.execute("PRAGMA user_version").fetchone()[0])
-            if have in (0, 1):
-                self._db.executescript(f"BEGIN; {'' if have else _SCHEMA} {_RUNS} COMMIT;")
-            elif have != VERSION:
+            if have < VERSION:
+                missing = " ".join(_MIGRATIONS[have:])
+                self._db.executescript(f"BEGIN; {missing} PRAGMA user_version={VERSION}; COMMIT;")
+            elif have > VERSION:
                 raise StoreError(f"{self._path} is of version {have}, this release of Penstock reads {VERSION}")
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"cannot open the ledger {self._path}: {error}") from error
@@ -148,6 +156,21 @@ class Ledger:
         """The state of one, over or not; None: there is none of this name."""
         rows = list(self._execute("SELECT state FROM runs WHERE name = ?", name))
         return json.loads(rows[0][0]) if rows else None
+
+    def add_transfer(self, source: str, target: str, at: float, size: float, moved: Measured) -> None:
+        """Data of `size` bytes went from one site to another."""
+        with self._transaction():
+            self._db.execute(
+                "INSERT INTO transfers (source, target, at, bytes, predicted, seconds) VALUES (?, ?, ?, ?, ?, ?)",
+                (source, target, at, size, moved.predicted, moved.seconds),
+            )
+
+    def transfers(self) -> dict[tuple[str, str], list[Measured]]:
+        """By source and target, in the order in which they were made."""
+        found: dict[tuple[str, str], list[Measured]] = {}
+        for row in self._execute("SELECT source, target, predicted, seconds FROM transfers ORDER BY id"):
+            found.setdefault((row["source"], row["target"]), []).append(Measured(row["predicted"], row["seconds"]))
+        return found
 
     def set_budget(self, account: str, budget: float | None) -> None:
         """What an account may spend in all; None: as much as it likes."""

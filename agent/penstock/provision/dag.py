@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -16,15 +17,16 @@ __all__ = ["Dag", "Edge", "Task", "best_effort_cost", "one_site", "rank_order", 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """`procs` processors for `durations[r]` at site r (one time unit throughout)."""
+    """`procs` processors for `durations[r]` at site r (one time unit throughout); infinite: it cannot run there."""
 
     name: str
     procs: int
     durations: tuple[float, ...]
 
     def mean(self) -> Fraction:
-        """w_i of (7), exactly."""
-        return sum((Fraction(d) for d in self.durations), Fraction(0)) / len(self.durations)
+        """w_i of (7), exactly: the mean over the sites where it can run."""
+        able = [d for d in self.durations if d < math.inf]
+        return sum((Fraction(d) for d in able), Fraction(0)) / max(len(able), 1)
 
 
 @dataclass(frozen=True, slots=True)

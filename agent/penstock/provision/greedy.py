@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
 from penstock.errors import Infeasible
 from penstock.provision.dag import Dag, rank_order
 from penstock.provision.plan import Claim, Plan, Queue, make_plan
 from penstock.provision.pricing import Pricing, Quote, quote, quote_all
 
-__all__ = ["Bought", "GreedyPlan", "Site", "greedy"]
+__all__ = ["Bought", "GreedyPlan", "Market", "Site", "as_market", "buy", "greedy", "offers", "with_claim"]
 
 
 _LONG_QUEUE: Final = 100  # waiting jobs
@@ -51,30 +51,88 @@ class GreedyPlan:
     bought: tuple[Bought, ...]
 
 
+class Market(Protocol):
+    """A site where slots are bought. Asking is one step and the answer another, so that all sites work at once."""
+
+    name: str
+
+    @property
+    def size(self) -> int:
+        """The most processors that a slot can have."""
+        ...
+
+    def ask(self, procs: int, duration: float, after: float) -> None:
+        """Query (19): what do slots of this size cost that begin at `after` or later?"""
+        ...
+
+    def answer(self) -> Sequence[Quote]:
+        """The answer to the last question."""
+        ...
+
+    def take(self, name: str, quote: Quote) -> None:
+        """Buy a slot: from now on it is reserved."""
+        ...
+
+    def forget(self) -> None:
+        """Undo all that was bought."""
+        ...
+
+
+class _Plain:
+    """A `Site` as a market, with a queue of its own."""
+
+    def __init__(self, site: Site) -> None:
+        self.name = site.name
+        self._site, self._queue = site, site.queue
+        self._asked: tuple[int, float, float] = (0, 0.0, 0.0)
+
+    @property
+    def size(self) -> int:
+        return self._queue.size
+
+    def ask(self, procs: int, duration: float, after: float) -> None:
+        self._asked = procs, duration, after
+
+    def answer(self) -> Sequence[Quote]:
+        procs, duration, after = self._asked
+        return offers(make_plan(self._queue), procs, duration, self._site.pricing, after, self._site.within)
+
+    def take(self, name: str, quote: Quote) -> None:
+        self._queue = with_claim(self._queue, name, quote.nodes, quote.start, quote.start + quote.duration)
+
+    def forget(self) -> None:
+        self._queue = self._site.queue
+
+
+def as_market(site: Site) -> Market:
+    """A site whose queue is known, as a market."""
+    return _Plain(site)
+
+
 def greedy(dag: Dag, sites: Sequence[Site], alpha: float, now: float) -> GreedyPlan:
     """Plan the workflow with trade-off `alpha` (0: only time counts, 1: only price). `task.durations` are per site.
 
     Prices and ends are normalised over the answers of all sites together; of equals the earliest end, then the lower
     cost, then the site's name. Raises Infeasible, naming the task, if one fits on no site.
     """
-    queues = [site.queue for site in sites]
+    return buy(dag, [_Plain(site) for site in sites], alpha, now)
+
+
+def buy(dag: Dag, markets: Sequence[Market], alpha: float, now: float) -> GreedyPlan:
+    """The same where slots are bought of whoever sells them."""
     bought: dict[int, Bought] = {}
     for i in rank_order(dag):
         task = dag.tasks[i]
-        offers: list[Bought] = []
-        for r, site in enumerate(sites):
-            if task.procs > site.queue.size:
-                continue
+        able = [r for r, m in enumerate(markets) if task.procs <= m.size and task.durations[r] < math.inf]
+        for r in able:
             ready = max((bought[e.parent].end + e.time(bought[e.parent].site, r) for e in dag.into(i)), default=now)
-            plan = make_plan(queues[r])
-            quotes = _offers(plan, task.procs, task.durations[r], site, max(ready, now))
-            offers += [Bought(i, r, q) for q in quotes if q.feasible]
-        if not offers:
+            markets[r].ask(task.procs, task.durations[r], max(ready, now))
+        found = [Bought(i, r, q) for r in able for q in markets[r].answer() if q.feasible]
+        if not found:
             raise Infeasible(f"task {task.name}: no site has {task.procs} processors free for it at any time")
-        best = _best(offers, alpha, sites)
+        best = _best(found, alpha, [m.name for m in markets])
         bought[i] = best
-        claim = Claim(f"slot of {task.name}", best.quote.nodes, best.quote.start, best.end)
-        queues[best.site] = replace(queues[best.site], claims=(*queues[best.site].claims, claim))
+        markets[best.site].take(f"slot of {task.name}", best.quote)
     return GreedyPlan(
         max((b.end for b in bought.values()), default=now) - now,
         sum(b.quote.total for b in bought.values()),
@@ -82,24 +140,29 @@ def greedy(dag: Dag, sites: Sequence[Site], alpha: float, now: float) -> GreedyP
     )
 
 
-def _offers(plan: Plan, procs: int, duration: float, site: Site, after: float) -> list[Quote]:
+def with_claim(queue: Queue, name: str, nodes: int, start: float, end: float) -> Queue:
+    """The queue in which a slot is reserved, too."""
+    return replace(queue, claims=(*queue.claims, Claim(name, nodes, start, end)))
+
+
+def offers(plan: Plan, procs: int, duration: float, pricing: Pricing, after: float, within: int = -1) -> list[Quote]:
     """The answer to query (19). Of a long queue only the starts up to the first that costs nothing more, and the last
     of all: those between end later and cost no less, and are there for the normalisation alone."""
     if len(plan.queue.waiting) <= _LONG_QUEUE:
-        return quote_all(plan, procs, duration, site.pricing, after, site.within)
+        return quote_all(plan, procs, duration, pricing, after, within)
     taken = plan.queue.taken()
     instants = [t for t in plan.instants() if t > after]
     quotes = []
     for start in (after, *instants):
-        quotes.append(quote(plan, taken, procs, duration, start, site.pricing, site.within))
+        quotes.append(quote(plan, taken, procs, duration, start, pricing, within))
         if quotes[-1].f == 0:
             break
     if instants and quotes[-1].start < instants[-1]:
-        quotes.append(quote(plan, taken, procs, duration, instants[-1], site.pricing, site.within))
+        quotes.append(quote(plan, taken, procs, duration, instants[-1], pricing, within))
     return quotes
 
 
-def _best(offers: Sequence[Bought], alpha: float, sites: Sequence[Site]) -> Bought:
+def _best(offers: Sequence[Bought], alpha: float, names: Sequence[str]) -> Bought:
     costs, ends = [b.quote.total for b in offers], [b.end for b in offers]
     low_cost, low_end = min(costs), min(ends)
     span_cost, span_end = max(costs) - low_cost, max(ends) - low_end
@@ -108,6 +171,6 @@ def _best(offers: Sequence[Bought], alpha: float, sites: Sequence[Site]) -> Boug
         price = (offer.quote.total - low_cost) / span_cost if span_cost else 0.0
         when = (offer.end - low_end) / span_end if span_end else 0.0
         value = alpha * price + (1 - alpha) * when
-        return (value if math.isfinite(value) else math.inf), offer.end, offer.quote.total, sites[offer.site].name
+        return (value if math.isfinite(value) else math.inf), offer.end, offer.quote.total, names[offer.site]
 
     return min(offers, key=score)

@@ -161,6 +161,8 @@ class Scheduler:
             best_fit: Fit | None = None
             for site, table in enumerate(tables):
                 duration = self._durations[at][site]
+                if duration == math.inf:
+                    continue
                 ready = max(
                     (rows.ends[p] + edge.time(rows.sites[p], site) for p, edge in self._parents[at]), default=self._now
                 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,19 +11,19 @@ from penstock.errors import Infeasible, UserError
 from penstock.provision.besteffort import best_effort
 from penstock.provision.dag import Dag
 from penstock.provision.front import Evaluation, Point, check_limits, exact, trade_off
-from penstock.provision.greedy import Site, greedy
+from penstock.provision.greedy import Market, Site, as_market, buy
 from penstock.provision.heft import Placed, Schedule, Scheduler
 from penstock.provision.moga import Settings, moga
 from penstock.provision.nsga2 import nsga2
 from penstock.provision.situation import Situation
 
-__all__ = ["DEFAULT_METHOD", "METHODS", "Choice", "plan_workflow"]
+__all__ = ["DEFAULT_METHOD", "EXACT", "METHODS", "SEARCHES", "Choice", "buy_within", "plan_workflow"]
 
 METHODS: Final = ("moga", "nsga2", "greedy", "best-effort")
 DEFAULT_METHOD: Final = "moga"
 _ALPHAS: Final = tuple(i / 10 for i in range(11))
-_EXACT: Final = 10  # up to so many slots all plans are tried, which is no more work than a search
-_SEARCHES: Final[dict[str, Callable[[Evaluation, int, Settings], tuple[Point, ...]]]] = {"moga": moga, "nsga2": nsga2}
+EXACT: Final = 10  # up to so many slots all plans are tried, which is no more work than a search
+SEARCHES: Final[dict[str, Callable[[Evaluation, int, Settings], tuple[Point, ...]]]] = {"moga": moga, "nsga2": nsga2}
 
 
 @dataclass(frozen=True)
@@ -66,37 +66,48 @@ def plan_workflow(
         check_limits([_point(alone)], deadline, budget, situation.show)
         return Choice(((alone.cost, alone.makespan),), alone, alone)
     if method == "greedy":
-        return _greedy(situation, dag, alpha, deadline, budget, alone)
+        here = as_market(Site("here", queue, situation.pricing, situation.within))
+        return buy_within(dag, (here,), alone, queue.now, alpha, deadline, budget, situation.show)
     slots = situation.slots(plan, beyond=1)
     evaluate = Evaluation(Scheduler(dag, slots, now=queue.now))
-    if len(slots) <= _EXACT:
+    if len(slots) <= EXACT:
         points = exact(evaluate)
     else:
         everything = (True,) * len(slots)
         endless = tuple(s.extensible for s in slots)
         base = settings or Settings()
         start = base.start or (everything, endless)
-        points = _SEARCHES[method](evaluate, seed, Settings(base.population, base.iterations, base.sigma, start))
+        points = SEARCHES[method](evaluate, seed, Settings(base.population, base.iterations, base.sigma, start))
     chosen = trade_off(check_limits(points, deadline, budget, situation.show), alpha)
     front = tuple((p.cost, p.makespan) for p in points)
     return Choice(front, evaluate.schedule(chosen.genome), alone, evaluate.count)
 
 
-def _greedy(situation: Situation, dag: Dag, alpha: float, deadline: float, budget: float, alone: Schedule) -> Choice:
-    """The plan for the wanted trade-off; if it breaks a limit, the nearest other trade-off whose plan does not."""
-    site, now = Site("here", situation.queue, situation.pricing, situation.within), situation.queue.now
+def buy_within(
+    dag: Dag,
+    markets: Sequence[Market],
+    alone: Schedule | None,
+    now: float,
+    alpha: float,
+    deadline: float = math.inf,
+    budget: float = math.inf,
+    show: Callable[[float], str] = "{:g}".format,
+) -> Choice:
+    """The greedy plan for the wanted trade-off; if it breaks a limit, that of the nearest other trade-off which does
+    not. Raises Infeasible, saying what would be enough. `alone`: best effort, beside it."""
     seen: list[Point] = []
     for other in sorted({alpha, *_ALPHAS}, key=lambda a: abs(a - alpha)):
-        found = greedy(dag, (site,), other, now)
+        for market in markets if seen else ():
+            market.forget()
+        found = buy(dag, markets, other, now)
         point = Point(found.cost, found.makespan, ())
         seen.append(point)
         if found.makespan <= deadline and found.cost <= budget:
-            placed = tuple(Placed(b.task, 0, b.quote.start, b.end, b.quote.nodes) for b in found.bought)
+            placed = tuple(Placed(b.task, b.site, b.quote.start, b.end, b.quote.nodes) for b in found.bought)
             schedule = Schedule(found.makespan, found.cost, placed)
-            return Choice(
-                ((found.cost, found.makespan),), schedule, alone, prices=tuple(b.quote.f for b in found.bought)
-            )
-    check_limits(seen, deadline, budget, situation.show)
+            prices = tuple(b.quote.f for b in found.bought)
+            return Choice(((found.cost, found.makespan),), schedule, alone, prices=prices)
+    check_limits(seen, deadline, budget, show)
     raise AssertionError("a plan within the limits was not found, but they can be kept")
 
 

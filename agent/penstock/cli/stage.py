@@ -1,0 +1,76 @@
+"""penstock stage: data to another site, measured."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from penstock.cli.sites import measured, readable
+from penstock.config import load
+from penstock.errors import UserError
+from penstock.holding.ledger import Ledger
+from penstock.holding.office import ledger_path
+from penstock.provision.transfers import Measured
+from penstock.select.units import parse_amount
+from penstock.sites.file import SiteEntry, read_sites
+from penstock.sites.staging import size_of, staging_command
+from penstock.sites.staging import stage as run_staging
+
+__all__ = ["stage"]
+
+
+@click.command()
+@click.argument("source")
+@click.argument("target")
+@click.argument("path")
+@click.option("--sites", metavar="FILE", type=click.Path(path_type=Path), help="The file of sites.")
+@click.option("--size", metavar="AMOUNT", help="Bytes to be moved, such as 3GB (default: counted, if they are here).")
+def stage(source: str, target: str, path: str, sites: Path | None, size: str | None) -> None:
+    """Move data from one site to another, by the staging command of the file of sites.
+
+    How long it takes is kept, and corrects what plans over sites expect of later transfers between the two.
+
+    \b
+    penstock stage --sites sites.yaml near far results/ --size 3GB
+    """
+    config = load()
+    where = sites or config.provision.sites
+    if where is None:
+        raise UserError("--sites is missing: which file of sites? (or `provision.sites` in the configuration)")
+    file = read_sites(where)
+    ends = []
+    for name in (source, target):
+        if name not in file.sites:
+            raise UserError(f"{where}: there is no site {name!r} (sites: {', '.join(file.sites)})")
+        ends.append(file.sites[name])
+    link = file.links.get((source, target))
+    words = staging_command(file.staging, ends[0], ends[1], path)
+    count = _size(size, ends, path)
+    seconds = run_staging(words)
+    if not count:
+        click.echo(f"Moved {path} in {seconds:.3g} s; not measured, as its size is not known (--size)")
+        return
+    text = f"Moved {readable(count)} from {source} to {target} in {seconds:.3g} s"
+    if link is None:
+        click.echo(f"{text}; not measured, as the file of sites has no link between the two")
+        return
+    config.agent.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
+    ledger = Ledger(ledger_path(config))
+    try:
+        ledger.add_transfer(source, target, time.time(), count, Measured(link.time(count), seconds))
+    finally:
+        ledger.close()
+    factor = measured(config)[source, target]
+    click.echo(f"{text}; the file of sites says {link.time(count):.3g} s, plans now expect {factor:.3g} times of that")
+
+
+def _size(said: str | None, ends: list[SiteEntry], path: str) -> float | None:
+    """Bytes: what the user says, or what is here."""
+    if said is not None:
+        try:
+            return parse_amount(said)
+        except ValueError as error:
+            raise UserError(f"--size: {error}") from None
+    return size_of(Path(ends[0].data + path)) if ends[0].here else None
