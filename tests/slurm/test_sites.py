@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -33,14 +34,26 @@ def far(session_cluster: Cluster) -> Iterator[Cluster]:
     it.down()
 
 
-def test_a_workflow_is_spread_over_two_clusters(cluster: Cluster, far: Cluster) -> None:
-    made = cluster.run_as("bob", ["sbatch", "--parsable", "-N6", "-t30", "-o", "/dev/null", "--wrap", "sleep 900"])
+def fill(cluster: Cluster, nodes: int, minutes: int) -> None:
+    """A job of bob's runs on so many nodes."""
+    words = ["sbatch", "--parsable", f"-N{nodes}", f"-t{minutes}", "-o", "/dev/null", "--exclusive"]
+    made = cluster.run_as("bob", [*words, "--wrap", "sleep 900"])
     assert made.returncode == 0, made.stderr
-    end = time.monotonic() + 120
-    while "RUNNING" not in cluster.run_as("root", ["squeue", "-h", "-o", "%T"]).stdout:
-        assert time.monotonic() < end, "timed out waiting for the job to run"
+    until(lambda: "RUNNING" in cluster.run_as("root", ["squeue", "-h", "-o", "%T"]).stdout, "the job to run")
+
+
+def until(probe: Callable[[], object], what: str, seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not probe():
+        assert time.monotonic() < end, f"timed out waiting for {what}"
         time.sleep(0.2)
-    prefix = ["env", *(f"{key}={value}" for key, value in far.env.items()), sys.executable, "-m"]
+
+
+def plan(cluster: Cluster, far: Cluster, who: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """`penstock plan` as that user on the first cluster."""
+    home = cluster.home(who)
+    prefix = ["env", *(f"{key}={value}" for key, value in far.env.items())]
+    prefix += [f"PENSTOCK_AGENT__STATE_DIR={home}/far", sys.executable, "-m"]
     sites = {
         "sites": {
             "near": {},
@@ -50,14 +63,18 @@ def test_a_workflow_is_spread_over_two_clusters(cluster: Cluster, far: Cluster) 
         "links": [{"between": ["near", "far"], "bandwidth": "10 MB/s", "latency": "2s"}],
         "patience": "3m",
     }
-    home = cluster.home("alice")
     for name, text in (("flow.yaml", FLOW), ("sites.json", json.dumps(sites))):
-        done = cluster.run_as("alice", ["sh", "-c", f"cat > {name}"], input=text, cwd=home)
+        done = cluster.run_as(who, ["sh", "-c", f"cat > {name}"], input=text, cwd=home)
         assert done.returncode == 0, done.stderr
-    words = [sys.executable, "-m", "penstock", "plan", "flow.yaml", "--sites", "sites.json", "--alpha", "0", "--json"]
+    words = [sys.executable, "-m", "penstock", "plan", "flow.yaml", "--sites", "sites.json", "--json", *options]
+    env = {"PENSTOCK_AGENT__STATE_DIR": str(home / "near"), "PENSTOCK_SLURM__BACKEND": "cli"}
+    return cluster.run_as(who, words, env=env, cwd=home, timeout=350)
+
+
+def test_a_workflow_is_spread_over_two_clusters(cluster: Cluster, far: Cluster) -> None:
+    fill(cluster, 6, 30)
     for method in ("moga", "greedy"):
-        env = {"PENSTOCK_AGENT__STATE_DIR": str(home / "state"), "PENSTOCK_SLURM__BACKEND": "cli"}
-        done = cluster.run_as("alice", [*words, "--method", method], env=env, cwd=home, timeout=300)
+        done = plan(cluster, far, "alice", "--alpha", "0", "--method", method)
         assert done.returncode == 0, done.stderr
         assert "site dead is left out: it hung up: no route to host" in done.stderr
         found = json.loads(done.stdout)
@@ -75,3 +92,28 @@ def test_a_workflow_is_spread_over_two_clusters(cluster: Cluster, far: Cluster) 
         assert found["makespan"] == 375 + 12 + 300
         assert [s["clock_ahead"] for s in found["sites"]] == [0, 0]
         assert all(s["partition"] == "batch" for s in found["sites"])
+
+
+def test_a_plan_at_the_other_cluster_is_reserved_there(cluster: Cluster, far: Cluster) -> None:
+    fill(cluster, 8, 60)
+    fill(far, 2, 5)  # so that nothing begins meanwhile, however slow the machine is
+    try:
+        done = plan(cluster, far, "operator", "--alpha", "0", "--reserve")
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("far: Submitted batch job") == 3
+        found = json.loads(done.stdout)
+        assert {s["site"] for s in found["stages"]} == {"far"} and found["transfers"] == []
+        reserved = {s["name"]: s for s in found["reserved"]["stages"]}
+        # 375 s are seven minutes to Slurm, and a minute of margin is reserved beyond each
+        assert all(s["end"] - s["start"] == 480 for s in reserved.values()) and len(reserved) == 3
+        shown = far.run_as("root", ["scontrol", "-o", "show", "reservations"]).stdout
+        assert shown.count("ReservationName=flow-") == 3
+        waiting = far.run_as("root", ["squeue", "-h", "-t", "PD", "-o", "%j %v"]).stdout.splitlines()
+        assert len(waiting) == 3 and all(line.split()[0] == line.split()[1] for line in waiting)
+        assert "ReservationName" not in cluster.run_as("root", ["scontrol", "-o", "show", "reservations"]).stdout
+    finally:
+        far.run_as("root", ["scancel", "--partition=batch"])
+        until(lambda: not far.run_as("root", ["squeue", "-h", "-o", "%i"]).stdout.strip(), "the jobs to leave")
+        for line in far.run_as("root", ["scontrol", "-o", "show", "reservations"]).stdout.splitlines():
+            if line.startswith("ReservationName="):
+                far.run_as("root", ["scontrol", "delete", line.split()[0]])

@@ -14,6 +14,7 @@ from penstock.holding.ledger import Ledger
 from penstock.provision.transfers import Link, Measured
 from penstock.sites.file import read_sites
 from penstock.sites.remote import command_of, greet, words_of
+from penstock.workflow.formats import parse_workflow
 
 NEAR = {"procs": 2, "jobs": [{"id": "R", "procs": 2, "duration": 50, "state": "reserved", "start": 4}]}
 FAR = {"procs": 4, "jobs": [{"id": "B", "procs": 4, "duration": 5, "state": "running"}]}
@@ -25,7 +26,19 @@ stages:
 """
 LINKS = "links: [{between: [near, far], bandwidth: 100 B/s, latency: 1}]\npatience: 5m\n"  # the machine may be slow
 PENSTOCK = f"{sys.executable} -m penstock"
-BEHIND = f'#!/bin/sh\necho "Welcome to $0"\nshift\nexec {PENSTOCK} "$@" --queue'
+# What a site does behind its prefix: it talks, answers from its queue, and reserves what it is told to.
+BEHIND = """#!/bin/sh
+echo "Welcome to $0"
+shift
+if [ "$1" = plan ]; then
+    echo "$*" >words; cat >shipped
+    if [ -e full ]; then echo "penstock: the slot of stage a cannot be had: full" >&2; exit 5; fi
+    echo "Submitted batch job 7 for stage a into its reservation" >&2
+    echo '{"stages": [{"name": "a", "start": 6, "end": 10}, {"name": "b", "start": 10, "end": 16}]}'
+    exit
+fi
+exec %s "$@" --queue %s
+"""
 
 
 @pytest.fixture
@@ -40,7 +53,7 @@ def world(tmp_path, monkeypatch, capsys):
         (tmp_path / "flow.yaml").write_text(flow)
         (tmp_path / "sites.yaml").write_text(sites)
         behind = tmp_path / "behind"
-        behind.write_text(f"{BEHIND} {tmp_path / 'far.json'}\n")
+        behind.write_text(BEHIND % (PENSTOCK, tmp_path / "far.json"))
         behind.chmod(0o755)
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr("sys.argv", ["penstock", arguments[0], "--sites", "sites.yaml", *arguments[1:], *options])
@@ -54,6 +67,29 @@ def world(tmp_path, monkeypatch, capsys):
 
     run.folder = tmp_path
     return run
+
+
+def test_a_plan_at_one_site_is_reserved_there(world):
+    only = f"sites: {{near: {{queue: near.json}}, far: {{prefix: [./behind], speed: 2, price: 4}}}}\n{LINKS}"
+    flow = FLOW.replace("time: 4", "time: 4, expect: 3, took: [3, 3.5]")
+    code, out, err = world(
+        only, "--site", "far", "--reserve", "--budget", "600", "--deadline", "40", "--json", flow=flow
+    )
+    assert (code, err) == (0, "far: Submitted batch job 7 for stage a into its reservation\n")
+    assert [s["start"] for s in json.loads(out)["reserved"]["stages"]] == [6, 10]
+    words = (world.folder / "words").read_text().strip()
+    asked = "--method moga --alpha 0.5 --seed 1 -A default --deadline @40 --budget 150.0"
+    assert words == f"plan - --reserve --json {asked}"
+    shipped = json.loads((world.folder / "shipped").read_text())
+    first, second = shipped["stages"]
+    assert (first["time"], first["expect"], first["took"], second["time"]) == (2, 1.5, [1.5, 1.75], 3)
+    assert second["after"] == ["a"] and "expect" not in second
+    assert len(parse_workflow(json.dumps(shipped)).stages) == 2
+    code, out, _ = world(only, "--site", "far", "--reserve", flow=flow)
+    assert code == 0 and ["b", "10", "16"] in [line.split() for line in out.splitlines()]
+    (world.folder / "full").touch()
+    code, _, err = world(only, "--site", "far", "--reserve", flow=flow)
+    assert (code, err) == (5, "penstock: site far: the slot of stage a cannot be had: full\n")
 
 
 ODD = """ "echo '{\\"session\\": 7}'" """
@@ -107,6 +143,14 @@ def test_a_site_that_does_not_answer_is_left_out_and_said(world):
         ),
         (f"sites: {{odd: {{prefix: [sh, -c, {ODD}]}}}}", (), 6, "its answer cannot be read: speaks version 7"),
         ("sites: {near: {queue: nothing.json}}\npatience: 5m", (), 6, "nothing.json cannot be read"),
+        (
+            BOTH,
+            ("--alpha", "0", "--reserve"),
+            2,
+            "--reserve: the plan uses near and far, and only a plan at one site can",
+        ),
+        (BOTH, ("--reserve", "--method", "best-effort"), 2, "best effort reserves nothing"),
+        ("sites: {far: {queue: far.json}}\npatience: 5m", ("--reserve",), 2, "--reserve: far is a queue file"),
         (BOTH, ("--site", "moon"), 2, "--site: there is no site 'moon' (sites: near, far)"),
         (BOTH, ("--queue", "near.json"), 2, "a queue file is a site with `queue: FILE`"),
         (BOTH, ("-p", "batch"), 2, "says the partition of each"),
@@ -124,7 +168,7 @@ def test_a_site_that_does_not_answer_is_left_out_and_said(world):
 )
 def test_mistakes(world, sites, options, code, said):
     got, out, err = world(sites, *options)
-    assert (got, out) == (code, ""), err
+    assert got == code and (out == "" or "--reserve" in options), err
     assert said in err and "Traceback" not in err
 
 

@@ -59,6 +59,11 @@ def test_slots_of_figure_1(penstock):
     assert set(json.loads(out)[0]) == {"start", "procs", "duration", "c", "f", "divisible", "extensible"}
 
 
+def test_a_session_is_not_filtered(penstock):
+    code, out, err = penstock("slots", FIG1, "--session", "--nodes", "2")
+    assert (code, out) == (2, "") and "--session says all there is" in err
+
+
 def test_the_default_horizon_is_the_last_finish(penstock):
     queue = {k: v for k, v in FIG1.items() if k != "horizon"}
     rows = json.loads(penstock("slots", queue, "--json")[1])

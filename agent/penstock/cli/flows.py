@@ -41,10 +41,12 @@ class Item:
 
 @dataclass(frozen=True)
 class Flows:
-    """Workflows that are planned together; `items` are all their stages, one workflow after the other."""
+    """Workflows that are planned together; `items` are all their stages, one workflow after the other. `written` are
+    the workflows as their files have them."""
 
     flows: tuple[Workflow, ...]
     items: tuple[Item, ...]
+    written: tuple[Workflow, ...]
 
     def durations(self, margin: float) -> dict[str, str | None]:
         """The slots' lengths as options of a source: the limits, and if they are to be reserved, the margin beyond
@@ -100,14 +102,14 @@ def load_flows(paths: Sequence[Path], packing: Packing | None, minutes: bool) ->
         same = next((paths[j] for j in range(i) if flows[j].name == flow.name), None)
         if same is not None:
             raise UserError(f"{paths[i]}: name: {flow.name!r} is the name of the workflow in {same}, too")
-    items: list[Item] = []
+    written, items = tuple(flows), list[Item]()
     for i, flow in enumerate(flows):
         fitted = [_fit(stage, minutes) for stage in flow.stages]
         flows[i] = replace(flow, stages=tuple(stage for stage, _ in fitted))
         for before, (stage, length) in zip(flow.stages, fitted, strict=True):
             whole = None if length is None else before.time_limit
             items.append(Item(i, stage, _prefix(flows, i) + stage.name, length, whole))
-    return Flows(tuple(flows), tuple(items))
+    return Flows(tuple(flows), tuple(items), written)
 
 
 def _prefix(flows: Sequence[Workflow], flow: int) -> str:

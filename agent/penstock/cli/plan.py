@@ -23,7 +23,8 @@ from penstock.cli.planning import (
     picture_options,
     source_options,
 )
-from penstock.cli.sites import Among, Wish, plan_over_sites, site_options
+from penstock.cli.siteplan import Wish
+from penstock.cli.sites import Among, plan_over_sites, site_options
 from penstock.config import load
 from penstock.errors import UserError
 from penstock.holding.office import LEAD
@@ -78,12 +79,8 @@ def plan(
     chosen = method, 0.5 if alpha is None else alpha, deadline, budget, 1 if seed is None else seed
     packing = packed.packing(config, where.needs.cpus or None)
     if among.wanted:
-        if reserve:
-            raise UserError(
-                "--reserve and --sites: a plan over several sites is only shown; reserve at the site that it names, "
-                "with penstock plan --reserve there"
-            )
-        plan_over_sites(workflows, packing, where, among, Wish(*chosen), gantt, picture, as_json)
+        wish = Wish(*chosen, account if reserve else None)
+        plan_over_sites(workflows, packing, where, among, wish, gantt, picture, as_json)
         return
     live = where.queue_file is None
     flows = load_flows(workflows, packing, live)

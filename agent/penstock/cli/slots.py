@@ -50,6 +50,8 @@ def slots(
     A slot is a number of nodes (of processors, in a file) that stay the same ones for its whole duration. Nobody who
     waits is delayed by it. Of a divisible slot a part can be had; an extensible one has no end but the horizon.
     """
+    if session and (since or until or nodes or length or explain or gantt or picture):
+        raise UserError("--session says all there is; it goes only with --queue, -p, --cores, --mem, --gres and -C")
     source = open_source(where, {"--from": since, "--to": until}, {"--time": length})
     if session:
         serve(source, sys.stdin)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.sites import measured, readable
+from penstock.cli.siteplan import readable
+from penstock.cli.sites import measured
 from penstock.config import load
 from penstock.errors import UserError
 from penstock.holding.ledger import Ledger

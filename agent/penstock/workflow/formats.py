@@ -26,6 +26,7 @@ import json
 import math
 import os
 import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -54,7 +55,9 @@ _NAME_RULE: Final = "1 to 40 of A-Z a-z 0-9 _ . -"
 
 def load_workflow(path: str | Path, packing: Packing | None = None) -> Workflow:
     """Read a workflow file; `packing` is for WfFormat. Raises UserError if it is missing, unreadable, too big, or wrong
-    in any way. The scripts that it names are looked for beside it."""
+    in any way. The scripts that it names are looked for beside it. `-` is standard input, and has no scripts."""
+    if str(path) == "-":
+        return parse_workflow(sys.stdin.buffer.read(_MAX_JSON_BYTES + 1), "standard input", packing)
     try:
         with Path(path).open("rb") as file:
             data = file.read(MAX_BYTES + 1)
