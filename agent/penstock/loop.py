@@ -29,6 +29,7 @@ _log = structlog.get_logger(__name__)
 # Wakes that come in a burst (every rank 0 of a large array starting at once) share one pass.
 _GATHER = 0.025
 _AFTER_FAILURE = 5.0
+_ROOM = " " * 65536  # a line or two may fit onto a disk that is full
 
 
 class Controller(Protocol):
@@ -131,11 +132,17 @@ class Loop:
             self._record(Decision(Verb.NOTHING, "agent", (Reason("complete-picture", "the picture is complete"),)))
             for controller in self._controllers:
                 await self._let(controller, snapshot)
-        self.trouble = self._met
-        if said and not self.trouble:
+        if said and not self._met:
+            self._try_to_write()
             _log.info("the state can be written again", after=said)
+        self.trouble = self._met
         self._metrics.passed(snapshot, time.perf_counter() - started, self._clock.now())
         self.passes += 1
+
+    def _try_to_write(self) -> None:
+        """A pass in which there was nothing to write says nothing of the disk. Raises StoreError."""
+        for text in (_ROOM, ""):
+            self._store.remember("room", text)
 
     async def _let(self, controller: Controller, snapshot: Snapshot) -> None:
         try:

@@ -72,7 +72,7 @@ def test_with_a_full_disk_it_holds_says_so_and_goes_on_when_there_is_room(small,
     (small.folder / "go").touch()
     said = small.until(lambda: [p for p in status(small)["problems"] if "full" in p], "its word")
     assert "the state file" in said[0]
-    assert "on hold: the state file" in small.run("status").stderr
+    small.until(lambda: "on hold: the state file" in small.run("status").stderr, "its word on the command line")
     assert "full" in small.said()
     refused = small.run("submit", "w.yaml", "--strategy", "perstage")
     assert refused.returncode == 7, refused
