@@ -77,8 +77,8 @@ inside() {
     local user=$1 pid
     shift
     pid=$(first "$(cat "$dir.pid")")
-    nsenter --target "$pid" --mount --pid --uts --ipc --net --root --wd=/tmp -- \
-        env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \
+    nsenter --target "$pid" --mount --pid --uts --ipc --net --root -- \
+        env -i --chdir=/tmp PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \
         setpriv --reuid="$user" --regid="$user" --clear-groups --reset-env "$@"
 }
 

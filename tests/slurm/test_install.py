@@ -276,9 +276,8 @@ def test_the_image_without_docker(folder: Path, package: Path) -> None:
             assert said("pst-alice", "sinfo", "-h", "-o", "%D").strip() == "4"
             assert said("root", "ps", "-o", "user=", "-C", "penstock").split() == ["penstock"], "never root"
             # A user's job and workflow; the agent acts for them as an Operator.
-            flow = (
-                "{name: w, stages: [{name: a, time: 2m, expect: 2s, run: sleep 2}, {name: b, time: 2m, run: 'true'}]}"
-            )
+            stages = "{name: a, nodes: 1, time: 2m, run: sleep 2}, {name: b, nodes: 1, time: 2m, run: 'true'}"
+            flow = f"{{name: w, stages: [{stages}]}}"
             said("pst-alice", "bash", "-c", f'cd "$(mktemp -d)"; echo "{flow}" >w.yaml; penstock submit w.yaml')
             until(
                 "the workflow ends",
