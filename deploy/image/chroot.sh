@@ -21,7 +21,7 @@ build() {
     local package=$1 inside=/tmp/penstock.deb
     # The mounts that are made on the way end with their namespace, also when this is killed.
     unshare --mount --propagation private -- mmdebstrap --variant=apt \
-        --aptopt='Acquire::Check-Valid-Until "false"' --include=ca-certificates \
+        --aptopt='Acquire::Check-Valid-Until "false"' --include=ca-certificates,mount \
         --customize-hook="upload '$package' $inside" \
         --customize-hook="upload '$HERE/build.sh' /usr/local/sbin/penstock-image-build" \
         --customize-hook="upload '$HERE/start.sh' /usr/local/sbin/penstock-image-start" \
