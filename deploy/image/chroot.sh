@@ -31,7 +31,7 @@ build() {
     chmod 755 "$dir/usr/local/sbin/penstock-image-start"
 }
 
-# What a container is given: devices, /proc, a /run that is empty, a name, and loopback.
+# What a container is given: devices, /proc, a /run that is empty, a name, and a network that leads nowhere.
 # shellcheck disable=SC2016 # it is the shell inside that reads it
 INSIDE='
 mount --bind "$0" "$0"
@@ -52,6 +52,10 @@ pivot_root . .old
 umount -l .old
 rmdir .old
 ip link set lo up
+# With loopback alone, Slurm finds no address of any name.
+ip link add eth0 type bridge
+ip address add 192.0.2.2/24 dev eth0
+ip link set eth0 up
 exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 "$@" penstock-image-start
 '
 
