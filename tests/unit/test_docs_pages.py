@@ -33,6 +33,7 @@ from penstock.config import load
 from penstock.pool.taskfile import read_tasks
 from penstock.provision.queuefile import parse_queue
 from penstock.sbatch.directives import read_directives
+from penstock.sites.file import read_sites
 from penstock.workflow.formats import load_workflow
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
@@ -82,6 +83,8 @@ def test_yaml_is_taken_by_what_reads_it(block, tmp_path):
         return
     if "stages" in keys:
         load_workflow(path)
+    elif "sites" in keys:
+        read_sites(path)
     elif "resources" in keys:
         read_resources(path)
     elif keys & {"requirements", "tasks"}:

@@ -26,6 +26,7 @@ from penstock.provision.workflows import METHODS
 from penstock.sites.file import SitesFile, read_sites
 from penstock.sites.remote import SiteGone, greet
 from penstock.sites.ship import as_file, reserve_at
+from penstock.tenure import is_shared
 from penstock.workflow.wfformat import Packing
 
 __all__ = ["Among", "measured", "plan_over_sites", "site_options"]
@@ -130,7 +131,7 @@ def measured(config: Config) -> dict[tuple[str, str], float]:
     path = ledger_path(config)
     if not path.exists():
         return {}
-    ledger = Ledger(path)
+    ledger = Ledger(path, shared=is_shared(config, path.parent))
     try:
         return {link: correction(found) for link, found in ledger.transfers().items()}
     finally:

@@ -18,6 +18,7 @@ from penstock.select.units import parse_amount
 from penstock.sites.file import SiteEntry, read_sites
 from penstock.sites.staging import size_of, staging_command
 from penstock.sites.staging import stage as run_staging
+from penstock.tenure import is_shared
 
 __all__ = ["stage"]
 
@@ -58,7 +59,8 @@ def stage(source: str, target: str, path: str, sites: Path | None, size: str | N
         click.echo(f"{text}; not measured, as the file of sites has no link between the two")
         return
     config.agent.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
-    ledger = Ledger(ledger_path(config))
+    book = ledger_path(config)
+    ledger = Ledger(book, shared=is_shared(config, book.parent))
     try:
         ledger.add_transfer(source, target, time.time(), count, Measured(link.time(count), seconds))
     finally:
