@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
 from factories import make_snapshot
 
 from penstock.app import App, lock_state
 from penstock.brake import Pause
+from penstock.cli.door import ask_or_read
 from penstock.config import Config
-from penstock.errors import ConfigError, NotFound, NotNow, NotPermitted, UserError
+from penstock.errors import AgentUnavailable, ConfigError, NotFound, NotNow, NotPermitted, UserError
 from penstock.guided import admission, controller
 from penstock.inbox import LATER, Inbox
 from penstock.slurm.mock.backend import virtual_cluster
@@ -176,3 +180,17 @@ def test_the_pause_of_a_stored_state_is_what_it_was(agent):
     agent.ask(ALICE, "pause", uid=ALICE)
     (stored,) = [Pause(**p) for p in json.loads(agent.app.store.fact("pauses"))]
     assert stored.scope == (None, ALICE, None)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else for a while")
+def test_a_state_that_one_may_not_read_is_no_other_error_than_that_no_agent_answers():
+    folder = Path(tempfile.mkdtemp(prefix="penstock-door-"))  # others cannot enter it
+    (folder / "penstock.db").touch()
+    config = Config.model_validate({"agent": {"state_dir": str(folder)}})
+    os.seteuid(ALICE)
+    try:
+        with pytest.raises(AgentUnavailable):
+            ask_or_read(config, "status")
+    finally:
+        os.seteuid(0)
+        shutil.rmtree(folder)

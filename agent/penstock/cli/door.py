@@ -111,7 +111,7 @@ def ask_or_read(config: Config, op: str, arguments: Mapping[str, Any] | None = N
     try:
         return ask_agent(config, op, arguments)
     except AgentUnavailable as e:
-        if not (config.agent.state_dir / "penstock.db").exists():
+        if not os.access(config.agent.state_dir / "penstock.db", os.R_OK, effective_ids=True):
             raise
         with _own_store(config, e, write=False) as store:
             if store.fact(TICKED) is None and not store.inbox():
