@@ -88,7 +88,9 @@ def dependency_text(tie: Tie, depends_on: Sequence[int], minutes: Sequence[int] 
     if tie is Tie.AFTEROK and depends_on:
         return "afterok:" + ":".join(str(job) for job in depends_on)
     if tie is Tie.AFTER and depends_on:
-        return ",".join(f"after:{job}+{wait}" for job, wait in zip(depends_on, minutes, strict=True))
+        # Slurm refuses "+0".
+        delays = zip(depends_on, minutes, strict=True)
+        return ",".join(f"after:{job}+{wait}" if wait else f"after:{job}" for job, wait in delays)
     return None
 
 
