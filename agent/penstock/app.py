@@ -144,7 +144,7 @@ class App:
         stale = 2 * max(config.agent.interval, config.slurm.min_interval)
         self.observer = Observer(backend, clock, min_interval=config.slurm.min_interval, stale_after=stale)
         self.executor = Executor(store, clock, may_act=self.tenure.check)
-        self.executor.brake.rules = config.limits.rules
+        self._set_brake(config)
         self.messenger = Messenger(store, clock, config)
         self.predictions = Predictions(config, backend, store, clock)
         self.malleable = MalleableController(
@@ -315,6 +315,9 @@ class App:
     def _serves(self, uid: int) -> bool:
         return self.config.agent.serve == "all" or uid == os.geteuid()
 
+    def _set_brake(self, config: Config) -> None:
+        self.executor.brake.rules, self.executor.brake.dry_run = config.limits.rules, config.limits.dry_run
+
     def told_of_reserved(self, runs: Iterable[Mapping[str, Any]]) -> None:
         """Tell what went wrong with reserved workflows, as the ledger has them."""
         tell_reserved(self.messenger, runs, self.clock.now())
@@ -334,7 +337,8 @@ class App:
         logs.configure(config.log.level, config.log.format)
         settings = self.malleable.settings
         settings.policy, settings.limits, settings.preference = policy, _limits(config), config.malleable.backend
-        settings.caps, self.executor.brake.rules = _caps(config), config.limits.rules
+        settings.caps = _caps(config)
+        self._set_brake(config)
         self.observer.min_interval = config.slurm.min_interval
         self._set_limits(config)
         self.messenger.configure(config)

@@ -9,6 +9,7 @@ cancelled).
 from __future__ import annotations
 
 import json
+import os
 import pwd
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -65,11 +66,15 @@ def _name(uid: int) -> str:
 
 
 class Brake:
-    """The pauses of one agent, as its state file has them, and its allow-list `rules` (None: all is allowed)."""
+    """The pauses of one agent, as its state file has them, and its allow-list `rules` (None: all is allowed).
+
+    With `dry_run` it only says what it would do to others' jobs.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.rules: Sequence[Rule] | None = None
+        self.dry_run = False
         self.pauses: tuple[Pause, ...] = tuple(Pause(**p) for p in json.loads(store.fact(_KEY) or "[]"))
 
     def pause(self, pause: Pause) -> None:
@@ -103,6 +108,12 @@ class Brake:
         known = tuple(name for names in partitions for name in names.split(","))  # of a job that waits in several
         found = next((p for p in self.pauses if p.covers(feature, uid, known)), None)
         return None if found is None else Reason("paused", str(found))
+
+    def rehearses(self, uid: int, what: str) -> Reason | None:
+        """Why `what` is only said of this user's jobs, and not done; None: do it."""
+        if not self.dry_run or uid == os.geteuid():
+            return None
+        return Reason("dry-run", f"`limits.dry_run`: {what}")
 
     def refuses(
         self,

@@ -200,6 +200,9 @@ class LimitsSection(_Section):
         None, ge=0, description="Most nodes that resizes move within any hour; unset: no cap."
     )
     nodes_per_hour_of_user: int | None = Field(None, ge=0, description="The same for the jobs of one user.")
+    dry_run: bool = Field(
+        False, description="Only say what would be done to jobs of other users than the agent's own, and do nothing."
+    )
 
     @property
     def rules(self) -> tuple[Rule, ...] | None:

@@ -29,6 +29,9 @@ ln -sfn "$SLURM_CONF" /etc/slurm/slurm.conf
 install -d -m 755 /run/munge
 ln -sfn "$(sed -n 's/^AuthInfo=socket=//p' "$SLURM_CONF")" /run/munge/munge.socket.2
 
+# Nobody else's jobs are here: what is a dry run on a site is done.
+export PENSTOCK_LIMITS__DRY_RUN="${PENSTOCK_LIMITS__DRY_RUN:-false}"
+
 # As in docs/install.md: the service user is an Operator of Slurm. systemd would make the folder of the socket.
 sacctmgr -i add user penstock account=root adminlevel=operator >/dev/null
 install -d -m 755 -o penstock -g penstock /run/penstock

@@ -58,6 +58,7 @@ class Site:
             "policy": "wide",
             "cooldown": "1s",
         }
+        settings["limits"]["dry_run"] = False
         settings["metrics"]["listen"] = f"127.0.0.1:{self.metrics}"
         self.config = yaml.safe_dump(settings)
         self.machine.write("/etc/penstock/penstock.yaml", self.config)

@@ -213,9 +213,9 @@ def check(machine: Machine, way: str, text: str, said: str) -> None:
         assert "one agent for everybody" in said or "serve" in said, said
     if "systemctl enable" in text:
         assert machine.show("penstock", "ActiveState", "StatusText") == ["active", "serving"]
-        assert "everything paused by penstock: first look" in machine.script("penstock status")
-    if "penstock resume" in text:
-        assert "paused" not in machine.script("penstock status")
+        assert "dry run" in machine.script("penstock status")
+    if "dry_run: false" in text:
+        until("it acts", lambda: "dry run" not in machine.script("penstock status"), _LIMIT, 1.0)
     if "penstock submit" in text:
         (pid,) = machine.show("penstock", "MainPID")
 

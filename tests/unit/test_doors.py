@@ -156,6 +156,14 @@ def test_a_request_that_was_left_and_breaks_is_not_tried_for_ever():
     assert store.inbox() == []
 
 
+def test_a_dry_run_takes_no_workflows_of_others(agent):
+    agent.app.executor.brake.dry_run = True
+    stage = {"stage": "a", "job": 1, "after": []}
+    with pytest.raises(NotPermitted, match="dry_run"):
+        agent.ask(ALICE, "guide", workflow="w", stages=[stage])
+    assert "dry run: jobs of other users are looked at only" in agent.ask(ALICE, "status")["problems"]
+
+
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770])
 def test_a_state_folder_that_others_can_write_to_is_refused(tmp_path, mode):
     folder = tmp_path / "state"

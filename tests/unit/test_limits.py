@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from penstock.allow import NOT_ALLOWED, Rule, Subject, refusal
 from penstock.api import JobSpec
+from penstock.brake import Brake
 from penstock.broker.assess import Market
 from penstock.cli import cli
 from penstock.config import LimitsSection, load
@@ -259,3 +260,31 @@ async def test_a_job_that_never_asked_for_it_is_never_touched(tmp_path):
     for job in (plain, mine):
         assert len(world.engine.records[job].nodes) == 2
         assert world.store.decisions(f"job {job}") == []
+
+
+# -- dry run -----------------------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_a_dry_run_says_what_it_would_do_to_others_jobs_and_does_nothing(tmp_path):
+    world = World(tmp_path, {"limits": {"dry_run": True}}, operator=True)
+    await world.boot()
+    program = await world.malleable(seconds=600)
+    before = world.now
+    await world.until(lambda: world.now > before + 60)
+    assert program.sizes == [2] and world.resizers() == [] and world.store.resizes() == []
+    (said,) = {
+        text for d in world.store.decisions(f"job {program.job}") for code, text in d["reasons"] if code == "dry-run"
+    }
+    assert said == "`limits.dry_run`: it would be resized from 2 to 8"
+    world.app.executor.brake.dry_run = False
+    await world.until(lambda: program.sizes[-1] == 8)
+
+
+def test_a_dry_run_takes_no_workflows_of_others_and_acts_for_its_own_user(tmp_path):
+    store = Store(tmp_path / "penstock.db")
+    brake = Brake(store)
+    assert brake.rehearses(ME + 1, "no") is None
+    brake.dry_run = True
+    assert brake.rehearses(ME, "no") is None
+    assert brake.rehearses(ME + 1, "no").code == "dry-run"

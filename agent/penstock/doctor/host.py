@@ -235,6 +235,9 @@ def _limits(facts: Facts) -> Finding:
         )
     if limits.allow == ():
         return note("limits", "`limits.allow` is empty: the agent acts on nothing", "add rules, or leave it out")
+    if limits.dry_run:
+        text = ", ".join(["dry run: what the agent would do to others' jobs is only said", *([told] if told else [])])
+        return note("limits", text, "`limits.dry_run: false`, and a reload")
     return fine("limits", told or "none: the agent may act on all that it serves")
 
 

@@ -124,7 +124,9 @@ class GuidedController:
         return run.id
 
     def _check_allowed(self, uid: int) -> None:
-        if (refused := self._executor.brake.refuses("workflows", uid, strict=False)) is not None:
+        brake = self._executor.brake
+        refused = brake.refuses("workflows", uid, strict=False) or brake.rehearses(uid, "no workflows are taken yet")
+        if refused is not None:
             raise NotPermitted(refused.text)
 
     def cancel(self, uid: int, number: int) -> list[int]:
@@ -177,6 +179,7 @@ class GuidedController:
             return None
         brake, seen = self._executor.brake, self._observer.last.jobs if self._observer.last else {}
         paused = brake.paused("workflows", run.uid, [stage.partition for stage in run.stages])
+        paused = paused or brake.rehearses(run.uid, "nothing is done to its jobs")
         if paused is not None or brake.rules is None:
             return paused
         for stage in run.stages:

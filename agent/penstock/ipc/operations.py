@@ -103,6 +103,7 @@ def operations(
             "problems": [
                 *troubles(),
                 *(snapshot.problems if snapshot else ["no look at Slurm yet"]),
+                *(["dry run: jobs of other users are looked at only"] if executor.brake.dry_run else []),
                 *(str(p) for p in executor.brake.pauses if uid in (0, os.geteuid(), p.uid) or p.uid is None),
                 *not_allowed(uid),
             ],

@@ -110,6 +110,10 @@ class Decider:
             busy = self._busy(me, job, size, verdict.beneficiary, snapshot, announced=said is not None)
             if busy is not None:
                 return [*decisions, decision.rewritten(Verb.NOTHING, busy.code, busy.text)]
+        if decision.verb is not Verb.NOTHING and me.phase is Phase.IDLE:
+            only = self._executor.brake.rehearses(me.uid, f"it would be resized from {me.offer.size} to {size}")
+            if only is not None:
+                return [*decisions, decision.rewritten(Verb.NOTHING, only.code, only.text)]
         after = me.decided(
             replace(verdict, size=size, reasons=decision.reasons),
             job,
