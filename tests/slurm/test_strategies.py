@@ -69,7 +69,10 @@ def test_stages_run_in_order(make_agent, strategy):
 def test_one_job_takes_the_nodes_of_each_stage_in_its_turn(make_agent, cluster):
     agent = make_agent().start()
     count = "echo $PENSTOCK_STAGE $(srun hostname | wc -l) $SLURM_NNODES >>log"
-    stages = "".join(f"  - {{name: s{i}, nodes: {n}, time: 60, run: '{count}'}}\n" for i, n in enumerate((1, 3, 3, 2)))
+    # The last stage lasts until its shrink is written down.
+    runs = [count, count, count, f"{count}; sleep 5"]
+    sizes = zip((1, 3, 3, 2), runs, strict=True)
+    stages = "".join(f"  - {{name: s{i}, nodes: {n}, time: 60, run: '{run}'}}\n" for i, (n, run) in enumerate(sizes))
     number = agent.submit(f"name: t\nstages:\n{stages}", "elastic")
     run = agent.finish(number)
     assert (run["phase"], log(agent)) == ("completed", ["s0 1 1", "s1 3 3", "s2 3 3", "s3 2 2"]), agent.said()

@@ -42,7 +42,7 @@ def test_started_tasks_have_an_id_each_and_the_last_one_has_the_arrays():
     assert w.tasks(array) == {1: "RUNNING", 2: "RUNNING"}
     row = w.view(array)
     assert (row.tasks, row.array_job, row.array_task, row.reason) == (2, array, None, "Resources")
-    assert w.controller.find("alice", "j") == [array, array + 1, array + 2]
+    assert w.controller.find(w.engine.uid_of("alice"), "j") == [array, array + 1, array + 2]
     w.to(10)
     assert w.tasks(array) == {1: "COMPLETED", 2: "COMPLETED", 3: "RUNNING", 4: "RUNNING"}
     assert (w.view(array).array_task, w.view(array).tasks) == (4, 1)

@@ -202,7 +202,7 @@ def test_estimates_count_those_that_run_and_those_ahead():
     w = World(nodes=4, licenses={"matlab": 1})
     soon = w.do("estimate", spec(nodes=2, name="never"))
     assert (soon.start, soon.nodes, soon.num_cpus, soon.partition) == (0, ("n1", "n2"), 4, "main")
-    assert w.controller.find("alice", "never") == []
+    assert w.controller.find(w.engine.uid_of("alice"), "never") == []
     w.submit(10, nodes=4, limit=100, licenses="matlab")
     assert w.do("estimate", spec()).start == 100
     w.submit(10, nodes=2, limit=60)

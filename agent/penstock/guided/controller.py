@@ -20,7 +20,7 @@ import structlog
 
 from penstock.api import AccountingRecord, Decision, Job, Reason, Snapshot, Verb
 from penstock.clock import Clock
-from penstock.errors import NotFound, NotNow, NotPermitted, PenstockError
+from penstock.errors import NotFound, NotNow, NotPermitted, PenstockError, StoreError
 from penstock.executor import Executor
 from penstock.guided.admission import admit, plan, registration
 from penstock.guided.instructions import (
@@ -152,6 +152,8 @@ class GuidedController:
                 continue
             try:
                 decisions += await self._step(number, snapshot, rows)
+            except StoreError:
+                raise  # nothing can be written down, of no workflow: the loop says so
             except Exception:
                 # One bad subject must not keep the others from being served.
                 _log.exception("a workflow could not be guided", workflow=number)
@@ -220,6 +222,8 @@ class GuidedController:
         for instruction in done.instructions:
             try:
                 decision = await self._carry_out(number, instruction, snapshot)
+            except StoreError:
+                raise
             except PenstockError as e:
                 _log.info("not now", workflow=number, why=str(e))
                 continue

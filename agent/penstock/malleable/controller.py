@@ -16,7 +16,7 @@ import structlog
 
 from penstock.api import Decision, Geometry, Job, JobState, Offer, Reason, Snapshot
 from penstock.clock import Clock
-from penstock.errors import NotNow
+from penstock.errors import NotNow, StoreError
 from penstock.executor import Executor
 from penstock.malleable.acts import Acts
 from penstock.malleable.cleaner import Cleaner
@@ -165,6 +165,8 @@ class MalleableController:
             await asyncio.sleep(0)  # applications are answered in between
             try:
                 decisions.extend(await self._serve(number, snapshot, shown))
+            except StoreError:
+                raise  # nothing can be written down, of no job: the loop says so
             except NotNow as e:
                 _log.debug("not now", job=number, why=str(e))
             except Exception:

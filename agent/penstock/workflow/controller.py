@@ -19,7 +19,16 @@ import structlog
 
 from penstock.api import AccountingRecord, Decision, Geometry, Reason, Snapshot, Verb
 from penstock.clock import Clock
-from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted, OutcomeUnknown, PenstockError, UserError
+from penstock.errors import (
+    Infeasible,
+    NotFound,
+    NotNow,
+    NotPermitted,
+    OutcomeUnknown,
+    PenstockError,
+    StoreError,
+    UserError,
+)
 from penstock.executor import Executor
 from penstock.observe import Observer
 from penstock.slurm.base import Backend
@@ -195,6 +204,8 @@ class WorkflowController:
                 continue
             try:
                 decisions.extend(await self._step(number, snapshot, down))
+            except StoreError:
+                raise  # nothing can be written down, of no workflow: the loop says so
             except PenstockError as e:
                 _log.info("not now", workflow=number, why=str(e))
             except Exception:
@@ -260,6 +271,8 @@ class WorkflowController:
         for instruction in step.instructions:
             try:
                 decision = await self._carry_out(number, instruction, snapshot)
+            except StoreError:
+                raise
             except PenstockError as e:  # stages side by side: what one cannot do now keeps no other back
                 _log.info("not now", workflow=number, why=str(e))
                 continue
