@@ -150,6 +150,15 @@ def claim(path: Path, number: int) -> int | None:
         raise StoreError(f"cannot open the state file {path}: {e}") from e
 
 
+def fence(path: Path) -> int:
+    """The number of the lease in a state file that several hosts see. Raises `StoreError`."""
+    try:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=_PATIENCE)) as db:
+            return int(db.execute("SELECT max(number) FROM lease").fetchone()[0] or 0)
+    except sqlite3.Error as e:
+        raise StoreError(f"the state file {path}: {e}") from e
+
+
 def _set_journal(db: sqlite3.Connection) -> None:
     # Not deleted after each transaction but emptied: a host that has once seen that there is no such file may take some
     # time to see that there is one.

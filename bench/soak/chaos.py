@@ -138,7 +138,9 @@ class Storm:
         one.run = self._taken("workflow", name)
         if one.run is not None:
             return
-        reply = await world.ask("submit", workflow=workflow_to_dict(one.plan.workflow), strategy=one.plan.strategy)
+        with world.unwatched():
+            request = workflow_to_dict(one.plan.workflow)
+        reply = await world.ask("submit", workflow=request, strategy=one.plan.strategy)
         if reply is not None and reply["ok"]:
             one.run = reply["result"]["run"]
             world.tell(f"{name} is workflow {one.run} under {one.plan.strategy}")

@@ -15,7 +15,8 @@ import re
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -283,6 +284,16 @@ class World:
         """The agent dies so many lines from now."""
         self._bomb = Bomb(self.fuse, lines)
         self._bomb.arm()
+
+    @contextmanager
+    def unwatched(self) -> Iterator[None]:
+        """Code of the agent's that a user runs: nobody dies of it."""
+        bomb = sys.gettrace()
+        sys.settrace(None)
+        try:
+            yield
+        finally:
+            sys.settrace(bomb)
 
     def _disarm(self) -> None:
         sys.settrace(None)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from penstock.lease.machine import (
@@ -181,6 +181,7 @@ class Host:
         self.renewed = self.next_beat = 0.0
         self.beats = 0
         self.sent = False
+        self.rival: tuple[bytes, float] | None = None
 
     def clock(self, now: float) -> float:
         return self.origin + self.rate * now
@@ -216,7 +217,9 @@ class Host:
                 return
             self.beats += 1
             self.disk.leases[self.number] = replace(self.me, beat=self.beats).text()
-            self.renewed, self.next_beat = mine, mine + beat_every(PATIENCE)
+            self.next_beat = mine + beat_every(PATIENCE)
+            if not self.somebody_tries(mine):
+                self.renewed = mine
         if mine - self.renewed <= sure_for(PATIENCE):
             # At this very moment it may tell Slurm something. Nobody else may have begun by now.
             self.disk.acts.append((self.name, self.number))
@@ -227,6 +230,17 @@ class Host:
         else:
             self.begin()
 
+    def somebody_tries(self, mine: float) -> bool:
+        later = max(self.disk.leases)
+        if later == self.number:
+            self.rival = None
+            return False
+        if self.rival is None or self.rival[0] != self.disk.leases[later]:
+            self.rival = (self.disk.leases[later], mine)
+        elif mine - self.rival[1] >= PATIENCE and self.disk.fence == self.number:
+            del self.disk.leases[later]
+        return True
+
 
 EVENTS = st.one_of(
     st.tuples(st.just("run"), st.integers(0, 2), st.integers(1, 12)),
@@ -236,6 +250,8 @@ EVENTS = st.one_of(
 )
 
 
+# Who wakes up between the successor's fence and the end of its own lease.
+@example([("run", 1, 5), ("run", 0, 5), ("pass", 0, 61), ("run", 0, 8), ("run", 1, 1)], [(0.0, 1.0)] * 3)
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(EVENTS, max_size=80),

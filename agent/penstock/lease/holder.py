@@ -34,7 +34,7 @@ from penstock.lease.machine import (
     sure_for,
     take,
 )
-from penstock.store import claim
+from penstock.store import claim, fence
 
 __all__ = ["Lease"]
 
@@ -69,6 +69,7 @@ class Lease:
         self._lost = ""
         self._trouble = ""
         self._renewed = Moment(0.0, 0.0)
+        self._rival: tuple[bytes, Moment] | None = None  # what a later lease says, and since when
         self._stop = threading.Event()
         self._guard = threading.Lock()
         self.on_lost: Callable[[], None] = lambda: None
@@ -182,6 +183,12 @@ class Lease:
                 _log.warning("the lease could not be renewed", why=e.strerror)
             self._trouble = e.strerror or str(e)
             return
+        try:
+            if self._somebody_tries(began):
+                return
+        except (OSError, StoreError) as e:
+            self._trouble = str(e)
+            return
         self._renewed = began
         self._trouble = ""
         # A holder that was paused may have shown its own once more.
@@ -189,6 +196,23 @@ class Lease:
         if shown is None or (shown.number, shown.address) != (card.number, card.address):
             with contextlib.suppress(OSError):  # else with the next beat
                 files.publish(self.folder, card, self._mode)
+
+    def _somebody_tries(self, now: Moment) -> bool:
+        """Whether there is a lease after this one. Then this beat is none: who made that lease may not have seen it,
+        and may begin at any moment. One that has come to nothing is cleared away after a while."""
+        later = max(files.numbers(self.folder), default=0)
+        if later <= self.number:
+            self._rival = None
+            return False
+        text = files.read(self.folder, later) or b""
+        if fence(self._database) > self.number:
+            self.lose(f"another host has taken over the state in {self.folder}")
+        elif self._rival is None or self._rival[0] != text:
+            self._rival = (text, now)
+        elif now.since(self._rival[1]) >= self._patience:
+            files.remove(self.folder, later)
+        self._trouble = "another host has tried to take over"
+        return True
 
     def close(self) -> None:
         """Give it back, so that the next one need not wait; once lost, nothing is touched."""
