@@ -85,7 +85,7 @@ class Queue:
                 if kind == "afterok":
                     parents.append(int(parent))
                 else:
-                    minutes[int(parent)] = float(wait)
+                    minutes[int(parent)] = float(wait or 0)
         return parents, minutes
 
     def update(self, number, dependency, nodelist):
