@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -25,11 +26,9 @@ stages:
 
 
 @pytest.fixture(scope="module")
-def far(session_cluster: Cluster) -> Iterator[Cluster]:
+def far(session_cluster: Cluster, new_folder: Callable[[str], Path]) -> Iterator[Cluster]:
     """A second cluster of two nodes; users and munge are those of the first one."""
-    from conftest import folder_of
-
-    it = up(ClusterSpec(nodes=2, folder=folder_of("sites"), name="sites", join=session_cluster.folder))
+    it = up(ClusterSpec(nodes=2, folder=new_folder("sites"), name="sites", join=session_cluster.folder))
     yield it
     it.down()
 
