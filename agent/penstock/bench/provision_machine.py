@@ -12,8 +12,9 @@ from bisect import bisect_left
 from dataclasses import dataclass, replace
 from typing import Final
 
-from penstock.bench.provision_world import Jobs, when_parents_end
+from penstock.bench.provision_world import Jobs
 from penstock.planning.bits import BitProfile
+from penstock.provision.besteffort import when_parents_end
 from penstock.provision.dag import Dag
 from penstock.provision.plan import Claim, Queue, Waiting, make_plan
 from penstock.provision.pricing import Quote
@@ -186,4 +187,5 @@ def best_effort_on(machine: Machine, dag: Dag) -> float:
         machine.to(when)
         return machine.submit(dag.tasks[task].procs, dag.tasks[task].durations[0]).end
 
-    return when_parents_end(dag, machine.now, submit)
+    now = machine.now
+    return when_parents_end(dag, now, submit) - now

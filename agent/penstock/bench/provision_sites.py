@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
-from heapq import heapify, heappop, heappush
+from heapq import heappush
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +18,8 @@ from penstock.bench.chapters import Tell, traces
 from penstock.bench.provision_machine import Machine
 from penstock.bench.provision_world import COPIES, SITES, Jobs, World, a_workflow, instants, read_jobs, with_second_copy
 from penstock.bench.report import Chapter, Goal, Table
-from penstock.provision.dag import Dag, best_effort_cost, rank_order
+from penstock.provision.besteffort import Later, when_parents_end
+from penstock.provision.dag import Dag, best_effort_cost
 from penstock.provision.front import Evaluation, trade_off
 from penstock.provision.greedy import Site, greedy
 from penstock.provision.heft import Scheduler
@@ -43,16 +44,9 @@ def over_sites(dag: Dag, count: int, transfer: float) -> Dag:
 
 def among_sites(worlds: Sequence[World], dag: Dag, now: float) -> float:
     """The makespan of best effort on these machines, among all who come meanwhile."""
-    place = {task: at for at, task in enumerate(rank_order(dag))}
-    left = [len(dag.into(i)) for i in range(len(dag.tasks))]
-    children: list[list[int]] = [[] for _ in dag.tasks]
-    for edge in dag.edges:
-        children[edge.parent].append(edge.child)
     ends, chosen = [now] * len(dag.tasks), [-1] * len(dag.tasks)
-    ready = [(now, place[i], i) for i, count in enumerate(left) if not count]
-    heapify(ready)
-    while ready:
-        when, _, i = heappop(ready)
+
+    def submit(when: float, i: int) -> float | Later:
         for world in worlds:
             world.to(when)
         task = dag.tasks[i]
@@ -61,18 +55,15 @@ def among_sites(worlds: Sequence[World], dag: Dag, now: float) -> float:
             site = chosen[i] = min(able, key=lambda r: (worlds[r].in_system(when), r))
             there = max((ends[e.parent] + e.time(chosen[e.parent], site) for e in dag.into(i)), default=when)
             if there > when:
-                heappush(ready, (there, place[i], i))
-                continue
+                return Later(there)
         world = worlds[chosen[i]]
         start = world.table.put(task.procs, task.durations[chosen[i]], when)
         assert start is not None
         ends[i] = start + task.durations[chosen[i]]
         heappush(world.ends, ends[i])
-        for child in children[i]:
-            left[child] -= 1
-            if not left[child]:
-                heappush(ready, (max(ends[e.parent] for e in dag.into(child)), place[child], child))
-    return max(ends) - now
+        return ends[i]
+
+    return when_parents_end(dag, now, submit) - now
 
 
 def several_sites(out: Path | None, tell: Tell, runs: int) -> Chapter:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from pathlib import Path
 from typing import Final
 
 from penstock.errors import UserError
-from penstock.provision.dag import Dag, one_site, rank_order
+from penstock.provision.besteffort import when_parents_end
+from penstock.provision.dag import Dag, one_site
 from penstock.provision.slots import Slot
 from penstock.provision.table import SlotTable
 from penstock.sim.swf import load
@@ -32,7 +33,6 @@ __all__ = [
     "read_jobs",
     "read_limited_jobs",
     "utilisation",
-    "when_parents_end",
     "with_second_copy",
 ]
 
@@ -151,29 +151,7 @@ def best_effort(world: World, dag: Dag, now: float) -> float:
         assert start is not None
         return start + asked.durations[0]
 
-    return when_parents_end(dag, now, submit)
-
-
-def when_parents_end(dag: Dag, now: float, submit: Callable[[float, int], float]) -> float:
-    """The makespan if `submit(when, task)`, which tells the task's end, is called when its parents have ended."""
-    place = {task: at for at, task in enumerate(rank_order(dag))}
-    left = [len(dag.into(i)) for i in range(len(dag.tasks))]
-    children: list[list[int]] = [[] for _ in dag.tasks]
-    for edge in dag.edges:
-        children[edge.parent].append(edge.child)
-    ready = [(now, place[i], i) for i, count in enumerate(left) if not count]
-    heapify(ready)
-    at, last = [now] * len(dag.tasks), now
-    while ready:
-        when, _, i = heappop(ready)
-        end = submit(when, i)
-        last = max(last, end)
-        for child in children[i]:
-            at[child] = max(at[child], end)
-            left[child] -= 1
-            if not left[child]:
-                heappush(ready, (at[child], place[child], child))
-    return last - now
+    return when_parents_end(dag, now, submit) - now
 
 
 def a_workflow(tasks: int, levels: int, procs: int, widest: int, seed: int) -> Dag:

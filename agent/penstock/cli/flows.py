@@ -26,11 +26,12 @@ _MINUTE = 60
 @dataclass(frozen=True, slots=True)
 class Item:
     """A stage of one of the workflows, with a name that no other has. `length` is set if its run times chose it: then
-    the stage's limit is that of its slot, and `whole` the limit that was asked for."""
+    the stage's limit is that of its slot, and `whole` the limit that was asked for. `after` names items."""
 
     flow: int
     stage: Stage
     name: str
+    after: tuple[str, ...]
     length: Length | None
     whole: float | None
 
@@ -65,20 +66,13 @@ class Flows:
             length = source.duration(f"stage {item.name}")
             assert length is not None
             source.check(item.stage.nodes, length)
-            prefix = self._prefix(item.flow)
-            rows.append((item.name, item.stage.nodes, float(length), [prefix + name for name in item.stage.after]))
+            rows.append((item.name, item.stage.nodes, float(length), item.after))
         return one_site(rows)
 
     def rows(self) -> list[Row]:
         """The same for a plan over several sites."""
         return [
-            Row(
-                item.name,
-                item.stage.nodes,
-                item.stage.time_limit,
-                [self._prefix(item.flow) + name for name in item.stage.after],
-                item.stage.inputs,
-            )
+            Row(item.name, item.stage.nodes, item.stage.time_limit, item.after, item.stage.inputs)
             for item in self.items
         ]
 
@@ -91,9 +85,6 @@ class Flows:
             if item.length is not None and item.whole is not None
         ]
 
-    def _prefix(self, flow: int) -> str:
-        return _prefix(self.flows, flow)
-
 
 def load_flows(paths: Sequence[Path], packing: Packing | None, minutes: bool) -> Flows:
     """Read them. `minutes`: limits are whole minutes, as Slurm keeps them. UserError if two have one name."""
@@ -104,17 +95,15 @@ def load_flows(paths: Sequence[Path], packing: Packing | None, minutes: bool) ->
             raise UserError(f"{paths[i]}: name: {flow.name!r} is the name of the workflow in {same}, too")
     written, items = tuple(flows), list[Item]()
     for i, flow in enumerate(flows):
+        # What makes the stages' names different: nothing if there is one workflow.
+        prefix = f"{flow.name}/" if len(flows) > 1 else ""
         fitted = [_fit(stage, minutes) for stage in flow.stages]
         flows[i] = replace(flow, stages=tuple(stage for stage, _ in fitted))
         for before, (stage, length) in zip(flow.stages, fitted, strict=True):
             whole = None if length is None else before.time_limit
-            items.append(Item(i, stage, _prefix(flows, i) + stage.name, length, whole))
+            after = tuple(prefix + name for name in stage.after)
+            items.append(Item(i, stage, prefix + stage.name, after, length, whole))
     return Flows(tuple(flows), tuple(items), written)
-
-
-def _prefix(flows: Sequence[Workflow], flow: int) -> str:
-    """What makes stages' names different: nothing if there is one workflow."""
-    return f"{flows[flow].name}/" if len(flows) > 1 else ""
 
 
 def _fit(stage: Stage, minutes: bool) -> tuple[Stage, Length | None]:

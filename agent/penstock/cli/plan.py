@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from penstock.cli.flows import Flows, load_flows
+from penstock.cli.front import show_front, values
 from penstock.cli.gantt import Bar, as_picture, as_text
 from penstock.cli.options import number, whole
 from penstock.cli.output import emit_json, table
@@ -28,6 +29,7 @@ from penstock.cli.sites import Among, plan_over_sites, site_options
 from penstock.config import load
 from penstock.errors import UserError
 from penstock.holding.office import LEAD
+from penstock.planning.bits import members
 from penstock.provision.workflows import DEFAULT_METHOD, METHODS, Choice, plan_workflow
 
 __all__ = ["plan"]
@@ -76,10 +78,10 @@ def plan(
     join.
     """
     config = load()
-    chosen = method, 0.5 if alpha is None else alpha, deadline, budget, 1 if seed is None else seed
+    alpha, seed = 0.5 if alpha is None else alpha, 1 if seed is None else seed
     packing = packed.packing(config, where.needs.cpus or None)
     if among.wanted:
-        wish = Wish(*chosen, account if reserve else None)
+        wish = Wish(method, alpha, deadline, budget, seed, account if reserve else None)
         plan_over_sites(workflows, packing, where, among, wish, gantt, picture, as_json)
         return
     live = where.queue_file is None
@@ -103,10 +105,10 @@ def plan(
         situation,
         dag,
         method,
-        0.5 if alpha is None else alpha,
+        alpha,
         math.inf if last is None else last - now,
         math.inf if budget is None else budget * situation.scale,
-        1 if seed is None else seed,
+        seed,
     )
     if as_json:
         emit_json(_json(source, flows, method, found))
@@ -129,25 +131,17 @@ def plan(
 
 
 def _json(source: Source, flows: Flows, method: str, found: Choice) -> dict[str, Any]:
-    out = source.situation.outside
-    alone = found.queue_alone
+    situation = source.situation
+    out, nodes = situation.outside, situation.names
     return {
-        "method": method,
-        "front": [{"cost": out(cost), "makespan": out(makespan)} for cost, makespan in found.front],
-        "cost": out(found.schedule.cost),
-        "makespan": out(found.schedule.makespan),
-        "best_effort": None if alone is None else {"cost": out(alone.cost), "makespan": out(alone.makespan)},
+        **values(method, found, out),
         "stages": [
             {
                 "name": flows.items[p.task].name,
                 "start": out(p.start),
                 "end": out(p.end),
                 "procs": flows.items[p.task].stage.nodes,
-                "on": [
-                    i if isinstance(source, FileSource) else name
-                    for i, name in enumerate(source.situation.names)
-                    if p.nodes >> i & 1
-                ],
+                "on": members(range(len(nodes)) if isinstance(source, FileSource) else nodes, p.nodes),
                 **flows.items[p.task].as_json(),
             }
             for p in found.schedule.placed
@@ -157,9 +151,7 @@ def _json(source: Source, flows: Flows, method: str, found: Choice) -> dict[str,
 
 def _show(source: Source, flows: Flows, found: Choice) -> None:
     out = source.situation.outside
-    chosen = (found.schedule.cost, found.schedule.makespan)
-    rows = [(f"{out(c):g}", source.show_length(m), "chosen" if (c, m) == chosen else "") for c, m in found.front]
-    table("Plans that no other beats", ("cost", "makespan", ""), rows)
+    show_front(found, lambda cost: f"{out(cost):g}", source.show_length)
     stages = [
         (flows.items[p.task].name, flows.items[p.task].stage.nodes, source.show(p.start), source.show(p.end))
         for p in sorted(found.schedule.placed, key=lambda p: (p.start, p.task))

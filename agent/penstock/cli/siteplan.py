@@ -11,14 +11,15 @@ from typing import Any
 import click
 
 from penstock.cli.flows import Flows
+from penstock.cli.front import show_front, values
 from penstock.cli.gantt import Bar
 from penstock.cli.output import table
 from penstock.cli.planning import instant_text
 from penstock.durations import duration_text
 from penstock.errors import UserError
 from penstock.instants import parse_instant
+from penstock.planning.bits import members
 from penstock.provision.dag import Dag
-from penstock.provision.heft import Placed
 from penstock.provision.queuefile import parse_number
 from penstock.provision.sites import Offered, best_effort_if_any, moves, on_one_clock, over, plan_among
 from penstock.provision.workflows import Choice, buy_within
@@ -120,19 +121,12 @@ class SitePlan:
         rows = [(s["name"], *(self.instant(s[key] - ahead) for key in ("start", "end"))) for s in reserved["stages"]]
         table(f"Reserved at {entry.name}, which has planned it anew", ("stage", "start", "end"), rows)
 
-    def _nodes(self, placed: Placed) -> list[str]:
-        return [name for i, name in enumerate(self.sites[placed.site].hello.names) if placed.nodes >> i & 1]
-
     def json(self) -> dict[str, Any]:
         """The plan for programs: times by the clock here, `start_there` by that of the stage's site."""
-        found, alone, task = self.found, self.found.queue_alone, self.dag.tasks
+        found, task = self.found, self.dag.tasks
         return {
-            "method": self._method,
+            **values(self._method, found, _plain),
             "now": _plain(self.now),
-            "front": [{"cost": _plain(cost), "makespan": _plain(span)} for cost, span in found.front],
-            "cost": _plain(found.schedule.cost),
-            "makespan": _plain(found.schedule.makespan),
-            "best_effort": None if alone is None else {"cost": _plain(alone.cost), "makespan": _plain(alone.makespan)},
             "sites": [
                 {
                     "name": site.name,
@@ -152,7 +146,7 @@ class SitePlan:
                     "end": _plain(p.end),
                     "start_there": _plain(p.start + self.sites[p.site].ahead),
                     "procs": task[p.task].procs,
-                    "on": self._nodes(p),
+                    "on": members(self.sites[p.site].hello.names, p.nodes),
                     **self._flows.items[p.task].as_json(),
                 }
                 for p in found.schedule.placed
@@ -175,9 +169,7 @@ class SitePlan:
     def show(self) -> None:
         """The plan for people."""
         found, task = self.found, self.dag.tasks
-        chosen = (found.schedule.cost, found.schedule.makespan)
-        rows = [(f"{c:g}", self.length(m), "chosen" if (c, m) == chosen else "") for c, m in found.front]
-        table("Plans that no other beats", ("cost", "makespan", ""), rows)
+        show_front(found, "{:g}".format, self.length)
         stages = [
             (task[p.task].name, self.sites[p.site].name, task[p.task].procs, *map(self.instant, (p.start, p.end)))
             for p in sorted(found.schedule.placed, key=lambda p: (p.start, p.task))

@@ -68,23 +68,8 @@ def slots(
         and (first is None or s.end > first)
         and (last is None or s.start < last)
     ]
-    out = source.situation.outside
     if as_json:
-        emit_json(
-            [
-                {
-                    "start": out(s.start),
-                    "procs": s.procs,
-                    "duration": out(s.duration),
-                    "c": s.c,
-                    "f": out(s.f),
-                    "divisible": s.divisible,
-                    "extensible": s.extensible,
-                    **_nodes(source, s.nodes),
-                }
-                for s in found
-            ]
-        )
+        emit_json([{**source.situation.slot_row(s), **_nodes(source, s.nodes)} for s in found])
     else:
         rows = [
             (

@@ -10,8 +10,11 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import compress
+from typing import TypeVar
 
-__all__ = ["BitProfile", "NodeBits", "lowest"]
+__all__ = ["BitProfile", "NodeBits", "lowest", "members"]
+
+T = TypeVar("T")
 
 _FLAGS = bytes(1 if c == ord("1") else 0 for c in range(256))
 
@@ -26,6 +29,11 @@ def lowest(mask: int, count: int) -> int:
         else:
             low = middle + 1
     return mask & ((1 << low) - 1)
+
+
+def members(of: Sequence[T], mask: int) -> tuple[T, ...]:
+    """Those of `of` whose bits are set, in their order."""
+    return tuple(compress(of, bin(mask)[:1:-1].encode().translate(_FLAGS)))
 
 
 class NodeBits:
@@ -47,7 +55,7 @@ class NodeBits:
 
     def named(self, mask: int) -> tuple[str, ...]:
         """The names of a set, in the machine's order."""
-        return tuple(compress(self.names, bin(mask)[:1:-1].encode().translate(_FLAGS)))
+        return members(self.names, mask)
 
 
 class BitProfile:

@@ -3,14 +3,48 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
 from penstock.errors import Infeasible
 from penstock.provision.dag import Dag, best_effort_cost, rank_order
 from penstock.provision.heft import Placed, Schedule
 from penstock.provision.plan import Plan
 
-__all__ = ["best_effort"]
+__all__ = ["Later", "best_effort", "when_parents_end"]
+
+
+class Later(NamedTuple):
+    """A task that cannot be submitted yet, and when it can be."""
+
+    at: float
+
+
+def when_parents_end(dag: Dag, now: float, submit: Callable[[float, int], float | Later]) -> float:
+    """Call `submit(when, task)` for every task when its parents have ended, of those ready at once by rank, and again
+    at the instant that it puts a task off to; it tells the task's end. The last of all ends, `now` without any."""
+    place = {task: at for at, task in enumerate(rank_order(dag))}
+    left = [len(dag.into(i)) for i in range(len(dag.tasks))]
+    children: list[list[int]] = [[] for _ in dag.tasks]
+    for edge in dag.edges:
+        children[edge.parent].append(edge.child)
+    ready_at, last = [now] * len(dag.tasks), now
+    ready = [(now, place[i], i) for i, count in enumerate(left) if not count]
+    heapify(ready)
+    while ready:
+        when, _, i = heappop(ready)
+        end = submit(when, i)
+        if isinstance(end, Later):
+            heappush(ready, (end.at, place[i], i))
+            continue
+        last = max(last, end)
+        for child in children[i]:
+            ready_at[child] = max(ready_at[child], end)
+            left[child] -= 1
+            if not left[child]:
+                heappush(ready, (ready_at[child], place[child], child))
+    return last
 
 
 def best_effort(dag: Dag, plan: Plan, within: int = -1) -> Schedule:
@@ -20,17 +54,9 @@ def best_effort(dag: Dag, plan: Plan, within: int = -1) -> Schedule:
     the task, if there is no hole for one.
     """
     profile, now = plan.profile.copy(), plan.queue.now
-    place = {task: at for at, task in enumerate(rank_order(dag))}
-    left = [len(dag.into(i)) for i in range(len(dag.tasks))]
-    children: list[list[int]] = [[] for _ in dag.tasks]
-    for edge in dag.edges:
-        children[edge.parent].append(edge.child)
-    ready_at = [now] * len(dag.tasks)
-    ready = [(now, place[i], i) for i, count in enumerate(left) if not count]
-    heapify(ready)
-    placed = []
-    while ready:
-        when, _, i = heappop(ready)
+    placed: list[Placed] = []
+
+    def submit(when: float, i: int) -> float:
         task = dag.tasks[i]
         found = profile.earliest(task.procs, task.durations[0], when, within & plan.queue.everything)
         if found is None:
@@ -39,10 +65,7 @@ def best_effort(dag: Dag, plan: Plan, within: int = -1) -> Schedule:
         end = start + task.durations[0]
         profile.block(nodes, start, end)
         placed.append(Placed(i, 0, start, end, nodes))
-        for child in children[i]:
-            ready_at[child] = max(ready_at[child], end)
-            left[child] -= 1
-            if not left[child]:
-                heappush(ready, (ready_at[child], place[child], child))
-    last = max((p.end for p in placed), default=now)
+        return end
+
+    last = when_parents_end(dag, now, submit)
     return Schedule(last - now if last < math.inf else math.inf, best_effort_cost(dag), tuple(placed))

@@ -66,17 +66,7 @@ class Session:
             "max_duration": self._longest,
             "ends": sorted(out(end) for end in ends if end < math.inf),
             "slots": [
-                {
-                    "start": out(s.start),
-                    "procs": s.procs,
-                    "duration": out(s.duration),
-                    "c": s.c,
-                    "f": out(s.f),
-                    "divisible": s.divisible,
-                    "extensible": s.extensible,
-                    "penalty": s.penalty,
-                    "nodes": f"{s.nodes:x}",
-                }
+                {**situation.slot_row(s), "penalty": s.penalty, "nodes": f"{s.nodes:x}"}
                 for s in situation.slots(plan, beyond=1)
             ],
         }

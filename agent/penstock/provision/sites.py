@@ -10,18 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from heapq import heapify, heappop, heappush
 
 from penstock.errors import Infeasible, UserError
-from penstock.provision.dag import Dag, Edge, Task, rank_order
-from penstock.provision.front import Archive, Evaluation, Point, check_limits, exact, trade_off
+from penstock.provision.besteffort import Later, when_parents_end
+from penstock.provision.dag import Dag, Edge, Task
+from penstock.provision.front import Archive, Evaluation, Point, check_limits, trade_off
 from penstock.provision.heft import Placed, Schedule, Scheduler
 from penstock.provision.moga import Settings
 from penstock.provision.session import VERSION, number_in, set_in
 from penstock.provision.slots import Slot
 from penstock.provision.table import SlotTable
 from penstock.provision.transfers import Link, between
-from penstock.provision.workflows import EXACT, SEARCHES, Choice
+from penstock.provision.workflows import Choice, search
 
 __all__ = [
     "Hello",
@@ -212,17 +212,10 @@ def best_effort_among(dag: Dag, sites: Sequence[Offered], now: float) -> Schedul
     """
     tables = [SlotTable(site.slots(now)) for site in sites]
     ends = [[end - site.ahead for end in site.hello.ends] for site in sites]
-    place = {task: at for at, task in enumerate(rank_order(dag))}
-    left = [len(dag.into(i)) for i in range(len(dag.tasks))]
-    children: list[list[int]] = [[] for _ in dag.tasks]
-    for edge in dag.edges:
-        children[edge.parent].append(edge.child)
     placed: dict[int, Placed] = {}
-    ready = [(now, place[i], i) for i, count in enumerate(left) if not count]
-    heapify(ready)
     chosen: dict[int, int] = {}
-    while ready:
-        when, _, i = heappop(ready)
+
+    def submit(when: float, i: int) -> float | Later:
         task = dag.tasks[i]
         if i not in chosen:
             able = [
@@ -235,8 +228,7 @@ def best_effort_among(dag: Dag, sites: Sequence[Offered], now: float) -> Schedul
             site = chosen[i] = min(able, key=lambda r: (sum(end > when for end in ends[r]), r))
             there = max((placed[e.parent].end + e.time(placed[e.parent].site, site) for e in dag.into(i)), default=when)
             if there > when:
-                heappush(ready, (there, place[i], i))
-                continue
+                return Later(there)
         site, duration = chosen[i], task.durations[chosen[i]]
         fit = tables[site].find(task.procs, duration, when)
         if fit is None:
@@ -244,11 +236,9 @@ def best_effort_among(dag: Dag, sites: Sequence[Offered], now: float) -> Schedul
         end = fit.start + duration
         placed[i] = Placed(i, site, fit.start, end, tables[site].take(fit, task.procs, duration))
         ends[site].append(end)
-        for child in children[i]:
-            left[child] -= 1
-            if not left[child]:
-                heappush(ready, (max(placed[e.parent].end for e in dag.into(child)), place[child], child))
-    last = max((p.end for p in placed.values()), default=now)
+        return end
+
+    last = when_parents_end(dag, now, submit)
     cost = sum(
         used * slots[n].c
         for table, slots in zip(tables, [site.slots(now) for site in sites], strict=True)
@@ -318,8 +308,4 @@ def _searched(
     offers = [(r, slot) for r, site in enumerate(sites) for slot in site.slots(now)]
     slots = [slot for _, slot in offers]
     evaluate = Evaluation(Scheduler(dag, slots, [r for r, _ in offers], now))
-    if len(slots) <= EXACT:
-        return evaluate, exact(evaluate)
-    base = settings or Settings()
-    start = base.start or ((True,) * len(slots), tuple(slot.extensible for slot in slots))
-    return evaluate, SEARCHES[method](evaluate, seed, replace(base, start=start))
+    return evaluate, search(evaluate, slots, method, seed, settings)

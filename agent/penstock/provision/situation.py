@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from penstock.planning.bits import members
 from penstock.provision.plan import Plan, Queue, make_plan
 from penstock.provision.pricing import Pricing
 from penstock.provision.slots import Slot, free_slots
@@ -40,7 +42,19 @@ class Situation:
 
     def named(self, mask: int) -> tuple[str, ...]:
         """The names of a set of nodes."""
-        return tuple(name for i, name in enumerate(self.names) if mask >> i & 1)
+        return members(self.names, mask)
+
+    def slot_row(self, slot: Slot) -> dict[str, Any]:
+        """A slot as programs read it, without its nodes."""
+        return {
+            "start": self.outside(slot.start),
+            "procs": slot.procs,
+            "duration": self.outside(slot.duration),
+            "c": slot.c,
+            "f": self.outside(slot.f),
+            "divisible": slot.divisible,
+            "extensible": slot.extensible,
+        }
 
     def outside(self, value: float) -> float:
         """A time, duration or price as the user counts; whole numbers stay whole."""

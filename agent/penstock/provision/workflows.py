@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.errors import Infeasible, UserError
@@ -16,14 +16,15 @@ from penstock.provision.heft import Placed, Schedule, Scheduler
 from penstock.provision.moga import Settings, moga
 from penstock.provision.nsga2 import nsga2
 from penstock.provision.situation import Situation
+from penstock.provision.slots import Slot
 
-__all__ = ["DEFAULT_METHOD", "EXACT", "METHODS", "SEARCHES", "Choice", "buy_within", "plan_workflow"]
+__all__ = ["DEFAULT_METHOD", "METHODS", "Choice", "buy_within", "plan_workflow", "search"]
 
 METHODS: Final = ("moga", "nsga2", "greedy", "best-effort")
 DEFAULT_METHOD: Final = "moga"
 _ALPHAS: Final = tuple(i / 10 for i in range(11))
-EXACT: Final = 10  # up to so many slots all plans are tried, which is no more work than a search
-SEARCHES: Final[dict[str, Callable[[Evaluation, int, Settings], tuple[Point, ...]]]] = {"moga": moga, "nsga2": nsga2}
+_EXACT: Final = 10  # up to so many slots all plans are tried, which is no more work than a search
+_SEARCHES: Final[dict[str, Callable[[Evaluation, int, Settings], tuple[Point, ...]]]] = {"moga": moga, "nsga2": nsga2}
 
 
 @dataclass(frozen=True)
@@ -70,17 +71,22 @@ def plan_workflow(
         return buy_within(dag, (here,), alone, queue.now, alpha, deadline, budget, situation.show)
     slots = situation.slots(plan, beyond=1)
     evaluate = Evaluation(Scheduler(dag, slots, now=queue.now))
-    if len(slots) <= EXACT:
-        points = exact(evaluate)
-    else:
-        everything = (True,) * len(slots)
-        endless = tuple(s.extensible for s in slots)
-        base = settings or Settings()
-        start = base.start or (everything, endless)
-        points = SEARCHES[method](evaluate, seed, Settings(base.population, base.iterations, base.sigma, start))
+    points = search(evaluate, slots, method, seed, settings)
     chosen = trade_off(check_limits(points, deadline, budget, situation.show), alpha)
     front = tuple((p.cost, p.makespan) for p in points)
     return Choice(front, evaluate.schedule(chosen.genome), alone, evaluate.count)
+
+
+def search(
+    evaluate: Evaluation, slots: Sequence[Slot], method: str, seed: int, settings: Settings | None
+) -> tuple[Point, ...]:
+    """The front of plans on these slots, by `moga` or `nsga2`: of all plans where there are few, else of those that the
+    search comes by, from the plan of all slots and that of the endless ones on."""
+    if len(slots) <= _EXACT:
+        return exact(evaluate)
+    base = settings or Settings()
+    start = base.start or ((True,) * len(slots), tuple(slot.extensible for slot in slots))
+    return _SEARCHES[method](evaluate, seed, replace(base, start=start))
 
 
 def buy_within(
