@@ -50,12 +50,12 @@ from penstock.retention import Retention
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import BudgetLimits, Metered, RequestBudget
 from penstock.store import Store
-from penstock.tenure import Lock, Tenure, hold_state, lock_state, open_store
+from penstock.tenure import Lock, Tenure, hold_state, open_store
 from penstock.workflow.controller import WorkflowController
 from penstock.workflow.runner import Runner
 from penstock.workflow.strategy import Rules
 
-__all__ = ["App", "advertised_host", "lock_state", "make_backend", "make_policy", "serve"]
+__all__ = ["App", "advertised_host", "make_backend", "make_policy", "serve"]
 
 _log = structlog.get_logger(__name__)
 _FILES = 16384

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from factories import make_snapshot
 
-from penstock.app import App, lock_state
+from penstock.app import App
 from penstock.brake import Pause
 from penstock.cli.door import ask_or_read
 from penstock.config import Config
@@ -21,6 +21,7 @@ from penstock.guided import admission, controller
 from penstock.inbox import LATER, Inbox
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.store import Store
+from penstock.tenure import lock_state
 
 ME, ALICE, BOB = os.geteuid(), 1101, 1102
 

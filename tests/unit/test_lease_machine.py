@@ -181,7 +181,6 @@ class Host:
         self.renewed = self.next_beat = 0.0
         self.beats = 0
         self.sent = False
-        self.rival: tuple[bytes, float] | None = None
 
     def clock(self, now: float) -> float:
         return self.origin + self.rate * now
@@ -233,11 +232,8 @@ class Host:
     def somebody_tries(self, mine: float) -> bool:
         later = max(self.disk.leases)
         if later == self.number:
-            self.rival = None
             return False
-        if self.rival is None or self.rival[0] != self.disk.leases[later]:
-            self.rival = (self.disk.leases[later], mine)
-        elif mine - self.rival[1] >= PATIENCE and self.disk.fence == self.number:
+        if not self.watch.lives(later, self.disk.leases[later], mine, mine) and self.disk.fence == self.number:
             del self.disk.leases[later]
         return True
 

@@ -14,13 +14,13 @@ from click.testing import CliRunner
 
 from penstock import store as store_module
 from penstock.api import Decision, Reason, Verb
-from penstock.app import lock_state
 from penstock.cli import cli
 from penstock.errors import NotNow, StoreError, UserError
 from penstock.holding.ledger import Ledger
 from penstock.retention import Retention
 from penstock.statefile import LEDGER, backup, describe, inspect
 from penstock.store import VERSION, Store
+from penstock.tenure import lock_state
 
 
 def decide(store: Store, subject: str, at: float) -> None:

@@ -9,11 +9,11 @@ import os
 import pytest
 from factories import make_snapshot
 
-from penstock.app import lock_state
 from penstock.errors import NotNow, UserError
 from penstock.inbox import LATER, Inbox
 from penstock.sbatch.submission import script_lines, submit
 from penstock.store import Store
+from penstock.tenure import lock_state
 
 FLOW = """
 name: ticked

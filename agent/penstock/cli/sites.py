@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,18 +18,16 @@ from penstock.cli.planning import Where
 from penstock.cli.siteplan import SitePlan, Wish
 from penstock.config import Config, load
 from penstock.errors import NotNow, UserError
-from penstock.holding.ledger import Ledger
-from penstock.holding.office import ledger_path
+from penstock.holding.office import ledger_path, open_ledger
 from penstock.provision.live import Needs
 from penstock.provision.transfers import correction
 from penstock.provision.workflows import METHODS
 from penstock.sites.file import SitesFile, read_sites
 from penstock.sites.remote import SiteGone, greet
 from penstock.sites.ship import as_file, reserve_at
-from penstock.tenure import is_shared
 from penstock.workflow.wfformat import Packing
 
-__all__ = ["Among", "measured", "plan_over_sites", "site_options"]
+__all__ = ["Among", "plan_over_sites", "site_options"]
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ def plan_over_sites(
             if not greeted:
                 raise NotNow(f"no site answers: {'; '.join(f'{name}: {why}' for name, why in gone.items())}")
             try:
-                planned = SitePlan(greeted, gone, flows, file, measured(config), wish)
+                planned = SitePlan(greeted, gone, flows, file, _measured(config), wish)
                 break
             except SiteGone as error:  # in the midst of buying: once more without it
                 gone[error.site] = error.why
@@ -126,16 +124,12 @@ def plan_over_sites(
         as_picture(picture, *planned.drawing(), planned.unit)
 
 
-def measured(config: Config) -> dict[tuple[str, str], float]:
+def _measured(config: Config) -> dict[tuple[str, str], float]:
     """What transfers are corrected by, as far as any were measured."""
-    path = ledger_path(config)
-    if not path.exists():
+    if not ledger_path(config).exists():
         return {}
-    ledger = Ledger(path, shared=is_shared(config, path.parent))
-    try:
+    with closing(open_ledger(config)) as ledger:
         return {link: correction(found) for link, found in ledger.transfers().items()}
-    finally:
-        ledger.close()
 
 
 def _needs(needs: Needs) -> list[str]:

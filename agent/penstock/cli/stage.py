@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from pathlib import Path
 
 import click
 
 from penstock.cli.siteplan import readable
-from penstock.cli.sites import measured
 from penstock.config import load
 from penstock.errors import UserError
-from penstock.holding.ledger import Ledger
-from penstock.holding.office import ledger_path
-from penstock.provision.transfers import Measured
+from penstock.holding.office import open_ledger
+from penstock.provision.transfers import Measured, correction
 from penstock.select.units import parse_amount
 from penstock.sites.file import SiteEntry, read_sites
 from penstock.sites.staging import size_of, staging_command
 from penstock.sites.staging import stage as run_staging
-from penstock.tenure import is_shared
 
 __all__ = ["stage"]
 
@@ -59,13 +57,9 @@ def stage(source: str, target: str, path: str, sites: Path | None, size: str | N
         click.echo(f"{text}; not measured, as the file of sites has no link between the two")
         return
     config.agent.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
-    book = ledger_path(config)
-    ledger = Ledger(book, shared=is_shared(config, book.parent))
-    try:
+    with closing(open_ledger(config)) as ledger:
         ledger.add_transfer(source, target, time.time(), count, Measured(link.time(count), seconds))
-    finally:
-        ledger.close()
-    factor = measured(config)[source, target]
+        factor = correction(ledger.transfers()[source, target])
     click.echo(f"{text}; the file of sites says {link.time(count):.3g} s, plans now expect {factor:.3g} times of that")
 
 

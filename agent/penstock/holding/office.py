@@ -44,6 +44,12 @@ def ledger_path(config: Config) -> Path:
     return config.provision.ledger or config.agent.state_dir / "ledger.db"
 
 
+def open_ledger(config: Config) -> Ledger:
+    """The ledger; made where there is none. StoreError if it cannot be opened."""
+    path = ledger_path(config)
+    return Ledger(path, shared=is_shared(config, path.parent))
+
+
 def pricing_rules(config: Config) -> Callable[[float], Pricing]:
     """The site's rules, made from what a node costs for a second. ConfigError if they are not installed."""
     name = config.provision.pricing
@@ -78,7 +84,7 @@ class Office:
         self._config = config
         self._path = ledger_path(config)
         self.backend = backend
-        self.ledger = Ledger(self._path, shared=is_shared(config, self._path.parent))
+        self.ledger = open_ledger(config)
         self.keeper = Keeper(backend, self.ledger, Limits.preset(provision.limits), requested)
         self.runs = Runs(backend, self.keeper, self.ledger, provision.earlier / 3600)
 

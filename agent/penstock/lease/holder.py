@@ -69,7 +69,6 @@ class Lease:
         self._lost = ""
         self._trouble = ""
         self._renewed = Moment(0.0, 0.0)
-        self._rival: tuple[bytes, Moment] | None = None  # what a later lease says, and since when
         self._stop = threading.Event()
         self._guard = threading.Lock()
         self.on_lost: Callable[[], None] = lambda: None
@@ -78,7 +77,7 @@ class Lease:
         self._card = Card(
             socket.gethostname(), pid, host.ticks(pid), here.boot, here.space, os.geteuid(), role, time.time()
         )
-        watch = Watch(here, patience, host.runs, files.load_notes(folder, here))
+        self._watch = watch = Watch(here, patience, host.runs, files.load_notes(folder, here))
         deadline = time.monotonic() + wait
         told = False
         while isinstance(found := self._drive(take(self._card, watch)), Held):
@@ -202,14 +201,11 @@ class Lease:
         and may begin at any moment. One that has come to nothing is cleared away after a while."""
         later = max(files.numbers(self.folder), default=0)
         if later <= self.number:
-            self._rival = None
             return False
         text = files.read(self.folder, later) or b""
         if fence(self._database) > self.number:
             self.lose(f"another host has taken over the state in {self.folder}")
-        elif self._rival is None or self._rival[0] != text:
-            self._rival = (text, now)
-        elif now.since(self._rival[1]) >= self._patience:
+        elif not self._watch.lives(later, text, now.boot, host.moment().boot):
             files.remove(self.folder, later)
         self._trouble = "another host has tried to take over"
         return True

@@ -49,6 +49,7 @@ class Cleaner:
         subject = f"job {job.id}/clean"
         if not self._executor.ready(subject):
             return
+        self._grower.errands.over(name)
         found, seen = await self._alive(name, job.uid)
         for resizer in found:
             await self._cancel(subject, resizer)

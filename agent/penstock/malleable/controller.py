@@ -141,8 +141,8 @@ class MalleableController:
         """What the job's launcher is to ask Slurm for; it is being told."""
         me = self.jobs.get(job)
         if me is None or me.phase is not Phase.ALLOCATING:
-            self._grower.errands.over(job)
-        return self._grower.errands.tell(job, self._clock.now())
+            return None
+        return self._grower.errands.tell(me.resizer_name, self._clock.now())
 
     # -- one pass ----------------------------------------------------------------------------------------------------
 

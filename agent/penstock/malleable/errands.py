@@ -35,27 +35,26 @@ _GRACE = 5.0  # for the launcher to hear of it, and to withdraw its request
 
 
 class Errands:
-    """One for each job that grows so."""
+    """Those that are open, by the names of the jobs that they ask for."""
 
     def __init__(self) -> None:
-        self._open: dict[int, Errand] = {}
+        self._open: dict[str, Errand] = {}
 
-    def of(self, job: int, name: str) -> Errand | None:
-        """The errand of this name, if the job has it."""
-        found = self._open.get(job)
-        return found if found is not None and found.spec.name == name else None
+    def of(self, name: str) -> Errand | None:
+        """The errand of this name, if it is open."""
+        return self._open.get(name)
 
-    def put(self, job: int, errand: Errand) -> None:
+    def put(self, errand: Errand) -> None:
         """The launcher is to do this."""
-        self._open[job] = errand
+        self._open[errand.spec.name] = errand
 
-    def tell(self, job: int, now: float) -> Errand | None:
+    def tell(self, name: str, now: float) -> Errand | None:
         """What the launcher is to do; noted that it was told."""
-        found = self._open.get(job)
+        found = self._open.get(name)
         if found is not None and found.told is None:
             found.told = now
         return found
 
-    def over(self, job: int) -> None:
+    def over(self, name: str) -> None:
         """Nothing is to be done any more."""
-        self._open.pop(job, None)
+        self._open.pop(name, None)

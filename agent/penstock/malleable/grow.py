@@ -60,9 +60,7 @@ class Grower:
 
     async def forget(self, name: str) -> None:
         """Stop waiting for this one."""
-        for job, me in self._registry.jobs.items():
-            if me.resizer_name == name:
-                self.errands.over(job)
+        self.errands.over(name)
         if task := self.waiting.pop(name, None):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -96,21 +94,21 @@ class Grower:
     async def _have_asked(self, order: Allocate, job: Job) -> None:
         """Give the launcher its errand, and look what came of it; called in every pass."""
         now, subject = self._clock.now(), f"job {job.id}/expand"
-        errand = self.errands.of(job.id, order.name)
+        errand = self.errands.of(order.name)
         if errand is None:
             new = Errand(self._spec(order, job, None), order.patience, now)
 
             async def give() -> None:
-                self.errands.put(job.id, new)
+                self.errands.put(new)
 
             await self._executor.act("ask the launcher", subject, {"name": order.name, "nodes": order.nodes}, give)
             return
         if granted := await self._running(order, job):
-            self.errands.over(job.id)
+            self.errands.over(order.name)
             self._registry.changed()
             self._registry.put(self._registry.jobs[job.id].granted(granted[-1], now))
         elif why := errand.overdue(now):
-            self.errands.over(job.id)
+            self.errands.over(order.name)
             self._registry.put(self._registry.jobs[job.id].grant_failed(why, now))
 
     async def _adopt(self, order: Allocate, job: Job) -> None:
