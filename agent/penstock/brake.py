@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from typing import Final
 
 from penstock.allow import Rule, Subject, refusal
 from penstock.api import Reason
+from penstock.logins import login
 from penstock.store import Store
 
 __all__ = ["FEATURES", "Brake", "Pause"]
@@ -52,17 +51,9 @@ class Pause:
 
     def __str__(self) -> str:
         what = self.feature or "everything"
-        whose = "" if self.uid is None else f" of {_name(self.uid)}"
+        whose = "" if self.uid is None else f" of {login(self.uid)}"
         where = "" if self.partition is None else f" in {self.partition}"
-        return f"{what}{whose}{where} paused by {_name(self.by)}" + (f": {self.why}" if self.why else "")
-
-
-@lru_cache(1024)  # where the site's directory is slow, it is not asked in every pass
-def _name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+        return f"{what}{whose}{where} paused by {login(self.by)}" + (f": {self.why}" if self.why else "")
 
 
 class Brake:
@@ -128,5 +119,5 @@ class Brake:
         """Why the configuration does not allow to act on it; None: it does. `strict` as for `allow.refusal`."""
         if self.rules is None:
             return None
-        subject = Subject.of(feature, [_name(uid)], partitions, accounts, qos)
+        subject = Subject.of(feature, [login(uid)], partitions, accounts, qos)
         return refusal(self.rules, subject, strict=strict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -148,3 +149,42 @@ class SlurmAgent:
         )
         file.chmod(0o755)
         self.environment["PATH"] = f"{folder}:{path}"
+
+
+class Desk:
+    """A user at the command line, with scripts in a folder of that user's own."""
+
+    def __init__(self, site: SlurmAgent, who: str = "alice") -> None:
+        self.site = site
+        self.who = who
+        self.home = site.cluster.home(who)
+
+    def run(self, *words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        """One command; those of Penstock begin with "penstock"."""
+        argv = [*COMMAND, *words[1:]] if words[0] == "penstock" else list(words)
+        if stdin is not None:
+            argv = ["bash", "-c", 'text=$1; shift; printf %s "$text" | "$@"', "-", stdin, *argv]
+        return self.site.cluster.run_as(self.who, argv, env=self.site.environment, cwd=self.home, timeout=60)
+
+    def say(self, *words: str) -> str:
+        done = self.run(*words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def write(self, name: str, text: str) -> str:
+        """A script; its path."""
+        done = self.run("bash", "-c", 'printf %s "$2" > "$1"', "-", name, text)
+        assert done.returncode == 0, done.stderr
+        return str(self.home / name)
+
+    def queue(self) -> dict[str, list[str]]:
+        """State, reason and dependency of every job of the user, by id."""
+        rows = self.say("squeue", "-h", "--me", "-t", "all", "-o", "%i|%T|%r|%E").splitlines()
+        return {row.split("|")[0]: row.split("|")[1:] for row in rows}
+
+    def workflow(self, name: str = "w") -> dict:
+        """The workflow as `penstock status --json` tells it."""
+        return json.loads(self.say("penstock", "status", name, "--json"))["guided"][0]
+
+    def phases(self) -> dict[str, str]:
+        return {s["name"]: s["phase"] for s in self.workflow()["stages"]}

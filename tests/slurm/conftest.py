@@ -4,9 +4,11 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from agents import SlurmAgent
 
 from penstock.cluster import Cluster, ClusterSpec, down, up
 
@@ -49,6 +51,21 @@ def cluster(session_cluster: Cluster) -> Iterator[Cluster]:
     empty(session_cluster)
     yield session_cluster
     empty(session_cluster)
+
+
+@pytest.fixture
+def make_agent(cluster: Cluster) -> Iterator[Callable[..., SlurmAgent]]:
+    """`make_agent("operator", section={...})` makes an agent, of alice's unless said otherwise, not started yet."""
+    made: list[SlurmAgent] = []
+
+    def make(who: str = "alice", **sections: dict[str, Any]) -> SlurmAgent:
+        made.append(SlurmAgent(cluster, who, **sections))
+        return made[-1]
+
+    yield make
+    cluster.start_controller()  # a test may have stopped it
+    for agent in made:
+        agent.down()
 
 
 @pytest.fixture(scope="session")

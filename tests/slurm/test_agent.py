@@ -6,12 +6,10 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 
 import pytest
 from agents import SlurmAgent
 
-from penstock.cluster import Cluster
 from penstock.ipc.client import ask
 
 pytestmark = pytest.mark.slurm
@@ -21,21 +19,6 @@ pytestmark = pytest.mark.slurm
 def begun() -> float:
     """When the test began, for accounting."""
     return time.time()
-
-
-@pytest.fixture
-def make_agent(cluster: Cluster) -> Iterator[Callable[..., SlurmAgent]]:
-    """`make_agent(section={...})` makes an agent of alice's, not started yet."""
-    made: list[SlurmAgent] = []
-
-    def make(**sections) -> SlurmAgent:
-        made.append(SlurmAgent(cluster, **sections))
-        return made[-1]
-
-    yield make
-    cluster.start_controller()
-    for agent in made:
-        agent.down()
 
 
 def chain(*seconds: int, nodes: int = 2) -> str:

@@ -9,28 +9,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from agents import SlurmAgent
-from test_sbatch import Desk
+from agents import Desk, SlurmAgent
 
-from penstock.cluster import Cluster
 from penstock.ipc.client import ask
 from penstock.store import Store
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
-
-
-@pytest.fixture
-def make_site(cluster: Cluster) -> Iterator[Callable[..., SlurmAgent]]:
-    """`make_site("operator", section={...})` makes an agent that is not started."""
-    made: list[SlurmAgent] = []
-
-    def make(who: str = "alice", **sections) -> SlurmAgent:
-        made.append(SlurmAgent(cluster, who, **sections))
-        return made[-1]
-
-    yield make
-    for site in made:
-        site.down()
 
 
 def guided(site: SlurmAgent, number: int) -> dict:
@@ -46,11 +30,11 @@ stages:
 """
 
 
-def test_an_account_outside_the_allow_list_is_left_alone_until_a_reload(make_site, cluster):
+def test_an_account_outside_the_allow_list_is_left_alone_until_a_reload(make_agent, cluster):
     rule = {"features": ["workflows"], "accounts": ["penstock"]}
     for entity in (["account", "chem"], ["user", cluster.users["bob"], "account=chem"]):
         cluster.run_as("root", ["sacctmgr", "-i", "add", *entity])  # there already where the test has run before
-    site = make_site("operator", agent={"serve": "all"}, limits={"allow": [rule]}).start()
+    site = make_agent("operator", agent={"serve": "all"}, limits={"allow": [rule]}).start()
     known = ["scontrol", "show", "assoc_mgr", "flags=assoc", "accounts=chem"]
     site.until(lambda: "UserName=" + cluster.users["bob"] in cluster.run_as("root", known).stdout, "the association")
     alice, bob = Desk(site, "alice"), Desk(site, "bob")
@@ -83,9 +67,9 @@ FAILING = "name: {name}\nstages:\n  - {{name: a, nodes: 1, time: 60, expect: 1, 
 
 
 @pytest.fixture
-def told(make_site) -> Iterator[tuple[SlurmAgent, Callable[[], list[str]]]]:
+def told(make_agent) -> Iterator[tuple[SlurmAgent, Callable[[], list[str]]]]:
     """An agent of alice's with a command that notes the keys of events, and what it has noted."""
-    site = make_site()
+    site = make_agent()
     notes, command = site.folder / "notes", site.place / "tell"
     command.write_text(f"#!/bin/sh\ncat >> {notes}\necho >> {notes}\n")
     command.chmod(0o755)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from agents import COMMAND, SlurmAgent
+from agents import COMMAND, Desk, SlurmAgent
 
-from penstock.cluster import Cluster
 from penstock.errors import NotPermitted, PenstockError
 from penstock.ipc.client import ask
 
@@ -20,59 +18,6 @@ pytestmark = pytest.mark.slurm
 STAGE = "#!/bin/bash\n#SBATCH -t 2\n#PENSTOCK workflow=w stage={name} {more}\n{run}\n"
 
 
-class Desk:
-    """A user at the command line, with scripts in a folder of that user's own."""
-
-    def __init__(self, site: SlurmAgent, who: str = "alice") -> None:
-        self.site = site
-        self.who = who
-        self.home = site.cluster.home(who)
-
-    def run(self, *words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-        """One command; those of Penstock begin with "penstock"."""
-        argv = [*COMMAND, *words[1:]] if words[0] == "penstock" else list(words)
-        if stdin is not None:
-            argv = ["bash", "-c", 'text=$1; shift; printf %s "$text" | "$@"', "-", stdin, *argv]
-        return self.site.cluster.run_as(self.who, argv, env=self.site.environment, cwd=self.home, timeout=60)
-
-    def say(self, *words: str) -> str:
-        done = self.run(*words)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def write(self, name: str, text: str) -> str:
-        """A script; its path."""
-        done = self.run("bash", "-c", 'printf %s "$2" > "$1"', "-", name, text)
-        assert done.returncode == 0, done.stderr
-        return str(self.home / name)
-
-    def queue(self) -> dict[str, list[str]]:
-        """State, reason and dependency of every job of the user, by id."""
-        rows = self.say("squeue", "-h", "--me", "-t", "all", "-o", "%i|%T|%r|%E").splitlines()
-        return {row.split("|")[0]: row.split("|")[1:] for row in rows}
-
-    def workflow(self, name: str = "w") -> dict:
-        """The workflow as `penstock status --json` tells it."""
-        return json.loads(self.say("penstock", "status", name, "--json"))["guided"][0]
-
-    def phases(self) -> dict[str, str]:
-        return {s["name"]: s["phase"] for s in self.workflow()["stages"]}
-
-
-@pytest.fixture
-def make_site(cluster: Cluster) -> Iterator[Callable[..., SlurmAgent]]:
-    """`make_site("operator", section={...})` makes an agent that is not started."""
-    made: list[SlurmAgent] = []
-
-    def make(who: str = "alice", **sections) -> SlurmAgent:
-        made.append(SlurmAgent(cluster, who, **sections))
-        return made[-1]
-
-    yield make
-    for site in made:
-        site.down()
-
-
 def until(probe: Callable[[], object], what: str, seconds: float = 90.0) -> None:
     end = time.monotonic() + seconds
     while not probe():
@@ -80,8 +25,8 @@ def until(probe: Callable[[], object], what: str, seconds: float = 90.0) -> None
         time.sleep(0.3)
 
 
-def test_it_says_and_ends_as_sbatch_does(make_site):
-    desk = Desk(make_site())
+def test_it_says_and_ends_as_sbatch_does(make_agent):
+    desk = Desk(make_agent())
     plain = desk.write("plain.sh", "#!/bin/bash\n#SBATCH -t 1 -o plain.out\necho $1\nexit 3\n")
     for words in (["--parsable", "--hold", plain], ["-H", plain, "-x", "y"], ["-H", "-Q", plain]):
         theirs, ours = desk.run("sbatch", *words), desk.run("penstock", "sbatch", *words)
@@ -110,10 +55,10 @@ def test_it_says_and_ends_as_sbatch_does(make_site):
     assert desk.queue() == before
 
 
-def test_a_malleable_job_starts_on_what_is_free(make_site, cluster):
+def test_a_malleable_job_starts_on_what_is_free(make_agent, cluster):
     busy = ["sbatch", "--parsable", "-N5", "-t5", "-o", "/dev/null", "--wrap", "sleep 60"]
     rival = cluster.run_as("bob", busy, check=True).stdout.strip()
-    site = make_site()
+    site = make_agent()
     desk = Desk(site)
     script = desk.write("m.sh", "#!/bin/bash\n#SBATCH -t 1\n#PENSTOCK malleable=2:1000\nsleep 60\n")
 
@@ -132,8 +77,8 @@ def test_a_malleable_job_starts_on_what_is_free(make_site, cluster):
     assert nodes(said) == "PENDING 2"
 
 
-def test_a_workflow_by_ticks_alone_with_a_failure_and_a_retry(make_site):
-    site = make_site()
+def test_a_workflow_by_ticks_alone_with_a_failure_and_a_retry(make_agent):
+    site = make_agent()
     desk = Desk(site)
     # It is expected to end at any moment, and does when a file is there.
     waits = "until [ -e go ]; do sleep 0.2; done; echo a was here"
@@ -189,8 +134,8 @@ def test_a_workflow_by_ticks_alone_with_a_failure_and_a_retry(make_site):
     }
 
 
-def test_a_tick_steps_back_from_an_agent_and_the_agent_takes_what_was_left(make_site):
-    site = make_site()
+def test_a_tick_steps_back_from_an_agent_and_the_agent_takes_what_was_left(make_agent):
+    site = make_agent()
     desk = Desk(site)
     job = int(desk.say("penstock", "sbatch", "--parsable", "--penstock-workflow=w", "-t1", "--wrap", "sleep 2"
                        , "--penstock-stage=a"))  # fmt: skip
@@ -201,8 +146,8 @@ def test_a_tick_steps_back_from_an_agent_and_the_agent_takes_what_was_left(make_
     assert desk.run("penstock", "tick").stdout == ""
 
 
-def test_ticks_submit_the_stages_of_a_workflow_file(make_site):
-    site = make_site()
+def test_ticks_submit_the_stages_of_a_workflow_file(make_agent):
+    site = make_agent()
     desk = Desk(site)
     flow = desk.write("w.yaml", TestSystemMode.WORKFLOW.format(name="w"))
     assert desk.run("penstock", "submit", flow).returncode == 3
@@ -216,8 +161,8 @@ def test_ticks_submit_the_stages_of_a_workflow_file(make_site):
     assert desk.say("penstock", "logs", "w", "two") == "two of w\n"
 
 
-def test_a_stage_that_its_owner_lets_go_too_early_is_put_back_behind_its_parent(make_site):
-    site = make_site().start()
+def test_a_stage_that_its_owner_lets_go_too_early_is_put_back_behind_its_parent(make_agent):
+    site = make_agent().start()
     desk = Desk(site)
     words = ["penstock", "sbatch", "--parsable", "--penstock-workflow=w", "-t2", "--wrap", "sleep 100"]
     # perstage, so that only the owner lets it go.
@@ -247,8 +192,8 @@ stages:
   - {{name: two, nodes: 1, time: 60, expect: 2, run: "sleep 2; echo $PENSTOCK_STAGE of $PENSTOCK_WORKFLOW"}}
 """
 
-    def test_two_users_workflows_run_as_their_own(self, make_site, cluster):
-        site = make_site("operator", agent={"serve": "all"}).start()
+    def test_two_users_workflows_run_as_their_own(self, make_agent, cluster):
+        site = make_agent("operator", agent={"serve": "all"}).start()
         assert ask(site.socket, "ping")["uid"] == cluster.user("operator").uid != 0
         alice, bob = Desk(site, "alice"), Desk(site, "bob")
         assert alice.say("penstock", "submit", alice.write("w.yaml", self.WORKFLOW.format(name="w"))) == (
@@ -296,8 +241,8 @@ stages:
         for op in ("submit", "retry", "queue"):
             assert "serves its own user only" in by_hand(op, run=1)
 
-    def test_without_the_agent_nothing_is_submitted(self, make_site, cluster):
-        site = make_site("operator", agent={"serve": "all"}).start()
+    def test_without_the_agent_nothing_is_submitted(self, make_agent, cluster):
+        site = make_agent("operator", agent={"serve": "all"}).start()
         site.stop()
         desk = Desk(site, "alice")
         desk.write("a.sh", STAGE.format(name="a", more="", run="true"))

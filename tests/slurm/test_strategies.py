@@ -5,29 +5,15 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Callable, Iterator
 
 import pytest
 from agents import COMMAND, SlurmAgent
 
 from conftest import folder_of
-from penstock.cluster import Cluster, ClusterSpec, up
+from penstock.cluster import ClusterSpec, up
 from penstock.ipc.client import ask
 
 pytestmark = pytest.mark.slurm
-
-
-@pytest.fixture
-def make_agent(cluster: Cluster) -> Iterator[Callable[..., SlurmAgent]]:
-    made: list[SlurmAgent] = []
-
-    def make(**sections) -> SlurmAgent:
-        made.append(SlurmAgent(cluster, **sections))
-        return made[-1]
-
-    yield make
-    for agent in made:
-        agent.down()
 
 
 def chain(*seconds: int, nodes: int = 2, last: str = "") -> str:

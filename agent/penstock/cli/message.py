@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import time
 
 import click
@@ -12,6 +11,7 @@ from penstock.cli.output import clock, emit_json, plain, table
 from penstock.cli.report import open_state
 from penstock.config import load
 from penstock.errors import PenstockError, UserError
+from penstock.logins import login
 
 __all__ = ["message"]
 
@@ -43,10 +43,7 @@ def test(as_json: bool) -> None:
             "no way is configured for messages: set `messages.mail`, `messages.webhook` or `messages.command`"
         )
     uid = None if shared and config.messages.mail_to else os.geteuid()
-    try:
-        user = "" if uid is None else pwd.getpwuid(uid).pw_name
-    except KeyError:
-        user = str(uid)
+    user = "" if uid is None else login(uid)
     now = time.time()
     text = "This is a test of the messages that Penstock sends, by `penstock message test`. Nothing has happened.\n"
     event = Event(f"test {now}", "test", now, "a test", text, uid, user)

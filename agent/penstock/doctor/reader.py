@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import pwd
 import shutil
 import socket
 import subprocess
@@ -31,6 +30,7 @@ from penstock.filesystems import mount_of
 from penstock.holding.requests import load_key
 from penstock.ipc.client import ask_agent
 from penstock.lease.files import published
+from penstock.logins import login
 from penstock.messages.channels import Undelivered, read_secret
 from penstock.pool.extra import missing as pool_missing
 from penstock.pool.folder import base_folder
@@ -142,7 +142,7 @@ def _unasked(why: Trouble, missing: tuple[str, ...], pyslurm: object = None) -> 
     not_asked = Trouble("not asked, as slurmctld did not answer", asked=False)
     names = ("queue", "partitions", "submission", "accounts", "history", "clusters")
     return {
-        "user": _login(),
+        "user": login(os.geteuid()),
         "programs_missing": missing,
         "site": why,
         **dict.fromkeys(names, not_asked),
@@ -256,13 +256,6 @@ def _trouble(call: Callable[[], object]) -> Trouble | None:
     return found if isinstance(found, Trouble) else None
 
 
-def _login() -> str:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return f"uid{os.geteuid()}"
-
-
 def _agent(config: Config, limit: float) -> Agent:
     try:
         ask_agent(config, "ping", timeout=limit)
@@ -370,7 +363,7 @@ def _probe() -> Probe | Trouble:
 
 
 def _services(limit: float) -> Services:
-    user = _login()
+    user = login(os.geteuid())
     manager = shutil.which("systemctl") is not None and _said(["systemctl", "--user", "show-environment"], limit) != ""
     unit = _said(["systemctl", "--user", "is-active", "penstock-user"], limit, failing=True) if manager else ""
     installed = manager and _said(["systemctl", "--user", "cat", "penstock-user"], limit) != ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import pwd
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -38,6 +37,7 @@ from penstock.guided.instructions import (
 from penstock.guided.machine import step
 from penstock.guided.state import GuidedRun, guided_from_dict, guided_to_dict
 from penstock.guided.stored import latest_runs, planned
+from penstock.logins import login
 from penstock.observe import Observer
 from penstock.slurm.base import Backend
 from penstock.store import Store
@@ -117,7 +117,7 @@ class GuidedController:
         with self._kept():
             if run is None:
                 number = self._store.add_run(uid, {}, now, kind="guided")
-                run = GuidedRun(number, uid, _user_name(uid), asked.workflow, asked.strategy, now)
+                run = GuidedRun(number, uid, login(uid), asked.workflow, asked.strategy, now)
             self._save(admit(run, asked.stages))
         self._wake(f"workflow {run.id} has new stages")
         self._observer.want()
@@ -329,13 +329,6 @@ class GuidedController:
         except BaseException:
             self.runs = before
             raise
-
-
-def _user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def _ran_key(run: GuidedRun, stage: str) -> str:

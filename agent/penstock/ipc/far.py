@@ -5,7 +5,6 @@ Only an agent that holds its state by a lease has it (`penstock.lease`): the lea
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from penstock.errors import NotPermitted, PenstockError, UserError
 from penstock.ipc import proof
 from penstock.ipc.auth import Verifier
+from penstock.ipc.handlers import refused
 
 __all__ = ["FarDoor", "Proven", "refusal"]
 
@@ -66,5 +66,5 @@ class FarDoor:
 
 def refusal(error: PenstockError) -> bytes:
     """Head and reply that prove nothing: said to somebody who has proven nothing."""
-    reply = json.dumps({"ok": False, "error": type(error).__name__, "message": str(error)}).encode() + b"\n"
+    reply = refused(error)
     return proof.Head(proof.digest_of(reply), "").encode() + reply

@@ -20,7 +20,7 @@ from penstock.malleable.controller import MalleableController
 from penstock.malleable.machine import MalleableJob
 from penstock.observe import Observer
 
-__all__ = ["LocalDoor", "RemoteDoor"]
+__all__ = ["LocalDoor", "RemoteDoor", "refused"]
 
 _log = structlog.get_logger(__name__)
 
@@ -48,7 +48,7 @@ class LocalDoor:
             self._limit.take(uid, time.monotonic())
         except NotNow as e:
             self.answers["refused"] += 1
-            return _refusal(e)
+            return refused(e)
         began = time.thread_time()
         reply = await self._answer(uid, line)
         # The agent does one thing at a time: who makes it work long has fewer requests. Bounded, as it may have done
@@ -63,7 +63,7 @@ class LocalDoor:
             self.answers["ok"] += 1
         except PenstockError as e:
             self.answers["refused" if isinstance(e, NotPermitted) else "failed"] += 1
-            return _refusal(e)
+            return refused(e)
         except Exception as e:
             self.answers["failed"] += 1
             _log.exception("a request failed")
@@ -82,7 +82,8 @@ class LocalDoor:
         return await operation(uid, request)
 
 
-def _refusal(error: PenstockError) -> bytes:
+def refused(error: PenstockError) -> bytes:
+    """The reply to a request that was not done."""
     said = {"ok": False, "error": type(error).__name__, "message": str(error)}
     return json.dumps(said).encode() + b"\n"
 

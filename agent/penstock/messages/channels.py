@@ -10,7 +10,6 @@ import hashlib
 import http.client
 import json
 import os
-import pwd
 import re
 import signal
 import socket
@@ -26,6 +25,7 @@ from typing import IO, Final, Protocol
 from urllib.parse import urlsplit
 
 from penstock.config import MessagesSection
+from penstock.logins import login
 from penstock.messages.events import Event
 
 __all__ = ["Channel", "Command", "Mail", "Undelivered", "Webhook", "channels_of", "read_secret"]
@@ -108,7 +108,7 @@ class Mail:
 
     def _address(self, event: Event) -> str | None:
         if not self._shared:
-            return self._settings.mail_to or self._of(event.user or _own_login())
+            return self._settings.mail_to or self._of(event.user or login(os.geteuid()))
         if event.uid is None:
             return self._settings.mail_to
         return self._of(event.user) if self._settings.users else None
@@ -132,7 +132,7 @@ class Mail:
 
     def _message(self, event: Event, to: str) -> EmailMessage:
         message, host = EmailMessage(), socket.gethostname()
-        message["From"] = self._settings.mail_from or f"{_own_login()}@{host}"
+        message["From"] = self._settings.mail_from or f"{login(os.geteuid())}@{host}"
         message["To"] = to
         message["Subject"] = f"[penstock] {event.title}"
         message["Date"] = formatdate(event.at, localtime=True)
@@ -273,10 +273,3 @@ def _run(words: list[str], given: bytes, timeout: float) -> None:
 
 def _reason(error: BaseException) -> str:
     return (getattr(error, "strerror", None) or type(error).__name__) if isinstance(error, OSError) else str(error)
-
-
-def _own_login() -> str:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())

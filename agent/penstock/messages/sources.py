@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ from penstock.errors import StoreError
 from penstock.executor import Executor
 from penstock.guided.controller import GuidedController
 from penstock.guided.state import GuidedRun
+from penstock.logins import login
 from penstock.messages.events import failed_stages, paused, reserved
 from penstock.messages.messenger import Messenger
 from penstock.workflow.controller import WorkflowController
@@ -29,7 +29,7 @@ def join(
 ) -> None:
     """From now on the messenger hears of automatic pauses and of stages that fail; first of those that had failed when
     the agent before this one ended."""
-    me, own = os.geteuid(), _login(os.geteuid())
+    me, own = os.geteuid(), login(os.geteuid())
 
     def of_run(before: WorkflowRun | None, after: WorkflowRun) -> None:
         known = before.stages if before else ()
@@ -59,12 +59,5 @@ def join(
 def tell_reserved(messenger: Messenger, runs: Iterable[Mapping[str, Any]], now: float) -> None:
     """What went wrong with these reserved workflows, which are the agent's user's."""
     for run in runs:
-        for event in reserved(run, uid=os.geteuid(), user=_login(os.geteuid()), now=now):
+        for event in reserved(run, uid=os.geteuid(), user=login(os.geteuid()), now=now):
             messenger.tell(event)
-
-
-def _login(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)

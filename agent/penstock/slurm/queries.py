@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import pwd
 import re
 import time
 from collections import Counter
@@ -27,6 +26,7 @@ from penstock.api import (
     Step,
 )
 from penstock.errors import Infeasible, NoCluster, NotFound, NotNow, PenstockError, SlurmUnavailable
+from penstock.logins import login
 from penstock.slurm import records
 from penstock.slurm.budget import RequestBudget
 from penstock.slurm.commands import CommandRunner, Finished
@@ -72,7 +72,7 @@ class CliQueries:
         budget: RequestBudget | None = None,
     ) -> None:
         self.name = name
-        self._user = user if user is not None else pwd.getpwuid(os.geteuid()).pw_name
+        self._user = user if user is not None else login(os.geteuid())
         self._limit = timeout
         self._runner = CommandRunner(prefix=prefix, slurm_conf=slurm_conf, environment=environment, budget=budget)
         self._cluster: str | None = None  # another than the one that slurm.conf names

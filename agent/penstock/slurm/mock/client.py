@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-import pwd
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +27,7 @@ from penstock.api import (
     Step,
 )
 from penstock.errors import NotNow, OutcomeUnknown, SlurmUnavailable
+from penstock.logins import login
 from penstock.slurm.mock.codec import CHANGING, decode, decode_error, encode, result_type
 
 __all__ = ["MockClient"]
@@ -71,12 +71,7 @@ class MockClient:
 
     def whoami(self) -> str:
         """The user of this process, or whom it acts for."""
-        if self._user is not None:
-            return self._user
-        try:
-            return pwd.getpwuid(os.geteuid()).pw_name
-        except KeyError:
-            return f"uid{os.geteuid()}"
+        return self._user if self._user is not None else login(os.geteuid())
 
     async def site(self) -> SiteConfig:
         """The cluster's settings."""

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import Infeasible, NotPermitted, PenstockError, SlurmUnavailable
+from penstock.logins import login
 from penstock.slurm.mock.backend import MockBackend
 from penstock.slurm.mock.clock import Driver
 from penstock.slurm.mock.codec import CALLS, decode, decode_params, encode, encode_error
@@ -46,14 +47,6 @@ def peer_of(connection: socket.socket) -> tuple[int, int]:
     size = struct.calcsize("3i")
     pid, uid, _gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
     return pid, uid
-
-
-def user_name(uid: int) -> str:
-    """The user's name; one who is in no password file is called by number."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid{uid}"
 
 
 class Server:
@@ -173,11 +166,11 @@ class Server:
         _pid, uid = peer_of(connection)
         if wanted is None:
             if os.geteuid() not in (0, uid):
-                raise NotPermitted(f"this cluster is {user_name(os.geteuid())}'s and cannot run jobs of others")
-            self._uids[user_name(uid)] = uid
-            return uid, user_name(uid)
+                raise NotPermitted(f"this cluster is {login(os.geteuid())}'s and cannot run jobs of others")
+            self._uids[login(uid)] = uid
+            return uid, login(uid)
         if uid not in (0, os.geteuid()):
-            raise NotPermitted(f"{user_name(uid)} may not act for others")
+            raise NotPermitted(f"{login(uid)} may not act for others")
         user = str(wanted)
         try:
             self._uids[user] = pwd.getpwnam(user).pw_uid
@@ -208,7 +201,7 @@ class Server:
     def _administer(self, uid: int, backend: MockBackend, method: str, params: dict[str, Any]) -> object:
         """What tests and the demo may do to the cluster: root and the user whose cluster it is."""
         if uid not in (0, os.geteuid()):
-            raise NotPermitted(f"{method} is for root and {user_name(os.geteuid())}")
+            raise NotPermitted(f"{method} is for root and {login(os.geteuid())}")
         engine = backend.engine
         actions: dict[str, Callable[..., object]] = {
             "fault": self._faults.order,
