@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -180,9 +180,13 @@ class Bags:
             raise StoreError(f"{self._folder} cannot be made: {e.strerror}") from None
 
     def _write(self, path: Path, state: object) -> None:
+        text = json.dumps(state)
+        with suppress(OSError, ValueError):
+            if path.read_text(encoding="utf-8") == text:
+                return  # most passes over a bag change nothing
         try:
             with tempfile.NamedTemporaryFile("w", dir=self._folder, delete=False, encoding="utf-8") as file:
-                json.dump(state, file)
+                file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
             Path(file.name).replace(path)

@@ -7,7 +7,7 @@ A bin holds the slots of one site. The tasks go one after the other, by rank, to
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final, Literal
@@ -54,6 +54,28 @@ class _Rows:
     sites: list[int] = field(default_factory=list)
 
 
+class _Run:
+    """Equal tasks, one after the other by rank, with these parents (places in the order of ranks)."""
+
+    __slots__ = ("_only", "_parents", "_same", "count")
+
+    def __init__(self, parents: Sequence[tuple[int, ...]]) -> None:
+        self.count = len(parents)
+        self._parents = parents
+        self._same = len(set(parents)) == 1
+        self._only = [each[0] for each in parents] if all(len(each) == 1 for each in parents) else None
+
+    def ready(self, ends: Sequence[float], now: float) -> list[tuple[float, int]]:
+        """When their parents have ended, and how many in a row begin then."""
+        if self._same:
+            return [(max([ends[p] for p in self._parents[0]], default=now), self.count)]
+        if self._only is not None:
+            whens = [ends[p] for p in self._only]
+        else:
+            whens = [max([ends[p] for p in each], default=now) for each in self._parents]
+        return [(when, len(list(group))) for when, group in groupby(whens)]
+
+
 class Scheduler:
     """Puts one workflow on different sets of slots, often; `sites[i]` is the site of `slots[i]`."""
 
@@ -78,22 +100,21 @@ class Scheduler:
         self._shortest = min((min(d) for d in self._durations), default=0.0)
         place = {task: at for at, task in enumerate(order)}
         self._parents = [[(place[e.parent], e) for e in dag.into(i)] for i in order]
-        self._runs = self._equal_runs()
+        self._runs = list(self._equal_runs())
 
-    def _equal_runs(self) -> list[int]:
-        """Where the run of equal tasks that begins at a place ends. Equal ranks: none waits for another."""
-        runs, last = [0] * len(self._order), len(self._order)
-        for at in range(len(self._order) - 1, -1, -1):
-            after = at + 1
-            same = (
-                after < len(self._order)
-                and self._procs[after] == self._procs[at]
-                and self._durations[after] == self._durations[at]
-                and all(parent != at for parent, _ in self._parents[after])
-            )
-            last = last if same else after
-            runs[at] = last
-        return runs
+    def _equal_runs(self) -> Iterator[_Run]:
+        """All tasks; those that are equal and do not wait for one another together, where they are many."""
+        parents = [tuple(p for p, _ in each) for each in self._parents]
+        kinds = list(zip(self._procs, self._durations, strict=True))
+        first = 0
+        for at in range(1, len(kinds) + 1):
+            if at < len(kinds) and kinds[at] == kinds[first] and max(parents[at], default=-1) < first:
+                continue
+            if at - first >= _MANY:
+                yield _Run(parents[first:at])
+            else:
+                yield from (_Run([each]) for each in parents[first:at])
+            first = at
 
     def run(self, chosen: Sequence[int], detail: bool = True) -> Schedule:
         """The workflow on the slots with these numbers; without `detail` the values only, `placed` stays empty."""
@@ -121,26 +142,27 @@ class Scheduler:
 
     def _single(self, table: SlotTable, rows: _Rows, detail: bool) -> bool:
         """All tasks on one site, where nothing is moved; of equal tasks those that are ready at once go together."""
-        at, ends = 0, rows.ends
-        while at < len(self._order):
-            last = self._runs[at]
-            if last - at < _MANY:
-                last = at + 1
-            now = self._now
-            ready = [max([ends[p] for p, _ in parents], default=now) for parents in self._parents[at:last]]
-            for when, group in groupby(ready):
-                if not self._group(table, rows, at, len(list(group)), max(when, now), detail):
+        at = 0
+        for run in self._runs:
+            first, before = 0, self._now
+            for when, count in run.ready(rows.ends, self._now):
+                # What is too short for one is too short for the next, which is ready later.
+                first = self._group(table, rows, at, count, when, detail, first if when >= before else 0)
+                if first < 0:
                     return False
-            at = last
+                before = when
+            at += run.count
         return True
 
-    def _group(self, table: SlotTable, rows: _Rows, at: int, left: int, ready: float, detail: bool) -> bool:
-        """`left` tasks like the one at place `at`, all of them ready at `ready`."""
+    def _group(self, table: SlotTable, rows: _Rows, at: int, left: int, ready: float, detail: bool, first: int) -> int:
+        """`left` tasks like the one at place `at`, all of them ready at `ready`; the search begins at the place `first`
+        of the table. Where it may begin for more of them; -1 if they do not fit."""
         procs, duration = self._procs[at], self._durations[at][0]
         while left:
-            fit = table.find(procs, duration, ready)
+            fit = table.find(procs, duration, ready, first)
             if fit is None:
-                return False
+                return -1
+            first = fit.first
             many = table.fit_many(left, fit, procs) if left > 1 else 1
             nodes = table.take(fit, procs * many, duration)
             end = fit.start + duration
@@ -152,7 +174,7 @@ class Scheduler:
                     nodes ^= mine
                 rows.nodes.append(nodes)
             left -= many
-        return True
+        return first
 
     def _several(self, tables: Sequence[SlotTable], rows: _Rows) -> bool:
         """All tasks, each on the site that is best for it."""

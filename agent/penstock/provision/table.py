@@ -12,6 +12,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from heapq import heappop, heappush
+from itertools import islice
 from typing import NamedTuple
 
 from penstock.planning.bits import lowest
@@ -31,10 +32,12 @@ class Piece(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """Where a task goes: its start, and the places in the table of the pieces it takes, in the order of taking."""
+    """Where a task goes: its start, and the places in the table of the pieces it takes, in the order of taking. The
+    pieces before the place `first` are too short for it, and for any as long as it that is ready later."""
 
     start: float
     pieces: tuple[int, ...]
+    first: int
 
 
 class SlotTable:
@@ -57,22 +60,23 @@ class SlotTable:
         self.used: dict[int, float] = {}
         """Processors times time taken of each slot, by its number in the list."""
 
-    def find(self, procs: int, duration: float, after: float = -math.inf) -> Fit | None:
+    def find(self, procs: int, duration: float, after: float = -math.inf, first: int = 0) -> Fit | None:
         """The first place for a task, by Figure 2's search: the first piece that is long enough, alone or with pieces
-        that begin before it. None if there is none."""
+        that begin before it, from the place `first` on. None if there is none."""
         open_until: list[tuple[float, int]] = []  # what begins earlier and is long enough, the first to end on top
         beside = 0  # its processors: those that end too early are gone for all later starts, too
-        for i, (start, end, free, _, _) in enumerate(self.pieces):
+        for i, (start, end, free, _, _) in enumerate(islice(self.pieces, first, None), first):
             begin = start if start > after else after
             until = begin + duration
             if end < until:
+                first += i == first
                 continue
             if free >= procs:
-                return Fit(begin, (i,))
+                return Fit(begin, (i,), first)
             while open_until and open_until[0][0] < until:
                 beside -= heappop(open_until)[1]
             if beside + free >= procs:
-                return Fit(begin, self._stack(i, until, procs - free))
+                return Fit(begin, self._stack(i, until, procs - free), first)
             heappush(open_until, (end, free))
             beside += free
         return None
@@ -93,7 +97,7 @@ class SlotTable:
         nodes that it gets."""
         begin, end = fit.start, fit.start + duration
         old = [self.pieces[i] for i in fit.pieces]
-        for i in sorted(fit.pieces, reverse=True):
+        for i in sorted(fit.pieces, reverse=True) if len(old) > 1 else fit.pieces:
             del self.pieces[i]
             del self.starts[i]
         short, given = procs, 0

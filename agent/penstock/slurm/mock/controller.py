@@ -251,11 +251,12 @@ class Controller:
 
     def history(self, user: str, ids: Collection[int], name: str | None, since: float | None) -> list[AccountingRecord]:
         """Accounting: the given ids whoever owns them, else the user's own; all given conditions hold."""
+        records = self.engine.records
+        asked = [records[i] for i in sorted(set(ids)) if i in records] if ids else self.engine.records_of.get(user, [])
         return [
             job.record()
-            for job in self.engine.records.values()
-            if (job.id in ids if ids else job.user == user)
-            and (name is None or (job.name == name and job.user == user))
+            for job in asked
+            if (name is None or (job.name == name and job.user == user))
             and (since is None or job.submit >= since or job.end is None or job.end >= since)
         ]
 

@@ -62,6 +62,7 @@ class Engine:
         self.partitions: dict[str, PartitionConfig] = {p.name: p for p in self.config.partitions}
         self.jobs: dict[int, SimJob] = {}  # the controller's memory
         self.records: dict[int, SimJob] = {}  # accounting: never forgets
+        self.records_of: dict[str, list[SimJob]] = {}  # the same by user
         self.machine = Machine(self.config, now)
         self.licenses = Licenses(self.config.licenses)
         self.reservations = Reservations()
@@ -204,9 +205,13 @@ class Engine:
         if job.array is not None:
             job.array.job = job.id
         self._priorities.rank(job)
-        self.jobs[job.id] = self.records[job.id] = job
+        self._record(job)
         self._at_once |= not job.batch
         self._wait(job)
+
+    def _record(self, job: SimJob) -> None:
+        self.jobs[job.id] = self.records[job.id] = job
+        self.records_of.setdefault(job.user, []).append(job)
 
     def touch(self, job: SimJob) -> None:
         """The job's hold, dependency, begin time, priority or limit was changed from outside: look at it afresh."""
@@ -445,6 +450,6 @@ class Engine:
             job.task = number
             return job
         task = replace(job, id=next(self._ids), task=number, dependency=Dependency())
-        self.jobs[task.id] = self.records[task.id] = task
+        self._record(task)
         array.members.append(task.id)
         return task
