@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -215,3 +216,36 @@ def test_figure_2_keeps_every_processor_once(tasks):
     for time in {t for start, end, _ in busy for t in (start, end)}:
         used = sum(n for start, end, n in busy if start <= time < end)
         assert used + sum(p.procs for p in table.pieces if p.start <= time < p.end) == 4
+
+
+@st.composite
+def bushes(draw):
+    """Workflows with many equal tasks, behind one another's or all behind the same."""
+    rows, before = [("root", 1, draw(st.integers(1, 5)), [])], ["root"]
+    for level in range(draw(st.integers(1, 3))):
+        procs, length = draw(st.integers(1, 3)), draw(st.integers(1, 6))
+        parents = draw(st.sampled_from(["one each", "all the same", "any"]))
+        names = [f"{level}.{i}" for i in range(draw(st.integers(1, 40)))]
+        for i, name in enumerate(names):
+            match parents:
+                case "one each":
+                    after = [before[i % len(before)]]
+                case "all the same":
+                    after = before[:2]
+                case _:
+                    after = draw(st.lists(st.sampled_from(before), unique=True, max_size=3))
+            rows.append((name, procs, length, after))
+        before = names
+    return one_site(rows)
+
+
+@relaxed
+@given(bushes(), st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9), st.integers(1, 20)), max_size=8))
+def test_a_search_that_goes_on_from_the_last_one_finds_what_one_from_the_beginning_does(dag, pieces):
+    slots = [Slot(start, procs, length, divisible=True) for start, procs, length in pieces]
+    slots.append(Slot(20, 4, 10, extensible=True, divisible=True))
+    found = Scheduler(dag, slots).run(range(len(slots)))
+    find = SlotTable.find
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SlotTable, "find", lambda self, procs, length, after, first=0: find(self, procs, length, after))
+        assert Scheduler(dag, slots).run(range(len(slots))) == found
