@@ -126,6 +126,38 @@ def test_slurms_refusal_is_passed_on():
     assert mortal.ledger.hold(number).phase is Phase.FAILED
 
 
+def test_a_pass_looks_once_however_many_slots_there_are(monkeypatch):
+    world = World()
+    slots = [world.wanted(name=f"slot-{i}", start=world.start + 1000 * (i + 1)) for i in range(5)]
+    looks = []
+    for name in ("reservations", "jobs", "nodes", "find"):
+        asked = getattr(world.backend, name)
+
+        async def counted(*words, name=name, asked=asked):
+            looks.append(name)
+            return await asked(*words)
+
+        monkeypatch.setattr(world.backend, name, counted)
+
+    async def all_of_them():
+        sight = world.keeper.look()
+        return [await world.keeper.open(slot, sight) for slot in slots]
+
+    numbers = world.run(all_of_them())
+    assert [world.ledger.hold(n).phase for n in numbers] == [Phase.HELD] * 5
+    assert sorted(looks) == ["nodes", "reservations"]
+    looks.clear()
+    world.to(10)
+    assert looks == ["reservations"]
+    # What a pass has changed itself, it knows.
+    for number in numbers:
+        world.ledger.store(number, replace(world.ledger.hold(number), giving_up=True), (), 0.0)
+    looks.clear()
+    world.to(20)
+    assert looks == ["reservations"]
+    world.nothing_left()
+
+
 @pytest.mark.parametrize("lost", ["before", "after"])
 def test_a_lost_answer_or_a_kill_never_charges_twice(lost, monkeypatch):
     world = World()
@@ -134,10 +166,10 @@ def test_a_lost_answer_or_a_kill_never_charges_twice(lost, monkeypatch):
 
     async def broken(spec):
         calls.append(spec.name)
-        if lost == "after" or len(calls) > 1:
-            await reserve(spec)
+        made = await reserve(spec) if lost == "after" or len(calls) > 1 else None
         if len(calls) == 1:
             raise OutcomeUnknown("the answer was lost")
+        return made
 
     monkeypatch.setattr(world.backend, "reserve", broken)
     number = world.run(world.keeper.open(world.wanted()))

@@ -34,7 +34,7 @@ from penstock.provision.workflows import DEFAULT_METHOD, METHODS, Choice, plan_w
 
 __all__ = ["plan"]
 
-_PER_STAGE = 1.0  # seconds that each reservation after the first may take
+_REQUESTS_PER_STAGE = 3  # to make its reservation, to look at it, to submit its job
 
 
 @click.command()
@@ -86,14 +86,15 @@ def plan(
         return
     live = where.queue_file is None
     flows = load_flows(workflows, packing, live)
-    margin = 0.0
+    margin = lead = 0.0
     if reserve:
         if not live:
             raise UserError("--reserve is for a cluster and cannot go with --queue")
         if method == "best-effort":
             raise UserError("--reserve: best effort reserves nothing")
         margin = config.provision.margin
-    lead = LEAD + len(flows.items) * _PER_STAGE if reserve else 0.0
+        # Nothing may begin before its job is there.
+        lead = LEAD + len(flows.items) * _REQUESTS_PER_STAGE / config.slurm.requests_per_second
     source = open_source(where, {"--deadline": deadline}, flows.durations(margin), lead)
     situation = source.situation
     now = situation.queue.now

@@ -53,12 +53,12 @@ async def _open_all(
 ) -> dict[str, StageRun]:
     """The slots, held, by the names of the items."""
     opened: dict[str, StageRun] = {}
-    user = office.backend.whoami()
+    user, sight = office.backend.whoami(), office.keeper.look()
     try:
         for placed, f in zip(found.schedule.placed, _prices(found), strict=True):
             item = flows.items[placed.task]
             name = f"{flows.flows[item.flow].name}-{token}-{item.stage.name}"
-            got = await office.keeper.open(_wanted(name, item.stage, placed, f, source, account, user))
+            got = await office.keeper.open(_wanted(name, item.stage, placed, f, source, account, user), sight)
             opened[item.name] = StageRun(name, got, whole=item.whole)
             held = office.ledger.hold(got)
             if held.phase is not Phase.HELD:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -13,7 +14,7 @@ from penstock.holding.ledger import Ledger
 from penstock.provision.holding import Act, Hold, Limits, Seen, Wanted, step
 from penstock.slurm.base import Backend
 
-__all__ = ["NOT_PERMITTED", "Keeper", "RequestFolder"]
+__all__ = ["NOT_PERMITTED", "Keeper", "RequestFolder", "Sight"]
 
 NOT_PERMITTED: Final = "not permitted"
 """What the reason of a hold begins with that needs more rights than its user has."""
@@ -31,8 +32,51 @@ class RequestFolder:
     key: bytes
 
 
+class Sight:
+    """What Slurm has of reservations and jobs: looked at once for a pass, however many slots it goes through, and again
+    after a change of which only Slurm knows what has become."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._reservations: dict[str, Reservation] | None = None
+        self._jobs: dict[int, Job] | None = None
+        self._size: int | None = None
+
+    async def reservations(self) -> Mapping[str, Reservation]:
+        """All, by name."""
+        if self._reservations is None:
+            self._reservations = {r.name: r for r in await self._backend.reservations()}
+        return self._reservations
+
+    async def job(self, number: int) -> Job | None:
+        """The job, if Slurm has it in memory."""
+        if self._jobs is None:
+            self._jobs = {job.id: job for job in await self._backend.jobs()}
+        return self._jobs.get(number)
+
+    async def size(self) -> int:
+        """How many nodes there are."""
+        if self._size is None:
+            self._size = len(await self._backend.nodes())
+        return self._size
+
+    def made(self, reservation: Reservation) -> None:
+        """There is one more."""
+        if self._reservations is not None:
+            self._reservations[reservation.name] = reservation
+
+    def dropped(self, name: str) -> None:
+        """There is this one no more."""
+        if self._reservations is not None:
+            self._reservations.pop(name, None)
+
+    def forget(self) -> None:
+        """Something else has changed, or may have."""
+        self._reservations = self._jobs = None
+
+
 class Keeper:
-    """Holds slots through one backend, with one ledger."""
+    """Holds slots through one backend, with one ledger. Who goes through several gives each call the same `sight`."""
 
     def __init__(
         self, backend: Backend, ledger: Ledger, limits: Limits | None = None, requested: RequestFolder | None = None
@@ -42,37 +86,43 @@ class Keeper:
         self._limits = limits or Limits()
         self._requested = requested
 
-    async def open(self, wanted: Wanted) -> int:
+    def look(self) -> Sight:
+        """What will be seen of Slurm in one pass over several slots."""
+        return Sight(self._backend)
+
+    async def open(self, wanted: Wanted, sight: Sight | None = None) -> int:
         """Check a wanted slot against the site's limits and the budget, store it and take the first steps; its number.
         Raises Infeasible for what is not allowed; what Slurm refuses is in the hold's `reason`."""
-        reservations, nodes = await self._backend.reservations(), await self._backend.nodes()
+        sight = sight or self.look()
         until = wanted.end + wanted.margin
+        reservations = (await sight.reservations()).values()
         taken = {n for r in reservations if r.start < until and r.end > wanted.start for n in r.nodes}
         mine = [h for h in self._ledger.holds().values() if h.wanted.user == wanted.user]
-        self._limits.check(wanted, self._backend.now(), len(nodes), len(taken), len(mine))
+        self._limits.check(wanted, self._backend.now(), await sight.size(), len(taken), len(mine))
         if any(h.wanted.name == wanted.name for h in self._ledger.holds().values()):
             raise Infeasible(f"there is a hold of the name {wanted.name} already")
         number = self._ledger.open_hold(Hold(wanted))
-        await self.advance(number)
+        await self.advance(number, sight)
         return number
 
-    async def cancel(self, number: int) -> Hold:
+    async def cancel(self, number: int, sight: Sight | None = None) -> Hold:
         """Give a slot up; the hold as it is then."""
         hold = self._ledger.hold(number)
         if not hold.phase.final:
             self._ledger.store(number, replace(hold, giving_up=True), (), self._backend.now())
-        return await self.advance(number)
+        return await self.advance(number, sight)
 
     async def tick(self) -> dict[int, Hold]:
         """One pass over all that is not settled."""
-        return {number: await self.advance(number) for number in self._ledger.holds()}
+        sight = self.look()
+        return {number: await self.advance(number, sight) for number in self._ledger.holds()}
 
-    async def advance(self, number: int) -> Hold:
+    async def advance(self, number: int, sight: Sight | None = None) -> Hold:
         """Step one hold until nothing is left to do now."""
-        refused = ""
+        sight, refused = sight or self.look(), ""
         for _ in range(_FURTHEST):
             hold = self._ledger.hold(number)
-            seen = replace(await self._look(hold), refused=refused)
+            seen = replace(await self._look(hold, sight), refused=refused)
             found = step(hold, seen, self._backend.now())
             if found.hold != hold or found.entries:
                 self._ledger.store(number, found.hold, found.entries, self._backend.now())
@@ -81,21 +131,23 @@ class Keeper:
             refused = ""
             for act in found.acts:
                 try:
-                    await self._do(act, number, found.hold)
+                    await self._do(act, number, found.hold, sight)
                 except (SlurmUnavailable, OutcomeUnknown):
+                    sight.forget()
                     return found.hold  # the next pass looks what became of it
                 except (Infeasible, NotPermitted, NotNow) as error:
+                    sight.forget()
                     if act is Act.RESERVE or act is Act.SUBMIT:
                         refused = f"{NOT_PERMITTED}: {error}" if isinstance(error, NotPermitted) else str(error)
                     else:
                         return found.hold
         return self._ledger.hold(number)
 
-    async def _look(self, hold: Hold) -> Seen:
+    async def _look(self, hold: Hold, sight: Sight) -> Seen:
         name = hold.wanted.name
         reservation: Reservation | None = None
         if hold.wanted.method != "var":
-            reservation = next((r for r in await self._backend.reservations() if r.name == name), None)
+            reservation = (await sight.reservations()).get(name)
         job: Job | None = None
         if hold.job_asked:
             number = hold.job
@@ -103,21 +155,24 @@ class Keeper:
                 found = await self._backend.find(name)
                 number = found[-1] if found else None
             if number is not None:
-                job = next((j for j in await self._backend.jobs() if j.id == number), None)
+                job = await sight.job(number)
         return Seen(reservation, job)
 
-    async def _do(self, act: Act, number: int, hold: Hold) -> None:
+    async def _do(self, act: Act, number: int, hold: Hold, sight: Sight) -> None:
         wanted, backend = hold.wanted, self._backend
         if act is Act.RESERVE:
-            await backend.reserve(self._spec(wanted))
+            sight.made(await backend.reserve(self._spec(wanted)))
         elif act is Act.UNRESERVE:
             await backend.unreserve(wanted.name)
+            sight.dropped(wanted.name)
         elif act is Act.SUBMIT:
             if not await backend.find(wanted.name):
+                sight.forget()
                 job = await backend.submit(_idle_job(wanted))
                 self._ledger.store(number, replace(hold, job=job), (), backend.now())
         elif act is Act.CANCEL:
             for job in await backend.find(wanted.name):
+                sight.forget()
                 try:
                     await backend.cancel(job)
                 except NotFound:

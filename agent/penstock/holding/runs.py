@@ -89,7 +89,7 @@ class Runs:
         and the reason raised."""
         self._store(run)
         try:
-            return await self._submit(run)
+            return await self._submit(run, new=True)
         except PenstockError:
             await self.abandon(run)
             raise
@@ -241,8 +241,9 @@ class Runs:
         self._store(run)
         return run, [f"stage {stage} {text}" if stage else text]
 
-    async def _submit(self, run: Run) -> Run:
-        """Every stage that waits has a job in its slot, behind the jobs of those it comes after."""
+    async def _submit(self, run: Run, new: bool = False) -> Run:
+        """Every stage that waits has a job in its slot, behind the jobs of those it comes after. Of a `new` run none
+        can be there yet."""
         changed = False
         for stage in run.flow.order:
             mine = run.stages[stage.name]
@@ -253,7 +254,7 @@ class Runs:
             if mine.job is None:
                 if (mine.slot, mine.hold) in run.leaving or self._ledger.hold(mine.hold).phase.final:
                     continue  # it needs another slot first
-                found = await self._backend.find(mine.slot)
+                found = [] if new else await self._backend.find(mine.slot)
                 job = found[-1] if found else await self._backend.submit(self._spec(run, stage, dependency))
                 run, changed = run.with_stage(stage.name, replace(mine, job=job)), True
                 self._store(run)

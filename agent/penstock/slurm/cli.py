@@ -165,7 +165,8 @@ class CliBackend(CliSubmission):
                 pwd.getpwnam(user)
             except KeyError:
                 raise Infeasible(f"there is no user {user}") from None
-        await self._check_size(spec.partition, spec.nodes)  # of too many nodes it says that they are busy
+        if not spec.nodelist:
+            await self._check_size(spec.partition, spec.nodes)  # of too many nodes it says that they are busy
         start = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(math.floor(spec.start)))
         argv = ["scontrol", "create", "reservation", f"ReservationName={name}", f"StartTime={start}"]
         for node in spec.nodelist:
