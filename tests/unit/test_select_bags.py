@@ -1,12 +1,17 @@
 """A bag of tasks over two simulated clusters: submitted, followed, moved, and taken up again after anything."""
 
 import asyncio
+import itertools
 
 import pytest
+from factories import make_job
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from penstock.api import JobSpec, JobState
+from penstock.api import AccountingRecord, JobSpec, JobState
 from penstock.broker.assess import assess, divided, lanes_of, open_market
-from penstock.broker.bags import Bags
+from penstock.broker.bags import Array, Bags
+from penstock.broker.follow import read_array, read_records
 from penstock.broker.look import look_around
 from penstock.broker.place import place
 from penstock.broker.site import Facts, SiteFile
@@ -230,3 +235,60 @@ def test_the_file_of_a_bag(world):
     next(world.bags._folder.glob("1.json")).write_text("{")
     with pytest.raises(StoreError):
         world.bags.load(1)
+
+
+FORGETS = 300.0
+ARRAY = 100
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(st.tuples(st.integers(1, 2000), st.booleans()), min_size=1, max_size=12),
+    st.integers(1, 4),
+    st.lists(st.integers(1, 900), min_size=1, max_size=6),
+    st.integers(0, 120),
+)
+def test_every_task_of_an_array_has_an_end_however_rarely_one_looks(tasks, cores, steps, lag):
+    begun, ends, busy = [], [], [0.0] * cores
+    for seconds, _fails in tasks:
+        busy.sort()
+        begun.append(busy[0])
+        busy[0] += seconds
+        ends.append(busy[0])
+    last = len(tasks) - 1
+    ids = [ARRAY if i == last else ARRAY + 1 + i for i in range(len(tasks))]  # the last to begin has the array's own
+    state = [JobState.FAILED if fails else JobState.COMPLETED for _seconds, fails in tasks]
+
+    def rows(now):
+        out, waiting = [], [i for i in range(len(tasks)) if begun[i] > now]
+        if waiting:
+            out.append(make_job(ARRAY, array_job=ARRAY, tasks=len(waiting)))
+        for i in range(len(tasks)):
+            if begun[i] <= now < ends[i] + FORGETS:
+                is_now = state[i] if ends[i] <= now else JobState.RUNNING
+                times = {"start": begun[i], "end": ends[i]}
+                out.append(make_job(ids[i], "n1", array_job=ARRAY, array_task=i, state=is_now, **times))
+        return out
+
+    def records(now):
+        return [
+            AccountingRecord(
+                ids[i], "bag", "alice", "main", "q", "a", state[i], 0, 0.0, 0.0, begun[i], ends[i], None, 1
+            )
+            for i in range(len(tasks))
+            if ends[i] + lag <= now
+        ]  # fmt: skip
+
+    array = Array("bag", "near", "near/main", [[i] for i in range(len(tasks))], 100.0, 0.0, job=ARRAY)
+    learned, now = Corrections(), 0.0
+    for step in itertools.cycle(steps):
+        jobs = rows(now)
+        if not read_array(array, jobs, "md", learned):
+            read_records(array, jobs, records(now), "md", learned)
+        assert len(array.states) <= sum(end <= now for end in ends)
+        if now > max(ends) + FORGETS + lag:
+            break
+        now += step
+    assert sorted(int(i) for i in array.states) == list(range(len(tasks)))
+    assert sorted(array.states.values()) == sorted(s.value for s in state)
+    assert sorted(array.learned) == sorted(ids)

@@ -57,14 +57,19 @@ def read_array(array: Array, jobs: Collection[Job], task: str, learned: Correcti
     return waiting is not None and set(array.alive) <= seen | set(waiting)
 
 
-def read_records(array: Array, records: Iterable[AccountingRecord], task: str, learned: Corrections) -> None:
-    """The same from accounting, which does not name the tasks: they began in their order."""
+def read_records(
+    array: Array, jobs: Collection[Job], records: Iterable[AccountingRecord], task: str, learned: Corrections
+) -> None:
+    """The same of the tasks that Slurm has forgotten, from accounting, which does not name them: they began in their
+    order. Of what `jobs` has rows, those will tell."""
+    rows = rows_of(array, jobs)
+    known = {row.id for row in rows if not row.pending} | set(array.learned)
     ended = sorted((r for r in records if r.state.ended and r.start is not None), key=lambda r: (r.start, r.id))
-    unknown = [i for i in array.alive if str(i) not in array.states]
-    for record in (r for r in ended if r.id not in array.learned):
+    seen = {row.array_task for row in rows} | set(waiting_in(array, jobs) or ())
+    forgotten = [i for i in array.alive if str(i) not in array.states and i not in seen]
+    for index, record in zip(forgotten, (r for r in ended if r.id not in known), strict=False):
         _learn(array, record.id, record.state, record.start, record.end, task, learned)
-        if unknown:
-            array.states[str(unknown.pop(0))] = record.state.value
+        array.states[str(index)] = record.state.value
 
 
 def _learn(

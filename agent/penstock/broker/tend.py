@@ -97,7 +97,7 @@ async def _read(run: BagRun, array: Array, view: View, now: float, learned: Corr
         save()
     over = all(str(i) in array.states for i in array.alive)
     if not over and not read_array(array, jobs, run.bag.task.name, learned):
-        read_records(array, await backend.history(name=array.name), run.bag.task.name, learned)
+        read_records(array, jobs, await backend.history(name=array.name), run.bag.task.name, learned)
 
 
 async def _improve(
