@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from penstock.api import Decision, Reason, Snapshot, Verb
-from penstock.errors import NotNow
+from penstock.errors import NotNow, StoreError
 from penstock.ipc.handlers import LocalOp
 from penstock.store import Store
 
@@ -32,17 +32,19 @@ class Inbox:
         decisions: list[Decision] = []
         for number, _at, uid, op, payload in self._store.inbox():
             try:
-                await self._operations[op](uid, payload)
+                with self._store.taking(number):
+                    await self._operations[op](uid, payload)
             except NotNow as e:
                 _log.info("a request that was left must wait", op=op, why=str(e))
                 break
+            except StoreError:
+                raise
             except Exception as e:
                 # Whatever is wrong with it: kept, it would stop the agent in every pass to come.
                 _log.error("a request that was left is refused", op=op, why=repr(e))
                 decisions.append(Decision(Verb.HOLD, f"request {number}", (Reason("refused", f"{op}: {e}"),)))
             else:
                 decisions.append(Decision(Verb.ADOPT, f"request {number}", (Reason("taken", f"{op} was left"),)))
-            self._store.taken(number)
         return decisions
 
     def next_wake(self, now: float) -> float | None:

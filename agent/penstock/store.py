@@ -14,13 +14,14 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
 from penstock.api import Decision
-from penstock.errors import LeaseLost, StoreError
+from penstock.errors import LeaseLost, NotNow, StoreError
 from penstock.lease.files import in_use
 from penstock.tally import Tally
 
@@ -28,6 +29,17 @@ __all__ = ["TICKED", "VERSION", "Holder", "Intent", "Store", "claim", "too_new"]
 
 TICKED = "tick.at"
 """The fact that holds when `penstock tick` ran last."""
+
+
+@dataclass(slots=True)
+class _Taking:
+    """A request that is being carried out; no number: it is out of the inbox."""
+
+    number: int | None
+
+
+# Other tasks write meanwhile, which says nothing of this request.
+_TAKING: ContextVar[_Taking | None] = ContextVar("taking", default=None)
 
 _ERRORS = (1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 86400.0)
 
@@ -240,7 +252,7 @@ class Store:
     def _execute(self, sql: str, args: Sequence[str | float | None] = ()) -> sqlite3.Cursor:
         # Outside of `together` each statement is a transaction of its own, durable when it returns.
         if self._holder is not None and not self._db.in_transaction and not sql.startswith(("SELECT", "BEGIN")):
-            with self.together():
+            with self._transaction():
                 return self._execute(sql, args)
         try:
             cursor = self._db.execute(sql, args)
@@ -255,7 +267,18 @@ class Store:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Everything written inside becomes durable together or not at all."""
+        """Everything written inside becomes durable together or not at all; with it goes the request that is `taking`
+        now."""
+        taking = _TAKING.get()
+        with self._transaction():
+            yield
+            if taking is not None and taking.number is not None:
+                self._execute("DELETE FROM inbox WHERE id=?", (taking.number,))
+        if taking is not None:
+            taking.number = None
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
         self._execute("BEGIN IMMEDIATE")
         try:
             self._still_ours()
@@ -407,9 +430,28 @@ class Store:
         rows = self._rows("SELECT * FROM inbox ORDER BY id")
         return [(r["id"], r["at"], r["uid"], r["op"], json.loads(r["payload"])) for r in rows]
 
-    def taken(self, number: int) -> None:
-        """Forget a request that was left."""
-        self._execute("DELETE FROM inbox WHERE id=?", (number,))
+    @contextmanager
+    def taking(self, number: int) -> Iterator[None]:
+        """This task carries out a request that was left: what it first makes durable `together` takes it out of the
+        inbox, so that a kill finds both or neither; else that is done at the end. It stays where it must wait
+        (`NotNow`, `StoreError`) and nothing was made durable."""
+        taking = _Taking(number)
+        token = _TAKING.set(taking)
+        try:
+            yield
+        except (NotNow, StoreError):
+            raise
+        except Exception:
+            self._forget(taking)
+            raise
+        else:
+            self._forget(taking)
+        finally:
+            _TAKING.reset(token)
+
+    def _forget(self, taking: _Taking) -> None:
+        if taking.number is not None:  # its number may be another request's by now
+            self._execute("DELETE FROM inbox WHERE id=?", (taking.number,))
 
     # -- messages to people ------------------------------------------------------------------------------------------
 

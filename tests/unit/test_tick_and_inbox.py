@@ -48,6 +48,49 @@ def test_what_was_left_is_done_once_in_order_and_refusals_are_told(tmp_path):
     assert store.inbox() == []
 
 
+def test_a_kill_finds_what_was_done_and_the_request_or_neither(tmp_path):
+    class Killed(BaseException):
+        pass
+
+    store, at = Store(tmp_path / "db"), []
+
+    async def take(uid, payload):
+        if at == ["before"]:
+            raise Killed
+        with store.together():
+            store.add_run(uid, {}, 0.0)
+            if at == ["within"]:
+                raise Killed
+        if at == ["after"]:
+            raise Killed
+
+    inbox = Inbox(store, dict.fromkeys(LATER, take))
+    store.post(5, "submit", {}, 0.0)
+    for at[:] in (["before"], ["within"]):
+        with pytest.raises(Killed):
+            asyncio.run(inbox.reconcile(make_snapshot()))
+        assert (len(store.inbox()), len(store.runs())) == (1, 0)
+    at[:] = ["after"]
+    with pytest.raises(Killed):
+        asyncio.run(inbox.reconcile(make_snapshot()))
+    assert (len(store.inbox()), len(store.runs())) == (0, 1)
+
+
+def test_a_request_that_took_the_number_of_one_just_done_stays(tmp_path):
+    store = Store(tmp_path / "db")
+
+    async def take(uid, payload):
+        with store.together():
+            store.add_run(uid, {}, 0.0)
+        if payload.get("first"):  # another command, meanwhile
+            store.post(5, "submit", {}, 0.0)
+
+    number = store.post(5, "submit", {"first": True}, 0.0)
+    inbox = Inbox(store, dict.fromkeys(LATER, take))
+    asyncio.run(inbox.reconcile(make_snapshot()))
+    assert [row[0] for row in store.inbox()] == [number]
+
+
 def test_a_workflow_goes_through_by_ticks_and_each_does_little(site):
     (site.folder / "w.yaml").write_text(FLOW)
     assert site.run("tick").returncode == 0
