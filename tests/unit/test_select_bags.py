@@ -119,6 +119,7 @@ def test_tasks_move_when_another_cluster_has_become_clearly_better(world):
         world.backend.clock.advance(400.0)
         run, done = await world.tend(run.id, Hysteresis(300.0, 0.2))
         assert done.moves and all(m.to == "far/main" for m in done.moves)
+        assert done.progress.waiting == 8 and done.progress.running == 0
         moved = len(done.moves)
         assert run.arrays[0].withdrawn == list(range(8 - moved, 8))
         assert not run.homeless and not run.arrays[0].held

@@ -11,7 +11,7 @@ from penstock.broker.partitions import candidates
 from penstock.broker.scripts import directives, script
 from penstock.broker.shape import hindrance, shape
 from penstock.broker.site import SiteFile, read_site
-from penstock.broker.starts import calibrated, planned
+from penstock.broker.starts import calibrated, outlasting, planned
 from penstock.broker.tasks import bag_at, entry_of
 from penstock.errors import UserError
 from penstock.slurm.records import node_from_line, partition_from_line
@@ -274,3 +274,10 @@ def test_plans_are_calibrated_by_what_was_learned():
     assert calibrated([100.0, 200.0], 50.0, 100.0) == [50.0, 100.0]
     assert calibrated([100.0], 1e6, 100.0) == [400.0]
     assert calibrated([], 5.0, 0.0) == []
+
+
+def test_what_has_waited_longer_than_expected_may_wait_as_long_again_but_not_beyond_the_plan():
+    assert outlasting([10.0, 20.0], [500.0, 900.0], waited=0.0) == [10.0, 20.0]
+    assert outlasting([10.0, 20.0], [500.0, 900.0], waited=300.0) == [300.0, 300.0]
+    assert outlasting([10.0, 20.0], [100.0, 900.0], waited=300.0) == [100.0, 300.0]
+    assert outlasting([10.0, 20.0], [5.0, 900.0], waited=300.0) == [10.0, 300.0]

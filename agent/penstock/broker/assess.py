@@ -13,7 +13,7 @@ from penstock.broker.partitions import Candidate, candidates
 from penstock.broker.scripts import directives
 from penstock.broker.shape import Shape, hindrance, shape
 from penstock.broker.site import SiteFile
-from penstock.broker.starts import Starts, calibrated, planned
+from penstock.broker.starts import Starts, calibrated, outlasting, planned
 from penstock.broker.tasks import Bag
 from penstock.broker.tq import Expectations, expectations
 from penstock.config import Config
@@ -145,6 +145,8 @@ def _weighed(
     if first is None:
         return Assessed(candidate, view, made, "no job of this size ever fits there")
     wait = waits.wait(candidate, made, bag.options, slurm, first)
+    now = view.snapshot.taken_at
+    waited = {j.array_job or j.id: now - j.submit for j in view.snapshot.pending(candidate.partition.name)}
     return Assessed(
         candidate,
         view,
@@ -152,7 +154,10 @@ def _weighed(
         None,
         wait,
         tuple(calibrated(plan.further, wait.expected, first)),
-        {job: calibrated(starts, wait.expected, first) for job, starts in plan.own.items()},
+        {
+            job: outlasting(calibrated(starts, wait.expected, first), starts, waited.get(job, 0.0))
+            for job, starts in plan.own.items()
+        },
         slurm,
         waits.last_week(candidate, made),
     )

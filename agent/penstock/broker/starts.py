@@ -16,7 +16,7 @@ from penstock.api import Job, Snapshot
 from penstock.broker.partitions import Candidate
 from penstock.planning.counts import CountProfile
 
-__all__ = ["Starts", "calibrated", "planned"]
+__all__ = ["Starts", "calibrated", "outlasting", "planned"]
 
 _FOR_EVER: Final = 365 * 86400
 _OVERDUE: Final = 60
@@ -131,3 +131,9 @@ def calibrated(starts: Sequence[float], expected: float, first: float) -> list[f
         return [start + max(expected - first, 0.0) for start in starts]
     factor = min(max(expected / first, _FACTORS[0]), _FACTORS[1])
     return [start * factor for start in starts]
+
+
+def outlasting(expected: Sequence[float], plan: Sequence[float], waited: float) -> list[float]:
+    """The starts of jobs that have waited for so long already. Waits are of all scales: what has waited for a time is
+    expected to wait as long again, however soon experience has it start, but not beyond the plan."""
+    return [max(soon, min(late, waited)) for soon, late in zip(expected, plan, strict=True)]

@@ -4,7 +4,7 @@ elsewhere. Any command may make a pass at any time, one after the other (`Bags.l
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from penstock.api import Job
@@ -62,12 +62,14 @@ async def tend(
     bags.save_corrections(learned)
     save()
     moves: list[Move] = []
-    unfinished = _progress(run, market)
-    if unfinished.waiting or unfinished.homeless:
+    progress = _progress(run, market)
+    if progress.waiting or progress.homeless:
         if alone is not None:
             hysteresis = None
         moves = await _improve(run, market, hysteresis, quantile, alone, learned, save, now, problems)
-    progress = _progress(run, market)
+        # What was placed or moved waits, though not yet in this look at the clusters.
+        left = len(run.homeless)
+        progress = replace(progress, waiting=progress.waiting + progress.homeless - left, homeless=left)
     if not (progress.waiting or progress.running or progress.homeless):
         run.finished = run.finished or now
     save()
