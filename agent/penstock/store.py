@@ -13,7 +13,7 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +22,11 @@ from urllib.parse import quote
 
 from penstock.api import Decision
 from penstock.errors import LeaseLost, NotNow, StoreError
+from penstock.lease.fence import PATIENCE, number_in, set_journal
 from penstock.lease.files import in_use
 from penstock.tally import Tally
 
-__all__ = ["TICKED", "VERSION", "Holder", "Intent", "Store", "claim", "too_new"]
+__all__ = ["TICKED", "VERSION", "Holder", "Intent", "Store", "too_new"]
 
 TICKED = "tick.at"
 """The fact that holds when `penstock tick` ran last."""
@@ -96,7 +97,6 @@ _OVER = {
     "waits": ("TRUE", "at"),
     "messages": ("state NOT IN ('open', 'sending')", "closed"),
 }
-_PATIENCE = 2.0  # seconds that a lock is waited for
 _AT_ONCE = 20_000  # rows of a table: an agent that prunes for the first time shall not stop for minutes
 
 VERSION = len(_MIGRATIONS)
@@ -133,52 +133,6 @@ class Holder(Protocol):
         ...
 
 
-def claim(path: Path, number: int) -> int | None:
-    """The number of the lease in a state file that several hosts see, found in the transaction that raised it to this
-    one if it was lower. None: somebody is writing, even now. Raises `StoreError`.
-    """
-    # What a crashed host left half written, SQLite finds by the journal. Opening that is what makes a network file
-    # system look whether it is there.
-    with suppress(OSError), Path(f"{path}-journal").open("rb"):
-        pass
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-        with closing(sqlite3.connect(path, isolation_level=None, timeout=_PATIENCE)) as db:
-            _set_journal(db)
-            db.execute("BEGIN IMMEDIATE")
-            db.execute("CREATE TABLE IF NOT EXISTS lease (number INTEGER NOT NULL)")
-            row = db.execute("SELECT max(number) FROM lease").fetchone()
-            found = int(row[0] or 0)
-            if found < number:
-                db.execute("DELETE FROM lease")
-                db.execute("INSERT INTO lease VALUES (?)", (number,))
-            db.execute("COMMIT")
-            return found
-    except sqlite3.OperationalError as e:
-        if e.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return None
-        raise StoreError(f"the state file {path}: {e}") from e
-    except (sqlite3.Error, OSError) as e:
-        raise StoreError(f"cannot open the state file {path}: {e}") from e
-
-
-def fence(path: Path) -> int:
-    """The number of the lease in a state file that several hosts see. Raises `StoreError`."""
-    try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=_PATIENCE)) as db:
-            return int(db.execute("SELECT max(number) FROM lease").fetchone()[0] or 0)
-    except sqlite3.Error as e:
-        raise StoreError(f"the state file {path}: {e}") from e
-
-
-def _set_journal(db: sqlite3.Connection) -> None:
-    # Not deleted after each transaction but emptied: a host that has once seen that there is no such file may take some
-    # time to see that there is one.
-    if db.execute("PRAGMA journal_mode=TRUNCATE").fetchone()[0] != "truncate":
-        raise sqlite3.DatabaseError("it is in use by something that does not know of the lease")
-    db.execute("PRAGMA synchronous=FULL")
-
-
 class Store:
     """One SQLite file (or ":memory:"). Raises `StoreError` when it cannot be opened, read or written.
 
@@ -202,12 +156,12 @@ class Store:
                 os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
             self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
             self._db.row_factory = sqlite3.Row
-            self._db.execute(f"PRAGMA busy_timeout={1000 * _PATIENCE:.0f}")
+            self._db.execute(f"PRAGMA busy_timeout={1000 * PATIENCE:.0f}")
             if holder is None:
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=FULL")
             else:
-                _set_journal(self._db)
+                set_journal(self._db)
             self._migrate()
         except (sqlite3.Error, OSError) as e:
             raise StoreError(f"cannot open the state file {self.path}: {e}") from e
@@ -224,7 +178,7 @@ class Store:
             # be that of a living agent: where several see the file, it is opened for reading only.
             only = "?mode=ro" if in_use(path.parent) else ""
             store._db = sqlite3.connect(f"file:{quote(str(path.absolute()))}{only}", uri=True, isolation_level=None)
-            store._db.execute(f"PRAGMA busy_timeout={1000 * _PATIENCE:.0f}")
+            store._db.execute(f"PRAGMA busy_timeout={1000 * PATIENCE:.0f}")
             store._db.row_factory = sqlite3.Row
             store._db.execute("PRAGMA query_only=ON")
             have = int(store._db.execute("PRAGMA user_version").fetchone()[0])
@@ -293,7 +247,11 @@ class Store:
         """In the transaction that is about to write: nobody can take over before it ends. Raises LeaseLost."""
         if self._holder is None:
             return
-        found = self._rows("SELECT max(number) AS number FROM lease")[0]["number"]
+        try:
+            found = number_in(self._db)
+        except sqlite3.Error as e:
+            self.errors += 1
+            raise StoreError(f"the state file {self.path}: {e}") from e
         if found != self._holder.number:
             self._holder.lose(f"another host has taken over the state file {self.path}")
             raise LeaseLost(f"the state file {self.path}: another host has taken over (lease {found})")

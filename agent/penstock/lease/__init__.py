@@ -14,5 +14,6 @@ that could not count its beat up for a third of that time acts no more until it 
 
 machine      the rules, without any I/O: `take` and `Watch`
 files        the files
+fence        the number inside the database
 holder       `Lease`: takes it, counts the beat up in a thread, says whether it is still sure
 """

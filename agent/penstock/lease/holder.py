@@ -16,6 +16,7 @@ import structlog
 
 from penstock.errors import LeaseLost, NotNow, StateHeld, StoreError
 from penstock.lease import files, host
+from penstock.lease.fence import claim, fence
 from penstock.lease.files import LeaseGone
 from penstock.lease.machine import (
     Card,
@@ -34,7 +35,6 @@ from penstock.lease.machine import (
     sure_for,
     take,
 )
-from penstock.store import claim, fence
 
 __all__ = ["Lease"]
 
