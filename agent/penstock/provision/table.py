@@ -65,18 +65,20 @@ class SlotTable:
         that begin before it, from the place `first` on. None if there is none."""
         open_until: list[tuple[float, int]] = []  # what begins earlier and is long enough, the first to end on top
         beside = 0  # its processors: those that end too early are gone for all later starts, too
-        for i, (start, end, free, _, _) in enumerate(islice(self.pieces, first, None), first):
+        long_enough = -1
+        for i, (start, end, free, _, _) in enumerate(islice(self.pieces, first, None) if first else self.pieces, first):
             begin = start if start > after else after
             until = begin + duration
             if end < until:
-                first += i == first
                 continue
+            if long_enough < 0:
+                long_enough = i
             if free >= procs:
-                return Fit(begin, (i,), first)
+                return Fit(begin, (i,), long_enough)
             while open_until and open_until[0][0] < until:
                 beside -= heappop(open_until)[1]
             if beside + free >= procs:
-                return Fit(begin, self._stack(i, until, procs - free), first)
+                return Fit(begin, self._stack(i, until, procs - free), long_enough)
             heappush(open_until, (end, free))
             beside += free
         return None
