@@ -76,7 +76,7 @@ class Sight:
 
 
 class Keeper:
-    """Holds slots through one backend, with one ledger. Who goes through several gives each call the same `sight`."""
+    """Holds slots through one backend, with one ledger. Who opens several gives each call the same `sight`."""
 
     def __init__(
         self, backend: Backend, ledger: Ledger, limits: Limits | None = None, requested: RequestFolder | None = None
@@ -105,12 +105,12 @@ class Keeper:
         await self.advance(number, sight)
         return number
 
-    async def cancel(self, number: int, sight: Sight | None = None) -> Hold:
+    async def cancel(self, number: int) -> Hold:
         """Give a slot up; the hold as it is then."""
         hold = self._ledger.hold(number)
         if not hold.phase.final:
             self._ledger.store(number, replace(hold, giving_up=True), (), self._backend.now())
-        return await self.advance(number, sight)
+        return await self.advance(number)
 
     async def tick(self) -> dict[int, Hold]:
         """One pass over all that is not settled."""
