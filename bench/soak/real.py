@@ -35,6 +35,8 @@ from soak.world import Violated
 __all__ = ["Chances", "soak"]
 
 _CALM: Final = 1200.0
+_CROWD: Final = 40
+"""Jobs that wait at which nobody brings more work: all of it has to end in the calm."""
 _BY_COMMAND: Final = 0.25  # the share of workflows that are submitted by `penstock submit`
 _ORPHAN: Final = 300.0  # a back-off ladder's pauses
 _MOST_MEMORY: Final = 150e6
@@ -153,9 +155,9 @@ class _Soak:
     def _storm(self) -> None:
         length = self._storm_until - time.time()
         for mean, what in (
-            (14.0, self._workflow),
-            (40.0, self._malleable),
-            (12.0, self._rigid),
+            (14.0, self._if_room(self._workflow)),
+            (40.0, self._if_room(self._malleable)),
+            (12.0, self._if_room(self._rigid)),
             (90.0, self._forge),
             (5.0, self._ping),
             (10.0, self._measure),
@@ -206,6 +208,13 @@ class _Soak:
             if time.time() > end:
                 raise Violated([f"{why} within {limit:.0f} s"])
             time.sleep(0.5)
+
+    def _if_room(self, what: Callable[[], None]) -> Callable[[], None]:
+        def perhaps() -> None:
+            if len(self.site.slurm("squeue", "-h", "-r", "-t", "PD", "-o", "%i").split()) < _CROWD:
+                what()
+
+        return perhaps
 
     # -- work ----------------------------------------------------------------------------------------------------------
 
