@@ -275,5 +275,5 @@ def soak(
     # Else each of a hundred agents would look through all that is installed.
     penstock.app.make_policy = functools.cache(penstock.app.make_policy)
     # The simulated users have no accounts on this machine.
-    penstock.guided.controller._user_name = lambda uid: OWNER if uid == os.geteuid() else str(uid)
+    penstock.guided.controller.login = lambda uid: OWNER if uid == os.geteuid() else str(uid)
     return asyncio.run(_soak(folder, seed, hours, tell, episode))

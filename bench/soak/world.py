@@ -54,7 +54,8 @@ _SLEEP = re.compile(r"\bsleep ([0-9.]+)")
 _GUARD = re.compile(r"^#PENSTOCK-GUARD .*?^unset -f penstock_guard$", re.MULTILINE | re.DOTALL)
 _AGAIN = re.compile(r'^\[ ! -e "\$penstock_marks/', re.MULTILINE)
 _AGENT = str(Path(penstock.__file__).parent)
-_NOT_THE_AGENT = (str(Path(_AGENT) / "slurm" / "mock"), str(Path(_AGENT) / "planning"))
+# What the simulated Slurm and programs use as well, and the agent does nothing in that a kill could break.
+_NOT_THE_AGENT = tuple(str(Path(_AGENT) / name) for name in ("slurm/mock", "planning", "api.py"))
 
 
 class Violated(Exception):

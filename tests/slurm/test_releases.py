@@ -64,6 +64,17 @@ def another(release, sweep):
     assert mounts() == before
 
 
+def test_a_controller_that_is_killed_before_it_has_saved_its_state_starts_again(another):
+    """26.05 refuses without the file, unless it is told not to mind; it is written every few minutes."""
+    controller = psutil.Process(another.daemons.state.processes["slurmctld"].pid)
+    controller.kill()
+    controller.wait(30)
+    for file in (another.folder / "state").glob("assoc_usage*"):
+        file.unlink()
+    another.start_controller()
+    assert "idle" in another.run_as("alice", ["sinfo", "-h"], check=True).stdout
+
+
 def test_commands_of_its_users_are_those_of_that_release(another, release):
     for who in ("alice", "operator", "root"):
         done = another.run_as(who, ["sh", "-c", "id -un; pwd; squeue --version"], check=True)

@@ -142,7 +142,10 @@ class Daemons:
                 "--innodb-lock-wait-timeout=900",
                 "--max-allowed-packet=16M",
             ]
-        if name in ("slurmdbd", "slurmctld"):
+        if name == "slurmctld":
+            # -i: one that was killed before it had saved all of its state would refuse to start again.
+            return ["-D", "-i"]
+        if name == "slurmdbd":
             return ["-D"]
         return ["-D", "-N", name]
 
