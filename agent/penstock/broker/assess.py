@@ -145,8 +145,6 @@ def _weighed(
     if first is None:
         return Assessed(candidate, view, made, "no job of this size ever fits there")
     wait = waits.wait(candidate, made, bag.options, slurm, first)
-    now = view.snapshot.taken_at
-    waited = {j.array_job or j.id: now - j.submit for j in view.snapshot.pending(candidate.partition.name)}
     return Assessed(
         candidate,
         view,
@@ -155,7 +153,7 @@ def _weighed(
         wait,
         tuple(calibrated(plan.further, wait.expected, first)),
         {
-            job: outlasting(calibrated(starts, wait.expected, first), starts, waited.get(job, 0.0))
+            job: outlasting(calibrated(starts, wait.expected, first), starts, plan.waited[job])
             for job, starts in plan.own.items()
         },
         slurm,

@@ -29,10 +29,11 @@ _FACTORS: Final = (0.1, 4.0)
 @dataclass(frozen=True, slots=True)
 class Starts:
     """Seconds from now: of the bag's own tasks that wait, by their job and in the order of the array, and of as many
-    further jobs as were asked for (fewer, if they never fit)."""
+    further jobs as were asked for (fewer, if they never fit). `waited` is how long those of `own` have waited (s)."""
 
     own: Mapping[int, Sequence[float]]
     further: Sequence[float]
+    waited: Mapping[int, float]
 
 
 def planned(
@@ -69,6 +70,7 @@ def planned(
     _block_reservations(profile, snapshot, candidate, each, now)
     most = profile.free[-1]
     found: dict[int, list[float]] = {}
+    waited: dict[int, float] = {}
     placed = 0
     for job in snapshot.pending(candidate.partition.name):
         key = job.array_job or job.id
@@ -82,11 +84,12 @@ def planned(
             begin = _place(profile, width, length)
             if mine:
                 found.setdefault(key, []).append(float(begin - now))
+                waited[key] = snapshot.taken_at - job.submit
     further = []
     if 0 < units <= most:
         for _ in range(count):
             further.append(float(_place(profile, units, int(max(run, 1)), int(max(limit, run, 1))) - now))
-    return Starts(found, sorted(further))
+    return Starts(found, sorted(further), waited)
 
 
 def _place(profile: CountProfile, width: int, length: int, room: int | None = None) -> int:
