@@ -27,10 +27,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import textbook
 from rich.console import Console
 from rich.table import Table
 
+import textbook
 from penstock.sim.replay import replay
 from penstock.sim.score import score
 from penstock.sim.swf import load

@@ -1,6 +1,6 @@
 """How fast resources are selected: 1,000 task types among 10,000 resources, beside the algorithms as they are printed.
 
-    python bench/select.py
+    python bench/matchmaking.py
 
 Ends with 1 when the goal of the issue, one second for all, is missed. Times are CPU time, the median of 5 rounds. The
 resources come from so many processor models as a large site has, or each is one of its own, which nothing can share.
