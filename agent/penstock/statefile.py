@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from penstock.errors import StoreError, UserError
 from penstock.holding.ledger import VERSION as LEDGER_VERSION
-from penstock.store import VERSION, too_new
+from penstock.schema import VERSION, too_new
 
 __all__ = ["LEDGER", "STATE", "Contents", "Kind", "backup", "describe", "inspect", "vacuum"]
 

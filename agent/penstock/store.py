@@ -24,9 +24,10 @@ from penstock.api import Decision
 from penstock.errors import LeaseLost, NotNow, StoreError
 from penstock.lease.fence import PATIENCE, number_in, set_journal
 from penstock.lease.files import in_use
+from penstock.schema import MIGRATIONS, OVER, VERSION, too_new
 from penstock.tally import Tally
 
-__all__ = ["TICKED", "VERSION", "Holder", "Intent", "Store", "too_new"]
+__all__ = ["TICKED", "Holder", "Intent", "Store"]
 
 TICKED = "tick.at"
 """The fact that holds when `penstock tick` ran last."""
@@ -42,73 +43,8 @@ class _Taking:
 # Other tasks write meanwhile, which says nothing of this request.
 _TAKING: ContextVar[_Taking | None] = ContextVar("taking", default=None)
 
-_ERRORS = (1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 86400.0)
-
-# Append only: the number of applied entries is the file's user_version.
-_MIGRATIONS = (
-    """
-    CREATE TABLE intents (
-        id INTEGER PRIMARY KEY, verb TEXT NOT NULL, subject TEXT NOT NULL, payload TEXT NOT NULL,
-        state TEXT NOT NULL DEFAULT 'open', opened REAL NOT NULL, closed REAL, outcome TEXT);
-    CREATE INDEX intents_open ON intents (state) WHERE state = 'open';
-    CREATE TABLE decisions (
-        id INTEGER PRIMARY KEY, at REAL NOT NULL, verb TEXT NOT NULL, subject TEXT NOT NULL,
-        reasons TEXT NOT NULL, details TEXT NOT NULL);
-    CREATE INDEX decisions_subject ON decisions (subject, id);
-    CREATE TABLE runs (
-        id INTEGER PRIMARY KEY, uid INTEGER NOT NULL, created REAL NOT NULL, finished REAL, state TEXT NOT NULL);
-    CREATE TABLE malleable (job INTEGER PRIMARY KEY, ended REAL, state TEXT NOT NULL);
-    CREATE TABLE resizes (
-        id INTEGER PRIMARY KEY, job INTEGER NOT NULL, epoch INTEGER NOT NULL, kind TEXT NOT NULL,
-        old_size INTEGER NOT NULL, new_size INTEGER NOT NULL, outcome TEXT NOT NULL, finished REAL NOT NULL,
-        marks TEXT NOT NULL);
-    CREATE TABLE learned (key TEXT PRIMARY KEY, updated REAL NOT NULL, state TEXT NOT NULL);
-    CREATE TABLE waits (id INTEGER PRIMARY KEY, at REAL NOT NULL, key TEXT NOT NULL, estimate REAL, wait REAL NOT NULL,
-        censored INTEGER NOT NULL);
-    CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-    """,
-    """
-    ALTER TABLE waits ADD COLUMN bound REAL;
-    CREATE INDEX waits_key ON waits (key, id);
-    """,
-    """
-    ALTER TABLE runs ADD COLUMN kind TEXT NOT NULL DEFAULT 'workflow';
-    CREATE TABLE inbox (
-        id INTEGER PRIMARY KEY, at REAL NOT NULL, uid INTEGER NOT NULL, op TEXT NOT NULL, payload TEXT NOT NULL);
-    """,
-    """
-    ALTER TABLE resizes ADD COLUMN uid INTEGER;
-    ALTER TABLE resizes ADD COLUMN nodes INTEGER;
-    CREATE TABLE messages (
-        id INTEGER PRIMARY KEY, key TEXT NOT NULL, channel TEXT NOT NULL, at REAL NOT NULL, event TEXT NOT NULL,
-        state TEXT NOT NULL DEFAULT 'open', tries INTEGER NOT NULL DEFAULT 0, due REAL NOT NULL, closed REAL,
-        outcome TEXT NOT NULL DEFAULT '', UNIQUE (key, channel));
-    """,
-)
-
-# What is over, by table: the condition under which a row may go, and the column that says since when.
-_OVER = {
-    "intents": ("state NOT IN ('open', 'unknown')", "closed"),
-    "decisions": ("TRUE", "at"),
-    "runs": ("finished IS NOT NULL", "finished"),
-    "malleable": ("ended IS NOT NULL", "ended"),
-    "resizes": ("TRUE", "finished"),
-    "learned": ("TRUE", "updated"),
-    "waits": ("TRUE", "at"),
-    "messages": ("state NOT IN ('open', 'sending')", "closed"),
-}
 _AT_ONCE = 20_000  # rows of a table: an agent that prunes for the first time shall not stop for minutes
-
-VERSION = len(_MIGRATIONS)
-"""The version of the state file that this release writes."""
-
-
-def too_new(path: Path | str, have: int, know: int = VERSION) -> str:
-    """What is said of a file that a newer release has written."""
-    return (
-        f"{path} was written by a newer Penstock (state version {have}, this one knows {know}): install that "
-        "version again, or move the file away to start afresh"
-    )
+_ERRORS = (1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 86400.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +136,7 @@ class Store:
         have = int(self._db.execute("PRAGMA user_version").fetchone()[0])
         if have > VERSION:
             raise StoreError(too_new(self.path, have))
-        for number, script in enumerate(_MIGRATIONS[have:], start=have + 1):
+        for number, script in enumerate(MIGRATIONS[have:], start=have + 1):
             self._db.executescript(f"BEGIN; {script} PRAGMA user_version={number}; COMMIT;")
 
     def _execute(self, sql: str, args: Sequence[str | float | None] = ()) -> sqlite3.Cursor:
@@ -562,7 +498,7 @@ class Store:
         intents, live runs and jobs, requests that wait, and facts stay whatever their age."""
         gone = {}
         with self.together():
-            for table, (over, column) in _OVER.items():
+            for table, (over, column) in OVER.items():
                 found = f"SELECT rowid FROM {table} WHERE {over} AND {column} < ? LIMIT {_AT_ONCE}"  # noqa: S608 (its own)
                 deleted = self._execute(f"DELETE FROM {table} WHERE rowid IN ({found})", (before,))  # noqa: S608
                 if deleted.rowcount:

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from penstock import store as store_module
 from penstock.api import Decision, Reason, Verb
 from penstock.cli import cli
 from penstock.errors import NotNow, StoreError, UserError
 from penstock.holding.ledger import Ledger
 from penstock.retention import Retention
+from penstock.schema import MIGRATIONS, VERSION
 from penstock.statefile import LEDGER, backup, describe, inspect
-from penstock.store import VERSION, Store
+from penstock.store import Store
 from penstock.tenure import lock_state
 
 
@@ -65,7 +65,7 @@ def run(*words: str):
 def old_file(path: Path, version: int) -> None:
     """A file as the release with that version left it, with a run in it."""
     with sqlite3.connect(path) as db:
-        for script in store_module._MIGRATIONS[:version]:
+        for script in MIGRATIONS[:version]:
             db.executescript(script)
         db.execute(f"PRAGMA user_version={version}")
         db.execute("INSERT INTO runs (uid, created, state) VALUES (7, 1.0, '{\"n\": 1}')")

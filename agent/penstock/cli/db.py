@@ -14,8 +14,8 @@ from penstock.cli.output import emit_json, table
 from penstock.config import Config, load
 from penstock.errors import NotNow, StateHeld, StoreError
 from penstock.holding.office import ledger_path
+from penstock.schema import too_new
 from penstock.statefile import LEDGER, STATE, Contents, Kind
-from penstock.store import too_new
 from penstock.tenure import hold_state, open_store
 
 __all__ = ["db"]

@@ -1,0 +1,72 @@
+"""What the tables of the state file are, how each release changed them, and which rows may be forgotten when."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+__all__ = ["MIGRATIONS", "OVER", "VERSION", "too_new"]
+
+# Append only: the number of applied entries is the file's user_version.
+MIGRATIONS: Final = (
+    """
+    CREATE TABLE intents (
+        id INTEGER PRIMARY KEY, verb TEXT NOT NULL, subject TEXT NOT NULL, payload TEXT NOT NULL,
+        state TEXT NOT NULL DEFAULT 'open', opened REAL NOT NULL, closed REAL, outcome TEXT);
+    CREATE INDEX intents_open ON intents (state) WHERE state = 'open';
+    CREATE TABLE decisions (
+        id INTEGER PRIMARY KEY, at REAL NOT NULL, verb TEXT NOT NULL, subject TEXT NOT NULL,
+        reasons TEXT NOT NULL, details TEXT NOT NULL);
+    CREATE INDEX decisions_subject ON decisions (subject, id);
+    CREATE TABLE runs (
+        id INTEGER PRIMARY KEY, uid INTEGER NOT NULL, created REAL NOT NULL, finished REAL, state TEXT NOT NULL);
+    CREATE TABLE malleable (job INTEGER PRIMARY KEY, ended REAL, state TEXT NOT NULL);
+    CREATE TABLE resizes (
+        id INTEGER PRIMARY KEY, job INTEGER NOT NULL, epoch INTEGER NOT NULL, kind TEXT NOT NULL,
+        old_size INTEGER NOT NULL, new_size INTEGER NOT NULL, outcome TEXT NOT NULL, finished REAL NOT NULL,
+        marks TEXT NOT NULL);
+    CREATE TABLE learned (key TEXT PRIMARY KEY, updated REAL NOT NULL, state TEXT NOT NULL);
+    CREATE TABLE waits (id INTEGER PRIMARY KEY, at REAL NOT NULL, key TEXT NOT NULL, estimate REAL, wait REAL NOT NULL,
+        censored INTEGER NOT NULL);
+    CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+    """,
+    """
+    ALTER TABLE waits ADD COLUMN bound REAL;
+    CREATE INDEX waits_key ON waits (key, id);
+    """,
+    """
+    ALTER TABLE runs ADD COLUMN kind TEXT NOT NULL DEFAULT 'workflow';
+    CREATE TABLE inbox (
+        id INTEGER PRIMARY KEY, at REAL NOT NULL, uid INTEGER NOT NULL, op TEXT NOT NULL, payload TEXT NOT NULL);
+    """,
+    """
+    ALTER TABLE resizes ADD COLUMN uid INTEGER;
+    ALTER TABLE resizes ADD COLUMN nodes INTEGER;
+    CREATE TABLE messages (
+        id INTEGER PRIMARY KEY, key TEXT NOT NULL, channel TEXT NOT NULL, at REAL NOT NULL, event TEXT NOT NULL,
+        state TEXT NOT NULL DEFAULT 'open', tries INTEGER NOT NULL DEFAULT 0, due REAL NOT NULL, closed REAL,
+        outcome TEXT NOT NULL DEFAULT '', UNIQUE (key, channel));
+    """,
+)
+
+# What is over, by table: the condition under which a row may go, and the column that says since when.
+OVER: Final = {
+    "intents": ("state NOT IN ('open', 'unknown')", "closed"),
+    "decisions": ("TRUE", "at"),
+    "runs": ("finished IS NOT NULL", "finished"),
+    "malleable": ("ended IS NOT NULL", "ended"),
+    "resizes": ("TRUE", "finished"),
+    "learned": ("TRUE", "updated"),
+    "waits": ("TRUE", "at"),
+    "messages": ("state NOT IN ('open', 'sending')", "closed"),
+}
+VERSION: Final = len(MIGRATIONS)
+"""The version of the state file that this release writes."""
+
+
+def too_new(path: Path | str, have: int, know: int = VERSION) -> str:
+    """What is said of a file that a newer release has written."""
+    return (
+        f"{path} was written by a newer Penstock (state version {have}, this one knows {know}): install that "
+        "version again, or move the file away to start afresh"
+    )
