@@ -13,7 +13,7 @@ from penstock.holding.tending import tend_once
 from penstock.store import TICKED
 from penstock.tenure import Tenure, hold_state, open_store
 
-__all__ = ["Tick", "tick"]
+__all__ = ["Tick", "one_pass", "tick"]
 
 # What accounting answers is acted on in the next pass over the same picture.
 _MOST_PASSES: Final = 4
@@ -58,14 +58,15 @@ async def _tick(config: Config, tenure: Tenure) -> Tick:
         await app.start(resizes=False)
         await app.predictions.learn_history()
         await tend_once(config, backend, app.told_of_reserved)
-        done = await _pass(app)
+        done = await one_pass(app)
         await app.messenger.flush(config.messages.timeout + 5.0)
         return done
     finally:
         await app.close()
 
 
-async def _pass(app: App) -> Tick:
+async def one_pass(app: App) -> Tick:
+    """What a tick does with an agent that has been started."""
     assert app.loop is not None
     assert app.workflows is not None
     assert app.guided is not None

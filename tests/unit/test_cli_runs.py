@@ -47,7 +47,7 @@ def ended(*phases: Phase):
 
 
 def test_what_did_not_complete_waits_again_and_keeps_its_attempts():
-    run = retried(ended(Phase.DONE, Phase.FAILED, Phase.CANCELLED))
+    run = retried(ended(Phase.DONE, Phase.FAILED, Phase.CANCELLED), token="new")
     assert [s.phase for s in run.stages] == [Phase.DONE, Phase.WAITING, Phase.WAITING]
     assert [(s.job, s.attempt, s.failures) for s in run.stages] == [(9, 1, 2), (None, 1, 0), (None, 1, 0)]
     assert (run.phase, run.why, run.ended_at) == (RunPhase.ACTIVE, None, None)
@@ -55,13 +55,13 @@ def test_what_did_not_complete_waits_again_and_keeps_its_attempts():
 
 def test_a_named_stage_takes_all_after_it_along():
     done = replace(ended(Phase.DONE, Phase.DONE, Phase.DONE), phase=RunPhase.COMPLETED)
-    assert [s.phase for s in retried(done, "b").stages] == [Phase.DONE, Phase.WAITING, Phase.WAITING]
+    assert [s.phase for s in retried(done, "b", token="new").stages] == [Phase.DONE, Phase.WAITING, Phase.WAITING]
     with pytest.raises(UserError, match="all stages of workflow 3 have completed"):
-        retried(done)
+        retried(done, token="new")
     with pytest.raises(UserError, match="no stage 'x'"):
-        retried(done, "x")
+        retried(done, "x", token="new")
     with pytest.raises(UserError, match="is active"):
-        retried(replace(done, phase=RunPhase.ACTIVE))
+        retried(replace(done, phase=RunPhase.ACTIVE), token="new")
 
 
 @pytest.fixture

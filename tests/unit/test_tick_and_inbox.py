@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 
 import pytest
+from agent_world import SETTINGS, START, Killed
 from factories import make_snapshot
 
-from penstock.errors import NotNow, UserError
+from penstock.app import App
+from penstock.config import Config
+from penstock.errors import NotNow, OutcomeUnknown, UserError
 from penstock.inbox import LATER, Inbox
 from penstock.sbatch.submission import script_lines, submit
+from penstock.slurm.mock.backend import virtual_cluster
+from penstock.slurm.mock.model import ClusterConfig
 from penstock.store import Store
 from penstock.tenure import lock_state
+from penstock.tick import one_pass
+from penstock.workflow.formats import load_workflow
+from penstock.workflow.model import workflow_to_dict
 
 FLOW = """
 name: ticked
@@ -74,6 +83,41 @@ def test_a_kill_finds_what_was_done_and_the_request_or_neither(tmp_path):
     with pytest.raises(Killed):
         asyncio.run(inbox.reconcile(make_snapshot()))
     assert (len(store.inbox()), len(store.runs())) == (0, 1)
+
+
+@pytest.mark.parametrize("end", [Killed, OutcomeUnknown])
+def test_a_submission_that_was_interrupted_is_tried_again_by_the_ticks_that_follow(tmp_path, monkeypatch, end):
+    backend = virtual_cluster(ClusterConfig(accrue_always=True), "alice", start=START)
+    config = Config.model_validate({**SETTINGS, "agent": {**SETTINGS["agent"], "state_dir": str(tmp_path)}})
+
+    async def tick():
+        store = Store(tmp_path / "penstock.db")
+        app = App(config, backend, backend, store)
+        await app.start(resizes=False)
+        try:
+            return await one_pass(app)
+        finally:
+            store.close()
+
+    async def interrupted(_spec):
+        raise end("in the middle of it")
+
+    file = tmp_path / "flow.yaml"
+    file.write_text(FLOW)
+    payload = {"workflow": {**workflow_to_dict(load_workflow(file, None)), "workdir": "/tmp"}, "strategy": "perstage"}
+    Store(tmp_path / "penstock.db").post(os.geteuid(), "submit", payload, START)
+    with monkeypatch.context() as patched, contextlib.suppress(Killed):
+        patched.setattr(backend, "submit", interrupted)
+        asyncio.run(tick())
+    for _ in range(10):
+        backend.clock.advance(60.0)
+        done = asyncio.run(tick())
+    assert done.left == 0
+    stages = Store(tmp_path / "penstock.db").runs()[0][2]["stages"]
+    assert [(s["name"], s["phase"], s["attempt"], s["job"]) for s in stages] == [
+        ("a", "done", 2, 1),
+        ("b", "done", 1, 2),
+    ]
 
 
 def test_a_request_that_took_the_number_of_one_just_done_stays(tmp_path):

@@ -8,11 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from test_workflow_runner import Driver, job
 
 from penstock.workflow.guard import PARENT_FAILED, TOO_EARLY, Guard
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.reading import Site
+from penstock.workflow.retrying import retried
 from penstock.workflow.scripts import job_spec
+from penstock.workflow.state import RunPhase
 
 
 @pytest.fixture
@@ -31,13 +34,16 @@ def slurm(tmp_path):
     return make
 
 
-def run(folder: Path, command: str, *, guard: Guard | None = None, mark: bool = False, name: str = "b"):
-    flow = Workflow("w", (Stage(name, 1, 60, 60, command),))
-    script = job_spec(flow, flow.stages[0], "7-x", 1, (), guard=guard, mark=mark).script
+def bash(folder: Path, script: str):
     environment = {"PATH": f"{folder}/bin:{os.environ['PATH']}", "HOME": str(folder), "SLURM_JOB_ID": "5"}
     return subprocess.run(
         ["bash"], input=script, text=True, capture_output=True, cwd=folder, env=environment, timeout=30
     )
+
+
+def run(folder: Path, command: str, *, guard: Guard | None = None, mark: bool = False, name: str = "b"):
+    flow = Workflow("w", (Stage(name, 1, 60, 60, command),))
+    return bash(folder, job_spec(flow, flow.stages[0], "7-x", 1, (), guard=guard, mark=mark).script)
 
 
 def calls(folder: Path) -> list[str]:
@@ -63,6 +69,21 @@ def test_a_second_attempt_does_nothing_if_the_first_has_completed_after_all(tmp_
     assert run(tmp_path, "echo work", guard=again, mark=True).stdout == "work\n"
     done = run(tmp_path, "echo work", guard=again, mark=True)
     assert (done.returncode, done.stdout, done.stderr, calls(tmp_path)) == (0, "", "", [])
+
+
+@pytest.mark.parametrize("strategy", ["handover", "asa-naive", "asa-after"])
+def test_what_a_user_runs_again_does_run_again(tmp_path, slurm, strategy):
+    driver = Driver(strategy, Workflow("w", (Stage("a", 1, 60, 60, "echo work"),)))
+
+    def attempt(number):
+        order = driver.submit(number, number)
+        driver.step(number + 9, job(number, "COMPLETED", start=number + 1.0, end=number + 8.0))
+        assert driver.run.phase is RunPhase.COMPLETED
+        return bash(tmp_path, order.spec.script).stdout
+
+    assert attempt(1010) == "work\n"
+    driver.run = retried(driver.run, "a", token="another")
+    assert attempt(1020) == "work\n"
 
 
 @pytest.mark.parametrize("command", ["exit 3", "false", "set +e\nfalse"])

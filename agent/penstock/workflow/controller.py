@@ -63,8 +63,6 @@ __all__ = ["WorkflowController"]
 
 _log = structlog.get_logger(__name__)
 
-# How long a submission whose answer was lost may take to show up in the queue before it is sent again.
-_SETTLE = 30.0
 # Of so many earlier runs the run times are learned.
 _EARLIER_RUNS = 200
 
@@ -104,7 +102,6 @@ class WorkflowController:
         self.core_hour_weight = core_hour_weight
         self._records: dict[int, AccountingRecord] = {}
         # When an unanswered submission was sent, by run and stage.
-        self._sent_at: dict[tuple[int, str], float] = {}
         # How often unanswered submissions were looked for and when they are again, by run; so for accounting.
         self._recover_at: dict[int, tuple[int, float]] = {}
         self._lookups: dict[int, tuple[int, float]] = {}
@@ -157,7 +154,7 @@ class WorkflowController:
                 strategy,
                 now,
                 partition=partition.name,
-                token=secrets.token_hex(3),
+                token=_token(),
                 plan=plan,
                 max_time=partition.max_time,
             )
@@ -189,7 +186,7 @@ class WorkflowController:
             if not stored:
                 raise NotFound(f"there is no workflow {number}")
             run = run_from_dict(stored[0])
-        self._save(retried(run, stage))
+        self._save(retried(run, stage, token=_token()))
         self._wake(f"workflow {number} is to be retried")
 
     # -- one pass ----------------------------------------------------------------------------------------------------
@@ -356,8 +353,6 @@ class WorkflowController:
             self._cancelled_at.pop(job, None)
         for waiting in (self._lookups, self._recover_at):
             waiting.pop(number, None)
-        for stage in run.stages:
-            self._sent_at.pop((number, stage.name), None)
         return Decision(Verb.NOTHING, _subject(run), (Reason(code, why),))
 
     def _figures(self, number: int, stage: str) -> dict[str, str | int | float | None]:
@@ -376,7 +371,7 @@ class WorkflowController:
                 "submit", subject, {"name": spec.name, "nodes": spec.nodes}, lambda: self._backend.submit(spec)
             )
         except OutcomeUnknown:
-            self._sent_at[number, order.stage] = self._clock.now()
+            self._save(self._runner.unseen(self.runs[number], order.stage, self._clock.now()))
             return
         except PenstockError as e:
             failed: PenstockError | None = e
@@ -411,10 +406,8 @@ class WorkflowController:
                     run = self._runner.submitted(run, order.stage, job, now)
                 reason = Reason("found", f"job {found[0]} was submitted before the answer was lost")
                 self._store.record(Decision(Verb.ADOPT, _subject(run, order.stage), (reason,)), now)
-                self._sent_at.pop((number, order.stage), None)
-            elif now - self._sent_at.setdefault((number, order.stage), now) >= _SETTLE:
-                self._sent_at.pop((number, order.stage))
-                run = self._runner.submit_failed(run, order.stage, False, "it never reached Slurm", now)
+            else:
+                run = self._runner.unseen(run, order.stage, now)
             self._save(run)
 
     async def _release(self, number: int, order: VerifyAndRelease, snapshot: Snapshot) -> bool:
@@ -482,6 +475,10 @@ def _expected(run: WorkflowRun, now: float) -> list[float]:
     pairs = zip(run.stages, run.units, strict=True)
     ends = (s.start + unit.run_time + 1.0 for s, unit in pairs if s.phase.live and s.start is not None)
     return [t for t in ends if t > now]
+
+
+def _token() -> str:
+    return secrets.token_hex(3)
 
 
 def _misses(run: WorkflowRun) -> int:

@@ -119,7 +119,15 @@ def _plan(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
     stage, tied = _tied(turn, run, i, jobs)
     reasons += tied
     run = run.with_stage(
-        replace(stage, phase=Phase.INTENDED, attempt=stage.attempt + 1, depends_on=jobs, retry_at=None, failure=None)
+        replace(
+            stage,
+            phase=Phase.INTENDED,
+            attempt=stage.attempt + 1,
+            depends_on=jobs,
+            retry_at=None,
+            sought=None,
+            failure=None,
+        )
     )
     turn.out.append(Submit(stage.name, spec_of(turn.site, turn.strategy, run, i), tuple(reasons)))
     return run

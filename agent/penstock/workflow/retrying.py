@@ -13,8 +13,9 @@ __all__ = ["retried"]
 _KEPT: Final = ("name", "after", "attempt", "covers", "exclude")
 
 
-def retried(run: WorkflowRun, stage: str | None = None) -> WorkflowRun:
+def retried(run: WorkflowRun, stage: str | None = None, *, token: str) -> WorkflowRun:
     """The run with every stage that has not completed waiting again; with `stage`: that one and all after it, too.
+    A new `token` parts its jobs from the earlier ones: what those left on the disk no longer counts (`guard.py`).
 
     Raises UserError for one that has not ended, an unknown stage, and when there is nothing to run again.
     """
@@ -30,7 +31,7 @@ def retried(run: WorkflowRun, stage: str | None = None) -> WorkflowRun:
     if not again:
         raise UserError(f"all stages of workflow {run.id} have completed: name the stage to run again")
     stages = tuple(_fresh(s) if s.name in again else s for s in run.stages)
-    return replace(run, phase=RunPhase.ACTIVE, why=None, ended_at=None, stages=stages)
+    return replace(run, phase=RunPhase.ACTIVE, why=None, ended_at=None, stages=stages, token=token)
 
 
 def _fresh(stage: StageRun) -> StageRun:

@@ -34,6 +34,8 @@ from penstock.workflow.turn import spec_of
 
 __all__ = ["Runner"]
 
+_SETTLE = 30.0  # how long (s) a submission whose answer was lost may take to show up in the queue
+
 
 class Runner:
     """The rules of one site. Holds no state of any run; one instance serves all.
@@ -130,6 +132,18 @@ class Runner:
                 failure=text,
             )
         )
+
+    def unseen(self, run: WorkflowRun, stage: str, now: float) -> WorkflowRun:
+        """Nobody knows a job of the stage's Submit. When that has lasted 30 s it never reached Slurm, and is tried
+        again. The state holds since when, because with `penstock tick` every look is another process's."""
+        entry = run.stage(stage)
+        if entry.phase is not Phase.INTENDED:
+            return run
+        if entry.sought is None or now < entry.sought:
+            return run.with_stage(replace(entry, sought=now))
+        if now - entry.sought < _SETTLE:
+            return run
+        return self.submit_failed(run, stage, False, "it never reached Slurm", now)
 
     def released(self, run: WorkflowRun, stage: str, now: float) -> WorkflowRun:
         """The stage's held job was verified and released. Idempotent."""

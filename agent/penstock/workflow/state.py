@@ -74,8 +74,8 @@ class StageRun:
     `estimate` is the predicted wait (s), `estimate_index` the predictor's alternative, `estimate_said` what its experts
     said (s, by name). `parent_end` is when the last of its parents was expected to end, `due` = `parent_end` -
     `estimate` when it is to be submitted. `submitted` is our time until Slurm's is seen. `slurm_state` and `exit_code`
-    are Slurm's last word; `observed` says that its wait was reported,
-    `hindered` (a `waits.causes.Cause`) what else than its turn it was seen to wait for.
+    are Slurm's last word; `sought` is since when the job of a Submit without an answer is looked for, `observed` says
+    that its wait was reported, `hindered` (a `waits.causes.Cause`) what else than its turn it was seen to wait for.
     """
 
     name: str
@@ -114,6 +114,7 @@ class StageRun:
     failure: str | None = None
     failures: int = 0
     retry_at: float | None = None
+    sought: float | None = None
     observed: bool = False
     hindered: str | None = None
 
