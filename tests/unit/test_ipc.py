@@ -24,7 +24,7 @@ from penstock import errors
 from penstock.api import JobState, Offer
 from penstock.app import App
 from penstock.config import Config
-from penstock.errors import AgentUnavailable, NotNow, NotPermitted, PenstockError
+from penstock.errors import AgentUnavailable, NotNow, NotPermitted, OutcomeUnknown, PenstockError
 from penstock.ipc.auth import FRESH, Verifier, make_key, peer_uid
 from penstock.ipc.client import ask
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
@@ -214,12 +214,26 @@ def test_without_an_agent_the_error_says_how_to_start_one(tmp_path):
         assert str(path) in str(caught.value)
 
 
-def test_an_agent_that_does_not_answer_in_time_is_none(tmp_path):
-    with socket.socket(socket.AF_UNIX) as deaf:
-        deaf.bind(str(tmp_path / "s"))
-        deaf.listen()
-        with pytest.raises(AgentUnavailable):
-            ask(tmp_path / "s", "ping", timeout=0.1)
+@contextlib.contextmanager
+def deaf_agent(path):
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(str(path))
+        door.listen()
+        yield
+
+
+@pytest.mark.parametrize("op", ["ping", "pause"])
+def test_an_agent_that_does_not_answer_in_time_is_none(tmp_path, op):
+    with deaf_agent(tmp_path / "s"), pytest.raises(AgentUnavailable):
+        ask(tmp_path / "s", op, timeout=0.1)
+
+
+@pytest.mark.parametrize("op", ["guide", "retry", "submit"])
+def test_what_may_have_been_done_is_not_said_to_have_failed(tmp_path, op):
+    with deaf_agent(tmp_path / "s"), pytest.raises(OutcomeUnknown, match=r"has the request.*penstock status"):
+        ask(tmp_path / "s", op, timeout=0.1)
+    with pytest.raises(AgentUnavailable):
+        ask(tmp_path / "nobody", op, timeout=0.1)
 
 
 def test_a_second_agent_at_the_same_socket_is_refused(tmp_path):

@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from dmr import credential
 from dmr.wire import clean
@@ -19,6 +19,8 @@ from penstock.lease.machine import Card
 
 __all__ = ["ask", "ask_agent"]
 
+_ONCE: Final = frozenset({"guide", "retry", "submit"})
+"""What is done twice if it is asked for twice."""
 _LONGEST_REPLY = 64 * 1024 * 1024
 _CONNECT = 10.0
 
@@ -26,7 +28,8 @@ _CONNECT = 10.0
 def ask_agent(config: Config, op: str, arguments: Mapping[str, Any] | None = None, timeout: float = 60.0) -> Any:  # noqa: ANN401
     """The agent's answer to one request: by its socket on this host, else where its lease says.
 
-    Raises `AgentUnavailable` when none answers, else the error that the agent raised.
+    Raises `AgentUnavailable` when none answers, `OutcomeUnknown` when one has been told to do something that must not
+    be done twice and its answer is lost, else the error that the agent raised.
     """
     try:
         return ask(config.socket_path, op, arguments, timeout)
@@ -34,29 +37,40 @@ def ask_agent(config: Config, op: str, arguments: Mapping[str, Any] | None = Non
         holder = published(config.agent.state_dir)
         if holder is None or holder.released or not holder.address:
             raise
-        return _ask_far(config, holder, _request(op, arguments), timeout)
+        return _ask_far(config, holder, op, _request(op, arguments), timeout)
 
 
 def ask(path: Path, op: str, arguments: Mapping[str, Any] | None = None, timeout: float = 60.0) -> Any:  # noqa: ANN401
     """The answer of the agent at this socket to one request.
 
-    Raises `AgentUnavailable` when none answers, else the error that the agent raised.
+    Raises as `ask_agent` does.
     """
+    sent = False
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(timeout)
             connection.connect(str(path))
             connection.sendall(_request(op, arguments))
+            sent = True
             with connection.makefile("rb") as stream:
                 line = stream.readline(_LONGEST_REPLY)
         reply = json.loads(line)
     except (OSError, ValueError) as e:
         why = e.strerror if isinstance(e, OSError) and e.strerror else e
+        if sent and op in _ONCE:
+            raise _unanswered(f"the agent at {path}", why) from e
         raise errors.AgentUnavailable(
             f"no agent answers at {path} ({why}). Start one with `penstock agent`, or as a service with "
             "`systemctl --user start penstock-user`."
         ) from e
     return _result(reply)
+
+
+def _unanswered(who: str, why: object) -> errors.OutcomeUnknown:
+    return errors.OutcomeUnknown(
+        f"{who} has the request, but its answer is lost ({why}): see with `penstock status` whether it has done it "
+        "before you ask again"
+    )
 
 
 def _request(op: str, arguments: Mapping[str, Any] | None) -> bytes:
@@ -75,11 +89,12 @@ def _result(reply: Mapping[str, Any]) -> Any:  # noqa: ANN401
 # -- an agent on another host ------------------------------------------------------------------------------------------
 
 
-def _ask_far(config: Config, holder: Card, request: bytes, timeout: float) -> Any:  # noqa: ANN401
+def _ask_far(config: Config, holder: Card, op: str, request: bytes, timeout: float) -> Any:  # noqa: ANN401
     """One request to the agent of this lease; its answer is believed only when it proves to be that agent's."""
     sign, verify = _proofs(config, holder)
     where = f"{holder} at {holder.address}"
     host, _, port = holder.address.rpartition(":")
+    sent = False
     try:
         with socket.create_connection((host, int(port)), min(timeout, _CONNECT)) as connection:
             connection.settimeout(timeout)
@@ -88,10 +103,13 @@ def _ask_far(config: Config, holder: Card, request: bytes, timeout: float) -> An
                 ours, digest = proof.nonce(), proof.digest_of(request)
                 head = proof.Head(digest, sign(proof.request_text(theirs, ours, digest)), ours)
                 connection.sendall(head.encode() + request)
+                sent = True
                 answer = proof.Head.decode(stream.readline(proof.MAX_HEAD), request=False)
                 line = stream.readline(_LONGEST_REPLY)
     except (OSError, ValueError, errors.UserError, credential.CredentialError) as e:
         why = e.strerror if isinstance(e, OSError) and e.strerror else e
+        if sent and op in _ONCE:
+            raise _unanswered(where, why) from e
         raise errors.AgentUnavailable(f"{where} has the state, but cannot be asked: {why}") from e
     try:
         if answer.auth:

@@ -111,7 +111,8 @@ class CommandRunner:
         started = time.monotonic()
         outcome = "unanswered"
         try:
-            process = await self._start(argv, extra or {}, pass_fds, mortal=graceful)
+            end = "TERM" if graceful else "KILL" if changing else None
+            process = await self._start(argv, extra or {}, pass_fds, end=end)
             self._running.add(process)
             try:
                 done = await self._finish(process, argv[0], limit, changing, stdin, graceful)
@@ -136,7 +137,7 @@ class CommandRunner:
 
         It is not counted: whoever asks it things counts them.
         """
-        process = await self._start(argv, {}, (), mortal=True)
+        process = await self._start(argv, {}, (), end="TERM")
         self._running.add(process)
         return process
 
@@ -150,15 +151,16 @@ class CommandRunner:
         await asyncio.gather(*(_reap(process) for process in tuple(self._running)))
 
     async def _start(
-        self, argv: Sequence[str], extra: Mapping[str, str], pass_fds: Sequence[int], *, mortal: bool
+        self, argv: Sequence[str], extra: Mapping[str, str], pass_fds: Sequence[int], *, end: str | None
     ) -> asyncio.subprocess.Process:
         # Behind a prefix there may be another root, where only the prefix can look for the program.
         program = argv[0] if self._prefix else which(argv[0], path=self._environment["PATH"])
         if program is None:
             raise SlurmUnavailable(_missing(argv[0]))
-        # A command that waits long (salloc in the queue) must not go on waiting when the agent is killed.
-        setpriv = which("setpriv", path=self._environment["PATH"]) if mortal else None
-        ends_with_us = (setpriv, "--pdeathsig", "TERM", "--") if setpriv else ()
+        # When the agent is killed, none may go on waiting (salloc in the queue) or trying: an sbatch that slurmctld
+        # cannot take yet repeats itself for minutes, while the next agent finds no job and submits the stage again.
+        setpriv = which("setpriv", path=self._environment["PATH"]) if end else None
+        ends_with_us = (setpriv, "--pdeathsig", end, "--") if setpriv and end else ()
         try:
             return await asyncio.create_subprocess_exec(
                 *self._prefix,
