@@ -514,9 +514,9 @@ class Offer:
     """What a malleable application says of itself at a check (paper 003, section 5.1); sizes are processes.
 
     `factor` f >= 2 makes current * f**k and current / f**k reachable within [minimum, maximum]; 1 makes any size so.
-    `method`, `companion`, `errands`, `steps_left` and `step_seconds` are `dmr.wire.Check`'s. `target` is not from
-    the application: it is the size that a resize under way gives it, or its own size while it may not be resized again
-    yet; None when a policy may choose.
+    `method`, `companion`, `errands`, `steps_left` and `step_seconds` are `dmr.wire.Check`'s. `target` and `coming` are
+    not from the application: `target` is the size that a resize under way gives it, or its own size while it may not be
+    resized again yet, None when a policy may choose; `coming` is how many idle nodes that resize still waits for.
     """
 
     job: int
@@ -532,6 +532,7 @@ class Offer:
     steps_left: int | None = None
     step_seconds: float | None = None
     target: int | None = None
+    coming: int = 0
     errands: bool = False
 
     def reachable(self) -> tuple[int, ...]:

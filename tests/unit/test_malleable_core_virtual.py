@@ -547,3 +547,16 @@ async def test_few_idle_nodes_go_to_each_in_turn(tmp_path):
     await rest(world, 1500)
     counts = [len(p.sizes) for p in programs]
     assert min(counts) >= max(counts) - 4 and min(counts) > 10, counts
+
+
+@virtual
+async def test_one_whose_ranks_do_not_fill_its_nodes_is_left_alone_and_holds_up_nobody(tmp_path):
+    world = World(tmp_path, {"dmr": {"policy": "throughput"}})
+    await world.boot()
+    number = await world.backend.submit(JobSpec("odd", "#!/bin/sh\nsleep 3000\n", 3, 3600))
+    odd = Program(world, number, minimum=2, factor=1, preferred=2, per_node=2)
+    world.programs.append(odd)
+    other = await world.malleable(seconds=3000, maximum=2, preferred=1)
+    rival = await world.bob.submit(JobSpec("rival", "#!/bin/sh\nsleep 30\n", 4, 60))
+    await world.until(lambda: world.engine.records[rival].state is JobState.COMPLETED)
+    assert other.sizes == [2, 1] and odd.sizes == [2] and "part-of-a-node" in codes(world, odd)

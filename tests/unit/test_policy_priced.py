@@ -84,8 +84,11 @@ def test_what_the_application_demands_comes_first():
 def test_resizes_under_way_are_counted():
     leaving = offer(2, NODES[:4], target=2)
     assert decide([leaving, offer(1, NODES[4:], preferred=2)], make_job(3, num_nodes=2)) == {1: (4, None)}
-    growing = offer(2, NODES[:2], target=4)
+    growing = offer(2, NODES[:2], target=4, coming=2)
     assert decide([growing, offer(1, NODES[2:4])])[1] == (4, None), "two of the four idle ones are spoken for"
+    granted = offer(2, NODES[:2], target=4)
+    companion = make_job(9, *NODES[4:6])
+    assert decide([granted, offer(1, NODES[2:4])], companion)[1] == (4, None), "what it has got is not idle any more"
 
 
 @settings(max_examples=100, deadline=None)

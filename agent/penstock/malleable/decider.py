@@ -59,7 +59,8 @@ class Decider:
         policy, limits, now = self._settings.policy, self._settings.limits, self._clock.now()
         if not is_joint(policy) or shown.taken_at <= self._registry.acted_at:
             return
-        known = [self._registry.jobs[number] for number, job in jobs.items() if job.partition in shown.partitions]
+        running = [self._registry.jobs[number] for number, job in jobs.items() if job.partition in shown.partitions]
+        known = [me for me in running if not _odd(me)]
         try:
             self._joint = policy.decide_all([me.offer_now(limits, now) for me in known], shown)
         except Exception:
@@ -86,6 +87,9 @@ class Decider:
             stay = ResizeVerdict(me.offer.size, (paused,))
             self._registry.put(me.decided(stay, job, "", limits, now))
             return [*decisions, Decision(Verb.HOLD, f"job {job.id}", (paused,))]
+        if _odd(me):
+            text = f"its {me.offer.size} ranks, {me.offer.per_node} on a node, do not fill whole nodes"
+            return [*decisions, _nothing(job, Reason("part-of-a-node", text))]
         # What was decided jointly was decided in view of all that this pass does.
         if snapshot.taken_at <= self._registry.acted_at and not self._joint:
             return decisions
@@ -195,7 +199,7 @@ class Decider:
             return Reason("just-given-back", f"{', '.join(fresh)} was given back a moment ago")
         if announced or joint:  # what was announced waits in the queue like any other job
             return None
-        asked = sum(o.target // o.offer.per_node - len(o.nodes) for o in others if o.phase is Phase.ALLOCATING)
+        asked = sum(o.missing for o in others if o.phase is Phase.ALLOCATING)
         if (size - me.offer.size) // me.offer.per_node > len(idle) - asked:
             return Reason("one-at-a-time", "another resize already uses those nodes")
         return None
@@ -232,6 +236,11 @@ class Decider:
 
 def _nothing(job: Job, reason: Reason) -> Decision:
     return Decision(Verb.NOTHING, f"job {job.id}", (reason,))
+
+
+def _odd(me: MalleableJob) -> bool:
+    """Whether its ranks leave a part of a node free, which nobody can be given."""
+    return me.offer.size % me.offer.per_node != 0
 
 
 def _verb(new: int, old: int) -> Verb:

@@ -182,7 +182,14 @@ class MalleableJob(ResizeState):
         """The offer as a policy that decides jointly sees it: with a target where it cannot be decided about."""
         if self._rests(limits, now) or self.phase in (Phase.CLEANING, Phase.GIVING_BACK):
             return replace(self.offer, target=self.offer.size)
-        return self.offer if self.phase in (Phase.IDLE, Phase.PROPOSED) else replace(self.offer, target=self.target)
+        if self.phase in (Phase.IDLE, Phase.PROPOSED):
+            return self.offer
+        return replace(self.offer, target=self.target, coming=self.missing if self.phase is Phase.ALLOCATING else 0)
+
+    @property
+    def missing(self) -> int:
+        """How many nodes it lacks for the size that it is to have."""
+        return self.target // self.offer.per_node - len(self.nodes)
 
     def _rests(self, limits: Deadlines, now: float) -> bool:
         """Between two resizes, unless the application itself asks for the next one (paper 003, 4.1)."""
@@ -309,9 +316,8 @@ class MalleableJob(ResizeState):
     def _needs(self, job: Job, limits: Deadlines, now: float) -> tuple[Instruction, ...]:
         match self.phase:
             case Phase.ALLOCATING:
-                missing = self.target // self.offer.per_node - len(self.nodes)
                 remaining = 60.0 if job.end is None else max(60.0, job.end - now)
-                return (Allocate(self.job, self.resizer_name, missing, remaining, self.way, self.patience),)
+                return (Allocate(self.job, self.resizer_name, self.missing, remaining, self.way, self.patience),)
             case Phase.MERGING if self.resizer is not None:
                 return (Merge(self.resizer, self.job),)
             case Phase.JOINING if self.resizer is not None:

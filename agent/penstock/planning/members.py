@@ -138,7 +138,7 @@ def under_way(members: Iterable[Member]) -> tuple[list[str], int]:
     for m in members:
         if m.offer.target is not None:
             leaving += m.freed(m.offer.target)
-            coming += max(m.nodes_of(m.offer.target) - len(m.job.nodes), 0)
+            coming += m.offer.coming
     return leaving, coming
 
 
