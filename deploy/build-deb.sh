@@ -91,8 +91,9 @@ for file in "$SOURCE"/README.md "$SOURCE"/docs/*.md "$work/bundled.txt"; do put 
 put 644 "$SOURCE/deploy/debian/copyright" usr/share/doc/penstock/copyright
 gzip -9nc "$SOURCE/CHANGELOG.md" >"$root/usr/share/doc/penstock/changelog.gz"
 
-# The paths in the compiled files are those of the installed ones; nothing is to be compiled, or left over, there.
-"$mine/bin/python" -m compileall -q -s "$root" -p / --invalidation-mode unchecked-hash "$mine/lib"
+# The paths in the compiled files are those of the installed ones; nothing is to be compiled, or left over, there. What
+# hashes have a part in must not differ from build to build.
+PYTHONHASHSEED=0 "$mine/bin/python" -m compileall -q -s "$root" -p / --invalidation-mode unchecked-hash "$mine/lib"
 
 # shellcheck source=/dev/null
 . /etc/os-release

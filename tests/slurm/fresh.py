@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from booted import Booted
@@ -96,13 +97,19 @@ def tree() -> Path:
     return place / "root"
 
 
+def _pip_certificates() -> str:
+    """By which this machine believes PyPI; "" where pip needs no help."""
+    words = [sys.executable, "-m", "pip", "config", "get", "global.cert"]
+    set_ = subprocess.run(words, capture_output=True, text=True).stdout.strip()
+    return os.environ.get("PIP_CERT", set_)
+
+
 class Machine(Booted):
     """Debian, booted; nothing that happens in it stays. It has the network and the host name of this machine."""
 
     def __init__(self, *shared: Path) -> None:
         super().__init__(*shared, tree=tree())
-        # How this machine reaches PyPI; elsewhere pip needs no help.
-        if certificates := os.environ.get("PIP_CERT"):
+        if certificates := _pip_certificates():
             root = Path(f"/proc/{self.init}/root")
             shutil.copyfile(certificates, root / "etc/pip.crt")
             (root / "etc/pip.conf").write_text("[global]\ncert = /etc/pip.crt\n")

@@ -83,6 +83,19 @@ def test_without_an_expectation_the_learned_time_and_then_the_limit_count():
     assert (of(Release, unlimited), unlimited.notes[0][1].code) == ([], "no-end")
 
 
+def test_a_long_and_wide_workflow_costs_no_more_than_it_has_stages():
+    """Each of two stages on a level comes after both of the level before; and then a long chain."""
+    levels = [tuple(f"{side}{level}" for side in "lr") for level in range(200)]
+    names = [(name, levels[level - 1] if level else ()) for level, pair in enumerate(levels) for name in pair]
+    names += [(f"c{n}", (f"c{n - 1}" if n else "l199",)) for n in range(1500)]
+    number = {name: i + 1 for i, (name, _) in enumerate(names)}
+    stages = [GuidedStage(name, number[name], after, expect=10.0, hold=bool(after)) for name, after in names]
+    run = GuidedRun(3, 1000, "alice", "w", "asa", 0.0, tuple(stages))
+    jobs = [held(number[name], ",".join(f"afterok:{number[a]}(unfulfilled)" for a in after)) for name, after in names]
+    # The second level begins a wait from now, all others as soon as they can; it is due a wait before its parent ends.
+    assert look(run, *jobs).run.get("c1499").due == 50.0 + 100.0 + (199 + 1499) * 10.0 - 100.0
+
+
 def test_perstage_waits_for_the_end():
     run = chain("a", "b", strategy="perstage")
     jobs = (make_job(1, "n1", start=0.0), held(2, "afterok:1(unfulfilled)"))

@@ -197,6 +197,16 @@ def test_a_job_waits_for_a_node_of_its_parent_and_is_let_go_afterwards():
     assert only(Observe, out).observation == Observation(104.0), "it aged since 1111"
 
 
+def test_however_often_it_was_tied_anew_it_is_let_go_in_the_end():
+    d, a, waiting = pinned()
+    d.run = d.run.with_stage(replace(d.run.stage("b"), changes=99))
+    assert d.step(1115, replace(a, nodes=("n8", "n9")), waiting) == [], "enough is enough"
+    again = job(1, submit=1150.0, restarts=1)
+    assert only(Change, d.step(1160, again, waiting)).tie is Tie.AFTEROK
+    ended = replace(a, state=JobState.COMPLETED, end=1200.0)
+    assert only(Change, d.step(1210, ended, waiting)).nodelist == ()
+
+
 def test_a_handover_without_a_pause_is_an_upper_bound():
     d, a, waiting = pinned()
     ended = replace(a, state=JobState.COMPLETED, end=1200.0)

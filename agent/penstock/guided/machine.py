@@ -52,6 +52,7 @@ class _Pass:
     out: list[Instruction] = field(default_factory=list)
     notes: list[tuple[str, Reason]] = field(default_factory=list)
     lookups: set[int] = field(default_factory=set)
+    ends: dict[str, float | None] = field(default_factory=dict)
 
     def note(self, stage: str, code: str, text: str) -> None:
         self.notes.append((stage, Reason(code, text)))
@@ -169,7 +170,7 @@ def _release(p: _Pass, run: GuidedRun, stage: GuidedStage, open_: Sequence[Guide
         wait = estimate.seconds
         said = dict(estimate.said)
         stage = replace(stage, estimate=wait, estimate_index=estimate.index, estimate_said=said)
-    ends = [_expected_end(p, run, s) for s in open_]
+    ends = [_expected_end(p, run, s.name) for s in open_]
     known = [end for end in ends if end is not None]
     if len(known) < len(ends):
         p.note(stage.name, "no-end", "how long the stage before it will run is not known: no expect=, no time limit")
@@ -189,8 +190,18 @@ def _release(p: _Pass, run: GuidedRun, stage: GuidedStage, open_: Sequence[Guide
     return run.with_stage(stage)
 
 
-def _expected_end(p: _Pass, run: GuidedRun, stage: GuidedStage) -> float | None:
-    """When a stage should end, given those before it (they were registered earlier, so this ends)."""
+def _expected_end(p: _Pass, run: GuidedRun, name: str) -> float | None:
+    """When a stage should end: worked out once in a pass, from the first stage on (parents were registered earlier)."""
+    for stage in run.stages:
+        if name in p.ends:
+            break
+        if stage.name not in p.ends:
+            p.ends[stage.name] = _end_after(p, stage, [p.ends[parent.name] for parent in run.parents(stage)])
+    return p.ends[name]
+
+
+def _end_after(p: _Pass, stage: GuidedStage, ready: Sequence[float | None]) -> float | None:
+    """When it should end if those before it end so; None when that is not known."""
     length = stage.expect or p.rules.expected(stage.name) or stage.limit
     if stage.phase.final:
         return stage.end
@@ -198,13 +209,10 @@ def _expected_end(p: _Pass, run: GuidedRun, stage: GuidedStage) -> float | None:
         return None
     if stage.start is not None:
         return max(stage.start + length, p.now)
-    start = max(p.now, (stage.submitted or p.now) + (stage.estimate or 0.0))
-    for parent in run.parents(stage):
-        end = _expected_end(p, run, parent)
-        if end is None:
-            return None
-        start = max(start, end)
-    return start + length
+    known = [end for end in ready if end is not None]
+    if len(known) < len(ready):
+        return None
+    return max(p.now, (stage.submitted or p.now) + (stage.estimate or 0.0), *known) + length
 
 
 def _geometry(run: GuidedRun, stage: GuidedStage) -> Geometry:

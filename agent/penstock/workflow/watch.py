@@ -15,7 +15,7 @@ from penstock.workflow.turn import Turn, geometry
 
 __all__ = ["after_minutes", "pins_for", "watch"]
 
-# How often what ties one job to its parents is changed, at most.
+# How often what ties one job to its parents is changed, at most; letting go of nodes is never too much.
 _MOST_CHANGES = 6
 # An estimate is asked for anew after so many seconds, and is worth a change of so many minutes.
 _ESTIMATE_AGAIN = 300.0
@@ -40,13 +40,14 @@ def watch(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
         return run
     if stage.phase is Phase.SUBMITTED:
         return _held(turn, run, i, job)
-    if stage.changes >= _MOST_CHANGES or not job.pending:
+    if not job.pending:
         return run
-    if stage.tie is Tie.AFTEROK:
+    often = stage.changes >= _MOST_CHANGES
+    if stage.tie is Tie.NODES:
+        _pinned(turn, run, i, often=often)
+    elif stage.tie is Tie.AFTEROK and not often:
         _dependent(turn, run, i, job)
-    elif stage.tie is Tie.NODES:
-        _pinned(turn, run, i)
-    elif stage.tie is Tie.AFTER:
+    elif stage.tie is Tie.AFTER and not often:
         return _timed(turn, run, i, job)
     return run
 
@@ -156,7 +157,7 @@ def _dependent(turn: Turn, run: WorkflowRun, i: int, job: Job) -> None:
         _change(turn, stage, Tie.AFTEROK, stage.depends_on, Reason("re-pointed", text), dependency=True)
 
 
-def _pinned(turn: Turn, run: WorkflowRun, i: int) -> None:
+def _pinned(turn: Turn, run: WorkflowRun, i: int, *, often: bool) -> None:
     """A job that waits for nodes of its parents: follow them, and let go when they have ended."""
     stage = run.stages[i]
     live = _live_jobs(run, i)
@@ -166,7 +167,7 @@ def _pinned(turn: Turn, run: WorkflowRun, i: int) -> None:
             _change(turn, stage, Tie.NODES, stage.depends_on, Reason("unpinned", text), nodelist=True)
         return
     pins = pins_for(turn, run, i)
-    if pins is not None and set(pins) != set(stage.pins):
+    if pins is not None and set(pins) != set(stage.pins) and not often:
         text = f"job {stage.job} waits for {', '.join(pins)} now"
         _change(turn, stage, Tie.NODES, live, Reason("pinned", text), pins=pins, nodelist=True)
     elif pins is None and all(turn.at_work(number) for number in live):
