@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.api import JobSpec
+from penstock.api import Job, JobSpec, JobState, Reservation
 from penstock.errors import Infeasible, NotFound, OutcomeUnknown, StoreError, UserError
 from penstock.holding import ledger as ledger_module
 from penstock.holding import requests
 from penstock.holding.keeper import Keeper, RequestFolder
 from penstock.holding.ledger import Ledger
-from penstock.provision.holding import Entry, Hold, Limits, Phase, Wanted
+from penstock.provision.holding import Act, Entry, Hold, Limits, Phase, Seen, Wanted, step
 from penstock.provision.transfers import Measured
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.slurm.mock.model import ClusterConfig
@@ -240,6 +240,72 @@ def test_the_combined_scheme_keeps_the_cheaper(f, used):
     assert world.ledger.account("lab").spent <= 20 + f + 1e-9
     world.to(1800)
     assert world.ledger.hold(number).phase is Phase.DONE
+    world.nothing_left()
+
+
+IDLES = Wanted(
+    "slot-1", "alice", "lab", 2, "p", 1000.0, 600.0, "combined", 20.0, 1e6, submit_at=500.0, run_time=1100.0
+)
+MADE = Reservation("slot-1", 1000.0, 1660.0, ("n1", "n2"), frozenset({"alice"}), frozenset(), frozenset(), False)
+
+
+def idle_job(state, start, end):
+    return Job(
+        7, 1, "alice", "lab", "p", "q", JobState(state), "", 500.0, 500.0, start, end, 1100.0, 2, 2, (), 1
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        # Slurm gives the moment of the end as the start of a job that was cancelled while it waited.
+        (idle_job("CANCELLED", 700.0, 700.0), "cancelled while it waited"),
+        (idle_job("CANCELLED", None, 700.0), "without a start"),
+        (idle_job("FAILED", 650.0, 700.0), "died before the slot began"),
+    ],
+)
+def test_a_reservation_is_not_given_up_for_a_dead_idle_job(job, why):
+    held = Hold(IDLES, Phase.HELD, job=7, job_asked=True)
+    for now in (710.0, 1010.0):
+        found = step(held, Seen(MADE, job), now)
+        assert (found.hold.used, found.hold.phase, found.entries) == ("AR", Phase.HELD, ()), why
+        assert Act.UNRESERVE not in found.acts
+
+
+def test_a_virtual_reservation_whose_job_never_ran_is_not_charged():
+    asked = Hold(replace(IDLES, method="var", f=math.inf), Phase.ASKED, job=7, job_asked=True)
+    found = step(asked, Seen(None, idle_job("CANCELLED", 700.0, 700.0)), 710.0)
+    assert (found.hold.phase, found.entries) == (Phase.FAILED, ())
+
+
+def test_an_idle_job_that_did_its_work_while_nobody_looked_is_kept():
+    held = Hold(IDLES, Phase.HELD, job=7, job_asked=True)
+    done = Seen(MADE, idle_job("COMPLETED", 600.0, 1500.0))
+    found = step(held, done, 1510.0)
+    assert (found.hold.used, found.acts) == ("VAR", (Act.UNRESERVE,))
+    assert step(found.hold, replace(done, reservation=None), 1510.0).hold.phase is Phase.HELD
+
+
+@pytest.mark.parametrize("job", [None, idle_job("CANCELLED", 600.0, 700.0)])
+@pytest.mark.parametrize("method", ["combined", "var"])
+def test_a_slot_is_lost_with_the_idle_job_that_was_kept_for_it(method, job):
+    kept = Hold(replace(IDLES, method=method), Phase.HELD, job=7, job_asked=True, used="VAR")
+    assert step(kept, Seen(None, idle_job("RUNNING", 600.0, 1700.0)), 710.0).hold.phase is Phase.HELD
+    found = step(kept, Seen(None, job), 710.0)
+    assert (found.hold.phase, found.hold.reason) == (Phase.LOST, "the idle job ended before the slot began")
+    if job is not None:  # the pass came late
+        assert step(kept, Seen(None, job), 1010.0).hold.phase is Phase.LOST
+
+
+def test_an_idle_job_that_was_kept_and_dies_leaves_no_slot():
+    world = World()
+    number = world.run(world.keeper.open(virtual(world, method="combined", f=100.0, user="root")))
+    for at in (100, 110, 120):
+        world.to(at)
+    assert world.ledger.hold(number).used == "VAR"
+    world.run(world.root.cancel(world.ledger.hold(number).job))
+    world.to(130)
+    assert world.ledger.hold(number).phase is Phase.LOST
     world.nothing_left()
 
 

@@ -185,6 +185,8 @@ def step(hold: Hold, seen: Seen, now: float) -> Step:
         refund = Entry("refund", -(wanted.base + wanted.f))
         lost = replace(hold, phase=Phase.LOST, reason="somebody else deleted the reservation")
         return Step(lost, _leftovers(lost, seen), (refund,))
+    if hold.used == "VAR" and _died(hold, seen, now):
+        return _end(hold, seen, Phase.LOST, "the idle job ended before the slot began")
     if now >= wanted.end + wanted.margin:
         return _end(hold, seen, Phase.DONE, "the slot is over")
     if wanted.method == "combined" and not hold.used:
@@ -220,10 +222,10 @@ def _virtual(hold: Hold, seen: Seen, now: float) -> Step:
             else Step(replace(hold, phase=Phase.ASKED, job_asked=True), (Act.SUBMIT,))
         )
     if hold.phase is Phase.HELD:
-        if now >= wanted.end or (seen.job is not None and seen.job.state.ended) or seen.job is None:
-            early = now < wanted.start
-            phase = Phase.LOST if early else Phase.DONE
-            return _end(hold, seen, phase, "the idle job ended before the slot began" if early else "the slot is over")
+        if _died(hold, seen, now):
+            return _end(hold, seen, Phase.LOST, "the idle job ended before the slot began")
+        if now >= wanted.end or seen.job is None or seen.job.state.ended:
+            return _end(hold, seen, Phase.DONE, "the slot is over")
         return Step(hold)
     began = _began(seen)
     if began is not None and began <= wanted.start:
@@ -245,7 +247,7 @@ def _combined(hold: Hold, seen: Seen, now: float) -> Step:
             return Step(replace(hold, used="AR"))
         return Step(hold) if now < wanted.submit_at else Step(replace(hold, job_asked=True), (Act.SUBMIT,))
     began = _began(seen)
-    if began is not None and began <= wanted.start:
+    if began is not None and began <= wanted.start and not _died(hold, seen, now):
         price = wanted.node_second
         found = combine(wanted.nodes, wanted.start, wanted.f / price, wanted.penalty, began)
         if found.use == "VAR":
@@ -292,5 +294,17 @@ def _leftovers(hold: Hold, seen: Seen) -> tuple[Act, ...]:
 
 
 def _began(seen: Seen) -> float | None:
+    """When the idle job began to run, if it ever did."""
     job = seen.job
-    return job.start if job is not None and (job.running or job.state.ended) and not job.pending else None
+    if job is None or job.start is None or not (job.running or job.state.ended):
+        return None
+    # Of a job that ended without having run Slurm says that it started when it ended.
+    return None if job.state.ended and (job.end is None or job.start >= job.end) else job.start
+
+
+def _died(hold: Hold, seen: Seen, now: float) -> bool:
+    """Whether the idle job, which had begun, ended before the slot began. One not seen later may have done its work."""
+    job, start = seen.job, hold.wanted.start
+    if job is None:
+        return now < start
+    return job.state.ended and (now if job.end is None else job.end) < start
