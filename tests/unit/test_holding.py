@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.api import Job, JobSpec, JobState, Reservation
-from penstock.errors import Infeasible, NotFound, OutcomeUnknown, StoreError, UserError
+from penstock.errors import Infeasible, NotFound, NotNow, OutcomeUnknown, StoreError, UserError
 from penstock.holding import ledger as ledger_module
 from penstock.holding import requests
 from penstock.holding.keeper import Keeper, RequestFolder
@@ -307,6 +307,45 @@ def test_an_idle_job_that_was_kept_and_dies_leaves_no_slot():
     world.to(130)
     assert world.ledger.hold(number).phase is Phase.LOST
     world.nothing_left()
+
+
+def refusing(world, monkeypatch, error):
+    """Slurm takes no job; each time that it is asked is noted."""
+    tried = []
+
+    async def submit(spec):
+        tried.append(world.root.now() - world.start)
+        raise error
+
+    monkeypatch.setattr(world.backend, "submit", submit)
+    return tried
+
+
+@pytest.mark.parametrize(("method", "phase"), [("var", Phase.FAILED), ("combined", Phase.HELD)])
+def test_an_idle_job_that_slurm_refuses_is_asked_for_once(method, phase, monkeypatch):
+    world = World()
+    tried = refusing(world, monkeypatch, Infeasible("Invalid account"))
+    number = world.run(world.keeper.open(virtual(world, method=method, f=100.0)))
+    for at in (100, 160, 220, 280):
+        world.to(at)
+    hold = world.ledger.hold(number)
+    assert tried == [100] and hold.phase is phase and "Invalid account" in hold.reason
+    assert world.reservations() == (["slot-1"] if method == "combined" else [])
+    assert world.entries() == ({"charge": 120.0} if method == "combined" else {})
+
+
+@pytest.mark.parametrize("method", ["var", "combined"])
+def test_an_idle_job_that_slurm_does_not_take_now_is_asked_for_once_a_pass(method, monkeypatch):
+    world = World()
+    tried = refusing(world, monkeypatch, NotNow("too many jobs"))
+    number = world.run(world.keeper.open(virtual(world, method=method, f=100.0)))
+    for at in (100, 160, 220):
+        world.to(at)
+    assert tried == [100, 160, 220]
+    monkeypatch.undo()
+    for at in (280, 290, 300):
+        world.to(at)
+    assert world.ledger.hold(number).used == "VAR"
 
 
 def test_the_combined_scheme_without_a_reservation_is_the_virtual_one():

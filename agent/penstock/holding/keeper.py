@@ -137,7 +137,7 @@ class Keeper:
                     return found.hold  # the next pass looks what became of it
                 except (Infeasible, NotPermitted, NotNow) as error:
                     sight.forget()
-                    if act is Act.RESERVE or act is Act.SUBMIT:
+                    if act is Act.RESERVE or (act is Act.SUBMIT and not isinstance(error, NotNow)):
                         refused = f"{NOT_PERMITTED}: {error}" if isinstance(error, NotPermitted) else str(error)
                     else:
                         return found.hold

@@ -103,7 +103,7 @@ class Hold:
 class Seen:
     """One look: the reservation of the hold's name, and the idle job (None: not there, or ended long ago).
 
-    `refused`: Slurm's answer when the reservation was asked for, if it will never make it.
+    `refused`: Slurm's answer when the reservation or the idle job was asked for, if there will never be one.
     """
 
     reservation: Reservation | None = None
@@ -227,6 +227,8 @@ def _virtual(hold: Hold, seen: Seen, now: float) -> Step:
         if now >= wanted.end or seen.job is None or seen.job.state.ended:
             return _end(hold, seen, Phase.DONE, "the slot is over")
         return Step(hold)
+    if seen.refused:
+        return _end(hold, seen, Phase.FAILED, seen.refused)
     began = _began(seen)
     if began is not None and began <= wanted.start:
         idle = idle_cost(wanted.nodes, wanted.start, began) * wanted.node_second
@@ -246,6 +248,8 @@ def _combined(hold: Hold, seen: Seen, now: float) -> Step:
         if now >= wanted.start:
             return Step(replace(hold, used="AR"))
         return Step(hold) if now < wanted.submit_at else Step(replace(hold, job_asked=True), (Act.SUBMIT,))
+    if seen.refused:
+        return Step(replace(hold, used="AR", reason=f"no idle job: {seen.refused}"))
     began = _began(seen)
     if began is not None and began <= wanted.start and not _died(hold, seen, now):
         price = wanted.node_second
