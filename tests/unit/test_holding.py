@@ -243,9 +243,7 @@ def test_the_combined_scheme_keeps_the_cheaper(f, used):
     world.nothing_left()
 
 
-IDLES = Wanted(
-    "slot-1", "alice", "lab", 2, "p", 1000.0, 600.0, "combined", 20.0, 1e6, submit_at=500.0, run_time=1100.0
-)
+IDLES = Wanted("slot-1", "alice", "lab", 2, "p", 1000.0, 600.0, "combined", 20.0, 1e6, submit_at=500.0, run_time=1100.0)
 MADE = Reservation("slot-1", 1000.0, 1660.0, ("n1", "n2"), frozenset({"alice"}), frozenset(), frozenset(), False)
 
 
@@ -377,6 +375,74 @@ def test_a_request_that_nobody_grants_is_taken_back(tmp_path):
     assert world.ledger.hold(number).phase is Phase.FAILED
     assert list(tmp_path.glob("*.request")) == []
     world.nothing_left()
+
+
+def test_a_request_that_cannot_be_written_is_written_later(tmp_path):
+    folder = tmp_path / "asked"
+    folder.write_text("a file where the folder should be")
+    world = World(user="alice", requested=RequestFolder(folder, KEY))
+    number = world.run(world.keeper.open(world.wanted("request")))
+    hold = world.ledger.hold(number)
+    assert hold.phase is Phase.ASKED and "cannot be written" in hold.reason
+    world.to(10)
+    folder.unlink()
+    world.to(20)
+    assert len(list(folder.glob("*.request"))) == 1 and world.ledger.hold(number).reason == ""
+
+
+def test_a_request_that_never_could_be_written_takes_no_other_slot_along(tmp_path):
+    folder = tmp_path / "asked"
+    folder.write_text("a file where the folder should be")
+    world = World(requested=RequestFolder(folder, KEY))
+    world.run(world.keeper.open(world.wanted("request")))
+    other = world.run(world.keeper.open(world.wanted(name="slot-2")))
+    world.to(1000)
+    world.to(2000)
+    assert [h.phase for h in world.ledger.holds(final=True).values()] == [Phase.FAILED, Phase.DONE]
+    assert world.ledger.hold(other).phase is Phase.DONE
+
+
+def test_a_request_is_written_after_a_kill_in_between(tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def killed(*_words):
+        raise Killed
+
+    world = World(user="alice", requested=RequestFolder(tmp_path, KEY))
+    with monkeypatch.context() as patched:
+        patched.setattr(requests, "write", killed)
+        with pytest.raises(Killed):
+            world.run(world.keeper.open(world.wanted("request")))
+    world.to(10)
+    assert len(list(tmp_path.glob("*.request"))) == 1
+
+
+def test_a_request_that_somebody_has_taken_is_not_written_again(tmp_path):
+    world = World(user="alice", requested=RequestFolder(tmp_path, KEY))
+    number = world.run(world.keeper.open(world.wanted("request")))
+    (path,) = tmp_path.glob("*.request")
+    path.unlink()
+    world.to(10)
+    assert not path.exists() and world.ledger.hold(number).phase is Phase.ASKED
+    # Releases before this one did not note it.
+    old = {key: value for key, value in world.ledger.hold(number).to_dict().items() if key != "requested"}
+    assert Hold.from_dict(old).requested
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "said"),
+    [
+        (None, "slot-1", "not permitted: no folder"),
+        (b"short", "slot-1", "at least 16"),
+        (KEY, "a/b", "letters, digits"),
+    ],
+)
+def test_a_request_that_cannot_be_made_at_all_fails_and_says_why(key, name, said, tmp_path):
+    world = World(user="alice", requested=None if key is None else RequestFolder(tmp_path, key))
+    number = world.run(world.keeper.open(world.wanted("request", name=name)))
+    hold = world.ledger.hold(number)
+    assert hold.phase is Phase.FAILED and said in hold.reason
 
 
 def test_a_request_that_was_changed_is_refused(tmp_path):

@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Final
 
 from penstock.api import Job, JobSpec, Reservation, ReservationSpec
-from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted, OutcomeUnknown, SlurmUnavailable
+from penstock.errors import (
+    Infeasible,
+    NotFound,
+    NotNow,
+    NotPermitted,
+    OutcomeUnknown,
+    SlurmUnavailable,
+    StoreError,
+    UserError,
+)
 from penstock.holding import requests
 from penstock.holding.ledger import Ledger
 from penstock.provision.holding import Act, Hold, Limits, Seen, Wanted, step
@@ -135,12 +144,13 @@ class Keeper:
                 except (SlurmUnavailable, OutcomeUnknown):
                     sight.forget()
                     return found.hold  # the next pass looks what became of it
-                except (Infeasible, NotPermitted, NotNow) as error:
+                except (Infeasible, NotPermitted, NotNow, UserError) as error:
                     sight.forget()
-                    if act is Act.RESERVE or (act is Act.SUBMIT and not isinstance(error, NotNow)):
+                    later = isinstance(error, NotNow) and act is not Act.RESERVE
+                    if act in (Act.RESERVE, Act.WRITE_REQUEST, Act.SUBMIT) and not later:
                         refused = f"{NOT_PERMITTED}: {error}" if isinstance(error, NotPermitted) else str(error)
                     else:
-                        return found.hold
+                        return self._ledger.hold(number)
         return self._ledger.hold(number)
 
     async def _look(self, hold: Hold, sight: Sight) -> Seen:
@@ -178,12 +188,21 @@ class Keeper:
                 except NotFound:
                     continue
         elif act is Act.WRITE_REQUEST:
-            if self._requested is None:
-                raise NotPermitted("no folder for requests is configured (`provision.requests`)")
-            price = wanted.base + wanted.f
-            requests.write(self._requested.folder, self._requested.key, self._spec(wanted), wanted.account, price)
+            self._request(number, hold)
         elif self._requested is not None:
             requests.drop(self._requested.folder, wanted.name)
+
+    def _request(self, number: int, hold: Hold) -> None:
+        if self._requested is None:
+            raise NotPermitted("no folder for requests is configured (`provision.requests`)")
+        wanted, now = hold.wanted, self._backend.now()
+        price = wanted.base + wanted.f
+        try:
+            requests.write(self._requested.folder, self._requested.key, self._spec(wanted), wanted.account, price)
+        except StoreError as error:
+            self._ledger.store(number, replace(hold, reason=str(error)), (), now)
+            raise NotNow(str(error)) from error
+        self._ledger.store(number, replace(hold, requested=True, reason=""), (), now)
 
     @staticmethod
     def _spec(wanted: Wanted) -> ReservationSpec:

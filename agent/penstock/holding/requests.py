@@ -63,8 +63,14 @@ def write(folder: Path, key: bytes, spec: ReservationSpec, account: str, price: 
 
 
 def drop(folder: Path, name: str) -> None:
-    """Take a request back; one that is not there is no error."""
-    _path(folder, name).unlink(missing_ok=True)
+    """Take a request back; one that is not there is no error. Raises UserError, StoreError."""
+    path = _path(folder, name)
+    try:
+        path.unlink()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise StoreError(f"the request {path} cannot be taken back: {error.strerror}") from None
 
 
 def _path(folder: Path, name: str) -> Path:

@@ -78,7 +78,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A wanted slot and how far it is. `job` is the idle job's id, `used` which of the two a combined hold kept."""
+    """A wanted slot and how far it is. `job` is the idle job's id, `used` which of the two a combined hold kept,
+    `requested` whether its request was written: whoever answers it may take it away."""
 
     wanted: Wanted
     phase: Phase = Phase.NEW
@@ -87,6 +88,7 @@ class Hold:
     used: str = ""
     reason: str = ""
     giving_up: bool = False
+    requested: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able values."""
@@ -96,14 +98,16 @@ class Hold:
     def from_dict(cls, data: Mapping[str, Any]) -> Hold:
         """What `to_dict` gave."""
         wanted = Wanted(**{**data["wanted"], "nodelist": tuple(data["wanted"]["nodelist"])})
-        return cls(**{**data, "wanted": wanted, "phase": Phase(data["phase"])})
+        phase = Phase(data["phase"])
+        # Releases that did not note it wrote the request right after the phase was stored.
+        return cls(**{"requested": phase is not Phase.NEW, **data, "wanted": wanted, "phase": phase})
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     """One look: the reservation of the hold's name, and the idle job (None: not there, or ended long ago).
 
-    `refused`: Slurm's answer when the reservation or the idle job was asked for, if there will never be one.
+    `refused`: the answer when the reservation or the idle job was asked for, if there will never be one.
     """
 
     reservation: Reservation | None = None
@@ -207,7 +211,7 @@ def _asked(hold: Hold, seen: Seen, now: float, asking: Act) -> Step:
         return _end(hold, seen, Phase.FAILED, seen.refused)
     if now >= wanted.start:
         return _end(hold, seen, Phase.FAILED, "nobody made the reservation before it was to begin")
-    return Step(hold, () if wanted.method == "request" else (asking,))
+    return Step(hold, () if wanted.method == "request" and hold.requested else (asking,))
 
 
 def _virtual(hold: Hold, seen: Seen, now: float) -> Step:
