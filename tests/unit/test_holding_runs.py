@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -16,7 +17,7 @@ from penstock.holding.runs import Run, Runs, StageRun
 from penstock.holding.tending import tend_once
 from penstock.messages.events import reserved
 from penstock.provision.holding import Phase, Wanted
-from penstock.provision.repair import Free
+from penstock.provision.repair import Free, Standing
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.slurm.mock.model import ClusterConfig
 from penstock.workflow.formats import parse_workflow
@@ -37,13 +38,14 @@ class Killed(Exception):
 class World:
     """Four nodes; root holds three slots of a workflow, from 1000, 2000 and 3000 s on."""
 
-    def __init__(self, duration=300, exit=0, whole=None):
+    def __init__(self, duration=300, exit=0, whole=None, flow=FLOW):
         self.whole = whole or {}
+        self.down = False
         self.backend = virtual_cluster(ClusterConfig(nodes=4), user="root")
         self.ledger = Ledger(":memory:")
         self.start = self.backend.now()
         self.offered = [Free(self.start + at, ("n3", "n4")) for at in (1500, 4000, 6000, 8000)]
-        text = FLOW.replace("DURATION", str(duration)).replace("EXIT", str(exit))
+        text = flow.replace("DURATION", str(duration)).replace("EXIT", str(exit))
         self.flow = parse_workflow(text.encode())
         self.partition = self.run(self.backend.partitions())[0].name
         self.again()
@@ -72,7 +74,11 @@ class World:
         await self.keeper.tick()
 
         async def finder(run):
-            return lambda nodes, duration, after: next((s for s in self.offered if s.start >= after), None)
+            def find(nodes, duration, after):
+                few = self.down and nodes > 1
+                return None if few else next((s for s in self.offered if s.start >= after), None)
+
+            return find
 
         return await self.runs.tend(finder)
 
@@ -186,6 +192,107 @@ def test_a_stage_that_takes_longer_than_its_short_slot_gets_one_of_its_whole_lim
         world.to(at)
     world.over()
     assert world.completed() == ["a", "b", "c"]
+
+
+NARROW = FLOW.replace("{name: b, nodes: 2", "{name: b, nodes: 1")
+
+
+def test_what_comes_after_a_stage_without_a_slot_waits_until_there_is_one():
+    world = World(duration=900, whole={"a": 1200}, flow=NARROW)
+    world.begin()
+    world.offered = [Free(world.start + at, ("n3", "n4")) for at in (3000, 4500, 6000, 8000, 12000, 16000)]
+    world.down = True  # for a there are no nodes, for b and c there are
+    said = [line for at in (1001, 1661, 1720, 1780, 2100) for line in world.to(at)]
+    assert [line for line in said if "afterok" in line or "ependency" in line] == []
+    assert "flow-1: stage b gets another slot: what it comes after ends too late for its slot" in said
+    assert world.state().stages["b"].job is None and world.state().leaving == ()
+    world.down = False
+    assert "flow-1: stage a gets another slot: its slot is gone" in world.to(2400)
+    world.to(2410)
+    assert all(stage.job is not None for stage in world.state().stages.values())
+    for at in (2420, 3001, 3910, 4501, 4700, 6001, 6100, 8001, 8100, 12001, 12100):
+        world.to(at)
+    world.over()
+    assert world.completed() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("seen", ["with the overrun", "after it", "after the other slot"])
+def test_jobs_that_slurm_cancels_behind_a_stage_that_takes_longer_are_submitted_again(seen, monkeypatch):
+    world = World(duration=900, whole={"a": 1200})
+    world.begin()
+    world.to(1001)
+    first = world.state().stages
+    world.backend.clock.advance_to(world.start + 1690)
+
+    def hopeless():
+        """What slurmctld does under kill_invalid_depend."""
+        for name in "bc":
+            world.run(world.backend.cancel(first[name].job))
+
+    if seen == "with the overrun":
+        hopeless()
+        world.to(1700)
+    elif seen == "after it":
+        offered, world.offered = world.offered, []
+        world.to(1700)
+        hopeless()
+        world.to(1710)
+        world.offered = offered
+    else:
+        update = world.backend.update
+
+        async def late(job, **what):
+            if "dependency" in what:
+                raise Infeasible("Job has already finished")
+            return await update(job, **what)
+
+        monkeypatch.setattr(world.backend, "update", late)
+        hopeless()
+        jobs = world.backend.jobs
+
+        async def before():
+            hidden = {first[name].job for name in "bc"}
+            return [replace(job, state=JobState.PENDING) if job.id in hidden else job for job in await jobs()]
+
+        monkeypatch.setattr(world.backend, "jobs", before)
+        world.to(1700)
+        monkeypatch.undo()
+    for at in (1720, 1730, 1740):
+        world.to(at)
+    stages = world.state().stages
+    assert {name: stage.standing for name, stage in stages.items()} == dict.fromkeys("abc", Standing.WAITING)
+    assert all(stage.job is not None and stage.job != first[name].job for name, stage in stages.items())
+    world.offered = []
+    for at in (4001, 5000, 6001, 6100, 8001, 8100):
+        world.to(at)
+    world.over()
+    assert world.completed() == ["a", "b", "c"]
+
+
+def test_nothing_follows_from_a_cancelled_job_until_it_is_known_what_became_of_the_one_before(monkeypatch):
+    world = World(duration=900, whole={"a": 1200})
+    world.begin()
+    world.to(1001)
+    first = world.state().stages
+    world.backend.clock.advance_to(world.start + 1690)
+    world.run(world.backend.cancel(first["b"].job))
+    jobs, history = world.backend.jobs, world.backend.history
+
+    async def without_a():
+        return [job for job in await jobs() if job.id != first["a"].job]
+
+    async def lagging(ids=(), **more):
+        return [] if first["a"].job in ids else await history(ids=ids, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.backend, "jobs", without_a)
+        patched.setattr(world.backend, "history", lagging)
+        world.offered = []
+        world.to(1700)
+        assert world.state().stages["b"].standing is Standing.WAITING
+    assert world.to(1710) == ["flow-1: stage a takes longer than its slot"]
+    stage = world.state().stages["b"]
+    assert (stage.standing, stage.job, stage.killed) == (Standing.WAITING, None, first["b"].job)
 
 
 def test_a_stage_that_takes_longer_than_its_whole_limit_has_failed():

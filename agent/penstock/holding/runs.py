@@ -6,11 +6,11 @@ nothing twice: the next pass goes on from the store and from what Slurm says.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from penstock.api import Job, JobSpec, JobState
+from penstock.api import AccountingRecord, Job, JobSpec, JobState
 from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted, PenstockError
 from penstock.holding.keeper import Keeper
 from penstock.holding.ledger import Ledger
@@ -31,6 +31,7 @@ class StageRun:
     """A stage's hold and job; `slot` names its reservation and its job. `moves` counts the slots that it had before.
 
     `whole` is the time limit of its next slot if it takes longer than this one, which was made short on purpose.
+    `behind` are the jobs that its job waits for, `killed` is one in this slot that Slurm cancelled as waiting in vain.
     """
 
     slot: str
@@ -39,6 +40,8 @@ class StageRun:
     standing: Standing = Standing.WAITING
     moves: int = 0
     whole: float | None = None
+    behind: tuple[int, ...] = ()
+    killed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,10 @@ class Run:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Run:
         """What `to_dict` gave."""
-        stages = {n: StageRun(**{**s, "standing": Standing(s["standing"])}) for n, s in data["stages"].items()}
+        stages = {
+            name: StageRun(**{**s, "standing": Standing(s["standing"]), "behind": tuple(s.get("behind", ()))})
+            for name, s in data["stages"].items()
+        }
         leaving = tuple((str(slot), int(hold)) for slot, hold in data["leaving"])
         return cls(data["name"], workflow_from_dict(data["flow"]), stages, leaving, data["told"])
 
@@ -124,12 +130,20 @@ class Runs:
     async def _look(self, run: Run, jobs: Mapping[int, Job]) -> tuple[Run, list[str]]:
         """How its jobs stand, and what is to be told. The slots of those that have ended are given back."""
         said: list[str] = []
-        for name, stage in run.stages.items():
+        unknown: set[str] = set()
+        for name, parents in [(stage.name, stage.after) for stage in run.flow.order]:
+            stage = run.stages[name]
             if stage.job is None or stage.standing.final:
                 continue
-            state = await self._state(stage.job, jobs.get(stage.job))
-            if state is None:
-                continue  # accounting lags
+            seen = await self._seen(stage.job, jobs.get(stage.job))
+            if seen is None or (_never_ran(seen) and not unknown.isdisjoint(parents)):
+                unknown.add(name)  # accounting lags, of it or of what it waited for
+                continue
+            state = seen.state
+            if _never_ran(seen) and _in_vain(stage, [run.stages[parent] for parent in parents]):
+                run = run.with_stage(name, replace(stage, job=None, behind=(), killed=stage.job))
+                self._store(run)
+                continue
             if state is JobState.TIMEOUT and stage.whole is not None:
                 run, news = self._news(self._overrun(run, name, stage.whole), name, "takes longer than its slot")
                 said += news
@@ -142,11 +156,11 @@ class Runs:
                 self._store(run)
         return run, said
 
-    async def _state(self, number: int, job: Job | None) -> JobState | None:
+    async def _seen(self, number: int, job: Job | None) -> Job | AccountingRecord | None:
         if job is not None:
-            return job.state
+            return job
         records = await self._backend.history(ids=[number])
-        return records[-1].state if records else None
+        return records[-1] if records else None
 
     def _overrun(self, run: Run, name: str, whole: float) -> Run:
         """What it did is lost: it waits for another slot, of its whole time limit."""
@@ -250,19 +264,26 @@ class Runs:
             if mine.standing is not Standing.WAITING:
                 continue
             after = [run.stages[parent] for parent in stage.after]
-            dependency = ",".join(f"afterok:{p.job}" for p in after if p.standing is not Standing.DONE)
+            jobs = [p.job for p in after if p.standing is not Standing.DONE]
+            behind = tuple(job for job in jobs if job is not None)
+            if len(behind) < len(jobs):
+                continue  # one that it comes after needs another slot first
+            dependency = ",".join(f"afterok:{job}" for job in behind)
             if mine.job is None:
                 if (mine.slot, mine.hold) in run.leaving or self._ledger.hold(mine.hold).phase.final:
                     continue  # it needs another slot first
                 found = [] if new else await self._backend.find(mine.slot)
-                job = found[-1] if found else await self._backend.submit(self._spec(run, stage, dependency))
-                run, changed = run.with_stage(stage.name, replace(mine, job=job)), True
+                there = bool(found) and found[-1] != mine.killed
+                job = found[-1] if there else await self._backend.submit(self._spec(run, stage, dependency))
+                run, changed = run.with_stage(stage.name, replace(mine, job=job, behind=behind)), True
                 self._store(run)
-            elif changed:
+            elif changed or _outdated(mine, after):
                 try:
                     await self._backend.update(mine.job, dependency=dependency)
                 except (Infeasible, NotFound):
                     continue  # it has begun, or is gone: the next look says which
+                run = run.with_stage(stage.name, replace(mine, behind=behind))
+                self._store(run)
         return run
 
     def _spec(self, run: Run, stage: Stage, dependency: str) -> JobSpec:
@@ -309,3 +330,20 @@ def _standing(state: JobState) -> Standing:
     if state.ended:
         return Standing.DONE if state is JobState.COMPLETED else Standing.FAILED
     return Standing.WAITING if state in (JobState.PENDING, JobState.REQUEUED) else Standing.RUNNING
+
+
+def _never_ran(seen: Job | AccountingRecord) -> bool:
+    """Whether it was cancelled while it waited. Slurm then gives the moment of the end as its start."""
+    began = seen.start is not None and seen.end is not None and seen.start < seen.end
+    return seen.state is JobState.CANCELLED and not began
+
+
+def _in_vain(stage: StageRun, parents: Sequence[StageRun]) -> bool:
+    """Whether a stage's job was cancelled because of one that a parent has given up (Slurm's kill_invalid_depend), and
+    not because a parent failed, or by its user."""
+    return any(not p.standing.final for p in parents) and _outdated(stage, parents)
+
+
+def _outdated(stage: StageRun, parents: Sequence[StageRun]) -> bool:
+    """Whether its job waits for one that is no parent's any more."""
+    return not {p.job for p in parents}.issuperset(stage.behind)
