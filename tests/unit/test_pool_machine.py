@@ -91,6 +91,46 @@ class TestStates:
         end(it, start, Outcome.CANCELLED)
         assert it.counts()["cancelled"] == 2
 
+    @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.LOST])
+    def test_a_task_that_was_cancelled_is_not_tried_again_however_it_ended(self, outcome):
+        it = machine_of(member("a"), member("b"))
+        it.submit([task(retries=2)], 0.0)
+        (start,) = it.place(0.0)
+        it.cancel([1], 1.0)
+        end(it, start, outcome)
+        entry = it.entries[1]
+        assert (entry.phase, entry.last, entry.failed, entry.lost) == (Phase.CANCELLED, Outcome.CANCELLED, 0, 0)
+        assert it.place(2.0) == []
+
+    def test_a_task_that_completes_before_it_is_killed_is_complete(self):
+        it = machine_of(member("a"))
+        it.submit([task()], 0.0)
+        (start,) = it.place(0.0)
+        it.cancel([1], 1.0)
+        end(it, start)
+        assert it.entries[1].phase is Phase.COMPLETE
+
+    def test_a_task_that_was_cancelled_stays_so_without_its_member_or_the_scheduler(self):
+        it = machine_of(member("a"))
+        it.submit([task(name="x"), task()], 0.0)
+        it.place(0.0)
+        assert len(it.cancel([1], 1.0)) == len(it.cancel([1], 1.5)) == 1  # a kill may be asked for again
+        log = [json.loads(json.dumps(line)) for line in it.journal]
+        assert [line["op"] for line in log] == ["task", "task", "start", "start", "cancel"]
+        it.journal.clear()
+        again = machine_of(member("b"))
+        assert again.recall(log, 2.0) == 1  # the other one runs again
+        it.leave("a", 2.0)
+        for one in (it, again):
+            assert [e.phase for e in one.entries.values()] == [Phase.CANCELLED, Phase.WAITING]
+            assert [line["outcome"] for line in one.journal] == ["cancelled", "lost"]
+        third = machine_of(member("c"))
+        assert third.recall(log + [json.loads(json.dumps(line)) for line in again.journal], 3.0) == 0
+        assert third.submit([task(name="x")], 3.0, again=True) == [1]
+        starts = third.place(3.0)
+        third.leave("c", 4.0)
+        assert len(starts) == 2 and third.entries[1].phase is Phase.WAITING, "tried again as if it were new"
+
     def test_a_name_is_taken_in_once(self):
         it = machine_of(member("a"))
         assert it.submit([task(name="x"), task(name="y")], 0.0) == [1, 2]
@@ -216,6 +256,7 @@ class Pool(RuleBasedStateMachine):
         self.live: list[Start] = []
         self.members = 0
         self.done: list[int] = []
+        self.cancelled: set[int] = set()
 
     def tick(self) -> None:
         self.now += 1.0
@@ -257,7 +298,9 @@ class Pool(RuleBasedStateMachine):
     @precondition(lambda self: self.it.entries)
     @rule(which=st.integers(0, 1000))
     def cancel(self, which):
-        self.it.cancel([1 + which % len(self.it.entries)], self.now)
+        number = 1 + which % len(self.it.entries)
+        self.it.cancel([number], self.now)
+        self.cancelled.add(number)
         self.tick()
 
     @rule()
@@ -266,7 +309,8 @@ class Pool(RuleBasedStateMachine):
         again.recall(self.log, self.now)
         for number, entry in self.it.entries.items():
             other = again.entries[number]
-            expected = Phase.WAITING if entry.phase is Phase.RUNNING else entry.phase
+            torn = Phase.CANCELLED if number in self.cancelled else Phase.WAITING
+            expected = torn if entry.phase is Phase.RUNNING else entry.phase
             assert (other.phase, other.failed, other.attempt) == (expected, entry.failed, entry.attempt)
         self.it, self.live = again, []
         self.tick()
@@ -278,6 +322,10 @@ class Pool(RuleBasedStateMachine):
         waiting = [n for tasks in self.it._waiting.values() for n in tasks]
         assert sorted(waiting) == sorted(n for n, e in self.it.entries.items() if e.phase is Phase.WAITING)
         assert sum(self.it.counts().values()) == len(self.it.entries)
+
+    @invariant()
+    def what_was_cancelled_never_waits_again(self):
+        assert all(self.it.entries[n].phase is not Phase.WAITING for n in self.cancelled)
 
     @invariant()
     def what_is_complete_stays_so_and_is_complete_once(self):

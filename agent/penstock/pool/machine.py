@@ -43,7 +43,8 @@ class Kill:
 
 @dataclass(slots=True)
 class Entry:
-    """One task: attempts are counted from 1. `code`, `why`, `use` and `node` are of the last attempt that has ended."""
+    """One task: attempts are counted from 1. `code`, `why`, `use` and `node` are of the last attempt that has ended.
+    `cancelled`: the attempt that runs is to be killed, and there is to be no other."""
 
     id: int
     task: Task
@@ -62,6 +63,7 @@ class Entry:
     code: int | None = None
     why: str = ""
     use: Use = field(default_factory=Use)
+    cancelled: bool = False
 
 
 @dataclass(slots=True)
@@ -168,13 +170,16 @@ class Machine:
                 station.running[number] = used
 
     def cancel(self, numbers: Iterable[int], now: float) -> list[Kill]:
-        """Take tasks back; those that run are to be killed, and are cancelled when that is reported."""
+        """Take tasks back; those that run are to be killed, and are cancelled when they have ended, unless complete."""
         kills = []
         for number in numbers:
             entry = self.entries.get(number)
             if entry is None or entry.phase.final:
                 continue
             if entry.phase is Phase.RUNNING:
+                if not entry.cancelled:
+                    entry.cancelled = True
+                    self.journal.append({"op": "cancel", "id": number, "at": now})
                 kills.append(Kill(entry.address, number, entry.attempt))
             else:
                 self._forget_waiting(entry)
@@ -227,7 +232,7 @@ class Machine:
     # From the log.
 
     def recall(self, lines: Iterable[Mapping[str, Any]], now: float) -> int:
-        """Take in what a log says, in an empty machine; how many attempts had no end and count as lost.
+        """Take in what a log says, in an empty machine; how many tasks had no end, count as lost and run again.
 
         Raises KeyError, ValueError, TypeError or UserError for a line that no log of ours holds.
         """
@@ -240,6 +245,8 @@ class Machine:
                 self._turn(entry, Phase.RUNNING)
                 entry.attempt, entry.started = int(line["n"]), float(line["at"])
                 entry.node, entry.job = str(line["node"]), str(line["job"])
+            elif line["op"] == "cancel":
+                self.entries[int(line["id"])].cancelled = True
             elif line["op"] == "again":
                 self._again(self.entries[int(line["id"])])
             elif line["op"] == "end":
@@ -251,7 +258,7 @@ class Machine:
         torn = [e for e in self.entries.values() if e.phase is Phase.RUNNING]
         for entry in torn:
             self._end(entry, Outcome.LOST, None, "the scheduler has ended", Use(), now)
-        return len(torn)
+        return sum(entry.phase is Phase.WAITING for entry in torn)
 
     def _add(self, number: int, task: Task, now: float) -> None:
         entry = Entry(number, task, shape_of(task), submitted=now)
@@ -279,6 +286,9 @@ class Machine:
         return Start(entry.address, entry.id, entry.attempt, entry.task)
 
     def _end(self, entry: Entry, outcome: Outcome, code: int | None, why: str, use: Use, now: float) -> None:
+        if entry.cancelled and outcome is not Outcome.COMPLETE:
+            outcome = Outcome.CANCELLED
+        entry.cancelled = False
         self.journal.append(
             {
                 "op": "end",
