@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,10 @@ from penstock.cli import cli
 from penstock.errors import AgentUnavailable, PenstockError, StoreError, UserError
 from penstock.pool.client import ask
 from penstock.pool.folder import PoolFolder
+from penstock.pool.machine import Kill, Start
+from penstock.pool.model import Capacity, Member, Task
+from penstock.pool.placement import Pack
+from penstock.pool.scheduler import PoolScheduler
 
 LIMIT = 90.0
 COMMAND = [sys.executable, "-m", "penstock", "pool"]
@@ -185,6 +189,68 @@ def test_with_a_full_disk_nothing_is_started_or_lost_until_there_is_room(live: L
     finally:
         live.down()
         subprocess.run(["umount", "-l", str(live.folder)], check=True)
+
+
+class Scheduler(PoolScheduler):
+    """One without a network, whose disk is `full` or not; what it sends is in `sent`."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(PoolFolder("main", folder), Pack(), 1.0)
+        self.sent: list[Start | Kill] = []
+        self.full = False
+        self._append, self._journal.append = self._journal.append, self._write
+
+    def _write(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        if self.full and list(lines):
+            raise StoreError("No space left on device")
+        self._append(lines)
+
+    def _send(self, order: Start | Kill) -> None:
+        self.sent.append(order)
+
+    def step(self) -> None:
+        self._held_until = 0.0
+        self._pass()
+
+
+@pytest.fixture
+def begun_in_vain(tmp_path: Path) -> Scheduler:
+    """Its disk was full when two tasks were to be started."""
+    it = Scheduler(tmp_path)
+    it.machine.submit([Task(("true",))] * 2, 0.0)
+    it.step()
+    it.machine.join(Member("a", "n1", "7", Capacity(1.0)), 0.0)
+    it.machine.join(Member("b", "n2", "8", Capacity(1.0)), 0.0)
+    it.full = True
+    it.step()
+    it.step()
+    assert it.sent == [] and it.machine.counts()["running"] == 2 and "No space left" in it.problem
+    return it
+
+
+def test_what_could_not_be_logged_when_it_was_to_be_started_is_started_later(begun_in_vain: Scheduler):
+    begun_in_vain.full = False
+    begun_in_vain.step()
+    begun_in_vain.step()
+    assert [(one.address, one.id, one.attempt) for one in begun_in_vain.sent] == [("a", 1, 1), ("b", 2, 1)]
+
+
+def test_what_has_lost_its_member_before_it_was_started_is_started_elsewhere(begun_in_vain: Scheduler):
+    begun_in_vain.machine.leave("a", 1.0)
+    begun_in_vain.machine.join(Member("a", "n1", "9", Capacity(1.0)), 2.0)
+    begun_in_vain.full = False
+    begun_in_vain.step()
+    assert [(one.address, one.id, one.attempt) for one in begun_in_vain.sent] == [("b", 2, 1), ("a", 1, 2)]
+
+
+def test_what_is_cancelled_before_it_was_started_is_never_started(begun_in_vain: Scheduler):
+    begun_in_vain.machine.cancel([1], 1.0)
+    begun_in_vain.full = False
+    begun_in_vain.step()
+    assert [one.id for one in begun_in_vain.sent] == [2]
+    assert begun_in_vain.machine.counts()["cancelled"] == 1
+    assert begun_in_vain.machine.busy() == (1.0, 2.0)
+    assert begun_in_vain.machine.journal == []
 
 
 def test_one_that_is_told_to_leave_lets_its_tasks_end_and_takes_no_more(live: Live):

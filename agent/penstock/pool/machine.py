@@ -207,6 +207,18 @@ class Machine:
             starts.append(self._start(entry, self.stations[address], now))
         return starts
 
+    def due(self, start: Start, now: float) -> bool:
+        """Whether a start that could not be sent when it was given out still stands. If its task was cancelled since,
+        it has ended with this."""
+        entry = self.entries[start.id]
+        if entry.phase is not Phase.RUNNING or entry.attempt != start.attempt:
+            return False
+        if entry.cancelled:
+            why = "cancelled before it was started"
+            self.ended(start.address, start.id, start.attempt, Outcome.CANCELLED, None, why, Use(), now)
+            return False
+        return True
+
     # What one may want to know.
 
     def counts(self) -> dict[str, int]:

@@ -50,6 +50,7 @@ class PoolScheduler(SchedulerPlugin):
         self._pass_due = False
         self._held_until = 0.0
         self._draining = False
+        self._unsent: list[Start] = []
         self.problem = ""
         lost = self._recall()
         if self.machine.entries:
@@ -146,12 +147,19 @@ class PoolScheduler(SchedulerPlugin):
             return
         # What has been learned first: nothing is started that could not be remembered.
         if self._flush():
-            starts = self.machine.place(self.now())
-            if starts and self._flush():
-                for start in starts:
-                    self._send(start)
+            self._begin()
+            self._unsent = self.machine.place(self.now())
+            if self._flush():
+                self._begin()
         if self._draining and not any(not e.phase.final for e in self.machine.entries.values()):
             self.stop()
+
+    def _begin(self) -> None:
+        """Send the starts that the log has by now, also those of a pass in which it could not be written."""
+        unsent, self._unsent = self._unsent, []
+        for start in unsent:
+            if self.machine.due(start, self.now()):
+                self._send(start)
 
     def _send(self, order: Start | Kill) -> None:
         message: dict[str, Any] = {"op": link.KILL, "task": order.id, "attempt": order.attempt}
