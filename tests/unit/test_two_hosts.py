@@ -130,6 +130,7 @@ def test_one_that_was_stopped_while_the_other_took_over_ends_without_doing_anyth
     until(lambda: site.submissions() == {"a": 1}, site.a.said)
     os.kill(first, signal.SIGSTOP)
     until(lambda: ran(site.b), site.b.said)
+    site.started[0].send_signal(signal.SIGCONT)  # nsenter, which stops when its child does
     os.kill(first, signal.SIGCONT)
     (site.folder / "go").touch()
     assert site.started[0].wait(LIMIT) == 7
