@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Clock"]
+__all__ = ["Clock", "Rest"]
 
 
 class Clock(Protocol):
@@ -13,3 +14,23 @@ class Clock(Protocol):
     def now(self) -> float:
         """The current time."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Nothing is to be done from `since` on until `until`.
+
+    It is over as well where the clock shows a time before it began: the clock was set back, and cannot tell any more
+    how long ago that was.
+    """
+
+    since: float = 0.0
+    until: float = 0.0
+
+    def lasts(self, now: float) -> bool:
+        """Whether there is still nothing to be done."""
+        return self.since <= now < self.until
+
+    def end(self, now: float) -> float:
+        """When something may be done again."""
+        return self.until if self.lasts(now) else now

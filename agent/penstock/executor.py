@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import structlog
 
 from penstock.api import Decision, Snapshot
 from penstock.brake import Brake
-from penstock.clock import Clock
+from penstock.clock import Clock, Rest
 from penstock.errors import NotNow, OutcomeUnknown, PenstockError, SlurmUnavailable, StoreError
 from penstock.store import Store
 
@@ -32,7 +32,7 @@ _PAUSE_FOR = 600.0
 @dataclass(slots=True)
 class _Trouble:
     failures: int = 0
-    not_before: float = 0.0
+    rest: Rest = field(default_factory=Rest)
 
 
 class Executor:
@@ -55,7 +55,7 @@ class Executor:
         # How acts went that the journal has open still, by intent: state, outcome, when.
         self._unsettled: dict[int, tuple[str, str, float]] = {}
         self._in_a_row = 0
-        self.paused_until = 0.0
+        self._pause = Rest()
         self.pauses = 0
         self.outcomes: Counter[tuple[str, str]] = Counter()
         # Called with the end of an automatic pause, the last failure, and how many there were in a row.
@@ -64,16 +64,22 @@ class Executor:
     @property
     def paused(self) -> bool:
         """Whether nothing is done for now because too many requests failed in a row."""
-        return self._clock.now() < self.paused_until
+        return self._pause.lasts(self._clock.now())
+
+    @property
+    def paused_until(self) -> float:
+        """When that is over; 0 while it is not so."""
+        return self._pause.until if self.paused else 0.0
 
     def ready(self, subject: str) -> bool:
         """Whether the subject is past its back-off and the executor is not paused."""
         return self._clock.now() >= self.ready_at(subject)
 
     def ready_at(self, subject: str) -> float:
-        """When the subject may be acted on again."""
+        """When the subject may be acted on again; 0: now."""
         trouble = self._trouble.get(subject)
-        return max(self.paused_until, trouble.not_before if trouble else 0.0)
+        rest = trouble.rest if trouble else Rest()
+        return max(self.paused_until, rest.until if rest.lasts(self._clock.now()) else 0.0)
 
     async def act(
         self, verb: str, subject: str, payload: Mapping[str, str | float | None], request: Callable[[], Awaitable[T]]
@@ -132,11 +138,11 @@ class Executor:
             trouble.failures += 1
             # A refusal is no sign that Slurm is in trouble, and no reason to pause everything.
             self._in_a_row += isinstance(error, OutcomeUnknown | SlurmUnavailable)
-        trouble.not_before = now + pause
+        trouble.rest = Rest(now, now + pause)
         _log.warning("failed, backing off", verb=verb, subject=subject, why=str(error), again_in=pause)
         if self._in_a_row >= _PAUSE_AFTER:
-            self.paused_until = now + self._scale * _PAUSE_FOR
+            self._pause = Rest(now, now + self._scale * _PAUSE_FOR)
             self.pauses += 1
             self._in_a_row = 0
-            _log.error("paused: too many requests failed in a row", until=self.paused_until)
-            self.on_pause(self.paused_until, f"{verb} {subject}: {error}", _PAUSE_AFTER)
+            _log.error("paused: too many requests failed in a row", until=self._pause.until)
+            self.on_pause(self._pause.until, f"{verb} {subject}: {error}", _PAUSE_AFTER)

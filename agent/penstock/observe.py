@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from penstock.api import License, Node, Partition, Reservation, Snapshot
-from penstock.clock import Clock
+from penstock.clock import Clock, Rest
 from penstock.errors import NotNow, PenstockError
 from penstock.slurm.base import Backend
 
@@ -36,7 +36,7 @@ class Observer:
         self.looks = 0
         self.failures = 0
         self._last: Snapshot | None = None
-        self._not_before = 0.0
+        self._rest = Rest()
         self._wanted = False
         self._partitions: Mapping[str, Partition] = {}
         self._reservations: tuple[Reservation, ...] = ()
@@ -58,7 +58,7 @@ class Observer:
         if self._last is None:
             return None
         if not self._last.usable:
-            return self._not_before
+            return self._rest.end(self._clock.now())
         return self._last.taken_at + self.min_interval if self._wanted else None
 
     async def look(self, max_age: float | None = None) -> Snapshot:
@@ -71,13 +71,13 @@ class Observer:
             # An age below zero means that the clock was set back: look again.
             if self._last is not None and self._last.usable and 0 <= age < wanted:
                 return self._last
-            if self._last is not None and now < self._not_before:
+            if self._last is not None and self._rest.lasts(now):
                 return self._marked(self._last, age)
             return await self._take(now)
 
     async def _take(self, now: float) -> Snapshot:
         try:
-            if now - self._slow_at >= _SLOW_EVERY:
+            if not 0 <= now - self._slow_at < _SLOW_EVERY:
                 self._partitions = MappingProxyType({p.name: p for p in await self._backend.partitions()})
                 self._reservations = tuple(await self._backend.reservations())
                 self._licenses = tuple(await self._backend.licenses())
@@ -90,7 +90,7 @@ class Observer:
             if pause is None:  # what was not even asked is no new failure
                 self.failures += 1
                 pause = min(_LONGEST_BACKOFF, max(self.min_interval, 1.0) * 2 ** min(self.failures, 10))
-            self._not_before = now + pause
+            self._rest = Rest(now, now + pause)
             problem = f"slurm: {e}"
             base = self._last or Snapshot(now, {}, {}, {})
             self._last = replace(base, problems=(problem,))
@@ -100,7 +100,7 @@ class Observer:
         self._wanted = False
         if any(part not in self._partitions for job in jobs.values() for part in job.partition.split(",")):
             self._slow_at = float("-inf")  # a partition made since: read them again with the next look
-        self._not_before = 0.0
+        self._rest = Rest()
         self._last = Snapshot(
             now, jobs, nodes, self._partitions, reservations=self._reservations, licenses=self._licenses
         )

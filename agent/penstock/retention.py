@@ -32,7 +32,7 @@ class Retention:
         now, keep = self._clock.now(), self._keep()
         if self._last is None:
             self._last = float(self._store.fact(_PRUNED) or 0.0)
-        if keep > 0 and now - self._last >= _OFTEN:
+        if keep > 0 and not 0 <= now - self._last < _OFTEN:
             gone = self._store.prune(now - keep)
             self._last = now
             self._store.remember(_PRUNED, str(now))

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from agent_world import START, Killed, World, chain, virtual
+from factories import ManualClock
 
 from penstock.api import JobSpec, JobState
 from penstock.errors import Infeasible, NotFound, NotPermitted, OutcomeUnknown, SlurmUnavailable, UserError
@@ -469,3 +470,23 @@ async def test_a_cancel_of_a_job_that_slurm_has_forgotten_holds_up_nobody(tmp_pa
     world.app.workflows.cancel(bad, "not wanted")
     assert (await world.finish(good)).phase is RunPhase.COMPLETED
     assert (await world.finish(bad)).phase is RunPhase.CANCELLED
+
+
+@virtual
+@pytest.mark.parametrize("part", ["workflows", "guided"])
+async def test_accounting_is_asked_again_after_the_clock_was_set_back(tmp_path, part):
+    world = World(tmp_path)
+    await world.boot()
+    controller, clock, asked = getattr(world.app, part), ManualClock(1e9), []
+
+    async def history(ids):
+        asked.append(ids)
+        return []
+
+    controller._clock, controller._backend.history = clock, history
+    await controller._look_up(1, (5,))
+    await controller._look_up(1, (5,))
+    assert len(asked) == 1
+    clock.at -= 7200
+    await controller._look_up(1, (5,))
+    assert len(asked) == 2

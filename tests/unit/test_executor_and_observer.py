@@ -78,6 +78,18 @@ def test_many_failures_in_a_row_pause_everything(store):
     assert executor.ready("somebody else")
 
 
+def test_a_clock_that_is_set_back_prolongs_no_pause(store):
+    clock = ManualClock(1e9)
+    executor = Executor(store, clock)
+    for _ in range(10):
+        with pytest.raises(NotNow):
+            run(executor.act("submit", "w", {}, lambda: _fail(SlurmUnavailable("away"))))
+    assert executor.paused and executor.paused_until == executor.ready_at("other") == clock.at + 600
+    clock.at -= 7200
+    assert not executor.paused and executor.paused_until == 0.0
+    assert executor.ready("w") and executor.ready("other")
+
+
 RESERVATION = Reservation("maint", 10.0, 20.0, ("n1",), frozenset({"root"}), frozenset(), frozenset({"MAINT"}), False)
 
 
@@ -143,6 +155,20 @@ def test_a_failed_look_keeps_the_old_picture_and_says_so():
     slurm.error = None
     clock.at += 1000
     assert run(observer.look()).usable
+
+
+def test_a_clock_that_is_set_back_makes_nobody_blind():
+    slurm, clock = FakeSlurm(), ManualClock(1e9)
+    observer = Observer(slurm, clock, min_interval=10, stale_after=120)
+    assert run(observer.look()).usable
+    slurm.error = SlurmUnavailable("no answer")
+    clock.at += 11
+    assert not run(observer.look()).usable
+    slurm.error = None
+    clock.at -= 7200
+    assert observer.next_look() == clock.at
+    assert run(observer.look()).usable
+    assert slurm.calls.count("partitions") == 2, "they are not taken for newer than they are"
 
 
 def test_no_answer_at_all_gives_an_empty_unusable_picture():

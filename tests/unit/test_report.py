@@ -115,6 +115,20 @@ async def test_the_week_is_told_once_a_week(tmp_path):
     assert until - since == pytest.approx(7.4 * 86400, abs=10)
 
 
+@virtual
+async def test_after_a_clock_was_set_back_the_week_begins_anew(tmp_path):
+    world = World(tmp_path, {"messages": {"command": ["/bin/true"]}})
+    await world.boot()
+    told: list[str] = []
+    world.app.messenger.tell = lambda event: told.append(event.kind)
+    now = world.now
+    world.store.remember("messages.reported", str(now + 30 * 86400))
+    for days in (0.0, 6.9, 7.1):
+        world.clock.advance_to(now + days * 86400)
+        await world.app.messenger._report()
+    assert told == ["report"]
+
+
 def test_the_command(tmp_path):
     file = tmp_path / "penstock.yaml"
     file.write_text(f"agent: {{state_dir: {tmp_path}}}\n")

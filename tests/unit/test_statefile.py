@@ -125,6 +125,17 @@ def test_the_agent_forgets_once_a_day_also_after_a_restart(tmp_path):
     assert not store.decisions("second")
 
 
+def test_a_clock_that_was_set_back_keeps_nothing_for_longer(tmp_path):
+    import asyncio
+
+    store, clock = Store(tmp_path / "s.db"), Day()
+    first = asyncio.run(passes(store, clock, 100.0))
+    clock.at -= 30 * 86400.0
+    decide(store, "old", clock.at - 200.0)
+    asyncio.run(passes(store, clock, 100.0, first))
+    assert not store.decisions("old")
+
+
 # -- versions --------------------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import structlog
 
 from penstock.api import AccountingRecord, Decision, Job, Reason, Snapshot, Verb
-from penstock.clock import Clock
+from penstock.clock import Clock, Rest
 from penstock.errors import NotFound, NotNow, NotPermitted, PenstockError, StoreError
 from penstock.executor import Executor
 from penstock.guided.admission import admit, plan, registration
@@ -75,7 +75,7 @@ class GuidedController:
         self._wake = wake
         self._accrues = accrues
         self._records: dict[int, AccountingRecord] = {}
-        self._lookups: dict[int, tuple[int, float]] = {}
+        self._lookups: dict[int, tuple[int, Rest]] = {}
         # When a job was last changed: an older look does not show it.
         self._changed_at: dict[int, float] = {}
         self.finished: Counter[str] = Counter()
@@ -172,7 +172,7 @@ class GuidedController:
                 waits = stage.released is None and not stage.phase.final
                 instants += [t for t in (stage.due if waits else None, end) if t is not None and t > now]
             if run.id in self._lookups:
-                instants.append(max(now, self._lookups[run.id][1]))
+                instants.append(self._lookups[run.id][1].end(now))
         return min(instants)
 
     def held(self, run: GuidedRun) -> Reason | None:
@@ -291,10 +291,10 @@ class GuidedController:
     async def _look_up(self, number: int, jobs: tuple[int, ...]) -> None:
         """Accounting for jobs that left the queue; asked at growing intervals, since it may lag."""
         now = self._clock.now()
-        tries, not_before = self._lookups.get(number, (0, now))
-        if now < not_before:
+        tries, rest = self._lookups.get(number, (0, Rest()))
+        if rest.lasts(now):
             return
-        self._lookups[number] = (tries + 1, now + min(60.0, 0.5 * 2**tries))
+        self._lookups[number] = (tries + 1, Rest(now, now + min(60.0, 0.5 * 2**tries)))
         for record in await self._backend.history(ids=jobs):
             self._records[record.id] = record
         if any(job in self._records and self._records[job].state.ended for job in jobs):

@@ -203,7 +203,7 @@ class Messenger:
         if not self.wants("report"):
             return
         last = float(self._store.fact(_REPORTED) or 0.0)
-        if not last:
+        if not 0 < last <= now:  # never yet, or the clock was set back
             self._store.remember(_REPORTED, str(now))
         elif now - last >= _WEEK:
             # It may have to look through much: not in the loop's thread.

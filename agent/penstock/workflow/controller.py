@@ -18,7 +18,7 @@ from types import MappingProxyType
 import structlog
 
 from penstock.api import AccountingRecord, Decision, Geometry, Reason, Snapshot, Verb
-from penstock.clock import Clock
+from penstock.clock import Clock, Rest
 from penstock.errors import (
     Infeasible,
     NotFound,
@@ -103,8 +103,8 @@ class WorkflowController:
         self._records: dict[int, AccountingRecord] = {}
         # When an unanswered submission was sent, by run and stage.
         # How often unanswered submissions were looked for and when they are again, by run; so for accounting.
-        self._recover_at: dict[int, tuple[int, float]] = {}
-        self._lookups: dict[int, tuple[int, float]] = {}
+        self._recover_at: dict[int, tuple[int, Rest]] = {}
+        self._lookups: dict[int, tuple[int, Rest]] = {}
         self.environment: dict[str, str] = {}
         self._cancelled_at: dict[int, float] = {}
         self.finished: Counter[str] = Counter()
@@ -223,9 +223,9 @@ class WorkflowController:
             if last is not None and self._runner.wants_look(run, last.taken_at):
                 instants.append(last.taken_at + self._observer.min_interval)
             if self._runner.intended(run):
-                instants.append(max(now + 1.0, self._recover_at.get(run.id, (0, 0.0))[1]))
+                instants.append(max(now + 1.0, self._recover_at.get(run.id, (0, Rest()))[1].end(now)))
             if run.id in self._lookups:
-                instants.append(self._lookups[run.id][1])
+                instants.append(self._lookups[run.id][1].end(now))
             due = min([due, *(t for t in instants if t is not None)])
         return max(due, now)
 
@@ -387,14 +387,14 @@ class WorkflowController:
 
     async def _recover(self, number: int) -> None:
         """Settle what is INTENDED: find it by name, or conclude after a while that it was never sent."""
-        tries, not_before = self._recover_at.get(number, (0, -math.inf))
+        tries, rest = self._recover_at.get(number, (0, Rest()))
         orders = self._runner.intended(self.runs[number])
         if not orders:
             self._recover_at.pop(number, None)
             return
-        if self._clock.now() < not_before:
+        if rest.lasts(now := self._clock.now()):
             return
-        self._recover_at[number] = (tries + 1, self._clock.now() + min(60.0, 2.0**tries))
+        self._recover_at[number] = (tries + 1, Rest(now, now + min(60.0, 2.0**tries)))
         for order in orders:
             found = list(await self._backend.find(order.spec.name))
             if not found:
@@ -439,10 +439,10 @@ class WorkflowController:
     async def _look_up(self, number: int, jobs: Collection[int]) -> None:
         """Accounting for jobs that left the queue; asked at growing intervals, since it may lag."""
         now = self._clock.now()
-        tries, not_before = self._lookups.get(number, (0, now))
-        if now < not_before:
+        tries, rest = self._lookups.get(number, (0, Rest()))
+        if rest.lasts(now):
             return
-        self._lookups[number] = (tries + 1, now + min(60.0, 0.5 * 2**tries))
+        self._lookups[number] = (tries + 1, Rest(now, now + min(60.0, 0.5 * 2**tries)))
         for record in await self._backend.history(ids=jobs):
             self._records[record.id] = record
         if all(i in self._records and self._records[i].state.ended for i in jobs):
