@@ -1,4 +1,4 @@
-"""Takes what is old out of the state file, once a day."""
+"""Takes what is old out of the state file, once a day: so much with each pass until nothing is left."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import structlog
 
 from penstock.api import Decision, Snapshot
 from penstock.clock import Clock
-from penstock.store import Store
+from penstock.store import AT_ONCE, Store
 
 __all__ = ["Retention"]
 
@@ -34,8 +34,9 @@ class Retention:
             self._last = float(self._store.fact(_PRUNED) or 0.0)
         if keep > 0 and not 0 <= now - self._last < _OFTEN:
             gone = self._store.prune(now - keep)
-            self._last = now
-            self._store.remember(_PRUNED, str(now))
+            if all(rows < AT_ONCE for rows in gone.values()):  # else there is more, for the next pass
+                self._last = now
+                self._store.remember(_PRUNED, str(now))
             if gone:
                 _log.info("forgot what was over", older_than=keep, **gone)
         return []

@@ -27,8 +27,10 @@ from penstock.lease.files import in_use
 from penstock.schema import MIGRATIONS, OVER, VERSION, too_new
 from penstock.tally import Tally
 
-__all__ = ["TICKED", "Holder", "Intent", "Store"]
+__all__ = ["AT_ONCE", "TICKED", "Holder", "Intent", "Store"]
 
+AT_ONCE = 20_000
+"""Rows of a table that are forgotten at once: an agent that prunes for the first time shall not stop for minutes."""
 TICKED = "tick.at"
 """The fact that holds when `penstock tick` ran last."""
 
@@ -43,7 +45,6 @@ class _Taking:
 # Other tasks write meanwhile, which says nothing of this request.
 _TAKING: ContextVar[_Taking | None] = ContextVar("taking", default=None)
 
-_AT_ONCE = 20_000  # rows of a table: an agent that prunes for the first time shall not stop for minutes
 _ERRORS = (1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 86400.0)
 
 
@@ -128,7 +129,7 @@ class Store:
         if have < VERSION:
             raise StoreError(
                 f"{path} was written by an older Penstock (state version {have}, this one reads {VERSION}); "
-                "an agent of this release brings it up to date when it starts"
+                "an agent or `penstock tick` of this release brings it up to date when it starts"
             )
         return store
 
@@ -494,12 +495,12 @@ class Store:
     # -- what is old -------------------------------------------------------------------------------------------------
 
     def prune(self, before: float) -> dict[str, int]:
-        """Forget what was over before that instant; how many rows of each table went, at most 20 000 each. Open
+        """Forget what was over before that instant; how many rows of each table went, at most `AT_ONCE` each. Open
         intents, live runs and jobs, requests that wait, and facts stay whatever their age."""
         gone = {}
         with self.together():
             for table, (over, column) in OVER.items():
-                found = f"SELECT rowid FROM {table} WHERE {over} AND {column} < ? LIMIT {_AT_ONCE}"  # noqa: S608 (its own)
+                found = f"SELECT rowid FROM {table} WHERE {over} AND {column} < ? LIMIT {AT_ONCE}"  # noqa: S608 (its own)
                 deleted = self._execute(f"DELETE FROM {table} WHERE rowid IN ({found})", (before,))  # noqa: S608
                 if deleted.rowcount:
                     gone[table] = deleted.rowcount

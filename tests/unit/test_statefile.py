@@ -19,7 +19,7 @@ from penstock.holding.ledger import Ledger
 from penstock.retention import Retention
 from penstock.schema import MIGRATIONS, VERSION
 from penstock.statefile import LEDGER, backup, describe, inspect
-from penstock.store import Store
+from penstock.store import AT_ONCE, Store
 from penstock.tenure import lock_state
 
 
@@ -134,6 +134,23 @@ def test_a_clock_that_was_set_back_keeps_nothing_for_longer(tmp_path):
     decide(store, "old", clock.at - 200.0)
     asyncio.run(passes(store, clock, 100.0, first))
     assert not store.decisions("old")
+
+
+def test_what_is_too_much_for_one_pass_goes_with_the_next_ones(tmp_path):
+    import asyncio
+
+    store, clock = Store(tmp_path / "s.db"), Day()
+    rows = ((clock.at - 200.0,) for _ in range(2 * AT_ONCE + 1))
+    with store.together():
+        store._db.executemany("INSERT INTO waits (at, key, wait, censored) VALUES (?, 'k', 1.0, 0)", rows)
+    controller, left = None, []
+    for _ in range(3):
+        controller = asyncio.run(passes(store, clock, 100.0, controller))
+        left.append(len(store.waits(limit=-1)))
+    assert left == [AT_ONCE + 1, 1, 0]
+    store.add_wait("k", None, 1.0, 0, clock.at - 200.0)
+    asyncio.run(passes(store, clock, 100.0, controller))
+    assert len(store.waits()) == 1, "until tomorrow"
 
 
 # -- versions --------------------------------------------------------------------------------------------------------
