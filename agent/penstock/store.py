@@ -385,6 +385,11 @@ class Store:
             (job, ended, json.dumps(dict(state))),
         )
 
+    def malleable_owner(self, job: int) -> int | None:
+        """Whose a malleable job is, or was; None: there was none of this number."""
+        rows = self._rows("SELECT state FROM malleable WHERE job=?", job)
+        return int(json.loads(rows[0]["state"])["uid"]) if rows else None
+
     def malleable(self) -> list[dict[str, Any]]:
         """States of the malleable jobs that have not ended."""
         return [json.loads(r["state"]) for r in self._rows("SELECT state FROM malleable WHERE ended IS NULL")]

@@ -237,9 +237,9 @@ stages:
         assert "is not yours" in by_hand("guide", **mine)
         assert "there is no workflow 1" in by_hand("plan", **mine, run=1)
         refusal = by_hand("cancel", run=1)  # the second once Alice's workflow has ended
-        assert "no running workflow 1" in refusal or "serves its own user only" in refusal
+        assert "no running workflow 1" in refusal or "only the agent's own user" in refusal
         for op in ("submit", "retry", "queue"):
-            assert "serves its own user only" in by_hand(op, run=1)
+            assert "only the agent's own user" in by_hand(op, run=1)
 
     def test_without_the_agent_nothing_is_submitted(self, make_agent, cluster):
         site = make_agent("operator", agent={"serve": "all"}).start()

@@ -7,11 +7,13 @@ import json
 import os
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from factories import make_snapshot
+from factories import make_job, make_snapshot
 
+from penstock.api import Decision, Reason, Verb
 from penstock.app import App
 from penstock.brake import Pause
 from penstock.cli.door import ask_or_read
@@ -98,6 +100,34 @@ def test_what_is_explained_is_a_job_or_a_workflow_of_ones_own(agent):
             agent.ask(BOB, "explain", subject=subject)
     with pytest.raises(NotPermitted):
         agent.ask(ALICE, "explain", subject=f"request {number}")
+
+
+def test_the_owner_of_a_resized_job_may_ask_what_was_decided_also_after_its_end(agent):
+    store = agent.app.store
+    store.save_malleable(7, {"job": 7, "uid": ALICE}, ended=5.0)
+    store.record(Decision(Verb.EXPAND, "job 7", (Reason("idle", "two nodes are idle"),)), 1.0)
+    assert [d["verb"] for d in agent.ask(ALICE, "explain", subject="job 7")] == ["expand"]
+    assert [d["subject"] for d in agent.ask(ALICE, "decisions")] == ["job 7"]
+    with pytest.raises(NotPermitted):
+        agent.ask(BOB, "explain", subject="job 7")
+    assert agent.ask(BOB, "decisions") == []
+
+
+def test_a_number_that_slurm_gave_again_is_that_of_the_job_which_has_it_now(agent):
+    agent.app.store.save_malleable(7, {"job": 7, "uid": ALICE}, ended=5.0)
+    agent.app.observer._last = make_snapshot([replace(make_job(7, "n1"), uid=BOB)])
+    for uid in (ALICE, BOB):
+        with pytest.raises(NotPermitted):
+            agent.ask(uid, "explain", subject="job 7")
+
+
+def test_a_refusal_says_what_the_rule_is(agent):
+    for op, request in (("waits", {}), ("queue", {}), ("explain", {"subject": "agent"}), ("resume", {})):
+        with pytest.raises(NotPermitted, match=r"only the agent's own user \(or root\) may"):
+            agent.ask(ALICE, op, **request)
+    agent.app.config = Config.model_validate({"agent": {"serve": "own"}})
+    with pytest.raises(NotPermitted, match="serves its own user only"):
+        agent.ask(ALICE, "waits")
 
 
 def test_nobody_speaks_for_another_user(agent):

@@ -54,21 +54,27 @@ def operations(
 
     def may(uid: int) -> None:
         if uid not in (os.geteuid(), 0):
-            raise NotPermitted("this agent serves its own user only")
+            serving(uid)
+            raise NotPermitted("only the agent's own user (or root) may ask for this")
 
     def serving(uid: int) -> None:
         if not serves(uid) and uid != 0:
             raise NotPermitted("this agent serves its own user only")
 
     def owner(subject: str) -> int | None:
-        """Whose a workflow or a job is that the agent guides or resizes; None when it knows of none."""
+        """Whose a workflow or a job is, or was, that the agent guides or resizes; None when it knows of none."""
         kind, _, number = subject.partition("/")[0].partition(" ")
         if not _NUMBER.fullmatch(number) or kind not in ("workflow", "job"):
             return None
         if kind == "workflow":
             return store.owner(int(number))
-        resized = malleable.jobs.get(int(number))
-        return resized.uid if resized else None
+        job = int(number)
+        if job in malleable.jobs:
+            return malleable.jobs[job].uid
+        uid = store.malleable_owner(job)
+        # A number that Slurm has given again is that of the job which has it now.
+        now = observer.last.jobs.get(job) if observer.last else None
+        return uid if now is None or now.uid == uid else None
 
     def own_runs(uid: int) -> list[WorkflowRun]:
         latest = store.runs(limit=_SHOWN, most_text=_TEXT)
