@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import time
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from penstock.cli.joblog import output_files
 from penstock.cli.runs import find, shown
 from penstock.errors import NotFound, UserError
 from penstock.guided.state import GuidedRun, GuidedStage, guided_to_dict
+from penstock.statefile import inspect
 from penstock.store import TICKED, Store
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.retrying import retried
@@ -124,6 +126,16 @@ def test_without_an_agent_or_ticks_it_says_how_to_start_one(place):
     for words in (["status"], ["top"], ["explain", "w7"], ["logs", "w"], ["retry", "w"], ["cancel", "w"]):
         assert "no agent answers" in run(*words, code=3)
     assert not (place / "state" / "penstock.db").exists()
+
+
+@pytest.mark.parametrize("words", [["status"], ["explain", "w7"], ["top"]])
+def test_to_look_at_a_state_of_an_older_release_changes_nothing(place, words):
+    file = place / "state" / "penstock.db"
+    with sqlite3.connect(file) as db:
+        db.execute("PRAGMA user_version=3")
+    db.close()
+    assert "was written by an older Penstock" in run(*words, code=7)
+    assert inspect(file).version == 3
 
 
 def test_the_output_files_are_what_slurm_says(place):

@@ -259,6 +259,10 @@ def test_a_copy_is_one_whole_file_for_its_owner_only(state, tmp_path):
     store.close()
 
 
+def test_the_help_names_all_files_to_remove_on_going_back():
+    assert all(end in run("backup", "--help").output for end in ("-wal", "-shm", "-journal"))
+
+
 def test_a_copy_never_replaces_a_file_unless_told_to(state, tmp_path):
     filled(state).close()
     copy = tmp_path / "copy.db"

@@ -74,8 +74,8 @@ def check(file: Path | None, ledger: bool, as_json: bool) -> None:
 def backup(file: Path, force: bool, ledger: bool, as_json: bool) -> None:
     """Copy the state to FILE, which is there whole or not at all.
 
-    An agent may go on meanwhile. To go back: stop the agent, put the copy in the place of the state file, and remove
-    the files that are called like that one with -wal and -shm at the end.
+    An agent may go on meanwhile. To go back: stop the agent, remove the files that are called like the state file with
+    -wal, -shm and -journal at the end, and put the copy in its place.
     """
     path, kind = _configured(load(), ledger)
     found = statefile.backup(path, file, replace=force, kind=kind)

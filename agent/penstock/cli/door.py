@@ -56,12 +56,12 @@ def _own_store(config: Config, unavailable: AgentUnavailable, *, write: bool) ->
 @contextmanager
 def _opened(config: Config, unavailable: AgentUnavailable, write: bool) -> Iterator[Store]:
     path = config.agent.state_dir / "penstock.db"
-    if not is_shared(config):
-        with closing(Store(path)) as store:
+    if not write and path.exists():  # to look at it is no reason to bring it up to date
+        with closing(Store.read_only(path)) as store:
             yield store
         return
-    if not write and path.exists():
-        with closing(Store.read_only(path)) as store:
+    if not is_shared(config):
+        with closing(Store(path)) as store:
             yield store
         return
     try:
