@@ -138,6 +138,12 @@ def test_to_look_at_a_state_of_an_older_release_changes_nothing(place, words):
     assert inspect(file).version == 3
 
 
+@pytest.mark.parametrize("word", ["pause", "resume"])
+def test_a_request_that_is_left_is_json_where_that_is_wanted(place, word):
+    assert json.loads(run(word, "--json")) == {"left": True, "pauses": []}
+    assert run(word) == "Left for the next `penstock tick`\n"
+
+
 def test_the_output_files_are_what_slurm_says(place):
     program(place, "scontrol", 'echo "   StdErr=/x/e"; echo "   StdOut=/x/a b"; echo "JobName=y StdOut=/no"')
     assert output_files(3, 5.0) == ["/x/a b"]

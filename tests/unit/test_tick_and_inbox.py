@@ -9,9 +9,11 @@ import os
 
 import pytest
 from agent_world import SETTINGS, START, Killed
+from click.testing import CliRunner
 from factories import make_snapshot
 
 from penstock.app import App
+from penstock.cli import cli
 from penstock.config import Config
 from penstock.errors import NotNow, OutcomeUnknown, UserError
 from penstock.inbox import LATER, Inbox
@@ -20,7 +22,7 @@ from penstock.slurm.mock.backend import virtual_cluster
 from penstock.slurm.mock.model import ClusterConfig
 from penstock.store import Store
 from penstock.tenure import lock_state
-from penstock.tick import one_pass
+from penstock.tick import Tick, one_pass
 from penstock.workflow.formats import load_workflow
 from penstock.workflow.model import workflow_to_dict
 
@@ -181,6 +183,16 @@ def test_a_slurm_that_does_not_answer_is_a_code_and_no_mail(site):
         assert site.run("tick", "-v").stderr.startswith("penstock: ")
     finally:
         site.configure(slurm={"mock_socket": str(site.cluster.socket)})
+
+
+def test_a_tick_says_on_request_why_nothing_was_done(monkeypatch):
+    async def held(_config):
+        return Tick(True, problems=("slurm: squeue gave no answer",))
+
+    monkeypatch.setattr("penstock.tick.tick", held)
+    silent, told = (CliRunner().invoke(cli, ["tick", *words]) for words in ([], ["-v"]))
+    assert (silent.exit_code, silent.output) == (6, "")
+    assert told.exit_code == 6 and "penstock: slurm: squeue gave no answer" in told.output
 
 
 @pytest.fixture

@@ -41,10 +41,10 @@ def _request(feature: str | None, user: str | None, partition: str | None) -> di
 
 
 def _tell(answer: dict[str, Any] | None, done: str, as_json: bool) -> None:
-    if answer is None:
+    if as_json:
+        emit_json({"left": answer is None, "pauses": [], **(answer or {})})
+    elif answer is None:
         click.echo("Left for the next `penstock tick`")
-    elif as_json:
-        emit_json(answer)
     else:
         for text in answer["pauses"]:
             click.echo(f"{done}: {text}")

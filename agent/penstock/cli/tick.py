@@ -46,6 +46,8 @@ def tick(verbose: bool, as_json: bool) -> None:
     elif verbose:
         for d in done.decisions:
             click.echo(f"{clock(d['at'])}  {d['subject']}  {d['verb']}: {'; '.join(text for _c, text in d['reasons'])}")
+        for problem in done.problems:
+            click.echo(f"penstock: {problem}", err=True)
         click.echo(f"{done.left} workflows go on")
     if done.problems:
         raise click.exceptions.Exit(SlurmUnavailable.exit_code)
