@@ -18,6 +18,7 @@ from typing import Any
 import structlog
 
 from penstock import __version__, logs, sdnotify
+from penstock.allowance import carry_on
 from penstock.api import Geometry, JointPolicy, ResizePolicy
 from penstock.clock import Clock
 from penstock.config import Config, load
@@ -196,6 +197,8 @@ class App:
         Without `resizes` malleable jobs are left alone: they need an agent that they can reach.
         """
         site = await self.backend.site()
+        if isinstance(self.backend, Metered):
+            carry_on(self.backend.budget, self.store, self.clock)
         for intent in self.store.open_intents():
             # Whoever owns the subject reads back what became of it: stages by name, resizes by their phase.
             _log.warning("was under way when the agent died", verb=intent.verb, subject=intent.subject)

@@ -6,17 +6,24 @@ import random
 from pathlib import Path
 
 import pytest
+from factories import ManualClock
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
 import penstock.slurm
+from penstock.allowance import carry_on
 from penstock.api import Allocation, JobSpec, ReservationSpec
-from penstock.errors import NotNow, SlurmUnavailable
+from penstock.app import App
+from penstock.config import Config
+from penstock.errors import NotNow, SlurmUnavailable, StoreError
 from penstock.metrics import Metrics
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import BudgetLimits, Ladder, RequestBudget, TokenBucket
 from penstock.slurm.cli import CliBackend
+from penstock.slurm.meter import Meter
+from penstock.slurm.mock.backend import virtual_cluster
+from penstock.store import Store
 
 
 class Time:
@@ -152,6 +159,72 @@ def test_a_bucket_does_not_mind_a_clock_that_is_set_back():
     bucket.take()
     assert bucket.tokens(50.0) == 1
     assert bucket.tokens(100.5) == 1.5
+
+
+def submitted(budget):
+    """How many are let through at once."""
+    count = 0
+    while True:
+        try:
+            admit(budget, changing=True, submits=True)
+        except NotNow:
+            return count
+        count += 1
+
+
+def test_the_limit_outlives_the_process():
+    store, clock, found = Store(":memory:"), ManualClock(1e9), []
+    for _ in range(6):  # ticks, a quarter of an hour after one another
+        subject, _time = budget(burst=1000, submissions_per_hour=60)
+        carry_on(subject, store, clock)
+        found.append(submitted(subject))
+        clock.at += 900
+    assert found[0] == 30 and sum(found[:4]) <= 60
+    assert all(6 <= some <= 8 for some in found[1:])
+
+
+@pytest.mark.parametrize("step", [-7200.0, 7200.0, -1e9, 1e9])
+def test_a_clock_that_is_set_gives_and_takes_a_full_bucket_at_most(step):
+    store, clock = Store(":memory:"), ManualClock(2e9)
+    first, _time = budget(burst=1000, submissions_per_hour=60)
+    carry_on(first, store, clock)
+    assert submitted(first) == 30
+    clock.at += step
+    second, _time = budget(burst=1000, submissions_per_hour=60)
+    carry_on(second, store, clock)
+    assert submitted(second) == (0 if step < 0 else 30)
+    clock.at += 3600
+    third, _time = budget(burst=1000, submissions_per_hour=60)
+    carry_on(third, store, clock)
+    assert submitted(third) == 30
+
+
+def test_what_cannot_be_written_down_is_not_submitted(tmp_path):
+    store, (subject, _time) = Store(tmp_path / "s.db"), budget()
+    carry_on(subject, store, ManualClock())
+    store._db.execute("PRAGMA query_only=ON")
+    with pytest.raises(StoreError):
+        admit(subject, changing=True, submits=True)
+
+
+def test_an_agent_goes_on_with_what_the_one_before_has_left():
+    class Counted:
+        """A simulated Slurm with a budget."""
+
+        def __init__(self):
+            self.backend, self.budget, self.meter = virtual_cluster(start=1e9), budget(burst=1000)[0], Meter()
+
+        def __getattr__(self, name):
+            return getattr(self.backend, name)
+
+    async def begun(store):
+        slurm = Counted()
+        await App(Config.model_validate({}), slurm, slurm.clock, store).start()
+        return slurm.budget
+
+    store = Store(":memory:")
+    assert submitted(asyncio.run(begun(store))) == 30
+    assert submitted(asyncio.run(begun(store))) == 0
 
 
 def arguments(method):

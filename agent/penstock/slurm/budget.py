@@ -74,6 +74,11 @@ class TokenBucket:
         """Spend one token."""
         self._tokens -= 1
 
+    def resume(self, tokens: float, ago: float, now: float) -> None:
+        """Go on from a balance of so many seconds ago."""
+        self._tokens = min(self._capacity, max(0.0, tokens) + max(0.0, ago) * self._rate)
+        self._at = now
+
 
 class Ladder:
     """Pauses that grow with every failure in a row. `spread` 0.2 makes them up to 20 % shorter or longer."""
@@ -124,6 +129,8 @@ class RequestBudget:
     """Seconds that requests have waited for their turn, in total."""
     may_change: Callable[[], None] = lambda: None
     """Called when the turn of a request that changes something has come; raises what is in its way by then."""
+    keep: Callable[[float], None] = lambda _left: None
+    """Called before each submission with how many are left after it; raises what is in its way."""
     refused: Counter[str] = field(default_factory=Counter)
     """Requests that were not made, by reason: `budget`, `submissions`, or the service that does not answer."""
     _requests: TokenBucket = field(init=False)
@@ -140,6 +147,15 @@ class RequestBudget:
     def tokens(self) -> float:
         """Requests that could be made at once."""
         return max(0.0, self._requests.tokens(self.clock()))
+
+    @property
+    def submissions(self) -> float:
+        """Jobs that could be submitted at once."""
+        return self._submissions.tokens(self.clock())
+
+    def resume(self, submissions: float, ago: float) -> None:
+        """Go on from what was left of the submissions so many seconds ago."""
+        self._submissions.resume(submissions, ago, self.clock())
 
     async def admit(self, service: str, *, changing: bool, patience: float, submits: bool = False) -> Ticket:
         """Wait for the turn of a request to `service` (slurmctld, slurmdbd…); `submits`: it adds a job to the queue.
@@ -170,6 +186,7 @@ class RequestBudget:
         self._requests.take()
         if submits:
             self._submissions.take()
+            self.keep(self._submissions.tokens(now))
         if delay > 0:
             self.waited += delay
             await self.sleep(delay)
