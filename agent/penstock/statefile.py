@@ -1,15 +1,19 @@
 """The state file as a file: what is in it, whether it is whole, a copy to keep, and less of it.
 
 Looking and copying go on beside a running agent: SQLite shows each reader one state of the file, and lets the agent
-write meanwhile. What is old is taken out by the agent itself (`agent.keep`); making the file smaller is for the time
-when none runs, as SQLite then writes all of it anew and keeps everybody else out.
+write meanwhile. Where several hosts see the file (`penstock.lease`) it has no log that makes this possible: who reads
+keeps the agent from writing, so it is copied in portions. What is old is taken out by the agent itself (`agent.keep`);
+making the file smaller is for the time when none runs, as SQLite then writes all of it anew and keeps everybody else
+out.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +26,9 @@ from penstock.schema import VERSION, too_new
 __all__ = ["LEDGER", "STATE", "Contents", "Kind", "backup", "describe", "inspect", "vacuum"]
 
 _PATIENCE = 5.0  # seconds that a lock is waited for
+_PORTION = 1000  # pages, of 4 KB as a rule
+_TURN = 0.05  # seconds between two portions
+_BEGINNINGS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +127,7 @@ def backup(source: Path, target: Path, *, replace: bool, kind: Kind = STATE) -> 
     try:
         os.close(os.open(fresh, os.O_CREAT | os.O_RDWR | os.O_EXCL | os.O_CLOEXEC, 0o600))
         with _reading(source) as db, contextlib.closing(sqlite3.connect(fresh)) as copy:
-            db.backup(copy)  # in one step: of one instant, while the agent goes on writing its log
+            _copy(db, copy)
             copy.execute("PRAGMA journal_mode=DELETE")  # one file, that can be read where nothing can be written
         found = inspect(fresh, kind)
         if found.problems:
@@ -135,6 +142,36 @@ def backup(source: Path, target: Path, *, replace: bool, kind: Kind = STATE) -> 
     finally:
         fresh.unlink(missing_ok=True)
     return Contents(str(target), kind, found.version, found.size, (), found.rows, found.spans)
+
+
+class _TooBusyError(Exception):
+    """Others write so often that a copy in portions does not come to its end."""
+
+
+class _Progress:
+    """Is told of each portion of a copy; a portion that did not bring it on was one of those that begin it anew."""
+
+    def __init__(self) -> None:
+        self._left = math.inf
+        self._begun = 0
+
+    def __call__(self, _status: int, left: int, _all: int) -> None:
+        """Raises `_TooBusyError`."""
+        self._begun += left >= self._left
+        self._left = left
+        if self._begun > _BEGINNINGS:
+            raise _TooBusyError
+        time.sleep(_TURN if left else 0.0)  # SQLite itself pauses only where somebody else is writing
+
+
+def _copy(db: sqlite3.Connection, copy: sqlite3.Connection) -> None:
+    """All of it, of one instant. Raises `sqlite3.Error`."""
+    if db.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        # Nobody can write while it is read, so others get their turn in between. SQLite then begins anew.
+        with contextlib.suppress(_TooBusyError):
+            db.backup(copy, pages=_PORTION, progress=_Progress(), sleep=_TURN)
+            return
+    db.backup(copy)
 
 
 def vacuum(path: Path) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from penstock.errors import NotNow, StoreError, UserError
 from penstock.holding.ledger import Ledger
 from penstock.retention import Retention
 from penstock.schema import MIGRATIONS, VERSION
-from penstock.statefile import LEDGER, backup, describe, inspect
+from penstock.statefile import _BEGINNINGS, LEDGER, _Progress, backup, describe, inspect
 from penstock.store import AT_ONCE, Store
 from penstock.tenure import lock_state
 
@@ -313,6 +313,36 @@ def test_a_copy_beside_a_busy_writer_is_of_one_instant(state, tmp_path):
         writer.join(30)
     assert counts == sorted(counts)
     assert counts[0] >= 20
+
+
+@pytest.mark.parametrize("writes", [1, 1000])
+def test_a_copy_of_a_state_without_a_log_lets_others_write(state, tmp_path, monkeypatch, writes):
+    """As where several hosts see it; who writes after each portion has it begun anew, and taken at one go then."""
+
+    class Watched(_Progress):
+        portions = 0
+
+        def __call__(self, *how_far) -> None:
+            Watched.portions += 1
+            if Watched.portions <= writes:
+                with other:
+                    other.execute("INSERT INTO facts VALUES (?, '')", (f"written {Watched.portions}",))
+            super().__call__(*how_far)
+
+    Store(state).close()
+    other = sqlite3.connect(state, timeout=0)
+    other.execute("PRAGMA journal_mode=TRUNCATE")
+    with other:
+        for i in range(200):
+            other.execute("INSERT INTO facts VALUES (?, ?)", (f"fact {i}", "x" * 2000))
+    monkeypatch.setattr("penstock.statefile._Progress", Watched)
+    monkeypatch.setattr("penstock.statefile._PORTION", 10)
+    monkeypatch.setattr("penstock.statefile._TURN", 0.001)
+    found = backup(state, tmp_path / "copy.db", replace=False)
+    written = min(writes, Watched.portions)
+    assert written == (1 if writes == 1 else _BEGINNINGS + 2)
+    assert found.rows["facts"] == 200 + written
+    other.close()
 
 
 def test_a_copy_put_back_is_the_state_it_was(state, tmp_path):

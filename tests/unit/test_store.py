@@ -10,6 +10,7 @@ import pytest
 
 from penstock.api import Decision, Reason, Verb
 from penstock.errors import StoreError
+from penstock.lease.fence import claim
 from penstock.store import Store
 
 
@@ -83,3 +84,32 @@ def test_so_much_text_of_the_latest_runs_and_whose_a_run_is(tmp_path):
     assert [n for n, _u, _s in store.runs(most_text=1)] == [5], "one at least"
     assert [n for n, _u, _s in store.runs(limit=3)] == [3, 4, 5]
     assert (store.owner(2), store.owner(9)) == (102, None)
+
+
+class Holder:
+    """Holds the state among several hosts."""
+
+    number = 1
+
+    def lose(self, why: str) -> None:
+        raise AssertionError(why)
+
+
+def test_who_reads_run_after_run_keeps_nobody_from_writing(tmp_path, monkeypatch):
+    """Without a write-ahead log, as where several hosts see the file, an open cursor would."""
+    monkeypatch.setattr("penstock.store._READ_AT_ONCE", 2)
+    path = tmp_path / "s.db"
+    assert claim(path, 1) == 0
+    store = Store(path, Holder())
+    store._db.execute("PRAGMA busy_timeout=0")
+    for n in range(9):
+        store.save_run(store.add_run(0, {"n": n}, 0.0, "guided" if n == 4 else "workflow"), {"n": n}, n or None)
+    reader, found = Store.read_only(path), []
+    for state in reader.runs_in(2.5, "workflow"):
+        found.append(state["n"])
+        store.remember("n", str(state["n"]))
+    assert found == [0, 3, 5, 6, 7, 8]
+    assert [n for n, _uid, _state in reader.runs(most_text=1)] == [9]
+    store.remember("n", "still")
+    assert store.errors == 0
+    assert list(Store(":memory:").runs_in(0.0, "workflow")) == []
