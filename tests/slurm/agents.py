@@ -37,7 +37,7 @@ class SlurmAgent:
         os.chown(self.folder, user.uid, user.gid)
         settings: dict[str, dict[str, Any]] = {
             "agent": {"state_dir": str(self.folder / "agent"), "interval": 0.5, "idle_interval": 0.5, "seed": 7},
-            "slurm": {"min_interval": 0.4, "requests_per_second": 20, "timeout": 20},
+            "slurm": {"min_interval": 0.4, "requests_per_second": 20, "timeout": 20, "submissions_per_hour": 1000},
             "asa": {"predictor": "asa-default", "alternatives": [1.0, 2.0]},
             "dmr": {"listen": "127.0.0.1:0", "munge_socket": str(cluster.munge_socket)},
         }
