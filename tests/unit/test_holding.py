@@ -346,6 +346,43 @@ def test_an_idle_job_that_slurm_does_not_take_now_is_asked_for_once_a_pass(metho
     assert world.ledger.hold(number).used == "VAR"
 
 
+@pytest.mark.parametrize("f", [100.0, 1.0])
+def test_what_a_combined_hold_decided_against_is_given_back_also_after_a_kill(f, monkeypatch):
+    """The reservation where the idle job is kept, the idle job where the reservation is."""
+    world = World()
+    number = world.run(world.keeper.open(virtual(world, method="combined", f=f, user="root")))
+
+    async def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(world.backend, "unreserve", killed)
+        patched.setattr(world.backend, "cancel", killed)
+        for second in (100, 110, 120):
+            world.to(second)
+    assert world.ledger.hold(number).used and len(world.reservations()) == len(world.jobs()) == 1
+    entries = world.entries()
+    world.to(130)
+    assert len(world.reservations()) + len(world.jobs()) == 1 and world.entries() == entries
+
+
+def test_what_could_not_be_given_back_is_given_back_later(monkeypatch):
+    world = World()
+    number = world.run(world.keeper.open(world.wanted()))
+
+    async def down(_name):
+        raise NotNow("not now")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.backend, "unreserve", down)
+        assert world.run(world.keeper.cancel(number)).phase is Phase.CANCELLED
+        assert world.reservations() == ["slot-1"] and number in world.ledger.holds()
+        assert world.ledger.account("lab").promised == 0
+    world.to(10)
+    world.nothing_left()
+    assert world.ledger.holds() == {}
+
+
 def test_the_combined_scheme_without_a_reservation_is_the_virtual_one():
     world = World(user="alice")
     number = world.run(world.keeper.open(virtual(world, method="combined", f=7.0)))
@@ -375,6 +412,21 @@ def test_a_request_that_nobody_grants_is_taken_back(tmp_path):
     assert world.ledger.hold(number).phase is Phase.FAILED
     assert list(tmp_path.glob("*.request")) == []
     world.nothing_left()
+
+
+def test_a_request_that_could_not_be_taken_back_is_taken_back_later(tmp_path, monkeypatch):
+    world = World("alice", requested=RequestFolder(tmp_path, KEY))
+    number = world.run(world.keeper.open(world.wanted("request")))
+
+    def full(*_):
+        raise StoreError("not now")
+
+    with monkeypatch.context() as patched, pytest.raises(StoreError):
+        patched.setattr(requests, "drop", full)
+        world.run(world.keeper.cancel(number))
+    assert list(tmp_path.iterdir())
+    world.to(10)
+    assert not list(tmp_path.iterdir()) and world.ledger.hold(number).settled
 
 
 def test_a_request_that_cannot_be_written_is_written_later(tmp_path):

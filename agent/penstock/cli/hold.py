@@ -177,7 +177,8 @@ def list_(everything: bool, as_json: bool) -> None:
 
     async def work(office: Office) -> dict[int, Hold]:
         await office.keeper.tick()
-        return office.ledger.holds(everything)
+        held = office.ledger.holds(everything)
+        return {number: each for number, each in held.items() if everything or not each.phase.final}
 
     _show(with_office(work), as_json)
 

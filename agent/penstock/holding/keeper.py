@@ -106,7 +106,7 @@ class Keeper:
         until = wanted.end + wanted.margin
         reservations = (await sight.reservations()).values()
         taken = {n for r in reservations if r.start < until and r.end > wanted.start for n in r.nodes}
-        mine = [h for h in self._ledger.holds().values() if h.wanted.user == wanted.user]
+        mine = [h for h in self._ledger.holds().values() if h.wanted.user == wanted.user and not h.phase.final]
         self._limits.check(wanted, self._backend.now(), await sight.size(), len(taken), len(mine))
         if any(h.wanted.name == wanted.name for h in self._ledger.holds().values()):
             raise Infeasible(f"there is a hold of the name {wanted.name} already")
@@ -129,15 +129,16 @@ class Keeper:
     async def advance(self, number: int, sight: Sight | None = None) -> Hold:
         """Step one hold until nothing is left to do now."""
         sight, refused = sight or self.look(), ""
+        done: tuple[Act, ...] = ()
         for _ in range(_FURTHEST):
             hold = self._ledger.hold(number)
             seen = replace(await self._look(hold, sight), refused=refused)
             found = step(hold, seen, self._backend.now())
             if found.hold != hold or found.entries:
                 self._ledger.store(number, found.hold, found.entries, self._backend.now())
-            elif not found.acts:
-                return hold
-            refused = ""
+            elif not found.acts or found.acts == done:
+                return hold  # what Slurm has still to take in is looked at in the next pass
+            refused, done = "", found.acts
             for act in found.acts:
                 try:
                     await self._do(act, number, found.hold, sight)
@@ -189,8 +190,10 @@ class Keeper:
                     continue
         elif act is Act.WRITE_REQUEST:
             self._request(number, hold)
-        elif self._requested is not None:
-            requests.drop(self._requested.folder, wanted.name)
+        else:
+            if self._requested is not None:
+                requests.drop(self._requested.folder, wanted.name)
+            self._ledger.store(number, replace(hold, requested=False), (), backend.now())
 
     def _request(self, number: int, hold: Hold) -> None:
         if self._requested is None:

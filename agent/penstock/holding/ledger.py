@@ -120,7 +120,7 @@ class Ledger:
         with self._transaction():
             self._db.execute(
                 "UPDATE holds SET final = ?, state = ? WHERE id = ?",
-                (hold.phase.final, json.dumps(hold.to_dict()), number),
+                (hold.settled, json.dumps(hold.to_dict()), number),
             )
             self._db.executemany(
                 "INSERT OR IGNORE INTO entries (hold, kind, account, at, amount) VALUES (?, ?, ?, ?, ?)",
@@ -203,8 +203,10 @@ class Ledger:
         spent = self._execute("SELECT TOTAL(amount) FROM entries WHERE account = ?", name)[0][0]
         promised = 0.0
         for row in self._execute("SELECT id, state FROM holds WHERE account = ? AND final = 0", name):
-            paid = self._execute("SELECT TOTAL(amount) FROM entries WHERE hold = ?", row["id"])[0][0]
-            promised += max(0.0, worst_case(Hold.from_dict(json.loads(row["state"]))) - paid)
+            hold = Hold.from_dict(json.loads(row["state"]))
+            if not hold.phase.final:
+                paid = self._execute("SELECT TOTAL(amount) FROM entries WHERE hold = ?", row["id"])[0][0]
+                promised += max(0.0, worst_case(hold) - paid)
         return Account(name, budget[0][0] if budget else None, spent, promised)
 
     def _execute(self, sql: str, *args: object) -> Sequence[sqlite3.Row]:

@@ -79,7 +79,8 @@ class Wanted:
 @dataclass(frozen=True, slots=True)
 class Hold:
     """A wanted slot and how far it is. `job` is the idle job's id, `used` which of the two a combined hold kept,
-    `requested` whether its request was written: whoever answers it may take it away."""
+    `requested` whether its request was written and not taken back: whoever answers it may take it away. `settled`: it
+    is over, and nothing is left of it."""
 
     wanted: Wanted
     phase: Phase = Phase.NEW
@@ -89,6 +90,7 @@ class Hold:
     reason: str = ""
     giving_up: bool = False
     requested: bool = False
+    settled: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able values."""
@@ -171,8 +173,9 @@ class Step:
 def step(hold: Hold, seen: Seen, now: float) -> Step:
     """What comes next. The state that is given back must be stored before the acts are done."""
     if hold.phase.final:
-        # What came into being after all, by an answer that was late, is taken back.
-        return Step(hold, _leftovers(hold, seen))
+        # What came into being after all, by an answer that was late, is taken back, and what could not be so far.
+        left = _leftovers(hold, seen)
+        return Step(hold, left) if left else Step(replace(hold, settled=True))
     if hold.giving_up:
         return _give_up(hold, seen, now)
     wanted = hold.wanted
@@ -195,15 +198,14 @@ def step(hold: Hold, seen: Seen, now: float) -> Step:
         return _end(hold, seen, Phase.DONE, "the slot is over")
     if wanted.method == "combined" and not hold.used:
         return _combined(hold, seen, now)
-    return Step(hold)
+    return Step(hold, _superseded(hold, seen))
 
 
 def _asked(hold: Hold, seen: Seen, now: float, asking: Act) -> Step:
     """Until the reservation is there or refused, or it is too late."""
     wanted = hold.wanted
     if seen.reservation is not None:
-        acts = (Act.DROP_REQUEST,) if wanted.method == "request" else ()
-        return Step(replace(hold, phase=Phase.HELD, reason=""), acts, (Entry("charge", wanted.base + wanted.f),))
+        return Step(replace(hold, phase=Phase.HELD, reason=""), (), (Entry("charge", wanted.base + wanted.f),))
     if seen.refused:
         if wanted.method == "combined" and wanted.submit_at is not None:
             virtual = replace(wanted, method="var", f=math.inf)
@@ -286,10 +288,7 @@ def _give_up(hold: Hold, seen: Seen, now: float) -> Step:
 
 def _end(hold: Hold, seen: Seen, phase: Phase, reason: str) -> Step:
     ended = replace(hold, phase=phase, reason=reason)
-    acts = [*_leftovers(ended, seen)]
-    if hold.wanted.method == "request" and hold.phase is not Phase.NEW:
-        acts.append(Act.DROP_REQUEST)
-    return Step(ended, tuple(acts))
+    return Step(ended, _leftovers(ended, seen))
 
 
 def _leftovers(hold: Hold, seen: Seen) -> tuple[Act, ...]:
@@ -298,7 +297,18 @@ def _leftovers(hold: Hold, seen: Seen) -> tuple[Act, ...]:
         acts.append(Act.UNRESERVE)
     if seen.job is not None and not seen.job.state.ended:
         acts.append(Act.CANCEL)
+    if hold.requested:
+        acts.append(Act.DROP_REQUEST)
     return tuple(acts)
+
+
+def _superseded(hold: Hold, seen: Seen) -> tuple[Act, ...]:
+    """What is held beside that which was decided for: the agent may be killed before it has given it back."""
+    if hold.used == "VAR" and seen.reservation is not None:
+        return (Act.UNRESERVE,)
+    if hold.used == "AR" and seen.job is not None and not seen.job.state.ended:
+        return (Act.CANCEL,)
+    return (Act.DROP_REQUEST,) if hold.requested else ()
 
 
 def _began(seen: Seen) -> float | None:
