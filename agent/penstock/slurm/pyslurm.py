@@ -102,6 +102,7 @@ class PyslurmBackend(CliBackend):
         """See `Backend.jobs`."""
         if not await self._fits():
             return await super().jobs()
+        await self._check_clock()
         rows = await self._ask("jobs")
         if self._partitions is None:
             await self.partitions()

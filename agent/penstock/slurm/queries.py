@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -29,6 +27,7 @@ from penstock.errors import Infeasible, NoCluster, NotFound, NotNow, PenstockErr
 from penstock.logins import login
 from penstock.slurm import records
 from penstock.slurm.budget import RequestBudget
+from penstock.slurm.clocks import ControllerClock, since_boot
 from penstock.slurm.commands import CommandRunner, Finished
 from penstock.slurm.meter import Meter
 from penstock.slurm.parse import ParseError
@@ -39,7 +38,6 @@ __all__ = ["CliQueries", "checked_name", "understood"]
 
 # How long the look at the site waits for accounting, which only adds to it (seconds).
 _ACCOUNTING_PATIENCE = 5.0
-_log = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}", re.ASCII)
 _NO_ACCOUNTING = "not running a supported accounting_storage plugin"
 
@@ -77,7 +75,7 @@ class CliQueries:
         self._runner = CommandRunner(prefix=prefix, slurm_conf=slurm_conf, environment=environment, budget=budget)
         self._cluster: str | None = None  # another than the one that slurm.conf names
         self._alone: str | None = None
-        self._skew = 0.0
+        self._clock = ControllerClock()
         self._partitions: dict[str, Partition] | None = None
 
     @property
@@ -106,8 +104,8 @@ class CliQueries:
         return self._runner
 
     def now(self) -> float:
-        """The controller's time, as far as `site` has found it to differ from this host's."""
-        return time.time() + self._skew
+        """The controller's time, as far as `site` or a later look has found it to differ from this host's."""
+        return self._clock.now()
 
     def whoami(self) -> str:
         """The user name that requests are made as."""
@@ -152,9 +150,7 @@ class CliQueries:
 
     async def site(self) -> SiteConfig:
         """See `Backend.site`. Compares the clocks as well: the answer begins with the controller's time."""
-        before = time.time()
-        text = await self._read("scontrol", "show", "config")
-        self._compare_clocks(text, before, time.time())
+        text = await self._config()
         site = understood("scontrol show config", lambda: records.site_from_text(text))
         if site.accounting and not self._cluster:
             site = replace(site, max_jobs_accrue=await self._accrue_limit())
@@ -195,6 +191,7 @@ class CliQueries:
 
     async def jobs(self) -> Sequence[Job]:
         """See `Backend.jobs`."""
+        await self._check_clock()
         return await self._queue()
 
     async def nodes(self) -> Sequence[Node]:
@@ -392,15 +389,18 @@ class CliQueries:
             label=f"scontrol {'show' if 'show' in argv else argv[1]}" if argv[0] == "scontrol" else None,
         )
 
-    def _compare_clocks(self, text: str, before: float, after: float) -> None:
-        """Learn how far this host's clock is off from an answer that was given between `before` and `after`."""
-        said = records.clock_from_config(text)
-        if said is None:
-            return
-        skew = said + 0.5 - (before + after) / 2  # it tells whole seconds
-        self._skew = skew if abs(skew) > max(2.0, after - before) else 0.0
-        if self._skew:
-            _log.warning("this host's clock is %.0f s behind slurmctld's; times are corrected by that", self._skew)
+    async def _config(self) -> str:
+        """`scontrol show config`, which begins with the controller's time."""
+        started = since_boot()
+        text = await self._read("scontrol", "show", "config")
+        if (said := records.clock_from_config(text)) is not None:
+            self._clock.compare(said, since_boot() - started)
+        return text
+
+    async def _check_clock(self) -> None:
+        """An agent that runs for months sees clocks put right, and put wrong."""
+        if self._clock.doubtful:
+            await self._config()
 
     # -- small things -------------------------------------------------------------------------------------------
 
