@@ -104,7 +104,10 @@ def make_policy(name: str) -> ResizePolicy | JointPolicy:
     known = {e.name: e for e in entry_points(group="penstock.policies")}
     if name not in known:
         raise ConfigError(f"`dmr.policy`: no policy {name!r} is installed (installed: {', '.join(sorted(known))})")
-    policy: ResizePolicy | JointPolicy = known[name].load()()
+    try:
+        policy: ResizePolicy | JointPolicy = known[name].load()()
+    except Exception as e:
+        raise ConfigError(f"`dmr.policy`: {name!r} cannot be loaded: {e!r}") from e
     return policy
 
 
@@ -329,14 +332,18 @@ class App:
         """Take over what can change while running; a wrong file leaves everything as it was."""
         if self.serving:
             sdnotify.reloading()
+        ok = False
         try:
-            config = load(self._config_path)
-            policy = make_policy(config.dmr.policy)
+            self._take_over(load(self._config_path))
+            ok = True
         except PenstockError as e:
             _log.error("reload refused, the old configuration stays", why=str(e))
-            self.metrics.reloaded(False)
+        finally:  # whatever happens, as systemd waits for it
+            self.metrics.reloaded(ok)
             self._tell_ready()
-            return
+
+    def _take_over(self, config: Config) -> None:
+        policy = make_policy(config.dmr.policy)
         logs.configure(config.log.level, config.log.format)
         settings = self.malleable.settings
         settings.policy, settings.limits, settings.preference = policy, _limits(config), config.malleable.backend
@@ -354,9 +361,7 @@ class App:
         ):
             _log.warning("folders, sockets, ports, how Slurm is asked and who predicts change with a restart only")
         self.config = config
-        self.metrics.reloaded(True)
         _log.info("reloaded")
-        self._tell_ready()
         self.wake("reloaded")
 
     def _tell_ready(self) -> None:

@@ -13,12 +13,16 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from penstock import sdnotify
 from penstock.app import App, make_backend, make_policy
 from penstock.cli import cli
 from penstock.config import DEFAULT, Config, find, load, origins
+from penstock.doctor.reader import _trouble
 from penstock.errors import ConfigError
+from penstock.holding.office import pricing_rules
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.store import Store
+from penstock.workflow import registry
 
 
 def wrong(path: Path, text: str) -> str:
@@ -268,6 +272,54 @@ def test_a_reload_of_a_wrong_file_keeps_the_old_configuration(app, file, text):
     file.unlink()
     app.reload()
     assert app.config is before
+
+
+@pytest.fixture
+def broken(tmp_path, monkeypatch):
+    """An installed distribution with plug-ins whose import fails; its folder."""
+    folder = tmp_path / "installed" / "broken-1.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
+    groups = ("penstock.policies", "penstock.strategies", "penstock.pricing")
+    (folder / "entry_points.txt").write_text("".join(f"[{group}]\nbroken = no_such_module:It\n" for group in groups))
+    monkeypatch.syspath_prepend(folder.parent)
+    registry._plugins.cache_clear()
+    yield folder.parent
+    registry._plugins.cache_clear()
+
+
+def test_a_plug_in_that_cannot_be_loaded_is_a_wrong_configuration(broken):
+    with pytest.raises(ConfigError, match=r"`dmr\.policy`: 'broken' cannot be loaded: ModuleNotFound.*no_such_module"):
+        make_policy("broken")
+    with pytest.raises(ConfigError, match=r"`provision\.pricing`: 'broken' cannot be loaded: ModuleNotFound"):
+        pricing_rules(Config.model_validate({"provision": {"pricing": "broken"}}))
+    assert "no_such_module" in _trouble(lambda: make_policy("broken")).why, "what the doctor says"
+
+
+def reloaded(app) -> float:
+    return app.metrics.registry.get_sample_value("penstock_config_last_reload_successful")
+
+
+def test_a_reload_always_ends_for_systemd_and_says_whether_it_did(app, file, broken, monkeypatch):
+    said = []
+    monkeypatch.setattr(sdnotify, "notify", said.append)
+    app.serving = True
+    before = app.config
+    file.write_text("dmr: {policy: broken}\n")
+    app.reload()
+    assert [state.partition("\n")[0] for state in said] == ["RELOADING=1", "READY=1"]
+    assert (reloaded(app), app.config) == (0, before)
+
+    file.write_text("dmr: {policy: wide}\n")
+    app.reload()
+    assert (reloaded(app), app.config.dmr.policy) == (1, "wide")
+
+    said.clear()
+    monkeypatch.setattr(app.messenger, "configure", lambda _config: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        app.reload()
+    assert [state.partition("\n")[0] for state in said] == ["RELOADING=1", "READY=1"]
+    assert reloaded(app) == 0
 
 
 @pytest.mark.parametrize(("predictor", "key"), [("queue", "watch_queue"), ("slurm", "ask_slurm")])

@@ -51,7 +51,7 @@ def open_ledger(config: Config) -> Ledger:
 
 
 def pricing_rules(config: Config) -> Callable[[float], Pricing]:
-    """The site's rules, made from what a node costs for a second. ConfigError if they are not installed."""
+    """The site's rules, made from what a node costs for a second. ConfigError if they are not installed, or broken."""
     name = config.provision.pricing
     if name == PaperPricing.name:
         return PaperPricing
@@ -59,7 +59,10 @@ def pricing_rules(config: Config) -> Callable[[float], Pricing]:
     if name not in known:
         there = ", ".join(sorted([PaperPricing.name, *known]))
         raise ConfigError(f"`provision.pricing`: no rules {name!r} are installed (installed: {there})")
-    rules: Callable[[float], Pricing] = known[name].load()
+    try:
+        rules: Callable[[float], Pricing] = known[name].load()
+    except Exception as e:
+        raise ConfigError(f"`provision.pricing`: {name!r} cannot be loaded: {e!r}") from e
     return rules
 
 
