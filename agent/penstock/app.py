@@ -22,10 +22,11 @@ from penstock.allowance import carry_on
 from penstock.api import Geometry, JointPolicy, ResizePolicy
 from penstock.clock import Clock
 from penstock.config import Config, load
-from penstock.errors import ConfigError, LeaseLost, PenstockError, SlurmUnavailable
+from penstock.errors import ConfigError, LeaseLost, PenstockError, SlurmUnavailable, UserError
 from penstock.executor import Executor
 from penstock.figures import Figures
 from penstock.guided.controller import GuidedController
+from penstock.holding.office import pricing_rules
 from penstock.holding.tending import tend
 from penstock.inbox import Inbox
 from penstock.ipc.auth import Verifier, make_key
@@ -35,6 +36,7 @@ from penstock.ipc.limits import RateLimit
 from penstock.ipc.operations import operations
 from penstock.ipc.server import Server
 from penstock.lease.holder import Lease
+from penstock.listening import bare, cannot_listen
 from penstock.loop import Loop
 from penstock.malleable.caps import Caps
 from penstock.malleable.controller import MalleableController
@@ -46,6 +48,7 @@ from penstock.messages.sources import join, tell_reserved
 from penstock.metrics import Metrics
 from penstock.observe import Observer
 from penstock.outlook import Outlook
+from penstock.pool.placements import placement_named
 from penstock.predictions import Predictions
 from penstock.retention import Retention
 from penstock.slurm.base import Backend
@@ -53,10 +56,11 @@ from penstock.slurm.budget import BudgetLimits, Metered, RequestBudget
 from penstock.store import Store
 from penstock.tenure import Lock, Tenure, hold_state, open_store
 from penstock.workflow.controller import WorkflowController
+from penstock.workflow.registry import strategy_named
 from penstock.workflow.runner import Runner
 from penstock.workflow.strategy import Rules
 
-__all__ = ["App", "advertised_host", "make_backend", "make_policy", "serve"]
+__all__ = ["App", "advertised_host", "check", "make_backend", "make_policy", "serve"]
 
 _log = structlog.get_logger(__name__)
 _FILES = 16384
@@ -111,6 +115,19 @@ def make_policy(name: str) -> ResizePolicy | JointPolicy:
     return policy
 
 
+def check(config: Config) -> None:
+    """Raises ConfigError for what will not do, though each key has a value that it may have."""
+    if config.slurm.backend != "auto":  # which takes what there is
+        make_backend(config)
+    make_policy(config.dmr.policy)
+    pricing_rules(config)
+    placement_named(config.pool.placement)
+    try:
+        strategy_named(config.workflows.strategy)
+    except UserError as e:
+        raise ConfigError(f"`workflows.strategy`: {str(e).removeprefix('strategy: ')}") from e
+
+
 def advertised_host(config: Config) -> str:
     """The name at which applications are told to find the agent."""
     return config.dmr.advertise or _name_for(config.dmr.listen.rpartition(":")[0], config)
@@ -118,7 +135,7 @@ def advertised_host(config: Config) -> str:
 
 def _name_for(host: str, config: Config) -> str:
     """By which name others reach what listens at `host` here."""
-    everywhere = host in ("0.0.0.0", "", "::", "[::]")  # noqa: S104
+    everywhere = bare(host) in ("0.0.0.0", "", "::")  # noqa: S104
     return (config.dmr.advertise or socket.gethostname()) if everywhere else host
 
 
@@ -293,9 +310,9 @@ class App:
         assert self.server is not None
         host, _, port = (self.config.agent.listen or _ANYWHERE).rpartition(":")
         try:
-            bound = await self.server.listen_far(host, int(port), FarDoor(local.answer, verifier))
-        except OSError as e:
-            raise ConfigError(f"`agent.listen`: cannot listen at {host}:{port}: {e.strerror}") from e
+            bound = await self.server.listen_far(bare(host), int(port), FarDoor(local.answer, verifier))
+        except (OSError, ValueError) as e:
+            raise cannot_listen("agent.listen", f"{host}:{port}", e) from e
         self.tenure.advertise(f"{_name_for(host, self.config)}:{bound}")
 
     def troubles(self) -> list[str]:
@@ -308,11 +325,11 @@ class App:
         assert self.server is not None
         for port in ports:
             try:
-                return await self.server.listen_tcp(host, port)
-            except OSError as e:
+                return await self.server.listen_tcp(bare(host), port)
+            except (OSError, ValueError) as e:  # a name that cannot be one is a ValueError
                 failure = e
-                _log.warning("cannot listen for applications", host=host, port=port, why=e.strerror)
-        raise ConfigError(f"`dmr.listen`: cannot listen at {host}:{ports[0]}: {failure.strerror}") from failure
+                _log.warning("cannot listen for applications", host=host, port=port, why=str(e))
+        raise cannot_listen("dmr.listen", f"{host}:{ports[0]}", failure) from failure
 
     def _set_limits(self, config: Config) -> None:
         for limit, factor in zip(self._limits, _FACTORS, strict=True):

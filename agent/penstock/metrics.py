@@ -23,8 +23,8 @@ from prometheus_client import (
 from penstock import __version__
 from penstock.api import Decision, Snapshot, Verb
 from penstock.catalogue import METRICS, PREFIX
-from penstock.errors import ConfigError
 from penstock.figures import Figures, Requests
+from penstock.listening import bare, cannot_listen
 from penstock.slurm.budget import Metered
 
 __all__ = ["Metrics"]
@@ -76,9 +76,9 @@ class Metrics:
         """Serve /metrics at HOST:PORT, to whoever can connect."""
         host, _, port = listen.rpartition(":")
         try:
-            start_http_server(int(port), addr=host or "127.0.0.1", registry=self.registry)
+            start_http_server(int(port), addr=bare(host) or "127.0.0.1", registry=self.registry)
         except (OSError, ValueError) as e:
-            raise ConfigError(f"`metrics.listen`: cannot listen at {listen!r}: {e}") from e
+            raise cannot_listen("metrics.listen", listen, e) from e
 
     # -- what the loop does --------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from penstock.config import DEFAULT, Config, find, load, origins
 from penstock.doctor.reader import _trouble
 from penstock.errors import ConfigError
 from penstock.holding.office import pricing_rules
+from penstock.metrics import Metrics
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.store import Store
 from penstock.workflow import registry
@@ -233,6 +235,81 @@ def test_a_wrong_configuration_ends_every_command_with_exit_code_78(file, comman
     assert done.returncode == 78
     assert done.stderr == f"penstock: {file}: `agent.intervall` is not a known key; did you mean `interval`?\n"
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("PENSTOCK_DMR__POLICY", "nope", "`dmr.policy`: no policy 'nope'"),
+        ("PENSTOCK_WORKFLOWS__STRATEGY", "nope", "`workflows.strategy`: must be one of auto, "),
+        ("PENSTOCK_PROVISION__PRICING", "nope", "`provision.pricing`: no rules 'nope'"),
+        ("PENSTOCK_POOL__PLACEMENT", "nope", "`pool.placement`: no placement 'nope'"),
+        ("PENSTOCK_SLURM__BACKEND", "mock", "`slurm.mock_socket` must be set"),
+        ("PENSTOCK_DMR__POLICY", "broken", "`dmr.policy`: 'broken' cannot be loaded"),
+        ("PENSTOCK_WORKFLOWS__STRATEGY", "broken", "`workflows.strategy`: strategy 'broken': its plug-in cannot"),
+        ("PENSTOCK_PROVISION__PRICING", "broken", "`provision.pricing`: 'broken' cannot be loaded"),
+    ],
+)
+def test_check_finds_what_would_end_the_agent_though_the_file_can_be_read(file, broken, variable, value, said):
+    file.write_text("{}")
+    done = CliRunner(env={"PENSTOCK_CONFIG": str(file), variable: value}).invoke(cli, ["config", "check"])
+    assert isinstance(done.exception, ConfigError), done.output
+    assert str(done.exception).startswith(said)
+
+
+def test_check_takes_what_the_agent_takes(file):
+    file.write_text("dmr: {listen: '[::1]:0'}\nslurm: {backend: auto}\n")
+    done = CliRunner(env={"PENSTOCK_CONFIG": str(file)}).invoke(cli, ["config", "check"])
+    assert (done.exit_code, done.output) == (0, f"{file}: ok\n")
+
+
+# -- listening ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ipv6():
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as e:
+        pytest.skip(f"no IPv6 on this host: {e}")
+
+
+def opened(config: Config) -> tuple[App, str]:
+    """An agent whose doors were opened, and closed again, and where it tells applications to find it."""
+    backend = virtual_cluster()
+    app = App(config, backend, backend.clock, Store(":memory:"))
+
+    async def run() -> str:
+        await app.start()
+        try:
+            await app.open_doors()
+            return app.workflows.environment["DMR_AGENT"]
+        finally:
+            await app.close()
+
+    return app, asyncio.run(run())
+
+
+def settings(folder: Path, **more: dict[str, object]) -> Config:
+    folder.mkdir(exist_ok=True)
+    return Config.model_validate({"agent": {"state_dir": str(folder), **more.pop("agent", {})}, **more})
+
+
+@pytest.mark.usefixtures("ipv6")
+def test_an_address_of_ipv6_is_listened_at(tmp_path, monkeypatch):
+    folder = tmp_path / "state"
+    monkeypatch.setattr(socket, "gethostname", lambda: "thishost")
+    assert opened(settings(folder, dmr={"listen": "[::1]:0"}))[1].startswith("[::1]:")
+    assert opened(settings(folder, dmr={"listen": "[::]:0"}))[1].startswith("thishost:")
+    Metrics().serve("[::1]:0")
+
+
+@pytest.mark.parametrize("host", ["no such host", "a..b"])
+def test_a_name_that_no_host_can_have_is_a_wrong_configuration(tmp_path, host):
+    with pytest.raises(ConfigError, match=r"`dmr\.listen`: cannot listen at"):
+        opened(settings(tmp_path / "state", dmr={"listen": f"{host}:0"}))
+    with pytest.raises(ConfigError, match=r"`metrics\.listen`: cannot listen at"):
+        Metrics().serve(f"{host}:0")
 
 
 # -- reload ------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from penstock.config import Config
 from penstock.doctor.facts import Address, Agent, Facts, Folder, Mpi, Probe, Queue, Services, Trouble
 from penstock.doctor.features import FEATURES, Outcome, examine
 from penstock.doctor.findings import Level
-from penstock.doctor.reader import _messages, _within
+from penstock.doctor.reader import _address, _messages, _within
 from penstock.errors import UserError
 from penstock.filesystems import is_network, mount_of
 
@@ -350,6 +350,10 @@ def test_what_can_start_the_agent(services, scron, text):
 def test_a_host_that_only_finds_itself():
     facts = replace(IDEAL, address=Address("login1", ("127.0.1.1",)))
     assert "dmr.advertise" in examine(facts).checks["address"].change
+
+
+def test_an_address_of_ipv6_is_one_without_its_brackets():
+    assert _address(Config.model_validate({"dmr": {"listen": "[::1]:0"}})) == Address("[::1]", ("::1",))
 
 
 def test_limits_are_told_and_a_partition_that_is_not_there_is_named():

@@ -343,3 +343,18 @@ def test_an_agent_of_another_user_is_not_believed(munge, tmp_path, monkeypatch):
             site.ask()
     finally:
         site.stop()
+
+
+def test_an_agent_at_an_address_of_ipv6_is_found(site, monkeypatch):
+    asked = []
+
+    def connect(address, _timeout):
+        asked.append(address)
+        raise OSError("enough")
+
+    card = Card("far", 7, 8, "b", "s", os.geteuid(), "agent", 0.0, "[::1]:99", number=1)
+    files.publish(site.folder, card, 0o644)
+    monkeypatch.setattr(socket, "create_connection", connect)
+    with pytest.raises(AgentUnavailable):
+        site.ask()
+    assert asked == [("::1", 99)]

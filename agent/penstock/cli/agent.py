@@ -47,7 +47,9 @@ def config() -> None:
 @click.argument("path", required=False, type=click.Path(path_type=Path, dir_okay=False))
 def check(path: Path | None) -> None:
     """Say whether a configuration file is right (default: the one the agent would use)."""
-    load(path)
+    from penstock import app
+
+    app.check(load(path))
     click.echo(f"{path or find() or 'defaults'}: ok")
 
 

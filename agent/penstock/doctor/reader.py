@@ -30,6 +30,7 @@ from penstock.filesystems import mount_of
 from penstock.holding.requests import load_key
 from penstock.ipc.client import ask_agent
 from penstock.lease.files import published
+from penstock.listening import bare
 from penstock.logins import login
 from penstock.messages.channels import Undelivered, read_secret
 from penstock.pool.extra import missing as pool_missing
@@ -328,7 +329,7 @@ def _address(config: Config) -> Address | Trouble:
     """The same name that the agent gives to its applications."""
     name = advertised_host(config)
     try:
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(bare(name), None, type=socket.SOCK_STREAM)
     except OSError as error:
         return Trouble(f"{name}: {error.strerror}")
     return Address(name, tuple(sorted({str(entry[4][0]).partition("%")[0] for entry in found})))

@@ -16,6 +16,7 @@ from penstock.config import Config
 from penstock.ipc import proof
 from penstock.lease.files import published
 from penstock.lease.machine import Card
+from penstock.listening import bare
 
 __all__ = ["ask", "ask_agent"]
 
@@ -96,7 +97,7 @@ def _ask_far(config: Config, holder: Card, op: str, request: bytes, timeout: flo
     host, _, port = holder.address.rpartition(":")
     sent = False
     try:
-        with socket.create_connection((host, int(port)), min(timeout, _CONNECT)) as connection:
+        with socket.create_connection((bare(host), int(port)), min(timeout, _CONNECT)) as connection:
             connection.settimeout(timeout)
             with connection.makefile("rb") as stream:
                 theirs = proof.nonce_of(stream.readline(proof.MAX_HEAD))

@@ -25,6 +25,7 @@ from typing import IO, Final, Protocol
 from urllib.parse import urlsplit
 
 from penstock.config import MessagesSection
+from penstock.listening import bare
 from penstock.logins import login
 from penstock.messages.events import Event
 
@@ -154,9 +155,9 @@ class Mail:
         context = ssl.create_default_context()
         try:
             server = (
-                smtplib.SMTP_SSL(host.strip("[]"), int(port), timeout=settings.timeout, context=context)
+                smtplib.SMTP_SSL(bare(host), int(port), timeout=settings.timeout, context=context)
                 if settings.smtp_security == "tls"
-                else smtplib.SMTP(host.strip("[]"), int(port), timeout=settings.timeout)
+                else smtplib.SMTP(bare(host), int(port), timeout=settings.timeout)
             )
             with server:
                 if settings.smtp_security == "starttls":
