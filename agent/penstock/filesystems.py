@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from typing import Final
 
-__all__ = ["is_network", "is_volatile", "mount_of"]
+__all__ = ["FAILING", "is_network", "is_volatile", "mount_of"]
+
+FAILING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE})
+"""The errors of a disk that is full or fails, and may do again later: those of nobody's configuration."""
 
 # Those whose clients do not share memory, which SQLite's write-ahead log needs.
 _NETWORK: Final = frozenset(

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 from penstock.config import Config
-from penstock.errors import ConfigError, StateHeld
-from penstock.filesystems import is_network, mount_of
+from penstock.errors import ConfigError, StateHeld, StoreError
+from penstock.filesystems import FAILING, is_network, mount_of
 from penstock.lease.files import in_use
 from penstock.lease.holder import Lease
 from penstock.lease.machine import Card
@@ -126,28 +126,36 @@ def open_store(config: Config, tenure: Tenure) -> Store:
 def lock_state(folder: Path) -> int:
     """One agent, or one `penstock tick`, per state folder; the lock ends with the process, however it ends.
 
-    Raises BlockingIOError when somebody else has it, `ConfigError` when the folder cannot be used.
+    Raises BlockingIOError when somebody else has it, ConfigError when the folder cannot be used, StoreError when its
+    disk is full or fails.
     """
     make_folder(folder)
     try:
         descriptor = os.open(folder / "agent.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as e:
-        raise ConfigError(f"`agent.state_dir`: {folder} cannot be used: {e.strerror}") from e
+        raise _unusable(folder, e) from e
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except OSError as e:
         os.close(descriptor)
-        raise
+        if isinstance(e, BlockingIOError):
+            raise
+        raise _unusable(folder, e) from e
     return descriptor
 
 
 def make_folder(folder: Path) -> None:
-    """Make the state folder, or see that it can be used as it is. Raises ConfigError when not."""
+    """Make the state folder, or see that it can be used as it is. Raises ConfigError or StoreError when not."""
     try:
         folder.mkdir(mode=0o711, parents=True, exist_ok=True)
         _check_folder(folder)
     except OSError as e:
-        raise ConfigError(f"`agent.state_dir`: {folder} cannot be used: {e.strerror}") from e
+        raise _unusable(folder, e) from e
+
+
+def _unusable(folder: Path, error: OSError) -> ConfigError | StoreError:
+    kind = StoreError if error.errno in FAILING else ConfigError
+    return kind(f"`agent.state_dir`: {folder} cannot be used: {error.strerror}")
 
 
 def _check_folder(folder: Path) -> None:

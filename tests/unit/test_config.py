@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import socket
@@ -19,11 +20,14 @@ from penstock.app import App, make_backend, make_policy
 from penstock.cli import cli
 from penstock.config import DEFAULT, Config, find, load, origins
 from penstock.doctor.reader import _trouble
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, NotNow
 from penstock.holding.office import pricing_rules
+from penstock.lease.holder import Lease
+from penstock.listening import cannot_listen
 from penstock.metrics import Metrics
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.store import Store
+from penstock.tenure import hold_state, open_store
 from penstock.workflow import registry
 
 
@@ -310,6 +314,55 @@ def test_a_name_that_no_host_can_have_is_a_wrong_configuration(tmp_path, host):
         opened(settings(tmp_path / "state", dmr={"listen": f"{host}:0"}))
     with pytest.raises(ConfigError, match=r"`metrics\.listen`: cannot listen at"):
         Metrics().serve(f"{host}:0")
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:{port}", "192.0.2.1:0"])
+def test_what_may_pass_is_no_mistake_of_the_configuration(tmp_path, listen):
+    """Or systemd would not start the agent again (RestartPreventExitStatus=78)."""
+    folder = tmp_path / "state"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        at = listen.format(port=taken.getsockname()[1])
+        with pytest.raises(NotNow, match=f"`dmr.listen`: cannot listen at {at}: .*address"):
+            opened(settings(folder, dmr={"listen": at}))
+        with pytest.raises(NotNow, match=f"`metrics.listen`: cannot listen at {at}: .*[aA]ddress"):
+            Metrics().serve(at)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"), NotNow),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), ConfigError),
+        (OSError("could not bind on any address out of [('192.0.2.1', 0)]"), NotNow),
+        (PermissionError(errno.EACCES, "Permission denied"), ConfigError),
+        (UnicodeError("label empty or too long"), ConfigError),
+    ],
+)
+def test_what_an_address_that_cannot_be_listened_at_means(error, kind):
+    assert type(cannot_listen("dmr.listen", "h:1", error)) is kind
+
+
+def test_a_door_for_other_hosts_whose_port_is_taken_may_open_later(tmp_path):
+    backend = virtual_cluster()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        config = settings(tmp_path / "state", agent={"shared": "yes", "listen": listen})
+        tenure = hold_state(config, "agent")
+        assert isinstance(tenure, Lease)
+        app = App(config, backend, backend.clock, open_store(config, tenure), tenure=tenure)
+
+        async def run() -> None:
+            await app.start()
+            try:
+                await app.open_doors()
+            finally:
+                await app.close()
+
+        try:
+            with pytest.raises(NotNow, match=r"`agent\.listen`: cannot listen at"):
+                asyncio.run(run())
+        finally:
+            tenure.close()
 
 
 # -- reload ------------------------------------------------------------------------------------------------------------

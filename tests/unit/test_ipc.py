@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import pwd
@@ -24,7 +25,15 @@ from penstock import errors
 from penstock.api import JobState, Offer
 from penstock.app import App
 from penstock.config import Config
-from penstock.errors import AgentUnavailable, NotNow, NotPermitted, OutcomeUnknown, PenstockError
+from penstock.errors import (
+    AgentUnavailable,
+    ConfigError,
+    NotNow,
+    NotPermitted,
+    OutcomeUnknown,
+    PenstockError,
+    StoreError,
+)
 from penstock.ipc.auth import FRESH, Verifier, make_key, peer_uid
 from penstock.ipc.client import ask
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
@@ -271,6 +280,25 @@ def test_tcp_takes_the_given_port_or_picks_one(tmp_path):
         assert await server.listen_tcp("127.0.0.1", port) == port
 
     serve(body)
+
+
+@pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, StoreError), (errno.EACCES, ConfigError)])
+def test_a_socket_for_which_there_is_no_room_is_no_mistake_of_the_configuration(tmp_path, monkeypatch, number, kind):
+    async def fails(*_args, **_more):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(asyncio, "start_unix_server", fails)
+    with pytest.raises(kind, match=r"`agent\.socket`: cannot listen at"):
+        serve(lambda server: server.listen_unix(tmp_path / "s"))
+
+
+def test_a_key_for_which_there_is_no_room_is_a_fault_of_the_state(tmp_path, monkeypatch):
+    real = os.open
+    monkeypatch.setattr(os, "open", lambda *_args: real("/dev/full", os.O_WRONLY))
+    with pytest.raises(StoreError, match="key: No space left on device"):
+        make_key(tmp_path / "key")
+    monkeypatch.undo()
+    assert make_key(tmp_path / "key")
 
 
 # -- credentials -------------------------------------------------------------------------------------------------------

@@ -19,8 +19,6 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 from monitoring import ALERTS, DASHBOARD, EXAMPLE, alerts, names_in, panels
 from outside import need_program
 from penstock.catalogue import METRICS, PREFIX, table
-from penstock.errors import ConfigError
-from penstock.metrics import Metrics
 from penstock.slurm.cli import CliBackend
 from penstock.store import Store
 from penstock.tally import Tally
@@ -215,11 +213,6 @@ def test_a_running_agent_serves_them(site):
     site.process.send_signal(1)
     site.until(lambda: "penstock_config_last_reload_successful 1.0" in text(), "the reload")
     assert site.stop() == 0
-
-
-def test_an_address_that_is_taken_is_a_mistake_of_the_configuration():
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigError, match=r"metrics\.listen"):
-        Metrics().serve(f"127.0.0.1:{taken.getsockname()[1]}")
 
 
 # -- alerts and dashboard ----------------------------------------------------------------------------------------------

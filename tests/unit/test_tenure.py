@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import re
 
 import pytest
 from agent_world import World, chain, virtual
 from factories import ManualClock
 
-from penstock.errors import LeaseLost, NotNow
+from penstock.errors import ConfigError, LeaseLost, NotNow, StoreError
 from penstock.executor import Executor
 from penstock.slurm.budget import RequestBudget
 from penstock.store import Store
+from penstock.tenure import lock_state
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 
@@ -55,6 +59,25 @@ def test_a_request_that_changes_something_is_looked_at_when_its_turn_has_come():
 
     assert asyncio.run(ask()) == budget.limits.burst, "those that need not wait pass"
     asyncio.run(budget.admit("slurmctld", changing=False, patience=1e9))
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        *((n, StoreError) for n in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)),
+        *((n, ConfigError) for n in (errno.EACCES, errno.EROFS, errno.ENAMETOOLONG)),
+    ],
+)
+@pytest.mark.parametrize("call", ["os.mkdir", "os.open", "fcntl.flock"])
+def test_a_disk_that_is_full_or_fails_is_no_mistake_of_the_configuration(tmp_path, monkeypatch, call, number, kind):
+    def fails(*_args, **_more):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(call, fails)
+    with pytest.raises(kind, match=re.escape(os.strerror(number))) as caught:
+        lock_state(tmp_path / "state")
+    monkeypatch.undo()
+    assert type(caught.value) is kind
 
 
 @virtual

@@ -40,17 +40,17 @@ def peer_uid(connection: socket.socket) -> int:
 
 def make_key(path: Path) -> credential.Key:
     """The key in `path`, made on first use, readable by its owner only."""
-    if not path.exists():
-        fresh = path.with_name(f".{path.name}.{os.getpid()}")
-        fresh.unlink(missing_ok=True)  # left by a killed agent
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(secrets.token_hex(32))
-        fresh.rename(path)
     try:
+        if not path.exists():
+            fresh = path.with_name(f".{path.name}.{os.getpid()}")
+            fresh.unlink(missing_ok=True)  # left by a killed agent
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(secrets.token_hex(32))
+            fresh.rename(path)
         return credential.load_key(path)
-    except credential.CredentialError as e:
-        raise StoreError(str(e)) from e
+    except (OSError, credential.CredentialError) as e:
+        raise StoreError(f"{path}: {e.strerror}" if isinstance(e, OSError) else str(e)) from e
 
 
 class Verifier:

@@ -16,7 +16,8 @@ from pathlib import Path
 import structlog
 
 from dmr.wire import MAX_LINE
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError, PenstockError, StoreError
+from penstock.filesystems import FAILING
 from penstock.ipc import proof
 from penstock.ipc.auth import peer_uid
 from penstock.ipc.far import FarDoor, refusal
@@ -74,7 +75,8 @@ class Server:
         try:
             server = await asyncio.start_unix_server(self._local, path, limit=_CHUNK)
         except OSError as e:
-            raise ConfigError(f"`agent.socket`: cannot listen at {path}: {e.strerror or e}") from e
+            kind = StoreError if e.errno in FAILING else ConfigError
+            raise kind(f"`agent.socket`: cannot listen at {path}: {e.strerror or e}") from e
         # Open to connect: every request is authorised by the peer's uid.
         path.chmod(0o666)
         self._servers.append(server)
