@@ -2,7 +2,7 @@
 
 Read from the first of `PENSTOCK_CONFIG`, `$XDG_CONFIG_HOME/penstock/config.yaml`, `/etc/penstock/penstock.yaml` that
 exists (none is fine); single keys are overridden by `PENSTOCK_SECTION__KEY`. Durations are seconds, or text such as
-"90s", "5m", "1-00:00:00".
+"90s", "5m", "1-00:00:00". Paths may begin with `~`.
 """
 
 from __future__ import annotations
@@ -63,6 +63,19 @@ def _address(value: str | None) -> str | None:
     return value
 
 
+def _at_home(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError as e:
+        raise ValueError("begins with the home of a user who is not known here") from e
+
+
+def _absolute(path: Path) -> Path:
+    if not path.is_absolute():
+        raise ValueError("must be an absolute path, as commands and jobs look for it from other folders")
+    return path
+
+
 Seconds = Annotated[
     float,
     BeforeValidator(_duration),
@@ -74,6 +87,8 @@ Words = Annotated[tuple[Annotated[str, Field(pattern=r"^[^\x00]+$")], ...], Fiel
 MailAddress = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._%+-]*(@[A-Za-z0-9.-]+)?$", max_length=254)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Address = Annotated[str, AfterValidator(_address)]
+File = Annotated[Path, AfterValidator(_at_home)]
+Anchored = Annotated[File, AfterValidator(_absolute)]
 
 
 class _Section(BaseModel):
@@ -83,15 +98,16 @@ class _Section(BaseModel):
 def _default_state_dir() -> Path:
     if os.geteuid() == 0:
         return Path("/var/lib/penstock")
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(base) / "penstock"
+    given = os.environ.get("XDG_STATE_HOME", "")
+    base = Path(given) if given.startswith("/") else Path.home() / ".local" / "state"
+    return base / "penstock"
 
 
 class AgentSection(_Section):
     """The daemon itself."""
 
-    state_dir: Path = Field(default_factory=_default_state_dir, description="State file, socket and key live here.")
-    socket: Path | None = Field(None, description="Unix socket; default: agent.sock in the state folder.")
+    state_dir: Anchored = Field(default_factory=_default_state_dir, description="State file, socket and key live here.")
+    socket: Anchored | None = Field(None, description="Unix socket; default: agent.sock in the state folder.")
     serve: Literal["own", "all"] = Field("own", description="Whose MPI jobs: the agent's own user's, or everybody's.")
     request_burst: int = Field(
         200, ge=1, description="Requests that a user may make at once; then at the next key's rate."
@@ -129,7 +145,7 @@ class SlurmSection(_Section):
         description="Real Slurm by its commands (cli) or by pyslurm; auto: by pyslurm where a fitting one is there, "
         "else by the commands. Or a simulated Slurm (mock).",
     )
-    mock_socket: Path | None = Field(None, description="Socket of the simulated Slurm.")
+    mock_socket: File | None = Field(None, description="Socket of the simulated Slurm.")
     min_interval: Seconds = Field(10.0, description="Shortest time between two looks at the queue.")
     timeout: Seconds = Field(30.0, description="Time limit of one Slurm command.")
     request_burst: int = Field(30, ge=4, description="Requests that may be made at once; then at the next key's rate.")
@@ -223,10 +239,10 @@ class ProvisionSection(_Section):
     earlier: Annotated[Finite, Field(ge=0)] = Field(
         0.0, description="Service units that ending an hour earlier is worth, in penalties for exchanged slots."
     )
-    ledger: Path | None = Field(None, description="The ledger; default: ledger.db in the agent's state folder.")
-    sites: Path | None = Field(None, description="The file of sites (penstock plan --site); unset: none.")
-    requests: Path | None = Field(None, description="Folder for signed requests for reservations; unset: none.")
-    request_key: Path | None = Field(None, description="File with the key that signs them, at least 16 bytes.")
+    ledger: File | None = Field(None, description="The ledger; default: ledger.db in the agent's state folder.")
+    sites: File | None = Field(None, description="The file of sites (penstock plan --site); unset: none.")
+    requests: File | None = Field(None, description="Folder for signed requests for reservations; unset: none.")
+    request_key: File | None = Field(None, description="File with the key that signs them, at least 16 bytes.")
 
 
 class DmrSection(_Section):
@@ -234,7 +250,7 @@ class DmrSection(_Section):
 
     listen: Address = Field("0.0.0.0:0", description="HOST:PORT for applications; port 0 picks one and keeps it.")
     advertise: str | None = Field(None, description="Host name given to applications; default: this host's name.")
-    munge_socket: Path | None = Field(None, description="munged's socket where it is not the default one.")
+    munge_socket: File | None = Field(None, description="munged's socket where it is not the default one.")
     policy: str = Field("throughput", description="Name of the resize policy (entry point penstock.policies).")
     grant_timeout: Seconds = Field(40.0, description="How long a resizer may wait for its nodes (paper: 40 s).")
     accept_timeout: Seconds = Field(120.0, description="How long an application may leave granted nodes unused.")
@@ -257,7 +273,7 @@ class MalleableSection(_Section):
 class SelectSection(_Section):
     """Resource selection (paper 000)."""
 
-    site: Path | None = Field(None, description="What Slurm does not know of its nodes, such as their clocks (YAML).")
+    site: File | None = Field(None, description="What Slurm does not know of its nodes, such as their clocks (YAML).")
     gain: Seconds = Field(300.0, description="A task that waits moves if it is done so much sooner elsewhere,")
     gain_share: Annotated[Finite, Field(ge=0, lt=1)] = Field(0.2, description="and by this share of what is left.")
 
@@ -265,7 +281,7 @@ class SelectSection(_Section):
 class PoolSection(_Section):
     """Pools of tasks over many allocations (paper 002, section 3.1)."""
 
-    folder: Path | None = Field(
+    folder: File | None = Field(
         None, description="Folder of the user's pools, shared by all nodes; default: pools in the agent's state folder."
     )
     host: str | None = Field(None, description="This host's address, at which members reach a pool's scheduler.")
@@ -300,8 +316,8 @@ class MessagesSection(_Section):
     smtp_security: Literal["starttls", "tls", "none"] = Field(
         "starttls", description="How the way to the mail server is encrypted."
     )
-    smtp_login: Path | None = Field(None, description="File with the user name and, on a second line, the password.")
-    webhook: Path | None = Field(None, description="File (0600: it is a key) with the URL that gets events as JSON.")
+    smtp_login: File | None = Field(None, description="File with the user name and, on a second line, the password.")
+    webhook: File | None = Field(None, description="File (0600: it is a key) with the URL that gets events as JSON.")
     command: Words | None = Field(None, description="Program and arguments; gets an event as JSON on standard input.")
     timeout: Annotated[Seconds, Field(gt=0)] = Field(10.0, description="Time limit of one delivery.")
     per_hour: int = Field(30, ge=1, description="Most messages to each recipient in any hour; others wait.")

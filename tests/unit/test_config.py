@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from penstock import sdnotify
 from penstock.app import App, make_backend, make_policy
 from penstock.cli import cli
-from penstock.config import DEFAULT, Config, find, load, origins
+from penstock.config import DEFAULT, Config, find, load, origins, schema
 from penstock.doctor.reader import _trouble
 from penstock.errors import ConfigError, NotNow
 from penstock.holding.office import pricing_rules
@@ -69,6 +69,42 @@ def test_a_file_gives_what_it_gives_and_durations_are_text_or_seconds(file):
 def test_an_empty_file_means_the_defaults(file, text):
     file.write_text(text)
     assert load(file, {}) == load(None, {"HOME": "/nonexistent", "XDG_CONFIG_HOME": "/nonexistent"})
+
+
+PATHS = [
+    (section, key)
+    for section, field in Config.model_fields.items()
+    for key, about in schema()["$defs"][field.annotation.__name__]["properties"].items()
+    if '"format": "path"' in json.dumps(about)
+]
+
+
+@pytest.mark.parametrize(("section", "key"), PATHS)
+def test_a_tilde_is_the_home_in_every_path(file, section, key, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    file.write_text(f"{section}: {{{key}: ~/it}}")
+    variable = {f"PENSTOCK_{section}__{key}".upper(): "~/it", "HOME": "/nonexistent"}
+    for config in (load(file, {}), load(None, variable)):
+        assert getattr(getattr(config, section), key) == Path("/home/me/it")
+    assert f"`{section}.{key}`: begins with the home of a user" in wrong(file, f"{section}: {{{key}: ~nobodysuch/it}}")
+
+
+def test_all_paths_are_known():
+    assert len(PATHS) == 12
+    assert ("agent", "state_dir") in PATHS
+
+
+@pytest.mark.parametrize("key", ["state_dir", "socket"])
+def test_where_the_agent_is_does_not_depend_on_where_one_stands(file, key):
+    assert f"`agent.{key}`: must be an absolute path" in wrong(file, f"agent: {{{key}: state}}")
+
+
+def test_a_relative_home_of_states_does_not_count(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("HOME", "/home/me")
+    for given, taken in (("state", "/home/me/.local/state"), ("", "/home/me/.local/state"), ("/s", "/s")):
+        monkeypatch.setenv("XDG_STATE_HOME", given)
+        assert Config.model_validate({}).agent.state_dir == Path(taken) / "penstock"
 
 
 def test_the_environment_overrides_single_keys(file):
