@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 import yaml
 
+import penstock.cli
 from penstock.ipc.client import ask
 from penstock.slurm.mock import control
 
@@ -379,3 +384,51 @@ def test_what_the_machine_cannot_give_is_a_wrong_configuration(agent, variable, 
     assert ran.returncode == 78, ran.stderr
     assert said in ran.stderr.splitlines()[-1] and "Traceback" not in ran.stderr
     assert file.read_text() == "keep me"
+
+
+# -- nowhere to write to -----------------------------------------------------------------------------------------------
+
+
+def command(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **environ):
+    argv = [sys.executable, "-c", "from penstock.cli import main; main()", *words]
+    return subprocess.run(
+        argv, stdout=stdout, stderr=stderr, text=True, timeout=60, check=False, env={**os.environ, **environ}
+    )
+
+
+@pytest.mark.parametrize("words", [["config", "show"], ["config", "schema"], ["--help"], ["waits", "--help"]])
+def test_a_full_disk_under_the_output_is_one_line(words):
+    with Path("/dev/full").open("w") as full:
+        done = command(*words, stdout=full)
+    assert (done.returncode, done.stderr) == (1, "penstock: cannot write: No space left on device\n")
+
+
+@pytest.mark.parametrize(("words", "code"), [(["config", "nope"], 2), (["config", "check"], 78)])
+def test_an_error_that_nobody_can_be_told_keeps_its_code(words, code):
+    with Path("/dev/full").open("w") as full:
+        assert command(*words, stderr=full, PENSTOCK_AGENT__SERVE="nobody").returncode == code
+
+
+def test_whoever_read_the_output_has_gone():
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = command("config", "show", stdout=writing)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_failing_disk_names_the_file_and_other_errors_stay_what_they_are(monkeypatch, capsys):
+    def raising(error):
+        def run(**_more):
+            raise error
+
+        monkeypatch.setattr(penstock.cli, "cli", run)
+        penstock.cli.main()
+
+    with pytest.raises(SystemExit, match="1"):
+        raising(OSError(errno.EIO, "Input/output error", "/state/file"))
+    assert capsys.readouterr().err == "penstock: /state/file: Input/output error\n"
+    with pytest.raises(FileNotFoundError):
+        raising(FileNotFoundError(errno.ENOENT, "No such file or directory", "/x"))

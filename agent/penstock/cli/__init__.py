@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import sys
+from collections.abc import Callable
+from typing import NoReturn
 
 import click
 
@@ -62,6 +66,12 @@ class _Lazy(click.Group):
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # of which click would make a 1
+            return ctx.exit(141)
+
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="penstock")
@@ -78,17 +88,38 @@ def main() -> None:
     try:
         # What a command ends with by click's Exit comes back as a value.
         code = cli(standalone_mode=False)
+        click.echo(nl=False)  # what is left in the buffer
         if isinstance(code, int) and code != 0:
             sys.exit(code)
     except click.exceptions.Abort:
         sys.exit(130)
     except click.ClickException as e:
-        e.show()
-        sys.exit(e.exit_code)
+        _end(e.show, e.exit_code)
     except PenstockError as e:
         from penstock.cli.output import plain  # slow to load, and not needed where all goes well
 
-        click.echo(plain(f"penstock: {e}"), err=True)
-        sys.exit(e.exit_code)
+        text = plain(f"penstock: {e}")
+        _end(lambda: click.echo(text, err=True), e.exit_code)
     except BrokenPipeError:
-        sys.exit(141)
+        _end(lambda: None, 141)
+    except OSError as e:
+        from penstock.filesystems import FAILING
+
+        if e.errno not in FAILING:
+            raise
+        text = f"penstock: {e.filename or 'cannot write'}: {e.strerror}"
+        _end(lambda: click.echo(text, err=True), 1)
+
+
+def _end(tell: Callable[[], object], code: int) -> NoReturn:
+    """End with this code, whether or not there is room for what is to be told."""
+    with contextlib.suppress(OSError):
+        tell()
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            # Python would try once more at its end, and end with 120 then.
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(code)

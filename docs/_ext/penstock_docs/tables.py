@@ -25,12 +25,12 @@ Made from the models in `penstock.config`, which check a configuration when it i
 The file is the first of `$PENSTOCK_CONFIG`, `$XDG_CONFIG_HOME/penstock/config.yaml` (`~/.config/penstock/config.yaml`)
 and `/etc/penstock/penstock.yaml` that is there; none is fine. A single key is overridden by `PENSTOCK_SECTION__KEY` in
 the environment, such as `PENSTOCK_AGENT__INTERVAL=30s`. Durations are seconds, or texts such as `90s`, `5m`, `2h`,
-`00:30:00`, `1-00:00:00`. Paths may begin with `~`; `agent.state_dir` and `agent.socket` must be absolute. A key that is not
-known is refused, with the nearest one that is.
+`00:30:00`, `1-00:00:00`. Paths may begin with `~`; `agent.state_dir` and `agent.socket` must be absolute. A key that
+is not known is refused, with the nearest one that is.
 
-`penstock config check` reads it and looks for the plug-ins that it names, `penstock config show --origin` says where each
-value comes from, and `penstock config schema` prints the JSON schema. `systemctl reload` (SIGHUP) takes a changed file
-over; a wrong one leaves the old one in force.
+`penstock config check` reads it and looks for the plug-ins that it names, `penstock config show --origin` says where
+each value comes from, and `penstock config schema` prints the JSON schema. `systemctl reload` (SIGHUP) takes a changed
+file over; a wrong one leaves the old one in force.
 """
 
 
