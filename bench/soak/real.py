@@ -541,8 +541,8 @@ class _Soak:
         rows = [line.split("|", 6) for line in text.splitlines() if line.count("|") >= 6]
         queued = set(self.site.slurm("squeue", "-h", "-a", "-o", "%A").split())
         for row in rows:
-            # Accounting may never hear of the end of a job that was merged into another within its first second (seen
-            # on 22.05). Whether one still holds nodes is what the controller knows.
+            # Of a resizer that was merged accounting says RESIZING until the controller is restarted. Whether one still
+            # holds nodes is what the controller knows.
             if holder_of(row[6]) is not None and row[0] not in queued:
                 row[2] = "COMPLETED"
         return rows

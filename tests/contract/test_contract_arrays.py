@@ -1,7 +1,7 @@
 """What a backend guarantees of job arrays (`penstock.slurm.base`)."""
 
 import pytest
-from contract_jobs import CANCELLED, PENDING, RUNNING, sleeper
+from contract_jobs import CANCELLED, COMPLETED, PENDING, RUNNING, sleeper
 
 from penstock.errors import Infeasible
 
@@ -95,3 +95,26 @@ async def test_tasks_that_wait_are_cancelled_by_their_numbers(world):
     await world.settle(one)
     await world.backend.cancel(array, [3])
     await world.backend.cancel(array)
+
+
+async def test_accounting_has_one_record_for_an_array_that_is_named(world):
+    """The last task has the array's own id: what became of the others must not be lost with it."""
+    array = await world.backend.submit(sleeper(8, array="0-2"))
+    other = await world.backend.submit(sleeper(1))
+
+    async def runs():
+        return bool((await rows(world, array))[0])
+
+    await world.settle(runs)
+    tasks = (await rows(world, array))[0]
+    await world.backend.cancel(min(task.id for task in tasks.values()))
+    found = []
+
+    async def recorded():
+        found[:] = await world.backend.history(ids=[array, other])
+        return len(found) == 2 and all(record.state.ended for record in found)
+
+    await world.settle(recorded)
+    whole, alone = sorted(found, key=lambda record: record.id)
+    assert (whole.id, whole.state, alone.id, alone.state) == (array, CANCELLED, other, COMPLETED)
+    assert whole.submit <= whole.start <= whole.end

@@ -3,11 +3,12 @@
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from penstock.api import JobState
+from penstock.api import AccountingRecord, JobState
 from penstock.errors import Infeasible, NoCluster, NotFound, NotNow, NotPermitted, OutcomeUnknown, SlurmUnavailable
 from penstock.slurm import records
 from penstock.slurm.parse import ParseError
@@ -270,3 +271,16 @@ def test_fair_shares_of_the_user_alone():
     assert records.shares_from_text("", "ann") == {}
     with pytest.raises(ParseError):
         records.shares_from_text("You are not running priority/multifactor", "ann")
+
+
+def test_the_tasks_of_an_array_are_one_record():
+    assert records.arrays_of("124|123_1\n123|123_2\n130|130\n") == {124: 123, 123: 123}
+    task = AccountingRecord(124, "x", "alice", "batch", "", "", JobState.COMPLETED, 0, 5.0, 6.0, 7.0, 20.0, 60.0, 1)
+    failed = replace(task, id=125, state=JobState.FAILED, exit_code=3, start=8.0, end=9.0)
+    waits = replace(task, id=123, state=JobState.PENDING, start=None, end=None)
+    whole = records.of_array(123, [task, failed])
+    assert (whole.id, whole.state, whole.exit_code, whole.start, whole.end) == (123, JobState.FAILED, 3, 7.0, 20.0)
+    assert (records.of_array(123, [task, failed, waits]).state, records.of_array(123, [task, waits]).end) == (
+        JobState.PENDING,
+        None,
+    )

@@ -114,8 +114,9 @@ class Backend(Protocol):
     ) -> Sequence[AccountingRecord]:
         """Accounting records, one per job (the latest where a job was requeued), of the given ids, or of the caller's
         jobs with a name and/or submitted or alive after `since` (without those that never became eligible). Records may
-        lag by some seconds. RESIZING as a state means that the job lives, or was merged into another; such a record is
-        no source of waits or run times."""
+        lag by some seconds. An array that is named by its id has one record for all its tasks: that of one which has
+        not ended or else has failed, where there is such a one. RESIZING as a state means that the job lives, or was
+        merged into another; such a record is no source of waits or run times."""
         ...
 
     async def submit(self, spec: JobSpec) -> int:

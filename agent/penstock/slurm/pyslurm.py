@@ -188,12 +188,14 @@ class PyslurmBackend(CliBackend):
         begin = max(1, int(since)) if since is not None else 0 if ids else 1
         rows = await self._ask("history", ids=sorted(ids), name=name, since=begin)
         read = self._understood("history", lambda: records.understood(records.record_from_values, rows))
-        # The database compares names without regard to case, and gives the tasks of an array by its id.
+        # The database compares names without regard to case.
         found = {
             record.id: (record, doubtful)
             for record, doubtful in filter(None, read)
-            if (name is None or record.name == name) and (not ids or record.id in ids)
+            if name is None or record.name == name
         }
+        if ids and not found.keys() <= set(ids):  # the tasks of an array, which are taken together
+            return await super().history(ids=ids, name=name, since=since)
         known = {job: record for job, (record, _) in found.items()}
         if unsure := [job for job, (_, doubtful) in found.items() if doubtful]:
             known |= {record.id: record for record in await super().history(ids=unsure)}

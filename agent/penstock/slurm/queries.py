@@ -284,7 +284,10 @@ class CliQueries:
         self, *, ids: Collection[int] = (), name: str | None = None, since: float | None = None
     ) -> Sequence[AccountingRecord]:
         """See `Backend.history`. For `state` RESIZING see `records.accounting_from_rows`."""
-        found = {record.id: record for record, _ in await self._accounting(ids, name, since)}
+        known = [record for record, _ in await self._accounting(ids, name, since)]
+        found = {record.id: record for record in known if not ids or record.id in ids}
+        if ids and len(found) < len(known):  # -j of an array names all its tasks
+            found |= await self._arrays(ids, known)
         # Of a job that was requeued sacct leaves out the last row, when that does not touch the time asked for.
         again = [job for job, record in found.items() if record.state is JobState.REQUEUED]
         if again and not ids:
@@ -353,9 +356,20 @@ class CliQueries:
         # Of a cluster that it does not know sacct says what it says of one without such jobs: nothing.
         if not rows and self._cluster is not None and self._cluster not in await self.clusters():
             raise NoCluster(f"accounting knows no cluster {self._cluster!r}")
-        found = understood("sacct", lambda: records.accounting_from_rows(rows))
-        # -j of an array names all its tasks.
-        return [item for item in found if not ids or item[0].id in ids]
+        return understood("sacct", lambda: records.accounting_from_rows(rows))
+
+    async def _arrays(self, ids: Collection[int], known: Sequence[AccountingRecord]) -> dict[int, AccountingRecord]:
+        """The records of those ids that are arrays, from those of their tasks."""
+        text = await self._read(
+            "sacct", "-n", "-P", "-X", "-D", "-a", "--local", f"--jobs={','.join(map(str, sorted(ids)))}",
+            "--format=JobIDRaw,JobID",
+        )  # fmt: skip
+        array_of = understood("sacct", lambda: records.arrays_of(text))
+        tasks: dict[int, list[AccountingRecord]] = {}
+        for record in known:
+            if (array := array_of.get(record.id, 0)) in ids:
+                tasks.setdefault(array, []).append(record)
+        return {array: records.of_array(array, found) for array, found in tasks.items()}
 
     async def _read(self, *argv: str, extra: Mapping[str, str] | None = None) -> str:
         done = await self._run(argv, changing=False, extra=extra)

@@ -46,6 +46,7 @@ __all__ = [
     "STEP_FIELDS",
     "TRES_FIELDS",
     "accounting_from_rows",
+    "arrays_of",
     "clock_from_config",
     "draw_mark",
     "estimate_from_text",
@@ -54,6 +55,7 @@ __all__ = [
     "lines_of",
     "long_format",
     "node_from_line",
+    "of_array",
     "partition_from_line",
     "reservation_from_line",
     "shares_from_text",
@@ -426,3 +428,23 @@ def accounting_from_rows(rows: Iterable[Sequence[str]]) -> list[tuple[Accounting
         )
         found.append((record, expand_hosts(last["NodeList"])))
     return found
+
+
+def arrays_of(text: str) -> dict[int, int]:
+    """The array of each task by the task's own id, from sacct's JobIDRaw and JobID ("124|123_1"). Raises ValueError."""
+    pairs = [line.split("|") for line in text.splitlines() if "_" in line]
+    return {_integer(raw): _integer(job.partition("_")[0]) for raw, job in pairs}
+
+
+def of_array(array: int, tasks: Sequence[AccountingRecord]) -> AccountingRecord:
+    """One record for an array: it lives as long as a task does, and fails with any."""
+    alive = next((t for t in tasks if not t.state.ended), None)
+    failed = next((t for t in tasks if t.state is not JobState.COMPLETED), None)
+    return replace(
+        alive or failed or tasks[-1],
+        id=array,
+        submit=min(t.submit for t in tasks),
+        eligible=min((t.eligible for t in tasks if t.eligible is not None), default=None),
+        start=min((t.start for t in tasks if t.start is not None), default=None),
+        end=None if alive else max((t.end for t in tasks if t.end is not None), default=None),
+    )

@@ -26,6 +26,7 @@ from penstock.slurm.mock.admission import begin_time, checked_dependency, make_j
 from penstock.slurm.mock.engine import Engine
 from penstock.slurm.mock.jobs import SimJob
 from penstock.slurm.mock.speedup import Work
+from penstock.slurm.records import of_array
 
 __all__ = ["Controller"]
 
@@ -251,14 +252,15 @@ class Controller:
 
     def history(self, user: str, ids: Collection[int], name: str | None, since: float | None) -> list[AccountingRecord]:
         """Accounting: the given ids whoever owns them, else the user's own; all given conditions hold."""
-        records = self.engine.records
-        asked = [records[i] for i in sorted(set(ids)) if i in records] if ids else self.engine.records_of.get(user, [])
-        return [
-            job.record()
-            for job in asked
-            if (name is None or (job.name == name and job.user == user))
-            and (since is None or job.submit >= since or job.end is None or job.end >= since)
-        ]
+
+        def told(job: SimJob) -> bool:
+            late = since is None or job.submit >= since or job.end is None or job.end >= since
+            return late and (name is None or (job.name == name and job.user == user))
+
+        if not ids:
+            return [job.record() for job in self.engine.records_of.get(user, []) if told(job)]
+        tasks = {i: [job.record() for job in self.engine.accounted(i) if told(job)] for i in sorted(set(ids))}
+        return [of_array(i, found) if len(found) > 1 else found[0] for i, found in tasks.items() if found]
 
     def _waiting(self, user: str, job: int) -> list[SimJob]:
         """The job if it is pending, of an array all of it that is."""

@@ -116,9 +116,14 @@ class Engine:
 
         NotFound when the controller knows nothing of it.
         """
-        found = self.job(job)
-        if found.array is None or found.array.job != job:
-            return [found]
+        self.job(job)
+        return self.accounted(job)
+
+    def accounted(self, job: int) -> list[SimJob]:
+        """The same of accounting, which forgets nothing; none when there never was such a job."""
+        found = self.records.get(job)
+        if found is None or found.array is None or found.array.job != job:
+            return [] if found is None else [found]
         return [*(self.records[m] for m in found.array.members), found]
 
     def shares(self) -> Mapping[str, float]:
