@@ -159,6 +159,17 @@ def test_a_model_with_failures_and_dependencies_and_what_ageing_changes(tmp_path
     assert aged["sha256"] != json.loads(command(*asked, "--json")[1])["sha256"]
 
 
+def test_the_log_that_is_read_is_not_replaced(tmp_path):
+    path, link = tmp_path / "l.swf", tmp_path / "link.swf"
+    write_workload(path, generate("lublin", 20, 4, 1), 4)
+    link.symlink_to(path)
+    before = path.read_bytes()
+    for out in (path, link):
+        code, _, message = command(path, "--nodes", 4, "--out", out)
+        assert (code, message) == (2, f"--out would replace {path}, which is read: give it another name")
+    assert path.read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -176,6 +187,21 @@ def test_a_model_with_failures_and_dependencies_and_what_ageing_changes(tmp_path
         (("--nodes", "4", "--model", "lublin", "--failures", "often"), "--failures must be a duration such as"),
         (("--nodes", "4", "--model", "lublin", "--failures", "1m"), "hardly ever end: use --failures"),
         (("--nodes", "4", "--model", "lublin", "--out", "/nowhere/x"), "/nowhere, where --out should go"),
+        (("x.swf", "--nodes", "4", "--load", "0.9"), "--load is for --model; `penstock simulate sweep` takes a log to"),
+        (("x.swf", "--nodes", "4", "--jobs", "5000"), "--jobs is for --model; a log is simulated with all its jobs"),
+        (("x.swf", "--nodes", "4", "--kinds", "batch"), "--kinds is for --model lublin; --filter chooses among"),
+        (("--nodes", "4", "--model", "feitelson", "--kinds", "batch"), "kinds of jobs are for the model lublin"),
+        (("--nodes", "4", "--model", "lublin", "--filter", "singh"), "--filter is for logs; --jobs and --kinds say"),
+        (("--nodes", "4", "--model", "lublin", "--skip-bad"), "--skip-bad is for logs; a model makes no damaged lines"),
+        (("--nodes", "4", "--model", "lublin", "--load", "1e300"), "--load must be greater than 0 and at most 100"),
+        (
+            ("--nodes", "8", "--model", "lublin", "--jobs", "10", "--reserve", "1h/2h/99"),
+            "--reserve keeps 99 nodes free 1h after the first submission, the cluster has 8 (--nodes)",
+        ),
+        (
+            ("--nodes", "8", "--model", "lublin", "--jobs", "10", "--reserve", "1h/2h/5", "--reserve", "2h/1d/4"),
+            "--reserve keeps 9 nodes free 2h after the first submission, the cluster has 8 (--nodes)",
+        ),
     ],
 )
 def test_bad_options_are_one_line_and_exit_code_2(tmp_path, monkeypatch, options, says):

@@ -96,12 +96,17 @@ def test_the_command_writes_a_log_that_can_be_replayed(tmp_path):
         (("lublin", "--out", "/nowhere/x.swf"), "/nowhere, where --out should go, is not a folder"),
         (("lublin", "--out", "x.swf", "--jobs", "0"), "--jobs must be a whole number from 1"),
         (("lublin", "--out", "x.swf", "--procs", "1e6"), "--procs must be a whole number"),
-        (("lublin", "--out", "x.swf", "--load", "0"), "--load must be greater than 0, such as 0.8, not '0'"),
+        (
+            ("lublin", "--out", "x.swf", "--load", "0"),
+            "--load must be greater than 0 and at most 100, such as 0.8, not",
+        ),
+        (("lublin", "--out", "x.swf", "--load", "1e300"), "--load must be greater than 0 and at most 100"),
         (("lublin", "--out", "x.swf", "--load", "80%"), "--load must be greater than 0"),
         (("lublin", "--out", "x.swf", "--seed", "-1"), "--seed must be a whole number from 0"),
         (("lublin", "--out", "x.swf", "--estimates", "user"), "a model has no users to ask"),
         (("lublin", "--out", "x.swf", "--estimates", "x2"), "estimates are actual, user, times:F or f:F"),
         (("lublin", "--out", "x.swf", "--kinds", "x"), "--kinds must be one of both, batch, interactive, untyped"),
+        (("feitelson", "--out", "x.swf", "--kinds", "batch"), "kinds of jobs are for the model lublin, not feitelson"),
     ],
 )
 def test_bad_options_are_one_line_and_exit_code_2(tmp_path, monkeypatch, options, says):

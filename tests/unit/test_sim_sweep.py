@@ -101,7 +101,7 @@ MANY = [str(i) for i in range(1, 400)]
         ({"model": ["lublin"]}, "--procs is missing"),
         ({"model": ["downey"]}, "--model must be one of feitelson, lublin, not 'downey'"),
         ({"model": ["lublin"], "procs": ["0"]}, "--procs must be a whole number from 1"),
-        ({"model": ["lublin"], "procs": ["9"], "load": ["80%"]}, "--load must be greater than 0, such as 0.8"),
+        ({"model": ["lublin"], "procs": ["9"], "load": ["80%"]}, "--load must be greater than 0 and at most 100"),
         ({"model": ["lublin"], "procs": ["9"], "estimates": ["x"]}, "--estimates must be actual, user, times:F or f:F"),
         ({"model": ["lublin"], "procs": ["9"], "estimates": ["user"]}, "no combination is possible"),
         ({"model": ["lublin"], "procs": MANY, "seed": MANY}, "more than 100000 combinations"),
@@ -126,6 +126,18 @@ def test_a_file_and_options_together(log, tmp_path):
     copy = tmp_path / "copy.yaml"
     copy.write_text(whole.as_file())
     assert read_grid(copy, {}, False).combinations() == whole.combinations()
+
+
+def test_what_is_read_is_not_replaced(log, tmp_path):
+    table = tmp_path / "l.csv"
+    log.rename(table)
+    before = table.read_bytes()
+    code, _, message = run("--log", table, "--out", table)
+    assert (code, message) == (2, f"--out would replace {table}, which is read: give it another name")
+    grid = tmp_path / "grid.csv"
+    grid.write_text("log: l.csv\n")
+    assert run(grid, "--out", grid)[0] == 2
+    assert (grid.read_text(), table.read_bytes()) == ("log: l.csv\n", before)
 
 
 @pytest.mark.parametrize(

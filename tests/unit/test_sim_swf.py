@@ -280,6 +280,14 @@ def test_bad_options_are_one_line_and_exit_code_2(log, options, says):
     assert len(ended.stderr.splitlines()) == 1
 
 
+def test_the_log_that_is_read_is_not_replaced(log):
+    path = log(line(1), line(2))
+    before = path.read_bytes()
+    ended = run(path, "--procs", "4", "--out", path)
+    assert (ended.returncode, ended.stderr) == (2, f"--out would replace {path}, which is read: give it another name\n")
+    assert path.read_bytes() == before
+
+
 def test_a_log_that_ends_within_a_line_says_so(log):
     path = log(line(1), line(2)[:30])
     with pytest.raises(

@@ -11,7 +11,7 @@ import click
 
 from penstock.errors import UserError
 
-__all__ = ["MAX_PROCS", "choice", "number", "out_option", "whole"]
+__all__ = ["MAX_PROCS", "apart", "choice", "number", "out_option", "whole"]
 
 MAX_PROCS = 1_000_000_000
 
@@ -129,3 +129,10 @@ def out_option(text: str, metavar: str = "LOG", required: bool = False) -> Decor
         return _in_a_folder(context, option, value)
 
     return click.option("--out", metavar=metavar, type=click.Path(path_type=Path), callback=check, help=text)
+
+
+def apart(out: Path | None, *read: Path) -> None:
+    """UserError where --out is one of the files that are read: it would be gone."""
+    for path in read:
+        if out is not None and out.exists() and path.exists() and out.samefile(path):
+            raise UserError(f"--out would replace {path}, which is read: give it another name")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.options import choice, out_option, whole
+from penstock.cli.options import apart, choice, out_option, whole
 from penstock.cli.output import emit_json
 from penstock.cli.simulate_cluster import cluster
 from penstock.cli.simulate_model import model
@@ -67,6 +67,7 @@ def swf(
     """
     if out is not None and file.exists() and not file.is_file():
         raise UserError(f"{file} is not a file: --out needs one, for it reads the log a second time")
+    apart(out, file)
     log = load(file, procs, filter, estimates, skip_bad)
     starts = replay(log.trace, procs, policy, ties)
     result = score(log.trace, starts, procs)

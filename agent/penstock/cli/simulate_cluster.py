@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from penstock.api import ReservationSpec
-from penstock.cli.options import choice, number, out_option, whole
+from penstock.cli.options import apart, choice, number, out_option, whole
 from penstock.cli.output import emit_json
 from penstock.cli.simulate_model import MAX_SEED
-from penstock.durations import DURATION_FORMS, parse_duration
+from penstock.durations import DURATION_FORMS, duration_text, parse_duration
 from penstock.errors import UserError
 from penstock.sim.cluster import run
 from penstock.sim.clusterlog import check_failures, fates_of, jobs_of, measure, preceding_in
@@ -19,12 +20,21 @@ from penstock.sim.estimates import FORMS, parse_estimates
 from penstock.sim.swf import FILTERS, load
 from penstock.sim.swfout import Fate, write_outcome, write_workload
 from penstock.sim.trace import Trace
-from penstock.sim.workloads import KINDS, MAX_JOBS, MODELS, Workload, generate
+from penstock.sim.workloads import KINDS, LOADS, MAX_JOBS, MAX_LOAD, MODELS, Workload, generate
 from penstock.slurm.mock.model import ClusterConfig, Failures, Scheduler, Weights
 
 __all__ = ["cluster"]
 
 _MAX_NODES = 100_000
+_OF_MODELS = {
+    "jobs": "is for --model; a log is simulated with all its jobs",
+    "load": "is for --model; `penstock simulate sweep` takes a log to another load",
+    "kinds": "is for --model lublin; --filter chooses among a log's records",
+}
+_OF_LOGS = {
+    "filter": "is for logs; --jobs and --kinds say what a model makes",
+    "skip_bad": "is for logs; a model makes no damaged lines",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +70,26 @@ def _reservation(option: str, number: int, value: str) -> ReservationSpec:
     raise UserError(f"{option} must be START/DURATION/NODES, such as 30d/8h/16, not {value[:40]!r}")
 
 
+def _check_free(reserved: list[ReservationSpec], nodes: int) -> None:
+    for each in reserved:
+        free = sum(r.nodes for r in reserved if r.start <= each.start < r.start + r.duration)
+        if free > nodes:
+            after = f"{duration_text(each.start)} after the first submission"
+            raise UserError(f"--reserve keeps {free} nodes free {after}, the cluster has {nodes} (--nodes)")
+
+
+def _check_given(context: click.Context, what: dict[str, str]) -> None:
+    """UserError where one of these parameters was given: each would make no difference, and says what does."""
+    for name, why in what.items():
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UserError(f"--{name.replace('_', '-')} {why}")
+
+
 @click.command()
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--model", "model", metavar="|".join(MODELS), help="Jobs of a workload model instead of a log.")
 @whole("jobs", "Model: how many jobs.", most=MAX_JOBS, default=5000)
-@number("load", "Model: offered load, such as 0.8. [default: the model's own]", 0, 100, "greater than 0, such as 0.8")
+@number("load", "Model: offered load, such as 0.8. [default: the model's own]", 0, MAX_LOAD, LOADS)
 @choice("kinds", tuple(KINDS), "both", "lublin: which classes of jobs.")
 @whole("nodes", "Nodes of the cluster (required).", most=_MAX_NODES, missing="how many nodes has the cluster?")
 @whole("cpus-per-node", "CPUs of each; a job gets as many whole nodes as hold its processors.", most=4096, default=1)
@@ -92,7 +117,9 @@ def _reservation(option: str, number: int, value: str) -> ReservationSpec:
 @click.option("--skip-bad", is_flag=True, help="Log: count damaged lines and go on.")
 @out_option("Write a log of what became of the jobs.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
 def cluster(
+    context: click.Context,
     file: Path | None,
     model: str | None,
     jobs: int,
@@ -127,10 +154,16 @@ def cluster(
     rule = parse_estimates(estimates or ("actual" if model else "user"))
     if model and rule.rule == "user":
         raise UserError("a model has no users to ask: --estimates is actual, times:F or f:F, not 'user'")
+    if (file is None) == (model is None):
+        raise UserError("give either a log or --model")
+    _check_given(context, _OF_LOGS if model else _OF_MODELS)
     if not model and filter == "singh" and rule.rule != "actual":
         raise UserError("--filter singh needs --estimates actual: it keeps jobs without a usable requested time")
     if out is not None and file is not None and file.exists() and not file.is_file():
         raise UserError(f"{file} is not a file: --out needs one, for it reads the log a second time")
+    if file is not None:
+        apart(out, file)
+    _check_free(reserved, nodes)
     source = _source(file, model, jobs, nodes * cpus_per_node, seed, load, kinds, filter, skip_bad)
     trace = source.trace
     trace.estimate = rule.of(trace, seed)
@@ -199,8 +232,6 @@ def _source(
     keep: str,
     skip_bad: bool,
 ) -> _Source:
-    if (file is None) == (model is None):
-        raise UserError("give either a log or --model")
     if model is not None:
         made = generate(model, jobs, procs, seed, load_of_model, kinds)
         preceding = {n: p for n, p in zip(made.trace.ids, made.preceding.tolist(), strict=True) if p}

@@ -11,7 +11,7 @@ from penstock.cli.output import emit_json
 from penstock.errors import UserError
 from penstock.sim.estimates import FORMS, Estimates, parse_estimates
 from penstock.sim.swfout import write_workload
-from penstock.sim.workloads import KINDS, MAX_JOBS, MODELS, Workload, generate
+from penstock.sim.workloads import KINDS, LOADS, MAX_JOBS, MAX_LOAD, MODELS, Workload, generate
 
 __all__ = ["MAX_MODEL_PROCS", "MAX_SEED", "estimates_option", "model", "with_estimates"]
 
@@ -37,7 +37,7 @@ def with_estimates(workload: Workload, rule: Estimates, seed: int) -> None:
 @click.argument("name", metavar="|".join(MODELS))
 @whole("jobs", "How many jobs.", most=MAX_JOBS, default=5000)
 @whole("procs", "Processors of the machine that they are for.", most=MAX_MODEL_PROCS, default=128)
-@number("load", "Offered load, such as 0.8. [default: as the model has it]", 0, 100, "greater than 0, such as 0.8")
+@number("load", "Offered load, such as 0.8. [default: as the model has it]", 0, MAX_LOAD, LOADS)
 @whole("seed", "The same seed gives the same jobs.", least=0, most=MAX_SEED, default=1)
 @click.option(
     "--estimates", metavar="RULE", default="actual", show_default=True, callback=estimates_option, help=f"{FORMS}."

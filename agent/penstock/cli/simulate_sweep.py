@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from penstock.cli.options import out_option, whole
+from penstock.cli.options import apart, out_option, whole
 from penstock.errors import PenstockError, UserError
 from penstock.sim.estimates import FORMS
 from penstock.sim.replay import POLICIES, TIES
@@ -80,6 +80,7 @@ def sweep(
     check_table(out)
     given = {name.replace("_", "-"): values for name, values in axes.items() if values}
     wanted = _grid(grid, given, skip_bad)
+    apart(out, *([grid] if grid is not None else []), *map(Path, wanted.axes.get("log", ())))
     combinations = wanted.combinations()
     if slurm_array is not None:
         tasks = min(slurm_array, len(combinations))

@@ -17,7 +17,7 @@ from penstock.errors import UserError
 from penstock.sim.estimates import FORMS, parse_estimates
 from penstock.sim.replay import POLICIES, TIES
 from penstock.sim.swf import FILTERS, machine_procs
-from penstock.sim.workloads import KINDS, MAX_JOBS, MODELS
+from penstock.sim.workloads import KINDS, LOADS, MAX_JOBS, MAX_LOAD, MODELS
 
 __all__ = ["AXES", "Combination", "Grid", "read_grid"]
 
@@ -85,8 +85,8 @@ def _load(value: object) -> float:
         load = float(str(value))
     except ValueError:
         load = float("nan")
-    if not 0 < load <= 100:
-        raise ValueError("greater than 0, such as 0.8")
+    if not 0 < load <= MAX_LOAD:
+        raise ValueError(LOADS)
     return load
 
 

@@ -18,10 +18,13 @@ from penstock.sim.workloads.base import Workload
 from penstock.sim.workloads.feitelson import feitelson
 from penstock.sim.workloads.lublin import KINDS, lublin
 
-__all__ = ["KINDS", "MAX_JOBS", "MODELS", "Workload", "generate"]
+__all__ = ["KINDS", "LOADS", "MAX_JOBS", "MAX_LOAD", "MODELS", "Workload", "generate"]
 
 MODELS: Final = ("feitelson", "lublin")
 MAX_JOBS: Final = 20_000_000
+MAX_LOAD: Final = 100
+LOADS: Final = f"greater than 0 and at most {MAX_LOAD}, such as 0.8"
+"""What an offered load may be, in words."""
 
 
 def generate(model: str, jobs: int, procs: int, seed: int, load: float | None = None, kinds: str = "both") -> Workload:
@@ -30,8 +33,10 @@ def generate(model: str, jobs: int, procs: int, seed: int, load: float | None = 
         raise UserError(f"a model makes 1 to {MAX_JOBS} jobs, not {jobs}")
     if not 1 <= procs <= 1_000_000:
         raise UserError(f"a model's machine has 1 to 1000000 processors, not {procs}")
-    if load is not None and not 0 < load <= 100:
-        raise UserError(f"a load is greater than 0 and at most 100 (0.8 is 80 % of the machine), not {load:g}")
+    if load is not None and not 0 < load <= MAX_LOAD:
+        raise UserError(f"a load is {LOADS} (80 % of the machine), not {load:g}")
+    if kinds != "both" and model in MODELS and model != "lublin":
+        raise UserError(f"kinds of jobs are for the model lublin, not {model}")
     if model == "lublin":
         made = lublin(jobs, procs, seed, load, kinds)
     elif model == "feitelson":
