@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from penstock.cli.output import plain, table
@@ -19,3 +23,27 @@ def test_no_name_of_a_job_moves_the_cursor(capsys):
     assert "all is well" in shown
     assert not {"\x1b", "\x07", "\x9b"} & set(shown)
     assert plain("é ²\n\t\x1b\r\u202e") == "é ²\n\t���"
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["simulate", "--help"], ["config", "schema"], ["slots", "--queue", "q.json"]]
+)
+def test_whoever_read_the_output_has_gone(tmp_path, words):
+    (tmp_path / "q.json").write_text('{"procs": 2, "horizon": 9}')
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        environment = {**os.environ, "PENSTOCK_CONFIG": "/dev/null"}
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock", *words],
+            stdout=write,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=tmp_path,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")

@@ -6,8 +6,8 @@ import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 import click
 
@@ -55,7 +55,24 @@ _COMMANDS = {
 }
 
 
+@contextlib.contextmanager
+def _reader_may_go() -> Iterator[None]:
+    """Ends with 141 when nobody reads the output any more, before click makes a 1 of it."""
+    try:
+        yield
+    except BrokenPipeError:
+        _end(lambda: None, 141)
+
+
 class _Lazy(click.Group):
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:  # noqa: ANN401
+        with _reader_may_go():  # --help is printed here
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401
+        with _reader_may_go():
+            return super().invoke(ctx)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_COMMANDS)
 
@@ -65,12 +82,6 @@ class _Lazy(click.Group):
         module, _, name = _COMMANDS[cmd_name].partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
-
-    def invoke(self, ctx: click.Context) -> object:
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:  # of which click would make a 1
-            return ctx.exit(141)
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})

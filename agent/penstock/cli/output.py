@@ -13,7 +13,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["ago", "build_table", "clock", "emit_json", "plain", "table"]
+__all__ = ["Terminal", "ago", "build_table", "clock", "emit_json", "plain", "table"]
+
+
+class Terminal(Console):
+    """What is printed on. rich ends the program with 1 when nobody reads any more; that is for `main` to say."""
+
+    def on_broken_pipe(self) -> None:
+        """Called by rich instead of raising."""
+        raise BrokenPipeError
 
 
 def plain(text: str) -> str:
@@ -39,7 +47,7 @@ def build_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table; empty cells for None."""
-    Console(width=None if sys.stdout.isatty() else 140).print(build_table(title, columns, rows))
+    Terminal(width=None if sys.stdout.isatty() else 140).print(build_table(title, columns, rows))
 
 
 def clock(at: float | None) -> str:

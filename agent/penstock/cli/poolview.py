@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 
-from penstock.cli.output import ago, build_table, emit_json
+from penstock.cli.output import Terminal, ago, build_table, emit_json
 from penstock.config import load
 from penstock.errors import NotNow, PenstockError
 from penstock.pool.client import FINAL, ask
@@ -51,7 +51,7 @@ def status(name: str, listed: bool, phases: tuple[str, ...], as_json: bool) -> N
     if as_json:
         emit_json(answer)
     else:
-        Console(width=None if sys.stdout.isatty() else 160).print(_screen(answer, answer.get("listed", [])))
+        Terminal(width=None if sys.stdout.isatty() else 160).print(_screen(answer, answer.get("listed", [])))
 
 
 @click.command()
@@ -65,7 +65,7 @@ def top(name: str, interval: float, as_json: bool) -> None:
         emit_json(_look(folder))
         return
     if not sys.stdout.isatty():
-        Console(width=160).print(_screen(*_both(_look(folder))))
+        Terminal(width=160).print(_screen(*_both(_look(folder))))
         return
     try:
         with Live(_screen(*_both(_look(folder))), screen=True, auto_refresh=False) as live:

@@ -8,12 +8,12 @@ import time
 from typing import Any
 
 import click
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
 from penstock.cli.door import ask_or_read
-from penstock.cli.output import ago, build_table, clock, emit_json, plain, table
+from penstock.cli.output import Terminal, ago, build_table, clock, emit_json, plain, table
 from penstock.cli.runs import STAGE_COLUMNS, find, shown
 from penstock.config import Config, load
 from penstock.errors import PenstockError, UserError
@@ -76,7 +76,7 @@ def top(interval: float, as_json: bool) -> None:
         emit_json({key: answer[key] for key in ("now", "problems", "workflows", "guided", "malleable")})
         return
     if not sys.stdout.isatty():
-        Console(width=140).print(_screen(answer))
+        Terminal(width=140).print(_screen(answer))
         return
     try:
         with Live(_screen(answer), screen=True, auto_refresh=False) as live:
