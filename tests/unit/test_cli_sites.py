@@ -247,6 +247,28 @@ def test_what_staging_takes_corrects_the_next_plan(world):
     assert (one["start"], one["end"], one["correction"]) == (2, 8, 2)
 
 
+def test_what_staging_took_as_json(world):
+    for name in ("here", "there"):
+        (world.folder / name).mkdir()
+    (world.folder / "here" / "out").write_bytes(b"x" * 200)
+
+    def moved(sites, *options):
+        code, out, _ = world(sites, "--json", *options, arguments=("stage", "near", "far", "out"))
+        assert code == 0
+        found = json.loads(out)  # and nothing of what the command says
+        assert found.pop("seconds") > 0 and (found.pop("from"), found.pop("to")) == ("near", "far")
+        return found
+
+    found = moved(STAGING)
+    assert found.pop("correction") > 0
+    assert found == {"path": "out", "bytes": 200, "predicted": 3}
+    not_measured = {"path": "out", "bytes": 200, "predicted": None, "correction": None}
+    assert moved(STAGING.replace(LINKS, "patience: 5m\n")) == not_measured
+    (world.folder / "here" / "out").write_bytes(b"")
+    assert moved(STAGING.replace("[cp", "[cp, -v")) == not_measured | {"bytes": 0}
+    assert moved(STAGING.replace("queue: near.json", "prefix: [./behind]")) == not_measured | {"bytes": None}
+
+
 @pytest.mark.parametrize(
     ("sites", "arguments", "code", "said"),
     [

@@ -64,6 +64,13 @@ def test_a_session_is_not_filtered(penstock):
     assert (code, out) == (2, "") and "--session says all there is" in err
 
 
+def test_a_queue_without_an_end_says_why_there_are_no_slots(penstock):
+    code, out, err = penstock("slots", {"procs": 5, "now": 0, "jobs": []}, "--json")
+    assert (code, json.loads(out)) == (0, [])
+    assert err == 'nothing ends after now: give the file a "horizon"\n'
+    assert penstock("slots", {"procs": 5, "now": 0, "horizon": 2})[2] == ""
+
+
 def test_the_default_horizon_is_the_last_finish(penstock):
     queue = {k: v for k, v in FIG1.items() if k != "horizon"}
     rows = json.loads(penstock("slots", queue, "--json")[1])
@@ -91,6 +98,9 @@ def test_which_slots_are_wanted(penstock):
 def test_pictures(penstock, tmp_path):
     out = penstock("slots", FIG1, "--gantt")[1]
     assert "0 AAAA" in out and "divisible, extensible" in out
+    assert out.endswith("  . free  A=A  B=B  C=C  D=D\n")
+    out = penstock("slots", FIG21, "--gantt")[1]  # A runs, C is the first that waits
+    assert out.endswith("  . free  A=C  B=D\n")
     pytest.importorskip("matplotlib")
     assert penstock("slots", FIG1, "--picture", str(tmp_path / "plan.svg"))[0] == 0
     assert (tmp_path / "plan.svg").stat().st_size > 1000

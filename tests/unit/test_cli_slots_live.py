@@ -104,6 +104,11 @@ def test_mistakes(queue, arguments, code, said):
     assert said in done.stderr and "Traceback" not in done.stderr
 
 
+def test_only_commands_that_take_a_queue_file_say_so(queue):
+    assert "--queue FILE" in queue("quote", "--help").stdout
+    assert "--queue" not in queue("hold", "open", "--help").stdout
+
+
 def test_holds_and_the_ledger(queue):
     told(queue, "ledger", "-A", "lab", "--budget", "1000")
     held = told(queue, "hold", "open", "-N", "2", "-t", "10m", "--at", "now+2h", "-A", "lab", "--name", "mine")
@@ -111,12 +116,15 @@ def test_holds_and_the_ledger(queue):
     assert told(queue, "hold", "list")[0]["name"] == "mine"
     twice = queue("hold", "open", "-N", "2", "-t", "10m", "--at", "now+2h", "-A", "lab", "--name", "mine")
     assert twice.returncode == 5 and "of the name mine already" in twice.stderr
-    assert queue("hold", "cancel", str(held["hold"])).returncode == 0
+    given_up = told(queue, "hold", "cancel", str(held["hold"]))
+    assert (given_up["hold"], given_up["name"], given_up["phase"]) == (held["hold"], "mine", "cancelled")
+    assert set(given_up) == set(held)
     assert told(queue, "hold", "list") == []
     assert queue("hold", "tick").stdout == ""
     assert "lab" in queue("ledger").stdout
     for wrong, said in (
         (("hold", "open", "-N", "2", "-t", "1h", "--at", "now+1h", "--name", "a b"), "--name must be"),
+        (("hold", "open", "-N", "2", "-t", "1h", "--at", "now+1h", "--queue", "x.json"), "only be held on a cluster"),
         (("ledger", "--budget", "5"), "--account is missing"),
         (("hold", "cancel", "99"), "there is no hold 99"),
         (("plan", "flow.yaml", "--reserve", "--method", "best-effort"), "best effort reserves nothing"),

@@ -58,7 +58,7 @@ def as_text(
         lines.append(f"{'':>{margin}} ({len(names) - _ROWS} more nodes)")
     left, right = show(begin), show(end)
     lines.append(f"{'':>{margin}} {left}{right:>{max(width - len(left), 1)}}")
-    key = [f"{letter} {label}" for label, letter in list(letters.items())[: len(_LETTERS)]]
+    key = [f"{letter}={label}" for label, letter in list(letters.items())[: len(_LETTERS)]]
     taken = "# taken" if any(bar.kind == "taken" for bar in bars) else "# running  = reserved"
     lines.append(f"{taken}  * own  . free" + ("  " + "  ".join(key[:12]) if key else ""))
     return "\n".join(lines) + "\n"

@@ -14,7 +14,7 @@ import click
 
 from penstock.cli.options import number
 from penstock.cli.output import clock, emit_json, table
-from penstock.cli.planning import LiveSource, Where, source_options
+from penstock.cli.planning import LiveSource, Where, cluster_options
 from penstock.config import Config, load
 from penstock.errors import NotNow, PenstockError, UserError
 from penstock.holding import requests
@@ -60,7 +60,7 @@ def hold() -> None:
 
 
 @hold.command("open")
-@source_options
+@cluster_options
 @click.option("-N", "--nodes", type=click.IntRange(1), required=True, metavar="N", help="How many nodes.")
 @click.option("-t", "--time", "length", required=True, metavar="D", help="For how long.")
 @click.option("--at", "at", required=True, metavar="T", help="When it begins.")
@@ -206,13 +206,18 @@ def tick(as_json: bool) -> None:
 
 @hold.command()
 @click.argument("number", type=int)
-def cancel(number: int) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def cancel(number: int, as_json: bool) -> None:
     """Give a slot up. Before it begins its price comes back, but for the penalty."""
 
     async def work(office: Office) -> Hold:
         return await office.keeper.cancel(number)
 
-    click.echo(_sentence(number, with_office(work)))
+    held = with_office(work)
+    if as_json:
+        emit_json(_row(number, held))
+    else:
+        click.echo(_sentence(number, held))
 
 
 @hold.command()

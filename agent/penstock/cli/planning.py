@@ -32,6 +32,7 @@ __all__ = [
     "Source",
     "Where",
     "bars",
+    "cluster_options",
     "instant_text",
     "open_source",
     "picture_options",
@@ -187,7 +188,12 @@ class Where:
     needs: Needs
 
 
-def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """As `source_options`, for commands that refuse --queue: their help does not name it."""
+    return source_options(command, file=False)
+
+
+def source_options(command: Callable[..., Any], file: bool = True) -> Callable[..., Any]:
     """--queue, or -p with --gres, --mem, --cores and -C; the command gets them as `where`."""
 
     @functools.wraps(command)
@@ -216,7 +222,9 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--mem", metavar="MB", type=click.FloatRange(1), help="Memory that each node must have."),
         click.option("--gres", metavar="LIST", help="What each node must have, such as gpu:2."),
         click.option("-p", "--partition", metavar="NAME", help="The partition (default: Slurm's)."),
-        click.option("--queue", "queue_file", metavar="FILE", type=path, help="Plan on this queue instead."),
+        click.option(
+            "--queue", "queue_file", metavar="FILE", type=path, hidden=not file, help="Plan on this queue instead."
+        ),
     ):
         out = option(out)
     return out

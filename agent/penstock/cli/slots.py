@@ -68,6 +68,8 @@ def slots(
         and (first is None or s.end > first)
         and (last is None or s.start < last)
     ]
+    if source.situation.horizon is None and plan.last_finish <= plan.queue.now:
+        click.echo('nothing ends after now: give the file a "horizon"', err=True)
     if as_json:
         emit_json([{**source.situation.slot_row(s), **_nodes(source, s.nodes)} for s in found])
     else:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from penstock.cli.output import emit_json
 from penstock.cli.siteplan import readable
 from penstock.config import load
 from penstock.errors import UserError
@@ -27,7 +28,8 @@ __all__ = ["stage"]
 @click.argument("path")
 @click.option("--sites", metavar="FILE", type=click.Path(path_type=Path), help="The file of sites.")
 @click.option("--size", metavar="AMOUNT", help="Bytes to be moved, such as 3GB (default: counted, if they are here).")
-def stage(source: str, target: str, path: str, sites: Path | None, size: str | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def stage(source: str, target: str, path: str, sites: Path | None, size: str | None, as_json: bool) -> None:
     """Move data from one site to another, by the staging command of the file of sites.
 
     How long it takes is kept, and corrects what plans over sites expect of later transfers between the two.
@@ -48,19 +50,27 @@ def stage(source: str, target: str, path: str, sites: Path | None, size: str | N
     link = file.links.get((source, target))
     words = staging_command(file.staging, ends[0], ends[1], path)
     count = _size(size, ends, path)
-    seconds = run_staging(words)
-    if not count:
-        click.echo(f"Moved {path} in {seconds:.3g} s; not measured, as its size is not known (--size)")
-        return
-    text = f"Moved {readable(count)} from {source} to {target} in {seconds:.3g} s"
-    if link is None:
-        click.echo(f"{text}; not measured, as the file of sites has no link between the two")
-        return
-    config.agent.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
-    with closing(open_ledger(config)) as ledger:
-        ledger.add_transfer(source, target, time.time(), count, Measured(link.time(count), seconds))
-        factor = correction(ledger.transfers()[source, target])
-    click.echo(f"{text}; the file of sites says {link.time(count):.3g} s, plans now expect {factor:.3g} times of that")
+    seconds = run_staging(words, 2 if as_json else None)
+    predicted = link.time(count) if link is not None and count else None
+    factor = None
+    if count and predicted is not None:
+        config.agent.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
+        with closing(open_ledger(config)) as ledger:
+            ledger.add_transfer(source, target, time.time(), count, Measured(predicted, seconds))
+            factor = correction(ledger.transfers()[source, target])
+    if as_json:
+        row = {"from": source, "to": target, "path": path, "bytes": count, "seconds": seconds}
+        emit_json(row | {"predicted": predicted, "correction": factor})
+    elif not count:
+        why = "its size is not known (--size)" if count is None else "it is empty"
+        click.echo(f"Moved {path} in {seconds:.3g} s; not measured, as {why}")
+    else:
+        told = (
+            "not measured, as the file of sites has no link between the two"
+            if predicted is None
+            else f"the file of sites says {predicted:.3g} s, plans now expect {factor:.3g} times of that"
+        )
+        click.echo(f"Moved {readable(count)} from {source} to {target} in {seconds:.3g} s; {told}")
 
 
 def _size(said: str | None, ends: list[SiteEntry], path: str) -> float | None:

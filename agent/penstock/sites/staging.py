@@ -27,11 +27,14 @@ def staging_command(template: Sequence[str], source: SiteEntry, target: SiteEntr
         raise UserError(f"staging: only {{source}}, {{target}} and {{path}} can stand in it: {error}") from None
 
 
-def stage(words: Sequence[str]) -> float:
-    """Run it; the seconds that it took. PenstockError if it fails: it has said why on standard error."""
+def stage(words: Sequence[str], output: int | None = None) -> float:
+    """Run it; the seconds that it took. PenstockError if it fails: it has said why on standard error.
+
+    What it prints goes to the file descriptor `output`, or where ours goes.
+    """
     began = time.monotonic()
     try:
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, check=False)
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=output, check=False)
     except OSError as error:
         raise UserError(f"staging: {words[0]}: {error.strerror}") from None
     if done.returncode != 0:
