@@ -330,3 +330,13 @@ def test_a_file_that_is_not_there(tmp_path, monkeypatch, capsys):
         main()
     assert end.value.code == 2
     assert "cannot be read: No such file" in capsys.readouterr().err
+
+
+@pytest.mark.timeout(60)
+def test_a_file_without_an_end(monkeypatch, capsys):
+    monkeypatch.setattr("penstock.cli.planning._MAX_BYTES", 10**6)
+    monkeypatch.setattr("sys.argv", ["penstock", "slots", "--queue", "/dev/zero"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    assert "--queue: /dev/zero is larger than 1 MB" in capsys.readouterr().err

@@ -127,6 +127,7 @@ def test_holds_and_the_ledger(queue):
         (("hold", "open", "-N", "2", "-t", "1h", "--at", "now+1h", "--queue", "x.json"), "only be held on a cluster"),
         (("ledger", "--budget", "5"), "--account is missing"),
         (("hold", "cancel", "99"), "there is no hold 99"),
+        (("hold", "cancel", "9" * 20), "there is no hold 99999999999999999999"),
         (("plan", "flow.yaml", "--reserve", "--method", "best-effort"), "best effort reserves nothing"),
         (("plan", "flow.yaml", "--reserve", "--queue", "x.json"), "--reserve is for a cluster"),
     ):

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 pytest.importorskip("distributed")
 
 from penstock.cli import cli
+from penstock.cli.pool import start
 from penstock.errors import AgentUnavailable, PenstockError, StoreError, UserError
 from penstock.pool.client import ask
 from penstock.pool.folder import PoolFolder
@@ -134,6 +135,19 @@ def ends(live: Live, outcome: str) -> list[dict[str, Any]]:
     return [line for line in live.log() if line["op"] == "end" and line["outcome"] == outcome]
 
 
+def test_what_a_pool_that_is_not_there_advises_is_a_command(tmp_path):
+    folder = PoolFolder("mine", tmp_path / "mine")
+    with pytest.raises(AgentUnavailable) as none:
+        folder.check()
+    folder.make()
+    with pytest.raises(AgentUnavailable) as closed:
+        ask(folder, "status")
+    for said in (none, closed):
+        words = str(said.value).split("`")[1].split()
+        assert words[:3] == ["penstock", "pool", "start"]
+        assert start.make_context("start", words[3:]).params["name"] == "mine"
+
+
 def test_members_and_scheduler_are_killed_and_no_task_is_lost(live: Live):
     scheduler = live.start()
     first, second = live.join(), live.join()
@@ -144,7 +158,7 @@ def test_members_and_scheduler_are_killed_and_no_task_is_lost(live: Live):
     live.until(lambda: len(live.status()["members"]) == 1)
     scheduler.kill()  # ... then the scheduler
     scheduler.wait()
-    with pytest.raises(AgentUnavailable, match=r"does not answer.*penstock pool start main"):
+    with pytest.raises(AgentUnavailable, match=r"does not answer.*penstock pool start -p main"):
         live.status()
     live.start()
     live.until(lambda: live.status()["tasks"]["running"] == 2)  # the other member came back by itself

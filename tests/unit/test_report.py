@@ -137,7 +137,7 @@ def test_the_command(tmp_path):
     def ran(*words):
         return CliRunner().invoke(cli, ["report", *words], env=environment)
 
-    assert "cannot be read by this user: No such file" in str(ran().exception)
+    assert f"there is no state file {tmp_path}/penstock.db: no agent has run yet" in str(ran().exception)
     Store(tmp_path / "penstock.db").close()
     done = ran("--since", "2d")
     assert done.exit_code == 0 and "How these were found:" in done.output

@@ -136,11 +136,12 @@ def test_mistakes_in_the_file(text, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"nodes": 0}, "stages[0].nodes: must be a whole number of at least 1, not 0"),
-        ({"nodes": "four"}, "stages[0].nodes: must be a whole number of at least 1, not 'four'"),
-        ({"nodes": 1.5}, "stages[0].nodes: must be a whole number of at least 1, not 1.5"),
-        ({"nodes": True}, "stages[0].nodes: must be a whole number of at least 1, not true"),
-        ({"nodes": [4]}, "stages[0].nodes: must be a whole number of at least 1, not a list"),
+        ({"nodes": 0}, "stages[0].nodes: must be a whole number from 1 to 10000000, not 0"),
+        ({"nodes": 10**20}, "stages[0].nodes: must be a whole number from 1 to 10000000, not 1"),
+        ({"nodes": "four"}, "stages[0].nodes: must be a whole number from 1 to 10000000, not 'four'"),
+        ({"nodes": 1.5}, "stages[0].nodes: must be a whole number from 1 to 10000000, not 1.5"),
+        ({"nodes": True}, "stages[0].nodes: must be a whole number from 1 to 10000000, not true"),
+        ({"nodes": [4]}, "stages[0].nodes: must be a whole number from 1 to 10000000, not a list"),
         ({"nodes": None}, "stages[0]: the key 'nodes' is missing"),
         ({"node": 3}, "stages[0]: unknown key 'node': did you mean 'nodes'?"),
         ({"time": "soon"}, "stages[0].time: must be a duration such as 90 (seconds)"),

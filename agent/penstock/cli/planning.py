@@ -252,9 +252,11 @@ async def _look(config: Config) -> Snapshot:
 
 def _read(path: Path) -> str:
     try:
-        if path.stat().st_size > _MAX_BYTES:
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
             raise UserError(f"--queue: {path} is larger than {_MAX_BYTES // 10**6} MB")
-        return path.read_text(encoding="utf-8")
+        return data.decode()
     except OSError as error:
         raise UserError(f"--queue: {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

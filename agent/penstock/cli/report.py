@@ -21,6 +21,8 @@ def open_state(config: Config) -> Store:
     path = config.agent.state_dir / "penstock.db"
     try:
         path.stat()
+    except FileNotFoundError:
+        raise StoreError(f"there is no state file {path}: no agent has run yet") from None
     except OSError as error:
         raise StoreError(f"the agent's state file {path} cannot be read by this user: {error.strerror}") from None
     return Store.read_only(path)

@@ -129,7 +129,7 @@ class Ledger:
 
     def hold(self, number: int) -> Hold:
         """A hold as it stands. Raises NotFound."""
-        row = self._execute("SELECT state FROM holds WHERE id = ?", number)
+        row = self._execute("SELECT state FROM holds WHERE id = ?", number) if abs(number) < 2**63 else []
         if not row:
             raise NotFound(f"there is no hold {number}")
         return Hold.from_dict(json.loads(row[0]["state"]))

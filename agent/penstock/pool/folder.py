@@ -89,7 +89,7 @@ class PoolFolder:
             found = self.path.stat()
         except FileNotFoundError:
             raise AgentUnavailable(
-                f"there is no pool {self.name!r} in {self.path.parent}; `penstock pool start {self.name}` makes one"
+                f"there is no pool {self.name!r} in {self.path.parent}; `penstock pool start -p {self.name}` makes one"
             ) from None
         except OSError as e:
             raise NotPermitted(f"{self.path}: {e.strerror}") from None

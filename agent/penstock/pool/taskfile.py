@@ -21,7 +21,8 @@ def read_tasks(path: Path, workdir: str) -> list[dict[str, Any]]:
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
-        raise UserError(f"{path}: cannot be read: {e}") from None
+        why = e.strerror if isinstance(e, OSError) else "it is not UTF-8 text"
+        raise UserError(f"{path}: cannot be read: {why}") from None
     tasks, names = [], dict[str, int]()
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():

@@ -181,7 +181,7 @@ def _stage(entry: object, where: str, previous: str | None, folder: Path | None)
     data = mapping(entry, where, _STAGE_KEYS, ("name", "nodes", "time"))
     nodes = data["nodes"]
     if isinstance(nodes, bool) or not isinstance(nodes, int) or not 1 <= nodes <= _MAX_NODES:
-        raise UserError(f"{where}.nodes: must be a whole number of at least 1, not {show(nodes)}")
+        raise UserError(f"{where}.nodes: must be a whole number from 1 to {_MAX_NODES}, not {show(nodes)}")
     limit = _duration(data["time"], f"{where}.time")
     if "script" in data:
         if "run" in data:
