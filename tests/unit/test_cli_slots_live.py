@@ -104,6 +104,13 @@ def test_mistakes(queue, arguments, code, said):
     assert said in done.stderr and "Traceback" not in done.stderr
 
 
+def test_nothing_is_reserved_where_the_picture_cannot_be_drawn(queue):
+    pytest.importorskip("matplotlib")
+    done = queue("plan", "flow.yaml", "-A", "lab", "--reserve", "--picture", "nowhere/plan.png")
+    assert done.returncode == 2 and "--picture: nowhere/plan.png cannot be written" in done.stderr
+    assert told(queue, "hold", "list", "--all") == []
+
+
 def test_only_commands_that_take_a_queue_file_say_so(queue):
     assert "--queue FILE" in queue("quote", "--help").stdout
     assert "--queue" not in queue("hold", "open", "--help").stdout

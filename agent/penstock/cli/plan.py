@@ -115,13 +115,6 @@ def plan(
         emit_json(_json(source, flows, method, found))
     else:
         _show(source, flows, found)
-    if reserve:
-        assert isinstance(source, LiveSource)
-        from penstock.cli.reserve import reserve_and_submit
-
-        jobs = reserve_and_submit(flows, source, found, account)
-        for name, job in jobs.items():
-            click.echo(f"Submitted batch job {job} for stage {name} into its reservation", err=as_json)
     own = [Bar(flows.items[p.task].name, "own", p.nodes, p.start, p.end) for p in found.schedule.placed]
     drawn = [*bars(situation.plan()), *own]
     end = max([bar.end for bar in drawn if bar.end < math.inf], default=now)
@@ -129,6 +122,13 @@ def plan(
         click.echo(as_text(drawn, situation.names, now, end, source.show), nl=False)
     if picture is not None:
         as_picture(picture, drawn, situation.names, now, end, source.unit)
+    if reserve:
+        assert isinstance(source, LiveSource)
+        from penstock.cli.reserve import reserve_and_submit
+
+        jobs = reserve_and_submit(flows, source, found, account)
+        for name, job in jobs.items():
+            click.echo(f"Submitted batch job {job} for stage {name} into its reservation", err=as_json)
 
 
 def _json(source: Source, flows: Flows, method: str, found: Choice) -> dict[str, Any]:

@@ -107,6 +107,10 @@ def plan_over_sites(
     reserved = None
     if not as_json:
         planned.show()
+    if gantt and not as_json:
+        click.echo(plain(as_text(*planned.drawing(), planned.instant)), nl=False)
+    if picture is not None:
+        as_picture(picture, *planned.drawing(), planned.unit)
     if wish.account is not None:
         (flow,) = flows.written  # the site chooses the lengths of its slots
         entry = planned.only_site()
@@ -118,10 +122,6 @@ def plan_over_sites(
             planned.show_reserved(entry, reserved)
     if as_json:
         emit_json(planned.json() | ({} if reserved is None else {"reserved": reserved}))
-    if gantt and not as_json:
-        click.echo(plain(as_text(*planned.drawing(), planned.instant)), nl=False)
-    if picture is not None:
-        as_picture(picture, *planned.drawing(), planned.unit)
 
 
 def _measured(config: Config) -> dict[tuple[str, str], float]:
