@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -25,11 +25,11 @@ from penstock.bench.dmr.standin import Order
 from penstock.speedup import Amdahl
 from penstock.workflow.model import Workflow, workflow_to_dict
 from soak import invariants
-from soak.evidence import holder_of
-from soak.invariants import Act, Asked, Event, Forgery, Held, Kind, Memory, Seen
-from soak.load import REAL, Rigid, WorkflowPlan, random_rigid, random_workflow
+from soak.invariants import Forgery, Memory
+from soak.load import REAL, random_rigid, random_workflow
 from soak.site import OWNER, Mood, Site, site
 from soak.virtual import Report
+from soak.witness import Handed, Known, Witness
 from soak.world import Violated
 
 __all__ = ["Chances", "soak"]
@@ -98,22 +98,6 @@ class Chances:
     controller_kills: int
 
 
-@dataclass
-class _Handed:
-    plan: WorkflowPlan
-    file: Path
-    run: int | None = None
-
-
-@dataclass
-class _Known:
-    """What was put in, by the names of jobs."""
-
-    handed: list[_Handed] = field(default_factory=list)
-    rigid: dict[str, Rigid] = field(default_factory=dict)
-    malleable: set[str] = field(default_factory=set)
-
-
 class _Soak:
     def __init__(self, place: Site, chances: Chances, seed: int, report: Report, tell: Callable[[str], None]) -> None:
         self.site = place
@@ -121,7 +105,7 @@ class _Soak:
         self.report = report
         self.tell = tell
         self.draw = random.Random(f"real {seed}")
-        self.known = _Known()
+        self.known = Known()
         self.counts: Counter[str] = Counter()
         self.last: deque[str] = deque(maxlen=400)
         self.forgeries: list[Forgery] = []
@@ -133,6 +117,7 @@ class _Soak:
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._began = time.time()
         self._storm_until = self._began + 60 * chances.minutes
+        self.witness = Witness(place, self.known, self.ledger, self._began)
         self._environment: Mapping[str, str] = {}
         self._dead_nodes: set[str] = set()
         self._told_at = 0.0
@@ -227,11 +212,11 @@ class _Soak:
         plan = random_workflow(self.draw, next(self._number), REAL, command=command)
         file = self.site.home / f"{plan.workflow.name}.yaml"
         file.write_text(_yaml(plan.workflow, self.site.home))
-        self.known.handed.append(_Handed(plan, file))
+        self.known.handed.append(Handed(plan, file))
         self.counts["workflows"] += 1
         self._hand_over(self.known.handed[-1])
 
-    def _hand_over(self, one: _Handed) -> None:
+    def _hand_over(self, one: Handed) -> None:
         """As a user who tries again where there was no answer, and looks first whether it was taken."""
         status = self.site.ask("status")
         name = one.plan.workflow.name
@@ -393,7 +378,7 @@ class _Soak:
         return any(begin <= at <= end + _DISK_OVER for begin, end in spans)
 
     def _throughout(self) -> None:
-        seen = self._accounting()
+        seen = self.witness.accounting()
         wrong = invariants.refused(self.forgeries)
         wrong += invariants.nothing_orphaned(seen, time.time(), _ORPHAN)
         wrong += invariants.memory_flat(self.report.memory, _GROWTH, _LONG, _MOST_MEMORY)
@@ -437,158 +422,29 @@ class _Soak:
         return not live and not self.site.slurm("squeue", "-h", "-o", "%i").strip()
 
     def _verify(self, *, over: bool) -> None:
-        self._wait(self._accounted, 120, "accounting does not know the end of all jobs")
+        self._wait(self.witness.accounted, 120, "accounting does not know the end of all jobs")
         time.sleep(3)
-        jobs, events = self._accounting(), self._events()
+        jobs, events = self.witness.accounting(), self.witness.events()
         wrong = [] if over else [f"not all has come to its end within {_CALM:.0f} s of calm"]
-        asked = self._asked()
+        asked = self.witness.asked()
         wrong += invariants.stages_once(asked, events, jobs)
         wrong += invariants.stages_in_order(asked, events, slack=0.05)
         wrong += invariants.accounting_agrees(asked, events, jobs)
-        wrong += invariants.nodes_free(self._held(), [])
+        wrong += invariants.nodes_free(self.witness.held(), [])
         wrong += [] if not (left := self.site.slurm("squeue", "-h").strip()) else [f"jobs are left: {left}"]
         wrong += invariants.bystanders_untouched(jobs)
         wrong += invariants.refused(self.forgeries)
-        acts, still_open = self._journal()
+        acts, still_open = self.witness.journal()
         wrong += invariants.authorised(acts, jobs, OWNER)
         wrong += invariants.journal_closed(still_open)
-        wrong += invariants.explained(self._explanations())
+        wrong += invariants.explained(self.witness.explanations())
         wrong += invariants.memory_flat(self.report.memory, _GROWTH, _LONG, _MOST_MEMORY)
-        wrong += self._tracebacks()
+        wrong += self.witness.tracebacks()
         self.counts["stages done"] = sum(e.what == "end" for e in events)
         self.counts["jobs in accounting"] = len(jobs)
         self.counts["acts in the journal"] = len(acts)
         if wrong:
             raise Violated(wrong)
-
-    def _asked(self) -> list[Asked]:
-        status = self.site.ask("status") or {}
-        said = {w["workflow"]["name"]: w for w in status.get("workflows", [])}
-        found = []
-        for one in self.known.handed:
-            workflow = one.plan.workflow
-            run = said.get(workflow.name, {})
-            after = {s.name: s.after for s in workflow.stages}
-            phase, why = str(run.get("phase", "")), str(run.get("why") or "")
-            found.append(Asked(workflow.name, OWNER, after, phase, why, one.plan.fails))
-        return found
-
-    def _explanations(self) -> dict[str, int | None]:
-        found: dict[str, int | None] = {}
-        for one in self.known.handed:
-            subject = f"workflow {one.run}"
-            said = self.site.ask("explain", subject=subject)
-            found[subject] = None if said is None else len(said)
-        return found
-
-    def _held(self) -> list[Held]:
-        """Nodes that are not free, once Slurm has had a moment to clear up."""
-        for _ in range(30):
-            rows = [line.split() for line in self.site.slurm("sinfo", "-h", "-N", "-o", "%N %T").splitlines()]
-            held = [Held(node, None, state) for node, state in rows if state not in ("idle", "planned")]
-            if not held and rows:
-                break
-            time.sleep(1)
-        return held
-
-    def _journal(self) -> tuple[list[Act], list[tuple[str, str, float]]]:
-        """What the agent asked Slurm for in all its lives, and what of it is open."""
-        verbs = {"change": "update", "extend": "update"}
-        acts, still_open = [], []
-        database = sqlite3.connect(f"file:{self.site.state}/penstock.db?mode=ro", uri=True, timeout=10)
-        try:
-            for verb, subject, text, state, opened in database.execute(
-                "SELECT verb, subject, payload, state, opened FROM intents"
-            ):
-                payload = json.loads(text)
-                job = payload.get("job") or payload.get("resizer")
-                if job is None and verb == "shrink":
-                    job = subject.removeprefix("job ")
-                if job is not None:
-                    acts.append(Act(verbs.get(verb, verb), int(job), opened))
-                if state == "open":
-                    still_open.append((verb, subject, opened))
-        finally:
-            database.close()
-        return acts, still_open
-
-    def _tracebacks(self) -> list[str]:
-        """Exceptions in the log that the agent did not foresee."""
-        wrong = []
-        for line in self.site.log.read_text(errors="replace").splitlines():
-            try:
-                said = json.loads(line)
-            except ValueError:
-                if line.startswith("Traceback"):
-                    wrong.append("the agent's log has a traceback")
-                continue
-            if isinstance(said, dict) and (text := str(said.get("exception", ""))):
-                kind = text.strip().splitlines()[-1]
-                if not kind.startswith(("penstock.errors.StoreError", "penstock.errors.NotNow")):
-                    wrong.append(f"the agent did not foresee: {said.get('event')}: {kind}")
-        return wrong[:10]
-
-    def _events(self) -> list[Event]:
-        if not self.ledger.exists():
-            return []
-        rows = [line.split() for line in self.ledger.read_text().splitlines()]
-        return [Event(run, stage, int(job), what, float(at)) for run, stage, job, what, at in rows]
-
-    def _rows(self) -> list[list[str]]:
-        since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(self._began - 60))
-        fields = "JobIDRaw,User,State,Start,End,NNodes,JobName"
-        text = self.site.slurm("sacct", "-a", "-X", "-D", "-n", "-P", "-S", since, "-o", fields)
-        rows = [line.split("|", 6) for line in text.splitlines() if line.count("|") >= 6]
-        queued = set(self.site.slurm("squeue", "-h", "-a", "-o", "%A").split())
-        for row in rows:
-            # Of a resizer that was merged accounting says RESIZING until the controller is restarted. Whether one still
-            # holds nodes is what the controller knows.
-            if holder_of(row[6]) is not None and row[0] not in queued:
-                row[2] = "COMPLETED"
-        return rows
-
-    def _accounted(self) -> bool:
-        rows = {int(r[0]): r[2].split()[0] for r in self._rows()}
-        alive = {"RUNNING", "PENDING", "REQUEUED", "SUSPENDED"}
-        left = [j for j, state in rows.items() if state in alive]
-        return bool(rows) and not left
-
-    def _accounting(self) -> list[Seen]:
-        roles = {login: role for role, login in self.site.cluster.users.items()}
-        names = {str(h.run): h.plan.workflow.name for h in self.known.handed}
-        found = []
-        for number, user, state, start, end, nodes, name in self._rows():
-            kind, run, unit, of = Kind.BYSTANDER, "", "", None
-            wanted = int(nodes)
-            if (parent := holder_of(name)) is not None:
-                kind, of = Kind.HOLDER, parent
-            elif name.startswith("penstock."):
-                parts = name.split(".", 4)
-                kind, run, unit = Kind.STAGE, names.get(parts[1].split("-")[0], f"run {parts[1]}"), parts[4]
-            elif name in self.known.malleable:
-                kind = Kind.MALLEABLE
-            elif name in self.known.rigid:
-                wanted = self.known.rigid[name].nodes
-            found.append(
-                Seen(
-                    int(number),
-                    roles.get(user, user),
-                    kind,
-                    state.split()[0],
-                    _time(start),
-                    _time(end),
-                    run,
-                    unit,
-                    of,
-                    wanted,
-                    int(nodes),
-                )
-            )
-        return found
-
-
-def _time(text: str) -> float | None:
-    return float(text) if text.isdecimal() else None
 
 
 def _yaml(workflow: Workflow, folder: Path) -> str:
