@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -99,9 +100,11 @@ def tree() -> Path:
 
 def _pip_certificates() -> str:
     """By which this machine believes PyPI; "" where pip needs no help."""
-    words = [sys.executable, "-m", "pip", "config", "get", "global.cert"]
-    set_ = subprocess.run(words, capture_output=True, text=True).stdout.strip()
-    return os.environ.get("PIP_CERT", set_)
+    if named := os.environ.get("PIP_CERT"):
+        return named
+    told = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True).stdout
+    found = re.search(r"^global\.cert='(.+)'$", told, re.MULTILINE)
+    return found[1] if found else ""
 
 
 class Machine(Booted):

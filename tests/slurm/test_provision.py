@@ -38,6 +38,9 @@ class Desk:
             "provision": {"margin": 60},
         }
         self.write(self.config.name, yaml.safe_dump(settings))
+        for kind in ("at", "end", "other"):  # of the tests before
+            for left in self.home.glob(f"*.{kind}"):
+                left.unlink()
 
     def write(self, name: str, text: str) -> None:
         done = self.cluster.run_as(self.who, ["sh", "-c", f"cat > {name} <<'END'\n{text}\nEND"], cwd=self.home)
