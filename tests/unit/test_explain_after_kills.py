@@ -1,9 +1,12 @@
-"""`penstock explain` has an answer for every stage, whenever the agent was killed."""
+"""Whenever the agent was killed: `penstock explain` has an answer for every stage, and what has ended is over."""
 
 from __future__ import annotations
 
 import pytest
 from agent_world import World, chain, virtual
+
+from penstock.guided.state import GuidedRun, GuidedStage, guided_to_dict
+from penstock.workflow.state import Phase, RunPhase
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 
@@ -25,3 +28,21 @@ async def test_a_stage_is_explained_though_the_agent_was_killed_after_its_submis
         world.kill()
         k += 1
     assert taken_over
+
+
+@virtual
+async def test_a_guided_workflow_is_over_though_the_agent_was_killed_when_it_had_ended(tmp_path):
+    world = World(tmp_path)
+    await world.boot()
+    number = world.store.add_run(1000, {}, world.now, kind="guided")
+    stage = GuidedStage("a", 7, phase=Phase.DONE)
+    ended = GuidedRun(
+        number, 1000, "alice", "w", "asa", world.now, (stage,), RunPhase.COMPLETED, "all 1 stages completed"
+    )
+    world.store.save_run(number, guided_to_dict(ended))
+    await world.restart()
+    await world.until(lambda: number not in world.app.guided.runs)
+    assert world.store.runs(live_only=True, kind="guided") == []
+    assert [d["reasons"] for d in world.store.decisions(f"workflow {number}")] == [
+        [["completed", "all 1 stages completed"]]
+    ]

@@ -207,6 +207,8 @@ class GuidedController:
 
     async def _step(self, number: int, snapshot: Snapshot, rows: Mapping[int, list[Job]]) -> list[Decision]:
         run = self.runs[number]
+        if run.phase.final:  # the agent died between the last step and this
+            return [self._finish(number, run.phase is RunPhase.COMPLETED, run.why or "")]
         records = {s.job: self._records[s.job] for s in run.stages if s.job in self._records and s.job not in rows}
         view = View(snapshot.taken_at, rows, MappingProxyType(records), snapshot.nodes)
         rules = Rules(self._accrues, self._shelf.predict, lambda stage: self._ran(run, stage))
