@@ -152,7 +152,9 @@ class Storm:
         """The run of that name that the agent has already, as a user sees it by `penstock status`."""
         if not self.world.alive or self.world.fuse.dead:
             return None
-        for number, _uid, state in self.world.app.store.runs(kind=kind):
+        with self.world.unwatched():
+            runs = self.world.app.store.runs(kind=kind)
+        for number, _uid, state in runs:
             if state and (state["workflow"]["name"] if kind == "workflow" else state["name"]) == name:
                 return number
         return None
