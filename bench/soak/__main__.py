@@ -27,7 +27,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=20.0, help="real: how long (default: 20; a calm follows)")
     parser.add_argument("--agent-kills", type=int, help="real: SIGKILLs of the agent (default: one a minute)")
     parser.add_argument("--controller-kills", type=int, help="real: ends of slurmctld (default: one in six minutes)")
-    parser.add_argument("--keep", type=Path, help="empty folder for what a run leaves; default: kept only where one fails")
+    parser.add_argument(
+        "--keep", type=Path, help="empty folder for what a run leaves; default: kept only where one fails"
+    )
     parser.add_argument("--json", action="store_true", help="print a summary for programs")
     options = parser.parse_args()
     if options.keep is not None and options.keep.exists() and any(options.keep.iterdir()):
