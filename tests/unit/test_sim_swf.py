@@ -337,3 +337,11 @@ def growth(path, procs):
     said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
     jobs, grown = said.split()
     return int(jobs), int(grown)
+
+
+def test_a_line_of_long_numbers_that_is_too_short_is_refused_at_once(tmp_path):
+    """For minutes, once: numbers without a point could be read in many ways, and together in far too many."""
+    path = tmp_path / "log.swf"
+    path.write_text("; MaxProcs: 128\n" + "1 0 5 " + "9" * 13 + (" " + "9" * 13) * 13 + "\n")
+    with pytest.raises(UserError, match="17 fields where a job has 18"):
+        load(path, 128)

@@ -36,7 +36,8 @@ _WHOLE: Final = (0, 1, 3, 4, 7, 8)
 """Fields that a replay uses; they are whole numbers (12.00 counts as one)."""
 
 _WHOLE_NUMBER: Final = rb"(-?[0-9]{1,15})(?:\.0*)?"
-_NUMBER: Final = rb"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+# One way only to read each number: a line of the wrong length would else be tried in all of them.
+_NUMBER: Final = rb"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _LINE: Final = re.compile(
     rb"\s*" + rb"\s+".join(_WHOLE_NUMBER if i in _WHOLE else _NUMBER for i in range(len(_FIELDS))) + rb"\s*"
 )
