@@ -75,7 +75,7 @@ class GuidedController:
         self._wake = wake
         self._accrues = accrues
         self._records: dict[int, AccountingRecord] = {}
-        self._lookups: dict[int, tuple[int, Rest]] = {}
+        self._lookups: dict[int, Rest] = {}
         # When a job was last changed: an older look does not show it.
         self._changed_at: dict[int, float] = {}
         self.finished: Counter[str] = Counter()
@@ -172,7 +172,7 @@ class GuidedController:
                 waits = stage.released is None and not stage.phase.final
                 instants += [t for t in (stage.due if waits else None, end) if t is not None and t > now]
             if run.id in self._lookups:
-                instants.append(self._lookups[run.id][1].end(now))
+                instants.append(self._lookups[run.id].end(now))
         return min(instants)
 
     def held(self, run: GuidedRun) -> Reason | None:
@@ -293,10 +293,10 @@ class GuidedController:
     async def _look_up(self, number: int, jobs: tuple[int, ...]) -> None:
         """Accounting for jobs that left the queue; asked at growing intervals, since it may lag."""
         now = self._clock.now()
-        tries, rest = self._lookups.get(number, (0, Rest()))
+        rest = self._lookups.get(number, Rest())
         if rest.lasts(now):
             return
-        self._lookups[number] = (tries + 1, Rest(now, now + min(60.0, 0.5 * 2**tries)))
+        self._lookups[number] = rest.longer(now, 0.5)
         for record in await self._backend.history(ids=jobs):
             self._records[record.id] = record
         if any(job in self._records and self._records[job].state.ended for job in jobs):

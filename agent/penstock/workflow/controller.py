@@ -101,10 +101,9 @@ class WorkflowController:
         self._rules = rules
         self.core_hour_weight = core_hour_weight
         self._records: dict[int, AccountingRecord] = {}
-        # When an unanswered submission was sent, by run and stage.
-        # How often unanswered submissions were looked for and when they are again, by run; so for accounting.
-        self._recover_at: dict[int, tuple[int, Rest]] = {}
-        self._lookups: dict[int, tuple[int, Rest]] = {}
+        # Until when unanswered submissions are not looked for again, by run; until when accounting is not asked again.
+        self._recoveries: dict[int, Rest] = {}
+        self._lookups: dict[int, Rest] = {}
         self.environment: dict[str, str] = {}
         self._cancelled_at: dict[int, float] = {}
         self.finished: Counter[str] = Counter()
@@ -223,9 +222,9 @@ class WorkflowController:
             if last is not None and self._runner.wants_look(run, last.taken_at):
                 instants.append(last.taken_at + self._observer.min_interval)
             if self._runner.intended(run):
-                instants.append(max(now + 1.0, self._recover_at.get(run.id, (0, Rest()))[1].end(now)))
+                instants.append(max(now + 1.0, self._recoveries.get(run.id, Rest()).end(now)))
             if run.id in self._lookups:
-                instants.append(self._lookups[run.id][1].end(now))
+                instants.append(self._lookups[run.id].end(now))
             due = min([due, *(t for t in instants if t is not None)])
         return max(due, now)
 
@@ -351,7 +350,7 @@ class WorkflowController:
         for job in self._watched(run):
             self._records.pop(job, None)
             self._cancelled_at.pop(job, None)
-        for waiting in (self._lookups, self._recover_at):
+        for waiting in (self._lookups, self._recoveries):
             waiting.pop(number, None)
         return Decision(Verb.NOTHING, _subject(run), (Reason(code, why),))
 
@@ -387,14 +386,14 @@ class WorkflowController:
 
     async def _recover(self, number: int) -> None:
         """Settle what is INTENDED: find it by name, or conclude after a while that it was never sent."""
-        tries, rest = self._recover_at.get(number, (0, Rest()))
+        rest = self._recoveries.get(number, Rest())
         orders = self._runner.intended(self.runs[number])
         if not orders:
-            self._recover_at.pop(number, None)
+            self._recoveries.pop(number, None)
             return
         if rest.lasts(now := self._clock.now()):
             return
-        self._recover_at[number] = (tries + 1, Rest(now, now + min(60.0, 2.0**tries)))
+        self._recoveries[number] = rest.longer(now, 1.0)
         for order in orders:
             found = list(await self._backend.find(order.spec.name))
             if not found:
@@ -439,10 +438,10 @@ class WorkflowController:
     async def _look_up(self, number: int, jobs: Collection[int]) -> None:
         """Accounting for jobs that left the queue; asked at growing intervals, since it may lag."""
         now = self._clock.now()
-        tries, rest = self._lookups.get(number, (0, Rest()))
+        rest = self._lookups.get(number, Rest())
         if rest.lasts(now):
             return
-        self._lookups[number] = (tries + 1, Rest(now, now + min(60.0, 0.5 * 2**tries)))
+        self._lookups[number] = rest.longer(now, 0.5)
         for record in await self._backend.history(ids=jobs):
             self._records[record.id] = record
         if all(i in self._records and self._records[i].state.ended for i in jobs):
