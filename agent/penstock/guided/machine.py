@@ -192,19 +192,18 @@ def _release(p: _Pass, run: GuidedRun, stage: GuidedStage, open_: Sequence[Guide
 
 def _expected_end(p: _Pass, run: GuidedRun, name: str) -> float | None:
     """When a stage should end: worked out once in a pass, from the first stage on (parents were registered earlier)."""
-    for stage in run.stages:
+    for stage in run.stages[len(p.ends) :]:
         if name in p.ends:
             break
-        if stage.name not in p.ends:
-            p.ends[stage.name] = _end_after(p, stage, [p.ends[parent.name] for parent in run.parents(stage)])
+        p.ends[stage.name] = _end_after(p, stage, [p.ends[parent.name] for parent in run.parents(stage)])
     return p.ends[name]
 
 
 def _end_after(p: _Pass, stage: GuidedStage, ready: Sequence[float | None]) -> float | None:
     """When it should end if those before it end so; None when that is not known."""
-    length = stage.expect or p.rules.expected(stage.name) or stage.limit
     if stage.phase.final:
         return stage.end
+    length = stage.expect or p.rules.expected(stage.name) or stage.limit
     if length is None:
         return None
     if stage.start is not None:
