@@ -6,7 +6,9 @@ import errno
 import re
 from typing import Final
 
-__all__ = ["FAILING", "is_network", "is_volatile", "mount_of"]
+from penstock.errors import ConfigError, StoreError
+
+__all__ = ["FAILING", "is_network", "is_volatile", "mount_of", "unusable"]
 
 FAILING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE})
 """The errors of a disk that is full or fails, and may do again later: those of nobody's configuration."""
@@ -18,6 +20,11 @@ _NETWORK: Final = frozenset(
     | {"fuse.beegfs", "fuse.ceph", "fuse.glusterfs", "fuse.juicefs", "fuse.s3fs", "fuse.sshfs"}
 )
 _VOLATILE: Final = frozenset({"tmpfs", "ramfs"})
+
+
+def unusable(error: OSError) -> type[ConfigError | StoreError]:
+    """Whose error this is of a path that the configuration names: the configuration's, or that of a failing disk."""
+    return StoreError if error.errno in FAILING else ConfigError
 
 
 def is_network(kind: str) -> bool:

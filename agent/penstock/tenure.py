@@ -14,7 +14,7 @@ from typing import Protocol
 
 from penstock.config import Config
 from penstock.errors import ConfigError, StateHeld, StoreError
-from penstock.filesystems import FAILING, is_network, mount_of
+from penstock.filesystems import is_network, mount_of, unusable
 from penstock.lease.files import in_use
 from penstock.lease.holder import Lease
 from penstock.lease.machine import Card
@@ -154,8 +154,7 @@ def make_folder(folder: Path) -> None:
 
 
 def _unusable(folder: Path, error: OSError) -> ConfigError | StoreError:
-    kind = StoreError if error.errno in FAILING else ConfigError
-    return kind(f"`agent.state_dir`: {folder} cannot be used: {error.strerror}")
+    return unusable(error)(f"`agent.state_dir`: {folder} cannot be used: {error.strerror}")
 
 
 def _check_folder(folder: Path) -> None:

@@ -80,12 +80,12 @@ PATHS = [
 
 
 @pytest.mark.parametrize(("section", "key"), PATHS)
-def test_a_tilde_is_the_home_in_every_path(file, section, key, monkeypatch):
-    monkeypatch.setenv("HOME", "/home/me")
+def test_a_tilde_is_the_home_in_every_path(file, section, key, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
     file.write_text(f"{section}: {{{key}: ~/it}}")
     variable = {f"PENSTOCK_{section}__{key}".upper(): "~/it", "HOME": "/nonexistent"}
     for config in (load(file, {}), load(None, variable)):
-        assert getattr(getattr(config, section), key) == Path("/home/me/it")
+        assert getattr(getattr(config, section), key) == tmp_path / "it"
     assert f"`{section}.{key}`: begins with the home of a user" in wrong(file, f"{section}: {{{key}: ~nobodysuch/it}}")
 
 
@@ -99,12 +99,13 @@ def test_where_the_agent_is_does_not_depend_on_where_one_stands(file, key):
     assert f"`agent.{key}`: must be an absolute path" in wrong(file, f"agent: {{{key}: state}}")
 
 
-def test_a_relative_home_of_states_does_not_count(monkeypatch):
+def test_a_relative_home_of_states_does_not_count(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setenv("HOME", "/home/me")
-    for given, taken in (("state", "/home/me/.local/state"), ("", "/home/me/.local/state"), ("/s", "/s")):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    own = tmp_path / ".local" / "state"
+    for given, taken in (("state", own), ("", own), ("/s", Path("/s"))):
         monkeypatch.setenv("XDG_STATE_HOME", given)
-        assert Config.model_validate({}).agent.state_dir == Path(taken) / "penstock"
+        assert Config.model_validate({}).agent.state_dir == taken / "penstock"
 
 
 def test_the_environment_overrides_single_keys(file):

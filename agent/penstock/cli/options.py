@@ -11,7 +11,7 @@ import click
 
 from penstock.errors import UserError
 
-__all__ = ["MAX_PROCS", "apart", "choice", "number", "out_option", "whole"]
+__all__ = ["MAX_PROCS", "apart", "check_read_twice", "choice", "number", "out_option", "whole"]
 
 MAX_PROCS = 1_000_000_000
 
@@ -129,6 +129,13 @@ def out_option(text: str, metavar: str = "LOG", required: bool = False) -> Decor
         return _in_a_folder(context, option, value)
 
     return click.option("--out", metavar=metavar, type=click.Path(path_type=Path), callback=check, help=text)
+
+
+def check_read_twice(log: Path, out: Path | None) -> None:
+    """UserError where --out, for which the log is read a second time, cannot be made of it."""
+    if out is not None and log.exists() and not log.is_file():
+        raise UserError(f"{log} is not a file: --out needs one, for it reads the log a second time")
+    apart(out, log)
 
 
 def apart(out: Path | None, *read: Path) -> None:

@@ -64,7 +64,7 @@ def _pool_commands(config: Config, name: str) -> PoolCommands:
 
     folder = pool_folder(config, name)
     if folder.address() is None:
-        raise AgentUnavailable(f"pool {name!r} has no scheduler; `penstock pool start -p {name}` starts one")
+        raise AgentUnavailable(f"pool {name!r} has no scheduler; {folder.start} starts one")
     variable = f"PENSTOCK_POOL__FOLDER={folder.path.parent}"
     stage, join = (
         shlex.join(["env", variable, sys.executable, "-m", "penstock", "pool", word, "--pool", name])

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.options import apart, choice, out_option, whole
+from penstock.cli.options import check_read_twice, choice, out_option, whole
 from penstock.cli.output import emit_json
 from penstock.cli.simulate_cluster import cluster
 from penstock.cli.simulate_model import model
 from penstock.cli.simulate_sweep import sweep
-from penstock.errors import UserError
 from penstock.sim.replay import POLICIES, TIES, replay
 from penstock.sim.score import score
 from penstock.sim.swf import ESTIMATES, FILTERS, load
@@ -65,9 +64,7 @@ def swf(
     The sha256 is that of the lines "id wait", sorted by id as a number; two simulators that agree on it agree on
     every job. Waits are whole seconds; the bounded slowdown's threshold is 10 s.
     """
-    if out is not None and file.exists() and not file.is_file():
-        raise UserError(f"{file} is not a file: --out needs one, for it reads the log a second time")
-    apart(out, file)
+    check_read_twice(file, out)
     log = load(file, procs, filter, estimates, skip_bad)
     starts = replay(log.trace, procs, policy, ties)
     result = score(log.trace, starts, procs)

@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from penstock.api import ReservationSpec
-from penstock.cli.options import apart, choice, number, out_option, whole
+from penstock.cli.options import check_read_twice, choice, number, out_option, whole
 from penstock.cli.output import emit_json
 from penstock.cli.simulate_model import MAX_SEED
 from penstock.durations import DURATION_FORMS, duration_text, parse_duration
@@ -159,10 +159,8 @@ def cluster(
     _check_given(context, _OF_LOGS if model else _OF_MODELS)
     if not model and filter == "singh" and rule.rule != "actual":
         raise UserError("--filter singh needs --estimates actual: it keeps jobs without a usable requested time")
-    if out is not None and file is not None and file.exists() and not file.is_file():
-        raise UserError(f"{file} is not a file: --out needs one, for it reads the log a second time")
     if file is not None:
-        apart(out, file)
+        check_read_twice(file, out)
     _check_free(reserved, nodes)
     source = _source(file, model, jobs, nodes * cpus_per_node, seed, load, kinds, filter, skip_bad)
     trace = source.trace

@@ -38,7 +38,7 @@ def ask_agent(config: Config, op: str, arguments: Mapping[str, Any] | None = Non
         holder = published(config.agent.state_dir)
         if holder is None or holder.released or not holder.address:
             raise
-        return _ask_far(config, holder, op, _request(op, arguments), timeout)
+        return _ask_far(config, holder, op, arguments, timeout)
 
 
 def ask(path: Path, op: str, arguments: Mapping[str, Any] | None = None, timeout: float = 60.0) -> Any:  # noqa: ANN401
@@ -57,20 +57,23 @@ def ask(path: Path, op: str, arguments: Mapping[str, Any] | None = None, timeout
                 line = stream.readline(_LONGEST_REPLY)
         reply = json.loads(line)
     except (OSError, ValueError) as e:
-        why = e.strerror if isinstance(e, OSError) and e.strerror else e
         if sent and op in _ONCE:
-            raise _unanswered(f"the agent at {path}", why) from e
+            raise _unanswered(f"the agent at {path}", e) from e
         raise errors.AgentUnavailable(
-            f"no agent answers at {path} ({why}). Start one with `penstock agent`, or as a service with "
+            f"no agent answers at {path} ({_why(e)}). Start one with `penstock agent`, or as a service with "
             "`systemctl --user start penstock-user`."
         ) from e
     return _result(reply)
 
 
-def _unanswered(who: str, why: object) -> errors.OutcomeUnknown:
+def _why(error: Exception) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
+def _unanswered(who: str, error: Exception) -> errors.OutcomeUnknown:
     return errors.OutcomeUnknown(
-        f"{who} has the request, but its answer is lost ({why}): see with `penstock status` whether it has done it "
-        "before you ask again"
+        f"{who} has the request, but its answer is lost ({_why(error)}): see with `penstock status` whether it has "
+        "done it before you ask again"
     )
 
 
@@ -90,9 +93,10 @@ def _result(reply: Mapping[str, Any]) -> Any:  # noqa: ANN401
 # -- an agent on another host ------------------------------------------------------------------------------------------
 
 
-def _ask_far(config: Config, holder: Card, op: str, request: bytes, timeout: float) -> Any:  # noqa: ANN401
+def _ask_far(config: Config, holder: Card, op: str, arguments: Mapping[str, Any] | None, timeout: float) -> Any:  # noqa: ANN401
     """One request to the agent of this lease; its answer is believed only when it proves to be that agent's."""
     sign, verify = _proofs(config, holder)
+    request = _request(op, arguments)
     where = f"{holder} at {holder.address}"
     host, _, port = holder.address.rpartition(":")
     sent = False
@@ -108,10 +112,9 @@ def _ask_far(config: Config, holder: Card, op: str, request: bytes, timeout: flo
                 answer = proof.Head.decode(stream.readline(proof.MAX_HEAD), request=False)
                 line = stream.readline(_LONGEST_REPLY)
     except (OSError, ValueError, errors.UserError, credential.CredentialError) as e:
-        why = e.strerror if isinstance(e, OSError) and e.strerror else e
         if sent and op in _ONCE:
-            raise _unanswered(where, why) from e
-        raise errors.AgentUnavailable(f"{where} has the state, but cannot be asked: {why}") from e
+            raise _unanswered(where, e) from e
+        raise errors.AgentUnavailable(f"{where} has the state, but cannot be asked: {_why(e)}") from e
     try:
         if answer.auth:
             said = proof.digest_of(line)

@@ -16,8 +16,8 @@ from pathlib import Path
 import structlog
 
 from dmr.wire import MAX_LINE
-from penstock.errors import ConfigError, PenstockError, StoreError
-from penstock.filesystems import FAILING
+from penstock.errors import ConfigError, PenstockError
+from penstock.filesystems import unusable
 from penstock.ipc import proof
 from penstock.ipc.auth import peer_uid
 from penstock.ipc.far import FarDoor, refusal
@@ -75,8 +75,7 @@ class Server:
         try:
             server = await asyncio.start_unix_server(self._local, path, limit=_CHUNK)
         except OSError as e:
-            kind = StoreError if e.errno in FAILING else ConfigError
-            raise kind(f"`agent.socket`: cannot listen at {path}: {e.strerror or e}") from e
+            raise unusable(e)(f"`agent.socket`: cannot listen at {path}: {e.strerror or e}") from e
         # Open to connect: every request is authorised by the peer's uid.
         path.chmod(0o666)
         self._servers.append(server)

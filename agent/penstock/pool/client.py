@@ -23,15 +23,13 @@ def ask(folder: PoolFolder, what: str, body: Mapping[str, Any] | None = None) ->
     """The scheduler's answer. Raises what it says is wrong, and AgentUnavailable when there is none."""
     address = folder.address()
     if address is None:
-        raise AgentUnavailable(
-            f"pool {folder.name!r} has no scheduler; `penstock pool start -p {folder.name}` starts one"
-        )
+        raise AgentUnavailable(f"pool {folder.name!r} has no scheduler; {folder.start} starts one")
     try:
         answer = json.loads(asyncio.run(_ask(folder, address.url, what, json.dumps(body or {}))))
     except (OSError, TimeoutError) as e:
         raise AgentUnavailable(
             f"the scheduler of pool {folder.name!r} does not answer (host {address.host}, process {address.pid}): "
-            f"{' '.join(str(e).split())[:200]}; `penstock pool start -p {folder.name}` starts it again"
+            f"{' '.join(str(e).split())[:200]}; {folder.start} starts it again"
         ) from None
     if "error" in answer:
         kind = getattr(errors, answer["kind"], PenstockError)

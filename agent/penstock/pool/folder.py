@@ -69,6 +69,11 @@ class PoolFolder:
         self.log = path / "scheduler.log"
         self._address = path / "address.json"
 
+    @property
+    def start(self) -> str:
+        """The command that starts its scheduler, for a message."""
+        return f"`penstock pool start -p {self.name}`"
+
     def make(self) -> None:
         """Make what is missing, with a certificate of the pool's own. Raises StoreError, NotPermitted."""
         try:
@@ -89,7 +94,7 @@ class PoolFolder:
             found = self.path.stat()
         except FileNotFoundError:
             raise AgentUnavailable(
-                f"there is no pool {self.name!r} in {self.path.parent}; `penstock pool start -p {self.name}` makes one"
+                f"there is no pool {self.name!r} in {self.path.parent}; {self.start} makes one"
             ) from None
         except OSError as e:
             raise NotPermitted(f"{self.path}: {e.strerror}") from None
