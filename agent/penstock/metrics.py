@@ -17,7 +17,6 @@ from prometheus_client import (
     Histogram,
     ProcessCollector,
     disable_created_metrics,
-    start_http_server,
 )
 
 from penstock import __version__
@@ -25,6 +24,7 @@ from penstock.api import Decision, Snapshot, Verb
 from penstock.catalogue import METRICS, PREFIX
 from penstock.figures import Figures, Requests
 from penstock.listening import bare, cannot_listen
+from penstock.scrape import Scraped, serve
 from penstock.slurm.budget import Metered
 
 __all__ = ["Metrics"]
@@ -72,11 +72,11 @@ class Metrics:
         """Tell what the agent's parts count, whenever Prometheus looks."""
         self.registry.register(figures)
 
-    def serve(self, listen: str) -> None:
+    def serve(self, listen: str) -> Scraped:
         """Serve /metrics at HOST:PORT, to whoever can connect."""
         host, _, port = listen.rpartition(":")
         try:
-            start_http_server(int(port), addr=bare(host) or "127.0.0.1", registry=self.registry)
+            return serve(self.registry, bare(host) or "127.0.0.1", int(port))
         except (OSError, ValueError) as e:
             raise cannot_listen("metrics.listen", listen, e) from e
 

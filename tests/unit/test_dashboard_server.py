@@ -187,19 +187,19 @@ def test_the_data_comes_packed_once_and_then_only_when_it_is_new(site):
 
 
 def test_too_many_connections_are_turned_away_and_hurt_nobody_for_long(monkeypatch):
-    monkeypatch.setattr(module, "_MOST_CONNECTIONS", 6)
+    monkeypatch.setattr(module.Dashboard, "most", 6)
     monkeypatch.setattr(module._Handler, "timeout", 8.0)
     site, idle = Site(), []
     try:
-        for _ in range(module._MOST_CONNECTIONS):
+        for _ in range(module.Dashboard.most):
             one = socket.create_connection(("127.0.0.1", site.port), 60)
             one.sendall(b"GET /data.json HT")
             idle.append(one)
-        poll(lambda: site.server._slots._value == 0, "all places to be taken")
+        poll(lambda: site.server.slots._value == 0, "all places to be taken")
         with socket.create_connection(("127.0.0.1", site.port), 60) as late:
             assert late.recv(1) == b"", "turned away at once"
         # Who says nothing does not stay.
-        assert poll(lambda: site.server._slots._value == module._MOST_CONNECTIONS, "them to be sent away")
+        assert poll(lambda: site.server.slots._value == module.Dashboard.most, "them to be sent away")
         assert site.ask("/data.json")[0] == 200
     finally:
         for one in idle:

@@ -12,12 +12,11 @@ import os
 import re
 import secrets
 import socket
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
@@ -25,10 +24,10 @@ from urllib.parse import parse_qs, urlsplit
 from penstock.dashboard.feed import Page
 from penstock.dashboard.peer import owner_of, tables
 from penstock.errors import UserError
+from penstock.fewthreads import FewThreads
 
 __all__ = ["Dashboard", "listen_address"]
 
-_MOST_CONNECTIONS: Final = 64
 _IDLE: Final = 20.0
 _KINDS: Final = {
     ".html": "text/html; charset=utf-8",
@@ -85,11 +84,10 @@ def _page_files() -> dict[str, _File]:
     return found
 
 
-class Dashboard(ThreadingHTTPServer):
+class Dashboard(FewThreads, HTTPServer):
     """Serves what `latest` gives at `url`. `allowed`: whose connections are read, besides root's."""
 
-    daemon_threads = True
-    block_on_close = False
+    most = 64
     request_queue_size = 64
 
     def __init__(self, address: tuple[str, int], latest: Callable[[], Page], allowed: int | None = None) -> None:
@@ -97,7 +95,6 @@ class Dashboard(ThreadingHTTPServer):
         self.allowed = {0, os.geteuid() if allowed is None else allowed}
         self.token, self.session = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         self.files = _page_files()
-        self._slots = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         try:
             super().__init__(address, _Handler)
         except OSError as e:
@@ -122,23 +119,6 @@ class Dashboard(ThreadingHTTPServer):
             if owner is not None:
                 break
         return owner in self.allowed
-
-    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-        """In a thread of its own, if there are not too many."""
-        if not self._slots.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-        """One connection, to its end."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._slots.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-        """A connection that breaks is nothing to tell of."""
 
 
 class _Handler(BaseHTTPRequestHandler):
