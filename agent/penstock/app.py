@@ -192,6 +192,7 @@ class App:
         self.server: Server | None = None
         self.local: LocalDoor | None = None
         self.remote: RemoteDoor | None = None
+        self.far: FarDoor | None = None
         self.verifier: Verifier | None = None
         self._limits = [RateLimit(1, 1) for _ in _FACTORS]
         self.serving = False
@@ -310,7 +311,8 @@ class App:
         assert self.server is not None
         host, _, port = (self.config.agent.listen or _ANYWHERE).rpartition(":")
         try:
-            bound = await self.server.listen_far(bare(host), int(port), FarDoor(local.answer, verifier))
+            self.far = FarDoor(local.answer, verifier)
+            bound = await self.server.listen_far(bare(host), int(port), self.far)
         except (OSError, ValueError) as e:
             raise cannot_listen("agent.listen", f"{host}:{port}", e) from e
         self.tenure.advertise(f"{_name_for(host, self.config)}:{bound}")

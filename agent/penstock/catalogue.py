@@ -105,7 +105,8 @@ _ALL: Final = (
     Metric(
         "messages_total",
         "counter",
-        "Requests at the doors (local: the command line, remote: MPI jobs): ok, refused, malformed, failed.",
+        "Requests at the doors (local: the command line, remote: MPI jobs): ok, refused, malformed, failed; far: those "
+        "of commands on other hosts that prove nothing.",
         ("door", "outcome"),
     ),
     Metric(

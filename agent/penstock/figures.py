@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.executor import Executor
     from penstock.guided.controller import GuidedController
     from penstock.guided.state import GuidedRun
+    from penstock.ipc.far import FarDoor
     from penstock.ipc.handlers import LocalDoor, RemoteDoor
     from penstock.ipc.server import Server
     from penstock.malleable.controller import MalleableController
@@ -58,6 +59,7 @@ class Parts(Protocol):
     server: Server | None
     local: LocalDoor | None
     remote: RemoteDoor | None
+    far: FarDoor | None
 
 
 class Figures(Collector):
@@ -138,7 +140,10 @@ class Figures(Collector):
         for door, answering in zip(doors, (parts.local, parts.remote), strict=True):
             if answering is not None:
                 messages |= {(door, outcome): number for outcome, number in _copied(answering.answers).items()}
-        yield _family("messages_total", messages, _by(doors, ("ok", "refused", "malformed", "failed")))
+        zeros = _by(doors, ("ok", "refused", "malformed", "failed"))
+        if parts.far is not None:  # whose proven requests are answered, and counted, at the local door
+            messages["far", "refused"] = parts.far.refused
+        yield _family("messages_total", messages, zeros)
         away = parts.server.turned_away if parts.server else Counter()
         yield _family("connections_refused_total", _by_one(away), _by(doors))
 

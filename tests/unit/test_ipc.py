@@ -38,7 +38,7 @@ from penstock.ipc.auth import FRESH, Verifier, make_key, peer_uid
 from penstock.ipc.client import ask
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
 from penstock.ipc.limits import RateLimit
-from penstock.ipc.server import Server
+from penstock.ipc.server import Server, _peer
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.words import Phase
 from penstock.store import Store
@@ -799,6 +799,44 @@ def test_one_user_gets_so_many_connections(tmp_path, monkeypatch):
             writer.close()
 
     serve(body)
+
+
+def test_all_addresses_of_a_host_are_one_when_connections_are_counted(monkeypatch):
+    monkeypatch.setattr("penstock.ipc.server._MAX_PER_ADDRESS", 3)
+
+    async def body(server):
+        port = await server.listen_tcp("127.0.0.1", 0)
+        several = [
+            await asyncio.open_connection("127.0.0.1", port, local_addr=(f"127.0.0.{n}", 0)) for n in range(2, 6)
+        ]
+        for _reader, writer in several:
+            writer.write(b"hello\n")
+        lines = [await asyncio.wait_for(_first(reader), 5) for reader, _writer in several]
+        assert sorted(lines) == [b"", *3 * [b"remote hello\n"]]
+        for _reader, writer in several:
+            writer.close()
+
+    serve(body)
+
+
+@pytest.mark.parametrize(
+    ("name", "peer"),
+    [
+        (("192.0.2.7", 1), "192.0.2.7"),
+        (("::ffff:192.0.2.7", 1, 0, 0), "192.0.2.7"),
+        (("2001:db8::1:2:3:4", 1, 0, 0), "2001:db8::/64"),
+        (("fe80::1%eth0", 1, 0, 2), "fe80::/64"),
+        (("::1", 1, 0, 0), "this host"),
+        (("::ffff:127.0.0.9", 1, 0, 0), "this host"),
+        (None, "nobody"),
+    ],
+)
+def test_a_peer_is_a_host_not_an_address(name, peer):
+    class Connected:
+        def get_extra_info(self, _what):
+            return name
+
+    assert _peer(Connected()) == peer
 
 
 async def _first(reader):

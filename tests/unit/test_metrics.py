@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 from monitoring import ALERTS, DASHBOARD, EXAMPLE, alerts, names_in, panels
 from outside import need_program
 from penstock.catalogue import METRICS, PREFIX, table
+from penstock.ipc.far import FarDoor
 from penstock.slurm.cli import CliBackend
 from penstock.store import Store
 from penstock.tally import Tally
@@ -132,6 +133,9 @@ async def test_resizes_and_messages_are_counted(tmp_path):
     assert seen['penstock_malleable_jobs{phase="idle"}'] == 1
     world.app.remote = world.door
     assert values(world)['penstock_messages_total{door="remote",outcome="ok"}'] >= 3
+    world.app.far = FarDoor(world.door.hear, world.app.verifier)
+    world.app.far.refused = 4
+    assert values(world)['penstock_messages_total{door="far",outcome="refused"}'] == 4
 
 
 @virtual

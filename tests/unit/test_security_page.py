@@ -55,7 +55,8 @@ def test_the_limits_are_those_of_the_program():
     for said in (
         f"`agent.request_burst` {agent.request_burst}",
         f"`agent.requests_per_second` {agent.requests_per_second:g}",
-        f"{server._MAX_PER_USER} a user, {server._MAX_PER_ADDRESS} an address, {server._MAX_CONNECTIONS:,} a door",
+        f"{server._MAX_PER_USER} a user, {server._MAX_PER_ADDRESS} an address",
+        f"a /{server._OF_A_HOST} of IPv6, is one), {server._MAX_CONNECTIONS:,} a door",
         f"{server._LOCAL_LINE >> 20} MB at the socket, {wire.MAX_LINE >> 10} KB over TCP",
         f"{server._MOST_HELD >> 20} MB",
         f"{server._FIRST_LINE:g} s until",

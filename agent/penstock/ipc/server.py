@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -31,6 +32,7 @@ _log = structlog.get_logger(__name__)
 _MAX_CONNECTIONS = 4096
 _MAX_PER_ADDRESS = 512
 _MAX_PER_USER = 64
+_OF_A_HOST = 64  # leading bits of an IPv6 address that one host cannot choose
 _FIRST_LINE = 10.0
 _IDLE = 3600.0
 _UNPROVEN = 60.0
@@ -118,7 +120,7 @@ class Server:
         await self._serve(reader, writer, f"uid {uid}", answer)
 
     async def _remote(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._serve(reader, writer, str(writer.get_extra_info("peername")[0]), self._on_remote)
+        await self._serve(reader, writer, _peer(writer), self._on_remote)
 
     async def _serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str, answer: TcpHandler
@@ -143,7 +145,7 @@ class Server:
         """One request of a command on another host (`penstock.ipc.proof`). Long ones only from who has proven to be
         somebody."""
         assert self._far is not None
-        peer = str(writer.get_extra_info("peername")[0])
+        peer = _peer(writer)
         async with self._connected(writer, peer) as welcome:
             if not welcome:
                 return
@@ -183,6 +185,19 @@ class Server:
         finally:
             self._writers.pop(writer, None)
             writer.close()
+
+
+def _peer(writer: asyncio.StreamWriter) -> str:
+    """Who is at the other end, as far as one can tell: a host has all of loopback, and of IPv6 a network of its own."""
+    name = writer.get_extra_info("peername")
+    if not name:  # gone already
+        return "nobody"
+    address = ipaddress.ip_address(str(name[0]).partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address):
+        address = address.ipv4_mapped or address
+    if address.is_loopback:
+        return "this host"
+    return str(address) if address.version == 4 else str(ipaddress.ip_network((address, _OF_A_HOST), strict=False))
 
 
 async def _line(reader: asyncio.StreamReader, longest: int, held: Holding) -> bytes:
