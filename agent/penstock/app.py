@@ -50,6 +50,7 @@ from penstock.observe import Observer
 from penstock.outlook import Outlook
 from penstock.pool.placements import placement_named
 from penstock.predictions import Predictions
+from penstock.reloading import taken_over
 from penstock.retention import Retention
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import BudgetLimits, Metered, RequestBudget
@@ -162,8 +163,9 @@ class App:
         if isinstance(backend, Metered):
             self.metrics.watch(backend)
             backend.budget.may_change = self.tenure.check
-        stale = 2 * max(config.agent.interval, config.slurm.min_interval)
-        self.observer = Observer(backend, clock, min_interval=config.slurm.min_interval, stale_after=stale)
+        self.observer = Observer(
+            backend, clock, min_interval=config.slurm.min_interval, stale_after=_stale_after(config)
+        )
         self.executor = Executor(store, clock, may_act=self.tenure.check)
         self._set_brake(config)
         self.messenger = Messenger(store, clock, config)
@@ -361,24 +363,22 @@ class App:
             self.metrics.reloaded(ok)
             self._tell_ready()
 
-    def _take_over(self, config: Config) -> None:
+    def _take_over(self, read: Config) -> None:
+        check(read)
+        config, waiting = taken_over(self.config, read)
         policy = make_policy(config.dmr.policy)
         logs.configure(config.log.level, config.log.format)
         settings = self.malleable.settings
         settings.policy, settings.limits, settings.preference = policy, _limits(config), config.malleable.backend
         settings.caps = _caps(config)
         self._set_brake(config)
-        self.observer.min_interval = config.slurm.min_interval
+        self.observer.min_interval, self.observer.stale_after = config.slurm.min_interval, _stale_after(config)
         self._set_limits(config)
         self.messenger.configure(config)
         if self.loop is not None:
             self.loop.interval, self.loop.idle_interval = config.agent.interval, config.agent.idle_interval
-        fixed = ("state_dir", "socket", "serve", "shared", "lease", "listen")
-        slurm = self.config.slurm.model_copy(update={"min_interval": config.slurm.min_interval})
-        if any(getattr(config.agent, k) != getattr(self.config.agent, k) for k in fixed) or (
-            config.slurm != slurm or config.dmr.listen != self.config.dmr.listen or config.asa != self.config.asa
-        ):
-            _log.warning("folders, sockets, ports, how Slurm is asked and who predicts change with a restart only")
+        if waiting:
+            _log.warning("these settings change with a restart only", settings=", ".join(waiting))
         self.config = config
         _log.info("reloaded")
         self.wake("reloaded")
@@ -403,6 +403,7 @@ class App:
 
 async def serve(config: Config, config_path: Path | None = None) -> None:
     """Run the daemon until SIGTERM or SIGINT. `config_path` is what a reload reads; None: where `load` looks."""
+    check(config)
     tenure = hold_state(config, "agent")
     try:
         await _serve(config, config_path, tenure)
@@ -487,6 +488,10 @@ async def _start_patiently(app: App, stop: asyncio.Event) -> None:
             await asyncio.wait({stopped}, timeout=delay)
             delay = min(60.0, delay * 2)
     stopped.cancel()
+
+
+def _stale_after(config: Config) -> float:
+    return 2 * max(config.agent.interval, config.slurm.min_interval)
 
 
 def _caps(config: Config) -> Caps:

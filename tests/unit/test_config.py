@@ -16,7 +16,7 @@ import yaml
 from click.testing import CliRunner
 
 from penstock import sdnotify
-from penstock.app import App, make_backend, make_policy
+from penstock.app import App, make_backend, make_policy, serve
 from penstock.cli import cli
 from penstock.config import DEFAULT, Config, find, load, origins, schema
 from penstock.doctor.reader import _trouble
@@ -25,6 +25,7 @@ from penstock.holding.office import pricing_rules
 from penstock.lease.holder import Lease
 from penstock.listening import cannot_listen
 from penstock.metrics import Metrics
+from penstock.reloading import taken_over
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.store import Store
 from penstock.tenure import hold_state, open_store
@@ -487,6 +488,40 @@ def test_a_reload_always_ends_for_systemd_and_says_whether_it_did(app, file, bro
         app.reload()
     assert [state.partition("\n")[0] for state in said] == ["RELOADING=1", "READY=1"]
     assert reloaded(app) == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["workflows: {strategy: nope}", "provision: {pricing: nope}", "pool: {placement: nope}"]
+)
+def test_a_reload_and_a_start_refuse_what_the_check_refuses(app, file, text):
+    before = app.config
+    file.write_text(text)
+    app.reload()
+    assert (reloaded(app), app.config) == (0, before)
+    with pytest.raises(ConfigError, match="nope"):
+        asyncio.run(serve(load()))
+
+
+def test_what_a_restart_alone_changes_is_named_and_stays_as_it_is(app, file):
+    before = app.config
+    assert taken_over(before, before) == (before, [])
+    file.write_text(
+        "agent: {interval: 6, serve: all, keep: 9d}\nmetrics: {listen: '127.0.0.1:1'}\n"
+        "dmr: {advertise: x, cooldown: 7}\nworkflows: {grace: 9, strategy: perstage}\n"
+        "provision: {ledger: /l}\nslurm: {min_interval: 2, timeout: 9}\n"
+    )
+    waiting = taken_over(before, load())[1]
+    assert sorted(waiting) == [
+        *("agent.serve", "dmr.advertise", "metrics.listen", "provision.ledger", "slurm.timeout", "workflows.grace")
+    ]
+    app.reload()
+    for name in waiting:
+        section, _, key = name.partition(".")
+        assert getattr(getattr(app.config, section), key) == getattr(getattr(before, section), key)
+    config = app.config
+    assert (config.agent.interval, config.agent.keep, config.dmr.cooldown) == (6, 9 * 86400, 7)
+    assert (app.observer.min_interval, app.observer.stale_after, reloaded(app)) == (2, 12, 1)
+    assert not app._serves(os.geteuid() + 1)
 
 
 @pytest.mark.parametrize(("predictor", "key"), [("queue", "watch_queue"), ("slurm", "ask_slurm")])
