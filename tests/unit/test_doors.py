@@ -156,9 +156,9 @@ def test_a_users_workflow_does_not_grow_without_an_end(agent, monkeypatch):
     agent.ask(ALICE, "guide", workflow="w", strategy="asa", stages=stages("a", "b", "c"))
     with pytest.raises(UserError, match="would have 6 stages, at most 5"):
         agent.ask(ALICE, "guide", workflow="w", strategy="asa", stages=stages("d", "e", "f"))
-    monkeypatch.setattr(admission, "_MOST_TEXT", 1000)
+    monkeypatch.setattr(admission, "_MOST_TEXT", 3000)
     agent.ask(ALICE, "guide", workflow="w", strategy="asa", stages=stages("d", script="x" * 600))
-    with pytest.raises(UserError, match="longer than 1000"):
+    with pytest.raises(UserError, match="longer than 3000"):
         agent.ask(ALICE, "guide", workflow="w", strategy="asa", stages=stages("e", script="x" * 600))
 
 
@@ -170,6 +170,19 @@ def test_a_user_has_so_many_workflows_at_once(agent, monkeypatch):
         agent.ask(ALICE, "guide", workflow="x", strategy="asa", stages=stages("a"))
     agent.ask(ALICE, "guide", workflow="w", strategy="asa", stages=stages("b"))
     agent.ask(BOB, "guide", workflow="x", strategy="asa", stages=stages("a"))
+
+
+def test_a_users_workflows_are_so_long_in_all(agent, monkeypatch):
+    """Or one user could fill the agent's memory, workflow by workflow."""
+    monkeypatch.setattr(controller, "_MOST_TEXT", 10_000)
+    agent.ask(ALICE, "guide", workflow="v", strategy="asa", stages=stages("a", script="x" * 4000))
+    agent.ask(ALICE, "guide", workflow="w", strategy="asa", stages=stages("a", script="x" * 4000))
+    with pytest.raises(NotNow, match="longer than 10000"):
+        agent.ask(ALICE, "guide", workflow="x", strategy="asa", stages=stages("a", script="x" * 4000))
+    many = stages(*(f"s{i}" for i in range(20)))
+    with pytest.raises(NotNow, match="longer than 10000"):
+        agent.ask(ALICE, "guide", workflow="x", strategy="asa", stages=many)
+    agent.ask(BOB, "guide", workflow="x", strategy="asa", stages=stages("a", script="x" * 4000))
 
 
 def test_a_request_that_was_left_and_breaks_is_not_tried_for_ever():

@@ -233,3 +233,27 @@ def test_the_state_survives_json():
     assert guided_from_dict(json.loads(json.dumps(guided_to_dict(run)))) == run
     with pytest.raises(ValueError, match="version 99"):
         guided_from_dict({**guided_to_dict(run), "version": 99})
+
+
+def test_a_job_that_slurm_has_never_known_is_given_up_after_a_day():
+    run = chain("a")
+
+    def at(now: float, run: GuidedRun = run, **more: object):
+        return step(run, View(now, {}, unknown=frozenset({1}), **more), now, RULES)
+
+    assert at(86_000.0).run.phase is RunPhase.ACTIVE, "accounting may be behind"
+    done = at(87_000.0)
+    assert (done.run.phase, done.run.stages[0].failure) == (
+        RunPhase.FAILED,
+        "job 1 was seen neither in the queue nor in accounting",
+    )
+    assert look(run, now=87_000.0).run.phase is RunPhase.ACTIVE, "accounting has not answered"
+    seen = replace(run, stages=(replace(run.stages[0], submitted=5.0),))
+    assert at(87_000.0, seen).run.phase is RunPhase.ACTIVE, "it was in the queue: accounting will know"
+    assert at(87_000.0, records={1: record(1, JobState.COMPLETED)}).run.phase is RunPhase.COMPLETED
+
+
+def test_of_a_cancelled_workflow_such_a_job_is_given_up_soon():
+    run = replace(chain("a"), phase=RunPhase.CANCELLING)
+    for now, phase in ((200.0, RunPhase.CANCELLING), (301.0, RunPhase.CANCELLED)):
+        assert step(run, View(now, {}, unknown=frozenset({1})), now, RULES).run.phase is phase

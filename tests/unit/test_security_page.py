@@ -9,7 +9,7 @@ from pathlib import Path
 from dmr import wire
 from penstock.app import App
 from penstock.config import AgentSection, Config
-from penstock.guided import admission, controller
+from penstock.guided import absorbing, admission, controller
 from penstock.inbox import LATER
 from penstock.ipc import auth, server
 from penstock.slurm.mock.backend import virtual_cluster
@@ -67,3 +67,5 @@ def test_the_limits_are_those_of_the_program():
     guide = section("Requests of the command line (Unix socket)")
     assert f"{controller._MOST_OPEN:,} open workflows, {admission._MOST_STAGES:,} stages" in guide
     assert f"{admission._MOST_TEXT // 1_000_000} MB of text" in guide
+    assert f"{controller._MOST_TEXT // 1_000_000} MB in all" in guide
+    assert (absorbing._PATIENCE, absorbing._PATIENCE_CANCELLED) == (86400, 300), "a day, five minutes"

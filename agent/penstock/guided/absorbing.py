@@ -11,10 +11,13 @@ from penstock.guided.instructions import View
 from penstock.guided.state import GuidedRun, GuidedStage, updated
 from penstock.waits.causes import hindrance
 from penstock.workflow.reading import is_held
-from penstock.workflow.state import Phase
+from penstock.workflow.state import Phase, RunPhase
 
 __all__ = ["absorb"]
 
+# How long accounting may be behind the queue (s). It matters less where nothing is released any more.
+_PATIENCE: Final = 86400.0
+_PATIENCE_CANCELLED: Final = 300.0
 # Ends that a job can meet without having run.
 _WITHOUT_RUNNING: Final = frozenset({JobState.CANCELLED, JobState.DEADLINE, JobState.BOOT_FAIL})
 
@@ -57,8 +60,17 @@ def absorb(
         return _concluded(first, state, record.start, record.end, record.exit_code), False
     if view.taken_at <= stage.registered:
         return stage, False
+    if _never_was(run, stage, view):
+        text = f"job {stage.job} was seen neither in the queue nor in accounting"
+        return replace(stage, phase=Phase.FAILED, failure=text, end=now, observed=True), False
     note(stage.name, "not-seen", f"job {stage.job} is not in the queue: accounting must say what became of it")
     return stage, True
+
+
+def _never_was(run: GuidedRun, stage: GuidedStage, view: View) -> bool:
+    """Whether nothing is to be heard of a job any more that nobody but its owner has ever spoken of."""
+    patience = _PATIENCE_CANCELLED if run.phase is RunPhase.CANCELLING else _PATIENCE
+    return stage.submitted is None and stage.job in view.unknown and view.taken_at > stage.registered + patience
 
 
 def _placed(stage: GuidedStage, job: Job, **more: Any) -> GuidedStage:  # noqa: ANN401

@@ -16,10 +16,11 @@ from penstock.guided.state import GuidedRun, GuidedStage, Order
 from penstock.workflow.model import NAME_PATTERN
 from penstock.workflow.state import Phase, RunPhase
 
-__all__ = ["Registration", "admit", "plan", "registration", "with_waiting"]
+__all__ = ["Registration", "admit", "plan", "registration", "weight", "with_waiting"]
 
 _MOST_STAGES: Final = 1000
 _MOST_TEXT: Final = 2_000_000  # characters
+_OF_A_STAGE: Final = 500  # characters, besides its texts
 _STRATEGIES: Final = ("asa", "perstage")
 
 
@@ -57,11 +58,21 @@ def registration(data: Mapping[str, Any], now: float) -> Registration:
     return found
 
 
+def weight(stages: Iterable[GuidedStage]) -> int:
+    """How many characters the agent keeps for these stages, about."""
+    return sum(
+        _OF_A_STAGE + sum(len(w) for w in (*s.order.words, s.order.workdir, s.order.script or "", s.base, *s.after))
+        for s in stages
+    )
+
+
 def _check_size(stages: Iterable[GuidedStage]) -> None:
     """Of a whole workflow, which is stored anew with every change."""
-    text = sum(len(w) for s in stages for w in (*s.order.words, s.order.workdir, s.order.script or ""))
-    if text > _MOST_TEXT:
-        raise UserError(f"the command lines and scripts of the stages are longer than {_MOST_TEXT} characters")
+    if weight(stages) > _MOST_TEXT:
+        raise UserError(
+            f"the command lines and scripts of the stages are longer than {_MOST_TEXT} characters, each stage counting "
+            f"{_OF_A_STAGE} more"
+        )
 
 
 def _stage(data: Mapping[str, Any], now: float) -> GuidedStage:

@@ -21,7 +21,7 @@ from penstock.api import AccountingRecord, Decision, Job, Reason, Snapshot, Verb
 from penstock.clock import Clock, Rest
 from penstock.errors import NotFound, NotNow, NotPermitted, PenstockError, StoreError
 from penstock.executor import Executor
-from penstock.guided.admission import admit, plan, registration
+from penstock.guided.admission import Registration, admit, plan, registration, weight
 from penstock.guided.instructions import (
     Finished,
     Instruction,
@@ -48,6 +48,7 @@ __all__ = ["GuidedController"]
 
 _log = structlog.get_logger(__name__)
 _MOST_OPEN: Final = 1000  # workflows of one user: each is looked through in every pass
+_MOST_TEXT: Final = 8_000_000  # characters of all of these, by their `weight`
 _REMEMBERED: Final = 9  # run times per stage
 
 
@@ -76,6 +77,7 @@ class GuidedController:
         self._accrues = accrues
         self._records: dict[int, AccountingRecord] = {}
         self._lookups: dict[int, Rest] = {}
+        self._unknown: set[int] = set()  # jobs that accounting, when it was asked last, did not know
         # When a job was last changed: an older look does not show it.
         self._changed_at: dict[int, float] = {}
         self.finished: Counter[str] = Counter()
@@ -112,8 +114,7 @@ class GuidedController:
         if any(stage.job == 0 for stage in asked.stages):
             raise NotFound("stages are registered with their jobs")
         run, _before = plan(latest_runs(self._store, uid), asked)
-        if run is None and sum(other.uid == uid for other in self.runs.values()) >= _MOST_OPEN:
-            raise NotNow(f"{_MOST_OPEN} workflows of yours have not ended: cancel some, or wait")
+        self._check_room(uid, asked, run)
         with self._kept():
             if run is None:
                 number = self._store.add_run(uid, {}, now, kind="guided")
@@ -122,6 +123,17 @@ class GuidedController:
         self._wake(f"workflow {run.id} has new stages")
         self._observer.want()
         return run.id
+
+    def _check_room(self, uid: int, asked: Registration, run: GuidedRun | None) -> None:
+        """One user's workflows must not fill the agent's memory, nor the state file."""
+        open_ = [other for other in self.runs.values() if other.uid == uid]
+        if run is None and len(open_) >= _MOST_OPEN:
+            raise NotNow(f"{_MOST_OPEN} workflows of yours have not ended: cancel some, or wait")
+        if sum(weight(other.stages) for other in open_) + weight(asked.stages) > _MOST_TEXT:
+            raise NotNow(
+                f"the scripts of your workflows that have not ended are longer than {_MOST_TEXT} characters: cancel "
+                "some workflows, or wait"
+            )
 
     def _check_allowed(self, uid: int) -> None:
         brake = self._executor.brake
@@ -210,7 +222,8 @@ class GuidedController:
         if run.phase.final:  # the agent died between the last step and this
             return [self._finish(number, run.phase is RunPhase.COMPLETED, run.why or "")]
         records = {s.job: self._records[s.job] for s in run.stages if s.job in self._records and s.job not in rows}
-        view = View(snapshot.taken_at, rows, MappingProxyType(records), snapshot.nodes)
+        unknown = frozenset(s.job for s in run.stages if s.job in self._unknown)
+        view = View(snapshot.taken_at, rows, MappingProxyType(records), snapshot.nodes, unknown)
         rules = Rules(self._accrues, self._shelf.predict, lambda stage: self._ran(run, stage))
         done = step(run, view, self._clock.now(), rules)
         if done.run is not run or done.instructions:
@@ -297,7 +310,10 @@ class GuidedController:
         if rest.lasts(now):
             return
         self._lookups[number] = rest.longer(now, 0.5)
-        for record in await self._backend.history(ids=jobs):
+        found = await self._backend.history(ids=jobs)
+        self._unknown |= set(jobs) - {record.id for record in found}
+        for record in found:
+            self._unknown.discard(record.id)
             self._records[record.id] = record
         if any(job in self._records and self._records[job].state.ended for job in jobs):
             self._wake("accounting answered")
@@ -308,6 +324,7 @@ class GuidedController:
         del self.runs[number]
         for stage in run.stages:
             self._records.pop(stage.job, None)
+            self._unknown.discard(stage.job)
             self._changed_at.pop(stage.job, None)
         self._lookups.pop(number, None)
         self.finished[run.phase.value] += 1

@@ -21,12 +21,14 @@ __all__ += ["View"]
 @dataclass(frozen=True, slots=True)
 class View:
     """`rows`: what one look begun at `taken_at` shows of each job, an array's waiting and running tasks being several;
-    `records`: accounting of jobs that were not in it; `nodes`: all nodes by name."""
+    `records`: accounting of jobs that were not in it; `nodes`: all nodes by name; `unknown`: jobs that accounting does
+    not know, either."""
 
     taken_at: float
     rows: Mapping[int, Sequence[Job]]
     records: Mapping[int, AccountingRecord] = field(default_factory=lambda: MappingProxyType({}))
     nodes: Mapping[str, Node] = field(default_factory=lambda: MappingProxyType({}))
+    unknown: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

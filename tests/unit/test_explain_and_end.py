@@ -1,4 +1,4 @@
-"""Whenever the agent was killed: `penstock explain` has an answer for every stage, and what has ended is over."""
+"""`penstock explain` has an answer for every stage, whenever the agent was killed; and what is over, ends."""
 
 from __future__ import annotations
 
@@ -46,3 +46,15 @@ async def test_a_guided_workflow_is_over_though_the_agent_was_killed_when_it_had
     assert [d["reasons"] for d in world.store.decisions(f"workflow {number}")] == [
         [["completed", "all 1 stages completed"]]
     ]
+
+
+@virtual
+async def test_a_cancelled_workflow_of_jobs_that_never_were_ends(tmp_path):
+    world = World(tmp_path)
+    await world.boot()
+    stage = {"name": "a", "job": 4_000_000, "after": [], "hold": True}
+    uid = world.engine.uid_of("alice")
+    number = world.app.guided.register(uid, {"workflow": "w", "strategy": "asa", "stages": [stage]})
+    world.app.guided.cancel(uid, number)
+    await world.until(lambda: number not in world.app.guided.runs, 500)
+    assert world.store.runs(live_only=True, kind="guided") == []
