@@ -34,6 +34,7 @@ from penstock.ipc.far import FarDoor
 from penstock.ipc.handlers import LocalDoor, LocalOp, RemoteDoor
 from penstock.ipc.limits import RateLimit
 from penstock.ipc.operations import operations
+from penstock.ipc.overseers import Overseers
 from penstock.ipc.server import Server
 from penstock.lease.holder import Lease
 from penstock.listening import bare, cannot_listen
@@ -247,7 +248,15 @@ class App:
         join(self.messenger, self.executor, self.workflows, self.guided, self.clock)
         asked = (self.store, self.observer, self.executor, self.clock, self.workflows, self.guided, self.malleable)
         outlook = Outlook(self.store, self.predictions.shelf, self.observer, self.predictions.prepare)
-        self.operations = operations(*asked, outlook, serves=self._serves, wake=self.wake, troubles=self.troubles)
+        overseers = Overseers(self.backend.operators, self.clock, self._serves)
+        self.operations = operations(
+            *asked,
+            outlook,
+            serves=self._serves,
+            overseers=overseers,
+            wake=self.wake,
+            troubles=self.troubles,
+        )
         self.inbox = Inbox(self.store, self.operations)
         self.malleable.settings.site = site
         obstacle = obstacle_to_merge(site, gres=False)

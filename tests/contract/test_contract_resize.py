@@ -18,6 +18,14 @@ async def test_allocate(world):
     await world.until(job, CANCELLED, COMPLETED)
 
 
+async def test_operators_are_known_by_name(world):
+    operators = await world.backend.operators()
+    assert operators == await world.admin.operators()
+    assert world.backend.whoami() not in operators
+    if world.admin.whoami() != "root":
+        assert world.admin.whoami() in operators
+
+
 async def test_an_operator_gives_an_allocation_a_priority(world):
     assert (await world.admin.site()).operator and not (await world.backend.site()).operator
     spec = Allocation("alloc-4", 1, 600.0, priority=123_456, exclusive=True)

@@ -21,11 +21,13 @@ from penstock.config import Config
 from penstock.errors import AgentUnavailable, ConfigError, NotFound, NotNow, NotPermitted, UserError
 from penstock.guided import admission, controller
 from penstock.inbox import LATER, Inbox
+from penstock.ipc import overseers
 from penstock.slurm.mock.backend import virtual_cluster
+from penstock.slurm.mock.model import ClusterConfig
 from penstock.store import Store
 from penstock.tenure import lock_state
 
-ME, ALICE, BOB = os.geteuid(), 1101, 1102
+ME, ALICE, BOB, OPER = os.geteuid(), 1101, 1102, 1103
 
 
 class Agent:
@@ -33,7 +35,7 @@ class Agent:
 
     def __init__(self, serve="all"):
         self.running = asyncio.new_event_loop()
-        self.backend = virtual_cluster(start=1e9)
+        self.backend = virtual_cluster(ClusterConfig(operators=("oper",)), start=1e9)
         config = Config.model_validate({"agent": {"serve": serve, "seed": 1}})
         self.app = App(config, self.backend, self.backend.clock, Store(":memory:"))
         self.running.run_until_complete(self.app.start())
@@ -123,7 +125,7 @@ def test_a_number_that_slurm_gave_again_is_that_of_the_job_which_has_it_now(agen
 
 def test_a_refusal_says_what_the_rule_is(agent):
     for op, request in (("waits", {}), ("queue", {}), ("explain", {"subject": "agent"}), ("resume", {})):
-        with pytest.raises(NotPermitted, match=r"only the agent's own user \(or root\) may"):
+        with pytest.raises(NotPermitted, match=r"only the agent's own user, root, or an operator of Slurm may"):
             agent.ask(ALICE, op, **request)
     agent.app.config = Config.model_validate({"agent": {"serve": "own"}})
     with pytest.raises(NotPermitted, match="serves its own user only"):
@@ -183,6 +185,26 @@ def test_a_users_workflows_are_so_long_in_all(agent, monkeypatch):
     with pytest.raises(NotNow, match="longer than 10000"):
         agent.ask(ALICE, "guide", workflow="x", strategy="asa", stages=many)
     agent.ask(BOB, "guide", workflow="x", strategy="asa", stages=stages("a", script="x" * 4000))
+
+
+def test_an_operator_sees_all_and_has_the_brake_but_acts_as_nobody_else(agent, monkeypatch):
+    monkeypatch.setattr(overseers, "login", {ALICE: "alice", OPER: "oper"}.get)
+    ask = agent.ask
+    ask(ALICE, "pause", uid=ALICE)
+    assert ask(OPER, "cluster")["whole"] and not ask(ALICE, "cluster")["whole"]
+    assert ask(OPER, "queue")["jobs"] == []
+    ask(OPER, "explain", subject="workflow 1")
+    ask(OPER, "pause", why="maintenance")
+    assert [str(p).count("maintenance") for p in agent.app.executor.brake.pauses] == [0, 1]
+    assert any("maintenance" in problem for problem in ask(OPER, "status")["problems"])
+    ask(OPER, "resume")
+    assert not agent.app.executor.brake.pauses
+    for op, request in (("submit", {}), ("retry", {"run": 1}), ("cancel", {"run": 1})):
+        with pytest.raises(NotPermitted, match="agent's own user"):
+            ask(OPER, op, **request)
+    for op in ("queue", "pause", "resume", "waits"):
+        with pytest.raises(NotPermitted, match="or an operator of Slurm"):
+            ask(ALICE, op)
 
 
 def test_a_request_that_was_left_and_breaks_is_not_tried_for_ever():

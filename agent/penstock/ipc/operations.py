@@ -19,6 +19,7 @@ from penstock.guided.controller import GuidedController
 from penstock.guided.state import guided_to_dict
 from penstock.guided.stored import latest_runs
 from penstock.ipc.handlers import LocalOp
+from penstock.ipc.overseers import Overseers
 from penstock.ipc.views import views
 from penstock.malleable.controller import MalleableController
 from penstock.observe import Observer
@@ -46,6 +47,7 @@ def operations(
     malleable: MalleableController,
     outlook: Outlook,
     serves: Callable[[int], bool],
+    overseers: Overseers,
     wake: Callable[[str], None],
     troubles: Callable[[], list[str]] = list,
 ) -> dict[str, LocalOp]:
@@ -56,6 +58,15 @@ def operations(
         if uid not in (os.geteuid(), 0):
             serving(uid)
             raise NotPermitted("only the agent's own user (or root) may ask for this")
+
+    async def may_oversee(uid: int) -> None:
+        if not await overseers.include(uid):
+            serving(uid)
+            raise NotPermitted("only the agent's own user, root, or an operator of Slurm may ask for this")
+
+    async def as_root(uid: int) -> int:
+        """An operator sees what root sees."""
+        return 0 if uid != os.geteuid() and await overseers.include(uid) else uid
 
     def serving(uid: int) -> None:
         if not serves(uid) and uid != 0:
@@ -103,6 +114,7 @@ def operations(
         return {"run": await workflows.submit(uid, workflow, strategy)}
 
     async def status(uid: int, _request: Mapping[str, Any]) -> object:
+        uid = await as_root(uid)
         snapshot = observer.last
         return {
             "now": clock.now(),
@@ -123,7 +135,7 @@ def operations(
     async def explain(uid: int, request: Mapping[str, Any]) -> object:
         subject = str(request.get("subject", ""))
         if owner(subject) != uid:
-            may(uid)
+            await may_oversee(uid)
         return store.decisions(subject)
 
     async def cancel(uid: int, request: Mapping[str, Any]) -> object:
@@ -150,7 +162,7 @@ def operations(
         serving(uid)
         return {"run": guided.register(uid, request)}
 
-    def scope(uid: int, request: Mapping[str, Any]) -> Pause:
+    async def scope(uid: int, request: Mapping[str, Any]) -> Pause:
         """What a pause is to be about. Users may speak of their own jobs, the agent's user of all."""
         feature, whose, partition = (request.get(key) for key in ("feature", "uid", "partition"))
         if feature is not None and feature not in FEATURES:
@@ -165,25 +177,26 @@ def operations(
         if whose == uid:
             serving(uid)
         else:
-            may(uid)
+            await may_oversee(uid)
         return Pause(feature, whose, partition, uid, clock.now(), clean(str(request.get("why", ""))))
 
     async def pause(uid: int, request: Mapping[str, Any]) -> object:
-        wanted = scope(uid, request)
+        wanted = await scope(uid, request)
+        above = await overseers.include(uid)
         for there in executor.brake.pauses:
             # Else a user could make it their own, and lift it then.
-            if there.scope == wanted.scope and there.by != uid and uid not in (os.geteuid(), 0):
+            if there.scope == wanted.scope and there.by != uid and not above:
                 raise NotPermitted(f"it is paused already, not by you: {there}")
         executor.brake.pause(wanted)
         return {"pauses": [str(wanted)]}
 
     async def resume(uid: int, request: Mapping[str, Any]) -> object:
-        wanted = scope(uid, request)
+        wanted, above = await scope(uid, request), await overseers.include(uid)
         everything = wanted.scope == (None, None, None)
         lifted = [p for p in executor.brake.pauses if everything or p.scope == wanted.scope]
         if not lifted:
             raise NotFound("nothing of that is paused: " + ("; ".join(map(str, executor.brake.pauses)) or "no pause"))
-        if uid not in (os.geteuid(), 0) and any(p.by != uid for p in lifted):
+        if not above and any(p.by != uid for p in lifted):
             raise NotPermitted(f"not paused by you: {lifted[0]}")
         executor.brake.resume(lifted)
         wake("a pause is over")
@@ -194,8 +207,8 @@ def operations(
         return workflows.environment
 
     async def queue(uid: int, _request: Mapping[str, Any]) -> object:
-        """The last picture, without asking Slurm again. For the agent's user only: a site may hide others' jobs."""
-        may(uid)
+        """The last picture, without asking Slurm again. Not for everybody: a site may hide others' jobs."""
+        await may_oversee(uid)
         snapshot = observer.last
         return {
             "at": snapshot.taken_at if snapshot else None,
@@ -204,14 +217,14 @@ def operations(
         }
 
     async def waits(uid: int, request: Mapping[str, Any]) -> object:
-        may(uid)
+        await may_oversee(uid)
         fields = request.get("geometry")
         if fields is not None and not isinstance(fields, dict):
             raise UserError("not a geometry: it must be a mapping")
         return await outlook.answer(None if fields is None else geometry_of(fields))
 
     return {
-        **views(store, observer, malleable, clock, owner),
+        **views(store, observer, malleable, clock, owner, overseers),
         "ping": ping,
         "submit": submit,
         "status": status,

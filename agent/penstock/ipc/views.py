@@ -5,13 +5,13 @@ Read only. Who may see what is as with `queue`, `explain` and `status`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from penstock.clock import Clock
 from penstock.errors import UserError
 from penstock.ipc.handlers import LocalOp
+from penstock.ipc.overseers import Overseers
 from penstock.malleable.controller import MalleableController
 from penstock.malleable.machine import MalleableJob
 from penstock.observe import Observer
@@ -33,28 +33,27 @@ def views(
     malleable: MalleableController,
     clock: Clock,
     owner: Callable[[str], int | None],
+    overseers: Overseers,
 ) -> dict[str, LocalOp]:
     """The operations by name. `owner` says whose the subject of a decision is."""
-
-    def sees_all(uid: int) -> bool:
-        return uid in (os.geteuid(), 0)
 
     async def cluster(uid: int, request: Mapping[str, Any]) -> object:
         """The last picture, or only that it is the one taken at `seen`. `whole`: with the jobs of all users.
 
-        With `fresh`, of the agent's user, Slurm is asked again if it may be, as often as the agent itself would.
+        With `fresh`, of who sees all, Slurm is asked again if it may be, as often as the agent itself would.
         """
-        fresh = request.get("fresh") is True and sees_all(uid)
+        sees_all = await overseers.include(uid)
+        fresh = request.get("fresh") is True and sees_all
         snapshot, site = (await observer.look() if fresh else observer.last), malleable.settings.site
         told: dict[str, Any] = {
             "now": clock.now(),
             "name": site.cluster if site is not None else "",
             "at": snapshot.taken_at if snapshot else None,
             "problems": list(snapshot.problems) if snapshot else ["no look at Slurm yet"],
-            "whole": sees_all(uid),
+            "whole": sees_all,
         }
         if snapshot is not None and snapshot.taken_at != request.get("seen"):
-            told["picture"] = picture_to_dict(snapshot) if sees_all(uid) else jobs_of(snapshot, uid)
+            told["picture"] = picture_to_dict(snapshot) if sees_all else jobs_of(snapshot, uid)
         return told
 
     async def decisions(uid: int, request: Mapping[str, Any]) -> object:
@@ -62,7 +61,7 @@ def views(
         after = request.get("after", 0)
         if type(after) is not int or not 0 <= after < 2**63:
             raise UserError(f"after: must be the number of a decision, not {after!r}")
-        if sees_all(uid):
+        if await overseers.include(uid):
             return store.latest_decisions(after, _DECISIONS)
         whose: dict[str, bool] = {}
         found: list[dict[str, Any]] = []
@@ -82,7 +81,8 @@ def views(
             *((MalleableJob.from_dict(state), at) for state, at in ended if state["job"] not in malleable.jobs),
             *states,
         ]
-        mine = [(m, at) for m, at in known if sees_all(uid) or m.uid == uid]
+        sees_all = await overseers.include(uid)
+        mine = [(m, at) for m, at in known if sees_all or m.uid == uid]
         resizes: dict[int, list[dict[str, Any]]] = {}
         for resize in store.resizes(limit=_RESIZES):  # at once: the table may be long, and this is asked often
             resizes.setdefault(resize["job"], []).append(resize)

@@ -47,6 +47,11 @@ class Backend(Protocol):
         """The cluster's settings. Cheap to call once; callers keep the answer until reload."""
         ...
 
+    async def operators(self) -> frozenset[str]:
+        """Login names of those whom accounting calls operators or administrators, as far as the caller may see; nobody
+        where there is no accounting."""
+        ...
+
     async def jobs(self) -> Sequence[Job]:
         """Every job in the controller's memory, all users, one request. A job that ended a moment ago is listed with
         its final state until Slurm forgets it (MinJobAge); a job that is not listed may have ended or never existed.

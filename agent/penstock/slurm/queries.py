@@ -40,6 +40,7 @@ __all__ = ["CliQueries", "checked_name", "understood"]
 _ACCOUNTING_PATIENCE = 5.0
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}", re.ASCII)
 _NO_ACCOUNTING = "not running a supported accounting_storage plugin"
+_OVERSEE = ("Operator", "Administrator")
 
 _MOST_NAMED = 1000  # jobs on one command line
 _MANY = 2000  # rows
@@ -173,8 +174,19 @@ class CliQueries:
         argv = ("sacctmgr", "-nP", "show", "user", self._user, "format=AdminLevel")
         with contextlib.suppress(PenstockError):
             done = await self._run(argv, changing=False, limit=min(self._limit, _ACCOUNTING_PATIENCE))
-            return done.code == 0 and done.stdout.strip() in ("Operator", "Administrator")
+            return done.code == 0 and done.stdout.strip() in _OVERSEE
         return False
+
+    async def operators(self) -> frozenset[str]:
+        """See `Backend.operators`."""
+        argv = ("sacctmgr", "-nP", "show", "user", "format=User,AdminLevel")
+        done = await self._run(argv, changing=False, limit=min(self._limit, _ACCOUNTING_PATIENCE))
+        if done.code != 0 and _NO_ACCOUNTING in done.stderr:
+            return frozenset()
+        if done.code != 0:
+            raise SlurmUnavailable(str(classify(done.stderr, changing=False)))
+        rows = [line.strip().split("|") for line in done.stdout.splitlines()]
+        return frozenset(row[0] for row in rows if len(row) == 2 and row[1] in _OVERSEE)
 
     async def accounts(self, cluster: str) -> Sequence[str]:
         """The accounts that the caller may submit under on a cluster, sorted; none without an association.

@@ -111,6 +111,10 @@ class MockBackend:
         config = self.engine.config
         return replace(config.site(), operator=self._user == "root" or self._user in config.operators)
 
+    async def operators(self) -> frozenset[str]:
+        """See `Backend.operators`."""
+        return frozenset(self.engine.config.operators)
+
     async def jobs(self) -> Sequence[Job]:
         """Every job in the controller's memory."""
         await self.driver.pause(self.engine.config.query_latency)

@@ -78,6 +78,11 @@ class MockClient:
         found: SiteConfig = await self._call("site")
         return found
 
+    async def operators(self) -> frozenset[str]:
+        """See `Backend.operators`."""
+        found: frozenset[str] = await self._call("operators")
+        return found
+
     async def jobs(self) -> Sequence[Job]:
         """Every job in the controller's memory."""
         found: Sequence[Job] = await self._call("jobs")
