@@ -2,7 +2,7 @@
 
 Read from the first of `PENSTOCK_CONFIG`, `$XDG_CONFIG_HOME/penstock/config.yaml`, `/etc/penstock/penstock.yaml` that
 exists (none is fine); single keys are overridden by `PENSTOCK_SECTION__KEY`. Durations are seconds, or text such as
-"90s", "5m", "1-00:00:00". Paths may begin with `~`.
+"90s", "5m", "1-00:00:00"; sizes are bytes, or "16 MiB", "2 GB". Paths may begin with `~`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from penstock.allow import Rule
 from penstock.documents import MAX_BYTES, parse_yaml, show
 from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import ConfigError, UserError
+from penstock.select.units import AMOUNT_FORMS, parse_amount
 
 __all__ = ["DEFAULT", "Config", "find", "load", "origins", "schema"]
 
@@ -63,6 +64,15 @@ def _address(value: str | None) -> str | None:
     return value
 
 
+def _bytes(value: object) -> object:
+    if not isinstance(value, str) or value.strip().isdecimal():
+        return value
+    try:
+        return int(parse_amount(value))
+    except ValueError as e:
+        raise ValueError(str(e).replace(AMOUNT_FORMS, "bytes, or text such as 16 MiB or 2 GB")) from e
+
+
 def _at_home(path: Path) -> Path:
     try:
         return path.expanduser()
@@ -81,6 +91,12 @@ Seconds = Annotated[
     BeforeValidator(_duration),
     Field(ge=0, allow_inf_nan=False),
     WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "examples": ["90s", "5m", "2h"]}]}),
+]
+Bytes = Annotated[
+    int,
+    BeforeValidator(_bytes),
+    Field(ge=0),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "examples": ["16 MiB", "2 GB"]}]}),
 ]
 Names = Annotated[tuple[Annotated[str, Field(pattern=r"^[^\s,]+$", max_length=200)], ...], Field(max_length=1000)]
 Words = Annotated[tuple[Annotated[str, Field(pattern=r"^[^\x00]+$")], ...], Field(min_length=1, max_length=100)]
@@ -289,8 +305,8 @@ class PoolSection(_Section):
     share: Annotated[Finite, Field(gt=0, le=1)] = Field(
         1.0, description="Measured CPU use of a member up to which tasks of another workflow are put beside others."
     )
-    output_limit: int = Field(
-        16 * 2**20, ge=0, description="Bytes that are kept of what one attempt writes to each of its two outputs."
+    output_limit: Bytes = Field(
+        16 * 2**20, description="How much (bytes) of what one attempt writes to each of its two outputs is kept."
     )
 
 
@@ -475,7 +491,8 @@ def _say(error: ValidationError) -> str:
         near = difflib.get_close_matches(location[-1], _known(location[:-1]), n=1)
         hint = f"; did you mean `{near[0]}`?" if near else ""
         return f"`{'.'.join(location)}` is not a known key{hint}"
-    return f"`{'.'.join(location)}`: {first['msg'].removeprefix('Value error, ').lower()}, not {show(first['input'])}"
+    text = first["msg"].removeprefix("Value error, ")
+    return f"`{'.'.join(location)}`: {text[:1].lower()}{text[1:]}, not {show(first['input'])}"
 
 
 def _known(sections: list[str]) -> list[str]:

@@ -114,7 +114,7 @@ def test_a_foreign_user_is_refused_at_both_doors(make_agent, cluster, begun):
     assert (done.returncode, done.stderr) == (5, f"penstock: there is no workflow {number}\n"), "he is not shown it"
     done = agent.run("bob", "explain", f"w{number}")
     assert (done.returncode, done.stdout) == (4, "")
-    assert done.stderr == "penstock: only the agent's own user (or root) may ask for this\n"
+    assert done.stderr == "penstock: only the agent's own user, root, or an operator of Slurm may ask for this\n"
     forged = [sys.executable, "-c", _CANCEL, str(agent.socket), str(number)]
     assert cluster.run_as("bob", forged, check=True).stdout.strip() == "NotPermitted"
     assert "Nothing of" in agent.run("bob", "status").stdout

@@ -203,6 +203,15 @@ def test_a_wrong_type_or_value_names_the_key_and_what_was_there(file, text, key)
     assert wrong(file, text).startswith(f"{key}: ")
 
 
+def test_sizes_are_bytes_or_text_with_a_unit(file):
+    for text, size in (("16MiB", 16 * 2**20), ("2 GB", 2 * 10**9), ("4096", 4096), ("0", 0)):
+        file.write_text(f"pool: {{output_limit: {text}}}")
+        for config in (load(file, {}), load(None, {"PENSTOCK_POOL__OUTPUT_LIMIT": text})):
+            assert config.pool.output_limit == size
+    said = wrong(file, "pool: {output_limit: 5 MX}")
+    assert "`pool.output_limit`: unknown unit 'MX': must be bytes, or text such as 16 MiB or 2 GB" in said
+
+
 def test_a_bad_duration_says_how_durations_are_written(file):
     assert "90s" in wrong(file, "agent: {interval: soon}") or "1h30m" in wrong(file, "agent: {interval: soon}")
 
