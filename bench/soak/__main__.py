@@ -26,7 +26,11 @@ def main() -> int:
     parser.add_argument("--hours", type=float, default=24.0, help="idle: how long it lives before (default: 24)")
     parser.add_argument("--minutes", type=float, default=20.0, help="real: how long (default: 20; a calm follows)")
     parser.add_argument("--agent-kills", type=int, help="real: SIGKILLs of the agent (default: one a minute)")
-    parser.add_argument("--controller-kills", type=int, help="real: ends of slurmctld (default: one in six minutes)")
+    parser.add_argument(
+        "--controller-kills",
+        type=int,
+        help="real: SIGKILLs of slurmctld (default: one in six minutes); half as many restarts come besides",
+    )
     parser.add_argument(
         "--keep", type=Path, help="empty folder for what a run leaves; default: kept only where one fails"
     )

@@ -152,8 +152,13 @@ class _Soak:
         ):
             self._soon(mean, what)
         # The last tenth without, so that the agent lives for a while.
-        for kills, what in ((self.chances.agent_kills, self._kill), (self.chances.controller_kills, self._controller)):
-            for _ in range(kills):
+        ends = self.chances.controller_kills
+        for number, what in (
+            (self.chances.agent_kills, self._kill),
+            (ends, self._controller_killed),
+            (ends // 2, self._controller_restarted),
+        ):
+            for _ in range(number):
                 self._at(time.time() + self.draw.uniform(0.0, 0.9) * length, what)
 
     def _step(self) -> None:
@@ -320,14 +325,15 @@ class _Soak:
         if self.site.running:
             self.site.kill()
 
-    def _controller(self) -> None:
-        hard = self.draw.random() < 0.5
-        self.event(f"the controller is {'killed' if hard else 'restarted'}")
-        if hard:
-            self.site.kill_controller()
-        else:
-            self.site.restart_controller()
-        self.counts["controller kills" if hard else "controller restarts"] += 1
+    def _controller_killed(self) -> None:
+        self.event("the controller is killed")
+        self.site.kill_controller()
+        self.counts["controller kills"] += 1
+
+    def _controller_restarted(self) -> None:
+        self.event("the controller is restarted")
+        self.site.restart_controller()
+        self.counts["controller restarts"] += 1
 
     def _node_dies(self) -> None:
         node = self.draw.choice(self.site.cluster.nodes)
