@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 
 import pytest
@@ -140,3 +141,12 @@ def test_holds_and_the_ledger(queue):
     ):
         done = queue(*wrong)
         assert done.returncode in (2, 5) and said in done.stderr, done
+
+
+def test_plans_are_reserved_as_far_ahead_as_the_site_wants(queue, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_PROVISION__LIMITS", "careful")
+    began = time.time()
+    found = told(queue, "plan", "flow.yaml", "-A", "lab", "--reserve", "--method", "greedy", "--alpha", "0")
+    assert found["stages"][0]["start"] >= began + 300
+    for held in told(queue, "hold", "list"):
+        assert held["phase"] == "held" and queue("hold", "cancel", str(held["hold"])).returncode == 0

@@ -529,7 +529,7 @@ def test_budgets_say_what_would_be_enough():
 @pytest.mark.parametrize(
     ("limits", "said"),
     [
-        (Limits(notice=2000), "2000 s ahead here, not 1000 s"),
+        (Limits(notice=2000), "a slot must be asked for 2000 s ahead here$"),
         (Limits(share=0.25), "at most 1 nodes may be reserved"),
         (Limits(per_user=0), "more than 0 slots"),
         (Limits.preset("strict"), "3600 s ahead"),

@@ -16,7 +16,7 @@ from penstock.holding.office import Office
 from penstock.holding.runs import Run, Runs, StageRun
 from penstock.holding.tending import tend_once
 from penstock.messages.events import reserved
-from penstock.provision.holding import Phase, Wanted
+from penstock.provision.holding import Limits, Phase, Wanted
 from penstock.provision.repair import Free, Standing
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.slurm.mock.model import ClusterConfig
@@ -38,8 +38,8 @@ class Killed(Exception):
 class World:
     """Four nodes; root holds three slots of a workflow, from 1000, 2000 and 3000 s on."""
 
-    def __init__(self, duration=300, exit=0, whole=None, flow=FLOW):
-        self.whole = whole or {}
+    def __init__(self, duration=300, exit=0, whole=None, flow=FLOW, limits=None):
+        self.whole, self.limits = whole or {}, limits
         self.down = False
         self.backend = virtual_cluster(ClusterConfig(nodes=4), user="root")
         self.ledger = Ledger(":memory:")
@@ -52,7 +52,7 @@ class World:
 
     def again(self, worth=0.0):
         """A process that knows only what is stored."""
-        self.keeper = Keeper(self.backend, self.ledger)
+        self.keeper = Keeper(self.backend, self.ledger, self.limits)
         self.runs = Runs(self.backend, self.keeper, self.ledger, worth)
 
     def run(self, work):
@@ -161,6 +161,18 @@ def test_an_earlier_slot_is_taken_and_its_price_paid_only_if_it_is_worth_it():
     for at in (1501, 1600, 3001, 3100):
         world.to(at)
     world.over()
+
+
+def test_a_slot_that_is_of_no_use_is_exchanged_without_notice_and_for_an_earlier_one_only_with_it():
+    world = World(limits=Limits(notice=900))
+    world.begin()
+    world.run(world.backend.hold(world.state().stages["a"].job))
+    assert world.to(1200) == ["flow-1: stage a gets another slot: it did not begin in time"]
+    world = World(limits=Limits(notice=150))
+    world.begin()
+    world.offered.insert(1, Free(world.start + 1600, ("n3", "n4")))
+    assert world.to(1400) == ["flow-1: stage b gets another slot: it can begin earlier"]
+    assert world.ledger.hold(world.state().stages["b"].hold).wanted.start == world.start + 1600, "1500 is too soon"
 
 
 def test_what_comes_after_a_failed_stage_is_given_up_with_its_slots():

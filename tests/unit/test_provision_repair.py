@@ -56,6 +56,7 @@ def test_an_earlier_slot_is_taken_if_it_costs_nothing_or_less_than_it_is_worth()
     dear = [stage("a", DONE), stage("b", WAITING, (3000, 3660), ["a"], penalty=10.0)]
     assert changes(dear, now=1900.0) == []
     assert changes(dear, now=1900.0, second=0.02) == [("b", 2000)], "1000 s are worth 20"
+    assert changes(early, now=1900.0, starts=(2000, 2200), notice=300.0) == [("b", 2200)]
     running = [stage("a", RUNNING, ends=2500), stage("b", WAITING, (3000, 3660), ["a"])]
     assert changes(running, now=1900.0) == [], "it is not known yet when it can begin"
 

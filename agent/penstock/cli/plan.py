@@ -30,6 +30,7 @@ from penstock.config import load
 from penstock.errors import UserError
 from penstock.holding.office import LEAD
 from penstock.planning.bits import members
+from penstock.provision.holding import Limits
 from penstock.provision.workflows import DEFAULT_METHOD, METHODS, Choice, plan_workflow
 
 __all__ = ["plan"]
@@ -93,8 +94,9 @@ def plan(
         if method == "best-effort":
             raise UserError("--reserve: best effort reserves nothing")
         margin = config.provision.margin
-        # Nothing may begin before its job is there.
-        lead = LEAD + len(flows.items) * _REQUESTS_PER_STAGE / config.slurm.requests_per_second
+        # Nothing may begin before its job is there, nor sooner than the site wants it to be asked for.
+        notice = Limits.preset(config.provision.limits).notice
+        lead = notice + LEAD + len(flows.items) * _REQUESTS_PER_STAGE / config.slurm.requests_per_second
     source = open_source(where, {"--deadline": deadline}, flows.durations(margin), lead)
     situation = source.situation
     now = situation.queue.now

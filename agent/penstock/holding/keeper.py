@@ -92,22 +92,23 @@ class Keeper:
     ) -> None:
         self._backend = backend
         self._ledger = ledger
-        self._limits = limits or Limits()
+        self.limits = limits or Limits()
         self._requested = requested
 
     def look(self) -> Sight:
         """What will be seen of Slurm in one pass over several slots."""
         return Sight(self._backend)
 
-    async def open(self, wanted: Wanted, sight: Sight | None = None) -> int:
+    async def open(self, wanted: Wanted, sight: Sight | None = None, exchange: bool = False) -> int:
         """Check a wanted slot against the site's limits and the budget, store it and take the first steps; its number.
-        Raises Infeasible for what is not allowed; what Slurm refuses is in the hold's `reason`."""
+        An `exchange` takes the place of another one. Raises Infeasible for what is not allowed; what Slurm refuses is
+        in the hold's `reason`."""
         sight = sight or self.look()
         until = wanted.end + wanted.margin
         reservations = (await sight.reservations()).values()
         taken = {n for r in reservations if r.start < until and r.end > wanted.start for n in r.nodes}
         mine = [h for h in self._ledger.holds().values() if h.wanted.user == wanted.user and not h.phase.final]
-        self._limits.check(wanted, self._backend.now(), await sight.size(), len(taken), len(mine))
+        self.limits.check(wanted, self._backend.now(), await sight.size(), len(taken), len(mine), exchange)
         if any(h.wanted.name == wanted.name for h in self._ledger.holds().values()):
             raise Infeasible(f"there is a hold of the name {wanted.name} already")
         number = self._ledger.open_hold(Hold(wanted))

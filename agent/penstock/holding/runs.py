@@ -193,9 +193,10 @@ class Runs:
         def nothing(*_search: float) -> None:
             searched.append(True)
 
-        changes = repair(stages, now, nothing, self._second)
+        notice = self._keeper.limits.notice
+        changes = repair(stages, now, nothing, self._second, notice)
         if searched:  # only then the whole cluster is looked at
-            changes = repair(stages, now, await finder(run), self._second)
+            changes = repair(stages, now, await finder(run), self._second, notice)
         for change in changes:
             if isinstance(change, Drop):
                 run = self._dropped(run, {change.stage: change.why})
@@ -244,7 +245,7 @@ class Runs:
         for number, hold in self._ledger.holds().items():
             if hold.wanted.name == wanted.name:
                 return number, hold
-        number = await self._keeper.open(wanted)
+        number = await self._keeper.open(wanted, exchange=True)
         return number, self._ledger.hold(number)
 
     def _news(self, run: Run, stage: str, text: str) -> tuple[Run, list[str]]:

@@ -150,10 +150,14 @@ class Limits:
         """By name. KeyError if there is none."""
         return {"open": cls(), "careful": cls(0.5, 300.0, 20), "strict": cls(0.1, 3600.0, 3)}[name]
 
-    def check(self, wanted: Wanted, now: float, machine: int, reserved: int, holds: int) -> None:
-        """Raises Infeasible, with the limit, if a slot may not be held. `reserved` nodes are so at its time already."""
-        if wanted.start - now < self.notice:
-            raise Infeasible(f"a slot must be asked for {self.notice:g} s ahead here, not {wanted.start - now:.0f} s")
+    def check(
+        self, wanted: Wanted, now: float, machine: int, reserved: int, holds: int, exchange: bool = False
+    ) -> None:
+        """Raises Infeasible, with the limit, if a slot may not be held. `reserved` nodes are so at its time already.
+        An `exchange` is for a slot that was asked for in time and needs no notice of its own."""
+        if not exchange and wanted.start - now < self.notice:
+            # No word of how far ahead it is: what is tried in each pass is told again when its words change.
+            raise Infeasible(f"a slot must be asked for {self.notice:g} s ahead here")
         if reserved + wanted.nodes > self.share * machine:
             most = math.floor(self.share * machine)
             raise Infeasible(f"at most {most} nodes may be reserved at a time here, {reserved} are")

@@ -78,11 +78,14 @@ class Drop:
     why: str
 
 
-def repair(stages: Sequence[StageNow], now: float, find: Find, second: float = 0.0) -> list[Move | Drop]:
+def repair(
+    stages: Sequence[StageNow], now: float, find: Find, second: float = 0.0, notice: float = 0.0
+) -> list[Move | Drop]:
     """What to change, stages in an order in which none stands before one that it comes after.
 
-    `second` is what ending a second earlier is worth, in units of the penalties. At most one slot is exchanged in a
-    pass: `find` does not know of the others that this list takes.
+    `second` is what ending a second earlier is worth, in units of the penalties. An earlier slot begins `notice`
+    seconds from now or later: what must be asked for ahead is not to be had at once by exchanging it. At most one slot
+    is exchanged in a pass: `find` does not know of the others that this list takes.
     """
     out: list[Move | Drop] = []
     ends: dict[str, float] = {}
@@ -104,7 +107,7 @@ def repair(stages: Sequence[StageNow], now: float, find: Find, second: float = 0
         if why and not moved:
             to = find(stage.nodes, stage.duration, max(ready, now))
         elif not why and not moved and ready <= now:
-            to = _earlier(stage, now, find, second)
+            to = _earlier(stage, now, find, second, notice)
             why = "" if to is None else "it can begin earlier"
         if to is not None:
             moved = True
@@ -124,10 +127,11 @@ def _unusable(stage: StageNow, ready: float, now: float) -> str:
     return ""
 
 
-def _earlier(stage: StageNow, now: float, find: Find, second: float) -> Free | None:
+def _earlier(stage: StageNow, now: float, find: Find, second: float, notice: float) -> Free | None:
     assert stage.slot is not None
-    if stage.slot[0] - now < _EARLIER:
+    soonest = now + notice
+    if stage.slot[0] - soonest < _EARLIER:
         return None
-    to = find(stage.nodes, stage.duration, now)
+    to = find(stage.nodes, stage.duration, soonest)
     gain = 0.0 if to is None else stage.slot[0] - to.start
     return to if gain >= _EARLIER and stage.penalty <= gain * second else None
