@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -11,6 +12,9 @@ from penstock.errors import UserError
 __all__ = ["INSTANT_FORMS", "parse_instant"]
 
 INSTANT_FORMS: Final = "now, now+2h, 14:30 (the next one), 2026-03-29T08:00, with an offset (…+01:00), or @ and seconds"
+
+_LAST: Final = 1e11
+"""Seconds since the epoch beyond which calendars give up before long (the year 5138)."""
 
 
 def parse_instant(text: str, now: float, name: str) -> float:
@@ -25,9 +29,11 @@ def parse_instant(text: str, now: float, name: str) -> float:
             return now + seconds
     if word.startswith("@"):
         try:
-            return float(word[1:])
+            seconds = float(word[1:])
         except ValueError:
-            pass
+            seconds = math.nan
+        if 0 <= seconds <= _LAST:
+            return seconds
     try:
         return _read(word, now, name)
     except (ValueError, OverflowError, OSError):

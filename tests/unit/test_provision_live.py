@@ -158,6 +158,6 @@ def test_instants(berlin):
         parse_instant("2026-03-29T02:30", now, "--at")
     with pytest.raises(UserError, match="--at: the clocks show 2026-10-25 02:30 twice"):
         parse_instant("2026-10-25T02:30", now, "--at")
-    for wrong in ("", "soon", "now+", "25:00", "@x", "99999-01-01", "now-1h"):
+    for wrong in ("", "soon", "now+", "25:00", "@x", "99999-01-01", "now-1h", "@nan", "@inf", "@1e18", "@-1"):
         with pytest.raises(UserError, match="--at must be now"):
             parse_instant(wrong, now, "--at")
