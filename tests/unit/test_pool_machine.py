@@ -150,6 +150,13 @@ class TestStates:
         for one in (it, again):
             assert [(s.id, s.attempt) for s in one.place(0.0)] == [(1, 2)]
 
+    def test_it_goes_back_where_it_failed_if_all_others_end_too_soon(self):
+        it = machine_of(member("long", ends=500.0), member("short", ends=50.0))
+        it.submit([task(seconds=100.0)], 0.0)
+        (start,) = it.place(0.0)
+        end(it, start, Outcome.FAILED)
+        assert [s.address for s in it.place(1.0)] == ["long"]
+
     def test_a_job_is_drained_with_all_its_members(self):
         it = machine_of(member("a"), member("b"))
         assert it.drain_job("1") == ["a", "b"]

@@ -195,7 +195,7 @@ class Machine:
         rooms = {a: self._room(s) for a, s in self.stations.items() if not s.draining and not _over(s.member, now)}
         if not rooms:
             return []
-        groups = [Group(_reachable(s, rooms), iter(tasks), len(tasks)) for s, tasks in self._waiting.items()]
+        groups = [Group(_reachable(s, rooms, now), iter(tasks), len(tasks)) for s, tasks in self._waiting.items()]
         pairs = list(self._placement.place(groups, [self._room(self.stations[a]) for a in rooms], now))
         starts = []
         for number, address in pairs:
@@ -231,9 +231,7 @@ class Machine:
 
     def unreachable(self, now: float) -> dict[Shape, int]:
         """What waits although no member there is could take it, be it as empty as it may; how many of each."""
-        empty = [
-            Room(s.member, _memory(s.member), s.member.capacity.gpus) for s in self.stations.values() if not s.draining
-        ]
+        empty = [_empty(s.member) for s in self.stations.values() if not s.draining]
         return {s: len(tasks) for s, tasks in self._waiting.items() if not any(room.fits(s, now) for room in empty)}
 
     def busy(self) -> tuple[float, float]:
@@ -352,16 +350,15 @@ class Machine:
         return room
 
 
-def _reachable(shape: Shape, rooms: Mapping[str, Room]) -> Shape:
-    """The shape; a task that has failed on every member that could hold it may go there again."""
-    if not shape.avoid or any(_holds(room.member, shape) and a not in shape.avoid for a, room in rooms.items()):
+def _reachable(shape: Shape, rooms: Mapping[str, Room], now: float) -> Shape:
+    """The shape; a task that has failed on every member that could take it, if it were empty, may go there again."""
+    if not shape.avoid or any(_empty(r.member).fits(shape, now) for a, r in rooms.items() if a not in shape.avoid):
         return shape
     return shape._replace(avoid=frozenset())
 
 
-def _holds(member: Member, shape: Shape) -> bool:
-    has = member.capacity
-    return shape.cores <= has.cores and shape.gpus <= has.gpus and (has.memory is None or shape.memory <= has.memory)
+def _empty(member: Member) -> Room:
+    return Room(member, _memory(member), member.capacity.gpus)
 
 
 def _memory(member: Member) -> float:
