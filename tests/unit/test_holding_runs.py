@@ -175,6 +175,17 @@ def test_a_slot_that_is_of_no_use_is_exchanged_without_notice_and_for_an_earlier
     assert world.ledger.hold(world.state().stages["b"].hold).wanted.start == world.start + 1600, "1500 is too soon"
 
 
+def test_nobody_is_told_of_an_earlier_slot_that_cannot_be_had():
+    world = World()
+    world.begin()
+    world.ledger.set_budget("lab", 30.0)
+    assert world.to(1400) == [] and told(world) == [], "b keeps the slot that was planned"
+    assert world.state().stages["b"].slot == "flow-1-b"
+    world.ledger.set_budget("lab", 100.0)
+    assert world.to(1410) == ["flow-1: stage b gets another slot: it can begin earlier"]
+    assert told(world) == []
+
+
 def test_what_comes_after_a_failed_stage_is_given_up_with_its_slots():
     world = World(exit=1)
     world.begin()

@@ -16,7 +16,7 @@ from penstock.holding.keeper import Keeper
 from penstock.holding.ledger import Ledger
 from penstock.provision.holding import Hold, Phase, Wanted
 from penstock.provision.pricing import cancelling
-from penstock.provision.repair import Drop, Find, Move, StageNow, Standing, repair
+from penstock.provision.repair import CAN_BEGIN_EARLIER, Drop, Find, Move, StageNow, Standing, repair
 from penstock.slurm.base import Backend
 from penstock.workflow.model import Stage, Workflow, workflow_from_dict, workflow_to_dict
 
@@ -232,13 +232,19 @@ class Runs:
         try:
             number, held = await self._held(wanted)
         except Infeasible as error:
-            return self._news(run, move.stage, f"keeps its slot though {move.why}: {error}")
+            return self._kept(run, move, str(error))
         if held.phase is not Phase.HELD:
-            return self._news(run, move.stage, f"keeps its slot though {move.why}: {held.reason}")
+            return self._kept(run, move, held.reason)
         run = run.with_stage(move.stage, StageRun(wanted.name, number, moves=moves, whole=stage.whole))
         run = replace(run, leaving=(*run.leaving, (stage.slot, stage.hold)), told={**run.told, move.stage: move.why})
         self._store(run)
         return run, [f"stage {move.stage} gets another slot: {move.why}"]
+
+    def _kept(self, run: Run, move: Move, reason: str) -> tuple[Run, list[str]]:
+        """It has no other slot. No news if the one that it has will do: people are told of delays."""
+        if move.why == CAN_BEGIN_EARLIER:
+            return run, []
+        return self._news(run, move.stage, f"keeps its slot though {move.why}: {reason}")
 
     async def _held(self, wanted: Wanted) -> tuple[int, Hold]:
         """A hold of this name, opened now or before a kill."""

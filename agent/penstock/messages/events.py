@@ -8,13 +8,13 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from dmr.wire import clean
+from penstock.provision.repair import CAN_BEGIN_EARLIER
 from penstock.workflow.state import Phase
 
 __all__ = ["KINDS", "Event", "failed_stages", "paused", "reserved"]
 
 KINDS: Final = ("stage-failed", "deadline", "paused", "report")
 """A stage has failed; a reserved workflow will not end when its slots say; the agent has paused itself; the week."""
-_EARLIER: Final = "it can begin earlier"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def reserved(run: Mapping[str, Any], *, uid: int, user: str, now: float) -> Iter
                 user,
                 details,
             )
-        elif why and why != _EARLIER and entry["standing"] != "done":
+        elif why and why != CAN_BEGIN_EARLIER and entry["standing"] != "done":
             yield Event(
                 f"deadline reserved {name}/{stage} hold {entry['hold']}",
                 "deadline",

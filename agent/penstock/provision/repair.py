@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-__all__ = ["Drop", "Find", "Free", "Move", "StageNow", "Standing", "repair"]
+__all__ = ["CAN_BEGIN_EARLIER", "Drop", "Find", "Free", "Move", "StageNow", "Standing", "repair"]
 
 _GRACE: Final = 30.0
 """Seconds after a slot's begin in which its job may begin: some rounds of Slurm's scheduler."""
 _EARLIER: Final = 120.0
 """Seconds that an exchange for an earlier slot has to gain. Reservations begin at full minutes."""
+CAN_BEGIN_EARLIER: Final = "it can begin earlier"
+"""Why a slot is exchanged that would do as it is."""
 
 
 class Standing(StrEnum):
@@ -108,7 +110,7 @@ def repair(
             to = find(stage.nodes, stage.duration, max(ready, now))
         elif not why and not moved and ready <= now:
             to = _earlier(stage, now, find, second, notice)
-            why = "" if to is None else "it can begin earlier"
+            why = "" if to is None else CAN_BEGIN_EARLIER
         if to is not None:
             moved = True
             out.append(Move(stage.name, to, why))
