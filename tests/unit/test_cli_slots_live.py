@@ -10,6 +10,7 @@ import pytest
 
 from penstock.api import JobSpec
 from penstock.cli import main
+from penstock.durations import duration_text
 from penstock.slurm.mock import control
 
 FLOW = """
@@ -83,6 +84,15 @@ def test_a_plan(queue):
     assert "The chosen one" in queue("plan", "flow.yaml", "--method", "greedy", "--alpha", "0").stdout
 
 
+def test_best_effort_is_told_in_the_units_of_the_other_plans(queue):
+    alone = told(queue, "plan", "flow.yaml", "--method", "best-effort", "--budget", "2")
+    a_second = told(queue, "quote", "-N", "1", "-t", "10m")[0]["c"]
+    assert alone["cost"] == alone["best_effort"]["cost"] == pytest.approx((600 + 2 * 1200) * a_second)
+    shown = queue("plan", "flow.yaml", "--method", "best-effort").stdout
+    length = duration_text(alone["makespan"])
+    assert f"The queue alone, if nobody else came: cost {alone['cost']:g}, makespan {length}" in shown
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -94,8 +104,10 @@ def test_a_plan(queue):
         (("quote", "-N", "2", "-t", "1h", "--at", "@5"), 2, "--at must not lie before now"),
         (("quote", "-N", "1", "-t", "1h", "--gres", "gpu:1"), 5, "no node of"),
         (("quote", "-N", "1", "-t", "1h", "--gres", "a:b:c:d"), 2, "--gres: must be such as gpu:2"),
-        (("plan", "flow.yaml", "--deadline", "now+5m"), 5, "no plan ends in"),
-        (("plan", "flow.yaml", "--budget", "0.01"), 5, "the cheapest costs"),
+        (("plan", "flow.yaml", "--deadline", "now+5m"), 5, "no plan ends in 5m: the fastest takes "),
+        (("plan", "flow.yaml", "--budget", "0.01"), 5, "no plan costs 0.01 or less: the cheapest costs"),
+        (("plan", "flow.yaml", "--method", "best-effort", "--deadline", "now+5m"), 5, "5m: the fastest takes "),
+        (("plan", "flow.yaml", "--method", "best-effort", "--budget", "1.5"), 5, "the cheapest costs 1.66667"),
         (("slots", "--queue", "x.json", "-p", "batch"), 2, "-p is for a cluster and cannot go with --queue"),
     ],
 )

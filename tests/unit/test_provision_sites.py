@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.durations import duration_text
 from penstock.errors import Infeasible, UserError
 from penstock.provision.dag import Dag
 from penstock.provision.front import Evaluation, exact
@@ -121,6 +122,8 @@ def test_data_are_moved_if_that_pays():
     assert {p.site for p in stays.schedule.placed} == {1} and moves(slow, stays.schedule) == []
     with pytest.raises(Infeasible, match="the fastest takes 13"):
         plan_among(dag, sites, 0, "moga", deadline=12)
+    with pytest.raises(Infeasible, match=r"costs 1 or less: the cheapest costs [0-9]+$"):
+        plan_among(dag, sites, 0, "moga", budget=1, show=duration_text)
 
 
 def test_best_effort_goes_to_the_site_with_the_fewest_jobs():

@@ -112,6 +112,7 @@ def plan(
         math.inf if last is None else last - now,
         math.inf if budget is None else budget * situation.scale,
         seed,
+        show=source.show_length,
     )
     if as_json:
         emit_json(_json(source, flows, method, found))
@@ -165,5 +166,6 @@ def _show(source: Source, flows: Flows, found: Choice) -> None:
     if found.queue_alone is not None:
         alone = found.queue_alone
         click.echo(
-            f"The queue alone, if nobody else came: cost {out(alone.cost):g}, makespan {source.show(alone.makespan)}"
+            f"The queue alone, if nobody else came: cost {out(alone.cost):g}, "
+            f"makespan {source.show_length(alone.makespan)}"
         )

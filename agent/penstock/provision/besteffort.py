@@ -8,9 +8,10 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from penstock.errors import Infeasible
-from penstock.provision.dag import Dag, best_effort_cost, rank_order
+from penstock.provision.dag import Dag, rank_order
 from penstock.provision.heft import Placed, Schedule
 from penstock.provision.plan import Plan
+from penstock.provision.pricing import Pricing
 
 __all__ = ["Later", "best_effort", "when_parents_end"]
 
@@ -47,11 +48,11 @@ def when_parents_end(dag: Dag, now: float, submit: Callable[[float, int], float 
     return last
 
 
-def best_effort(dag: Dag, plan: Plan, within: int = -1) -> Schedule:
+def best_effort(dag: Dag, plan: Plan, pricing: Pricing, within: int = -1) -> Schedule:
     """The tasks, in order of rank, each in the first hole from the end of its parents on.
 
     Nobody else is thought to come to the queue, so it is a lower bound of what will happen. Raises Infeasible, naming
-    the task, if there is no hole for one.
+    the task, if there is no hole for one. Each costs the plain price of what it takes: it delays nobody.
     """
     profile, now = plan.profile.copy(), plan.queue.now
     placed: list[Placed] = []
@@ -68,4 +69,5 @@ def best_effort(dag: Dag, plan: Plan, within: int = -1) -> Schedule:
         return end
 
     last = when_parents_end(dag, now, submit)
-    return Schedule(last - now if last < math.inf else math.inf, best_effort_cost(dag), tuple(placed))
+    cost = sum(dag.tasks[p.task].procs * (p.end - p.start) * pricing.unit(p.start, p.end - p.start) for p in placed)
+    return Schedule(last - now if last < math.inf else math.inf, cost, tuple(placed))

@@ -117,8 +117,10 @@ def check_limits(
     deadline: float = math.inf,
     budget: float = math.inf,
     show: Callable[[float], str] = "{:g}".format,
+    show_cost: Callable[[float], str] = "{:g}".format,
 ) -> list[Point]:
-    """Those that keep the deadline (a makespan) and the budget. Raises Infeasible, saying what would be enough."""
+    """Those that keep the deadline (a makespan) and the budget. Raises Infeasible, saying what would be enough; `show`
+    makes words of lengths."""
     if not points:
         raise Infeasible("the workflow fits on no choice of these slots")
     left = [p for p in points if p.makespan <= deadline and p.cost <= budget]
@@ -129,7 +131,7 @@ def check_limits(
         raise Infeasible(f"no plan ends in {show(deadline)}: the fastest takes {show(fastest)}")
     enough = min(p.cost for p in points if p.makespan <= deadline)
     within = "" if deadline == math.inf else " that keeps the deadline"
-    raise Infeasible(f"no plan{within} costs {show(budget)} or less: the cheapest costs {show(enough)}")
+    raise Infeasible(f"no plan{within} costs {show_cost(budget)} or less: the cheapest costs {show_cost(enough)}")
 
 
 def hypervolume(points: Iterable[Point], cost: float, makespan: float) -> float:

@@ -51,9 +51,11 @@ def plan_workflow(
     budget: float = math.inf,
     seed: int = 1,
     settings: Settings | None = None,
+    show: Callable[[float], str] | None = None,
 ) -> Choice:
     """Plan it. `deadline` is a makespan. Raises Infeasible if a task never fits or a limit cannot be kept, saying what
-    would be enough; UserError for a method that is not there."""
+    would be enough (lengths in the words of `show`, else in the situation's unit); UserError for a method that is not
+    there."""
     if method not in METHODS:
         raise UserError(f"--method must be one of {', '.join(METHODS)}, not {method!r}")
     queue = situation.queue
@@ -62,17 +64,18 @@ def plan_workflow(
         if task.procs > within.bit_count():
             raise Infeasible(f"task {task.name} wants {task.procs} processors, there are {within.bit_count()}")
     plan = situation.plan()
-    alone = best_effort(dag, plan, within)
+    shows = show or situation.show, situation.show
+    alone = best_effort(dag, plan, situation.pricing, within)
     if method == "best-effort":
-        check_limits([_point(alone)], deadline, budget, situation.show)
+        check_limits([_point(alone)], deadline, budget, *shows)
         return Choice(((alone.cost, alone.makespan),), alone, alone)
     if method == "greedy":
         here = as_market(Site("here", queue, situation.pricing, situation.within))
-        return buy_within(dag, (here,), alone, queue.now, alpha, deadline, budget, situation.show)
+        return buy_within(dag, (here,), alone, queue.now, alpha, deadline, budget, *shows)
     slots = situation.slots(plan, beyond=1)
     evaluate = Evaluation(Scheduler(dag, slots, now=queue.now))
     points = search(evaluate, slots, method, seed, settings)
-    chosen = trade_off(check_limits(points, deadline, budget, situation.show), alpha)
+    chosen = trade_off(check_limits(points, deadline, budget, *shows), alpha)
     front = tuple((p.cost, p.makespan) for p in points)
     return Choice(front, evaluate.schedule(chosen.genome), alone, evaluate.count)
 
@@ -98,6 +101,7 @@ def buy_within(
     deadline: float = math.inf,
     budget: float = math.inf,
     show: Callable[[float], str] = "{:g}".format,
+    show_cost: Callable[[float], str] = "{:g}".format,
 ) -> Choice:
     """The greedy plan for the wanted trade-off; if it breaks a limit, that of the nearest other trade-off which does
     not. Raises Infeasible, saying what would be enough. `alone`: best effort, beside it."""
@@ -113,7 +117,7 @@ def buy_within(
             schedule = Schedule(found.makespan, found.cost, placed)
             prices = tuple(b.quote.f for b in found.bought)
             return Choice(((found.cost, found.makespan),), schedule, alone, prices=prices)
-    check_limits(seen, deadline, budget, show)
+    check_limits(seen, deadline, budget, show, show_cost)
     raise AssertionError("a plan within the limits was not found, but they can be kept")
 
 
