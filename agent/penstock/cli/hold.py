@@ -18,17 +18,15 @@ from penstock.cli.planning import LiveSource, Where, cluster_options
 from penstock.config import Config, load
 from penstock.errors import NotNow, PenstockError, UserError
 from penstock.holding import requests
+from penstock.holding.idle import idle_submission
 from penstock.holding.keeper import NOT_PERMITTED
 from penstock.holding.office import Office, pricing_rules, take_snapshot
 from penstock.provision.holding import METHODS, Hold, Phase, Wanted
 from penstock.provision.pricing import quote
-from penstock.provision.var import Submission, from_waits, when_to_submit
-from penstock.slurm.base import Backend
 
 __all__ = ["hold", "ledger", "with_office"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
-_HISTORY: Final = 30 * 86400.0
 _PATIENCE: Final = 60.0
 T = TypeVar("T")
 
@@ -105,14 +103,17 @@ def open_(
         price = quote(
             situation.plan(), situation.queue.taken(), nodes, duration, start, situation.pricing, situation.within
         )
-        submission = await _submission(backend, nodes, start, duration) if method != "reservation" else None
+        begin, longest = math.ceil(start), source.partition.max_time
+        submission = None
+        if method != "reservation":
+            submission = await idle_submission(backend, nodes, begin, duration, longest)
         wanted = Wanted(
             name or f"pst-{secrets.token_hex(4)}",
             user or backend.whoami(),
             account,
             nodes,
             source.partition.name,
-            math.ceil(start),
+            begin,
             duration,
             "reservation" if method == "auto" else method,
             nodes * duration * price.c,
@@ -154,19 +155,6 @@ async def _open(wanted: Wanted, method: str, config: Config, office: Office) -> 
         if held.phase is not Phase.FAILED or not held.reason.startswith(NOT_PERMITTED) or way == ways[-1]:
             return got, held
     raise AssertionError("no way was tried")
-
-
-async def _submission(backend: Backend, nodes: int, start: float, duration: float) -> Submission:
-    """When the idle job should be submitted, by the waits of the user's jobs; without any to learn from, now."""
-    now = backend.now()
-    records = await backend.history(since=now - _HISTORY)
-    waits = [
-        (r.time_limit or duration, r.num_nodes, r.start - r.eligible)
-        for r in records
-        if r.start is not None and r.eligible is not None
-    ]
-    found = when_to_submit(now, start, duration, from_waits(waits, nodes, start)) if waits else None
-    return found or Submission(now, duration + max(0.0, start - now), 0.0)
 
 
 @hold.command("list")
