@@ -12,6 +12,7 @@ from penstock.api import JobSpec
 from penstock.cli import main
 from penstock.durations import duration_text
 from penstock.slurm.mock import control
+from penstock.slurm.mock.client import MockClient
 
 FLOW = """
 name: flow
@@ -153,6 +154,21 @@ def test_holds_and_the_ledger(queue):
     ):
         done = queue(*wrong)
         assert done.returncode in (2, 5) and said in done.stderr, done
+
+
+def test_only_idle_jobs_ask_for_past_waits(queue, monkeypatch):
+    asked, history = [], MockClient.history
+
+    async def counted(self, *arguments, **more):
+        asked.append(more)
+        return await history(self, *arguments, **more)
+
+    monkeypatch.setattr(MockClient, "history", counted)
+    for method, times in (("auto", 0), ("reservation", 0), ("combined", 1)):
+        asked.clear()
+        held = told(queue, "hold", "open", "-N", "1", "-t", "10m", "--at", "now+9h", "-A", "lab", "--method", method)
+        assert len(asked) == times and held["phase"] == "held"
+        told(queue, "hold", "cancel", str(held["hold"]))
 
 
 def test_plans_are_reserved_as_far_ahead_as_the_site_wants(queue, monkeypatch):

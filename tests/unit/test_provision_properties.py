@@ -19,6 +19,7 @@ from penstock.provision.plan import Claim, Queue, Waiting, make_plan
 from penstock.provision.pricing import PaperPricing, quote, quote_all
 from penstock.provision.slots import Slot, cost, default_horizon, free_slots
 from penstock.provision.table import SlotTable
+from penstock.provision.var import Waits, when_to_submit
 
 SIZE = 6
 ALL = (1 << SIZE) - 1
@@ -249,3 +250,33 @@ def test_a_search_that_goes_on_from_the_last_one_finds_what_one_from_the_beginni
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SlotTable, "find", lambda self, procs, length, after, first=0: find(self, procs, length, after))
         assert Scheduler(dag, slots).run(range(len(slots))) == found
+
+
+PAST = st.lists(
+    st.tuples(st.sampled_from([0.5, 1, 3, 7.7, 10, 20, 40]), st.integers(1, 5), st.floats(0, 60)), max_size=40
+)
+
+
+@relaxed
+@given(PAST, st.integers(1, 4), st.floats(0, 3), st.floats(0, 50), st.floats(0.5, 20), st.sampled_from([0.3, 1, 2.5]))
+def test_a_submission_time_is_the_best_of_all_steps(past, nodes, now, notice, duration, step):
+    start = now + notice
+    best, steps = (0.0, None), 0
+    while (at := now + steps * step) < start:
+        run_time = duration + (start - at)
+        like = [w for limit, n, w in past if run_time / 2 <= limit <= run_time * 2 and nodes / 2 <= n <= nodes * 2]
+        like = [w for _, _, w in past] if len(like) < 10 else like
+        chance = sum(wait <= start - at for wait in like) / (len(like) + 1)
+        best, steps = (chance, at) if chance > best[0] else best, steps + 1
+    found = when_to_submit(now, start, duration, Waits(past, nodes, start), step)
+    assert best == ((0.0, None) if found is None else (found.probability, found.at))
+
+
+def test_few_submission_times_are_looked_at_however_far_the_start_is(monkeypatch):
+    looked = []
+    chance = Waits.__call__
+    monkeypatch.setattr(Waits, "__call__", lambda self, at, run: looked.append(at) or chance(self, at, run))
+    week = 7 * 86400.0
+    past = [(limit, 1, 100.0 * i) for i in range(500) for limit in (3600.0, 86400.0)]
+    assert when_to_submit(0.0, week, 3600.0, Waits(past, 1, week)) is not None
+    assert len(looked) < 20

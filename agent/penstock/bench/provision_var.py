@@ -31,7 +31,7 @@ from penstock.bench.provision_world import (
 from penstock.bench.report import Chapter, Goal, Table
 from penstock.provision.plan import make_plan
 from penstock.provision.pricing import PaperPricing, quote
-from penstock.provision.var import Submission, bound, combine, from_waits, idle_cost, when_to_submit
+from penstock.provision.var import Submission, Waits, bound, combine, idle_cost, when_to_submit
 
 __all__ = ["Outcome", "both_ways", "reservations"]
 
@@ -58,7 +58,7 @@ def both_ways(machine: Machine, procs: int, duration: float, notice: float) -> O
     now, start = machine.now, machine.now + notice
     queue = machine.queue()
     slot = quote(make_plan(queue), queue.taken(), procs, duration, start, _PRICING)
-    chosen = when_to_submit(now, start, duration, from_waits(machine.seen, procs, start))
+    chosen = when_to_submit(now, start, duration, Waits(machine.seen, procs, start))
     alone = _begin(machine.copy(), chosen, procs, start)
     beside = alone
     if slot.feasible:

@@ -7,6 +7,7 @@ import math
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -103,17 +104,13 @@ def open_(
         price = quote(
             situation.plan(), situation.queue.taken(), nodes, duration, start, situation.pricing, situation.within
         )
-        begin, longest = math.ceil(start), source.partition.max_time
-        submission = None
-        if method != "reservation":
-            submission = await idle_submission(backend, nodes, begin, duration, longest)
         wanted = Wanted(
             name or f"pst-{secrets.token_hex(4)}",
             user or backend.whoami(),
             account,
             nodes,
             source.partition.name,
-            begin,
+            math.ceil(start),
             duration,
             "reservation" if method == "auto" else method,
             nodes * duration * price.c,
@@ -121,12 +118,10 @@ def open_(
             situation.pricing.penalty,
             price.c,
             config.provision.margin,
-            None if submission is None else submission.at,
-            0.0 if submission is None else submission.run_time,
-            command,
-            str(Path.cwd()),
+            command=command,
+            workdir=str(Path.cwd()),
         )
-        return await _open(wanted, method, config, office)
+        return await _open(wanted, method, config, office, source.partition.max_time)
 
     got, held = with_office(work)
     if as_json:
@@ -137,10 +132,8 @@ def open_(
         raise PenstockError(held.reason)
 
 
-async def _open(wanted: Wanted, method: str, config: Config, office: Office) -> tuple[int, Hold]:
-    """Open it; by `auto` the next way where the first is not permitted."""
-    from dataclasses import replace
-
+async def _open(wanted: Wanted, method: str, config: Config, office: Office, longest: float | None) -> tuple[int, Hold]:
+    """Open it; by `auto` the next way where the first is not permitted. `longest`: what a job may take."""
     ways = [wanted.method]
     if method == "auto":
         ways = ["reservation", *(["request"] if config.provision.requests else []), "var"]
@@ -150,6 +143,10 @@ async def _open(wanted: Wanted, method: str, config: Config, office: Office) -> 
             if way == ways[-1]:
                 raise PenstockError("running jobs or reservations have the nodes at that time")
             continue
+        if way in ("var", "combined"):
+            found = await idle_submission(office.backend, wanted.nodes, wanted.start, wanted.duration, longest)
+            if found is not None:
+                wanted = replace(wanted, submit_at=found.at, run_time=found.run_time)
         got = await office.keeper.open(replace(wanted, method=way, f=price))
         held = office.ledger.hold(got)
         if held.phase is not Phase.FAILED or not held.reason.startswith(NOT_PERMITTED) or way == ways[-1]:

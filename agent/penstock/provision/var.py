@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 from typing import Final, NamedTuple
+
+import numpy as np
 
 from penstock.provision.pricing import cancelling
 
-__all__ = ["STEP", "Combined", "Submission", "bound", "combine", "from_waits", "idle_cost", "when_to_submit"]
+__all__ = ["STEP", "Combined", "Submission", "Waits", "bound", "combine", "idle_cost", "when_to_submit"]
 
 STEP: Final = 30.0
 """Seconds between the submission times that are looked at (Figure 33)."""
@@ -32,35 +36,52 @@ def when_to_submit(
     """Figure 33: the submission time from `now` on, in steps, at which the job most probably runs by `start`.
 
     The run time is that of the chosen instant, duration + (start - submission); the printed listing sets it once,
-    before its loop, which cannot be meant. The earliest of equals; None if no instant has any chance.
+    before its loop, which cannot be meant. The earliest of equals; None if no instant has any chance. Of `Waits` only
+    those steps are looked at that can be better than the one before.
     """
     best: Submission | None = None
-    steps = 0
-    while (at := now + steps * step) < start:
+    rises = probability.rises(duration) if isinstance(probability, Waits) else None
+    for steps in count() if rises is None else _steps_at(rises, now, start, step):
+        if (at := now + steps * step) >= start:
+            break
         run_time = duration + (start - at)
         found = probability(at, run_time)
         if found > (best.probability if best else 0.0):
             best = Submission(at, run_time, found)
-        steps += 1
     return best
 
 
-def from_waits(waits: Sequence[tuple[float, int, float]], nodes: int, start: float) -> Probability:
+def _steps_at(instants: Iterable[float], now: float, start: float, step: float) -> list[int]:
+    """The first step, those right after the instants, and their neighbours: the instants are rounded."""
+    after = [math.ceil((at - now) / step) for at in instants if now - step < at < start + step]
+    return sorted({0, *(n + d for n in after for d in (-1, 0, 1) if n + d > 0)})
+
+
+class Waits:
     """(21) from waits that were seen, as (time limit, nodes, wait): the share of those like the job that were short
     enough, one of n + 1 held back as never short enough. Like it is within a factor of two; if fewer than ten are, all.
     """
 
-    def probability(at: float, run_time: float) -> float:
-        like = [
-            wait
-            for limit, width, wait in waits
-            if run_time / 2 <= limit <= run_time * 2 and nodes / 2 <= width <= nodes * 2
-        ]
-        if len(like) < _FEW:
-            like = [wait for _, _, wait in waits]
-        return sum(wait <= start - at for wait in like) / (len(like) + 1)
+    def __init__(self, seen: Sequence[tuple[float, int, float]], nodes: int, start: float) -> None:
+        self._start = start
+        self._all = np.array([wait for _, _, wait in seen], dtype=float)
+        wide = sorted((limit, wait) for limit, width, wait in seen if nodes / 2 <= width <= nodes * 2)
+        self._limits = np.array([limit for limit, _ in wide], dtype=float)
+        self._waits = np.array([wait for _, wait in wide], dtype=float)
 
-    return probability
+    def __call__(self, at: float, run_time: float) -> float:
+        """The probability for a job that is submitted at `at` and asks for `run_time`."""
+        least, most = np.searchsorted(self._limits, run_time / 2), np.searchsorted(self._limits, run_time * 2, "right")
+        like = self._waits[least:most]
+        if len(like) < _FEW:
+            like = self._all
+        return int(np.count_nonzero(like <= self._start - at)) / (len(like) + 1)
+
+    def rises(self, duration: float) -> list[float]:
+        """The instants between which the probability only falls: with a later submission the time to the start is
+        shorter, but it may be like other jobs, by a run time that is shorter, too."""
+        end = self._start + duration
+        return [end - limit * factor for limit in set(self._limits.tolist()) for factor in (2, 0.5)]
 
 
 def idle_cost(nodes: int, start: float, began: float) -> float:
