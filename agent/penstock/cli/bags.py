@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,7 @@ from penstock.broker.market import at_market, bags_of
 from penstock.broker.tend import Pass, tend
 from penstock.cli.output import ago, clock, emit_json, table
 from penstock.config import Config, load
+from penstock.durations import duration_text
 from penstock.errors import NotNow, PenstockError
 from penstock.select.spread import Hysteresis
 
@@ -50,12 +52,21 @@ def bags(number: int | None, watch: bool, stay: bool, stop: bool, as_json: bool)
             raise click.UsageError("--cancel needs the number of a bag")
         asyncio.run(_cancel(config, kept, number))
         return
+    troubled = False
     while True:
-        runs = [kept.load(n) for n in ([number] if number is not None else kept.numbers())]
-        active = [run for run in runs if run.finished is None]
-        passes = asyncio.run(_pass(config, kept, active, stay=stay))
-        if not watch or all(run.finished is not None for run in active):
-            break
+        try:
+            numbers = [number] if number is not None else kept.numbers()
+            runs, passes = asyncio.run(_pass(config, kept, numbers, stay=stay))
+        except NotNow as error:
+            if not watch:
+                raise
+            if not troubled:
+                click.echo(f"penstock: {error}; it is tried again every {duration_text(_PERIOD)}", err=True)
+            troubled = True
+        else:
+            if not watch or all(run.finished is not None for run in runs):
+                break
+            troubled = False
         time.sleep(_PERIOD)
     if as_json:
         emit_json([_as_json(run, passes.get(run.id)) for run in runs])
@@ -63,25 +74,38 @@ def bags(number: int | None, watch: bool, stay: bool, stop: bool, as_json: bool)
     _show(runs, passes)
 
 
-async def _pass(config: Config, kept: Bags, runs: list[BagRun], *, stay: bool) -> dict[int, Pass]:
+async def _pass(
+    config: Config, kept: Bags, numbers: Sequence[int], *, stay: bool
+) -> tuple[list[BagRun], dict[int, Pass]]:
+    """A pass over those bags that are not finished; all of them as they are then, and what was found and done."""
+    runs: list[BagRun] = []
     found: dict[int, Pass] = {}
     hysteresis = None if stay else Hysteresis(config.select.gain, config.select.gain_share)
-    for run in runs:
-        said = run.settings
-        site, only, alone = said.get("site"), said.get("clusters", ()), said.get("alone")
-        affinity = affinity_named(alone) if alone else None
-        with kept.locked():
-            async with at_market(
-                config, only=only, site=Path(site) if site else None, clock=said.get("clock", "base")
-            ) as market:
-                found[run.id] = await tend(kept, run, market, hysteresis, said.get("quantile"), affinity)
-    return found
+    for number in numbers:
+        run = kept.load(number)
+        if run.finished is None:
+            with kept.locked():
+                run = kept.load(number)  # another command may have saved it meanwhile
+                if run.finished is None:
+                    found[number] = await _tend(config, kept, run, hysteresis)
+        runs.append(run)
+    return runs, found
+
+
+async def _tend(config: Config, kept: Bags, run: BagRun, hysteresis: Hysteresis | None) -> Pass:
+    said = run.settings
+    site, only, alone = said.get("site"), said.get("clusters", ()), said.get("alone")
+    affinity = affinity_named(alone) if alone else None
+    async with at_market(
+        config, only=only, site=Path(site) if site else None, clock=said.get("clock", "base")
+    ) as market:
+        return await tend(kept, run, market, hysteresis, said.get("quantile"), affinity)
 
 
 async def _cancel(config: Config, kept: Bags, number: int) -> None:
-    run = kept.load(number)
     failed = []
     with kept.locked():
+        run = kept.load(number)
         async with at_market(config) as market:
             await tend(kept, run, market, None)
             for array in (a for a in run.arrays if a.job is not None):
