@@ -92,3 +92,14 @@ def test_a_bag_that_is_cancelled_while_another_command_moves_its_tasks(world, mo
     assert run(str(world.number), "--cancel").output == f"Bag {world.number} is cancelled\n"
     kept = world.bags.load(world.number)
     assert kept.settings["cancelled"] and kept.finished is not None and kept.moves == [{"tasks": 1}]
+
+
+def test_a_bag_that_had_ended_is_not_cancelled(world):
+    world.backend.clock.advance(5000.0)
+    said = f"Bag {world.number} had ended before\n"
+    assert run(str(world.number), "--cancel").output == said, "nobody had looked yet"
+    ended = world.bags.load(world.number).finished
+    assert ended is not None and "cancelled" not in world.bags.load(world.number).settings
+    world.backend.clock.advance(100.0)
+    assert run(str(world.number), "--cancel").output == said
+    assert world.bags.load(world.number).finished == ended

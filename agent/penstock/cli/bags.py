@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 
 from penstock.broker.affinities import affinity_named
+from penstock.broker.assess import Market
 from penstock.broker.bags import BagRun, Bags
 from penstock.broker.follow import Progress, summary
 from penstock.broker.market import at_market, bags_of
@@ -103,25 +104,32 @@ async def _tend(config: Config, kept: Bags, run: BagRun, hysteresis: Hysteresis 
 
 
 async def _cancel(config: Config, kept: Bags, number: int) -> None:
-    failed = []
     with kept.locked():
         run = kept.load(number)
-        async with at_market(config) as market:
-            await tend(kept, run, market, None)
-            for array in (a for a in run.arrays if a.job is not None):
-                try:
-                    assert array.job is not None
-                    await market.views[array.cluster].backend.cancel(array.job)
-                except (KeyError, PenstockError) as e:
-                    failed.append(f"job {array.job} on {array.cluster}: {e}")
-            if not failed:
-                run.finished = run.finished or time.time()
-                run.homeless = []
-                run.settings["cancelled"] = True
-            kept.save(run)
+        if run.finished is None:
+            async with at_market(config) as market:
+                await tend(kept, run, market, None)  # it may have ended since anybody looked
+                if run.finished is None:
+                    await _stop(kept, run, market)
+                    click.echo(f"Bag {number} is cancelled")
+                    return
+    click.echo(f"Bag {number} had ended before")
+
+
+async def _stop(kept: Bags, run: BagRun, market: Market) -> None:
+    """Cancel its jobs. Raises NotNow, and leaves it as it is, if one of them cannot be."""
+    failed = []
+    for array in (a for a in run.arrays if a.job is not None):
+        try:
+            assert array.job is not None
+            await market.views[array.cluster].backend.cancel(array.job)
+        except (KeyError, PenstockError) as e:
+            failed.append(f"job {array.job} on {array.cluster}: {e}")
     if failed:
         raise NotNow(f"not all was cancelled: {'; '.join(failed)}")
-    click.echo(f"Bag {number} is cancelled")
+    run.finished, run.homeless = time.time(), []
+    run.settings["cancelled"] = True
+    kept.save(run)
 
 
 def _progress(run: BagRun, done: Pass | None) -> Progress:
