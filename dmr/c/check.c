@@ -170,23 +170,27 @@ static dmr_handler *handler_of(MPI_Comm comm, MPI_Comm inter, bool old)
  * 0's, whose action, size and epoch the others have as well. */
 static dmr_handler *begin(dmr_session *session, MPI_Comm comm, int rank, int size, const dmr_reply *reply)
 {
-    char problem[TEXT];
-    dmr_spawn_preflight(problem, sizeof problem);
+    char problem[TEXT] = "no memory";
+    char *hosts = rank == 0 ? host_list(reply) : NULL;
+    if (hosts || rank != 0)
+        dmr_spawn_preflight(hosts ? hosts : "", problem, sizeof problem);
     first_text(comm, rank, size, problem);
     if (!problem[0]) {
         int accepted = rank == 0 && dmr_session_accept(session, reply->epoch);
         MPI_Bcast(&accepted, 1, MPI_INT, 0, comm);
-        if (!accepted)
+        if (!accepted) {
+            free(hosts);
             return NULL;
+        }
         double began = MPI_Wtime();
-        char *hosts = rank == 0 ? host_list(reply) : NULL;
         MPI_Comm inter = dmr_spawn(comm, reply->size, hosts ? hosts : "", problem, sizeof problem);
-        free(hosts);
         if (inter != MPI_COMM_NULL) {
             send_passport(session, inter, rank, reply, size, MPI_Wtime() - began);
+            free(hosts);
             return handler_of(comm, inter, true);
         }
     }
+    free(hosts);
     if (rank == 0) {
         dmr_warn("this application cannot be resized now, going on as is: %s", problem);
         dmr_session_refuse(session, reply->epoch, problem);

@@ -20,7 +20,7 @@ struct dmr_handler {
 MPI_Comm dmr_spawn(MPI_Comm comm, int size, const char *hosts, char *problem, int capacity);
 
 /* Why that would fail on this node, or "". */
-void dmr_spawn_preflight(char *problem, int capacity);
+void dmr_spawn_preflight(const char *hosts, char *problem, int capacity);
 
 /* Keeps a text for dmr_error and returns DMR_ERROR. */
 int dmr_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));

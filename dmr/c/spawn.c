@@ -27,9 +27,19 @@ __attribute__((constructor)) static void remember(void)
     }
 }
 
+/* MPI limits the values of an info object. hydra could read the nodes from a file, but on the host of mpiexec, and it
+ * ends the whole application where it cannot. */
+static void too_long(const char *what, const char *value, char *problem, int capacity)
+{
+    size_t length = strlen(value);
+    if (!problem[0] && length >= MPI_MAX_INFO_VAL) /* one more for the end */
+        snprintf(problem, (size_t)capacity, "%s has %zu characters, and MPI_Comm_spawn takes less than %d", what,
+                 length, MPI_MAX_INFO_VAL);
+}
+
 /* hydra reports no error when a program cannot be started: MPI_Comm_spawn then never returns, or the whole application
  * is ended. So what can be seen beforehand is looked at beforehand. */
-void dmr_spawn_preflight(char *problem, int capacity)
+void dmr_spawn_preflight(const char *hosts, char *problem, int capacity)
 {
     struct stat status;
     problem[0] = '\0';
@@ -39,6 +49,8 @@ void dmr_spawn_preflight(char *problem, int capacity)
         snprintf(problem, (size_t)capacity, "the directory %.200s is gone", start_directory);
     else if (!arguments_length || arguments_length == sizeof arguments || arguments[arguments_length - 1])
         snprintf(problem, (size_t)capacity, "the arguments of the program are not known or too long");
+    too_long("the name of the start directory", start_directory, problem, capacity);
+    too_long("the list of new nodes", hosts, problem, capacity);
     /* MPICH 5 passes arguments to its process manager line by line. */
     for (size_t i = strlen(arguments) + 1; !problem[0] && i < arguments_length; i += strlen(arguments + i) + 1)
         if (!arguments[i] || strchr(arguments + i, '\n'))

@@ -95,7 +95,7 @@ def check(
     session.skip = verdict.skip
     if verdict.reply is None:
         return None
-    problem = transition.preflight(comm) or ready(verdict.reply)
+    problem = transition.preflight(comm, verdict.reply, method) or ready(verdict.reply)
     begun = _begin(session, comm, verdict.reply, method, problem)
     return (verdict.reply, begun) if begun else None
 

@@ -15,7 +15,7 @@ from dmr import quirks
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["SpawnError", "preflight", "spawn"]
+__all__ = ["SpawnError", "preflight", "spawn", "too_long"]
 
 logger = logging.getLogger("dmr")
 
@@ -49,6 +49,27 @@ def preflight() -> str | None:
     return None
 
 
+def too_long(nodes: Sequence[str], per_node: int) -> str | None:
+    """Why MPI_Comm_spawn cannot be told of these nodes, or of the directory, or None.
+
+    MPI limits the values of an info object. hydra could read the nodes from a file, but on the host of mpiexec, and it
+    ends the whole application where it cannot.
+    """
+    from mpi4py import MPI
+
+    for what, value in _told(nodes, per_node).values():
+        length = len(os.fsencode(value))
+        if length >= MPI.MAX_INFO_VAL:  # one more for the end
+            return f"{what} has {length} characters, and MPI_Comm_spawn takes less than {MPI.MAX_INFO_VAL}"
+    return None
+
+
+def _told(nodes: Sequence[str], per_node: int) -> dict[str, tuple[str, str]]:
+    """What MPI_Comm_spawn is told by an info object: by key, what it is and the value."""
+    hosts = quirks.hosts_value(nodes, per_node)
+    return {"wdir": ("the name of the start directory", _START_DIRECTORY), "hosts": ("the list of new nodes", hosts)}
+
+
 def spawn(comm: MPI.Intracomm, size: int, nodes: Sequence[str], per_node: int) -> MPI.Intercomm:
     """Starts `size` processes, `per_node` on each of `nodes` in order; collective over `comm`, returns on all ranks.
 
@@ -60,16 +81,19 @@ def spawn(comm: MPI.Intracomm, size: int, nodes: Sequence[str], per_node: int) -
     """
     from mpi4py import MPI
 
+    problem = next((p for p in comm.allgather(too_long(nodes, per_node)) if p), None)
+    if problem is not None:
+        raise SpawnError(problem)
     info = MPI.Info.Create()
-    info.Set("wdir", _START_DIRECTORY)
-    info.Set("hosts", quirks.hosts_value(nodes, per_node))
+    for key, (_, value) in _told(nodes, per_node).items():
+        info.Set(key, value)
     alarm = threading.Timer(_SLOW_SPAWN, _complain, (size, nodes))
     alarm.daemon = True
     if comm.rank == 0:
         alarm.start()
     handler = comm.Get_errhandler()
     comm.Set_errhandler(MPI.ERRORS_RETURN)
-    children, problem = None, None
+    children = None
     try:
         # orig_argv keeps `-m module` and the interpreter's flags, which sys.argv does not.
         children = comm.Spawn(sys.executable, sys.orig_argv[1:], maxprocs=size, info=info)

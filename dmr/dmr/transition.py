@@ -1,6 +1,7 @@
 """How the processes of an application come and go: what joins the old and the new ones while their data moves.
 
-    old side:  problem = preflight(comm); then, once the agent has confirmed, depart(facts, comm, reply, method)
+    old side:  problem = preflight(comm, reply, method); then, once the agent has confirmed,
+               depart(facts, comm, reply, method)
     new side:  arrive(comm) at the start of the program
 
 Either gives a `Transition`. Its `tell` and `move` (or its `bridge`) are for the application's data; `complete` ends it
@@ -63,9 +64,14 @@ def companion() -> bool:
     return joining.by_port() and "merge" in available()
 
 
-def preflight(comm: MPI.Intracomm) -> str | None:
+def preflight(comm: MPI.Intracomm, reply: CheckReply, method: str = "replace") -> str | None:
     """Why starting new processes would fail, the same on all ranks, or None. To be asked before the agent is told."""
-    return next((problem for problem in comm.allgather(spawn.preflight()) if problem), None)
+    problem = spawn.preflight()
+    if method != "restart" and not joining.by_port():
+        # A merge starts a world for each node.
+        at_once = reply.nodes[:1] if method == "merge" else reply.nodes
+        problem = problem or spawn.too_long(at_once, reply.per_node)
+    return next((p for p in comm.allgather(problem) if p), None)
 
 
 def depart(facts: Facts, comm: MPI.Intracomm, reply: CheckReply, method: str = "replace") -> Transition | str:

@@ -178,6 +178,24 @@ def test_a_program_that_is_gone_is_not_started_again(mpirun, tmp_path: Path, key
     assert "is gone" in agent.of(wire.Refuse)[0].why
 
 
+def test_more_nodes_than_mpi_can_be_told_of(mpirun, tmp_path: Path, key: credential.Key) -> None:
+    """16 names of 63 characters are 1,023 with their commas: the most; with one character more the info is refused."""
+
+    def veto(request: wire.Request) -> wire.Reply | None:
+        if not isinstance(request, wire.Check):
+            return None
+        nodes = tuple(f"n{i:02}{'x' * 60}" for i in range(16))
+        return wire.CheckReply(action="expand", size=16, epoch=1, nodes=(f"{nodes[0]}x", *nodes[1:]))
+
+    with FakeAgent(key, veto=veto) as agent:
+        done = mpirun(2, *JACOBI, *OPTIONS, "--max=16", agent=agent.address)
+    assert done.returncode == 0, done.stderr
+    assert same(tmp_path / "result.npy") and events(tmp_path) == [("start", 2), ("end", 2)]
+    assert not agent.of(wire.Accept)
+    why = "the list of new nodes has 1024 characters, and MPI_Comm_spawn takes less than 1024"
+    assert {refusal.why for refusal in agent.of(wire.Refuse)} == {why}
+
+
 @pytest.mark.parametrize("late", ["check", "accept", "done"])
 def test_the_agent_dies(mpirun, tmp_path: Path, key: credential.Key, late: str) -> None:
     """At its third check, instead of answering accept, or instead of hearing done: the application finishes."""
