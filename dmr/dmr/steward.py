@@ -37,6 +37,8 @@ __all__ = ["Steward"]
 logger = logging.getLogger("dmr.launch")
 
 _GRACE: Final = 5.0
+# What a terminal sends to all processes in its foreground when a key is pressed.
+_KEYS: Final = (signal.SIGINT, signal.SIGQUIT)
 
 
 @dataclass
@@ -46,7 +48,7 @@ class _World:
     process: asyncio.subprocess.Process
     ready: asyncio.Future[str]
     joined: bool = False
-    alone: bool = True  # in a process group of its own
+    grouped: bool = True  # in a process group of its own
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class Steward:
         address = f"{socket.gethostname()}:{port},127.0.0.1:{port}"
         self._environ |= {line.ADDRESS: address, line.SECRET: self._secret}
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        for number in (*_KEYS, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
             loop.add_signal_handler(number, self._signalled, number)
         self._layout = _Layout(tuple(arguments), {**environment, line.ADDRESS: address, line.SECRET: self._secret})
         try:
@@ -154,16 +156,19 @@ class Steward:
     ) -> _World:
         ticket = f"w{self._count}"
         self._count += 1
+        # Only the terminal's foreground may read from it. Else a group of its own: a signal to ours then reaches it by
+        # us alone, and hydra ends everybody at once when it hears a second SIGINT.
+        grouped = alone or not os.isatty(0)
         try:
             process = await asyncio.create_subprocess_exec(
                 *arguments,
                 env={**environment, line.TICKET: ticket} if alone else dict(environment),
                 stdin=asyncio.subprocess.DEVNULL if alone else None,
-                process_group=0 if alone else None,
+                process_group=0 if grouped else None,
             )
         except OSError as error:
             raise LineError(f"cannot start {arguments[0]}: {error}") from error
-        world = _World(ticket, nodes, process, asyncio.get_running_loop().create_future(), alone=alone)
+        world = _World(ticket, nodes, process, asyncio.get_running_loop().create_future(), grouped=grouped)
         self._worlds[ticket] = world
         self._empty.clear()
         self._soon(self._watch(world))
@@ -188,7 +193,7 @@ class Steward:
         for number in (signal.SIGTERM, signal.SIGKILL):
             if world.process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
-                    if world.alone and number == signal.SIGKILL:
+                    if world.grouped and number == signal.SIGKILL:
                         os.killpg(world.process.pid, number)
                     else:
                         world.process.send_signal(number)
@@ -196,10 +201,13 @@ class Steward:
                     await asyncio.wait_for(world.process.wait(), _GRACE)
 
     def _signalled(self, number: signal.Signals) -> None:
-        if number in (signal.SIGINT, signal.SIGTERM):
+        if number in (*_KEYS, signal.SIGTERM):
             self._ending = True
             self._code = self._code or 128 + number
+        pressed = number in _KEYS and _in_foreground()
         for world in self._worlds.values():
+            if pressed and not world.grouped:
+                continue  # mpiexec has heard it from the terminal
             with contextlib.suppress(ProcessLookupError):
                 world.process.send_signal(number)
 
@@ -278,6 +286,14 @@ class Steward:
             return dict(self._environ)
         # On 22.05 srun waits for ever for a node on which a step runs, unless told to overlap.
         return allocation(self._environ, job, nodes, per_node) | {"SLURM_OVERLAP": "1"}
+
+
+def _in_foreground() -> bool:
+    """Whether a key that is pressed at the terminal concerns our process group."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False
 
 
 def _now() -> float:
