@@ -97,8 +97,11 @@ class Leaving(Transition):
                     checkpoint.commit(root, epoch, kept)
                     nodes, per_node = self.passport.nodes, self.passport.per_node
                     line.ask(_ASK, op="restart", nodes=nodes, per_node=per_node, epoch=epoch)
-            except (CheckpointError, line.LineError) as error:
+            except CheckpointError as error:
                 problem = str(error)
+            except line.LineError as error:
+                problem = str(error)
+                _stay(epoch)
             if problem is not None:
                 checkpoint.discard(root, epoch)
         problem = comm.bcast(problem)
@@ -176,6 +179,14 @@ def resumed(comm: MPI.Intracomm) -> Resumed | None:
         former = {**found["former"], "nodes": tuple(found["former"]["nodes"])}
         passport = replace(passport, **former, failed=failed, failed_epoch=epoch)
     return Resumed(comm, passport, epoch, found["files"])
+
+
+def _stay(epoch: int) -> None:
+    """Takes back the request for a restart, which may have arrived although its answer did not."""
+    try:
+        line.ask(_ASK, op="stay", epoch=epoch)
+    except line.LineError as error:
+        logger.warning("%s; the launcher may start the program again after its end", error)
 
 
 def _root() -> Path:

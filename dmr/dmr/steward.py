@@ -7,6 +7,7 @@ A world is one mpiexec (or srun). The first is the application as its user start
     joined    these worlds belong to the application now: what happens to one happens to all
     abandon   they do not: end them
     restart   when all ranks have ended, start the application again on these nodes; "loaded" confirms that it runs
+    stay      they go on instead, because the answer to `restart` did not arrive
     ready     (from rank 0 of a started world) my port is open
     errand    ask Slurm for a job that holds nodes, which the agent, another user, cannot (`dmr.errands`)
 
@@ -237,6 +238,9 @@ class Steward:
                 environment = self._on(self._job, nodes, per_node) | {RESTARTED: str(request["epoch"])}
                 layout = _Layout(tuple(self._command.on(nodes, per_node, slurm=self._by_slurm)), environment)
                 self._asked = _Restart(layout, self._layout, str(request["epoch"]), _now())
+            case "stay":
+                if self._asked is not None and self._asked.epoch == str(request["epoch"]):
+                    self._asked = None
             case "arrived":
                 if self._tried is not None:
                     self._tried.arrived.set()

@@ -181,6 +181,23 @@ def test_a_failed_restart_goes_back(mpirun: Run, tmp_path: Path, failure: str, w
     assert not list(tmp_path.glob(".dmr-checkpoint*"))
 
 
+def test_the_answer_to_a_restart_is_lost(mpirun: Run, tmp_path: Path) -> None:
+    """The ranks go on, so the launcher must not start them again when they have ended."""
+    program = tmp_path / "broken.py"
+    program.write_text(
+        "from dmr import line\nhonest = line.ask\n"
+        "def lost(limit, /, **request):\n"
+        "    answer = honest(limit, **request)\n"
+        "    if request['op'] == 'restart': raise line.LineError('no answer in time')\n"
+        "    return answer\n"
+        "line.ask = lost\n" + f"exec(compile(open({WALKING!r}).read(), {WALKING!r}, 'exec'))\n"
+    )
+    done = mpirun(2, str(program), "restart", "1:n1", launched=True, options=["-hosts", "n1,n2", "-ppn", "1"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert places(done) == [2, 2] and "lost: no answer in time" in done.stdout
+    assert not done.stderr and not list(tmp_path.glob(".dmr-checkpoint*"))
+
+
 def test_a_checkpoint_that_others_could_write_is_refused(mpirun: Run, tmp_path: Path) -> None:
     folder = tmp_path / "everybody"
     folder.mkdir()
