@@ -31,6 +31,8 @@ from dmr.line import start_limit
 __all__ = ["find_mpiexec", "main", "nodes", "prepare"]
 
 _TIME_LIMIT = 30.0
+# A program may leave the directory of its start, from where these are given.
+_PATHS = (checkpoint.DIRECTORY, "DMR_KEY_FILE", "DMR_MUNGE_SOCKET")
 
 
 def prepare(
@@ -104,7 +106,8 @@ def main() -> None:
     if per_node:
         environment.setdefault("DMR_RANKS_PER_NODE", per_node)
     scratch = Path.cwd() / f".dmr-checkpoint-{job or os.getpid()}"
-    environment.setdefault(checkpoint.DIRECTORY, str(scratch))
+    environment[checkpoint.DIRECTORY] = environment.get(checkpoint.DIRECTORY) or str(scratch)
+    environment |= {name: str(Path(environment[name]).absolute()) for name in _PATHS if environment.get(name)}
     it = steward.Steward(line, environment, int(job) if job.isdigit() else 0, start_limit(environment))
     if job and kind == "hydra" and os.environ.get("HYDRA_LAUNCHER", "slurm") == "slurm":
         try:

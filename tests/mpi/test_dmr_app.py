@@ -209,6 +209,30 @@ for step in app.steps(30):
     assert 1 <= done.stderr.count("no announcements here") <= 1 + len(agent.of(wire.Check))
 
 
+def test_the_program_leaves_its_directory(mpirun, tmp_path: Path, key: credential.Key) -> None:
+    """Paths in the environment are those of the start wherever it goes: here the key's and the checkpoint's."""
+    path = program(
+        tmp_path,
+        """
+        import os
+        import dmr
+        app = dmr.App(1, 8, method="restart")
+        app.register("n", 0)
+        os.chdir("/")
+        for step in app.steps(10):
+            app["n"] += 1
+        if app.comm.rank == 0:
+            print("ended", app.comm.size, app["n"], flush=True)
+        """,
+    )
+    relative = {"DMR_KEY_FILE": "key", "DMR_CHECKPOINT_DIR": "saved"}
+    options = ["-hosts", "n1,n2", "-ppn", "1"]
+    with FakeAgent(key, [3]) as agent:
+        done = mpirun(2, path, agent=agent.address, launched=True, options=options, **relative)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "ended 3 10\n" and agent.epoch == 1, done.stderr
+
+
 def test_an_error_of_the_program_ends_it(mpirun, tmp_path: Path, key: credential.Key) -> None:
     """In new processes, too, and its exit code is the launcher's."""
     script = program(
