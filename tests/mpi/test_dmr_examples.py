@@ -99,6 +99,18 @@ def test_by_every_method_with_the_launcher(mpirun, tmp_path: Path, key: credenti
     assert np.load(tmp_path / "result.npy").tobytes() == expected.tobytes()
 
 
+def test_heat_leaves_no_rank_without_a_place_on_the_plate(mpirun, tmp_path: Path, key: credential.Key) -> None:
+    done = mpirun(4, "-m", "dmr.examples.heat", "--rows=1", "--cols=8", "--steps=3", time_limit=30)
+    assert done.returncode == 2 and "a plate of 1 x 8 is for 1 rank at most" in done.stderr, done.stderr
+    small = ("heat", "--rows=3", "--cols=1", "--steps=12")
+    expected = fixed(mpirun, tmp_path, small)
+    with FakeAgent(key, [3, 5]) as agent:
+        run(mpirun, 1, small, "--factor=1", agent=agent.address, time_limit=60)
+    assert agent.epoch == 1 and {check.maximum for check in agent.of(wire.Check)} == {3}
+    assert "outside 1..3" in agent.of(wire.Refuse)[0].why
+    assert np.load(tmp_path / "result.npy").tobytes() == expected.tobytes()
+
+
 def test_conjugate_gradients_but_for_the_rounding(mpirun, tmp_path: Path, key: credential.Key) -> None:
     expected = fixed(mpirun, tmp_path, CG)
     with FakeAgent(key, (4, 3)) as agent:

@@ -66,8 +66,12 @@ def main() -> None:
     made.add_argument("--cols", type=int, default=512)
     made.add_argument("--conductivity", type=float, default=0.2, help="times the step over the spacing squared; < 0.25")
     options = parse(made, PAPER)
+    # A prime number of ranks has one below the other, and no grid is wider than high.
+    most = min(options.rows, (options.cols + 1) ** 2 - 1)
+    if MPI.COMM_WORLD.size > most:
+        made.error(f"a plate of {options.rows} x {options.cols} is for {most} rank{'s' * (most != 1)} at most")
 
-    app = dmr.App(options.min, options.max, options.factor, options.preferred, ahead=options.ahead)
+    app = dmr.App(options.min, min(options.max, most), options.factor, options.preferred, ahead=options.ahead)
     patch = Patch(app.comm, options.rows, options.cols)
     app.register("plate", patch.hot_spots, dmr.Block2D())  # (*)
 
