@@ -100,7 +100,20 @@ def _client() -> tuple[Client, int]:
 
 
 def main() -> None:
-    """Reads the options; prints what the shell has to do."""
+    """Prints what the shell has to do: where this fails, to fail, since to `eval` nothing is a success."""
+    code: str | int | None = 1
+    try:
+        code = _run()
+    except SystemExit as end:  # argparse has said why
+        code = end.code
+    finally:
+        if code:
+            print(f"(exit {code})")
+    sys.exit(code)
+
+
+def _run() -> int:
+    """Reads the options and gets the nodes; the exit code."""
     logging.basicConfig(format="%(name)s: %(message)s")
     parser = argparse.ArgumentParser(prog="python -m dmr.size", description="Gives this job another number of nodes.")
     parser.add_argument("nodes", type=int)
@@ -118,8 +131,8 @@ def main() -> None:
         print(exports(names, os.environ))
     except (Unavailable, OSError, KeyError, subprocess.SubprocessError, wire.WireError) as why:
         print(f"dmr.size: {why}", file=sys.stderr)
-        print("(exit 1)")
-        sys.exit(1)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

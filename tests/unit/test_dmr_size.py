@@ -96,3 +96,19 @@ def test_a_script_ends_where_it_cannot_be(environment: dict[str, str], text: str
     environment = {"PATH": str(tmp_path), **environment}
     ran = subprocess.run(["/bin/bash", "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (1, "") and text in ran.stderr and "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("arguments", ["", "0", "two", "2 --wait nan", "2 --wait", "2 3"])
+def test_a_script_ends_where_the_size_is_none(arguments: str) -> None:
+    """A variable that is empty, say: eval of nothing would go on as if the size were there."""
+    script = f'set -e; eval "$({sys.executable} -m dmr.size {arguments})"; echo went on'
+    ran = subprocess.run(["/bin/bash", "-c", script], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (2, "") and "usage:" in ran.stderr
+
+
+def test_a_script_ends_where_the_unforeseen_happens(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(sys, "argv", ["size", "2"])
+    monkeypatch.setattr(size, "_client", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        size.main()
+    assert capsys.readouterr().out == "(exit 1)\n"
