@@ -26,6 +26,7 @@ __all__ = ["Client", "Pending"]
 logger = logging.getLogger("dmr")
 
 DEFAULT_TIMEOUT: Final = 2.0
+MAX_TIMEOUT: Final = 3600.0
 MAX_BACKOFF: Final = 60.0
 # Answers that show a healthy agent: no reason to stay away from it.
 _HEALTHY: Final = ("stale-epoch", "busy")
@@ -89,8 +90,8 @@ class Client:
             timeout = float(os.environ.get("DMR_TIMEOUT") or DEFAULT_TIMEOUT)
         except ValueError:
             timeout = math.nan
-        if not 0 < timeout < math.inf:
-            logger.warning("DMR_TIMEOUT is not a positive number of seconds; using %g", DEFAULT_TIMEOUT)
+        if not 0 < timeout <= MAX_TIMEOUT:
+            logger.warning("DMR_TIMEOUT is not a number of seconds up to %g; using %g", MAX_TIMEOUT, DEFAULT_TIMEOUT)
             timeout = DEFAULT_TIMEOUT
         return cls((host.strip("[]"), int(port)), timeout)
 

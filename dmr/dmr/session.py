@@ -27,6 +27,7 @@ __all__ = ["Progress", "Session", "Verdict", "node_list"]
 
 logger = logging.getLogger("dmr")
 
+_LONGEST = 1e9  # seconds of an inhibitor
 _TELLING = 10.0  # seconds for the launcher to hear an errand
 
 
@@ -308,7 +309,7 @@ def _seconds(variable: str) -> float:
         value = float(os.environ.get(variable) or 0)
     except ValueError:
         value = math.nan
-    if not 0 <= value < math.inf:
+    if not 0 <= value < _LONGEST:
         logger.warning("%s is not a number of seconds; ignored", variable)
         return 0.0
     return value

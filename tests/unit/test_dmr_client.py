@@ -188,7 +188,7 @@ def test_the_address(monkeypatch: pytest.MonkeyPatch, value: str, address: objec
     assert (c and c._address) == address
 
 
-@pytest.mark.parametrize("value", ["x", "nan", "inf", "-1", "0"])
+@pytest.mark.parametrize("value", ["x", "nan", "inf", "-1", "0", "3601", "1e10"])
 def test_a_wrong_time_limit_becomes_the_default(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("DMR_AGENT", "a:1")
     monkeypatch.setenv("DMR_TIMEOUT", value)

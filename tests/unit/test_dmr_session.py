@@ -304,3 +304,13 @@ def test_the_environment_is_read_with_care(monkeypatch: pytest.MonkeyPatch, capl
     assert "DMR_INHIBITOR_SECONDS is not a number of seconds" in caplog.text
     assert "DMR_INHIBITOR_STEPS is not a number of calls" in caplog.text
     assert session.inhibitor.leave(1.0) == 0
+
+
+def test_an_inhibitor_for_ever_is_none(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """As in C: what is meant by more than thirty years is not known, and no count of calls can hold 1e305 seconds."""
+    monkeypatch.setenv("DMR_INHIBITOR_SECONDS", "1e305")
+    inhibitor = Session().inhibitor
+    for now in (0.0, 1e-6):
+        inhibitor.enter(now)
+        assert inhibitor.leave(now) == 0
+    assert "DMR_INHIBITOR_SECONDS is not a number of seconds" in caplog.text
