@@ -21,7 +21,6 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, NamedTuple
 
 __all__ = ["CredentialError", "Key", "Peer", "load_key", "sign", "sign_key", "sign_munge", "verify_key", "verify_munge"]
@@ -77,16 +76,19 @@ def load_key(path: str | os.PathLike[str]) -> Key:
         CredentialError: it is missing, too short, or somebody else could have read or written it.
     """
     try:
-        with Path(path).open("rb") as file:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # else a FIFO would keep us waiting
+        try:
             # Of the opened file, not of the name: the name may be changed in between.
-            status = os.fstat(file.fileno())
+            status = os.fstat(file)
             if not stat.S_ISREG(status.st_mode):
                 raise CredentialError(f"key file {path} is not a regular file")
             if status.st_uid != os.geteuid():
                 raise CredentialError(f"key file {path} belongs to another user")
             if status.st_mode & 0o077:
                 raise CredentialError(f"key file {path} can be used by others: chmod 600 it")
-            secret = file.read(4096)
+            secret = os.read(file, 4096)
+        finally:
+            os.close(file)
     except OSError as error:
         raise CredentialError(f"key file {path}: {error.strerror}") from error
     if len(secret) < MIN_KEY_BYTES:

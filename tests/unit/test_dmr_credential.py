@@ -51,6 +51,14 @@ def test_key_tampering(key_file: Path) -> None:
             credential.verify_key(wrong, digest, by)
 
 
+@pytest.mark.timeout(20)
+def test_a_key_file_that_nobody_writes_to_is_refused_at_once(tmp_path: Path) -> None:
+    """To open a FIFO waits for its other end, for ever, and each request has a thread of its own."""
+    os.mkfifo(tmp_path / "key", 0o600)
+    with pytest.raises(CredentialError, match="not a regular file"):
+        credential.load_key(tmp_path / "key")
+
+
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666, 0o601])
 def test_key_that_others_can_use_is_refused(key_file: Path, mode: int) -> None:
     key_file.chmod(mode)
