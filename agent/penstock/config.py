@@ -30,6 +30,7 @@ from penstock.allow import Rule
 from penstock.documents import MAX_BYTES, parse_yaml, show
 from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import ConfigError, UserError
+from penstock.homes import home, own_state
 from penstock.select.units import AMOUNT_FORMS, parse_amount
 
 __all__ = ["DEFAULT", "Config", "find", "load", "origins", "schema"]
@@ -41,9 +42,9 @@ DEFAULT: Final = "default"
 def _duration(value: object) -> object:
     if isinstance(value, bool):
         raise ValueError(f"must be {DURATION_FORMS}")
-    if not isinstance(value, str) or value.strip() == "0":
+    if not isinstance(value, str):
         return value
-    seconds = parse_duration(value)
+    seconds = parse_duration(value, zero=True)  # what 0 means is the key's own affair
     if seconds is None:
         raise ValueError(f"must be {DURATION_FORMS}")
     return seconds
@@ -114,9 +115,7 @@ class _Section(BaseModel):
 def _default_state_dir() -> Path:
     if os.geteuid() == 0:
         return Path("/var/lib/penstock")
-    given = os.environ.get("XDG_STATE_HOME", "")
-    base = Path(given) if given.startswith("/") else Path.home() / ".local" / "state"
-    return base / "penstock"
+    return own_state()
 
 
 class AgentSection(_Section):
@@ -390,8 +389,11 @@ def find(environ: Mapping[str, str] = os.environ) -> Path | None:
     """The configuration file that applies, if any."""
     if named := environ.get("PENSTOCK_CONFIG"):
         return Path(named)
-    home = environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    for candidate in (Path(home) / "penstock" / "config.yaml", Path("/etc/penstock/penstock.yaml")):
+    candidates = [Path("/etc/penstock/penstock.yaml")]
+    with contextlib.suppress(ConfigError):  # who has no home has no file in it
+        own = Path(environ.get("XDG_CONFIG_HOME") or home() / ".config")
+        candidates.insert(0, own / "penstock" / "config.yaml")
+    for candidate in candidates:
         # A service user that root's shell runs a command as may not look into root's home: nothing is there for it.
         with contextlib.suppress(PermissionError):
             if candidate.exists():

@@ -18,8 +18,8 @@ _CLOCK: Final = re.compile(r"(?:(?P<d>\d{1,6})-)?(?P<a>\d{1,6})(?::(?P<b>\d{1,2}
 _LONGEST: Final = 1e9
 
 
-def parse_duration(value: object) -> float | None:
-    """Seconds > 0, or None if `value` is no duration. A bare number is seconds.
+def parse_duration(value: object, *, zero: bool = False) -> float | None:
+    """Seconds > 0 (with `zero` also 0), or None if `value` is no duration. A bare number is seconds.
 
     With colons as in sbatch: `M:S`, `H:M:S`, `D-H`, `D-H:M`, `D-H:M:S`. Fractions only with units ("1.5h").
     """
@@ -30,7 +30,9 @@ def parse_duration(value: object) -> float | None:
         seconds = float(value) if abs(value) <= _LONGEST else None
     elif isinstance(value, str) and len(value) <= 60:
         seconds = _parse_text(value.strip().lower())
-    return seconds if seconds is not None and 0 < seconds <= _LONGEST else None
+    if seconds is None or (seconds == 0 and not zero):
+        return None
+    return seconds if 0 <= seconds <= _LONGEST else None
 
 
 def _parse_text(text: str) -> float | None:

@@ -18,8 +18,10 @@ from click.testing import CliRunner
 from penstock import sdnotify
 from penstock.app import App, make_backend, make_policy, serve
 from penstock.cli import cli
+from penstock.cluster.rootfs import cache_folder
+from penstock.cluster.spec import default_folder
 from penstock.config import DEFAULT, Config, find, load, origins, schema
-from penstock.doctor.reader import _trouble
+from penstock.doctor.reader import _trouble, read_facts
 from penstock.errors import ConfigError, NotNow
 from penstock.holding.office import pricing_rules
 from penstock.lease.holder import Lease
@@ -107,6 +109,26 @@ def test_a_relative_home_of_states_does_not_count(monkeypatch, tmp_path):
     for given, taken in (("state", own), ("", own), ("/s", Path("/s"))):
         monkeypatch.setenv("XDG_STATE_HOME", given)
         assert Config.model_validate({}).agent.state_dir == taken / "penstock"
+
+
+def test_who_has_no_home_is_told_so_where_one_is_needed(monkeypatch):
+    """A user whom the site's directory does not know, in a container, say."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    for name in ("STATE", "CACHE"):
+        monkeypatch.delenv(f"XDG_{name}_HOME", raising=False)
+
+    def nobody():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", nobody)
+    for needs in (lambda: load(None, {}), default_folder, cache_folder):
+        with pytest.raises(ConfigError, match="the home of user id 1000 is not known here: set HOME"):
+            needs()
+    named = {"PENSTOCK_AGENT__STATE_DIR": "/srv/penstock"}
+    assert load(None, named).agent.state_dir == Path("/srv/penstock"), "and where none is needed all works"
+    assert find({"XDG_CONFIG_HOME": "/nonexistent"}) is None
+    facts = read_facts(1.0, with_mpi=False, environ={"PENSTOCK_SLURM__BACKEND": "mock"})
+    assert "the home of user id 1000" in facts.config_trouble
 
 
 def test_the_environment_overrides_single_keys(file):
@@ -210,6 +232,15 @@ def test_sizes_are_bytes_or_text_with_a_unit(file):
             assert config.pool.output_limit == size
     said = wrong(file, "pool: {output_limit: 5 MX}")
     assert "`pool.output_limit`: unknown unit 'MX': must be bytes, or text such as 16 MiB or 2 GB" in said
+
+
+@pytest.mark.parametrize("none", ["0", "0s", "0m", "0d", "00:00:00", "0.0h"])
+def test_no_time_at_all_is_a_duration_in_all_forms(file, none):
+    """`agent.keep: 0s` is for ever, as 0 is."""
+    file.write_text(f"agent: {{keep: {none}}}\nslurm: {{min_interval: '{none}'}}\n")
+    config = load(file, {"PENSTOCK_ASA__HISTORY": none})
+    assert (config.agent.keep, config.slurm.min_interval, config.asa.history) == (0, 0, 0)
+    assert "greater than 0" in wrong(file, f"messages: {{timeout: '{none}'}}"), "where the key allows none"
 
 
 def test_a_bad_duration_says_how_durations_are_written(file):

@@ -18,6 +18,7 @@ from pathlib import Path
 from penstock.cluster.programs import PATH, parse_version
 from penstock.cluster.spec import RELEASES
 from penstock.errors import NotNow, PenstockError, UserError
+from penstock.homes import home
 
 __all__ = ["SystemTree", "cache_folder", "cached", "prepare"]
 
@@ -54,7 +55,7 @@ def cache_folder() -> Path:
     cache = os.environ.get("XDG_CACHE_HOME", "")
     if cache.startswith("/"):
         return Path(cache) / "penstock"
-    return Path("/var/cache/penstock") if os.geteuid() == 0 else Path.home() / ".cache" / "penstock"
+    return Path("/var/cache/penstock") if os.geteuid() == 0 else home() / ".cache" / "penstock"
 
 
 def cached(release: str) -> SystemTree | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import UserError
+from penstock.homes import own_state
 
 __all__ = ["MAX_NODES", "RELEASES", "SELECTS", "ClusterSpec", "check_folder", "default_folder"]
 
@@ -28,9 +29,7 @@ def default_folder() -> Path:
     """Where a cluster lives unless told otherwise; root's must be reachable by the ordinary users of the cluster."""
     if os.geteuid() == 0:
         return ROOT_FOLDER
-    state = os.environ.get("XDG_STATE_HOME", "")
-    base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
-    return base / "penstock" / "cluster"
+    return own_state() / "cluster"
 
 
 def check_folder(folder: Path) -> Path:

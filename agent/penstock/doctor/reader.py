@@ -50,6 +50,7 @@ T = TypeVar("T")
 
 _RECENTLY: Final = 3600.0  # how far back accounting is read, to see that it answers
 _PROBE: Final = 60.0
+_NOWHERE: Final = "/nonexistent"
 # Does not initialise MPI: that could end this process, or hang in it, where no job is around it.
 _ASK_MPI: Final = """
 import json, mpi4py
@@ -65,7 +66,7 @@ def read_facts(limit: float, *, with_mpi: bool, environ: Mapping[str, str] = os.
     try:
         config = load(environ=environ)
     except ConfigError as error:
-        config, trouble = Config(), str(error)
+        config, trouble = _defaults(), str(error)
     started = time.monotonic()
     known = asyncio.run(_ask_slurm(config, limit))
     known["seconds"] = time.monotonic() - started
@@ -93,6 +94,13 @@ def read_facts(limit: float, *, with_mpi: bool, environ: Mapping[str, str] = os.
         messages=_within(limit, lambda: _messages(config)),
         **known,  # type: ignore[arg-type]
     )
+
+
+def _defaults() -> Config:
+    try:
+        return Config()
+    except ConfigError:  # there is no home for the state either
+        return Config.model_validate({"agent": {"state_dir": _NOWHERE}})
 
 
 # -- Slurm -----------------------------------------------------------------------------------------------------------
