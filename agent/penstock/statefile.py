@@ -14,18 +14,18 @@ import math
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 from penstock.errors import StoreError, UserError
 from penstock.holding.ledger import VERSION as LEDGER_VERSION
+from penstock.ownership import is_readable
+from penstock.reading import PATIENCE, log_of, reading
 from penstock.schema import VERSION, too_new
 
 __all__ = ["LEDGER", "STATE", "Contents", "Kind", "backup", "describe", "inspect", "vacuum"]
 
-_PATIENCE = 5.0  # seconds that a lock is waited for
 _PORTION = 1000  # pages, of 4 KB as a rule
 _TURN = 0.05  # seconds between two portions
 _BEGINNINGS = 5
@@ -82,7 +82,7 @@ class Contents:
 
 def inspect(path: Path, kind: Kind = STATE) -> Contents:
     """Look into a file, beside a running agent or not. Raises StoreError when it cannot be read."""
-    with _reading(path) as db:
+    with reading(path) as db:
         version = int(db.execute("PRAGMA user_version").fetchone()[0])
         problems = tuple(str(row[0]) for row in db.execute("PRAGMA integrity_check") if row[0] != "ok")
         tables = [str(row[0]) for row in db.execute("SELECT name FROM sqlite_master WHERE type='table' ORDER BY name")]
@@ -101,9 +101,9 @@ def inspect(path: Path, kind: Kind = STATE) -> Contents:
 
 def describe(path: Path) -> str:
     """Which version the state file is of, and what will become of it. Raises StoreError when it cannot be used."""
-    if not path.exists():
+    if not is_readable(path):
         return "there is no state yet; it is made at the first start"
-    with _reading(path) as db:
+    with reading(path) as db:
         have = int(db.execute("PRAGMA user_version").fetchone()[0])
     if have > VERSION:
         raise StoreError(too_new(path, have))
@@ -117,16 +117,20 @@ def backup(source: Path, target: Path, *, replace: bool, kind: Kind = STATE) -> 
     by its owner only, and is there whole or not at all.
 
     Raises UserError where `target` is there already and is not to be replaced, StoreError when it cannot be read,
-    written or checked.
+    written or checked, NotPermitted where it is another's.
     """
-    if target.exists() and not replace:
-        raise UserError(f"{target} is there already: name another file, or use --force to replace it")
-    if target.exists() and target.samefile(source):
-        raise UserError(f"{target} is the state file itself: name another file")
+    is_readable(source)  # else it would be said of the target
+    try:
+        if target.exists() and not replace:
+            raise UserError(f"{target} is there already: name another file, or use --force to replace it")
+        if target.exists() and target.samefile(source):
+            raise UserError(f"{target} is the state file itself: name another file")
+    except OSError as e:
+        raise StoreError(f"{target} cannot be written: {e.strerror}") from e
     fresh = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         os.close(os.open(fresh, os.O_CREAT | os.O_RDWR | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        with _reading(source) as db, contextlib.closing(sqlite3.connect(fresh)) as copy:
+        with reading(source) as db, contextlib.closing(sqlite3.connect(fresh)) as copy:
             _copy(db, copy)
             copy.execute("PRAGMA journal_mode=DELETE")  # one file, that can be read where nothing can be written
         found = inspect(fresh, kind)
@@ -181,7 +185,7 @@ def vacuum(path: Path) -> tuple[int, int]:
     """
     before = sum(part.stat().st_size for part in _parts(path))
     try:
-        with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=_PATIENCE)) as db:
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=PATIENCE)) as db:
             db.execute("VACUUM")
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     except sqlite3.Error as e:
@@ -208,20 +212,4 @@ def _publish(fresh: Path, target: Path, replace: bool) -> None:
 
 
 def _parts(path: Path) -> list[Path]:
-    return [part for part in (path, path.with_name(f"{path.name}-wal")) if part.exists()]
-
-
-@contextlib.contextmanager
-def _reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """The file, for reading only; one state of it, whatever others write. Raises StoreError."""
-    if not path.exists():
-        raise StoreError(f"there is no state file {path}")
-    address = f"file:{quote(str(path.absolute()))}?mode=ro"
-    # A reader of a log takes part in it, for which it must be able to write; a file without one nobody writes to.
-    if not os.access(path.parent, os.W_OK) and len(_parts(path)) == 1:
-        address += "&immutable=1"
-    try:
-        with contextlib.closing(sqlite3.connect(address, uri=True, isolation_level=None, timeout=_PATIENCE)) as db:
-            yield db
-    except sqlite3.Error as e:
-        raise StoreError(f"{path} cannot be read: {e}") from e
+    return [part for part in (path, log_of(path)) if part.exists()]

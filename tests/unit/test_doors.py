@@ -127,6 +127,8 @@ def test_a_refusal_says_what_the_rule_is(agent):
     for op, request in (("waits", {}), ("queue", {}), ("explain", {"subject": "agent"}), ("resume", {})):
         with pytest.raises(NotPermitted, match=r"only the agent's own user, root, or an operator of Slurm may"):
             agent.ask(ALICE, op, **request)
+    with pytest.raises(NotPermitted, match="tells of the jobs of others; `sbatch --test-only` asks Slurm"):
+        agent.ask(ALICE, "waits")
     agent.app.config = Config.model_validate({"agent": {"serve": "own"}})
     with pytest.raises(NotPermitted, match="serves its own user only"):
         agent.ask(ALICE, "waits")

@@ -360,7 +360,7 @@ def test_a_copy_can_be_checked_where_nothing_can_be_written(state, tmp_path, mon
     """A copy on a shelf: no log beside it, and no right to make one (which root, in these tests, always has)."""
     filled(state).close()
     backup(state, tmp_path / "copy.db", replace=False)
-    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "access", lambda _path, mode, **_: mode == os.R_OK)
     assert not inspect(tmp_path / "copy.db").problems
     assert sorted(p.name for p in tmp_path.iterdir()) == ["copy.db", "state"]
 

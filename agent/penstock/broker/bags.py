@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from penstock.broker.tasks import Bag, bag_at, entry_of
 from penstock.errors import NotFound, NotNow, StoreError
+from penstock.ownership import denied
 from penstock.select.correction import Corrections
 
 __all__ = ["Array", "BagRun", "Bags"]
@@ -85,8 +86,13 @@ class Bags:
         self._folder = folder
 
     def numbers(self) -> list[int]:
-        """All there are, ascending."""
-        return sorted(int(p.stem) for p in self._folder.glob("*.json") if p.stem.isdigit())
+        """All there are, ascending. Raises `StoreError`, `NotPermitted`."""
+        try:
+            return sorted(int(p.stem) for p in self._folder.iterdir() if p.suffix == ".json" and p.stem.isdigit())
+        except FileNotFoundError:
+            return []
+        except OSError as e:
+            raise denied(self._folder, e, f"{self._folder} cannot be read") from None
 
     def new(self, bag: Bag, count: int, now: float, settings: Mapping[str, Any]) -> BagRun:
         """A number for a bag, taken before anything is submitted."""
@@ -145,9 +151,13 @@ class Bags:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One command at a time works on bags. Raises `NotNow`."""
+        """One command at a time works on bags. Raises `NotNow`, `StoreError`, `NotPermitted`."""
         self._make()
-        with (self._folder / "lock").open("w") as lock:
+        try:
+            lock = (self._folder / "lock").open("w")
+        except OSError as e:
+            raise denied(self._folder, e, f"{self._folder} cannot be written") from None
+        with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -177,7 +187,7 @@ class Bags:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as e:
-            raise StoreError(f"{self._folder} cannot be made: {e.strerror}") from None
+            raise denied(self._folder, e, f"{self._folder} cannot be made") from None
 
     def _write(self, path: Path, state: object) -> None:
         text = json.dumps(state)

@@ -13,13 +13,14 @@ from penstock.broker.clock import base_clock
 from penstock.broker.look import look_around
 from penstock.broker.site import SiteFile, read_site
 from penstock.config import Config
+from penstock.ownership import own_folder
 
 __all__ = ["at_market", "bags_of"]
 
 
 def bags_of(config: Config) -> Bags:
     """This user's bags."""
-    return Bags(config.agent.state_dir / "bags")
+    return Bags(own_folder(config) / "bags")
 
 
 @asynccontextmanager

@@ -16,8 +16,9 @@ from penstock.broker.look import View
 from penstock.broker.partitions import Candidate
 from penstock.broker.shape import Shape
 from penstock.config import Config
-from penstock.errors import Infeasible, PenstockError, StoreError
+from penstock.errors import Infeasible, NotPermitted, PenstockError, StoreError
 from penstock.history import complete, usual
+from penstock.ownership import is_readable
 from penstock.select.buckets import Waited, mean_wait
 from penstock.select.ranking import Wait
 from penstock.store import Store
@@ -144,11 +145,11 @@ async def expectations(config: Config, view: View) -> tuple[Expectations, str | 
 def _learned_of(config: Config, cluster: str) -> Store | None:
     """The agent's state file, if its agent learns of this cluster."""
     path = config.agent.state_dir / "penstock.db"
-    if not path.exists():
-        return None
     try:
+        if not is_readable(path):
+            return None
         store = Store.read_only(path)
-    except StoreError:
+    except (NotPermitted, StoreError):
         return None
     if any((known := parse(key)) is not None and known.cluster == cluster for key in store.wait_keys()):
         return store

@@ -14,6 +14,7 @@ from penstock.cli.output import emit_json, table
 from penstock.config import Config, load
 from penstock.errors import NotNow, StateHeld, StoreError
 from penstock.holding.office import ledger_path
+from penstock.ownership import is_readable, own_folder
 from penstock.schema import too_new
 from penstock.statefile import LEDGER, STATE, Contents, Kind
 from penstock.tenure import hold_state, open_store
@@ -93,8 +94,10 @@ def vacuum(ledger: bool, as_json: bool) -> None:
     """Take out what is older than `agent.keep` and make the file smaller. For a time when no agent runs."""
     config = load()
     path, _kind = _configured(config, ledger)
-    if not path.exists():
+    if not is_readable(path):
         raise StoreError(f"there is no file {path}")
+    if ledger:  # which may lie where its user has no agent
+        config = config.model_copy(update={"agent": config.agent.model_copy(update={"state_dir": own_folder(config)})})
     try:
         tenure = hold_state(config, "command")
     except StateHeld as e:

@@ -10,6 +10,7 @@ from penstock.cli.output import emit_json
 from penstock.config import Config, load
 from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import StoreError, UserError
+from penstock.ownership import is_readable
 from penstock.report import as_text, report_of
 from penstock.store import Store
 
@@ -17,14 +18,10 @@ __all__ = ["open_state", "report"]
 
 
 def open_state(config: Config) -> Store:
-    """The agent's state file, for looking at, beside a running agent or not. Raises StoreError."""
+    """The agent's state file, for looking at, beside a running agent or not. Raises StoreError, NotPermitted."""
     path = config.agent.state_dir / "penstock.db"
-    try:
-        path.stat()
-    except FileNotFoundError:
-        raise StoreError(f"there is no state file {path}: no agent has run yet") from None
-    except OSError as error:
-        raise StoreError(f"the agent's state file {path} cannot be read by this user: {error.strerror}") from None
+    if not is_readable(path):
+        raise StoreError(f"there is no state file {path}: no agent has run yet")
     return Store.read_only(path)
 
 

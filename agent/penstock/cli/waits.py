@@ -11,7 +11,7 @@ from penstock.api import Geometry
 from penstock.cli.output import ago, emit_json, table
 from penstock.config import Config, load
 from penstock.durations import DURATION_FORMS, duration_text, parse_duration
-from penstock.errors import AgentUnavailable, UserError
+from penstock.errors import AgentUnavailable, NotPermitted, UserError
 from penstock.ipc.client import ask_agent
 
 __all__ = ["waits"]
@@ -80,13 +80,18 @@ def waits(
 
 
 def _from_file(config: Config, wanted: dict[str, Any] | None, error: AgentUnavailable) -> dict[str, Any]:
-    """What the agent's state file tells while no agent runs. Raises the error if there is none."""
+    """What the agent's state file tells while no agent runs. Raises the error if there is none, NotPermitted if it is
+    another's."""
     from penstock.outlook import from_store
+    from penstock.ownership import is_readable
     from penstock.store import Store
 
     path = config.agent.state_dir / "penstock.db"
-    if not path.exists():
-        raise error
+    try:
+        if not is_readable(path):
+            raise error
+    except NotPermitted as denied:
+        raise NotPermitted(f"no agent answers, and {denied}") from None
     store = Store.read_only(path)
     try:
         geometry = None if wanted is None else Geometry(**wanted)

@@ -59,10 +59,10 @@ def operations(
             serving(uid)
             raise NotPermitted("only the agent's own user (or root) may ask for this")
 
-    async def may_oversee(uid: int) -> None:
+    async def may_oversee(uid: int, what: str = "this") -> None:
         if not await overseers.include(uid):
             serving(uid)
-            raise NotPermitted("only the agent's own user, root, or an operator of Slurm may ask for this")
+            raise NotPermitted(f"only the agent's own user, root, or an operator of Slurm may ask for {what}")
 
     async def as_root(uid: int) -> int:
         """An operator sees what root sees."""
@@ -217,7 +217,11 @@ def operations(
         }
 
     async def waits(uid: int, request: Mapping[str, Any]) -> object:
-        await may_oversee(uid)
+        """Not for everybody: it has learned from everybody's jobs, and whoever names an account would see how
+        many there were of it and how long they waited."""
+        await may_oversee(
+            uid, "what it has learned of waits, as that tells of the jobs of others; `sbatch --test-only` asks Slurm"
+        )
         fields = request.get("geometry")
         if fields is not None and not isinstance(fields, dict):
             raise UserError("not a geometry: it must be a mapping")

@@ -1,7 +1,7 @@
 """The folder of a pool: its address, its certificate and key, its task log and the tasks' output.
 
 Only its owner can read it, and whoever has its key is a member or a client: that is the whole of the access rules. It
-must be on a file system that the nodes share, as the agent's state folder in a home is.
+must be on a file system that the nodes share, as a state folder in a home is.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Final
 
 from penstock.config import Config
 from penstock.errors import AgentUnavailable, NotPermitted, StoreError, UserError
+from penstock.ownership import denied, own_folder
 
 __all__ = ["Address", "PoolFolder", "base_folder", "pool_folder", "pools"]
 
@@ -53,7 +54,7 @@ def pools(config: Config) -> Iterator[PoolFolder]:
 
 def base_folder(config: Config) -> Path:
     """Where the folders of all pools are."""
-    return config.pool.folder or config.agent.state_dir / "pools"
+    return config.pool.folder or own_folder(config) / "pools"
 
 
 class PoolFolder:
@@ -86,7 +87,7 @@ class PoolFolder:
                 self._write(self.certificate, certificate)
                 self._write(self.key, key)
         except OSError as e:
-            raise StoreError(f"{self.path}: cannot be made: {e.strerror}") from e
+            raise denied(self.path, e, f"{self.path} cannot be made") from e
 
     def check(self) -> None:
         """Raise unless it is there and nobody but the caller can look into it."""
