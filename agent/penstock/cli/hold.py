@@ -6,7 +6,8 @@ import asyncio
 import math
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -21,7 +22,9 @@ from penstock.errors import NotNow, PenstockError, UserError
 from penstock.holding import requests
 from penstock.holding.idle import idle_submission
 from penstock.holding.keeper import NOT_PERMITTED
-from penstock.holding.office import Office, pricing_rules, take_snapshot
+from penstock.holding.ledger import Ledger
+from penstock.holding.office import Office, ledger_path, open_ledger, pricing_rules, take_snapshot
+from penstock.ownership import is_readable
 from penstock.provision.holding import METHODS, Hold, Phase, Wanted
 from penstock.provision.pricing import quote
 
@@ -37,20 +40,26 @@ def with_office(work: Callable[[Office], Awaitable[T]], patience: float = _PATIE
     config = load()
 
     async def run() -> T:
-        from penstock.app import make_backend
-
-        backend = make_backend(config)
-        try:
+        async with _backend(config) as backend:
             office = Office(config, backend)
             try:
                 async with office.alone(patience):
                     return await work(office)
             finally:
                 office.close()
-        finally:
-            await backend.close()
 
     return asyncio.run(run())
+
+
+@asynccontextmanager
+async def _backend(config: Config) -> AsyncIterator[Backend]:
+    from penstock.app import make_backend
+
+    backend = make_backend(config)
+    try:
+        yield backend
+    finally:
+        await backend.close()
 
 
 @click.group()
@@ -165,7 +174,8 @@ def list_(everything: bool, as_json: bool) -> None:
         held = office.ledger.holds(everything)
         return {number: each for number, each in held.items() if everything or not each.phase.final}
 
-    _show(with_office(work), as_json)
+    # Nothing was ever held where there is no ledger: to say so is no reason to make one.
+    _show(with_office(work) if is_readable(ledger_path(load())) else {}, as_json)
 
 
 @hold.command()
@@ -179,10 +189,13 @@ def tick(as_json: bool) -> None:
     can begin earlier, if that costs nothing or less than `provision.earlier` says that the time is worth.
     """
 
+    found: Mapping[int, Hold] = {}
+    said: list[str] = []
     try:
-        found, said = with_office(Office.tick, 0.0)
+        if is_readable(ledger_path(load())):
+            found, said = with_office(Office.tick, 0.0)
     except NotNow:
-        found, said = {}, []  # somebody else is at it, an agent perhaps
+        pass  # somebody else is at it, an agent perhaps
     if as_json:
         emit_json({"holds": [_row(got, held) for got, held in found.items()], "changes": said})
     for line in () if as_json else said:
@@ -212,13 +225,15 @@ def grant(request: Path) -> None:
     config = load()
     spec = requests.read(request, requests.load_key(config.provision.request_key), flags=("PURGE_COMP=10",))
 
-    async def work(office: Office) -> str:
-        if spec.start + spec.duration <= office.backend.now():
-            # Whoever has kept a copy of the file could have it granted again, unpaid.
-            raise UserError(f"{request}: what it asks for was over before now")
-        return ",".join((await office.backend.reserve(spec)).nodes)
+    async def work() -> str:
+        async with _backend(config) as backend:
+            if spec.start + spec.duration <= backend.now():
+                # Whoever has kept a copy of the file could have it granted again, unpaid.
+                raise UserError(f"{request}: what it asks for was over before now")
+            return ",".join((await backend.reserve(spec)).nodes)
 
-    click.echo(f"Made reservation {spec.name} on {with_office(work)}")
+    # The ledger that pays for it is that of whoever asked.
+    click.echo(f"Made reservation {spec.name} on {asyncio.run(work())}")
 
 
 @click.command()
@@ -229,14 +244,12 @@ def ledger(account: str | None, budget: float | None, as_json: bool) -> None:
     """Show what slots have cost, by account, and set budgets (--account NAME --budget X)."""
     if budget is not None and account is None:
         raise UserError("--account is missing: whose budget?")
-
-    async def work(office: Office) -> tuple[Any, Any]:
-        book = office.ledger
-        if budget is not None and account is not None:
+    config = load()
+    if budget is not None and account is not None:
+        with closing(open_ledger(config)) as book:
             book.set_budget(account, budget)
-        return [a for a in book.accounts() if account in (None, a.name)], book.lines(account)
-
-    accounts, lines = with_office(work)
+    with closing(Ledger.copy_of(ledger_path(config))) as book:
+        accounts, lines = [a for a in book.accounts() if account in (None, a.name)], book.lines(account)
     if as_json:
         emit_json(
             {

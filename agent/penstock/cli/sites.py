@@ -18,7 +18,8 @@ from penstock.cli.planning import Where
 from penstock.cli.siteplan import SitePlan, Wish
 from penstock.config import Config, load
 from penstock.errors import NotNow, UserError
-from penstock.holding.office import ledger_path, open_ledger
+from penstock.holding.ledger import Ledger
+from penstock.holding.office import ledger_path
 from penstock.provision.live import Needs
 from penstock.provision.transfers import correction
 from penstock.provision.workflows import METHODS
@@ -126,9 +127,7 @@ def plan_over_sites(
 
 def _measured(config: Config) -> dict[tuple[str, str], float]:
     """What transfers are corrected by, as far as any were measured."""
-    if not ledger_path(config).exists():
-        return {}
-    with closing(open_ledger(config)) as ledger:
+    with closing(Ledger.copy_of(ledger_path(config))) as ledger:
         return {link: correction(found) for link, found in ledger.transfers().items()}
 
 

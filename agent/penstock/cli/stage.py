@@ -54,7 +54,6 @@ def stage(source: str, target: str, path: str, sites: Path | None, size: str | N
     predicted = link.time(count) if link is not None and count else None
     factor = None
     if count and predicted is not None:
-        config.agent.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
         with closing(open_ledger(config)) as ledger:
             ledger.add_transfer(source, target, time.time(), count, Measured(predicted, seconds))
             factor = correction(ledger.transfers()[source, target])

@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.errors import Infeasible, NotFound, StoreError
+from penstock.ownership import denied, is_readable
 from penstock.provision.holding import Entry, Hold
 from penstock.provision.transfers import Measured
+from penstock.reading import reading
 
 __all__ = ["VERSION", "Account", "Ledger", "Line"]
 
@@ -84,14 +86,36 @@ class Ledger:
             journal = "TRUNCATE" if shared else "WAL"
             for pragma in ("busy_timeout=5000", f"journal_mode={journal}", "synchronous=FULL"):
                 self._db.execute(f"PRAGMA {pragma}")
-            have = int(self._db.execute("PRAGMA user_version").fetchone()[0])
-            if have < VERSION:
-                missing = " ".join(_MIGRATIONS[have:])
-                self._db.executescript(f"BEGIN; {missing} PRAGMA user_version={VERSION}; COMMIT;")
-            elif have > VERSION:
-                raise StoreError(f"{self._path} is of version {have}, this release of Penstock reads {VERSION}")
-        except (sqlite3.Error, OSError) as error:
+            self._migrate()
+        except OSError as error:
+            raise denied(Path(path), error, f"cannot open the ledger {path}") from error
+        except sqlite3.Error as error:
             raise StoreError(f"cannot open the ledger {self._path}: {error}") from error
+
+    @classmethod
+    def copy_of(cls, path: Path) -> Ledger:
+        """A ledger to be looked at, in memory, as it stands now: empty where there is none, and none is made.
+
+        Raises StoreError if it cannot be read, NotPermitted where it is another's.
+        """
+        copy = cls(":memory:")
+        if is_readable(path):
+            try:
+                with reading(path) as db:
+                    db.backup(copy._db)
+                copy._path = str(path)
+                copy._migrate()
+            except sqlite3.Error as error:
+                raise StoreError(f"cannot read the ledger {path}: {error}") from error
+        return copy
+
+    def _migrate(self) -> None:
+        have = int(self._db.execute("PRAGMA user_version").fetchone()[0])
+        if have < VERSION:
+            missing = " ".join(_MIGRATIONS[have:])
+            self._db.executescript(f"BEGIN; {missing} PRAGMA user_version={VERSION}; COMMIT;")
+        elif have > VERSION:
+            raise StoreError(f"{self._path} is of version {have}, this release of Penstock reads {VERSION}")
 
     def close(self) -> None:
         """The ledger is not used afterwards."""

@@ -20,11 +20,12 @@ from typing import Final
 
 from penstock.api import Snapshot
 from penstock.config import Config
-from penstock.errors import ConfigError, NotNow, StoreError
+from penstock.errors import ConfigError, NotNow
 from penstock.holding.keeper import Keeper, RequestFolder
 from penstock.holding.ledger import Ledger
 from penstock.holding.requests import load_key
 from penstock.holding.runs import Run, Runs
+from penstock.ownership import check_root, denied, own_folder
 from penstock.provision.holding import Hold, Limits
 from penstock.provision.live import from_snapshot, partition_of
 from penstock.provision.pricing import PaperPricing, Pricing
@@ -32,7 +33,7 @@ from penstock.provision.repair import Find, Free
 from penstock.slurm.base import Backend
 from penstock.tenure import is_shared
 
-__all__ = ["LEAD", "Office", "ledger_path", "pricing_rules", "take_snapshot"]
+__all__ = ["LEAD", "Office", "ledger_path", "open_ledger", "pricing_rules", "take_snapshot"]
 
 LEAD: Final = 10.0
 """Seconds that making a reservation may take."""
@@ -41,12 +42,19 @@ _LOOK: Final = 0.1
 
 def ledger_path(config: Config) -> Path:
     """Where the ledger is, or would be."""
-    return config.provision.ledger or config.agent.state_dir / "ledger.db"
+    return config.provision.ledger or own_folder(config) / "ledger.db"
 
 
 def open_ledger(config: Config) -> Ledger:
-    """The ledger; made where there is none. StoreError if it cannot be opened."""
+    """The ledger, to be written; made where there is none. Raises StoreError if it cannot be opened, and NotPermitted
+    where it is another's, to root, too."""
     path = ledger_path(config)
+    check_root(config, path)
+    if config.provision.ledger is None:
+        try:
+            path.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+        except OSError as error:
+            raise denied(path.parent, error, f"{path.parent} cannot be made") from error
     return Ledger(path, shared=is_shared(config, path.parent))
 
 
@@ -83,7 +91,6 @@ class Office:
         requested = None
         if provision.requests is not None:
             requested = RequestFolder(provision.requests, load_key(provision.request_key))
-        config.agent.state_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
         self._config = config
         self._path = ledger_path(config)
         self.backend = backend
@@ -101,7 +108,7 @@ class Office:
         try:
             lock = os.open(f"{self._path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise StoreError(f"{self._path}.lock: {error.strerror}") from error
+            raise denied(Path(f"{self._path}.lock"), error, f"{self._path}.lock cannot be opened") from error
         try:
             deadline = time.monotonic() + patience
             while not _locked(lock):

@@ -11,6 +11,7 @@ import structlog
 from penstock.config import Config
 from penstock.errors import NotNow, PenstockError
 from penstock.holding.office import Office, ledger_path
+from penstock.ownership import is_readable
 from penstock.slurm.base import Backend
 
 __all__ = ["Told", "tend", "tend_once"]
@@ -32,9 +33,9 @@ async def tend(config: Config, backend: Backend, told: Told) -> None:
 
 async def tend_once(config: Config, backend: Backend, told: Told = lambda _runs: None) -> None:
     """One pass, if anything was ever held. What goes wrong is logged, and tried again at the next."""
-    if not ledger_path(config).exists():
-        return
     try:
+        if not is_readable(ledger_path(config)):
+            return
         office = Office(config, backend)
         try:
             async with office.alone(0.0):
