@@ -195,6 +195,35 @@ def test_one_agent_for_all_needs_an_operator_and_munge():
     assert not examine(mute).healthy
 
 
+def test_a_user_of_a_sites_agent_has_what_that_does():
+    """And is not told of rights, secrets and folders that are the agent's."""
+    config = Config.model_validate({"agent": {"serve": "all"}, "messages": {"mail": "sendmail", "webhook": "/hook"}})
+    theirs = replace(HOME, path="/var/lib/penstock", owner=990, writable=False)
+    mute = Trouble("cannot be read")
+    facts = replace(
+        IDEAL, config=config, folder=theirs, own=HOME, state=mute, messages=mute, site=replace(SITE, operator=False)
+    )
+    report = examine(facts)
+    assert report.healthy
+    assert {"agent", "workflows", "ahead", "serve-all", "messages", "notify", "hold-job"} <= {
+        name for name, outcome in outcomes(facts).items() if outcome in (Outcome.WORKS, Outcome.LIMITED)
+    }
+    assert feature(facts, "hold-reservation").because == ("operator",), "which takes one's own rights"
+    assert report.checks["agent"].seen == "the site's agent answers: it keeps state and runs workflows for all users"
+    assert "what is u's alone is in /home/u/.local/state/penstock" in report.checks["state-folder"].seen
+
+    down = replace(facts, agent=Agent(answers=False))
+    assert feature(down, "workflows").because == feature(down, "agent").because == ("agent",)
+    assert "tell the administrators" in examine(down).checks["agent"].change
+    assert not examine(down).healthy
+    assert feature(down, "hold-job").outcome is Outcome.WORKS, "for which one's own ledger is enough"
+    for own in (mute, replace(HOME, writable=False)):
+        homeless = replace(facts, own=own)
+        assert feature(homeless, "hold-job").because == ("state-folder",)
+        assert "XDG_STATE_HOME" in examine(homeless).checks["state-folder"].change
+        assert examine(homeless).healthy
+
+
 def test_nobody_grows_announced_where_nothing_grows():
     facts = replace(site(scheduler_parameters=frozenset()), submission=Trouble("sbatch: error: no"))
     found = feature(facts, "announce")

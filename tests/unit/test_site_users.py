@@ -31,7 +31,8 @@ for words in json.loads(sys.argv[2]):
     done = CliRunner().invoke(cli, words)
     known = isinstance(done.exception, PenstockError)
     code = done.exception.exit_code if known else done.exit_code
-    said = str(done.exception) if known else "" if done.exception is None else repr(done.exception)
+    ended = done.exception is None or isinstance(done.exception, SystemExit)
+    said = str(done.exception) if known else "" if ended else repr(done.exception)
     told.append([code, done.output, said])
 print(json.dumps(told))
 """
@@ -143,6 +144,17 @@ def test_root_looks_at_anothers_ledger_and_does_not_write_there(site):
     assert {path.stat().st_uid for path in site.state.glob("ledger.db*")} == {SERVICE}
     (still,) = site.run(SERVICE, "ledger -A physics --budget 8 --json")
     assert json.loads(still[1])["accounts"][0]["budget"] == 8
+
+
+def test_the_doctor_knows_a_user_of_a_sites_agent(site):
+    ((code, output, said),) = site.run(ALICE, "doctor --json")
+    assert (code, said) == (1, "")
+    found = json.loads(output)
+    checks = {check["id"]: check for check in found["checks"]}
+    assert checks["agent"]["seen"].startswith("the site's agent, which keeps state")
+    assert checks["state"]["level"] == checks["state-folder"]["level"] == "ok"
+    assert str(site.home) in checks["state-folder"]["seen"]
+    assert str(site.home) in checks["pool-folder"]["seen"]
 
 
 def test_keys_that_name_folders_come_first(site):

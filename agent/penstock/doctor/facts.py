@@ -131,6 +131,8 @@ class Facts:
     """The version that fits; None when it is not installed."""
     request_key: Trouble | None
     services: Services
+    own: Folder | Trouble | None = None
+    """Where this user's own things are kept if the state is that of a site's agent, whose user this is not."""
     messages: str | Trouble | None = None
     """The ways that messages to people take; None: there are none."""
     requests: Mapping[str, int] = field(default_factory=dict)

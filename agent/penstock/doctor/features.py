@@ -37,6 +37,7 @@ class Spec:
     """A feature: the checks that it `needs`, and those without which it does less (`helps`); `right` is whose rights
     it takes: a plain "user" or an "operator".
 
+    `served` are the checks that it needs instead where the agent of a site does it for its users.
     `extra`: it takes something that is installed or set on purpose, so nobody misses it who did not ask for it.
     `one_of` are features of which one has to work, too. `wanted` says whether a configuration asks for it.
     """
@@ -47,6 +48,7 @@ class Spec:
     needs: tuple[str, ...]
     helps: tuple[str, ...] = ()
     one_of: tuple[str, ...] = ()
+    served: tuple[str, ...] | None = None
     extra: bool = False
     wanted: Callable[[Config], bool] = lambda config: False
 
@@ -76,16 +78,34 @@ FEATURES: Final[Sequence[Spec]] = (
         "user",
         ("config", *_KEEP),
         ("identity", "file-system", "agent", "service", "limits"),
+        served=("config", "agent"),
         wanted=_always,
     ),
-    Spec("workflows", "workflows, also by sbatch", "user", (*_SUBMIT, *_KEEP), ("accounting",), wanted=_always),
-    Spec("ahead", "submit stages ahead", "user", (*_SUBMIT, *_KEEP), ("aging", "accounting", "clock"), wanted=_always),
+    Spec(
+        "workflows",
+        "workflows, also by sbatch",
+        "user",
+        (*_SUBMIT, *_KEEP),
+        ("accounting",),
+        served=(*_SUBMIT, "agent"),
+        wanted=_always,
+    ),
+    Spec(
+        "ahead",
+        "submit stages ahead",
+        "user",
+        (*_SUBMIT, *_KEEP),
+        ("aging", "accounting", "clock"),
+        served=(*_SUBMIT, "agent"),
+        wanted=_always,
+    ),
     Spec(
         "serve-all",
         "one agent for all users",
         "operator",
         (*_LOOK, "operator", "munge", "accounting", *_KEEP),
         ("file-system",),
+        served=("config", "agent"),
         extra=True,
         wanted=lambda config: config.agent.serve == "all",
     ),
@@ -95,6 +115,7 @@ FEATURES: Final[Sequence[Spec]] = (
         "user",
         _TALK,
         ("clock",),
+        served=("config", "key", "agent"),
         wanted=lambda config: config.agent.serve == "all" or config.malleable.backend != "auto",
     ),
     Spec(
@@ -102,6 +123,7 @@ FEATURES: Final[Sequence[Spec]] = (
         "messages to people",
         "user",
         ("config", "notify", *_KEEP),
+        served=("config", "notify", "agent"),
         extra=True,
         wanted=lambda config: config.messages.configured,
     ),
@@ -195,18 +217,20 @@ def examine(facts: Facts) -> Report:
     checks = {finding.check: finding for finding in found}
     features: dict[str, Feature] = {}
     for spec in FEATURES:
-        features[spec.id] = _judge(spec, checks, features, facts.config)
+        features[spec.id] = _judge(spec, checks, features, facts)
     return Report(checks, tuple(features.values()))
 
 
-def _judge(spec: Spec, checks: Mapping[str, Finding], before: Mapping[str, Feature], config: Config) -> Feature:
+def _judge(spec: Spec, checks: Mapping[str, Finding], before: Mapping[str, Feature], facts: Facts) -> Feature:
+    needs = spec.needs if facts.own is None or spec.served is None else spec.served
+
     def those(names: Sequence[str], *levels: Level) -> tuple[str, ...]:
         return tuple(name for name in names if checks[name].level in levels)
 
-    limits = (*those(spec.needs, Level.NOTE), *those(spec.helps, Level.NOTE, Level.NO))
+    limits = (*those(needs, Level.NOTE), *those(spec.helps, Level.NOTE, Level.NO))
     found = [
-        (Outcome.NO, those(spec.needs, Level.NO)),
-        (Outcome.UNKNOWN, those(spec.needs, Level.UNKNOWN)),
+        (Outcome.NO, those(needs, Level.NO)),
+        (Outcome.UNKNOWN, those(needs, Level.UNKNOWN)),
         (Outcome.LIMITED, limits),
     ]
     others = [before[name] for name in spec.one_of]
@@ -214,4 +238,4 @@ def _judge(spec: Spec, checks: Mapping[str, Finding], before: Mapping[str, Featu
         outcome = Outcome.UNKNOWN if any(o.outcome is Outcome.UNKNOWN for o in others) else Outcome.NO
         found.insert(0, (outcome, tuple(check for other in others for check in other.because)))
     outcome, because = next(((o, b) for o, b in found if b), (Outcome.WORKS, ()))
-    return Feature(spec, outcome, tuple(dict.fromkeys(because)), spec.wanted(config))
+    return Feature(spec, outcome, tuple(dict.fromkeys(because)), spec.wanted(facts.config))

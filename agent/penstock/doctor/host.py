@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterator
 from typing import Final
 
-from penstock.doctor.facts import Facts, Trouble
+from penstock.doctor.facts import Facts, Folder, Trouble
 from penstock.doctor.findings import Finding, failed, fine, note, unknown
 from penstock.filesystems import is_network, is_volatile
 from penstock.pool.extra import INSTALL
@@ -66,6 +66,8 @@ def _policy(facts: Facts) -> Finding:
 
 
 def _folder(facts: Facts) -> Finding:
+    if facts.own is not None:
+        return _own_folder(facts.user, facts.own)
     change = "set `agent.state_dir` to a folder that this user can write to"
     if isinstance(facts.folder, Trouble):
         return failed("state-folder", facts.folder.why, change)
@@ -85,6 +87,17 @@ def _folder(facts: Facts) -> Finding:
         free = f"{folder.free // 2**20} MB"
         return note("state-folder", f"{folder.path}: {free} left", "make room: the agent holds when it cannot write")
     return fine("state-folder", folder.path if folder.made else f"will be made in {folder.path}")
+
+
+def _own_folder(user: str, own: Folder | Trouble) -> Finding:
+    """Of a user of a site's agent: the state folder is no concern of theirs."""
+    change = "set XDG_STATE_HOME to a folder that this user can write to"
+    if isinstance(own, Trouble):
+        return failed("state-folder", own.why, change)
+    if not own.writable:
+        return failed("state-folder", f"{own.path} cannot be written to by {user}", change)
+    where = f"is in {own.path}" if own.made else f"will be in a folder made in {own.path}"
+    return fine("state-folder", f"the site's agent keeps the state; what is {user}'s alone {where}")
 
 
 def _file_system(facts: Facts) -> Finding:
@@ -112,6 +125,8 @@ def _file_system(facts: Facts) -> Finding:
 
 
 def _state(facts: Facts) -> Finding:
+    if facts.own is not None:
+        return fine("state", "that of the site's agent, which alone reads it")
     if isinstance(facts.state, Trouble):
         return failed(
             "state", facts.state.why, "`penstock db check` says more; `penstock db backup` makes a copy to keep"
@@ -121,6 +136,11 @@ def _state(facts: Facts) -> Finding:
 
 def _agent(facts: Facts) -> Finding:
     agent = facts.agent
+    if facts.own is not None and not agent.answers:
+        change = "tell the administrators: it is a service of the site"
+        return failed("agent", "the site's agent, which keeps state and runs workflows, does not answer", change)
+    if facts.own is not None:
+        return fine("agent", "the site's agent answers: it keeps state and runs workflows for all users")
     if agent.answers:
         return fine("agent", "an agent answers")
     if agent.ticked is not None and agent.ticked < _RECENT:
@@ -242,6 +262,8 @@ def _limits(facts: Facts) -> Finding:
 
 
 def _notify(facts: Facts) -> Finding:
+    if facts.own is not None and facts.config.messages.configured:
+        return fine("notify", "the site's agent sends them")
     if isinstance(facts.messages, Trouble):
         return failed("notify", facts.messages.why, "correct it, and try it with `penstock message test`")
     if facts.messages is None:

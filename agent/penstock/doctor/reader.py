@@ -25,7 +25,7 @@ from penstock.api import JobSpec, SiteConfig
 from penstock.app import advertised_host, make_backend, make_policy
 from penstock.config import Config, find, load
 from penstock.doctor.facts import Address, Agent, Facts, Folder, Mpi, Probe, Queue, Services, Trouble
-from penstock.errors import AgentUnavailable, ConfigError, PenstockError, StoreError, UserError
+from penstock.errors import AgentUnavailable, ConfigError, NotPermitted, PenstockError, StoreError, UserError
 from penstock.filesystems import mount_of
 from penstock.holding.requests import load_key
 from penstock.ipc.client import ask_agent
@@ -33,6 +33,7 @@ from penstock.lease.files import published
 from penstock.listening import bare
 from penstock.logins import login
 from penstock.messages.channels import Undelivered, read_secret
+from penstock.ownership import is_readable, own_folder
 from penstock.pool.extra import missing as pool_missing
 from penstock.pool.folder import base_folder
 from penstock.slurm.base import Backend
@@ -80,6 +81,7 @@ def read_facts(limit: float, *, with_mpi: bool, environ: Mapping[str, str] = os.
         python=sys.executable,
         agent=_agent(config, limit),
         folder=_within(limit, lambda: _state_folder(config)),
+        own=_within(limit, lambda: _own(config)),
         state=_within(limit, lambda: describe(state_folder / "penstock.db")),
         policy=_trouble(lambda: make_policy(config.dmr.policy)),
         munge=_within(limit, lambda: _munge(config)),
@@ -276,15 +278,15 @@ def _agent(config: Config, limit: float) -> Agent:
 
 
 def _ticked(path: Path) -> float | None:
-    if not path.exists():
-        return None
     try:
+        if not is_readable(path):
+            return None
         store = Store.read_only(path)
         try:
             at = store.fact(TICKED)
         finally:
             store.close()
-    except StoreError:
+    except (NotPermitted, StoreError):
         return None
     return None if at is None else time.time() - float(at)
 
@@ -310,6 +312,11 @@ def _state_folder(config: Config) -> Folder | Trouble:
         return folder
     holder = published(config.agent.state_dir)
     return replace(folder, shared=True, holder="" if holder is None or holder.released else str(holder))
+
+
+def _own(config: Config) -> Folder | Trouble | None:
+    folder = own_folder(config)
+    return None if config.agent.serve == "own" or folder == config.agent.state_dir else _folder(folder)
 
 
 def _munge(config: Config) -> Trouble | None:
