@@ -254,7 +254,10 @@ class ProvisionSection(_Section):
     earlier: Annotated[Finite, Field(ge=0)] = Field(
         0.0, description="Service units that ending an hour earlier is worth, in penalties for exchanged slots."
     )
-    ledger: File | None = Field(None, description="The ledger; default: ledger.db in the agent's state folder.")
+    ledger: File | None = Field(
+        None,
+        description="The ledger; default: ledger.db in the state folder, or in the user's own where that is another's.",
+    )
     sites: File | None = Field(None, description="The file of sites (penstock plan --site); unset: none.")
     requests: File | None = Field(None, description="Folder for signed requests for reservations; unset: none.")
     request_key: File | None = Field(None, description="File with the key that signs them, at least 16 bytes.")
@@ -297,7 +300,9 @@ class PoolSection(_Section):
     """Pools of tasks over many allocations (paper 002, section 3.1)."""
 
     folder: File | None = Field(
-        None, description="Folder of the user's pools, shared by all nodes; default: pools in the agent's state folder."
+        None,
+        description="Folder of the user's pools, shared by all nodes; default: pools in the state folder, or in the "
+        "user's own where that is another's.",
     )
     host: str | None = Field(None, description="This host's address, at which members reach a pool's scheduler.")
     placement: str = Field("pack", description="Which task goes where (entry point penstock.placement).")
