@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the Debian package of Penstock, for the Debian release and the architecture that this runs on. No root needed.
-#   deploy/build-deb.sh [FOLDER]      where the package goes; default: dist
+#   deploy/build-deb.sh [FOLDER]      where the package goes; default: dist. Nobody but you may be able to write there,
+#                                     since root is going to install what is in it.
 # Needs the packages python3-venv and dpkg, and PyPI: what Penstock depends on is bundled, in a virtual environment of its
 # own below /usr/lib/penstock, so that installing needs no network. PIP_CONSTRAINT=FILE pins what is bundled. With that,
 # the same source gives the same bytes; the dates in it are SOURCE_DATE_EPOCH, else that of the last commit.
@@ -14,13 +15,16 @@ PYTHON=/usr/bin/python3 # Debian's own: it is what the package will run on
 PLACE=usr/lib/penstock
 EXTRAS=plan,pool # what the command line offers; MPI is the site's own
 
+# shellcheck source=/dev/null # scripts/own-folder.sh
+. "$SOURCE/scripts/own-folder.sh"
+
 say() { printf 'build-deb: %s\n' "$*" >&2; }
 
 if ! "$PYTHON" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
     say "Debian's Python 3.11 or newer with the venv module is needed: apt-get install python3-venv"
     exit 1
 fi
-mkdir -p "$OUT"
+own_folder "$OUT"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 root=$work/root

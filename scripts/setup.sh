@@ -8,6 +8,9 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 EXTRAS=${1:-all,dev}
 SLURM_PACKAGES="slurm-wlm slurmdbd slurm-wlm-mysql-plugin slurm-wlm-basic-plugins munge mariadb-server"
 
+# shellcheck source=scripts/own-folder.sh
+source "$ROOT/scripts/own-folder.sh"
+
 say() { printf 'setup: %s\n' "$*" >&2; }
 
 is_root() { [ "$(id -u)" = 0 ]; }
@@ -58,6 +61,7 @@ setup_python() {
         VENV=/var/tmp/penstock-venv-$(printf %s "$ROOT" | cksum | cut -d' ' -f1)
         how="--force-reinstall"
         say "ordinary users cannot read $ROOT: using $VENV"
+        own_folder "$VENV" || return 1 # what is in it is run as root
     fi
     sum=$(cksum <"$ROOT/pyproject.toml")
     stamp=$VENV/.penstock-setup

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,6 +113,76 @@ def test_what_the_package_is_built_of_is_there():
         wide = subprocess.run(["bash", "-c", f"printf '%s\\n' {name}"], capture_output=True, text=True, cwd=PROJECT)
         for one in wide.stdout.split():
             assert one == "deploy/" or any(PROJECT.glob(one)), one
+
+
+# -- folders that others may have made first ---------------------------------------------------------------------------
+
+
+def own_folder(path: Path | str) -> subprocess.CompletedProcess[str]:
+    script = f'set -euo pipefail; umask 000; . "{PROJECT}/scripts/own-folder.sh"; own_folder "$1"'
+    return subprocess.run(["bash", "-c", script, "it", str(path)], capture_output=True, text=True, timeout=60)
+
+
+def test_a_folder_is_made_that_others_cannot_write_to_and_is_used_again(tmp_path):
+    for _ in range(2):
+        done = own_folder(tmp_path / "a b" / "c")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert (tmp_path / "a b" / "c").stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize("kind", ["link", "link/", "dangling", "file", "0775", "0777", "1777"])
+def test_what_somebody_else_may_have_made_or_can_change_is_refused(tmp_path, kind):
+    place = tmp_path / "place"
+    if kind.startswith("link"):
+        (tmp_path / "real").mkdir(mode=0o755)
+        place.symlink_to(tmp_path / "real")
+    elif kind == "dangling":
+        place.symlink_to(tmp_path / "nothing")
+    elif kind == "file":
+        place.touch()
+    else:
+        place.mkdir()
+        place.chmod(int(kind, 8))
+    done = own_folder(f"{place}/" if kind.endswith("/") else place)
+    assert done.returncode == 1 and str(place) in done.stderr
+    word = {"link": "is a link", "dangling": "is a link", "file": "is no folder"}.get(kind.rstrip("/"), "chmod go-w")
+    assert word in done.stderr
+
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make what another user has planted")
+
+
+@ROOT_ONLY
+def test_nobody_can_plant_the_environment_that_root_sets_up():
+    planted = '#!/bin/sh\ntouch "$(dirname "$0")/ran"\n'
+    with tempfile.TemporaryDirectory() as name:  # which ordinary users cannot read
+        scripts = Path(name) / "scripts"
+        shutil.copytree(PROJECT / "scripts", scripts)
+        shutil.copy(PROJECT / "pyproject.toml", name)
+        summed = subprocess.run(["cksum"], input=name, capture_output=True, text=True, check=True).stdout.split()[0]
+        environment = Path(f"/var/tmp/penstock-venv-{summed}")
+        (environment / "bin").mkdir(parents=True)
+        try:
+            python = environment / "bin" / "python"
+            python.write_text(planted)
+            python.chmod(0o755)
+            os.chown(environment, 65534, 65534)
+            done = subprocess.run(
+                [str(scripts / "setup.sh"), "none"], capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
+            )
+            assert not (environment / "bin" / "ran").exists()
+            assert done.returncode != 0 and f"setup: {environment} belongs to user id 65534" in done.stderr, done.stderr
+        finally:
+            shutil.rmtree(environment)
+
+
+@ROOT_ONLY
+def test_nobody_can_plant_a_package_beside_the_one_that_is_built(tmp_path):
+    place = tmp_path / "penstock"
+    place.mkdir()
+    os.chown(place, 65534, 65534)
+    done = subprocess.run([str(DEPLOY / "build-deb.sh"), str(place)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and f"build-deb: {place} belongs to user id 65534" in done.stderr
 
 
 # -- the package -------------------------------------------------------------------------------------------------------
