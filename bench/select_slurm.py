@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import sys
 import time
@@ -30,21 +31,26 @@ COMMAND = [sys.executable, "-m", "penstock"]
 
 def settings(cluster: Cluster) -> dict[str, str]:
     """The environment of the user's commands; their state goes with the cluster."""
-    state = FOLDER.with_name(FOLDER.name + "-state")
-    state.mkdir(exist_ok=True)
-    state.chmod(0o777)
-    (state / "site.yaml").write_text(
-        json.dumps({"partitions": {name: {"base": 3e9 / factor} for name, (_, _, factor) in PARTITIONS.items()}})
-    )
+    alice = cluster.user("alice")
+    state = cluster.home("alice") / "state"
+    state.mkdir(mode=0o700)
+    os.chown(state, alice.uid, alice.gid)
+    clocks = {name: {"base": 3e9 / factor} for name, (_, _, factor) in PARTITIONS.items()}
+    _give(state / "site.yaml", {"partitions": clocks})
     task = {"name": "md", "run": WORK, "time": "3m", "workdir": str(state), "partition": ",".join(PARTITIONS)}
     task["requirements"] = [{"type": "compute", "amount": SECONDS * 3e9}]  # type: ignore[assignment]
-    (state / "task.json").write_text(json.dumps(task))
+    _give(state / "task.json", task)
     return {
         "XDG_STATE_HOME": str(state),
         "PENSTOCK_SELECT__GAIN": "10",
         "PENSTOCK_SLURM__REQUEST_BURST": "500",
         "PENSTOCK_SLURM__SUBMISSIONS_PER_HOUR": "1000",
     }
+
+
+def _give(file: Path, content: object) -> None:
+    file.write_text(json.dumps(content))
+    file.chmod(0o644)
 
 
 def load(cluster: Cluster, seed: int) -> None:

@@ -41,8 +41,9 @@ MAX_CPU, MAX_MB = 0.5, 150
 def fill(cluster: Cluster, jobs: int) -> None:
     """Submit so many held jobs, every size as often as the others, half of them by either user."""
     shares = list(product(USERS, SIZES))
-    script = Path("/tmp") / f"penstock-bench-{os.getpid()}.sh"
-    script.write_text("#!/bin/sh\nsleep 1\n")
+    with tempfile.NamedTemporaryFile("w", prefix="penstock-bench-", suffix=".sh", delete=False) as file:
+        file.write("#!/bin/sh\nsleep 1\n")
+    script = Path(file.name)
     script.chmod(0o755)
     try:
         for number, (user, (nodes, minutes)) in enumerate(shares):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -50,6 +51,8 @@ def python_of(library: Library) -> str:
     done = folder / "done"
     if library.mpiexec and shutil.which(library.mpiexec) is None:
         pytest.skip(f"no {library.mpiexec} on this machine (Debian: apt-get install openmpi-bin)")
+    if folder.is_symlink() or (folder.exists() and folder.stat().st_uid != os.geteuid()):
+        pytest.fail(f"{folder} is somebody else's: what is in it would be run")
     if not done.exists():
         shutil.rmtree(folder, ignore_errors=True)
         steps = [[sys.executable, "-m", "venv", str(folder)]]

@@ -167,9 +167,8 @@ def test_nobody_can_plant_the_environment_that_root_sets_up():
             python.write_text(planted)
             python.chmod(0o755)
             os.chown(environment, 65534, 65534)
-            done = subprocess.run(
-                [str(scripts / "setup.sh"), "none"], capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
-            )
+            words = [str(scripts / "setup.sh"), "none"]
+            done = subprocess.run(words, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
             assert not (environment / "bin" / "ran").exists()
             assert done.returncode != 0 and f"setup: {environment} belongs to user id 65534" in done.stderr, done.stderr
         finally:

@@ -14,7 +14,7 @@ from penstock.cluster import processes
 from penstock.cluster.daemons import Daemons
 from penstock.cluster.enclosure import drop_to
 from penstock.cluster.files import LOCALHOST
-from penstock.cluster.layout import Layout
+from penstock.cluster.layout import Layout, believe
 from penstock.cluster.network import NETWORK, Network
 from penstock.cluster.programs import PATH
 from penstock.cluster.spec import ClusterSpec, check_folder, default_folder
@@ -37,8 +37,9 @@ class Cluster:
 
     @classmethod
     def load(cls, folder: Path | None = None) -> Cluster:
-        """The cluster in this folder (default: the usual one); UserError where there is none."""
+        """The cluster in this folder (default: the usual one); UserError where there is none, or another user's."""
         layout = Layout(check_folder(folder or default_folder()))
+        believe(layout.root)
         state = load(layout)
         if state is None:
             raise UserError(f"no cluster in {layout.root}; start one with: penstock cluster up --dir {layout.root}")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from penstock.errors import NotNow, PenstockError, UserError
 
-__all__ = ["Layout", "folder_lock", "reserved_ports"]
+__all__ = ["Layout", "believe", "folder_lock", "reserved_ports"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,13 @@ class Layout:
 def _mine(path: Path) -> bool:
     """Whether the path is a real folder of the caller: in /var/tmp anybody may have put something there first."""
     return path.is_dir() and not path.is_symlink() and path.stat().st_uid == os.geteuid()
+
+
+def believe(path: Path) -> None:
+    """Raises UserError for a folder of somebody else than the caller or root: what is recorded in it decides what the
+    caller runs."""
+    if path.is_symlink() or (path.exists() and path.stat().st_uid not in (os.geteuid(), 0)):
+        raise UserError(f"{path}: not a folder that belongs to you or root")
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from penstock.cluster import database, files, network, processes, users
 from penstock.cluster.cluster import Cluster
 from penstock.cluster.daemons import Daemons
 from penstock.cluster.files import Accounting, Ports
-from penstock.cluster.layout import Layout, folder_lock, reserved_ports
+from penstock.cluster.layout import Layout, believe, folder_lock, reserved_ports
 from penstock.cluster.programs import check_programs, slurm_version, version_pair
 from penstock.cluster.rootfs import prepare
 from penstock.cluster.spec import ClusterSpec, check_folder, default_folder
@@ -83,6 +83,7 @@ def joined(folder: Path | None = None) -> dict[str, Path]:
 
 def _base(folder: Path, root: Path, version: str) -> Cluster:
     """The cluster to join."""
+    believe(folder)
     try:
         base = Cluster.load(folder)
     except UserError as error:
