@@ -33,10 +33,12 @@ from penstock.errors import ConfigError, UserError
 from penstock.homes import home, own_state
 from penstock.select.units import AMOUNT_FORMS, parse_amount
 
-__all__ = ["DEFAULT", "Config", "find", "load", "origins", "schema"]
+__all__ = ["DEFAULT", "SITE", "Config", "find", "load", "origins", "own_file", "schema"]
 
 DEFAULT: Final = "default"
 """Where a value comes from that nobody has given."""
+SITE: Final = Path("/etc/penstock/penstock.yaml")
+"""The file of those who have none of their own."""
 
 
 def _duration(value: object) -> object:
@@ -394,16 +396,20 @@ def find(environ: Mapping[str, str] = os.environ) -> Path | None:
     """The configuration file that applies, if any."""
     if named := environ.get("PENSTOCK_CONFIG"):
         return Path(named)
-    candidates = [Path("/etc/penstock/penstock.yaml")]
+    candidates = [SITE]
     with contextlib.suppress(ConfigError):  # who has no home has no file in it
-        own = Path(environ.get("XDG_CONFIG_HOME") or home() / ".config")
-        candidates.insert(0, own / "penstock" / "config.yaml")
+        candidates.insert(0, own_file(environ))
     for candidate in candidates:
         # A service user that root's shell runs a command as may not look into root's home: nothing is there for it.
         with contextlib.suppress(PermissionError):
             if candidate.exists():
                 return candidate
     return None
+
+
+def own_file(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where a user's own configuration file is, or would be. Raises ConfigError where there is no home for it."""
+    return Path(environ.get("XDG_CONFIG_HOME") or home() / ".config") / "penstock" / "config.yaml"
 
 
 def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Config:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from penstock.config import Config
+from penstock.config import DEFAULT, SITE, Config, origins, own_file
 from penstock.errors import ConfigError, StateHeld, StoreError
 from penstock.filesystems import is_network, mount_of, unusable
 from penstock.lease.files import in_use
@@ -23,6 +23,10 @@ from penstock.store import Holder, Store
 __all__ = ["Lock", "Tenure", "hold_state", "is_shared", "lock_state", "open_store"]
 
 DATABASE = "penstock.db"
+
+
+class _ForeignFolder(ConfigError):
+    """The state folder belongs to another user."""
 
 
 class Tenure(Protocol):
@@ -98,13 +102,44 @@ def _kind(folder: Path) -> str:
 
 
 def hold_state(
-    config: Config, role: str, *, wait: float = 0.0, tell: Callable[[Card | None], None] = lambda _by: None
+    config: Config,
+    role: str,
+    *,
+    wait: float = 0.0,
+    tell: Callable[[Card | None], None] = lambda _by: None,
+    config_path: Path | None = None,
 ) -> Tenure:
     """The right to write the state, as an agent, a tick or a command.
 
     Raises StateHeld when somebody else has it, and still after `wait` seconds (where a lease is needed; `tell` is
     called once with who has it); ConfigError when the folder cannot be used, StoreError when it does not answer.
+    `config_path` is the file that the configuration was read from; None: the one that `load` finds.
     """
+    try:
+        return _hold(config, role, wait, tell)
+    except _ForeignFolder as e:
+        raise _ForeignFolder(f"{e}{_whose(config_path)}") from e
+
+
+def _whose(config_path: Path | None) -> str:
+    """Who has named the state folder, and what a user is to do whom the site's configuration holds by mistake."""
+    try:
+        origin = origins(config_path)["agent", "state_dir"]
+    except ConfigError:  # it has changed since
+        return ""
+    if origin == DEFAULT:
+        return ""
+    if not origin.startswith(f"{SITE}:"):
+        return f"; it is set by {origin}"
+    if os.geteuid() == 0:
+        return f"; it is set by {origin}, the site's configuration: `systemctl start penstock` starts the site's agent"
+    return (
+        f"; it is set by {origin}, the site's configuration, which holds for you as you have none of your own. The "
+        f"site's agent serves you, so that you need none; for one of your own make {own_file()}, which may be empty"
+    )
+
+
+def _hold(config: Config, role: str, wait: float, tell: Callable[[Card | None], None]) -> Tenure:
     folder = config.agent.state_dir
     if not is_shared(config):
         try:
@@ -161,6 +196,6 @@ def _check_folder(folder: Path) -> None:
     """Who can write there can put links where the agent writes, and another socket where the users knock."""
     found = folder.stat()
     if found.st_uid not in (os.geteuid(), 0):
-        raise ConfigError(f"`agent.state_dir`: {folder} belongs to another user than the agent's")
+        raise _ForeignFolder(f"`agent.state_dir`: {folder} belongs to another user than the agent's")
     if found.st_mode & 0o022:
         raise ConfigError(f"`agent.state_dir`: others than its owner can write to {folder}: chmod go-w it")

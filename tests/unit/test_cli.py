@@ -363,6 +363,13 @@ def test_sigterm_does_not_wait_for_slurm_that_hangs(agent):
     assert agent.stop(signal.SIGTERM, 20) == 0  # well before what a look may take
 
 
+def test_an_agent_of_root_says_once_that_it_should_not_be(agent):
+    agent.stop()
+    before = len(agent.log.read_text())
+    agent.start()
+    assert agent.log.read_text()[before:].count("this agent runs as root") == (os.geteuid() == 0)
+
+
 def test_the_agent_can_be_asked_to_explain_itself(agent):
     agent.until(lambda: "complete" in agent.run("explain", "agent").stdout, "what it thinks of the picture")
 

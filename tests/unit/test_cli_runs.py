@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sqlite3
@@ -141,7 +142,16 @@ def test_to_look_at_a_state_of_an_older_release_changes_nothing(place, words):
 @pytest.mark.parametrize("word", ["pause", "resume"])
 def test_a_request_that_is_left_is_json_where_that_is_wanted(place, word):
     assert json.loads(run(word, "--json")) == {"left": True, "pauses": []}
-    assert run(word) == "Left for the next `penstock tick`\n"
+    assert run(word) == "Left for the next pass of an agent, or `penstock tick`\n"
+
+
+def test_a_pause_that_a_sites_service_user_leaves_is_no_matter_of_a_crontab(place, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_AGENT__SERVE", "all")
+    with contextlib.closing(Store(place / "state" / "penstock.db")) as store:
+        store.remember(TICKED, "0")
+        before = len(store.inbox())
+        assert run("pause", "--why", "work on Slurm") == "Left for the next pass of an agent, or `penstock tick`\n"
+        assert [op for _n, _at, _uid, op, _request in store.inbox()[before:]] == ["pause"]
 
 
 def test_the_output_files_are_what_slurm_says(place):

@@ -17,7 +17,7 @@ from penstock.api import Decision, Reason, Verb
 from penstock.app import App
 from penstock.brake import Pause
 from penstock.cli.door import ask_or_read
-from penstock.config import Config
+from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, ConfigError, NotFound, NotNow, NotPermitted, UserError
 from penstock.guided import admission, controller
 from penstock.inbox import LATER, Inbox
@@ -25,7 +25,7 @@ from penstock.ipc import overseers
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.slurm.mock.model import ClusterConfig
 from penstock.store import Store
-from penstock.tenure import lock_state
+from penstock.tenure import hold_state, lock_state
 
 ME, ALICE, BOB, OPER = os.geteuid(), 1101, 1102, 1103
 
@@ -71,6 +71,13 @@ def test_a_pause_of_the_administrators_cannot_be_made_ones_own_and_lifted(agent)
     agent.ask(ME, "pause", uid=ALICE, feature="malleable", why="and now I say so")
     with pytest.raises(NotPermitted, match="not paused by you"):
         agent.ask(ALICE, "resume", uid=ALICE, feature="malleable")
+
+
+@pytest.mark.parametrize("op", ["pause", "resume"])
+def test_a_user_who_would_pause_everything_is_told_how_to_pause_what_is_theirs(agent, op):
+    for more in ({}, {"partition": "batch"}, {"uid": BOB}):
+        with pytest.raises(NotPermitted, match="`--user` and your own name"):
+            agent.ask(ALICE, op, **more)
 
 
 def test_what_a_user_says_of_a_pause_cannot_act_on_anothers_terminal(agent):
@@ -250,6 +257,52 @@ def test_a_state_folder_of_another_user_is_refused(tmp_path):
     os.chown(folder, ALICE, ALICE)
     with pytest.raises(ConfigError, match="belongs to another user"):
         lock_state(folder)
+
+
+@pytest.fixture
+def foreign(monkeypatch):
+    """The configuration of a site, whose state belongs to its service user."""
+    place = Path(tempfile.mkdtemp(prefix="penstock-door-"))
+    place.chmod(0o755)
+    (place / "state").mkdir(mode=0o700)
+    os.chown(place / "state", BOB, BOB)
+    (place / "site.yaml").write_text(f"agent:\n  state_dir: {place / 'state'}\n")
+    monkeypatch.setattr("penstock.config.SITE", place / "site.yaml")
+    monkeypatch.setattr("penstock.tenure.SITE", place / "site.yaml")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(place / "config"))
+    monkeypatch.delenv("PENSTOCK_CONFIG", raising=False)
+    yield place
+    os.seteuid(0)
+    shutil.rmtree(place)
+
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else for a while")
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize("shared", ["yes", "no"])
+def test_whom_the_sites_configuration_holds_by_mistake_is_told_what_to_do(foreign, monkeypatch, shared):
+    monkeypatch.setenv("PENSTOCK_AGENT__SHARED", shared)
+    os.seteuid(ALICE)
+    with pytest.raises(ConfigError, match="belongs to another user") as caught:
+        hold_state(load(), "agent")
+    said = str(caught.value)
+    assert f"set by {foreign / 'site.yaml'}:2, the site's configuration" in said
+    assert f"make {foreign / 'config' / 'penstock' / 'config.yaml'}, which may be empty" in said
+    os.seteuid(0)
+    with pytest.raises(ConfigError, match="systemctl start penstock"):
+        hold_state(load(), "agent")
+
+
+@ROOT_ONLY
+def test_another_file_or_a_variable_that_names_somebody_elses_folder_is_named(foreign, monkeypatch):
+    other = foreign / "other.yaml"
+    (foreign / "site.yaml").rename(other)
+    with pytest.raises(ConfigError, match=f"it is set by {other}:2$"):
+        hold_state(load(other), "agent", config_path=other)
+    monkeypatch.setenv("PENSTOCK_AGENT__STATE_DIR", str(foreign / "state"))
+    with pytest.raises(ConfigError, match=r"it is set by PENSTOCK_AGENT__STATE_DIR$"):
+        hold_state(load(), "agent")
 
 
 def test_the_pause_of_a_stored_state_is_what_it_was(agent):

@@ -35,7 +35,7 @@ from penstock.errors import (
     StoreError,
 )
 from penstock.ipc.auth import FRESH, Verifier, make_key, peer_uid
-from penstock.ipc.client import ask
+from penstock.ipc.client import ask, ask_agent
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
 from penstock.ipc.limits import RateLimit
 from penstock.ipc.server import Server, _peer
@@ -221,6 +221,22 @@ def test_without_an_agent_the_error_says_how_to_start_one(tmp_path):
             ask(path, "ping")
         assert caught.value.exit_code == 3
         assert str(path) in str(caught.value)
+
+
+def test_without_a_sites_agent_nobody_is_told_to_start_one(tmp_path, monkeypatch):
+    own = Config.model_validate({"agent": {"state_dir": str(tmp_path)}})
+    site = Config.model_validate({"agent": {"state_dir": str(tmp_path), "serve": "all"}})
+    with pytest.raises(AgentUnavailable, match=r"penstock agent.*systemctl --user start"):
+        ask_agent(own, "ping")
+    with pytest.raises(AgentUnavailable, match="systemctl status penstock") as caught:
+        ask_agent(site, "ping")
+    assert "--user" not in str(caught.value)
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(AgentUnavailable, match="systemctl status penstock"):
+        ask_agent(own, "ping")
+    missing = Config.model_validate({"agent": {"state_dir": str(tmp_path / "new")}})
+    with pytest.raises(AgentUnavailable, match="systemctl --user start"):
+        ask_agent(missing, "ping")
 
 
 @contextlib.contextmanager

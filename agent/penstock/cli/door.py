@@ -87,6 +87,8 @@ def ask_or_leave(config: Config, op: str, arguments: Mapping[str, Any]) -> Any: 
     except AgentUnavailable as e:
         with _own_store(config, e, write=True) as store:
             store.post(os.geteuid(), op, arguments, time.time())
+            if config.agent.serve == "all":  # its agent takes it with its first pass; a tick is no matter of a site
+                return None
             last = max(float(store.fact(name) or 0.0) for name in (TICKED, _HINTED))
             if time.time() - last > _RECENT:
                 click.echo(f"penstock: {_HINT}", err=True)

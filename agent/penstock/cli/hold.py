@@ -27,6 +27,7 @@ from penstock.holding.office import Office, ledger_path, open_ledger, pricing_ru
 from penstock.ownership import is_readable
 from penstock.provision.holding import METHODS, Hold, Phase, Wanted
 from penstock.provision.pricing import quote
+from penstock.slurm.base import Backend
 
 __all__ = ["hold", "ledger", "with_office"]
 

@@ -44,7 +44,7 @@ def _tell(answer: dict[str, Any] | None, done: str, as_json: bool) -> None:
     if as_json:
         emit_json({"left": answer is None, "pauses": [], **(answer or {})})
     elif answer is None:
-        click.echo("Left for the next `penstock tick`")
+        click.echo("Left for the next pass of an agent, or `penstock tick`")
     else:
         for text in answer["pauses"]:
             click.echo(f"{done}: {text}")

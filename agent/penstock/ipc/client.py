@@ -24,6 +24,8 @@ _ONCE: Final = frozenset({"guide", "retry", "submit"})
 """What is done twice if it is asked for twice."""
 _LONGEST_REPLY = 64 * 1024 * 1024
 _CONNECT = 10.0
+_START: Final = "Start one with `penstock agent`, or as a service with `systemctl --user start penstock-user`."
+_SITE: Final = "It is the agent of the whole site: `systemctl status penstock`, on its host, says how it is."
 
 
 def ask_agent(config: Config, op: str, arguments: Mapping[str, Any] | None = None, timeout: float = 60.0) -> Any:  # noqa: ANN401
@@ -33,7 +35,7 @@ def ask_agent(config: Config, op: str, arguments: Mapping[str, Any] | None = Non
     be done twice and its answer is lost, else the error that the agent raised.
     """
     try:
-        return ask(config.socket_path, op, arguments, timeout)
+        return ask(config.socket_path, op, arguments, timeout, _advice(config))
     except errors.AgentUnavailable:
         holder = published(config.agent.state_dir)
         if holder is None or holder.released or not holder.address:
@@ -41,8 +43,23 @@ def ask_agent(config: Config, op: str, arguments: Mapping[str, Any] | None = Non
         return _ask_far(config, holder, op, arguments, timeout)
 
 
-def ask(path: Path, op: str, arguments: Mapping[str, Any] | None = None, timeout: float = 60.0) -> Any:  # noqa: ANN401
-    """The answer of the agent at this socket to one request.
+def _advice(config: Config) -> str:
+    """What to do where no agent answers: a site's is not for users to start, nor is another user's."""
+    try:
+        mine = config.agent.state_dir.stat().st_uid == os.geteuid()
+    except OSError:
+        mine = True  # as it will be made
+    return _START if mine and config.agent.serve == "own" else _SITE
+
+
+def ask(
+    path: Path,
+    op: str,
+    arguments: Mapping[str, Any] | None = None,
+    timeout: float = 60.0,
+    advice: str = _START,
+) -> Any:  # noqa: ANN401
+    """The answer of the agent at this socket to one request; `advice` is given where there is none.
 
     Raises as `ask_agent` does.
     """
@@ -59,10 +76,7 @@ def ask(path: Path, op: str, arguments: Mapping[str, Any] | None = None, timeout
     except (OSError, ValueError) as e:
         if sent and op in _ONCE:
             raise _unanswered(f"the agent at {path}", e) from e
-        raise errors.AgentUnavailable(
-            f"no agent answers at {path} ({_why(e)}). Start one with `penstock agent`, or as a service with "
-            "`systemctl --user start penstock-user`."
-        ) from e
+        raise errors.AgentUnavailable(f"no agent answers at {path} ({_why(e)}). {advice}") from e
     return _result(reply)
 
 

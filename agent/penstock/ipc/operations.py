@@ -177,7 +177,7 @@ def operations(
         if whose == uid:
             serving(uid)
         else:
-            await may_oversee(uid)
+            await may_oversee(uid, "this; with `--user` and your own name it is about your jobs alone")
         return Pause(feature, whose, partition, uid, clock.now(), clean(str(request.get("why", ""))))
 
     async def pause(uid: int, request: Mapping[str, Any]) -> object:
