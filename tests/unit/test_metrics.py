@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from monitoring import ALERTS, DASHBOARD, EXAMPLE, alerts, names_in, panels
 from outside import need_program
+from penstock.app import App
 from penstock.catalogue import METRICS, PREFIX, table
 from penstock.ipc.far import FarDoor
 from penstock.slurm.cli import CliBackend
@@ -270,6 +271,7 @@ STEADY = {
     'penstock_slurm_requests_refused_total{instance="a", reason="slurmctld"}': "0+1x60",
     'penstock_messages_total{instance="a", door="remote", outcome="refused"}': "0+1x60",
     'penstock_controller_errors_total{instance="a", part="Inbox"}': "0x60",
+    'penstock_passes_total{instance="a", verdict="acted"}': "1+1x60",
     'penstock_passes_total{instance="a", verdict="failed"}': "0x60",
     'penstock_last_pass_timestamp_seconds{instance="a"}': "0+60x60",
     'penstock_slurm_request_duration_seconds_bucket{instance="a", command="squeue", le="0.1"}': "0+10x60",
@@ -278,6 +280,25 @@ STEADY = {
     'penstock_slurm_request_duration_seconds_bucket{instance="a", command="salloc", le="0.1"}': "0x60",
     'penstock_slurm_request_duration_seconds_bucket{instance="a", command="salloc", le="30"}': "0+10x60",
     'penstock_slurm_request_duration_seconds_bucket{instance="a", command="salloc", le="+Inf"}': "0+10x60",
+}
+
+
+@virtual
+async def test_an_agent_that_waits_for_slurm_tells_that_it_has_no_picture_and_has_made_no_pass(tmp_path):
+    world = World(tmp_path)
+    # As `serve` has it while `start` is tried again and again.
+    world.app = App(world.config, world.backend, world.clock, Store(world.file))
+    seen = values(world)
+    await world.app.close()
+    assert seen["penstock_snapshot_usable"] == 0
+    assert sum(value for name, value in seen.items() if name.startswith("penstock_passes_total")) == 0
+
+
+# An agent that has started while slurmctld is away, and waits for it.
+WAITING = {
+    'penstock_last_pass_timestamp_seconds{instance="a"}': "0x60",
+    'penstock_passes_total{instance="a", verdict="acted"}': "0x60",
+    'penstock_snapshot_usable{instance="a"}': "0x60",
 }
 TROUBLE = {
     "PenstockGone": {'up{job="penstock", instance="a"}': "1x30 0x30"},
@@ -302,8 +323,9 @@ TROUBLE = {
 def test_each_alert_fires_for_its_trouble_and_none_without(tmp_path):
     assert TROUBLE.keys() == alerts().keys()
     cases = []
-    for trouble in (None, *TROUBLE):
-        series = STEADY | (TROUBLE[trouble] if trouble else {})
+    told = [(None, {}), *TROUBLE.items(), ("PenstockBlind", WAITING)]
+    for trouble, change in told:
+        series = STEADY | change
         expected = [
             {"eval_time": "60m", "alertname": name, "exp_alerts": []} for name in alerts() if name != trouble
         ]  # fmt: skip
