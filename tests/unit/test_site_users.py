@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,10 @@ import pytest
 from penstock.config import Config
 from penstock.errors import NotPermitted, StoreError
 from penstock.holding.ledger import Ledger
-from penstock.holding.office import ledger_path, open_ledger
+from penstock.holding.office import Office, ledger_path, open_ledger
+from penstock.holding.requests import load_key
 from penstock.ownership import is_readable, own_folder
+from penstock.slurm.mock.backend import virtual_cluster
 from penstock.store import Store
 
 SERVICE, ALICE = 65533, 65534
@@ -128,6 +131,27 @@ def test_to_look_makes_no_ledger(site):
         assert json.loads(ticked[1]) == {"holds": [], "changes": []}
     assert site.left() == {"penstock.db"}
     assert not site.own.exists()
+
+
+def test_who_may_not_sign_requests_can_hold_slots_otherwise(tmp_path, monkeypatch):
+    key = tmp_path / "request.key"
+    key.write_text("k" * 32)
+    key.chmod(0o640)
+    asked = {"requests": str(tmp_path), "request_key": str(key), "ledger": str(tmp_path / "ledger.db")}
+    config = Config.model_validate({"agent": {"state_dir": str(tmp_path)}, "provision": asked})
+
+    def may_request() -> bool:
+        with closing(Office(config, virtual_cluster())) as office:
+            return office.may_request
+
+    def not_yours(_path: Path) -> bytes:
+        raise PermissionError
+
+    assert may_request()
+    monkeypatch.setattr(Path, "read_bytes", not_yours)
+    assert not may_request()
+    with pytest.raises(NotPermitted, match=r"`provision\.request_key`: .* is not yours to read"):
+        load_key(key)
 
 
 def test_root_looks_at_anothers_ledger_and_does_not_write_there(site):

@@ -146,7 +146,7 @@ async def _open(wanted: Wanted, method: str, config: Config, office: Office, lon
     """Open it; by `auto` the next way where the first is not permitted. `longest`: what a job may take."""
     ways = [wanted.method]
     if method == "auto":
-        ways = ["reservation", *(["request"] if config.provision.requests else []), "var"]
+        ways = ["reservation", *(["request"] if office.may_request else []), "var"]
     for way in ways:
         price = math.inf if way == "var" else wanted.f
         if way != "var" and price == math.inf:

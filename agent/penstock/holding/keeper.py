@@ -198,7 +198,9 @@ class Keeper:
 
     def _request(self, number: int, hold: Hold) -> None:
         if self._requested is None:
-            raise NotPermitted("no folder for requests is configured (`provision.requests`)")
+            raise NotPermitted(
+                "no folder for requests is configured (`provision.requests`), or its key is not yours to read"
+            )
         wanted, now = hold.wanted, self._backend.now()
         price = wanted.base + wanted.f
         try:

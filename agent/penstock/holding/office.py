@@ -20,7 +20,7 @@ from typing import Final
 
 from penstock.api import Snapshot
 from penstock.config import Config
-from penstock.errors import ConfigError, NotNow
+from penstock.errors import ConfigError, NotNow, NotPermitted
 from penstock.holding.keeper import Keeper, RequestFolder
 from penstock.holding.ledger import Ledger
 from penstock.holding.requests import load_key
@@ -83,14 +83,24 @@ async def take_snapshot(backend: Backend) -> Snapshot:
     return Snapshot(backend.now(), jobs, nodes, MappingProxyType(partitions), reservations=reservations)
 
 
+def _requested(config: Config) -> RequestFolder | None:
+    """Where requests are left; None where they are not configured, or the caller is none of those who sign them."""
+    provision = config.provision
+    if provision.requests is None:
+        return None
+    try:
+        return RequestFolder(provision.requests, load_key(provision.request_key))
+    except NotPermitted:
+        return None
+
+
 class Office:
     """Holds and runs of one ledger on one backend. StoreError, UserError or ConfigError if it cannot be set up."""
 
     def __init__(self, config: Config, backend: Backend) -> None:
         provision = config.provision
-        requested = None
-        if provision.requests is not None:
-            requested = RequestFolder(provision.requests, load_key(provision.request_key))
+        requested = _requested(config)
+        self.may_request = requested is not None
         self._config = config
         self._path = ledger_path(config)
         self.backend = backend

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.api import ReservationSpec
-from penstock.errors import StoreError, UserError
+from penstock.errors import NotPermitted, StoreError, UserError
 
 __all__ = ["drop", "load_key", "read", "write"]
 
@@ -26,13 +26,16 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,200}", re.ASCII)
 
 
 def load_key(path: Path | None) -> bytes:
-    """The key in the file that `provision.request_key` names. Raises UserError."""
+    """The key in the file that `provision.request_key` names. Raises UserError; NotPermitted where it is not the
+    caller's to use."""
     if path is None:
         raise UserError("`provision.request_key` must be set to sign requests")
     try:
         if path.stat().st_mode & 0o007:
             raise UserError(f"`provision.request_key`: {path} can be used by everybody: chmod o-rwx it")
         return path.read_bytes().strip()
+    except PermissionError:
+        raise NotPermitted(f"`provision.request_key`: {path} is not yours to read") from None
     except OSError as error:
         raise UserError(f"`provision.request_key`: {path} cannot be read: {error.strerror}") from None
 
