@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dmr import limits, redistribute, transition
 from dmr.api import announce, the_session
 from dmr.check import check
+from dmr.passage import NO_MEMORY
 from dmr.state import State, differing
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ class App:
         except (ValueError, MemoryError) as error:  # on all ranks, old and new; the new ones end
             moving.abandon()
             self._fixed = isinstance(error, ValueError)
-            self._stay(reply, str(error) or "a process has no memory for its part of the data")
+            self._stay(reply, str(error) or NO_MEMORY)
             return False
         try:
             comm = moving.complete(problem)

@@ -7,12 +7,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from dmr import redistribute, tasks
 from dmr.distributions import Block, Replicated
 from dmr.mapping import Mapping as Roles
 from dmr.mapping import mapping
+from dmr.passage import NO_MEMORY
 from dmr.tasks import Task
 from dmr.transition import Lost
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["Arrival", "Departure"]
 
 _STATE, _CALLS = "state", "calls"
-_NO_MEMORY: Final = "a process has no memory for its part of the data"
 
 
 class Departure:
@@ -135,7 +135,7 @@ class Departure:
             self._lost = str(lost)
         except (ValueError, MemoryError) as error:  # on all ranks, old and new; the new ones end
             self._transition.abandon()
-            self._abandoned = str(error) or _NO_MEMORY
+            self._abandoned = str(error) or NO_MEMORY
 
 
 class Arrival:

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
     from dmr.redistribute import Moved, Parts
 
-__all__ = ["Lost", "Passport", "Transition", "standing"]
+__all__ = ["NO_MEMORY", "Lost", "Passport", "Transition", "standing"]
+
+# What a MemoryError without words of its own says.
+NO_MEMORY: Final = "a process has no memory for its part of the data"
 
 
 class Lost(Exception):

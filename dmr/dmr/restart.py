@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dmr import checkpoint, line, redistribute
 from dmr.bridge import Bridge
 from dmr.checkpoint import CheckpointError
-from dmr.passage import Lost, Passport, Transition
+from dmr.passage import NO_MEMORY, Lost, Passport, Transition
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -127,6 +127,7 @@ class Resumed(Transition):
         super().__init__(bridge, passport, comm)
         self._epoch = epoch
         self._parts: dict[str, tuple[Any, ...]] | None = None
+        self._problem = "the state could not be moved"
         problem = None
         try:
             if old_rank is not None:
@@ -141,9 +142,17 @@ class Resumed(Transition):
         return self._told
 
     def move(self, parts: Parts | None = None) -> Moved | None:
-        """The state, as this number of ranks holds it."""
+        """The state, as this number of ranks holds it.
+
+        Raises:
+            ValueError, MemoryError: on all ranks, which call `abandon` then.
+        """
         parts, self._parts = self._parts, None
-        return redistribute.move(self.bridge, parts)
+        try:
+            return redistribute.move(self.bridge, parts)
+        except (ValueError, MemoryError) as error:
+            self._problem = str(error) or NO_MEMORY
+            raise
 
     def complete(self, problem: str | None = None) -> MPI.Intracomm | None:
         """The communicator of all; what was saved is removed."""
@@ -157,6 +166,13 @@ class Resumed(Transition):
             checkpoint.discard(_root(), self._epoch)
         comm.Free()
         return self._comm
+
+    def abandon(self) -> None:
+        """In place of `complete`: nobody else holds the data, so these end with an error and what was saved is kept.
+
+        With exit code 0 the launcher would take the program for finished.
+        """
+        _all_or_none(self.bridge.comm, self._problem)
 
 
 def resumed(comm: MPI.Intracomm) -> Resumed | None:
