@@ -100,7 +100,10 @@ def _describe(part: Part) -> Description:
 
 
 def judge(
-    told: Sequence[Mapping[str, Description]], given: Mapping[str, Part | tuple[Any, ...]], new_size: int
+    told: Sequence[Mapping[str, Description]],
+    given: Mapping[str, Part | tuple[Any, ...]],
+    new_size: int,
+    settled: Mapping[str, Distribution] | None = None,
 ) -> list[Item]:
     """What follows from the descriptions of all old ranks.
 
@@ -108,6 +111,7 @@ def judge(
         told: by old rank.
         given: the parts of old rank 0, whose order and whose functions count.
         new_size: number of ranks afterwards.
+        settled: how parts are dealt to these, by name, where that is known already and not to be found out again.
 
     Raises:
         ValueError: the ranks disagree; the message begins with the name of the part.
@@ -116,10 +120,17 @@ def judge(
         for name in [*one, *given]:
             if (name in one) != (name in given):
                 raise ValueError(f"{name}: rank {rank if name in given else 0} does not pass it, others do")
-    return [_judge(name, [one[name] for one in told], part, new_size) for name, part in given.items()]
+    known = settled or {}
+    return [_judge(name, [one[name] for one in told], part, new_size, known.get(name)) for name, part in given.items()]
 
 
-def _judge(name: str, told: Sequence[Description], given: Part | tuple[Any, ...], new_size: int) -> Item:
+def _judge(
+    name: str,
+    told: Sequence[Description],
+    given: Part | tuple[Any, ...],
+    new_size: int,
+    settled: Distribution | None,
+) -> Item:
     for rank, one in enumerate(told):
         if one.problem:
             raise ValueError(f"{name}: {one.problem} (rank {rank})")
@@ -140,10 +151,9 @@ def _judge(name: str, told: Sequence[Description], given: Part | tuple[Any, ...]
         old = first.distribution.before([one.distribution.mine for one in told])
         shape = old.whole([one.shape for one in told])
         _check_blocks(old, shape, [one.shape for one in told])
-        if part.becomes is None:
-            new = part.distribution.after(shape, new_size, old, len(told))
-        else:
-            new = part.becomes.after(shape, new_size, old, len(told))
+        new = settled
+        if new is None:
+            new = (part.becomes or part.distribution).after(shape, new_size, old, len(told))
         for rank in range(new_size):
             new.sets(shape, new_size, rank)
     except ValueError as error:

@@ -92,6 +92,7 @@ def move(
     max_extra_memory: int | None = None,
     pairs: bool = False,
     look: Callable[[], None] = lambda: None,
+    settled: Mapping[str, Distribution] | None = None,
 ) -> Moved | None:
     """Moves the state; collective over the bridge. See the module's text.
 
@@ -101,6 +102,7 @@ def move(
         max_extra_memory: bytes for buffers on each rank; old rank 0's counts.
         pairs: by non-blocking messages between pairs of ranks instead of Alltoallv; old rank 0's counts.
         look: called about once a second while this rank waits; what it raises ends the waiting, see `dmr.patience`.
+        settled: how the new ranks hold parts, by name, where `check` has said so already; old rank 0's counts.
 
     Returns:
         What this rank has from now on; None if it has no new rank.
@@ -118,7 +120,7 @@ def move(
         if everyone is not None:
             try:
                 room = _room(max_extra_memory)
-                verdict = ("", judge([everyone[rank] for rank in old], parts or {}, len(new)), room, pairs)
+                verdict = ("", judge([everyone[rank] for rank in old], parts or {}, len(new), settled), room, pairs)
             except ValueError as error:
                 verdict = (str(error), [], 0, False)
         problem, items, room, pairs = comm.bcast(verdict, root=old[0])

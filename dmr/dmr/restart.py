@@ -2,8 +2,9 @@
 
 On a shrink the old ranks first move the state among themselves, so that there are never more files than new ranks; on
 growth they save what they hold, and the new ranks move it. So each new rank reads the files of one old rank at most,
-and `redistribute` serves as in every other method. `dmr.launch` starts the new processes, and the old number again
-should they fail; the state is kept until they have it.
+and `redistribute` serves as in every other method. How the new ranks hold everything is found out by the old ones:
+the application's functions that cut index sets are not saved. `dmr.launch` starts the new processes, and the old number
+again should they fail, which then hold what they held before; the state is kept until they have it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ logger = logging.getLogger("dmr")
 # How a process ends that is to be started again with another number of ranks.
 RESIZED: Final = 85
 _ASK: Final = 30.0
-# Beside the application's parts, whose names are not empty: what old rank 0 tells.
+# Beside the application's parts, whose names are not empty: what old rank 0 tells, and by part, how the new ranks hold
+# it and how the old ones did.
 _TOLD: Final = ""
 
 
@@ -61,9 +63,11 @@ class Leaving(Transition):
             ValueError: on all ranks, if the parts do not fit together; nothing was saved.
         """
         size, comm, root = len(self.bridge.new), self.bridge.comm, _root()
-        saved: Mapping[str, tuple[Any, ...]] = {name: tuple(part) for name, part in (parts or {}).items()}
+        items = redistribute.check(self._comm, parts or {}, size)
+        after, former = {item.name: item.new for item in items}, {item.name: item.old for item in items}
+        saved: Mapping[str, tuple[Any, ...]] = {name: tuple(part)[:2] for name, part in (parts or {}).items()}
         if size < comm.size:
-            moved = redistribute.move(self.bridge, parts)
+            moved = redistribute.move(self.bridge, parts, settled=after)
             saved = {n: (v, moved.distributions[n]) for n, v in moved.values.items()} if moved else {}
         problem, epoch = None, self.passport.epoch
         try:
@@ -73,7 +77,7 @@ class Leaving(Transition):
             problem = str(error)
         problem = comm.bcast(problem)
         if problem is None and self.bridge.new_rank is not None:
-            told: dict[str, tuple[Any, ...]] = {_TOLD: (self._told,)} if comm.rank == 0 else {}
+            told: dict[str, tuple[Any, ...]] = {_TOLD: (self._told, after, former)} if comm.rank == 0 else {}
             try:
                 checkpoint.save(root, epoch, comm.rank, {**told, **saved})
             except (CheckpointError, TypeError, AttributeError) as error:  # the latter from what does not pickle
@@ -135,7 +139,9 @@ class Resumed(Transition):
         except CheckpointError as error:
             problem = str(error)
         _all_or_none(comm, problem)
-        self._told = comm.bcast(self._parts.pop(_TOLD)[0] if self._parts and comm.rank == 0 else None)
+        told, after, former = self._parts.pop(_TOLD) if self._parts and comm.rank == 0 else (None, None, None)
+        self._told = comm.bcast(told)
+        self._settled = former if passport.failed else after  # rank 0's counts
 
     def tell(self, value: Any = None) -> Any:  # noqa: ANN401
         """What old rank 0 told."""
@@ -149,7 +155,7 @@ class Resumed(Transition):
         """
         parts, self._parts = self._parts, None
         try:
-            return redistribute.move(self.bridge, parts)
+            return redistribute.move(self.bridge, parts, settled=self._settled)
         except (ValueError, MemoryError) as error:
             self._problem = str(error) or NO_MEMORY
             raise

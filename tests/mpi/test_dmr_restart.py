@@ -106,3 +106,55 @@ def test_new_processes_without_memory_for_their_blocks(restart: Run, tmp_path: P
     assert done.stderr.count("x: there is no memory for the new block") == 1, done.stderr
     assert "ended with code 1" in refusals(agent)[0]
     assert not list(tmp_path.glob(".dmr-checkpoint*"))
+
+
+UNEQUAL = """
+import os
+import numpy as np
+import dmr
+
+def cut(n, size):
+    # Rank 0 holds all but one for each other rank.
+    first = n - (size - 1)
+    return [range(first)] + [[first + i] for i in range(size - 1)]
+"""
+CUT = {
+    "dmr.App": """
+        app = dmr.App(1, 8)
+        comm, mine = app.comm, cut(10, app.comm.size)[app.comm.rank]
+        app.register("x", lambda: np.array(mine, dtype=float), dmr.Explicit(mine, cut))
+        for step in app.steps(6):
+            assert app["x"].tolist() == list(mine), (comm.size, comm.rank, app["x"])
+        """,
+    "calls": """
+        comm, parent = dmr.world(), dmr.inherited()
+        mine = cut(10, comm.size)[comm.rank]
+        x, step = np.array(mine, dtype=float), 0
+        if parent:
+            arrays, values = parent.receive()
+            x, step = arrays["x"], values["step"]
+        for step in range(step + 1, 6):
+            assert x.tolist() == list(mine), (comm.size, comm.rank, x)
+            action, _, handler = dmr.dmr_check_status(comm, 1, 8)
+            if action:
+                handler.send({"x": (x, dmr.Explicit(mine, cut))}, step=step)
+                handler.finish()
+        """,
+}
+
+
+@pytest.mark.parametrize("program", CUT)
+@pytest.mark.parametrize(("ranks", "size"), [(2, 3), (3, 2)], ids=["growing", "shrinking"])
+@pytest.mark.parametrize("fails", [False, True], ids=["and going on", "and going back"])
+def test_index_sets_are_cut_as_the_program_says(restart: Run, program: str, ranks: int, size: int, fails: bool) -> None:
+    """Its function is asked for them by the old ranks, since it cannot be saved."""
+    fail = "if os.environ.get('DMR_RESTARTED') and not os.environ.get('DMR_RESTART_FAILED'): os._exit(3)\n"
+    done, agent = restart(
+        ranks,
+        size,
+        UNEQUAL + (fail if fails else "") + textwrap.dedent(CUT[program]) + "print('finished', comm.size, flush=True)",
+    )
+    assert done.returncode == 0, done.stderr
+    last = ranks if fails else size
+    assert done.stdout.splitlines() == [f"finished {last}"] * last
+    assert (agent.epoch, len(refusals(agent))) == (0, 1) if fails else (1, 0)
