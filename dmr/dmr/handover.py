@@ -4,6 +4,7 @@ the new ones. All processes are replaced.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Arrival", "Departure"]
 
-_STATE, _CALLS = "state", "calls"
+_STATE, _CALLS, _NOTHING = "state", "calls", "nothing"
 
 
 class Departure:
@@ -42,6 +43,7 @@ class Departure:
         self._sent = False
         self._tasks: list[Task] = []
         self._wrong = ""  # with a call that was handed on
+        self._refused = ""  # why calls were, the last time
         self._lost: str | None = None
         self._abandoned = ""
         self.size = len(transition.bridge.new)
@@ -63,18 +65,23 @@ class Departure:
             replicated: anything that pickles and is the same everywhere; rank 0's is sent.
 
         Raises:
-            ValueError: on all ranks, when the blocks do not fit together; nothing was sent then.
+            ValueError: on all ranks, when the blocks do not fit together; nothing was sent then, the new processes end,
+                and the application goes on as it is.
         """
         if self._sent or self._tasks:
             raise RuntimeError("send() or offload() was called before")
         parts = {
             name: given if isinstance(given, tuple) else (given, Block()) for name, given in (arrays or {}).items()
         }
-        if both := parts.keys() & replicated.keys():
-            raise ValueError(f"{min(both)} is the name of an array and of a value")
-        names = list(parts)
+        names, both = list(parts), min(parts.keys() & replicated.keys(), default=None)
         parts |= {name: (value, Replicated()) for name, value in replicated.items()}
-        redistribute.check(self._comm, parts, self.size)  # may raise: before anything is sent
+        try:
+            if both := next(filter(None, self._comm.allgather(both)), None):
+                raise ValueError(f"{both} is the name of an array and of a value")
+            redistribute.check(self._comm, parts, self.size)
+        except ValueError as error:
+            self._give_up(str(error))
+            raise
         self._hand_over((_STATE, names), parts)
 
     def offload(self, function: Callable[..., Any], *arguments: Any, onto: int) -> None:  # noqa: ANN401
@@ -101,30 +108,38 @@ class Departure:
 
         Raises:
             ValueError: on all ranks, when the calls that were handed on are not one for each new rank, or do not
-                pickle; nothing was sent then, and all those calls are forgotten.
-            Lost: on all ranks, the new processes have died or have no memory for the data, and these must go on.
+                pickle; nothing was sent then, and all those calls are forgotten: hand on others and call this again.
+            Lost: on all ranks, the new processes have died, have no memory for the data, or were sent nothing because
+                of a ValueError; these must go on.
         """
+        if not self._abandoned:
+            self._hand_over_the_rest()
+        if self._abandoned:
+            raise Lost(self._abandoned)
+        try:
+            self._transition.complete(self._lost)
+        except Lost as lost:
+            self._tell_agent(str(lost))
+            raise
+        if self._transition.exit_code:
+            sys.exit(self._transition.exit_code)
+
+    def _hand_over_the_rest(self) -> None:
+        """What `send` has not: the calls, or that there is nothing at all."""
         handed = self._comm.allgather((self._wrong, [task.onto for task in self._tasks]))
         if any(onto for _, onto in handed):
             wrong = next((wrong for wrong, _ in handed if wrong), "") or tasks.problem(
                 (o for _, o in handed), self.size
             )
             if wrong:
-                self._tasks, self._wrong = [], ""
+                self._tasks, self._wrong, self._refused = [], "", wrong
                 raise ValueError(wrong)
             self._hand_over((_CALLS, None), {_CALLS: tasks.as_part(self._tasks)})
         elif not self._sent:
-            self.send()
-        try:
-            if self._abandoned:
-                raise Lost(self._abandoned)
-            self._transition.complete(self._lost)
-        except Lost as lost:
-            if self._comm.rank == 0:
-                self._refuse(str(lost))
-            raise
-        if self._transition.exit_code:
-            sys.exit(self._transition.exit_code)
+            if self._refused:  # there was something, so that nothing at all is not what is meant
+                self._give_up(self._refused)
+            else:
+                self.send()
 
     def _hand_over(self, head: tuple[str, Any], parts: Mapping[str, Part | tuple[Any, ...]]) -> None:
         self._sent = True
@@ -135,7 +150,27 @@ class Departure:
             self._lost = str(lost)
         except (ValueError, MemoryError) as error:  # on all ranks, old and new; the new ones end
             self._transition.abandon()
-            self._abandoned = str(error) or NO_MEMORY
+            self._stay(str(error) or NO_MEMORY)
+
+    def _give_up(self, why: str) -> None:
+        """Ends the new processes, which wait for what does not come."""
+        self._sent = True
+        try:
+            self._transition.tell((_NOTHING, None))
+        except Lost as lost:
+            with contextlib.suppress(Lost):  # it says no more than that
+                self._transition.complete(str(lost))
+        else:
+            self._transition.abandon()
+        self._stay(why)
+
+    def _stay(self, why: str) -> None:
+        self._abandoned = why
+        self._tell_agent(why)
+
+    def _tell_agent(self, why: str) -> None:
+        if self._comm.rank == 0:
+            self._refuse(why)
 
 
 class Arrival:
@@ -179,6 +214,9 @@ class Arrival:
         if self._heard is None:  # it is said once, and the wrong method may be called first
             self._heard = self._transition.tell()
         kind, head = self._heard
+        if kind == _NOTHING:
+            self._transition.abandon()
+            sys.exit()
         if kind != expected:
             raise RuntimeError(f"the old processes handed over {kind}: call {other}()")
         try:

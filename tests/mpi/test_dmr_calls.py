@@ -153,3 +153,82 @@ def test_an_answer_that_comes_late_is_taken_then(mpirun, tmp_path: Path, key: cr
     assert agent.of(wire.Refuse) and all("outside 1..3" in r.why for r in agent.of(wire.Refuse))
     assert len(agent.of(wire.Accept)) == 1
     assert {(tmp_path / f"end{rank}").read_text() for rank in range(4)} != {""}
+
+
+MISTAKES = {
+    "a block that does not fit": """
+try:
+    handler.send({"x": (np.zeros(comm.rank), dmr.Block())}, step=step)
+except ValueError as error:
+    assert "x: rank 0 of 2 passes a block of shape (0,)" in str(error), error
+else:
+    raise SystemExit("took a wrong block")
+""",
+    "a name for two": """
+try:
+    handler.send({"x": np.zeros(1)} if comm.rank else {}, x=1)
+except ValueError as error:
+    assert "x is the name of an array and of a value" in str(error), error
+else:
+    raise SystemExit("took a name for two")
+""",
+    "a wrong call": """
+handler.offload(max, 1, 2, onto=0)
+try:
+    handler.finish()
+except ValueError as error:
+    assert "gets two calls" in str(error), error
+else:
+    raise SystemExit("took a wrong call")
+""",
+}
+
+
+@pytest.mark.parametrize("launched", [True, False], ids=["launched", "spawned"])
+@pytest.mark.parametrize(
+    ("mistake", "finishes"), [*((mistake, True) for mistake in MISTAKES), (next(iter(MISTAKES)), False)]
+)
+def test_who_has_sent_nothing_goes_on(
+    mpirun, tmp_path: Path, key: credential.Key, mistake: str, finishes: bool, launched: bool
+) -> None:
+    """With all its data, whether it calls `finish` or not; nothing goes on from an empty state, and nobody waits."""
+    finish = """
+try:
+    handler.finish()
+except dmr.Lost:
+    pass
+else:
+    raise SystemExit("let go of data that it had not sent")
+"""
+    program = (
+        """
+import numpy as np
+import dmr
+comm = dmr.world()
+parent = dmr.inherited()
+if parent:
+    parent.receive()
+    raise SystemExit("went on from nothing")
+for step in range(6):
+    _, _, handler = dmr.dmr_check_status(comm, 1, 8)
+    if handler:
+"""
+        + textwrap.indent(MISTAKES[mistake] + (finish if finishes else ""), " " * 8)
+        + """
+print("end", comm.size, flush=True)
+"""
+    )
+    (tmp_path / "nothing.py").write_text(program)
+
+    def once(request: wire.Request) -> wire.Reply | None:
+        if isinstance(request, wire.Check) and agent.of(wire.Refuse):
+            return wire.CheckReply(action="none", size=request.size, epoch=0)
+        return None
+
+    options = ["-hosts", "n1,n2", "-ppn", "1"] if launched else []
+    with FakeAgent(key, (3,), patience=1, veto=once) as agent:
+        done = mpirun(2, "nothing.py", agent=agent.address, launched=launched, options=options, time_limit=40)
+    assert done.returncode == 0, done.stderr
+    # The launcher may end the new mpiexec, which then has words of its own.
+    assert done.stdout.count("end 2\n") == 2, done.stdout + done.stderr
+    assert (agent.epoch, len(agent.of(wire.Refuse))) == (0, 1)

@@ -329,7 +329,7 @@ def test_every_kind_of_array_arrives(mpirun, tmp_path: Path, key: credential.Key
                 halo, objects, ragged = np.zeros((5 + comm.rank, 1)), np.zeros(4, object), np.zeros((4, comm.rank))
                 for wrong in [halo, objects, ragged, np.float64(1)]:
                     try:
-                        handler.send({"wrong": wrong})
+                        dmr.redistribute.check(comm, {"wrong": (wrong, dmr.Block())}, 5)
                     except ValueError as error:
                         assert "wrong: " in str(error)
                     else:
