@@ -20,6 +20,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from dmr.pickles import objection
+
 __all__ = ["DIRECTORY", "CheckpointError", "begin", "commit", "discard", "load", "manifest", "save"]
 
 # The variable with the folder that all nodes share; the launcher sets it where its user did not.
@@ -44,7 +46,12 @@ def begin(root: Path, epoch: int) -> Path:
 
 
 def save(root: Path, epoch: int, rank: int, parts: Mapping[str, tuple[Any, ...]]) -> int:
-    """Writes one rank's parts: by name, a value and whatever describes it. Returns the bytes written."""
+    """Writes one rank's parts: by name, a value and whatever describes it. Returns the bytes written.
+
+    Raises:
+        CheckpointError: there is no room, or another trouble with the disk.
+        ValueError: a value does not pickle, or cannot be made again from its pickle; the text begins with its name.
+    """
     import numpy as np
 
     folder = _unfinished(root, epoch)
@@ -62,10 +69,7 @@ def save(root: Path, epoch: int, rank: int, parts: Mapping[str, tuple[Any, ...]]
                     _to_disk(out)
                     written += out.tell()
             index.append({"name": name, "array": file.name if plain else ""})
-        with (folder / f"rank-{rank}.pickle").open("xb") as out:
-            pickle.dump(rest, out, protocol=5)
-            _to_disk(out)
-            written += out.tell()
+        written += _write_pickle(folder / f"rank-{rank}.pickle", rest)
         _write(folder / f"rank-{rank}.json", {"parts": index})
     except OSError as error:
         raise CheckpointError(f"cannot write {error.filename or folder}: {error.strerror}") from error
@@ -107,8 +111,9 @@ def load(root: Path, epoch: int, rank: int) -> dict[str, tuple[Any, ...]]:
             name = part["name"]
             value = (np.load(folder / part["array"], allow_pickle=False),) if part["array"] else ()
             parts[name] = (*value, *rest[name])
-    except (OSError, ValueError, KeyError, EOFError, pickle.UnpicklingError) as error:
-        raise CheckpointError(f"cannot read the files of rank {rank} in {folder}: {error}") from error
+    except Exception as error:  # an object may raise anything when it is made again
+        what = f"{type(error).__name__}: {error}"
+        raise CheckpointError(f"cannot read the files of rank {rank} in {folder}: {what}") from error
     return parts
 
 
@@ -146,6 +151,23 @@ def _write(file: Path, content: Mapping[str, Any]) -> None:
     with file.open("x") as out:
         json.dump(content, out)
         _to_disk(out)
+
+
+def _write_pickle(file: Path, parts: Mapping[str, tuple[Any, ...]]) -> int:
+    """The bytes written."""
+    try:
+        with file.open("x+b") as out:
+            pickle.dump(parts, out, protocol=5)
+            _to_disk(out)
+            # Read at once, while its owner still lives: what turns out to be lost after a restart is lost for good.
+            out.seek(0)
+            pickle.load(out)  # noqa: S301 - written a line above
+            return out.tell()
+    except OSError:
+        raise
+    except Exception as error:
+        why = next(filter(None, (objection(name, part) for name, part in parts.items())), "")
+        raise ValueError(why or f"the values do not pickle together: {type(error).__name__}: {error}") from error
 
 
 def _to_disk(file: Any) -> None:  # noqa: ANN401 - text or binary

@@ -60,7 +60,7 @@ class Leaving(Transition):
         """Saves this rank's parts, on a shrink what it would have after it.
 
         Raises:
-            ValueError: on all ranks, if the parts do not fit together; nothing was saved.
+            ValueError: on all ranks, if the parts do not fit together, or one of them cannot be saved.
         """
         size, comm, root = len(self.bridge.new), self.bridge.comm, _root()
         items = redistribute.check(self._comm, parts or {}, size)
@@ -69,7 +69,7 @@ class Leaving(Transition):
         if size < comm.size:
             moved = redistribute.move(self.bridge, parts, settled=after)
             saved = {n: (v, moved.distributions[n]) for n, v in moved.values.items()} if moved else {}
-        problem, epoch = None, self.passport.epoch
+        problem, wrong, epoch = None, None, self.passport.epoch
         try:
             if comm.rank == 0:
                 checkpoint.begin(root, epoch)
@@ -80,9 +80,16 @@ class Leaving(Transition):
             told: dict[str, tuple[Any, ...]] = {_TOLD: (self._told, after, former)} if comm.rank == 0 else {}
             try:
                 checkpoint.save(root, epoch, comm.rank, {**told, **saved})
-            except (CheckpointError, TypeError, AttributeError) as error:  # the latter from what does not pickle
+            except CheckpointError as error:
                 problem = str(error)
-        self._problem = next((p for p in comm.allgather(problem) if p), None)
+            except ValueError as error:
+                wrong = str(error)
+            except Exception as error:  # whatever it is, the others wait to hear of it
+                problem = f"{type(error).__name__}: {error}"
+        everyone = comm.allgather((problem, wrong))
+        self._problem = next((problem for problem, _ in everyone if problem), None)
+        if wrong := next((wrong for _, wrong in everyone if wrong), None):
+            raise ValueError(wrong)
         return None
 
     def complete(self, problem: str | None = None) -> MPI.Intracomm | None:

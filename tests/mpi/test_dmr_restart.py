@@ -158,3 +158,36 @@ def test_index_sets_are_cut_as_the_program_says(restart: Run, program: str, rank
     last = ranks if fails else size
     assert done.stdout.splitlines() == [f"finished {last}"] * last
     assert (agent.epoch, len(refusals(agent))) == (0, 1) if fails else (1, 0)
+
+
+UNSAVED = {
+    "a function": ("'f', {'f': lambda: None}", "f: does not pickle: "),
+    "on one rank": ("'jobs', [1, (lambda: None) if app.comm.rank == 1 else 2], dmr.Block()", "jobs: does not pickle: "),
+    "of its own error": ("'it', Refusing(), dmr.Replicated()", "it: does not pickle: NotImplementedError: not me"),
+}
+
+
+@pytest.mark.parametrize("case", UNSAVED)
+def test_what_cannot_be_saved_stays(restart: Run, tmp_path: Path, case: str) -> None:
+    """On all ranks, whichever has it; the agent hears which value it is."""
+    registered, why = UNSAVED[case]
+    done, agent = restart(
+        2,
+        3,
+        f"""
+        import dmr
+        class Refusing:
+            def __reduce__(self):
+                raise NotImplementedError("not me")
+        app = dmr.App(1, 8)
+        app.register({registered})
+        for step in app.steps(5):
+            pass
+        print("size", app.comm.size, flush=True)
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["size 2"] * 2
+    assert [text.startswith(why) for text in refusals(agent)] == [True], refusals(agent)
+    assert [(c.minimum, c.maximum) for c in agent.of(wire.Check)] == [(1, 8)] * 2 + [(2, 2)] * 2
+    assert not list(tmp_path.glob(".dmr-checkpoint*"))

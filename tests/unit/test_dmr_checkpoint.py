@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,29 @@ def test_damage_is_told_and_not_raised_through(tmp_path: Path, harm: str) -> Non
         case "no folder":
             checkpoint.discard(tmp_path, 3)
     with pytest.raises(CheckpointError, match="epoch-3"):
+        checkpoint.load(tmp_path, 3, 0)
+
+
+class OneWay(Exception):
+    """A pickle calls it with one argument."""
+
+    def __init__(self, one: int, other: int) -> None:
+        super().__init__(f"{one} {other}")
+
+
+@pytest.mark.parametrize(
+    ("value", "why"), [({"f": lambda: None}, "^a: does not pickle: "), ([OneWay(1, 2)], "^a: pickles, but cannot be ")]
+)
+def test_what_would_not_come_back_is_refused_while_its_owner_lives(tmp_path: Path, value: object, why: str) -> None:
+    checkpoint.begin(tmp_path, 3)
+    with pytest.raises(ValueError, match=why):
+        checkpoint.save(tmp_path, 3, 0, {"good": (1,), "a": (value,)})
+
+
+def test_whatever_a_value_raises_when_it_is_loaded_is_told(tmp_path: Path) -> None:
+    saved(tmp_path, {"a": (1,)})
+    (tmp_path / "epoch-3" / "rank-0.pickle").write_bytes(pickle.dumps(OneWay(1, 2)))
+    with pytest.raises(CheckpointError, match=r"rank 0 in .*: TypeError"):
         checkpoint.load(tmp_path, 3, 0)
 
 

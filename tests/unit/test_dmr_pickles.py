@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import pytest
+
+from dmr.pickles import objection
+
+
+class OneWay(Exception):
+    """The classic: its pickle calls it with one argument."""
+
+    def __init__(self, one: int, other: int) -> None:
+        super().__init__(f"{one} {other}")
+
+
+class Refusing:
+    def __reduce__(self) -> str:
+        raise NotImplementedError("not me")
+
+
+def deep() -> list[object]:
+    nested: list[object] = []
+    for _ in range(100_000):
+        nested = [nested]
+    return nested
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ({"a": [1, 2]}, ""),
+        ([OneWay(1, 2)], "x: pickles, but cannot be made again from its pickle: TypeError: "),
+        (lambda: None, "x: does not pickle: "),
+        (Refusing(), "x: does not pickle: NotImplementedError: not me"),
+        (deep(), "x: does not pickle: RecursionError: "),
+    ],
+)
+def test_what_does_not_survive_is_told(value: object, why: str) -> None:
+    assert objection("x", value).startswith(why) and bool(objection("x", value)) == bool(why)
