@@ -6,25 +6,28 @@ This module imports numpy and mpi4py; `dmr.redistribute` imports it when data mo
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
 from dmr import plan
 from dmr.agreement import Item
-from dmr.exchange import Port, broadcast, exchange
+from dmr.exchange import Port, agree, broadcast, exchange
+from dmr.pickles import objection
 from dmr.route import Route, allocate, ways
 from dmr.streams import Array, BytesStream, Stream
 
 __all__ = ["carry_list", "carry_values"]
+
+_T = TypeVar("_T")
 
 
 def carry_values(route: Route, values: Mapping[str, Any] | None) -> dict[str, Any]:
     """Replicated values, from old rank 0, which passes them, to all new ranks.
 
     Raises:
-        ValueError: on all ranks, if one of them does not pickle.
+        ValueError: on all ranks, if one of them does not pickle, or cannot be made again from its pickle.
     """
     root = route.old[0]
     takes = route.new_rank is not None or route.old_rank == 0
@@ -35,7 +38,7 @@ def carry_values(route: Route, values: Mapping[str, Any] | None) -> dict[str, An
             buffers = _pickled(dict(values))
             news = "", [len(buffer) for buffer in buffers]
         except Exception:
-            news = next(filter(None, map(_objection, values, values.values())), "the values do not pickle together"), []
+            news = _first_objection(values) or "the values do not pickle together", []
     problem, sizes = route.comm.bcast(news, root=root)
     if problem:
         raise ValueError(problem)
@@ -44,14 +47,19 @@ def carry_values(route: Route, values: Mapping[str, Any] | None) -> dict[str, An
     for size, buffer in zip(sizes, buffers, strict=True):
         streams: dict[int, Stream] = {root: BytesStream([buffer])} if takes else {}
         broadcast(route.comm, root, size, 1, Port(streams, buffer if takes else None), route.room)
-    return {} if route.new_rank is None else _loaded(buffers)
+    loaded, problem = _tried((lambda: _loaded(buffers)) if route.new_rank is not None else dict)
+    if problem := _any(route, problem):
+        # Who has the values finds out which of them it is.
+        problem = route.comm.bcast(_first_objection(values) or problem if values is not None else None, root=root)
+        raise ValueError(problem)
+    return loaded or {}
 
 
 def carry_list(route: Route, item: Item, values: list[Any] | None) -> list[Any] | None:
     """A list of objects, element by element.
 
     Raises:
-        ValueError: on all ranks, if an element does not pickle.
+        ValueError: on all ranks, if an element does not pickle, or cannot be made again from its pickle.
     """
     comm = route.comm
     gives, gets = ways(route, item)
@@ -67,7 +75,7 @@ def carry_list(route: Route, item: Item, values: list[Any] | None) -> list[Any] 
             if other != comm.rank and values is not None:
                 sent[other] = _pickled([values[position] for position in plan.indices(positions)])
     except Exception:
-        objections = (_objection(item.name, value) for value in values or ())
+        objections = (objection(item.name, value) for value in values or ())
         problem = next(filter(None, objections), f"{item.name}: does not pickle")
         sent = {}
     problem = next((p for p in comm.allgather(problem) if p), "")
@@ -77,8 +85,11 @@ def carry_list(route: Route, item: Item, values: list[Any] | None) -> list[Any] 
     arrived = {other: [np.empty(size, np.uint8) for size in sizes[other]] for other in gets if other != comm.rank}
     send, receive = (Port({other: BytesStream(buffers) for other, buffers in way.items()}) for way in (sent, arrived))
     exchange(comm, 1, send, receive, route.room, route.pairs)
-    for other, buffers in arrived.items():
-        for position, value in zip(plan.indices(gets[other][0]), _loaded(buffers), strict=True):
+    loaded, problem = _tried(lambda: {other: _loaded(buffers) for other, buffers in arrived.items()})
+    if problem := _any(route, problem and f"{item.name}: {problem}"):
+        raise ValueError(problem)
+    for other, elements in (loaded or {}).items():
+        for position, value in zip(plan.indices(gets[other][0]), elements, strict=True):
             assert block is not None
             block[position] = value
     return block
@@ -96,9 +107,21 @@ def _loaded(buffers: list[Array]) -> Any:  # noqa: ANN401
     return pickle.loads(buffers[0].data, buffers=buffers[1:])  # noqa: S301
 
 
-def _objection(name: str, value: object) -> str:
+def _first_objection(values: Mapping[str, Any]) -> str:
+    return next(filter(None, map(objection, values, values.values())), "")
+
+
+def _tried(load: Callable[[], _T]) -> tuple[_T | None, str]:
+    """What was loaded, or why it could not be: an object may raise anything when it is made again."""
     try:
-        pickle.dumps(value, protocol=5)
+        return load(), ""
     except Exception as error:
-        return f"{name}: does not pickle: {type(error).__name__}: {error}"
-    return ""
+        return None, f"cannot be made again from its pickle: {type(error).__name__}: {error}"
+
+
+def _any(route: Route, problem: str) -> str:
+    """One of the problems of all ranks; collective. Words are only exchanged if there is one."""
+    if not agree(route.comm, [bool(problem)])[0]:
+        return ""
+    said: list[str] = route.comm.allgather(problem)
+    return next(filter(None, said))

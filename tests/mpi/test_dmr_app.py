@@ -174,6 +174,50 @@ if app.comm.rank == 0:
     assert len(agent.of(wire.Refuse)) == 1
 
 
+ONE_WAY = """
+class OneWay(Exception):
+    def __init__(self, one, other):
+        super().__init__(f"{one} {other}")  # a pickle calls it with one argument
+"""
+
+
+@pytest.mark.parametrize("method", ["replace", "merge", "restart"])
+@pytest.mark.parametrize(
+    "registered", ["'errors', {'e': OneWay(1, 2)}", "'errors', [1, OneWay(1, 2) if app.comm.rank else 1], dmr.Cyclic()"]
+)
+def test_what_pickles_but_cannot_be_made_again_stays(
+    mpirun, tmp_path: Path, key: credential.Key, method: str, registered: str
+) -> None:
+    """All ranks, old and new, hear which value it is; the program goes on, and tries it no more."""
+    script = program(
+        tmp_path,
+        ONE_WAY
+        + f"""
+import dmr
+app = dmr.App(1, 8, method="{method}")
+app.register({registered})
+for step in app.steps(5):
+    pass
+print("size", app.comm.size, flush=True)
+""",
+    )
+
+    def rigid(request: wire.Request) -> wire.Reply | None:
+        if isinstance(request, wire.Check) and request.maximum == 2:
+            return wire.CheckReply(action="none", size=2, epoch=0)
+        return None
+
+    options = ["-hosts", "n1,n2", "-ppn", "1"]
+    with FakeAgent(key, (3,), patience=1, veto=rigid) as agent:
+        done = mpirun(2, script, agent=agent.address, launched=True, options=options, time_limit=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("size 2\n") == 2, done.stdout + done.stderr
+    (refused,) = agent.of(wire.Refuse)
+    assert "errors: " in refused.why and "made again from its pickle: TypeError" in refused.why
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.glob(".dmr-checkpoint*"))
+
+
 def test_announcements(mpirun, tmp_path: Path, key: credential.Key) -> None:
     script = program(
         tmp_path,
