@@ -122,6 +122,8 @@ def _mark(value: object) -> str:
         if value.nbytes:
             mark.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
         return mark.hexdigest()
-    if isinstance(value, (*_PLAIN, np.generic)):
-        return hashlib.blake2b(pickle.dumps(value), digest_size=16).hexdigest()
+    # Not what a program derives from plain types, an enum say: its pickle is the program's, and may fail.
+    if type(value) in _PLAIN or (isinstance(value, np.generic) and not value.dtype.hasobject):
+        with contextlib.suppress(Exception):
+            return hashlib.blake2b(pickle.dumps(value), digest_size=16).hexdigest()
     return ""

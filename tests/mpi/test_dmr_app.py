@@ -133,7 +133,8 @@ if app.comm.rank == 0:
         ("app.register('x', np.zeros((3, 2)), dmr.Block())", ""),
         ("app.register('x', np.zeros((app.comm.rank, 2)), dmr.Block())", "x: rank 0"),
         ("app.register('x', np.zeros(3 + app.comm.rank))", "x differs between ranks"),
-        ("app.register('f', open('program.py'))", "f:"),
+        ("app.register('f', open('program.py'))", "f: does not pickle"),
+        ("app.register('phase', enum.IntEnum('Local', 'FIRST').FIRST)", "phase: does not pickle"),
         ("app.register('t', float(app.comm.rank), dmr.Replicated())", ""),
     ],
 )
@@ -144,6 +145,7 @@ def test_what_cannot_move_stays_where_it_is(
     script = program(
         tmp_path,
         f"""
+import enum
 import numpy as np
 import dmr
 app = dmr.App(1, 8)
@@ -167,7 +169,7 @@ if app.comm.rank == 0:
         assert "size 3" in done.stdout
         return
     assert "size 2" in done.stdout
-    assert len(agent.of(wire.Accept)) == ("open" in registered)  # only there it takes the move itself to find out
+    assert len(agent.of(wire.Accept)) == ("pickle" in why)  # only there it takes the move itself to find out
     assert why in agent.of(wire.Refuse)[0].why and done.stderr.count(why) == 1
     # From then on the agent knows, and offers no more.
     assert [(c.minimum, c.maximum) for c in agent.of(wire.Check)] == [(1, 8)] * 2 + [(2, 2)] * 2

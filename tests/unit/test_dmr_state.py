@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from enum import IntEnum
+
 import numpy as np
 import pytest
 
@@ -100,6 +102,24 @@ def test_values_that_must_be_the_same_everywhere(here: object, there: object, sa
         marks.append(state.marks())
     problem = differing(marks)
     assert problem == "" if same else problem.startswith("t differs between ranks 0 and 1; register it with")
+
+
+class Text(str):
+    def __reduce__(self) -> str:
+        raise NotImplementedError("no")
+
+
+def test_what_only_resembles_a_plain_value_is_not_looked_at() -> None:
+    """Its pickle may raise anything; whether it can move turns out when it is moved."""
+
+    class Phase(IntEnum):  # cannot be pickled, being local
+        FIRST = 1
+
+    state = State()
+    state.register("phase", Phase.FIRST, None)
+    state.register("text", Text("a"), None)
+    state.register("record", np.array([(lambda: None,)], [("f", "O")])[0], None)
+    assert state.marks() == {}
 
 
 def test_names_that_differ_are_left_to_the_move() -> None:
