@@ -21,6 +21,9 @@ _LOOK_AFTER: Final = 1.0
 _COME_BACK: Final = {"Allreduce": "Iallreduce", "Alltoallv": "Ialltoallv", "Bcast": "Ibcast"}
 # Of Python objects there are no calls that come back; but they are small, and all who take part are there and alive.
 _OF_OBJECTS: Final = ("allgather", "alltoall", "bcast", "gather")
+# Requests that nobody waits for any more, and all they were begun with, as long as this process lives: MPI may still
+# write to their buffers, whose memory must not become that of something else. What is gone cannot be asked to stop.
+_given_up: Final[list[object]] = []
 
 
 class Patient:
@@ -38,7 +41,7 @@ class Patient:
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         if name in _COME_BACK:
             begin = getattr(self.comm, _COME_BACK[name])
-            return lambda *arguments, **named: self.wait(begin(*arguments, **named))
+            return lambda *arguments, **named: self._wait(begin(*arguments, **named), arguments, named)
         call = getattr(self.comm, name)
         return self._together(call) if name in _OF_OBJECTS else call
 
@@ -55,18 +58,25 @@ class Patient:
 
     def wait(self, request: MPI.Request) -> None:
         """Waits for one request."""
-        self._until(request.Test)
+        self._wait(request)
 
     def waitall(self, requests: Sequence[MPI.Request]) -> None:
         """Waits for several requests."""
         from mpi4py import MPI
 
-        self._until(lambda: MPI.Request.Testall(requests))
+        self._until(lambda: MPI.Request.Testall(requests), requests)
 
-    def _until(self, done: Callable[[], bool]) -> None:
+    def _wait(self, request: MPI.Request, *begun_with: object) -> None:
+        self._until(request.Test, request, begun_with)
+
+    def _until(self, done: Callable[[], bool], *under_way: object) -> None:
         look = time.monotonic() + _LOOK_AFTER
         while not done():  # without a pause: it is these calls in which the library moves the data
             os.sched_yield()  # but who waits must not keep a core from who has something to do
             if time.monotonic() > look:
-                self._look()
+                try:
+                    self._look()
+                except BaseException:
+                    _given_up.append(under_way)
+                    raise
                 look = time.monotonic() + _LOOK_AFTER
