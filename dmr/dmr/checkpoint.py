@@ -72,7 +72,7 @@ def save(root: Path, epoch: int, rank: int, parts: Mapping[str, tuple[Any, ...]]
         written += _write_pickle(folder / f"rank-{rank}.pickle", rest)
         _write(folder / f"rank-{rank}.json", {"parts": index})
     except OSError as error:
-        raise CheckpointError(f"cannot write {error.filename or folder}: {error.strerror}") from error
+        raise CheckpointError(f"cannot write {error.filename or folder}: {error.strerror or error}") from error
     return written
 
 
@@ -85,7 +85,7 @@ def commit(root: Path, epoch: int, manifest: Mapping[str, Any]) -> None:
         folder.rename(_finished(root, epoch))
         _sync_folder(root)
     except OSError as error:
-        raise CheckpointError(f"cannot write {error.filename or folder}: {error.strerror}") from error
+        raise CheckpointError(f"cannot write {error.filename or folder}: {error.strerror or error}") from error
 
 
 def manifest(root: Path, epoch: int) -> dict[str, Any]:

@@ -129,3 +129,15 @@ def test_no_place_to_write(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(CheckpointError, match="cannot make"):
         checkpoint.begin(tmp_path / "file", 1)
+
+
+def test_a_full_disk_is_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error of numpy has no number, and so none of the system's words for it."""
+
+    def full(*args: object, **named: object) -> None:
+        raise OSError("1000 requested and 234 written")
+
+    checkpoint.begin(tmp_path, 3)
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(CheckpointError, match=r"cannot write .*\.epoch-3: 1000 requested and 234 written"):
+        checkpoint.save(tmp_path, 3, 0, {"a": (np.arange(3), Block())})
