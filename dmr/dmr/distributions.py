@@ -9,6 +9,7 @@ the old ranks to that over the new ones, which may be of another kind. Blocks ar
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -304,11 +305,14 @@ def _explicit(axis: int, mine: IndexSet | None, sets: tuple[IndexSet, ...]) -> E
 def _as_set(numbers: Iterable[int]) -> IndexSet:
     if isinstance(numbers, range):
         return plan.strips(numbers)
-    listed = numbers.tolist() if hasattr(numbers, "tolist") else list(numbers)
-    wrong = next((number for number in listed if not isinstance(number, int)), None)
-    if wrong is not None:
-        raise ValueError(f"an index set holds whole numbers, not {wrong!r}")
-    return plan.strips(listed)
+    return plan.strips([_whole(number) for number in (numbers.tolist() if hasattr(numbers, "tolist") else numbers)])
+
+
+def _whole(number: object) -> int:
+    try:
+        return operator.index(number)  # type: ignore[arg-type]
+    except TypeError:
+        raise ValueError(f"an index set holds whole numbers, not {number!r}") from None
 
 
 def _check_partition(sets: Sequence[IndexSet], n: int) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import pickle
+import re
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -158,3 +160,17 @@ def test_cuts_that_do_not_fit(cut, message: str) -> None:
 def test_nonsense_is_refused(make) -> None:
     with pytest.raises(ValueError, match=r"."):
         make()
+
+
+@pytest.mark.parametrize("mine", [list(np.flatnonzero([1, 0, 1])), [np.uint8(0), 2], np.array([0, 2], "u4"), (0, 2)])
+def test_indices_of_numpy_are_whole_numbers_too(mine: Iterable[int]) -> None:
+    assert Explicit(mine).indices == [0, 2]
+    assert all(type(index) is int for index in Explicit(mine).indices)
+
+
+@pytest.mark.parametrize(
+    ("mine", "wrong"), [([0, 1.0], "1.0"), (np.array([0.5]), "0.5"), (["a"], "'a'"), ([np.float64(1)], "np.float64")]
+)
+def test_other_indices_are_refused(mine: Iterable[int], wrong: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"an index set holds whole numbers, not {wrong}")):
+        Explicit(mine)
