@@ -413,12 +413,12 @@ class App:
 async def serve(config: Config, config_path: Path | None = None) -> None:
     """Run the daemon until SIGTERM or SIGINT. `config_path` is what a reload reads; None: where `load` looks."""
     check(config)
+    tenure = hold_state(config, "agent", config_path=config_path)
     if os.geteuid() == 0:
         _log.warning(
             "this agent runs as root, which it has no need to be: a fault in it, or in a plug-in, would be root's; run "
             "it as a user, or as a service user with AdminLevel=Operator"
         )
-    tenure = hold_state(config, "agent", config_path=config_path)
     try:
         await _serve(config, config_path, tenure)
         if tenure.lost:

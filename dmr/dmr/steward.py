@@ -31,6 +31,7 @@ from dmr import line
 from dmr.command import Command, allocation
 from dmr.errands import Errands
 from dmr.line import RESTART_FAILED, RESTARTED, LineError, Message
+from dmr.mortal import end_with_parent
 from dmr.wire import Errand, WireError
 
 __all__ = ["Steward"]
@@ -166,6 +167,7 @@ class Steward:
                 env={**environment, line.TICKET: ticket} if alone else dict(environment),
                 stdin=asyncio.subprocess.DEVNULL if alone else None,
                 process_group=0 if grouped else None,
+                preexec_fn=end_with_parent,
             )
         except OSError as error:
             raise LineError(f"cannot start {arguments[0]}: {error}") from error

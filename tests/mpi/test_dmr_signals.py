@@ -1,4 +1,4 @@
-"""Ctrl-C at `dmr.launch`: the program hears of it once, and ends as it likes."""
+"""Signals at `dmr.launch`: the program hears of Ctrl-C once, and ends as it likes; it does not outlive the launcher."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
@@ -92,3 +93,14 @@ def test_without_a_terminal(start: Start, tmp_path: Path, whom: str) -> None:
     (os.killpg if whom == "its group" else os.kill)(process.pid, signal.SIGINT)
     assert process.wait(60) == 128 + signal.SIGINT
     assert heard(tmp_path) == ["1", "1"]
+
+
+def test_a_killed_launcher_leaves_nobody(start: Start) -> None:
+    """Nor does `kill -9` on its process group, of which the program is no member."""
+    process = start(subprocess.DEVNULL)
+    assert process.stdout is not None and process.stdout.readline() == "read \n"
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert any(member.name().startswith("mpiexec") for member in family)
+    process.kill()
+    _gone, alive = psutil.wait_procs(family, timeout=60)
+    assert alive == []
