@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,8 +43,10 @@ class Witness:
         self._began = began
 
     def asked(self) -> list[Asked]:
-        status = self._site.ask("status") or {}
-        said = {w["workflow"]["name"]: w for w in status.get("workflows", [])}
+        # From the state file: `status` shows the latest ones only.
+        with self._state() as database:
+            states = [json.loads(text) for (text,) in database.execute("SELECT state FROM runs WHERE kind='workflow'")]
+        said = {state["workflow"]["name"]: state for state in states}
         found = []
         for one in self._known.handed:
             workflow = one.plan.workflow
@@ -75,8 +78,7 @@ class Witness:
         """What the agent asked Slurm for in all its lives, and what of it is open."""
         verbs = {"change": "update", "extend": "update"}
         acts, still_open = [], []
-        database = sqlite3.connect(f"file:{self._site.state}/penstock.db?mode=ro", uri=True, timeout=10)
-        try:
+        with self._state() as database:
             for verb, subject, text, state, opened in database.execute(
                 "SELECT verb, subject, payload, state, opened FROM intents"
             ):
@@ -88,9 +90,10 @@ class Witness:
                     acts.append(Act(verbs.get(verb, verb), int(job), opened))
                 if state == "open":
                     still_open.append((verb, subject, opened))
-        finally:
-            database.close()
         return acts, still_open
+
+    def _state(self) -> closing[sqlite3.Connection]:
+        return closing(sqlite3.connect(f"file:{self._site.state}/penstock.db?mode=ro", uri=True, timeout=10))
 
     def tracebacks(self) -> list[str]:
         """Exceptions in the log that the agent did not foresee."""
