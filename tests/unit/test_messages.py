@@ -529,7 +529,7 @@ def test_what_became_of_messages_is_listed(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("mail: smtp", "needs `smtp: host:port`"),
+        ("mail: smtp", "needs `smtp: HOST:PORT`"),
         ("smtp: nowhere", "`messages.smtp`"),
         ("mail_to: 'a b'", "`messages.mail_to`"),
         ("mail_to: -oops", "`messages.mail_to`"),
