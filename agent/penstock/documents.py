@@ -19,12 +19,19 @@ from penstock.errors import UserError
 __all__ = ["MAX_BYTES", "flat", "mapping", "parse_yaml", "show"]
 
 MAX_BYTES: Final = 1_000_000
+_DEEPEST: Final = 50
 
 
 class _Loader(yaml.SafeLoader):
     """Safe, with the scalars of YAML 1.2's core schema and without doubled keys."""
 
     yaml_implicit_resolvers: dict[str, list[Any]] = {}  # noqa: RUF012  (PyYAML's own protocol: a copy, filled below)
+
+    def fetch_flow_collection_start(self, TokenClass: type[yaml.Token]) -> None:  # noqa: N803 (PyYAML's name)
+        # The scanner looks at all open brackets for every token, which takes seconds where there are a thousand.
+        if self.flow_level >= _DEEPEST:
+            raise yaml.scanner.ScannerError(None, None, "brackets are nested too deeply", self.get_mark())
+        super().fetch_flow_collection_start(TokenClass)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()

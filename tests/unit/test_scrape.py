@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 import urllib.request
@@ -26,10 +27,9 @@ def test_silent_connections_take_few_threads_and_are_ended(served, capfd):
     threads = threading.active_count()
     idle = [socket.create_connection(("127.0.0.1", served.server_port), 60) for _ in range(40)]
     try:
-        poll(lambda: served.slots._value == 0, "all places to be taken")
+        closed = len(idle) - served.most
+        poll(lambda: len(select.select(idle, [], [], 0)[0]) >= closed, "all but a few to be turned away")
         assert threading.active_count() <= threads + served.most
-        with socket.create_connection(("127.0.0.1", served.server_port), 60) as late:
-            assert late.recv(1) == b"", "turned away"
         poll(lambda: served.slots._value == served.most, "those who say nothing to be sent away")
     finally:
         for one in idle:
