@@ -210,7 +210,7 @@ def test_a_user_of_a_sites_agent_has_what_that_does():
     }
     assert feature(facts, "hold-reservation").because == ("operator",), "which takes one's own rights"
     assert report.checks["agent"].seen == "the site's agent answers: it keeps state and runs workflows for all users"
-    assert "what is u's alone is in /home/u/.local/state/penstock" in report.checks["state-folder"].seen
+    assert f"what is u's alone is in {HOME.path}" in report.checks["state-folder"].seen
 
     down = replace(facts, agent=Agent(answers=False))
     assert feature(down, "workflows").because == feature(down, "agent").because == ("agent",)

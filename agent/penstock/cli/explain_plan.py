@@ -8,6 +8,7 @@ import math
 import click
 
 from penstock.api import JobSpec, StartEstimate
+from penstock.cli.backends import backend_of
 from penstock.cli.output import table
 from penstock.cli.planning import LiveSource, Source
 from penstock.config import load
@@ -70,11 +71,6 @@ def estimate_line(source: Source, nodes: int, duration: float, free: float | Non
 
 
 async def _estimate(source: LiveSource, nodes: int, duration: float) -> StartEstimate:
-    from penstock.app import make_backend
-
-    backend = make_backend(load())
-    try:
+    async with backend_of(load()) as backend:
         script = "#!/bin/sh\ntrue\n"
         return await backend.estimate(JobSpec("penstock-quote", script, nodes, duration, source.partition.name))
-    finally:
-        await backend.close()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.api import JobSpec, Partition
-from penstock.app import make_backend
+from penstock.cli.backends import backend_of
 from penstock.cli.door import ask_or_leave, plan_stages
 from penstock.config import Config
 from penstock.errors import PenstockError
@@ -87,18 +87,12 @@ def _script(spec: JobSpec) -> str:
 
 
 async def _partitions(config: Config) -> Sequence[Partition]:
-    backend = make_backend(config)
-    try:
+    async with backend_of(config) as backend:
         return await backend.partitions()
-    finally:
-        await backend.close()
 
 
 async def _cancel(config: Config, jobs: Sequence[int]) -> None:
-    backend = make_backend(config)
-    try:
+    async with backend_of(config) as backend:
         for job in reversed(jobs):
             with contextlib.suppress(PenstockError):
                 await backend.cancel(job)
-    finally:
-        await backend.close()

@@ -6,14 +6,15 @@ import asyncio
 import math
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, closing
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
+from penstock.cli.backends import backend_of
 from penstock.cli.options import number
 from penstock.cli.output import clock, emit_json, table
 from penstock.cli.planning import LiveSource, Where, cluster_options
@@ -27,7 +28,6 @@ from penstock.holding.office import Office, ledger_path, open_ledger, pricing_ru
 from penstock.ownership import is_readable
 from penstock.provision.holding import METHODS, Hold, Phase, Wanted
 from penstock.provision.pricing import quote
-from penstock.slurm.base import Backend
 
 __all__ = ["hold", "ledger", "with_office"]
 
@@ -41,7 +41,7 @@ def with_office(work: Callable[[Office], Awaitable[T]], patience: float = _PATIE
     config = load()
 
     async def run() -> T:
-        async with _backend(config) as backend:
+        async with backend_of(config) as backend:
             office = Office(config, backend)
             try:
                 async with office.alone(patience):
@@ -50,17 +50,6 @@ def with_office(work: Callable[[Office], Awaitable[T]], patience: float = _PATIE
                 office.close()
 
     return asyncio.run(run())
-
-
-@asynccontextmanager
-async def _backend(config: Config) -> AsyncIterator[Backend]:
-    from penstock.app import make_backend
-
-    backend = make_backend(config)
-    try:
-        yield backend
-    finally:
-        await backend.close()
 
 
 @click.group()
@@ -227,7 +216,7 @@ def grant(request: Path) -> None:
     spec = requests.read(request, requests.load_key(config.provision.request_key), flags=("PURGE_COMP=10",))
 
     async def work() -> str:
-        async with _backend(config) as backend:
+        async with backend_of(config) as backend:
             if spec.start + spec.duration <= backend.now():
                 # Whoever has kept a copy of the file could have it granted again, unpaid.
                 raise UserError(f"{request}: what it asks for was over before now")

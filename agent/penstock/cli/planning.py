@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 import click
 
 from penstock.api import Partition, Snapshot
+from penstock.cli.backends import backend_of
 from penstock.cli.gantt import Bar
 from penstock.config import Config, load
 from penstock.durations import DURATION_FORMS, duration_text, parse_duration
@@ -241,13 +242,8 @@ def open_source(
 
 
 async def _look(config: Config) -> Snapshot:
-    from penstock.app import make_backend
-
-    backend = make_backend(config)
-    try:
+    async with backend_of(config) as backend:
         return await take_snapshot(backend)
-    finally:
-        await backend.close()
 
 
 def _read(path: Path) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from penstock.cli.backends import backend_of
 from penstock.cli.door import ask_or_leave, ask_or_read
 from penstock.cli.output import emit_json
 from penstock.cli.packing import Packed, packing_options
@@ -128,11 +129,8 @@ def cancel(workflow: str, as_json: bool) -> None:
 
 async def _cancel(config: Config, jobs: Sequence[int]) -> list[str]:
     """Cancel jobs of the caller, the last first, so that none starts meanwhile; what went wrong."""
-    from penstock.app import make_backend
-
-    backend = make_backend(config)
     failed = []
-    try:
+    async with backend_of(config) as backend:
         for job in reversed(jobs):
             try:
                 await backend.cancel(job)
@@ -140,8 +138,6 @@ async def _cancel(config: Config, jobs: Sequence[int]) -> list[str]:
                 continue
             except PenstockError as e:
                 failed.append(f"{job}: {e}")
-    finally:
-        await backend.close()
     return failed
 
 
