@@ -22,6 +22,8 @@ def pytest_configure() -> None:
     # SIGINT to be ignored, which every process that a test interrupts would inherit.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
+    # Without buffers, `print` writes each of its words by itself: the lines of the ranks of one program would mix.
+    os.environ.pop("PYTHONUNBUFFERED", None)
 
 
 @cache
