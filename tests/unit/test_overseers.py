@@ -59,6 +59,21 @@ def test_nobody_is_one_while_slurm_does_not_say(monkeypatch):
     assert site.include(OPER)
 
 
+def test_operators_stay_operators_while_slurm_is_asked_again(monkeypatch):
+    site = Site(monkeypatch, "oper")
+    assert site.include(OPER)
+    site.time = 600.0
+    meanwhile = []
+
+    async def slowly():
+        meanwhile.append(await site.overseers.include(OPER))
+        return frozenset({"oper"})
+
+    monkeypatch.setattr(site.overseers, "_operators", slowly)
+    assert site.include(OPER)
+    assert meanwhile == [True]
+
+
 def test_an_agent_of_ones_own_asks_nothing_for_others(monkeypatch):
     site = Site(monkeypatch, "oper", serves=lambda _uid: False)
     assert not site.include(OPER)

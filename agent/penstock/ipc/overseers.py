@@ -40,10 +40,10 @@ class Overseers:
         now = self._clock.now()
         if not self._rest.lasts(now):
             self._rest = Rest(now, now + _AFTER_FAILURE)  # others who ask meanwhile do not ask Slurm, too
-            self._names = ()
             try:
                 self._names = await self._operators()
                 self._rest = Rest(now, now + _KEPT)
             except PenstockError as e:
+                self._names = ()
                 _log.debug("who is an operator is not known", why=str(e))
         return login(uid) in self._names
