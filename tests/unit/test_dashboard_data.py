@@ -205,6 +205,16 @@ def test_a_task_of_an_array_is_known_by_its_array():
     assert [(b["name"], b["job"], b["user"]) for b in bars] == [("7_0", 7, "alice"), ("7_1", 7, "alice")]
 
 
+def test_who_has_begun_or_is_gone_since_the_plan_was_made_is_expected_no_more():
+    scene = Scene(NOW)
+    there = scene.snapshot.jobs
+    begun = replace(there[4115], state=JobState.RUNNING, nodes=("n15",), start=NOW + 5.0, end=NOW + 905.0)
+    jobs = {number: job for number, job in {**there, 4115: begun}.items() if number != 4114}
+    drawn = model(replace(scene.snapshot, taken_at=NOW + 60.0, jobs=jobs), outlook=look_ahead(scene.snapshot))
+    assert [b["job"] for b in drawn["bars"] if b["kind"] == "planned"] == [4113]
+    assert [b["kind"] for b in drawn["bars"] if b["job"] == 4115] == ["running"]
+
+
 def workflows(scene):
     return workflows_model(scene("status", {}), scene.now)
 

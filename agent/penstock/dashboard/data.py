@@ -57,7 +57,8 @@ def cluster_model(snapshot: Snapshot, outlook: Outlook, past: Past, work: Mappin
     busy = snapshot.busy_nodes()
     bars = [_job_bar("past", h, None, rows, work) for h in past.over]
     bars += [_job_bar("running", h, snapshot.jobs.get(h.job), rows, work) for h in past.held]
-    bars += [_planned_bar(e, snapshot, rows, work) for e in outlook.jobs]
+    # The plan may be older than the picture: who has begun or is gone since is expected no more.
+    bars += [_planned_bar(e, job, rows, work) for e in outlook.jobs if (job := _waiting(e, snapshot)) is not None]
     bars += [bar for r in snapshot.reservations if (bar := _reserved_bar(r, rows)) is not None]
     down = [n for n in names if not snapshot.nodes[n].usable and n not in busy and n not in reserved]
     partitions = sorted(snapshot.partitions.values(), key=lambda p: (not p.default, p.name))
@@ -120,20 +121,23 @@ def _job_bar(kind: str, held: Held, job: Job | None, rows: Mapping[str, int], wo
     }
 
 
-def _planned_bar(expected: Expected, snapshot: Snapshot, rows: Mapping[str, int], work: Mapping[int, Json]) -> Json:
-    number = int(expected.name.partition("_")[0])
-    job = snapshot.jobs.get(number)
+def _waiting(expected: Expected, snapshot: Snapshot) -> Job | None:
+    job = snapshot.jobs.get(int(expected.name.partition("_")[0]))
+    return job if job is not None and job.pending else None
+
+
+def _planned_bar(expected: Expected, job: Job, rows: Mapping[str, int], work: Mapping[int, Json]) -> Json:
     return {
         "kind": "planned",
         "name": expected.name,
-        "job": number,
-        "user": job.user if job else "",
-        "partition": job.partition if job else "",
+        "job": job.id,
+        "user": job.user,
+        "partition": job.partition,
         "rows": spans(expected.nodes, rows),
         "count": len(expected.nodes),
         "start": expected.start,
         "end": expected.end,
-        **_known(number, work),
+        **_known(job.id, work),
     }
 
 
