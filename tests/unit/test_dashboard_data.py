@@ -215,6 +215,17 @@ def test_who_has_begun_or_is_gone_since_the_plan_was_made_is_expected_no_more():
     assert [b["kind"] for b in drawn["bars"] if b["job"] == 4115] == ["running"]
 
 
+def test_of_very_many_jobs_the_past_is_left_out_and_nothing_that_runs():
+    past = Past()
+    jobs = {n: make_job(n, "n1", start=NOW - 100.0) for n in range(1, 4101)}
+    past.see(NOW, {n: replace(job, id=n + 5000) for n, job in jobs.items()}, {})
+    snapshot = make_snapshot(jobs.values(), at=NOW + 60.0)
+    past.see(NOW + 60.0, snapshot.jobs, {})
+    drawn = cluster_model(snapshot, Outlook(0.0), past, {})["bars"]
+    assert sum(b["kind"] == "running" for b in drawn) == 4100
+    assert len(drawn) < 4200
+
+
 def workflows(scene):
     return workflows_model(scene("status", {}), scene.now)
 

@@ -55,8 +55,8 @@ def cluster_model(snapshot: Snapshot, outlook: Outlook, past: Past, work: Mappin
     rows = {name: i for i, name in enumerate(names)}
     reserved = {n for r in snapshot.reservations if r.active for n in r.nodes}
     busy = snapshot.busy_nodes()
-    bars = [_job_bar("past", h, None, rows, work) for h in past.over]
-    bars += [_job_bar("running", h, snapshot.jobs.get(h.job), rows, work) for h in past.held]
+    over = [_job_bar("past", h, None, rows, work) for h in past.over]
+    bars = [_job_bar("running", h, snapshot.jobs.get(h.job), rows, work) for h in past.held]
     # The plan may be older than the picture: who has begun or is gone since is expected no more.
     bars += [_planned_bar(e, job, rows, work) for e in outlook.jobs if (job := _waiting(e, snapshot)) is not None]
     bars += [bar for r in snapshot.reservations if (bar := _reserved_bar(r, rows)) is not None]
@@ -68,7 +68,8 @@ def cluster_model(snapshot: Snapshot, outlook: Outlook, past: Past, work: Mappin
         "nodes": [{"name": n, "state": _state(n, snapshot, busy, reserved)} for n in names],
         "down": spans(down, rows),
         "partitions": [{"name": p.name, "rows": spans(p.nodes, rows)} for p in partitions],
-        "bars": bars[-_BARS:],
+        # What holds nodes is never left out, or they would seem to be free.
+        "bars": [*over[-max(_BARS - len(bars), 1) :], *bars],
         "slots": {
             name: [{"rows": spans(s.nodes, rows), "count": len(s.nodes), "start": s.start, "end": s.end} for s in slots]
             for name, slots in outlook.slots
