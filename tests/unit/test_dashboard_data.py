@@ -101,6 +101,14 @@ def test_a_requeued_job_is_another_stretch_on_the_same_nodes():
     assert stretches(past) == [(1, ("n1",), 40.0, 200.0), (1, ("n1",), 180.0, None)]
 
 
+def test_a_job_that_one_picture_does_not_have_is_not_drawn_twice():
+    past, job = Past(), make_job(1, "n1", start=40.0)
+    seen(past, 100.0, job)
+    seen(past, 110.0)  # say, to an operator while Slurm does not tell who is one
+    seen(past, 120.0, job)
+    assert stretches(past) == [(1, ("n1",), 40.0, 110.0), (1, ("n1",), 110.0, None)]
+
+
 def test_of_a_job_that_was_resized_before_only_its_present_nodes_are_known():
     past = Past()
     seen(past, 100.0, make_job(1, "n1", "n2", start=40.0), resized={1: 70.0})

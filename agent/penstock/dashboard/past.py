@@ -50,10 +50,13 @@ class Past:
                 del self._open[number]
                 if job is not None:
                     self._open[number] = _held(job, (job.start or at) if again else at)
-        for number, job in holding.items():
-            if number not in self._open:
-                # Seen for the first time: on these nodes at least since its last resize.
-                self._open[number] = _held(job, min(max(job.start or at, resized.get(number, 0.0)), at))
+        new = [job for number, job in holding.items() if number not in self._open]
+        ended = {held.job: held.end or 0.0 for held in self._over} if new else {}
+        for job in new:
+            # Seen for the first time: on these nodes at least since its last resize. Seen again, after a picture in
+            # which it was missing: since that.
+            since = max(job.start or at, resized.get(job.id, 0.0), ended.get(job.id, 0.0))
+            self._open[job.id] = _held(job, min(since, at))
         self._over = [h for h in self._over if (h.end or at) > at - KEPT][-_MOST:]
 
     def _close(self, held: Held, at: float, job: Job | None, again: bool) -> None:
