@@ -128,6 +128,18 @@ def test_each_recipient_gets_so_many_an_hour_and_the_others_wait_for_nobody():
     assert box.take(["mail"], 3699.0) is None and box.take(["mail"], 3700.0).id == 2
 
 
+def test_a_clock_that_was_set_back_holds_nothing_up():
+    box, ahead = Outbox(per_hour=2), 10 * OLDEST
+    for number in range(3):
+        box.add(letter(number, uid=1))
+    for error in (None, "no"):
+        box.settle(box.take(["mail"], ahead), error, False, ahead)
+    assert box.take(["mail"], ahead) is None
+    assert [box.take(["mail"], 100.0).id for _ in range(1)] == [2]
+    assert box.settle(box.under_way["mail"], None, False, 100.0)[0] is State.SENT
+    assert box.take(["mail"], 100.0).id == 1, "and what was to be tried again"
+
+
 def test_what_is_too_old_or_one_too_many_is_dropped():
     box = Outbox(per_hour=1)
     assert all(box.add(letter(n)) for n in range(MOST))

@@ -129,8 +129,9 @@ class Outbox:
     def _at(self, letter: Letter, now: float) -> float:
         """When it may be delivered."""
         sent = self._sent.get(letter.recipient, deque())
-        while sent and sent[0] <= now - _HOUR:
+        # What is of the future was sent before the clock was set back: when it was is not known.
+        while sent and not now - _HOUR < sent[0] <= now:
             sent.popleft()
         # Of a lowered limit, too: the one that leaves the window so that there is room.
         room = 0.0 if len(sent) < self.per_hour else sent[-self.per_hour] + _HOUR
-        return max(letter.due, room)
+        return max(letter.due if letter.due <= now + LADDER[-1] else now, room)
