@@ -363,6 +363,22 @@ def test_the_page_gets_all_of_it_and_the_same_while_nothing_changes():
     assert shown(feed)["decisions"][0]["id"] == 7
 
 
+def test_the_time_goes_on_while_nothing_else_changes():
+    scene, clock = Scene(NOW), [100.0]
+
+    def ask(op, request):
+        told = scene(op, request)
+        return {**told, "workflows": []} if op == "status" else [] if op == "sizes" else told
+
+    feed = Feed(ask, lambda: clock[0])
+    feed.look()
+    tag = feed.latest().tag
+    scene.now, clock[0] = NOW + 7200.0, 7300.0  # Slurm does not answer, so the picture is an old one
+    feed.look()
+    clock[0] += 3.0
+    assert (feed.latest().tag, feed.latest().now) == (tag, NOW + 7203.0)
+
+
 def test_an_agent_that_is_gone_is_what_the_page_says_until_it_is_back():
     scene = Scene(NOW)
     feed = Feed(scene)

@@ -183,6 +183,7 @@ def test_the_data_comes_packed_once_and_then_only_when_it_is_new(site):
     assert json.loads(gzip.decompress(body)) == json.loads(plain)
     assert NASTY in json.dumps(json.loads(plain)).replace('\\"', '"')
     assert site.ask("/data.json", If_None_Match=headers["ETag"])[::2] == (304, b"")
+    assert abs(float(site.ask("/data.json", If_None_Match=headers["ETag"])[1]["Penstock-Now"]) - time.time()) < 60
     assert site.ask("/data.json", If_None_Match='"other"')[0] == 200
 
 

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from penstock.api import Snapshot
@@ -43,11 +43,12 @@ _PLAN_SHARE: Final = 0.1  # of the time that may go into planning
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What there is, as JSON and compressed; `tag` changes with it."""
+    """What there is, as JSON and compressed; `tag` changes with it, and not with `now`, the agent's time."""
 
     body: bytes
     packed: bytes
     tag: str
+    now: float | None = None
 
 
 class Feed:
@@ -66,7 +67,7 @@ class Feed:
         self._model |= {"name": "", "whole": True, "cluster": None}
         starting = {"answers": False, "message": "Starting."}
         self._page = _encode({**self._model, "format": FORMAT, "agent": starting}, None)
-        self._asked_at = float("-inf")
+        self._asked_at = self._told_at = float("-inf")
         self._wake, self._stopping = threading.Event(), False
         self._thread: threading.Thread | None = None
 
@@ -76,7 +77,8 @@ class Feed:
         self._asked_at = self._clock()
         if alone:
             self._wake.set()
-        return self._page
+        now = self._model["now"]
+        return self._page if now is None else replace(self._page, now=now + self._clock() - self._told_at)
 
     def look(self) -> None:
         """Ask the agent and make the page anew. An agent that does not answer is what the page says then."""
@@ -130,6 +132,7 @@ class Feed:
     def _see(self, told: Mapping[str, Any]) -> None:
         """A look at the cluster, planned on where that does not take too long."""
         self._model |= {"name": told["name"], "whole": told["whole"], "now": told["now"]}
+        self._told_at = self._clock()
         if "picture" in told:
             self._snapshot = picture_from_dict(told["picture"], told["at"], told["problems"])
         snapshot = self._snapshot

@@ -165,6 +165,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _data(self) -> None:
         page = self.server.latest()
         headers = {"ETag": page.tag, "Vary": "Accept-Encoding"}
+        if page.now is not None:  # beside the data, which may be the same for hours
+            headers["Penstock-Now"] = f"{page.now:.3f}"
         if self.headers.get("If-None-Match") == page.tag:
             self._answer(HTTPStatus.NOT_MODIFIED, None, b"", headers)
         elif "gzip" in self.headers.get("Accept-Encoding", ""):

@@ -10,7 +10,7 @@ import * as workflows from "./workflows.js";
 const EVERY = 2000; // ms
 const PATIENCE = 20000;
 
-const page = { tag: null, data: null, received: 0 };
+const page = { tag: null, data: null, now: null, received: 0 };
 
 if (location.search) history.replaceState(null, "", location.pathname); // the word that let us in is not needed again
 
@@ -27,8 +27,9 @@ async function ask() {
       if (!answer.ok) throw new Error(answer.statusText);
       page.data = await answer.json();
       page.tag = answer.headers.get("ETag");
-      page.received = performance.now();
     }
+    page.now = answer.headers.get("Penstock-Now"); // not in the data, which may be the same for hours
+    page.received = performance.now();
     show();
   } catch {
     lost("`penstock dashboard` does not answer. This page goes on trying.");
@@ -36,7 +37,7 @@ async function ask() {
 }
 
 function now() {
-  return page.data.now === null ? Date.now() / 1000 : page.data.now + (performance.now() - page.received) / 1000;
+  return page.now === null ? Date.now() / 1000 : Number(page.now) + (performance.now() - page.received) / 1000;
 }
 
 function show() {
