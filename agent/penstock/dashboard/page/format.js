@@ -37,6 +37,9 @@ export function nodesText(rows, nodes, most = 4) {
 
 const STEPS = [1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800];
 
+// By how much local clocks were changed since: a day that has 25 hours does not move midnight to 23:00.
+const changed = (since, t) => (new Date(t * 1000).getTimezoneOffset() - since.getTimezoneOffset()) * 60;
+
 // Round instants between two, at most `most` of them, counted from local midnight.
 export function ticks(from, to, most) {
   const step = STEPS.find((s) => (to - from) / s <= most) ?? 604800;
@@ -44,6 +47,6 @@ export function ticks(from, to, most) {
   midnight.setHours(0, 0, 0, 0);
   const base = midnight.getTime() / 1000;
   const found = [];
-  for (let t = base + Math.ceil((from - base) / step) * step; t <= to; t += step) found.push(t);
+  for (let t = base + Math.ceil((from - base) / step) * step; t <= to; t += step) found.push(step < 3600 ? t : t + changed(midnight, t));
   return { step, at: found };
 }

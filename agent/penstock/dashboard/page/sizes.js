@@ -7,8 +7,9 @@ const HEIGHT = 72;
 const LONGEST = 6 * 3600;
 const kept = new Map(); // by job: its article, so that what a reader has opened stays open
 
-export function draw(jobs, now) {
+export function draw(all, now) {
   const where = byId("malleable");
+  const jobs = all.filter((j) => j.ended === null || j.ended > now - LONGEST);
   if (!jobs.length) {
     kept.clear();
     say("malleable-period", "");
@@ -20,7 +21,7 @@ export function draw(jobs, now) {
   const to = Math.max(now, from + 1);
   say("malleable-period", `Nodes of each job, ${clock(from, false)} to ${clock(to, false)}`);
   for (const job of [...kept.keys()]) if (!jobs.some((j) => j.job === job)) kept.delete(job);
-  const articles = jobs.filter((j) => j.ended === null || j.ended > from).map((j) => article(j, from, to));
+  const articles = jobs.map((j) => article(j, from, to));
   if (articles.some((a, i) => where.children[i] !== a) || where.children.length !== articles.length) {
     where.replaceChildren(...articles);
   }
