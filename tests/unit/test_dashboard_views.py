@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from dashboard_scene import Scene
 from penstock.api import Decision, JobSpec, Offer, Reason, Verb
 from penstock.app import App
 from penstock.config import Config
@@ -15,6 +16,8 @@ from penstock.malleable.machine import MalleableJob
 from penstock.picture import picture_from_dict
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.store import Store
+from penstock.workflow.model import workflow_to_dict
+from penstock.workflow.state import run_to_dict
 
 ME = os.geteuid()
 
@@ -154,3 +157,13 @@ def test_sizes_over_time_are_shown_to_whose_they_are(agent):
     mine = told(agent.alice)
     assert mine[1]["resizes"] == [{"kind": "expand", "old": 2, "new": 4, "outcome": "completed", "at": now - 20}]
     assert (mine[1]["ended"], mine[3]["ended"], mine[1]["minimum"], mine[1]["maximum"]) == (None, now - 50, 2, 8)
+
+
+def test_a_workflow_that_goes_on_is_shown_however_many_have_begun_after_it(agent):
+    flow = Scene(1e9).run
+    number = agent.ask(ME, "submit", workflow=workflow_to_dict(flow.workflow), strategy="perstage")["run"]
+    over = {**run_to_dict(flow), "phase": "completed"}
+    for _ in range(200):
+        agent.app.store.save_run(agent.app.store.add_run(ME, over, 2.0), over, finished=3.0)
+    assert number in agent.app.workflows.runs
+    assert number in [run["id"] for run in agent.ask(ME, "status")["workflows"]]

@@ -89,7 +89,11 @@ def operations(
 
     def own_runs(uid: int) -> list[WorkflowRun]:
         latest = store.runs(limit=_SHOWN, most_text=_TEXT)
-        return [workflows.runs.get(n) or run_from_dict(state) for n, owner, state in latest if uid in (0, owner)]
+        found = {n: workflows.runs.get(n) or run_from_dict(state) for n, owner, state in latest if uid in (0, owner)}
+        # What goes on is shown however many have begun after it.
+        oldest = latest[0][0] if latest else 0
+        found |= {n: run for n, run in workflows.runs.items() if n < oldest and uid in (0, store.owner(n))}
+        return [found[n] for n in sorted(found)]
 
     def not_allowed(uid: int) -> Iterator[str]:
         """What of the user's is left alone because the configuration does not allow to act on it."""
