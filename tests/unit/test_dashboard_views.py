@@ -12,6 +12,7 @@ from penstock.api import Decision, JobSpec, Offer, Reason, Verb
 from penstock.app import App
 from penstock.config import Config
 from penstock.errors import UserError
+from penstock.guided.state import guided_to_dict
 from penstock.malleable.machine import MalleableJob
 from penstock.picture import picture_from_dict
 from penstock.slurm.mock.backend import virtual_cluster
@@ -167,3 +168,36 @@ def test_a_workflow_that_goes_on_is_shown_however_many_have_begun_after_it(agent
         agent.app.store.save_run(agent.app.store.add_run(ME, over, 2.0), over, finished=3.0)
     assert number in agent.app.workflows.runs
     assert number in [run["id"] for run in agent.ask(ME, "status")["workflows"]]
+
+
+def test_a_guided_workflow_that_goes_on_is_shown_however_many_have_begun_after_it(agent):
+    stage = {"name": "a", "job": 1, "after": [], "order": {"words": [], "workdir": "/"}}
+    number = agent.ask(agent.alice, "guide", workflow="w", strategy="asa", stages=[stage])["run"]
+    over = {**guided_to_dict(agent.app.guided.runs[number]), "phase": "completed"}
+    for _ in range(200):
+        run = agent.app.store.add_run(agent.alice, over, 2.0, kind="guided")
+        agent.app.store.save_run(run, {**over, "id": run}, finished=3.0)
+    for uid in (0, agent.alice):
+        assert number in [run["id"] for run in agent.ask(uid, "status")["guided"]]
+    assert agent.ask(agent.bob, "status")["guided"] == []
+
+
+def test_of_many_malleable_jobs_all_that_run_are_shown_and_ones_own_that_have_ended(agent):
+    now = agent.app.clock.now()
+
+    def noted(number, uid, ended=None):
+        offer = Offer(number, 1, 1, 8, nodes=("n1",))
+        me = MalleableJob(number, uid, offer, offer.nodes, started=now - 100)
+        if ended is None:
+            agent.app.malleable.jobs[number] = me
+        agent.app.store.save_malleable(number, me.to_dict(), ended)
+
+    noted(1, agent.alice, ended=now - 99)
+    for number in range(2, 47):
+        noted(number, agent.bob, ended=now - 50)
+    for number in range(50, 95):
+        noted(number, agent.bob)
+    everything = [one["job"] for one in agent.ask(0, "sizes")]
+    assert everything[-45:] == list(range(50, 95))
+    assert len(everything) == 40 + 45
+    assert [one["job"] for one in agent.ask(agent.alice, "sizes")] == [1]

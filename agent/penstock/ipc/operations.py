@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 from dmr.wire import clean
 from penstock import __version__
@@ -16,7 +16,7 @@ from penstock.clock import Clock
 from penstock.errors import NotFound, NotPermitted, UserError
 from penstock.executor import Executor
 from penstock.guided.controller import GuidedController
-from penstock.guided.state import guided_to_dict
+from penstock.guided.state import GuidedRun, guided_to_dict
 from penstock.guided.stored import latest_runs
 from penstock.ipc.handlers import LocalOp
 from penstock.ipc.overseers import Overseers
@@ -35,6 +35,8 @@ _SHOWN = 200
 _TEXT = 4_000_000  # characters of stored workflows that are looked through for one answer
 _PARTITION = re.compile(r"[A-Za-z0-9_.-]{1,200}", re.ASCII)
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
+
+_Run = TypeVar("_Run", WorkflowRun, GuidedRun)
 
 
 def operations(
@@ -88,12 +90,15 @@ def operations(
         return uid if now is None or now.uid == uid else None
 
     def own_runs(uid: int) -> list[WorkflowRun]:
+        if uid not in (0, os.geteuid()):
+            return []
         latest = store.runs(limit=_SHOWN, most_text=_TEXT)
-        found = {n: workflows.runs.get(n) or run_from_dict(state) for n, owner, state in latest if uid in (0, owner)}
-        # What goes on is shown however many have begun after it.
-        oldest = latest[0][0] if latest else 0
-        found |= {n: run for n, run in workflows.runs.items() if n < oldest and uid in (0, store.owner(n))}
-        return [found[n] for n in sorted(found)]
+        found = [workflows.runs.get(n) or run_from_dict(state) for n, _owner, state in latest]
+        return _with_older(found, workflows.runs.values())
+
+    def guided_runs(uid: int) -> list[GuidedRun]:
+        live = (run for run in guided.runs.values() if uid in (0, run.uid))
+        return _with_older(latest_runs(store, None if uid == 0 else uid), live)
 
     def not_allowed(uid: int) -> Iterator[str]:
         """What of the user's is left alone because the configuration does not allow to act on it."""
@@ -131,7 +136,7 @@ def operations(
             ],
             "paused_until": executor.paused_until,
             "workflows": [run_to_dict(run) for run in own_runs(uid)],
-            "guided": [guided_to_dict(run) for run in latest_runs(store, None if uid == 0 else uid)],
+            "guided": [guided_to_dict(run) for run in guided_runs(uid)],
             "malleable": [m.to_dict() for m in malleable.jobs.values() if uid in (0, m.uid)],
             "resizes": store.resizes() if uid in (0, os.geteuid()) else [],
         }
@@ -254,3 +259,9 @@ def _number(request: Mapping[str, Any]) -> int:
     if type(number) is not int or not 0 < number < 2**63:
         raise UserError(f"run: must be the number of a workflow, not {number!r}")
     return number
+
+
+def _with_older(latest: list[_Run], live: Iterable[_Run]) -> list[_Run]:
+    """The latest workflows, and before them those that go on although so many have begun after them."""
+    older = sorted((run for run in live if latest and run.id < latest[0].id), key=lambda run: run.id)
+    return older[-_SHOWN:] + latest

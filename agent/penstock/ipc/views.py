@@ -22,7 +22,7 @@ __all__ = ["views"]
 
 _DECISIONS: Final = 300
 _LOOKED_THROUGH: Final = 2000
-_JOBS: Final = 40
+_JOBS: Final = 40  # that have ended
 _RESIZES: Final = 1000  # the latest ones, of all jobs
 _PERIOD: Final = 86400.0  # seconds that a job which has ended is still shown for
 
@@ -74,19 +74,19 @@ def views(
         return found[::-1]
 
     async def sizes(uid: int, _request: Mapping[str, Any]) -> object:
-        """Malleable jobs of the last day, the latest ones, each with its resizes."""
-        states = [(m, None) for m in malleable.jobs.values()]
-        ended = store.ended_malleable(clock.now() - _PERIOD, _JOBS)
-        known: list[tuple[MalleableJob, float | None]] = [
-            *((MalleableJob.from_dict(state), at) for state, at in ended if state["job"] not in malleable.jobs),
-            *states,
-        ]
+        """Malleable jobs: those that run, and the latest that have ended within a day, each with its resizes."""
         sees_all = await overseers.include(uid)
-        mine = [(m, at) for m, at in known if sees_all or m.uid == uid]
+        over = [
+            (MalleableJob.from_dict(state), at)
+            for state, at in store.ended_malleable(clock.now() - _PERIOD, _JOBS if sees_all else _LOOKED_THROUGH)
+            if state["job"] not in malleable.jobs and (sees_all or state["uid"] == uid)
+        ]
+        live = [m for m in malleable.jobs.values() if sees_all or m.uid == uid]
+        mine: list[tuple[MalleableJob, float | None]] = [*over[-_JOBS:], *((m, None) for m in live)]
         resizes: dict[int, list[dict[str, Any]]] = {}
         for resize in store.resizes(limit=_RESIZES):  # at once: the table may be long, and this is asked often
             resizes.setdefault(resize["job"], []).append(resize)
-        return [_sizes(m, at, resizes.get(m.job, [])) for m, at in mine[-_JOBS:]]
+        return [_sizes(m, at, resizes.get(m.job, [])) for m, at in mine]
 
     return {"cluster": cluster, "decisions": decisions, "sizes": sizes}
 

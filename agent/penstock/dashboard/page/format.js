@@ -47,6 +47,6 @@ export function ticks(from, to, most) {
   midnight.setHours(0, 0, 0, 0);
   const base = midnight.getTime() / 1000;
   const found = [];
-  for (let t = base + Math.ceil((from - base) / step) * step; t <= to; t += step) found.push(step < 3600 ? t : t + changed(midnight, t));
+  for (let t = base + Math.ceil((from - base) / step) * step; t <= to; t += step) found.push(step < 10800 ? t : t + changed(midnight, t));
   return { step, at: found };
 }
