@@ -140,3 +140,11 @@ def test_users_share_where_the_site_says_so(store):
 def test_a_wrong_setting_fails_at_once(store):
     with pytest.raises(ValueError, match="predictor"):
         shelf(store, name="oracle")
+
+
+def test_who_was_asked_too_early_learns_from_those_like_it_all_the_same(store):
+    one = shelf(store)
+    assert one.predict(MIDDLE).seconds == FIRST_GUESS, "nobody knows anything yet"
+    for _ in range(40):
+        one.observe(SMALL, Observation(9000.0), one.predict(SMALL))
+    assert one.predict(MIDDLE).seconds == shelf(store).predict(MIDDLE).seconds == 9000.0, "as after a restart"

@@ -73,6 +73,7 @@ class Shelf:
         self._per_user = per_user
         self._rng = np.random.default_rng(seed)
         self._at_hand: OrderedDict[str, Learner] = OrderedDict()
+        self._borrowed: set[str] = set()  # those at hand that know others' waits only
         self.name = fresh().name  # a wrong setting fails here, not at the first workflow
 
     def key(self, geometry: Geometry) -> str:
@@ -84,9 +85,12 @@ class Shelf:
         key = self.key(geometry)
         learner = self._at_hand.get(key)
         if learner is None:
-            learner = self._at_hand[key] = self._read(geometry)
+            learner, own = self._read(geometry)
+            self._at_hand[key] = learner
+            if not own:
+                self._borrowed.add(key)
             if len(self._at_hand) > _AT_HAND:
-                self._at_hand.popitem(last=False)
+                self._borrowed.discard(self._at_hand.popitem(last=False)[0])
         self._at_hand.move_to_end(key)
         return learner
 
@@ -107,8 +111,11 @@ class Shelf:
             return
         now, key = self._now(), self.key(geometry)
         # From the store, and none at hand: what is learned inside a transaction may yet be undone.
-        self._at_hand.pop(key, None)
-        learner = self._read(geometry)
+        # What others began with is no longer all that is known.
+        for old in (key, *self._borrowed):
+            self._at_hand.pop(old, None)
+        self._borrowed.clear()
+        learner, _ = self._read(geometry)
         said = (None, None) if estimate is None else (estimate.seconds, estimate.said.get(BOUND))
         self._memory.add_wait(key, said[0], observation.seconds, int(observation.known), now, said[1])
         learner.update(observation, estimate, self._rng)
@@ -124,19 +131,21 @@ class Shelf:
             self._memory.add_wait(self.key(geometry), None, seconds, int(Known.EXACT), at)
             count += 1
         self._at_hand.clear()
+        self._borrowed.clear()
         return count
 
-    def _read(self, geometry: Geometry) -> Learner:
+    def _read(self, geometry: Geometry) -> tuple[Learner, bool]:
+        """The learner as the store has it, and whether it has learned itself; else it begins with others' waits."""
         wanted = classify(self._complete(geometry), per_user=self._per_user)
         learner, name = self._fresh(), f"{self.name} {wanted.key}"
         try:
             state = self._memory.learned(name)
             if state is not None:
                 learner.restore(state)
-                return learner
+                return learner, True
         except ValueError as error:
             self._memory.set_aside(name, self._now())
             self._say(name, str(error))
             learner = self._fresh()
         begin(learner, wanted, self._memory, self._rng)
-        return learner
+        return learner, False
