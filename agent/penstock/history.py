@@ -13,19 +13,20 @@ from typing import Final
 import structlog
 
 from penstock.api import AccountingRecord, Geometry
-from penstock.clock import Clock
+from penstock.clock import Clock, Rest
 from penstock.errors import NotNow, OutcomeUnknown, PenstockError, SlurmUnavailable
 from penstock.slurm.base import Backend
 from penstock.store import Store
 from penstock.waits.accounting import waits_of
 from penstock.waits.shelf import Shelf
 
-__all__ = ["Standing", "complete", "defaults", "learn_history", "usual"]
+__all__ = ["Standing", "complete", "defaults", "known_shares", "learn_history", "usual"]
 
 _log = structlog.get_logger(__name__)
 
 _DONE: Final = "waits.history"
 _DEFAULTS: Final = "waits.defaults"
+_SHARES: Final = "waits.shares"
 _TRIES: Final = 3
 _MOST: Final = 20_000
 _HOUR: Final = 3600.0
@@ -78,23 +79,38 @@ def defaults(store: Store) -> Mapping[str, str]:
     return {}
 
 
-class Standing:
-    """The user's fair-share factors by account, asked for at most once an hour."""
+def known_shares(store: Store) -> tuple[float, Mapping[str, float]] | None:
+    """When the user's fair-share factors were asked for last, and what they are by account; None: not yet."""
+    with suppress(ValueError, TypeError, AttributeError):
+        at, found = json.loads(store.fact(_SHARES) or "null")
+        return float(at), {str(k): float(v) for k, v in found.items()}
+    return None
 
-    def __init__(self, backend: Backend, clock: Clock) -> None:
+
+class Standing:
+    """The user's fair-share factors by account, asked for at most once an hour.
+
+    They outlive the process: what was predicted under one is learned under it, whichever process sees the job start.
+    """
+
+    def __init__(self, backend: Backend, clock: Clock, store: Store) -> None:
         self._backend = backend
         self._clock = clock
-        self._again_at = float("-inf")
-        self.shares: Mapping[str, float] = {}
+        self._store = store
+        known = known_shares(store)
+        self.shares: Mapping[str, float] = known[1] if known else {}
+        self._rest = Rest(known[0], known[0] + _HOUR) if known else Rest()
 
     async def refresh(self) -> bool:
         """Ask, if it is time; whether anything is new. Without an answer the old ones stay."""
-        if self._clock.now() < self._again_at:
+        now = self._clock.now()
+        if self._rest.lasts(now):
             return False
-        self._again_at = self._clock.now() + _HOUR
+        self._rest = Rest(now, now + _HOUR)
         before = self.shares
         with suppress(PenstockError):
             self.shares = await self._backend.shares()
+            self._store.remember(_SHARES, json.dumps([now, dict(self.shares)]))
         return self.shares != before
 
 

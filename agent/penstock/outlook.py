@@ -10,7 +10,7 @@ from typing import Any
 from penstock.api import Geometry, Snapshot
 from penstock.config import Config
 from penstock.errors import UserError
-from penstock.history import complete, defaults
+from penstock.history import complete, defaults, known_shares
 from penstock.observe import Observer
 from penstock.store import Store
 from penstock.waits.alternatives import LIVE_ALTERNATIVES
@@ -97,11 +97,12 @@ def from_store(config: Config, store: Store, geometry: Geometry | None, now: Cal
             raise UserError(f"-p: without an agent the partition must be named ({', '.join(partitions)})")
         geometry = replace(geometry, partition=partitions[0] if partitions else "")
     asa, one_user = config.asa, config.agent.serve == "own"
+    shares = known_shares(store)
     filled = partial(
         complete,
         cluster=min(clusters, default=""),
         usual=defaults(store) if one_user else {},
-        shares={},
+        shares=shares[1] if one_user and shares else {},
         one_user=one_user,
     )
     fresh = partial(make, asa.predictor, asa.alternatives or LIVE_ALTERNATIVES, asa.gamma)

@@ -39,7 +39,7 @@ class Predictions:
         self._period = asa.history
         self._cluster = ""
         self._usual: Mapping[str, str] = defaults(store)
-        self._standing = Standing(backend, clock)
+        self._standing = Standing(backend, clock, store)
         self.forecast = Forecast(
             backend,
             store,

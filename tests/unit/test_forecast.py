@@ -9,10 +9,13 @@ import pytest
 from factories import NODES, ManualClock, make_job, make_snapshot
 
 from penstock.api import AccountingRecord, Geometry, JobSpec, JobState, StartEstimate
+from penstock.config import Config
 from penstock.errors import Infeasible, NotNow, SlurmUnavailable
 from penstock.forecast import Forecast
 from penstock.history import Standing, complete, defaults, learn_history
+from penstock.predictions import Predictions
 from penstock.store import Store
+from penstock.waits.base import Observation
 from penstock.waits.geometry import key_of
 from penstock.waits.history import Median
 from penstock.waits.queue_learner import QueueLearner
@@ -210,7 +213,7 @@ def test_switched_off_nothing_is_asked(store):
 def test_fair_shares_are_asked_for_once_an_hour_and_stay_without_an_answer(store):
     clock = ManualClock()
     slurm = Slurm(clock, [{"physics": 0.3}, SlurmUnavailable("down"), {"physics": 0.9}])
-    standing = Standing(slurm, clock)
+    standing = Standing(slurm, clock, store)
     news = []
     for _ in range(4):
         news.append(asyncio.run(standing.refresh()))
@@ -228,3 +231,23 @@ def test_fair_shares_are_asked_for_once_an_hour_and_stay_without_an_answer(store
 def test_a_spent_budget_is_waited_for(store):
     count, slurm, _ = learn(store, [NotNow("budget", again_in=0.01), [record(1)]])
     assert count == 1 and len(slurm.asked) == 2
+
+
+def test_a_wait_that_the_next_process_sees_is_learned_under_what_it_was_predicted_for(store):
+    clock = ManualClock()
+
+    def process():
+        config = Config.model_validate({"asa": {"watch_queue": False, "ask_slurm": False}})
+        made = Predictions(config, Slurm(clock, {"physics": 0.9}), store, clock)
+        made.start("c1")
+        return made
+
+    for _ in range(30):  # `penstock tick`: each is a process, and nothing is predicted where a start is seen
+        first = process()
+        asyncio.run(first.prepare([ASK]))
+        estimate = first.shelf.predict(ASK)
+        clock.at += 60
+        process().shelf.observe(ASK, Observation(7000.0), estimate)
+    asked = process()
+    asyncio.run(asked.prepare([ASK]))
+    assert store.wait_keys() == [asked.shelf.key(ASK)]
