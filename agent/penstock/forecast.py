@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 
 from penstock.api import Decision, Geometry, JobSpec, Snapshot
-from penstock.clock import Clock
+from penstock.clock import Clock, Rest
 from penstock.errors import Infeasible, PenstockError
 from penstock.slurm.base import Backend
 from penstock.store import Store
@@ -40,10 +40,10 @@ _ASK_AT_ONCE: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """Slurm's estimate (s), None where it has none, and until when it counts."""
+    """Slurm's estimate (s), None where it has none, and how long it counts."""
 
     seconds: float | None
-    until: float
+    good: Rest
 
 
 class Forecast:
@@ -93,7 +93,7 @@ class Forecast:
             if expected is not None:
                 hints["queue"] = expected
         said = self._said.get(key_of(geometry))
-        if said is not None and said.seconds is not None and said.until > self._clock.now():
+        if said is not None and said.seconds is not None and said.good.lasts(self._clock.now()):
             hints["slurm"] = said.seconds
         return hints
 
@@ -103,7 +103,7 @@ class Forecast:
         if not self._ask_slurm:
             return False
         now = self._clock.now()
-        self._said = {key: said for key, said in self._said.items() if said.until > now}
+        self._said = {key: said for key, said in self._said.items() if said.good.lasts(now)}
         wanted = {key: geometry for key, geometry in geometries.items() if key not in self._said}
         for key, geometry in list(wanted.items())[:_ASK_AT_ONCE]:
             self._said[key] = await self._ask(geometry)
@@ -123,14 +123,14 @@ class Forecast:
             estimate = await self._backend.estimate(spec)
         except PenstockError as e:
             _log.debug("Slurm has no estimate", nodes=geometry.nodes, why=str(e))
-            pause = _NOT_AGAIN_FOR if isinstance(e, Infeasible) else _GOOD_FOR
-            return _Said(None, self._clock.now() + pause)
+            now, pause = self._clock.now(), _NOT_AGAIN_FOR if isinstance(e, Infeasible) else _GOOD_FOR
+            return _Said(None, Rest(now, now + pause))
         now = self._clock.now()
-        return _Said(max(estimate.start - now, 0.0), now + _GOOD_FOR)
+        return _Said(max(estimate.start - now, 0.0), Rest(now, now + _GOOD_FOR))
 
     async def reconcile(self, snapshot: Snapshot) -> list[Decision]:
         """Show the picture to the watch. Decides nothing."""
-        if self._watch is None or snapshot.taken_at <= self._seen_at:
+        if self._watch is None or snapshot.taken_at == self._seen_at:  # an earlier one: the clock was set back
             return []
         if self._task is not None and not self._task.done():
             return []  # still busy with an earlier one; jobs are missed by that, but none is misread
@@ -152,7 +152,7 @@ class Forecast:
     def _save_due(self) -> bool:
         assert self._watch is not None
         new = self._watch.examples - self._saved
-        return new >= _WORTH_SAVING and self._clock.now() - self._saved_at >= _SAVE_AFTER
+        return new >= _WORTH_SAVING and not 0 <= self._clock.now() - self._saved_at < _SAVE_AFTER
 
     async def _learn(self, watch: QueueWatch, snapshot: Snapshot | None) -> None:
         try:

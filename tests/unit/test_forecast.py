@@ -251,3 +251,22 @@ def test_a_wait_that_the_next_process_sees_is_learned_under_what_it_was_predicte
     asked = process()
     asyncio.run(asked.prepare([ASK]))
     assert store.wait_keys() == [asked.shelf.key(ASK)]
+
+
+def test_a_clock_set_back_is_no_reason_not_to_ask_and_not_to_look(store):
+    one, slurm, clock = forecast(store, 90.0)
+    standing = Standing(slurm, clock, store)
+    slurm.answer = {"physics": 0.3}
+    asyncio.run(standing.refresh())
+    slurm.answer = 90.0
+    prepare(one)
+    asyncio.run(one.reconcile(make_snapshot([make_job(1, "n1", end=99_999)], clock.at)))
+    clock.at -= 900.0
+    slurm.asked.clear()
+    full = [make_job(i, n, end=clock.at + 5000) for i, n in enumerate(NODES, start=1)]
+    asyncio.run(one.reconcile(make_snapshot(full, clock.at)))
+    assert one.hints(ASK)["queue"] == pytest.approx(5000), "it has seen the queue as it is now"
+    assert "slurm" not in one.hints(ASK), "how old that is nobody knows"
+    assert prepare(one) is True and len(slurm.asked) == 1
+    slurm.answer = {"physics": 0.9}
+    assert asyncio.run(standing.refresh()) is True
