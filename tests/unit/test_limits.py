@@ -5,19 +5,24 @@ from __future__ import annotations
 import math
 import os
 import pwd
+from dataclasses import replace
 
 import pytest
 from agent_world import World, chain, virtual
 from click.testing import CliRunner
+from factories import ManualClock
 
 from penstock.allow import NOT_ALLOWED, Rule, Subject, refusal
-from penstock.api import JobSpec
+from penstock.api import JobSpec, Offer
 from penstock.brake import Brake
 from penstock.broker.assess import Market
 from penstock.cli import cli
 from penstock.config import LimitsSection, load
 from penstock.errors import ConfigError, NotPermitted
 from penstock.malleable.caps import CODE, Caps, Move, room
+from penstock.malleable.machine import MalleableJob
+from penstock.malleable.registry import Registry
+from penstock.malleable.words import Phase
 from penstock.store import Store
 from penstock.workflow.state import RunPhase
 
@@ -237,6 +242,30 @@ async def test_users_have_a_cap_of_their_own(tmp_path):
     await world.restart()
     program = await world.malleable(300)
     await world.until(lambda: program.sizes[-1] == 4)
+
+
+@pytest.mark.parametrize("phase", [Phase.OFFERED, Phase.RESIZING, Phase.GIVING_BACK])
+def test_nodes_that_moved_count_also_if_the_job_ended_meanwhile(phase):
+    clock, store = ManualClock(), Store(":memory:")
+    registry = Registry(store, clock, lambda: None)
+    idle = MalleableJob(7, ME, Offer(2, 1, 16, 2), ("n1", "n2"))
+    registry.put(idle)
+    grows = replace(idle, phase=phase, origin=2, target=8, resizer_name="r", marks={"decided": 0.0, "granted": 990.0})
+    registry.put(grows)
+    assert sum(move.nodes for move in registry.moves()) == 6
+    registry.drop(7)
+    assert sum(move.nodes for move in registry.moves()) == 6
+    assert sum(move.nodes for move in Registry(store, clock, lambda: None).moves()) == 6, "after a restart, too"
+
+
+def test_what_was_only_asked_for_when_the_job_ended_did_not_move():
+    store = Store(":memory:")
+    registry = Registry(store, ManualClock(), lambda: None)
+    idle = MalleableJob(7, ME, Offer(2, 1, 16, 2), ("n1", "n2"))
+    registry.put(idle)
+    registry.put(replace(idle, phase=Phase.ALLOCATING, origin=2, target=8, resizer_name="r", marks={"decided": 0.0}))
+    registry.drop(7)
+    assert registry.moves() == [] and store.resizes() == []
 
 
 def test_the_file_of_an_older_release_is_read(tmp_path):

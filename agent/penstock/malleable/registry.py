@@ -126,7 +126,10 @@ class Registry:
         return [*(move for move in list(self._moves) if move.at > now - WINDOW), *under_way]
 
     def drop(self, number: int) -> None:
-        """The job is over."""
+        """The job is over. What it was given or has left by then has moved, though nobody finishes that resize."""
+        me = self.jobs[number]
+        if me.phase is not Phase.IDLE and me.marks.keys() & {"granted", "done"}:
+            self._finished(me, replace(me, note="the job ended"))
         self._store.save_malleable(number, self.jobs[number].to_dict(), ended=self._clock.now())
         del self.jobs[number]
         self._unsaved.discard(number)
