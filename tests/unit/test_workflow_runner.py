@@ -684,3 +684,20 @@ def test_the_wait_of_a_requeued_job_teaches_nothing():
     step = d.runner.step(d.run, _view_with(2000, again, hindered={1: Cause.REQUEUED}), 2000, d.predict)
     (seen,) = [i for i in step.instructions if isinstance(i, Observe)]
     assert seen.observation == Observation.nothing()
+
+
+def test_a_requeued_job_teaches_nothing_whatever_kept_it_before():
+    d = Driver("perstage")
+    d.submit(1000, 1)
+    seen = []
+    for now, now_seen, cause in (
+        (1010, job(1, reason="Licenses"), Cause.LICENCE),
+        (1300, job(1, "RUNNING", start=1200.0), None),
+        (1500, job(1, submit=1400.0, eligible=1520.0, restarts=1), Cause.REQUEUED),
+        (2000, job(1, "RUNNING", submit=1400.0, eligible=1520.0, start=1900.0, restarts=1), Cause.REQUEUED),
+    ):
+        looked = _view_with(now, now_seen, hindered={} if cause is None else {1: cause})
+        step = d.runner.step(d.run, looked, now, d.predict)
+        seen += [i.observation for i in step.instructions if isinstance(i, Observe)]
+        d.run = step.run
+    assert seen == [Observation.at_most(200.0), Observation.nothing()]

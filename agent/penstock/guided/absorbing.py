@@ -9,7 +9,7 @@ from typing import Any, Final
 from penstock.api import Job, JobState
 from penstock.guided.instructions import View
 from penstock.guided.state import GuidedRun, GuidedStage, updated
-from penstock.waits.causes import hindrance
+from penstock.waits.causes import Cause, hindrance
 from penstock.workflow.reading import is_held
 from penstock.workflow.state import Phase, RunPhase
 
@@ -101,7 +101,9 @@ def _alive(stage: GuidedStage, live: Sequence[Job]) -> GuidedStage:
 def _hindered(stage: GuidedStage, job: Job, view: View) -> GuidedStage:
     """Note what keeps a job besides its turn; not our own hold, whose time is no part of the wait."""
     cause = hindrance(job, view.nodes)
-    return stage if cause is None or stage.hindered is not None else replace(stage, hindered=cause.value)
+    if cause is None or (stage.hindered is not None and cause is not Cause.REQUEUED):
+        return stage
+    return updated(stage, hindered=cause.value)
 
 
 def _concluded(
