@@ -317,3 +317,12 @@ def test_a_dry_run_takes_no_workflows_of_others_and_acts_for_its_own_user(tmp_pa
     brake.dry_run = True
     assert brake.rehearses(ME, "no") is None
     assert brake.rehearses(ME + 1, "no").code == "dry-run"
+
+
+def test_pictures_after_the_clock_was_set_back_are_not_older_than_what_was_done():
+    clock = ManualClock(9000.0)
+    registry = Registry(Store(":memory:"), clock, lambda: None)
+    registry.changed()
+    assert (registry.outdates(8999.0), registry.outdates(9000.0), registry.outdates(9001.0)) == (True, True, False)
+    clock.at = 5000.0
+    assert (registry.outdates(8999.0), registry.outdates(5000.0)) == (True, False)

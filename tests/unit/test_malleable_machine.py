@@ -432,3 +432,9 @@ def test_no_order_of_events_loses_a_node_or_tells_slurm_of_an_unconfirmed_shrink
         assert not me.nodes or len(me.nodes) * me.offer.per_node == me.offer.size
         if me.phase is Phase.IDLE:
             assert not me.resizer_name and not me.target_nodes
+
+
+def test_a_clock_set_back_ends_the_rest_between_two_resizes():
+    me = replace(registered(), since=9000.0)
+    assert me.offer_now(LIMITS, 9001.0).target == me.offer.size
+    assert me.offer_now(LIMITS, 5000.0).target is None

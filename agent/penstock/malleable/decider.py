@@ -57,7 +57,7 @@ class Decider:
         """Before `decide` is called for these running jobs in a pass: a policy that decides jointly does so now."""
         self._joint = {}
         policy, limits, now = self._settings.policy, self._settings.limits, self._clock.now()
-        if not is_joint(policy) or shown.taken_at <= self._registry.acted_at:
+        if not is_joint(policy) or self._registry.outdates(shown.taken_at):
             return
         running = [self._registry.jobs[number] for number, job in jobs.items() if job.partition in shown.partitions]
         known = [me for me in running if not _odd(me)]
@@ -91,7 +91,7 @@ class Decider:
             text = f"its {me.offer.size} ranks, {me.offer.per_node} on a node, do not fill whole nodes"
             return [*decisions, _nothing(job, Reason("part-of-a-node", text))]
         # What was decided jointly was decided in view of all that this pass does.
-        if snapshot.taken_at <= self._registry.acted_at and not self._joint:
+        if self._registry.outdates(snapshot.taken_at) and not self._joint:
             return decisions
         said = announce.due(me, await self._lead(me, job), limits, now) if me.phase is Phase.IDLE else None
         verdict = said.verdict if said else self._verdict(me, job, shown)

@@ -162,7 +162,7 @@ class MalleableJob(ResizeState):
             return self
         if self._rests(limits, now):
             return self
-        if verdict.size > self.offer.size and now - self.marks.get("released", -math.inf) < limits.regrow:
+        if verdict.size > self.offer.size and 0 <= now - self.marks.get("released", -math.inf) < limits.regrow:
             return self
         per_node = self.offer.per_node
         me = self if self.nodes else replace(self, nodes=(*job.nodes, *(n for c in self.companions for n in c.nodes)))
@@ -194,7 +194,7 @@ class MalleableJob(ResizeState):
     def _rests(self, limits: Deadlines, now: float) -> bool:
         """Between two resizes, unless the application itself asks for the next one (paper 003, 4.1)."""
         wanted = self.offer.minimum <= self.offer.size <= self.offer.maximum
-        return wanted and self.phase is Phase.IDLE and bool(self.since) and now < self.since + limits.cooldown
+        return wanted and self.phase is Phase.IDLE and bool(self.since) and 0 <= now - self.since < limits.cooldown
 
     # -- what Slurm says ---------------------------------------------------------------------------------------------
 

@@ -42,8 +42,7 @@ class Registry:
         self.moved: Counter[str] = Counter()
         self.durations = Tally(_DURATIONS)
         self._given_back: dict[str, float] = {}
-        # A picture begun before this instant does not show what was changed since, and nothing is decided on it.
-        self.acted_at = -math.inf
+        self._acted_at = -math.inf
         for state in store.malleable():
             me = MalleableJob.from_dict(state)
             self.jobs[me.job] = me
@@ -136,14 +135,19 @@ class Registry:
 
     def changed(self, given_back: Collection[str] = ()) -> None:
         """Slurm was asked to move nodes, and these were given back: what was seen before is old."""
-        self.acted_at = now = self._clock.now()
+        self._acted_at = now = self._clock.now()
         self._given_back.update(dict.fromkeys(given_back, now))
         self._want_look()
 
+    def outdates(self, taken_at: float) -> bool:
+        """Whether a picture begun at that instant does not show what was changed since: nothing is decided on it. One
+        that is younger than a clock that was set back does."""
+        return taken_at <= self._acted_at and not taken_at <= self._clock.now() < self._acted_at
+
     def fresh(self, nodes: Collection[str], within: float) -> list[str]:
         """Those of the nodes that were given back within so many seconds."""
-        since = self._clock.now() - within
-        self._given_back = {n: at for n, at in self._given_back.items() if at > since}
+        now = self._clock.now()
+        self._given_back = {n: at for n, at in self._given_back.items() if now - within < at <= now}
         return sorted(self._given_back.keys() & set(nodes))
 
 
