@@ -9,7 +9,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +19,7 @@ import structlog
 
 from penstock import __version__, logs, sdnotify
 from penstock.allowance import carry_on
-from penstock.api import Geometry, JointPolicy, ResizePolicy
+from penstock.api import Geometry, JointPolicy, Reason, ResizePolicy
 from penstock.clock import Clock
 from penstock.config import Config, load
 from penstock.errors import ConfigError, LeaseLost, PenstockError, SlurmUnavailable, UserError
@@ -354,6 +354,17 @@ class App:
     def _set_brake(self, config: Config) -> None:
         self.executor.brake.rules, self.executor.brake.dry_run = config.limits.rules, config.limits.dry_run
 
+    def reserved_held(
+        self, partitions: Collection[str], accounts: Collection[str], qos: Collection[str]
+    ) -> Reason | None:
+        """Why reserved workflows there are left alone for now; None: go on. See `holding.runs.Held`."""
+        brake, me = self.executor.brake, os.geteuid()
+        paused = brake.paused("workflows", me, partitions)
+        # They are looked after beside the passes, the first of which takes what was left while no agent ran.
+        if paused is None and any(op == "pause" for _n, _at, _uid, op, _payload in self.store.inbox()):
+            return Reason("paused", "a pause was left, and is taken with the next pass")
+        return paused or brake.refuses("workflows", me, partitions, accounts, qos, strict=False)
+
     def told_of_reserved(self, runs: Iterable[Mapping[str, Any]]) -> None:
         """Tell what went wrong with reserved workflows, as the ledger has them."""
         tell_reserved(self.messenger, runs, self.clock.now())
@@ -457,7 +468,7 @@ async def _serve(config: Config, config_path: Path | None, tenure: Tenure) -> No
         # However rarely it is to look, it is alive.
         app.loop.longest_rest = sdnotify.watchdog() / 2
         history = asyncio.ensure_future(app.predictions.learn_history())
-        holding = asyncio.ensure_future(tend(config, backend, app.told_of_reserved))
+        holding = asyncio.ensure_future(tend(config, backend, app.told_of_reserved, app.reserved_held))
         messages = asyncio.ensure_future(app.messenger.run())
         passes = asyncio.ensure_future(app.loop.run())
         stopped = asyncio.ensure_future(stop.wait())

@@ -57,7 +57,7 @@ async def _tick(config: Config, tenure: Tenure) -> Tick:
     try:
         await app.start(resizes=False)
         await app.predictions.learn_history()
-        await tend_once(config, backend, app.told_of_reserved)
+        await tend_once(config, backend, app.told_of_reserved, app.reserved_held)
         done = await one_pass(app)
         await app.messenger.flush(config.messages.timeout + 5.0)
         return done

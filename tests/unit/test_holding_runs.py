@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import replace
 
 import pytest
 
+from penstock.allow import Rule
 from penstock.api import JobState
+from penstock.app import App
+from penstock.brake import Pause
 from penstock.config import Config
 from penstock.errors import Infeasible, NotNow
 from penstock.holding.keeper import Keeper
@@ -20,6 +24,7 @@ from penstock.provision.holding import Limits, Phase, Wanted
 from penstock.provision.repair import Free, Standing
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.slurm.mock.model import ClusterConfig
+from penstock.store import Store
 from penstock.workflow.formats import parse_workflow
 
 FLOW = """
@@ -413,6 +418,40 @@ def test_the_agent_looks_after_a_ledger_unless_somebody_else_is_at_it(tmp_path):
     assert not office.ledger.hold(number).phase.final
     world.run(tend_once(config, world.backend))
     assert office.ledger.hold(number).phase.final and world.reservations() == []
+    office.close()
+
+
+def test_the_brake_holds_reserved_workflows_too(tmp_path):
+    config = Config(agent={"state_dir": tmp_path, "socket": tmp_path / "socket"})
+    world = World()
+    office = Office(config, world.backend)
+    world.ledger = office.ledger
+    world.again()
+    world.begin()
+    app = App(config, world.backend, world.backend.clock, Store(":memory:"))
+    world.run(world.backend.hold(world.state().stages["a"].job))
+    world.backend.clock.advance_to(world.start + 1200)  # a's slot is missed, and it should have another
+
+    def tended():
+        before = world.state()
+        world.run(tend_once(config, world.backend, held=app.reserved_held))
+        return world.state() if world.state().stages != before.stages else None
+
+    brake = app.executor.brake
+    for pause in (Pause(), Pause("workflows"), Pause(partition=world.partition), Pause(uid=os.geteuid())):
+        brake.pause(pause)
+        assert tended() is None
+        brake.resume([pause])
+    assert world.state().told[""].startswith("left alone: everything of ")
+    number = app.store.post(os.geteuid(), "pause", {}, 0.0)
+    assert tended() is None, "one that the first pass has still to take"
+    with app.store.taking(number):
+        pass
+    brake.rules = [Rule(accounts=("physics",))]
+    assert tended() is None
+    brake.rules = None
+    brake.pause(Pause("malleable"))
+    assert tended().stages["a"].moves == 1
     office.close()
 
 

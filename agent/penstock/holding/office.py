@@ -24,7 +24,7 @@ from penstock.errors import ConfigError, NotNow, NotPermitted
 from penstock.holding.keeper import Keeper, RequestFolder
 from penstock.holding.ledger import Ledger
 from penstock.holding.requests import load_key
-from penstock.holding.runs import Run, Runs
+from penstock.holding.runs import Held, Run, Runs, nothing_held
 from penstock.ownership import check_root, denied, own_folder
 from penstock.provision.holding import Hold, Limits
 from penstock.provision.live import from_snapshot, partition_of
@@ -129,10 +129,11 @@ class Office:
         finally:
             os.close(lock)
 
-    async def tick(self) -> tuple[Mapping[int, Hold], list[str]]:
-        """One pass over all holds and all runs: the holds as they stand, and what was changed, in words."""
+    async def tick(self, held: Held = nothing_held) -> tuple[Mapping[int, Hold], list[str]]:
+        """One pass over all holds and all runs: the holds as they stand, and what was changed, in words. Runs that are
+        `held` are left as they are; holds are settled all the same, or their nodes would stay empty."""
         found = await self.keeper.tick()
-        return found, await self.runs.tend(self._finder)
+        return found, await self.runs.tend(self._finder, held)
 
     async def _finder(self, run: Run) -> Find:
         """The search for other slots of a run's stages, on the cluster as it is now."""

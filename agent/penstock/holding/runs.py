@@ -6,11 +6,11 @@ nothing twice: the next pass goes on from the store and from what Slurm says.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from penstock.api import AccountingRecord, Job, JobSpec, JobState
+from penstock.api import AccountingRecord, Job, JobSpec, JobState, Reason
 from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted, PenstockError
 from penstock.holding.keeper import Keeper
 from penstock.holding.ledger import Ledger
@@ -20,10 +20,17 @@ from penstock.provision.repair import CAN_BEGIN_EARLIER, Drop, Find, Move, Stage
 from penstock.slurm.base import Backend
 from penstock.workflow.model import Stage, Workflow, workflow_from_dict, workflow_to_dict
 
-__all__ = ["Finder", "Run", "Runs", "StageRun"]
+__all__ = ["Finder", "Held", "Run", "Runs", "StageRun", "nothing_held"]
 
 Finder = Callable[["Run"], Awaitable[Find]]
 """Makes the search for free slots from a look at the cluster as it is now."""
+
+Held = Callable[[Collection[str], Collection[str], Collection[str]], Reason | None]
+"""Why a run in these partitions, with these accounts and QOS, is to be left alone for now; None: go on."""
+
+
+def nothing_held(_partitions: Collection[str], _accounts: Collection[str], _qos: Collection[str]) -> None:
+    """A `Held` that lets all go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +111,25 @@ class Runs:
         """Give up all of it: its jobs and its slots."""
         await self._clear(self._dropped(run, dict.fromkeys(run.stages, "")))
 
-    async def tend(self, finder: Finder) -> list[str]:
-        """One pass over all runs that are not over; what was done, in words."""
+    async def tend(self, finder: Finder, held: Held = nothing_held) -> list[str]:
+        """One pass over all runs that are not over; what was done, in words. One that is `held` is left as it is."""
         said: list[str] = []
         for stored in self._ledger.runs():
             run = Run.from_dict(stored)
             try:
-                news = await self._tend(run, finder)
+                if (why := held(*self._subject(run))) is None:
+                    news = await self._tend(run, finder)
+                else:
+                    _, news = self._news(run, "", f"left alone: {why.text}")
             except (Infeasible, NotPermitted, NotNow) as error:
                 stored = next(r for r in self._ledger.runs() if r["name"] == run.name)  # as far as it has come
                 _, news = self._news(Run.from_dict(stored), "", str(error))
             said += [f"{run.name}: {line}" for line in news]
         return said
+
+    def _subject(self, run: Run) -> tuple[set[str], set[str], set[str]]:
+        wanted = [self._ledger.hold(stage.hold).wanted for stage in run.stages.values()]
+        return {w.partition for w in wanted}, {w.account for w in wanted}, {run.flow.qos} if run.flow.qos else set()
 
     async def _tend(self, run: Run, finder: Finder) -> list[str]:
         jobs = {job.id: job for job in await self._backend.jobs()}

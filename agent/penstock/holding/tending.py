@@ -11,6 +11,7 @@ import structlog
 from penstock.config import Config
 from penstock.errors import NotNow, PenstockError
 from penstock.holding.office import Office, ledger_path
+from penstock.holding.runs import Held, nothing_held
 from penstock.ownership import is_readable
 from penstock.slurm.base import Backend
 
@@ -24,14 +25,16 @@ Told = Callable[[list[dict[str, Any]]], None]
 """Is shown the reserved workflows, as the ledger has them, that were looked after."""
 
 
-async def tend(config: Config, backend: Backend, told: Told) -> None:
+async def tend(config: Config, backend: Backend, told: Told, held: Held) -> None:
     """Until it is cancelled."""
     while True:
-        await tend_once(config, backend, told)
+        await tend_once(config, backend, told, held)
         await asyncio.sleep(_INTERVAL)
 
 
-async def tend_once(config: Config, backend: Backend, told: Told = lambda _runs: None) -> None:
+async def tend_once(
+    config: Config, backend: Backend, told: Told = lambda _runs: None, held: Held = nothing_held
+) -> None:
     """One pass, if anything was ever held. What goes wrong is logged, and tried again at the next."""
     try:
         if not is_readable(ledger_path(config)):
@@ -40,7 +43,7 @@ async def tend_once(config: Config, backend: Backend, told: Told = lambda _runs:
         try:
             async with office.alone(0.0):
                 before = [str(run["name"]) for run in office.ledger.runs()]
-                _, changes = await office.tick()
+                _, changes = await office.tick(held)
                 told([run for name in before if (run := office.ledger.run(name)) is not None])
         finally:
             office.close()

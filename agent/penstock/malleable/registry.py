@@ -22,6 +22,7 @@ __all__ = ["Registry"]
 _log = structlog.get_logger(__name__)
 _REMEMBERED = 50
 _COMPLETED = "completed"
+_CLOCK_STEP = 60.0  # seconds; by less a clock that was set back is waited for
 _DURATIONS = (0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 
 
@@ -127,9 +128,10 @@ class Registry:
     def drop(self, number: int) -> None:
         """The job is over. What it was given or has left by then has moved, though nobody finishes that resize."""
         me = self.jobs[number]
-        if me.phase is not Phase.IDLE and me.marks.keys() & {"granted", "done"}:
-            self._finished(me, replace(me, note="the job ended"))
-        self._store.save_malleable(number, self.jobs[number].to_dict(), ended=self._clock.now())
+        with self._store.together():
+            if me.phase is not Phase.IDLE and me.marks.keys() & {"granted", "done"}:
+                self._finished(me, replace(me, note="the job ended"))
+            self._store.save_malleable(number, me.to_dict(), ended=self._clock.now())
         del self.jobs[number]
         self._unsaved.discard(number)
 
@@ -140,9 +142,11 @@ class Registry:
         self._want_look()
 
     def outdates(self, taken_at: float) -> bool:
-        """Whether a picture begun at that instant does not show what was changed since: nothing is decided on it. One
-        that is younger than a clock that was set back does."""
-        return taken_at <= self._acted_at and not taken_at <= self._clock.now() < self._acted_at
+        """Whether a picture begun at that instant does not show what was changed since: nothing is decided on it. After
+        a clock was set back by more than a pass takes, it does."""
+        now = self._clock.now()
+        set_back = taken_at <= now < self._acted_at - _CLOCK_STEP
+        return taken_at <= self._acted_at and not set_back
 
     def fresh(self, nodes: Collection[str], within: float) -> list[str]:
         """Those of the nodes that were given back within so many seconds."""
