@@ -16,7 +16,7 @@ import structlog
 
 from penstock import sdnotify
 from penstock.api import Decision, Reason, Snapshot, Verb
-from penstock.clock import Clock
+from penstock.clock import Clock, Rest
 from penstock.errors import StoreError
 from penstock.metrics import Metrics
 from penstock.observe import Observer
@@ -76,6 +76,8 @@ class Loop:
         self.longest_rest = math.inf
         self._why_not = why_not
         self.trouble = self._met = ""
+        self._broken = False
+        self._rest_after_failure = Rest()
         self._signal = asyncio.Event()
         self._pass_wanted = False
         self._stopping = False
@@ -121,7 +123,7 @@ class Loop:
         self._pass_wanted = False
         started = time.perf_counter()
         snapshot = await self._observer.look()
-        said, self._met = self.trouble, ""
+        said, self._met, self._broken = self.trouble, "", False
         if (why := self._why_not()) is not None:
             self._record(Decision(Verb.HOLD, "agent", (Reason("lease", why),)))
         elif not snapshot.usable:
@@ -136,7 +138,9 @@ class Loop:
             self._try_to_write()
             _log.info("the state can be written again", after=said)
         self.trouble = self._met
-        self._metrics.passed(snapshot, time.perf_counter() - started, self._clock.now())
+        now = self._clock.now()
+        self._rest_after_failure = Rest(now, now + _AFTER_FAILURE) if self._broken else Rest()
+        self._metrics.passed(snapshot, time.perf_counter() - started, now)
         self.passes += 1
 
     def _try_to_write(self) -> None:
@@ -153,6 +157,7 @@ class Loop:
                         self._record(decision)
         except Exception as e:
             # One bad subject must not keep the others from being served; the next pass sees the same state again.
+            self._broken = True
             self._metrics.broke(type(controller).__name__)
             self._tell("a controller failed", e, controller=type(controller).__name__)
 
@@ -180,7 +185,8 @@ class Loop:
             return min(look, now + self.longest_rest)
         due = [t for c in self._controllers if (t := c.next_wake(now)) is not None]
         usual = now + min(self.interval if due else self.idle_interval, self.longest_rest)
-        return min([usual, *due] if look is None else [usual, *due, look])
+        # What a controller has failed at is due at once, and would fail again: say, while the disk is full.
+        return max(min([usual, *due] if look is None else [usual, *due, look]), self._rest_after_failure.end(now))
 
     async def _rest(self) -> None:
         """Until a pass is wanted or due. Whatever the controllers say, there are at most 20 passes a second."""

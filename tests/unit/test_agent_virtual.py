@@ -11,7 +11,7 @@ from agent_world import START, Killed, World, chain, virtual
 from factories import ManualClock
 
 from penstock.api import JobSpec, JobState
-from penstock.errors import Infeasible, NotFound, NotPermitted, OutcomeUnknown, SlurmUnavailable, UserError
+from penstock.errors import Infeasible, NotFound, NotPermitted, OutcomeUnknown, SlurmUnavailable, StoreError, UserError
 from penstock.slurm.mock.codec import CHANGING
 from penstock.slurm.mock.model import PriorityType
 from penstock.waits.base import BOUND
@@ -490,3 +490,23 @@ async def test_accounting_is_asked_again_after_the_clock_was_set_back(tmp_path, 
     clock.at -= 7200
     await controller._look_up(1, (5,))
     assert len(asked) == 2
+
+
+@virtual
+async def test_what_a_controller_fails_at_is_not_tried_again_at_once(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    await world.boot()
+    loop, controller = world.app.loop, world.app.workflows
+
+    async def fails(_snapshot):
+        raise StoreError("database or disk is full")
+
+    monkeypatch.setattr(controller, "next_wake", lambda now: now)
+    await loop.one_pass()
+    assert loop.next_pass() == world.now
+    with monkeypatch.context() as broken:
+        broken.setattr(controller, "reconcile", fails)
+        await loop.one_pass()
+        assert loop.next_pass() == world.now + 5.0
+    await loop.one_pass()
+    assert loop.next_pass() == world.now
