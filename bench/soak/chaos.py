@@ -127,7 +127,8 @@ class Storm:
     # -- work ----------------------------------------------------------------------------------------------------------
 
     async def _workflow(self) -> None:
-        plan = random_workflow(self._draw, next(self._number), VIRTUAL)
+        with self.world.unwatched():
+            plan = random_workflow(self._draw, next(self._number), VIRTUAL)
         self.handed.append(Handed(plan))
         self.world.counts["workflows"] += 1
         await self._hand_over(self.handed[-1])
@@ -175,7 +176,8 @@ class Storm:
     async def _guided(self) -> None:
         """Jobs that the user submits, and asks the agent to release in time."""
         world = self.world
-        plan = random_workflow(self._draw, next(self._number), VIRTUAL)
+        with self.world.unwatched():
+            plan = random_workflow(self._draw, next(self._number), VIRTUAL)
         name = f"g{plan.workflow.name}"
         numbers: dict[str, int] = {}
         for stage in plan.workflow.order:

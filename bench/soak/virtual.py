@@ -35,6 +35,8 @@ _ORPHAN: Final = 2 * HOUR  # pauses after failures are a quarter of an hour, and
 _EVERY: Final = 600.0
 _GROWTH: Final = 3e6  # bytes a day, of the whole process
 _LONG: Final = 2 * 86400.0
+_KEPT: Final = 2 * 86400.0  # how long the agent remembers what is over
+_STEPS: Final = 2 * HOUR  # more than its clock is ever off by
 _REMEMBERED: Final = 6 * HOUR
 
 
@@ -80,7 +82,7 @@ def site_of(seed: int) -> ClusterConfig:
 def settings(**agent: object) -> dict[str, Any]:
     """The agent's configuration: as shipped but for how long it remembers, and how soon resizes follow each other."""
     return {
-        "agent": {"seed": 7, "keep": 2 * 86400.0, **agent},
+        "agent": {"seed": 7, "keep": _KEPT, **agent},
         "slurm": {"backend": "mock", "submissions_per_hour": 10_000},
         "dmr": {"policy": "wide"},
     }
@@ -207,7 +209,9 @@ class _Episodes:
     async def _explanations(self, runs: Mapping[str, WorkflowRun]) -> dict[str, int | None]:
         found: dict[str, int | None] = {}
         subjects = [f"workflow {h.run}" for h in self.storm.handed]
-        subjects += [f"workflow {run.id}/{s.name}" for run in runs.values() for s in run.stages if s.job is not None]
+        known = self.world.now - _KEPT + _STEPS  # a workflow that has ended later is there without its beginning
+        recent = [run for run in runs.values() if run.submitted_at > known]
+        subjects += [f"workflow {run.id}/{s.name}" for run in recent for s in run.stages if s.job is not None]
         for subject in subjects:
             reply = await self.world.ask("explain", subject=subject)
             found[subject] = len(reply["result"]) if reply is not None and reply["ok"] else None
