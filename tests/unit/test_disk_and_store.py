@@ -112,7 +112,7 @@ async def test_whichever_writes_fail_no_resizer_and_no_node_is_lost(tmp_path, di
         program = await world.malleable(seconds=900, **APP[way])
         disk.full = range(disk.writes + 1 + k, disk.writes + 6 + k)
         await world.until(lambda p=program: p.sizes[-1] == 8)
-        await world.bob.submit(JobSpec("rival", "#!/bin/sh\nsleep 30\n", 4, 60))
+        await world.bob.submit(JobSpec("rival", "#!/bin/sh\nsleep 120\n", 4, 180))
         await world.until(lambda p=program: p.sizes[-1] == 4)
         await world.restart()
         await world.until(lambda w=world, p=program: settled(w, p))
