@@ -358,12 +358,11 @@ class App:
         self, partitions: Collection[str], accounts: Collection[str], qos: Collection[str]
     ) -> Reason | None:
         """Why reserved workflows there are left alone for now; None: go on. See `holding.runs.Held`."""
-        brake, me = self.executor.brake, os.geteuid()
-        paused = brake.paused("workflows", me, partitions)
+        held = self.executor.brake.on("workflows", os.geteuid(), partitions, accounts, qos, strict=False)
         # They are looked after beside the passes, the first of which takes what was left while no agent ran.
-        if paused is None and any(op == "pause" for _n, _at, _uid, op, _payload in self.store.inbox()):
+        if held is None and any(op == "pause" for _n, _at, _uid, op, _payload in self.store.inbox()):
             return Reason("paused", "a pause was left, and is taken with the next pass")
-        return paused or brake.refuses("workflows", me, partitions, accounts, qos, strict=False)
+        return held
 
     def told_of_reserved(self, runs: Iterable[Mapping[str, Any]]) -> None:
         """Tell what went wrong with reserved workflows, as the ledger has them."""

@@ -89,10 +89,12 @@ class Brake:
         partitions: Iterable[str],
         accounts: Iterable[str] = (),
         qos: Iterable[str] = (),
+        *,
+        strict: bool = True,
     ) -> Reason | None:
-        """Why nothing is to be done about such a job or workflow now; None: go on."""
+        """Why nothing is to be done about such a job or workflow now; None: go on. `strict` as for `allow.refusal`."""
         known = tuple(partitions)
-        return self.paused(feature, uid, known) or self.refuses(feature, uid, known, accounts, qos)
+        return self.paused(feature, uid, known) or self.refuses(feature, uid, known, accounts, qos, strict=strict)
 
     def paused(self, feature: str, uid: int, partitions: Iterable[str]) -> Reason | None:
         """Why nothing is to be done until somebody lifts a pause; None: go on."""

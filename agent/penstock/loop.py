@@ -76,7 +76,6 @@ class Loop:
         self.longest_rest = math.inf
         self._why_not = why_not
         self.trouble = self._met = ""
-        self._broken = False
         self._rest_after_failure = Rest()
         self._signal = asyncio.Event()
         self._pass_wanted = False
@@ -123,7 +122,7 @@ class Loop:
         self._pass_wanted = False
         started = time.perf_counter()
         snapshot = await self._observer.look()
-        said, self._met, self._broken = self.trouble, "", False
+        said, self._met, self._rest_after_failure = self.trouble, "", Rest()
         if (why := self._why_not()) is not None:
             self._record(Decision(Verb.HOLD, "agent", (Reason("lease", why),)))
         elif not snapshot.usable:
@@ -138,9 +137,7 @@ class Loop:
             self._try_to_write()
             _log.info("the state can be written again", after=said)
         self.trouble = self._met
-        now = self._clock.now()
-        self._rest_after_failure = Rest(now, now + _AFTER_FAILURE) if self._broken else Rest()
-        self._metrics.passed(snapshot, time.perf_counter() - started, now)
+        self._metrics.passed(snapshot, time.perf_counter() - started, self._clock.now())
         self.passes += 1
 
     def _try_to_write(self) -> None:
@@ -157,7 +154,8 @@ class Loop:
                         self._record(decision)
         except Exception as e:
             # One bad subject must not keep the others from being served; the next pass sees the same state again.
-            self._broken = True
+            now = self._clock.now()
+            self._rest_after_failure = Rest(now, now + _AFTER_FAILURE)
             self._metrics.broke(type(controller).__name__)
             self._tell("a controller failed", e, controller=type(controller).__name__)
 

@@ -43,7 +43,7 @@ _PLAN_SHARE: Final = 0.1  # of the time that may go into planning
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What there is, as JSON and compressed; `tag` changes with it, and not with `now`, the agent's time."""
+    """What there is, as JSON and compressed; `tag` changes with it. `now` is the agent's time."""
 
     body: bytes
     packed: bytes
@@ -63,11 +63,12 @@ class Feed:
         self._outlook = Outlook(0.0)
         self._plan_again_at = float("-inf")
         self._answered = True
-        self._model: dict[str, Any] = {"now": None, "problems": [], "workflows": [], "malleable": [], "decisions": []}
+        self._model: dict[str, Any] = {"problems": [], "workflows": [], "malleable": [], "decisions": []}
         self._model |= {"name": "", "whole": True, "cluster": None}
         starting = {"answers": False, "message": "Starting."}
         self._page = _encode({**self._model, "format": FORMAT, "agent": starting}, None)
         self._asked_at = self._told_at = float("-inf")
+        self._now: float | None = None  # the agent's, at `_told_at`
         self._wake, self._stopping = threading.Event(), False
         self._thread: threading.Thread | None = None
 
@@ -77,7 +78,7 @@ class Feed:
         self._asked_at = self._clock()
         if alone:
             self._wake.set()
-        now = self._model["now"]
+        now = self._now
         return self._page if now is None else replace(self._page, now=now + self._clock() - self._told_at)
 
     def look(self) -> None:
@@ -131,8 +132,8 @@ class Feed:
 
     def _see(self, told: Mapping[str, Any]) -> None:
         """A look at the cluster, planned on where that does not take too long."""
-        self._model |= {"name": told["name"], "whole": told["whole"], "now": told["now"]}
-        self._told_at = self._clock()
+        self._model |= {"name": told["name"], "whole": told["whole"]}
+        self._now, self._told_at = told["now"], self._clock()
         if "picture" in told:
             self._snapshot = picture_from_dict(told["picture"], told["at"], told["problems"])
         snapshot = self._snapshot
@@ -159,10 +160,9 @@ def _why(error: PenstockError) -> str:
 
 
 def _encode(model: Mapping[str, Any], before: Page | None) -> Page:
-    """The one before where nothing is new but the time."""
-    timeless = json.dumps({**model, "now": None}, allow_nan=False, separators=(",", ":")).encode()
-    tag = f'"{hashlib.sha256(timeless).hexdigest()[:32]}"'
+    """The one before where nothing is new."""
+    body = json.dumps(model, allow_nan=False, separators=(",", ":")).encode()
+    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     if before is not None and tag == before.tag:
         return before
-    body = json.dumps(model, allow_nan=False, separators=(",", ":")).encode()
     return Page(body, gzip.compress(body, 5, mtime=0), tag)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from penstock.api import Job, JobState
 from penstock.guided.instructions import View
 from penstock.guided.state import GuidedRun, GuidedStage, updated
-from penstock.waits.causes import Cause, hindrance
+from penstock.waits.causes import hindrance, noted
 from penstock.workflow.reading import is_held
 from penstock.workflow.state import Phase, RunPhase
 
@@ -100,10 +100,7 @@ def _alive(stage: GuidedStage, live: Sequence[Job]) -> GuidedStage:
 
 def _hindered(stage: GuidedStage, job: Job, view: View) -> GuidedStage:
     """Note what keeps a job besides its turn; not our own hold, whose time is no part of the wait."""
-    cause = hindrance(job, view.nodes)
-    if cause is None or (stage.hindered is not None and cause is not Cause.REQUEUED):
-        return stage
-    return updated(stage, hindered=cause.value)
+    return updated(stage, hindered=noted(stage.hindered, hindrance(job, view.nodes)))
 
 
 def _concluded(

@@ -13,7 +13,7 @@ from typing import Final
 from penstock.api import Job, JobState, Node
 from penstock.waits.base import Known, Observation
 
-__all__ = ["Cause", "cause_of", "hindrance", "learnable"]
+__all__ = ["Cause", "cause_of", "hindrance", "learnable", "noted"]
 
 
 class Cause(StrEnum):
@@ -69,6 +69,12 @@ def cause_of(reason: str) -> Cause | None:
     if code.startswith("Max") and "Per" in code:  # MaxJobsPerAccount and its like, of a QOS
         return Cause.LIMIT
     return _EXACT.get(code) or next((c for prefix, c in _PREFIXES.items() if code.startswith(prefix)), Cause.OTHER)
+
+
+def noted(before: str | None, seen: Cause | None) -> str | None:
+    """What is known of a wait that hinders it, after another look: what was seen first, but for a requeue, which
+    outweighs all else."""
+    return seen.value if seen is not None and (before is None or seen is Cause.REQUEUED) else before
 
 
 def hindrance(job: Job, nodes: Mapping[str, Node]) -> Cause | None:

@@ -72,8 +72,8 @@ class Shelf:
         self._complete = complete
         self._per_user = per_user
         self._rng = np.random.default_rng(seed)
-        self._at_hand: OrderedDict[str, Learner] = OrderedDict()
-        self._borrowed: set[str] = set()  # those at hand that know others' waits only
+        # With whether it has learned itself; else it knows others' waits only.
+        self._at_hand: OrderedDict[str, tuple[Learner, bool]] = OrderedDict()
         self.name = fresh().name  # a wrong setting fails here, not at the first workflow
 
     def key(self, geometry: Geometry) -> str:
@@ -83,16 +83,12 @@ class Shelf:
     def learner(self, geometry: Geometry) -> Learner:
         """What is known of a geometry. It is not to be changed."""
         key = self.key(geometry)
-        learner = self._at_hand.get(key)
-        if learner is None:
-            learner, own = self._read(geometry)
-            self._at_hand[key] = learner
-            if not own:
-                self._borrowed.add(key)
+        if key not in self._at_hand:
+            self._at_hand[key] = self._read(geometry)
             if len(self._at_hand) > _AT_HAND:
-                self._borrowed.discard(self._at_hand.popitem(last=False)[0])
+                self._at_hand.popitem(last=False)
         self._at_hand.move_to_end(key)
-        return learner
+        return self._at_hand[key][0]
 
     def hints(self, geometry: Geometry) -> Hints:
         """What others expect of a job of this geometry that is submitted now."""
@@ -112,9 +108,8 @@ class Shelf:
         now, key = self._now(), self.key(geometry)
         # From the store, and none at hand: what is learned inside a transaction may yet be undone.
         # What others began with is no longer all that is known.
-        for old in (key, *self._borrowed):
-            self._at_hand.pop(old, None)
-        self._borrowed.clear()
+        for old in [k for k, (_, own) in self._at_hand.items() if k == key or not own]:
+            del self._at_hand[old]
         learner, _ = self._read(geometry)
         said = (None, None) if estimate is None else (estimate.seconds, estimate.said.get(BOUND))
         self._memory.add_wait(key, said[0], observation.seconds, int(observation.known), now, said[1])
@@ -131,7 +126,6 @@ class Shelf:
             self._memory.add_wait(self.key(geometry), None, seconds, int(Known.EXACT), at)
             count += 1
         self._at_hand.clear()
-        self._borrowed.clear()
         return count
 
     def _read(self, geometry: Geometry) -> tuple[Learner, bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.api import Job, JobState, Reason
-from penstock.waits.causes import Cause
+from penstock.waits.causes import noted
 from penstock.workflow.instructions import Cancel
 from penstock.workflow.reading import is_held
 from penstock.workflow.state import Phase, RunPhase, StageRun, WorkflowRun
@@ -82,8 +82,7 @@ def _alive(turn: Turn, run: WorkflowRun, i: int, job: Job) -> StageRun:
         held = stage.phase is Phase.SUBMITTED and is_held(job)
         stage = replace(stage, phase=Phase.SUBMITTED if held else Phase.QUEUED, start=None)
     if stage.phase is not Phase.SUBMITTED and job.id in turn.view.hindered:
-        cause = turn.view.hindered[job.id]  # that it was requeued outweighs what kept it before
-        stage = replace(stage, hindered=cause.value if cause is Cause.REQUEUED else stage.hindered or cause.value)
+        stage = replace(stage, hindered=noted(stage.hindered, turn.view.hindered[job.id]))
     return replace(stage, submitted=job.submit, eligible=job.eligible, restarts=job.restarts)
 
 
