@@ -24,6 +24,8 @@ def pytest_configure() -> None:
         signal.signal(number, signal.default_int_handler)
     # Without buffers, `print` writes each of its words by itself: the lines of the ranks of one program would mix.
     os.environ.pop("PYTHONUNBUFFERED", None)
+    # Clusters of other tests make interfaces and take them away; see `Cluster.env`.
+    os.environ["UCX_NET_DEVICES"] = "lo"
 
 
 @cache

@@ -79,6 +79,10 @@ class TestUsers:
             assert Path(cwd).stat().st_mode & 0o777 == 0o700
             assert conf == cluster.env["SLURM_CONF"]
 
+    def test_mpi_programs_of_one_machine_keep_to_its_loopback(self, cluster):
+        said = cluster.run_as("alice", ["srun", "-N2", "-t5", "sh", "-c", "echo $UCX_NET_DEVICES"], check=True)
+        assert said.stdout.split() == ["lo", "lo"]
+
     def test_homes_are_private(self, cluster):
         assert cluster.run_as("bob", ["ls", str(cluster.home("alice"))]).returncode != 0
 
@@ -285,7 +289,8 @@ class TestLife:
             assert "2 nodes" in done.stdout
             assert "users: pst-bob" in done.stdout
             exports = cluster.run_as("bob", [*COMMAND, "env"], env=env, check=True).stdout
-            assert exports == f"export SLURM_CONF={state}/penstock/cluster/etc/slurm.conf\n"
+            conf = f"export SLURM_CONF={state}/penstock/cluster/etc/slurm.conf"
+            assert exports.splitlines() == [conf, "export UCX_NET_DEVICES=lo"]
             ran = cluster.run_as("bob", ["sh", "-c", f"{exports} srun -N2 id -un"], check=True, timeout=30)
             assert ran.stdout.split() == ["pst-bob"] * 2
         finally:

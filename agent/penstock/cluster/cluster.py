@@ -83,8 +83,11 @@ class Cluster:
 
     @property
     def env(self) -> dict[str, str]:
-        """What Slurm's commands need so that they speak to this cluster."""
-        return {"SLURM_CONF": str(self.daemons.layout.slurm_conf)}
+        """What Slurm's commands need so that they speak to this cluster, and its MPI programs to start."""
+        env = {"SLURM_CONF": str(self.daemons.layout.slurm_conf)}
+        # Where all nodes are this machine, UCX would ask each of its interfaces, and one that goes away meanwhile (a
+        # container's, another cluster's) ends the program.
+        return env if self.spec.isolated else env | {"UCX_NET_DEVICES": "lo"}
 
     @property
     def shell_env(self) -> dict[str, str]:
