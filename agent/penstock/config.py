@@ -274,7 +274,11 @@ class DmrSection(_Section):
     policy: str = Field("throughput", description="Name of the resize policy (entry point penstock.policies).")
     grant_timeout: Seconds = Field(40.0, description="How long a resizer may wait for its nodes (paper: 40 s).")
     accept_timeout: Seconds = Field(120.0, description="How long an application may leave granted nodes unused.")
-    cooldown: Seconds = Field(30.0, description="Shortest time between two resizes of one job that it did not ask for.")
+    cooldown: Seconds = Field(
+        30.0,
+        description="Shortest time between two resizes of one job that it did not ask for; growths that it refuses or "
+        "does not take up double it, to an hour at most.",
+    )
 
 
 class MalleableSection(_Section):

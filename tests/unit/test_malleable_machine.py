@@ -183,6 +183,38 @@ def test_cooldown_keeps_the_next_resize_away():
     assert asking.decided(verdict(4), job("n1", "n2"), "x", LIMITS, 100).phase is Phase.ALLOCATING
 
 
+def failing(times: int) -> MalleableJob:
+    """Refused so many growths in a row, the last of them at 1000."""
+    me = registered()
+    for again in range(times):
+        me = me.decided(verdict(4), job("n1", "n2"), "x", replace(LIMITS, cooldown=0, regrow=0), 1000 - times + again)
+        me = me.granted(8, 1000).merged(job("n1", "n2", "n5", "n6"), 1000).refused(me.epoch, "no memory", 1000)
+        me = me.shrunk(1000)
+    return me
+
+
+def test_growths_that_fail_are_tried_again_ever_later_and_shrinks_as_before():
+    two = job("n1", "n2")
+    for times, rest in ((1, 20), (2, 40), (3, 80), (15, 3600)):
+        me = failing(times)
+        assert me.decided(verdict(4), two, "x", LIMITS, 1000 + rest - 1) is me
+        assert me.offer_now(LIMITS, 1000 + rest - 1).maximum == me.offer.size
+        assert me.decided(verdict(4), two, "x", LIMITS, 1000 + rest).phase is Phase.ALLOCATING
+        assert me.offer_now(LIMITS, 1000 + rest).maximum == 8
+        assert me.decided(verdict(1), two, "x", LIMITS, 1011).phase is Phase.PROPOSED
+
+
+def test_a_growth_that_works_another_maximum_or_a_wish_ends_the_longer_rest():
+    me = failing(5)
+    smaller = me.checked(replace(me.offer, maximum=4), me.epoch, 1011)
+    assert smaller.decided(verdict(4), job("n1", "n2"), "x", LIMITS, 1011).phase is Phase.ALLOCATING
+    asking = replace(me, offer=replace(me.offer, minimum=4))
+    assert asking.decided(verdict(4), job("n1", "n2"), "x", LIMITS, 1011).phase is Phase.ALLOCATING
+    me = me.decided(verdict(4), job("n1", "n2"), "x", LIMITS, 2000).granted(8, 2000)
+    accepted = me.merged(job("n1", "n2", "n5", "n6"), 2000).accepted(me.epoch, 2000)
+    assert accepted is not None and accepted.done(me.epoch, {}, 2001).failures == 0
+
+
 def test_no_growth_right_after_nodes_went_back():
     me = registered(4).decided(verdict(2), job("n1", "n2", "n3", "n4"), "x", LIMITS, 100).accepted(1, 101)
     assert me is not None

@@ -50,6 +50,7 @@ from penstock.malleable.words import (
 __all__ = ["MalleableJob"]
 
 _SLURMS_OWN = ("batch", "extern")
+_LONGEST_REST = 3600.0
 
 
 class MalleableJob(ResizeState):
@@ -70,6 +71,8 @@ class MalleableJob(ResizeState):
         if sent < self.accepted_at:
             return self
         me = replace(self, offer=offer)
+        if offer.maximum != self.offer.maximum:  # what hindered it to grow may be over
+            me = replace(me, failures=0)
         if epoch > me.epoch:  # the store was lost; the application knows better
             ahead = replace(me, epoch=epoch, nodes=offer.nodes or me.nodes, note="the application is ahead")
             return ahead._to(Phase.CLEANING, now) if me.resizer_name else ahead._idle(now, ahead.note)
@@ -124,7 +127,7 @@ class MalleableJob(ResizeState):
         marks = {"done": now, **{f"app_{k}": v for k, v in timings.items()}}
         if self.phase is Phase.LEAVING:
             return replace(self._to(Phase.RELEASING, now, **marks), offer=offer, nodes=self.target_nodes)
-        me = replace(self._to(Phase.IDLE, now, **marks), offer=offer, nodes=self.target_nodes, note="")
+        me = replace(self._to(Phase.IDLE, now, **marks), offer=offer, nodes=self.target_nodes, note="", failures=0)
         if self.way is Way.COMPANION and self.resizer is not None:
             since = self.marks.get("joined", now)
             new = Companion(self.resizer_name, self.resizer, self.target_nodes[len(self.nodes) :], since)
@@ -162,8 +165,9 @@ class MalleableJob(ResizeState):
             return self
         if self._rests(limits, now):
             return self
-        if verdict.size > self.offer.size and 0 <= now - self.marks.get("released", -math.inf) < limits.regrow:
-            return self
+        if verdict.size > self.offer.size:
+            if self._failed_lately(limits, now) or 0 <= now - self.marks.get("released", -math.inf) < limits.regrow:
+                return self
         per_node = self.offer.per_node
         me = self if self.nodes else replace(self, nodes=(*job.nodes, *(n for c in self.companions for n in c.nodes)))
         if len(me.nodes) * per_node != me.offer.size or verdict.size % per_node:
@@ -183,7 +187,7 @@ class MalleableJob(ResizeState):
         if self._rests(limits, now) or self.phase in (Phase.CLEANING, Phase.GIVING_BACK):
             return replace(self.offer, target=self.offer.size)
         if self.phase in (Phase.IDLE, Phase.PROPOSED):
-            return self.offer
+            return replace(self.offer, maximum=self.offer.size) if self._failed_lately(limits, now) else self.offer
         return replace(self.offer, target=self.target, coming=self.missing if self.phase is Phase.ALLOCATING else 0)
 
     @property
@@ -193,8 +197,17 @@ class MalleableJob(ResizeState):
 
     def _rests(self, limits: Deadlines, now: float) -> bool:
         """Between two resizes, unless the application itself asks for the next one (paper 003, 4.1)."""
-        wanted = self.offer.minimum <= self.offer.size <= self.offer.maximum
-        return wanted and self.phase is Phase.IDLE and bool(self.since) and 0 <= now - self.since < limits.cooldown
+        settled = self._content and self.phase is Phase.IDLE and bool(self.since)
+        return settled and 0 <= now - self.since < limits.cooldown
+
+    def _failed_lately(self, limits: Deadlines, now: float) -> bool:
+        """Not to be grown yet: each growth in a row that came to nothing doubles the rest, to an hour at most."""
+        rest = min(limits.cooldown * 2 ** min(self.failures, 10), max(limits.cooldown, _LONGEST_REST))
+        return self._content and self.failures > 0 and 0 <= now - self.since < rest
+
+    @property
+    def _content(self) -> bool:
+        return self.offer.minimum <= self.offer.size <= self.offer.maximum
 
     # -- what Slurm says ---------------------------------------------------------------------------------------------
 

@@ -21,7 +21,8 @@ class ResizeState:
     another one of the same number, has another. `accepted_at` is the sender's clock when it accepted: what it sent
     before and arrives later is old. `start_size` is the size (processes) that the job's user chose its time limit for.
     `patience` is how long the grant under way may take, `extend` the time limit that the job needs if a shrink takes
-    place, and `owed` the one that Slurm is still to be told (seconds; 0: none).
+    place, and `owed` the one that Slurm is still to be told (seconds; 0: none). `failures` counts the growths in a row
+    that Slurm had granted and that came to nothing.
     """
 
     job: int
@@ -44,6 +45,7 @@ class ResizeState:
     patience: float = 40.0
     extend: float = 0.0
     owed: float = 0.0
+    failures: int = 0
     beneficiary: int | None = None
     announced: Announcement | None = None
     marks: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
@@ -70,7 +72,7 @@ class ResizeState:
     def _back_out(self, why: str, now: float) -> Self:
         """The added nodes are given back."""
         back = Phase.GIVING_BACK if self.way is Way.MERGE else Phase.CLEANING
-        return replace(self._to(back, now), note=why)
+        return replace(self._to(back, now), note=why, failures=self.failures + 1)
 
     def _to(self, phase: Phase, now: float, **marks: float) -> Self:
         return replace(self, phase=phase, since=now, marks=MappingProxyType({**self.marks, **marks}))
