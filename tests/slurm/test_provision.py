@@ -14,7 +14,7 @@ import yaml
 
 from penstock.cluster import Cluster
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(640)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(800)]
 
 COMMAND = [sys.executable, "-c", "from penstock.cli import main; main()"]
 FLOW = """
@@ -174,6 +174,24 @@ def test_a_stage_that_misses_its_slot_gets_another_one(cluster: Cluster) -> None
     assert int((desk.home / "first.at").read_text()) < int((desk.home / "second.at").read_text())
     until(lambda: not desk.told("hold", "tick")["holds"], "the holds to be settled", 180)
     assert "No reservations" in desk.reservations()
+
+
+@pytest.mark.long  # as above
+def test_a_paused_agent_leaves_a_planned_workflow_alone(cluster: Cluster, make_agent) -> None:
+    agent = make_agent("operator", provision={"margin": 60}).start()
+    done = agent.run("operator", "plan", agent.write(FLOW), "--alpha", "0", "--reserve", "--json")
+    assert done.returncode == 0, done.stderr
+    start = json.loads(done.stdout)["stages"][0]["start"]
+    jobs = cluster.run_as("root", ["squeue", "-h", "-o", "%i", "--sort=i"]).stdout.split()
+    cluster.run_as("operator", ["scontrol", "hold", jobs[0]], check=True)
+    assert agent.run("operator", "pause", "--feature", "workflows", "--why", "maintenance").returncode == 0
+    # The agent looks once a minute: this is a minute and a half after it would have asked for another slot.
+    agent.until(lambda: time.time() > start + 180, "the slot to be missed for long", 400)
+    assert "left alone: workflows paused by pst-operator: maintenance" in agent.log.read_text()
+    assert "another slot" not in agent.log.read_text()
+    assert agent.run("operator", "resume").returncode == 0
+    agent.until((agent.folder / "second.at").exists, "the second stage", 300)
+    assert "stage first gets another slot" in agent.log.read_text()
 
 
 @pytest.mark.long  # as above
