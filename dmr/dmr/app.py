@@ -202,17 +202,13 @@ class App:
         moved, problem = None, None
         try:
             moved = moving.move(self._state.parts(step))
-        except transition.Lost as lost:
-            problem = str(lost)
-        except (ValueError, MemoryError) as error:  # on all ranks, old and new; the new ones end
-            moving.abandon()
-            self._fixed = isinstance(error, ValueError)
-            self._stay(reply, str(error) or NO_MEMORY)
-            return False
+        except (transition.Lost, ValueError, MemoryError) as error:
+            problem = error
         try:
             comm = moving.complete(problem)
-        except transition.Lost as lost:
-            self._stay(reply, str(lost))
+        except (transition.Lost, ValueError, MemoryError) as error:
+            self._fixed = isinstance(error, ValueError)
+            self._stay(reply, str(error) or NO_MEMORY)
             return False
         self._join(moving, comm, moved, began)
         return True

@@ -44,7 +44,7 @@ class Departure:
         self._tasks: list[Task] = []
         self._wrong = ""  # with a call that was handed on
         self._refused = ""  # why calls were, the last time
-        self._lost: str | None = None
+        self._problem: Exception | None = None  # with the move, as this rank has seen it
         self._abandoned = ""
         self.size = len(transition.bridge.new)
 
@@ -117,10 +117,10 @@ class Departure:
         if self._abandoned:
             raise Lost(self._abandoned)
         try:
-            self._transition.complete(self._lost)
-        except Lost as lost:
-            self._tell_agent(str(lost))
-            raise
+            self._transition.complete(self._problem)
+        except (Lost, ValueError, MemoryError) as error:
+            self._stay(str(error) or NO_MEMORY)
+            raise Lost(self._abandoned) from None
         if self._transition.exit_code:
             sys.exit(self._transition.exit_code)
 
@@ -146,29 +146,23 @@ class Departure:
         try:
             self._transition.tell(head)
             self._transition.move(parts)
-        except Lost as lost:
-            self._lost = str(lost)
-        except (ValueError, MemoryError) as error:  # on all ranks, old and new; the new ones end
-            self._transition.abandon()
-            self._stay(str(error) or NO_MEMORY)
+        except (Lost, ValueError, MemoryError) as error:
+            self._problem = error
 
     def _give_up(self, why: str) -> None:
         """Ends the new processes, which wait for what does not come."""
         self._sent = True
+        problem: Exception = ValueError(why)
         try:
             self._transition.tell((_NOTHING, None))
         except Lost as lost:
-            with contextlib.suppress(Lost):  # it says no more than that
-                self._transition.complete(str(lost))
-        else:
-            self._transition.abandon()
+            problem = lost
+        with contextlib.suppress(Lost, ValueError):  # it says no more than that
+            self._transition.complete(problem)
         self._stay(why)
 
     def _stay(self, why: str) -> None:
         self._abandoned = why
-        self._tell_agent(why)
-
-    def _tell_agent(self, why: str) -> None:
         if self._comm.rank == 0:
             self._refuse(why)
 

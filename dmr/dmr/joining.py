@@ -175,15 +175,18 @@ def _accept(comm: MPI.Intracomm, port: str) -> MPI.Intercomm:
     return inter
 
 
-def settle(steps: Sequence[Step], *, joined: bool) -> str | None:
+def settle(steps: Sequence[Step], *, joined: bool, leaving: bool = False) -> str | None:
     """Rank 0 tells the launcher whether the started worlds belong to the application now, or must end.
+
+    `leaving`: they know it, and are given the time to end by themselves.
 
     Returns why they cannot belong to it: one has ended.
     """
     tickets = [step.world for step in steps if step.port]
     if tickets:
+        wanted = {"op": "joined"} if joined else {"op": "abandon", "leaving": leaving}
         try:
-            line.ask(30.0, op="joined" if joined else "abandon", tickets=tickets)
+            line.ask(30.0, **wanted, tickets=tickets)
         except line.LineError as error:
             return str(error)
     return None

@@ -50,6 +50,12 @@ class Passport:
 
 
 _LOOK_AFTER: Final = 1.0
+_Plain = tuple[type[Exception], str]
+
+
+def _plain(problem: Exception) -> _Plain:
+    """A form that pickles, whatever it is."""
+    return next(kind for kind in (Lost, MemoryError, ValueError, Exception) if isinstance(problem, kind)), str(problem)
 
 
 @dataclass
@@ -114,34 +120,30 @@ class Transition:
         """Moves the application's state as `dmr.redistribute.move` does, whatever the method.
 
         Raises:
-            ValueError, MemoryError: on all ranks, old and new, which call `abandon` then.
-            Lost: on old ranks, where new ones are known to have died; give `complete` the reason then.
+            ValueError, MemoryError: on all ranks, old and new, for which the data cannot be moved. New ones then call
+                `abandon`, old ones give `complete` the error.
+            Lost: on old ranks, where new ones are known to have died; give it `complete`, too.
         """
         return redistribute.move(self.bridge, parts, look=self._look)
 
-    def complete(self, problem: str | None = None) -> MPI.Intracomm | None:
+    def complete(self, problem: Exception | None = None) -> MPI.Intracomm | None:
         """Lets go of the processes that leave; call it once, when all data has been moved.
 
         Returns the communicator of the new size, or None: this process leaves, and must end. Where ranks stay, the
         communicator that the resize was asked with is gone.
 
         Args:
-            problem: why data could not be moved, on an old rank that saw it fail.
+            problem: why data could not be moved: what `tell` or `move` raised on this old rank.
 
         Raises:
-            Lost: on the old ranks; what they had, the communicator included, is as before.
+            Lost, ValueError, MemoryError: one of them on all old ranks alike, whatever each has seen; what they had,
+                the communicator included, is as before.
         """
         bridge = self.bridge
-        problem = problem or self._meet()
+        if problem is None and (gone := self._meet()):
+            problem = Lost(gone)
         if bridge.old_rank is not None:
-            problem = next((p for p in self._comm.allgather(problem) if p), None)
-            if bridge.old_rank == 0:
-                problem = problem or joining.settle(self._steps, joined=True)
-                if problem:
-                    joining.settle(self._steps, joined=False)
-            # Not disconnected in that case: it would wait for the dead.
-            if problem := self._comm.bcast(problem):
-                raise Lost(problem)
+            self._agree(problem)
         standing.jobs = self.passport.jobs
         if bridge.comm.Is_inter():
             bridge.comm.Disconnect()
@@ -149,13 +151,26 @@ class Transition:
         return self._split()
 
     def abandon(self) -> None:
-        """In place of `complete`, on all ranks, when all know that data could not be moved.
-
-        Processes with an old rank go on with the communicator that they had; the others must end.
-        """
+        """In place of `complete`, on new ranks, when all know that data could not be moved: these must end."""
         self.bridge.comm.Disconnect()
+
+    def _agree(self, problem: Exception | None) -> None:
+        """Raises on all old ranks what one of them has seen.
+
+        They need not have seen the same: where one hears that the data cannot be moved, the new processes end, and
+        another that still waits for its last message finds them dead.
+        """
+        seen = [one for one in self._comm.allgather(problem and _plain(problem)) if one]
+        if self.bridge.old_rank == 0 and not seen and (gone := joining.settle(self._steps, joined=True)):
+            seen = [(Lost, gone)]
+        if not (seen := self._comm.bcast(seen)):
+            return
+        kind, text = min(seen, key=lambda one: one[0] is Lost)  # why they ended says more than that they did
+        if not any(kind is Lost for kind, _ in seen):  # else it would wait for the dead
+            self.bridge.comm.Disconnect()
         if self.bridge.old_rank == 0:
-            joining.settle(self._steps, joined=False)
+            joining.settle(self._steps, joined=False, leaving=kind is not Lost)
+        raise kind(text)
 
     def _meet(self) -> str | None:
         """Waits until everybody has come to the end; the problem, if they never will."""

@@ -222,7 +222,11 @@ def _together(bridge: Bridge, look: Callable[[], None]) -> Iterator[tuple[Any, l
     olds = comm.size if is_old else comm.remote_size
     Patient(comm, look).meet()
     merged = comm.Merge(high=not is_old)
-    yield Patient(merged, look), list(bridge.old), [olds + rank for rank in bridge.new]
+    try:
+        yield Patient(merged, look), list(bridge.old), [olds + rank for rank in bridge.new]
+    except (ValueError, MemoryError):  # on all ranks; there are only so many communicators
+        merged.Free()
+        raise
     merged.Free()  # not when `look` has raised: that would wait for the dead
 
 

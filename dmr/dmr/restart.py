@@ -92,14 +92,22 @@ class Leaving(Transition):
             raise ValueError(wrong)
         return None
 
-    def complete(self, problem: str | None = None) -> MPI.Intracomm | None:
+    def complete(self, problem: Exception | None = None) -> MPI.Intracomm | None:
         """Hands over to the launcher; always None: every process is to end with `exit_code`.
 
         Raises:
+            ValueError, MemoryError: on all ranks, `problem`, and they go on.
             Lost: on all ranks, and they go on: the checkpoint could not be written, or the launcher is gone.
         """
+        if problem is not None:  # on all ranks: here all are old ones
+            self._forget()
+            raise problem
+        self._hand_over()
+        return None
+
+    def _hand_over(self) -> None:
         comm, root, epoch = self.bridge.comm, _root(), self.passport.epoch
-        problem = next((p for p in comm.allgather(problem or self._problem) if p), None)
+        problem = self._problem
         if comm.rank == 0:
             files = min(comm.size, len(self.bridge.new))
             try:
@@ -113,16 +121,12 @@ class Leaving(Transition):
             except line.LineError as error:
                 problem = str(error)
                 _stay(epoch)
-            if problem is not None:
-                checkpoint.discard(root, epoch)
-        problem = comm.bcast(problem)
-        comm.Free()
-        if problem is not None:
+        if problem := comm.bcast(problem):
+            self._forget()
             raise Lost(problem)
-        return None
+        comm.Free()
 
-    def abandon(self) -> None:
-        """In place of `complete`: the application goes on as it is."""
+    def _forget(self) -> None:
         if self.bridge.comm.rank == 0:
             checkpoint.discard(_root(), self.passport.epoch)
         self.bridge.comm.Free()
@@ -167,10 +171,9 @@ class Resumed(Transition):
             self._problem = str(error) or NO_MEMORY
             raise
 
-    def complete(self, problem: str | None = None) -> MPI.Intracomm | None:
+    def complete(self, problem: Exception | None = None) -> MPI.Intracomm | None:
         """The communicator of all; what was saved is removed."""
         comm = self.bridge.comm
-        _all_or_none(comm, problem)
         if comm.rank == 0:
             try:
                 line.ask(_ASK, op="loaded")

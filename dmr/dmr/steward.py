@@ -5,7 +5,7 @@ A world is one mpiexec (or srun). The first is the application as its user start
     start     worlds on these nodes, to be joined by MPI ports; answered when all of them are ready, or none is left
     alive     whether these worlds still run
     joined    these worlds belong to the application now: what happens to one happens to all
-    abandon   they do not: end them
+    abandon   they do not: end them; those that are "leaving" know it, and end by themselves if they can
     restart   when all ranks have ended, start the application again on these nodes; "loaded" confirms that it runs
     stay      they go on instead, because the answer to `restart` did not arrive
     ready     (from rank 0 of a started world) my port is open
@@ -188,6 +188,9 @@ class Steward:
                 if other is not world:
                     self._soon(self._end(other))
         del self._worlds[world.ticket]
+        if not any(other.joined for other in self._worlds.values()):  # whom the others would have joined is gone
+            for other in self._worlds.values():
+                self._soon(self._end(other))
         if not self._worlds:
             self._empty.set()
 
@@ -200,8 +203,7 @@ class Steward:
                         os.killpg(world.process.pid, number)
                     else:
                         world.process.send_signal(number)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(world.process.wait(), _GRACE)
+                await _ended(world)
 
     def _signalled(self, number: signal.Signals) -> None:
         if number in (*_KEYS, signal.SIGTERM):
@@ -234,7 +236,7 @@ class Steward:
             case "alive":
                 self._check_alive(request["tickets"])
             case "abandon":
-                await self._abandon(request["tickets"])
+                await self._abandon(request["tickets"], leaving=bool(request.get("leaving")))
             case "restart":
                 nodes, per_node = [str(node) for node in request["nodes"]], int(request["per_node"])
                 environment = self._on(self._job, nodes, per_node) | {RESTARTED: str(request["epoch"])}
@@ -283,8 +285,11 @@ class Steward:
         if any(ticket not in self._worlds for ticket in tickets):
             raise LineError("some of the new processes have ended")
 
-    async def _abandon(self, tickets: Sequence[str]) -> None:
-        await asyncio.gather(*(self._end(self._worlds[t]) for t in tickets if t in self._worlds))
+    async def _abandon(self, tickets: Sequence[str], *, leaving: bool = False) -> None:
+        worlds = [self._worlds[ticket] for ticket in tickets if ticket in self._worlds]
+        if leaving:
+            await asyncio.gather(*(_ended(world) for world in worlds))
+        await asyncio.gather(*(self._end(world) for world in worlds))
 
     def _on(self, job: int, nodes: Sequence[str], per_node: int) -> dict[str, str]:
         """For ranks that are started later, on nodes that `job` holds."""
@@ -292,6 +297,12 @@ class Steward:
             return dict(self._environ)
         # On 22.05 srun waits for ever for a node on which a step runs, unless told to overlap.
         return allocation(self._environ, job, nodes, per_node) | {"SLURM_OVERLAP": "1"}
+
+
+async def _ended(world: _World) -> None:
+    """Waits a short while for its end."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(world.process.wait(), _GRACE)
 
 
 def _in_foreground() -> bool:

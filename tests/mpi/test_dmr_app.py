@@ -220,6 +220,73 @@ print("size", app.comm.size, flush=True)
     assert not list(tmp_path.glob(".dmr-checkpoint*"))
 
 
+FINDS_THEM_GONE = """
+from dmr import passage
+moves = passage.Transition.move
+def gone(self, parts=None):
+    try:
+        return moves(self, parts)
+    except ValueError:
+        if self.bridge.old_rank == 1:
+            raise passage.Lost("the new processes have ended") from None
+        raise
+passage.Transition.move = gone
+"""
+
+
+@pytest.mark.parametrize("method", ["replace", "merge"])
+@pytest.mark.parametrize("by", ["app", "handler"])
+def test_ranks_that_have_seen_different_things_agree(
+    mpirun, tmp_path: Path, key: credential.Key, method: str, by: str
+) -> None:
+    """The data cannot move, the new processes end, and a rank that still waits for its last message finds them dead."""
+    loop = {
+        "app": f"""
+import dmr
+app = dmr.App(1, 8, method="{method}")
+app.register("errors", {{"e": OneWay(1, 2)}})
+for step in app.steps(5):
+    pass
+print("size", app.comm.size, flush=True)
+""",
+        "handler": """
+import dmr
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+parent = dmr.inherited()
+if parent is not None:
+    parent.receive()
+for step in range(4):
+    _, _, handler = dmr.dmr_check_status(comm, 1, 8)
+    if handler:
+        handler.send(errors={"e": OneWay(1, 2)})
+        for again in range(2):
+            try:
+                handler.finish()
+            except dmr.Lost as lost:
+                assert "made again from its pickle" in str(lost)
+print("size", comm.size, flush=True)
+""",
+    }
+    script = program(tmp_path, ONE_WAY + FINDS_THEM_GONE + loop[by])
+
+    def once(request: wire.Request) -> wire.Reply | None:
+        if isinstance(request, wire.Check) and agent.of(wire.Refuse):
+            return wire.CheckReply(action="none", size=2, epoch=0)
+        return None
+
+    options = ["-hosts", "n1,n2", "-ppn", "1"]
+    with FakeAgent(key, (3,), patience=1, veto=once) as agent:
+        done = mpirun(2, script, agent=agent.address, launched=True, options=options, time_limit=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("size 2\n") == 2, done.stdout + done.stderr
+    (refused,) = agent.of(wire.Refuse)
+    assert "made again from its pickle: TypeError" in refused.why
+    assert "BAD TERMINATION" not in done.stdout
+    if by == "app":  # for all ranks it is the values that cannot be resized
+        assert [(c.minimum, c.maximum) for c in agent.of(wire.Check)][-1] == (2, 2)
+
+
 def test_announcements(mpirun, tmp_path: Path, key: credential.Key) -> None:
     script = program(
         tmp_path,

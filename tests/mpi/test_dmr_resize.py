@@ -358,3 +358,26 @@ def test_every_kind_of_array_arrives(mpirun, tmp_path: Path, key: credential.Key
     assert done.returncode == 0, done.stderr
     assert agent.epoch == 1
     assert sorted(p.name for p in tmp_path.glob("good*")) == [f"good{i}" for i in range(5)]
+
+
+def test_new_processes_that_nobody_uses_end_with_the_program(mpirun, tmp_path: Path, key: credential.Key) -> None:
+    """Its user has forgotten the handler, so that they wait for data that never comes."""
+    (tmp_path / "forgets.py").write_text(
+        textwrap.dedent(
+            """
+            import dmr
+            from mpi4py import MPI
+            parent = dmr.inherited()
+            if parent is not None:
+                parent.receive()
+            action = None
+            while action != "expand":
+                action, _, handler = dmr.dmr_check_status(MPI.COMM_WORLD, 1, 8)
+            del handler
+            """
+        )
+    )
+    options = ["-hosts", "n1,n2", "-ppn", "1"]
+    with FakeAgent(key, (3,)) as agent:
+        done = mpirun(2, "forgets.py", agent=agent.address, launched=True, options=options, time_limit=60)
+    assert done.returncode == 0, done.stderr

@@ -165,9 +165,9 @@ class MalleableJob(ResizeState):
             return self
         if self._rests(limits, now):
             return self
-        if verdict.size > self.offer.size:
-            if self._failed_lately(limits, now) or 0 <= now - self.marks.get("released", -math.inf) < limits.regrow:
-                return self
+        fresh = 0 <= now - self.marks.get("released", -math.inf) < limits.regrow
+        if verdict.size > self.offer.size and (fresh or self._failed_lately(limits, now)):
+            return self
         per_node = self.offer.per_node
         me = self if self.nodes else replace(self, nodes=(*job.nodes, *(n for c in self.companions for n in c.nodes)))
         if len(me.nodes) * per_node != me.offer.size or verdict.size % per_node:
