@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from itertools import pairwise
 
 import pytest
@@ -82,6 +84,40 @@ def test_jobs_wait_for_the_one_before_if_it_was_submitted_before():
     before = {30: 20, 20: 25, 25: 99}  # 20 names one that comes later, 25 one that is not there
     outcomes = run(CONFIG, jobs_of(trace, 1, True, before))
     assert [o.start for o in outcomes] == [0, 10, 2]
+    outcomes = run(CONFIG, jobs_of(trace, 1, True, {20: 20, 30: 30}))  # and these name themselves
+    assert [o.start for o in outcomes] == [0, 1, 2]
+
+
+def swf_line(number, submit, run, preceding):
+    return f"{number} {submit} 0 {run} 1 -1 -1 1 {2 * run} -1 1 -1 -1 -1 -1 -1 {preceding} -1\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ([(1, 0, 100, -1), (2, 1, 10, 1)], {2: 1}),
+        ([(1, 0, 100, -1), (2, 1, 10, "1.0")], {2: 1}),
+        ([(1, 0, 100, -1), (2, 1, 10, -1), (2, 2, 10, 1)], {}),  # the third line is left out
+        ([(1, 0, 100, -1), (2, 1, 10, "1e400")], {}),
+        ([(1, 0, 100, -1), (2, 1, 10, "1.5")], {}),
+    ],
+)
+def test_what_jobs_wait_for_is_read_with_them(tmp_path, lines, found):
+    path = tmp_path / "log.swf"
+    path.write_text("".join(swf_line(*line) for line in lines))
+    assert load(path, 4, skip_bad=True, dependencies=True).preceding == found
+    assert load(path, 4, skip_bad=True).preceding == {}
+
+
+def test_dependencies_of_a_log_that_comes_through_a_pipe(tmp_path):
+    pipe, text = tmp_path / "pipe", swf_line(1, 0, 100, -1) + swf_line(2, 1, 10, 1)
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(text,), daemon=True)
+    writer.start()
+    code, said, message = command(pipe, "--nodes", 8, "--dependencies", "--json")
+    writer.join(10)
+    assert code == 0, message
+    assert json.loads(said)["mean_wait_s"] == 49.5
 
 
 def test_measures_and_fates_of_jobs_that_ended_in_every_way():
@@ -168,6 +204,15 @@ def test_the_log_that_is_read_is_not_replaced(tmp_path):
         code, _, message = command(path, "--nodes", 4, "--out", out)
         assert (code, message) == (2, f"--out would replace {path}, which is read: give it another name")
     assert path.read_bytes() == before
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    path, pipe = tmp_path / "l.swf", tmp_path / "pipe"
+    write_workload(path, generate("lublin", 20, 4, 1), 4)
+    os.mkfifo(pipe)
+    code, _, message = command(path, "--nodes", 4, "--out", pipe)
+    assert (code, message) == (2, f"--out {pipe} is there and not a file: give it another name")
+    assert pipe.is_fifo()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import UserError
 from penstock.sim.replay import replay
-from penstock.sim.swf import SwfReader, load
+from penstock.sim.swf import SwfReader, load, machine_procs
 from penstock.sim.swfout import Fate, write_outcome
 
 HEADER = "; Version: 2.2\n; Computer: made up\n"
@@ -345,3 +345,14 @@ def test_a_line_of_long_numbers_that_is_too_short_is_refused_at_once(tmp_path):
     path.write_text("; MaxProcs: 128\n" + "1 0 5 " + "9" * 13 + (" " + "9" * 13) * 13 + "\n")
     with pytest.raises(UserError, match="17 fields where a job has 18"):
         load(path, 128)
+
+
+@pytest.mark.parametrize(("text", "procs"), [("128", 128), ("128 \t(of 130)", 128), ("1,024", None), ("128x", None)])
+def test_how_many_processors_the_machine_has(tmp_path, text, procs):
+    path = tmp_path / "log.swf"
+    path.write_text(f"; MaxProcs: {text}\n")
+    if procs is not None:
+        assert machine_procs(path) == procs
+        return
+    with pytest.raises(UserError, match="give --procs"):
+        machine_procs(path)

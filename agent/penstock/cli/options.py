@@ -114,9 +114,11 @@ def number(name: str, text: str, least: float, most: float, what: str, multiple:
     return click.option(f"--{name}", metavar="X", multiple=multiple, callback=_Number(least, most, what), help=text)
 
 
-def _in_a_folder(context: click.Context, option: click.Parameter, value: Path | None) -> Path | None:
+def _a_file_in_a_folder(context: click.Context, option: click.Parameter, value: Path | None) -> Path | None:
     if value is not None and not value.absolute().parent.is_dir():
         raise UserError(f"{value.absolute().parent}, where {option.opts[0]} should go, is not a folder")
+    if value is not None and value.exists() and not value.is_file():  # it would be replaced, a device as well
+        raise UserError(f"{option.opts[0]} {value} is there and not a file: give it another name")
     return value
 
 
@@ -126,7 +128,7 @@ def out_option(text: str, metavar: str = "LOG", required: bool = False) -> Decor
     def check(context: click.Context, option: click.Parameter, value: Path | None) -> Path | None:
         if required and value is None:
             raise UserError("--out is missing: where is the result to go?")
-        return _in_a_folder(context, option, value)
+        return _a_file_in_a_folder(context, option, value)
 
     return click.option("--out", metavar=metavar, type=click.Path(path_type=Path), callback=check, help=text)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from penstock.cli.simulate_model import MAX_SEED
 from penstock.durations import DURATION_FORMS, duration_text, parse_duration
 from penstock.errors import UserError
 from penstock.sim.cluster import run
-from penstock.sim.clusterlog import check_failures, fates_of, jobs_of, measure, preceding_in
+from penstock.sim.clusterlog import check_failures, fates_of, jobs_of, measure
 from penstock.sim.estimates import FORMS, parse_estimates
 from penstock.sim.swf import FILTERS, load
 from penstock.sim.swfout import Fate, write_outcome, write_workload
@@ -42,7 +43,7 @@ class _Source:
     """The jobs, and where they come from."""
 
     trace: Trace
-    preceding: dict[int, int]
+    preceding: Mapping[int, int]
     log: Path | None = None
     workload: Workload | None = None
 
@@ -162,7 +163,7 @@ def cluster(
     if file is not None:
         check_read_twice(file, out)
     _check_free(reserved, nodes)
-    source = _source(file, model, jobs, nodes * cpus_per_node, seed, load, kinds, filter, skip_bad)
+    source = _source(file, model, jobs, nodes * cpus_per_node, seed, load, kinds, filter, skip_bad, dependencies)
     trace = source.trace
     trace.estimate = rule.of(trace, seed)
     config = ClusterConfig(
@@ -229,16 +230,17 @@ def _source(
     kinds: str,
     keep: str,
     skip_bad: bool,
+    dependencies: bool,
 ) -> _Source:
     if model is not None:
         made = generate(model, jobs, procs, seed, load_of_model, kinds)
         preceding = {n: p for n, p in zip(made.trace.ids, made.preceding.tolist(), strict=True) if p}
         return _Source(made.trace, preceding, workload=made)
     assert file is not None
-    log = load(file, procs, keep, "actual" if keep == "singh" else "user", skip_bad)
+    log = load(file, procs, keep, "actual" if keep == "singh" else "user", skip_bad, dependencies)
     if log.bad:
         click.echo(f"{log.bad} bad lines left out; the first: {log.first_bad}", err=True)
-    return _Source(log.trace, preceding_in(file, procs, keep) if file.is_file() else {}, log=file)
+    return _Source(log.trace, log.preceding, log=file)
 
 
 def _write(out: Path, source: _Source, fates: list[Fate], procs: int, keep: str, note: str) -> None:

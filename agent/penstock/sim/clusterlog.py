@@ -7,17 +7,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
-from pathlib import Path
 
 from penstock.api import JobSpec, JobState
 from penstock.errors import UserError
 from penstock.sim.cluster import Outcome, SimulatedJob
 from penstock.sim.score import Score, score
-from penstock.sim.swf import SwfReader, kept
 from penstock.sim.swfout import Fate
 from penstock.sim.trace import Trace
 
-__all__ = ["Measures", "check_failures", "fates_of", "jobs_of", "measure", "preceding_in"]
+__all__ = ["Measures", "check_failures", "fates_of", "jobs_of", "measure"]
 
 _SCRIPT = "#!/bin/sh\n"
 _MOST_FAILURES = 5.0
@@ -48,8 +46,8 @@ def jobs_of(
     numbers: dict[int, int] = {}  # the simulated Slurm counts jobs from 1 in order of submission
     columns = zip(trace.ids, trace.submit, trace.run, trace.procs, trace.estimate, strict=True)
     for number, (name, submit, run, procs, estimate) in enumerate(columns, 1):
-        numbers[name] = number
         before = numbers.get(preceding.get(name, 0)) if preceding else None
+        numbers[name] = number
         spec = JobSpec(
             name=str(name),
             script=_SCRIPT,
@@ -76,16 +74,6 @@ def check_failures(trace: Trace, cpus_per_node: int, mtbf: float) -> None:
                 f"job {number} ({nodes} nodes, {run} s) would be hit by {hits:.0f} failures in the mean of a run and "
                 f"hardly ever end: use --failures {least}h or more, or --no-requeue"
             )
-
-
-def preceding_in(path: Path, procs: int, keep: str) -> dict[int, int]:
-    """The jobs of a log that wait for another one to end, by number: its field 17. UserError as for reading it."""
-    found = {}
-    for job in kept(SwfReader(path, skip_bad=True), procs, keep):
-        before = int(float(job.raw.split()[16]))
-        if before > 0:
-            found[job.number] = before
-    return found
 
 
 def measure(trace: Trace, outcomes: Sequence[Outcome], nodes: int) -> Measures:

@@ -52,7 +52,7 @@ class Easy(EstimatedEnds):
                     self._run(now, job)
             at = 1
         estimate = self._estimate
-        for job in queue[at:]:
+        for job in queue[at:] if free else ():
             width = procs[job]
             if width <= free:
                 if not self._shadow:
@@ -66,6 +66,8 @@ class Easy(EstimatedEnds):
                 queue.remove(job)
                 self._run(now, job)
                 started.append(job)
+                if not free:
+                    break
         self._seen = len(queue)
         return started
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, cast
@@ -144,27 +144,39 @@ def _what_is_wrong(raw: bytes) -> str:
 
 @dataclass(slots=True)
 class Log:
-    """A filtered log: the jobs to replay, and what became of the rest. `records` are the sound lines."""
+    """A filtered log: the jobs to replay, and what became of the rest. `records` are the sound lines.
+
+    `preceding` is by job number the one that a job waits for, where that was asked for.
+    """
 
     trace: Trace
+    preceding: Mapping[int, int]
     records: int
     dropped: int
     bad: int
     first_bad: str
 
 
-def load(path: Path, procs: int, keep: str = "strong", estimates: str = "user", skip_bad: bool = False) -> Log:
+def load(
+    path: Path,
+    procs: int,
+    keep: str = "strong",
+    estimates: str = "user",
+    skip_bad: bool = False,
+    dependencies: bool = False,
+) -> Log:
     """Read a log and filter it for a machine of `procs` processors.
 
     `keep` is `strong` (drop what is incomplete or does not fit; run := min(run, requested time)) or `singh` (every
     record with run > 0, as in Singh's dissertation; a job wider than the machine is then an error). `estimates` are
     the `user`'s requested times or the `actual` run times; `singh` knows only the latter, for it keeps jobs that have
-    no requested time or ran longer. UserError for files and lines that cannot be used and when nothing is left.
+    no requested time or ran longer. `dependencies`: note what jobs wait for (field 17). UserError for files and lines
+    that cannot be used and when nothing is left.
     """
     if keep == "singh" and estimates != "actual":
         raise UserError("--filter singh needs --estimates actual: it keeps jobs without a usable requested time")
     reader = SwfReader(path, skip_bad)
-    trace = Trace()
+    trace, preceding = Trace(), dict[int, int]()
     last, seen = -1, set[int]()
     for job in kept(reader, procs, keep):
         if job.number <= last:  # most logs are numbered upwards and never pay for the set
@@ -177,12 +189,19 @@ def load(path: Path, procs: int, keep: str = "strong", estimates: str = "user", 
         if seen:
             seen.add(job.number)
         trace.append(job.number, job.submit, job.run, job.allocated, job.run if estimates == "actual" else job.limit)
+        if dependencies and (before := _preceding(job.raw)) > 0:
+            preceding[job.number] = before
     if not trace:
         what = f"{reader.records} records, {reader.bad} bad lines, filter {keep} for {procs} processors"
         raise UserError(f"{path}: no job to replay ({what})")
     trace.sort()
     dropped = reader.records - len(trace)
-    return Log(trace, reader.records, dropped, reader.bad, reader.first_bad)
+    return Log(trace, preceding, reader.records, dropped, reader.bad, reader.first_bad)
+
+
+def _preceding(raw: bytes) -> int:
+    found = re.fullmatch(_WHOLE_NUMBER, raw.split()[16])
+    return int(found[1]) if found else 0
 
 
 def kept(reader: SwfReader, procs: int, keep: str) -> Iterator[Record]:
@@ -215,7 +234,7 @@ def machine_procs(path: Path) -> int:
     reader = SwfReader(path, skip_bad=True)
     next(iter(reader), None)
     for text in reader.header:
-        found = re.match(r";\s*MaxProcs:\s*([1-9][0-9]{0,8})\b", text)
+        found = re.match(r";\s*MaxProcs:\s*([1-9][0-9]{0,8})(?=\s|$)", text)
         if found:
             return int(found[1])
     raise UserError(f"{path} does not say how many processors its machine has (; MaxProcs:): give --procs")
