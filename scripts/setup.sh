@@ -55,7 +55,7 @@ setup_python() {
         }
     fi
     VENV=$ROOT/.venv
-    local how="-e" stamp have sum
+    local how="-e" stamp have sum version
     if ! others_can_read "$ROOT/pyproject.toml"; then
         # As root the tests act as ordinary users, who cannot reach this folder: install where they can.
         VENV=/var/tmp/penstock-venv-$(printf %s "$ROOT" | cksum | cut -d' ' -f1)
@@ -65,16 +65,18 @@ setup_python() {
     fi
     sum=$(cksum <"$ROOT/pyproject.toml")
     stamp=$VENV/.penstock-setup
-    have=$(cat "$stamp" 2>/dev/null || true)
     if [ ! -x "$VENV/bin/python" ] || ! "$VENV/bin/python" -c '' 2>/dev/null; then
         say "making $VENV with $PYTHON"
         (umask 022 && "$PYTHON" -m venv --clear "$VENV")
     fi
+    # What was installed for one release of Python is not there for another.
+    version=$("$VENV/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    have=$(cat "$stamp" 2>/dev/null || true)
     # An environment made for the tests serves the demo as well.
-    if [ "$have" != "$PYTHON $EXTRAS $sum" ] && [ "$have" != "$PYTHON $EXTRAS,dev $sum" ]; then
+    if [ "$have" != "$version $EXTRAS $sum" ] && [ "$have" != "$version $EXTRAS,dev $sum" ]; then
         say "installing Penstock and its dependencies"
         (umask 022 && "$VENV/bin/python" -m pip -q --disable-pip-version-check install -e "$ROOT[$EXTRAS]")
-        printf '%s\n' "$PYTHON $EXTRAS $sum" >"$stamp"
+        printf '%s\n' "$version $EXTRAS $sum" >"$stamp"
     fi
     if [ "$how" != "-e" ]; then
         (umask 022 && "$VENV/bin/python" -m pip -q --disable-pip-version-check install --no-deps "$how" "$ROOT")
@@ -137,7 +139,7 @@ setup_sshfs() {
 # pyslurm builds against the headers of exactly one Slurm release, so it comes only where that release is.
 setup_pyslurm() {
     local release
-    release=$( (slurmctld -V 2>/dev/null || true) | grep -oE '[0-9]+\.[0-9]+' | head -1)
+    release=$( (slurmctld -V 2>/dev/null || true) | grep -oE '[0-9]+\.[0-9]+' | head -1 || true)
     if [ "$release" = "25.11" ] && [ -e /usr/include/slurm/slurm.h ]; then
         "$VENV/bin/python" -c 'import pyslurm' 2>/dev/null ||
             "$VENV/bin/python" -m pip -q --disable-pip-version-check install -e "$ROOT[pyslurm]" ||

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -10,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster import Cluster, ClusterSpec
-from penstock.cluster.lifecycle import up
-from penstock.errors import UserError
+from penstock.cluster.layout import Layout
+from penstock.cluster.lifecycle import _claim_name as claim_name
+from penstock.cluster.lifecycle import _leave as leave
+from penstock.cluster.lifecycle import down, up
+from penstock.errors import NotNow, UserError
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make what another user has planted")
 
@@ -41,3 +45,62 @@ def test_nor_is_it_joined(planted: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("penstock.cluster.lifecycle.slurm_version", lambda: "22.05.8")
     with pytest.raises(UserError, match="not a folder that belongs to you or root"):
         up(ClusterSpec(nodes=1, folder=planted.with_name("new"), join=planted))
+
+
+@pytest.fixture
+def own() -> Iterator[Path]:
+    """A short name for a folder that is not there yet."""
+    with tempfile.TemporaryDirectory(prefix="pc-") as name:
+        yield Path(name) / "it"
+
+
+def test_what_a_killed_down_has_left_is_removed_by_the_next(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = {"version": 0, "spec": {}, "slurm_user": "x", "processes": {}}
+    for name in ("db", "etc", "home"):
+        (own / name).mkdir(parents=True)
+    (own / "cluster.json").write_text(json.dumps(record))
+    removed: list[str] = []
+
+    def killed(path: Path) -> None:
+        removed.append(path.name)
+        if len(removed) == 3:
+            raise KeyboardInterrupt
+        path.rmdir()
+
+    monkeypatch.setattr("shutil.rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        down(own)
+    assert (own / "cluster.json").exists()
+    monkeypatch.undo()
+    assert down(own)
+    assert not own.exists()
+
+
+def test_a_record_that_was_not_written_to_its_end_is_no_hindrance(own: Path) -> None:
+    own.mkdir()
+    (own / "cluster.json.new").write_text('{"vers')
+    assert down(own)
+    assert not own.exists()
+
+
+def test_who_leaves_a_cluster_follows_no_settings_of_others(
+    planted: Path, own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of the cluster that it joined has gone, and somebody has made another one."""
+    (planted / "joined").mkdir()
+    (planted / "joined" / "penstock2").symlink_to(own)
+    monkeypatch.setattr("penstock.cluster.database.forget", lambda *_: pytest.fail("ran a command with its settings"))
+    monkeypatch.setattr("penstock.cluster.lifecycle.load", lambda *_: pytest.fail("believed its record"))
+    leave(Layout(planted), "penstock2", own)
+
+
+def test_a_name_that_another_cluster_has_just_taken_stays_its_own(own: Path) -> None:
+    base = Layout(own)
+    base.joined.mkdir(parents=True)
+    claim_name(base, "penstock2", Path("/first"))
+    with pytest.raises(NotNow, match="as penstock2; try again"):
+        claim_name(base, "penstock2", Path("/second"))
+    leave(base, "penstock2", Path("/second"))
+    assert (base.joined / "penstock2").readlink() == Path("/first")
+    leave(base, "penstock2", Path("/first"))
+    assert not list(base.joined.iterdir())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,8 +10,9 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
-from penstock.cluster.processes import MARK, find, kill_all
+from penstock.cluster.processes import MARK, find, kill_all, of_users, other_clusters
 
 # As slurmstepd does when it sets its title: the first variables are gone, the others are there.
 PROGRAM = """
@@ -43,3 +45,29 @@ def test_processes_are_ended_though_the_look_alone_took_longer_than_the_limit() 
             assert process.wait(30) == -signal.SIGKILL
         finally:
             process.kill()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a container")
+def test_processes_of_containers_are_left_alone(tmp_path: Path) -> None:
+    """Another system's: its users have our users' numbers by chance, its cluster our cluster's folder by default."""
+    uid, conf = 61234, tmp_path / "slurm.conf"
+    there = ["env", f"{MARK}={tmp_path}", "setpriv", f"--reuid={uid}", "--clear-groups", "sleep", "60"]
+    inside = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--", *there]
+    with subprocess.Popen(inside) as container, subprocess.Popen(there) as ours:
+        try:
+            deadline = time.monotonic() + 30
+            while len([p for p in psutil.process_iter() if p.name() == "sleep" and p.uids().real == uid]) < 2:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            inner = psutil.Process(container.pid).children()[0].pid
+            assert [p.pid for p in of_users([uid])] == [ours.pid]
+            assert ours.pid in {p.pid for p in find(tmp_path, conf)}
+            assert str(tmp_path) in other_clusters(tmp_path / "other")
+            ours.kill()
+            ours.wait(30)
+            assert psutil.pid_exists(inner)
+            assert (of_users([uid]), find(tmp_path, conf)) == ([], [])
+            assert str(tmp_path) not in other_clusters(tmp_path / "other")
+        finally:
+            ours.kill()
+            container.kill()

@@ -18,8 +18,8 @@ from penstock.cluster.layout import Layout, believe, folder_lock, reserved_ports
 from penstock.cluster.programs import check_programs, slurm_version, version_pair
 from penstock.cluster.rootfs import prepare
 from penstock.cluster.spec import ClusterSpec, check_folder, default_folder
-from penstock.cluster.state import State, is_ours, load, save
-from penstock.errors import UserError
+from penstock.cluster.state import State, is_begun, is_ours, load, save
+from penstock.errors import NotNow, UserError
 
 __all__ = ["down", "joined", "up"]
 
@@ -48,7 +48,7 @@ def up(spec: ClusterSpec | None = None) -> Cluster:
         running = _running(layout)
         if running is not None:
             return running
-        if load(layout) is not None:
+        if load(layout) is not None or is_begun(layout):
             _clean(layout)
             root.mkdir(mode=0o755)
         elif any(root.iterdir()):
@@ -173,7 +173,7 @@ def _build(spec: ClusterSpec, layout: Layout, base: Cluster | None, version: str
             if base is None:
                 daemons.start("munged")
             else:
-                (base.daemons.layout.joined / state.name).symlink_to(layout.root)
+                _claim_name(base.daemons.layout, state.name, layout.root)
                 _configure(layout, state)
                 _start_slurm(daemons)
         if base is None:
@@ -190,6 +190,13 @@ def _build(spec: ClusterSpec, layout: Layout, base: Cluster | None, version: str
     state.up = True
     save(layout, state)
     return Cluster(daemons)
+
+
+def _claim_name(base: Layout, name: str, root: Path) -> None:
+    try:
+        (base.joined / name).symlink_to(root)
+    except FileExistsError:
+        raise NotNow(f"another cluster has just joined {base.root} as {name}; try again") from None
 
 
 def _start_slurm(daemons: Daemons) -> None:
@@ -273,13 +280,7 @@ def _clean(layout: Layout) -> None:
     except UserError:
         state = None  # of another release; its processes and folder are known without
     if state is not None and state.spec.join is not None:
-        base = Layout(state.spec.join)
-        shared = load(base)
-        if shared is not None and Daemons(base, shared).alive("slurmdbd"):
-            database.forget(Daemons(base, shared), state.name)
-        link = base.joined / state.name
-        if link.is_symlink() and link.readlink() == layout.root:
-            link.unlink()
+        _leave(Layout(state.spec.join), state.name, layout.root)
     root = os.geteuid() == 0
     uids = users.made_uids() if root else set()
     processes.kill_all(lambda: processes.find(layout.root, layout.slurm_conf, uids))
@@ -290,4 +291,35 @@ def _clean(layout: Layout) -> None:
                 # What is left of them has no sign of any cluster (a shell of theirs), but keeps userdel from working.
                 processes.kill_all(lambda: processes.of_users(uids))
                 users.remove_users()
-    shutil.rmtree(layout.root)
+    _remove(layout)
+
+
+def _leave(base: Layout, name: str, root: Path) -> None:
+    """Take a cluster off the books of the one that it joined.
+
+    Not where that one's folder is somebody else's by now, whose settings would be followed, or the name another's.
+    """
+    link = base.joined / name
+    try:
+        believe(base.root)
+        if not link.is_symlink() or link.readlink() != root:
+            return
+        shared = load(base)
+    except UserError:
+        return
+    if shared is not None and shared.owner == os.geteuid() and Daemons(base, shared).alive("slurmdbd"):
+        database.forget(Daemons(base, shared), name)
+    link.unlink()
+
+
+def _remove(layout: Layout) -> None:
+    """Remove the folder, the record last: without it nobody would know, after a kill, that the rest is ours."""
+    for path in layout.root.iterdir():
+        if path == layout.state_file:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    layout.state_file.unlink(missing_ok=True)
+    layout.root.rmdir()

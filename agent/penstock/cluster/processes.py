@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,6 +107,21 @@ def wait_for(ready: Callable[[], bool], name: str, process: Process, log: Path, 
         time.sleep(0.03)
 
 
+def _all() -> Iterator[psutil.Process]:
+    """The processes of this machine, without those of containers: their users, folders and marks are others than ours,
+    whatever they are called."""
+    here = _namespace(os.getpid())
+    return (process for process in psutil.process_iter() if _namespace(process.pid) == here)
+
+
+def _namespace(pid: int) -> str:
+    """That of process numbers; empty for a process that is gone, or of which nothing can be seen."""
+    try:
+        return str(Path(f"/proc/{pid}/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
 def _environ(process: psutil.Process) -> dict[str, str]:
     try:
         # slurmstepd writes its title over the first variables: an empty one (where psutil stops) is not the end.
@@ -130,7 +145,7 @@ def find(root: Path, conf: Path, uids: Iterable[int] = (), node: str | None = No
     With `node`, only the processes of that node.
     """
     own, only = set(uids), []
-    for process in psutil.process_iter():
+    for process in _all():
         env = _environ(process)
         try:
             hers = bool(own) and env.get("SLURM_CONF") == str(conf) and process.uids().real in own
@@ -156,7 +171,7 @@ def find(root: Path, conf: Path, uids: Iterable[int] = (), node: str | None = No
 def of_users(uids: Iterable[int]) -> list[psutil.Process]:
     """All processes of these users."""
     own, found = set(uids), []
-    for process in psutil.process_iter():
+    for process in _all():
         try:
             if process.uids().real in own:
                 found.append(process)
@@ -167,7 +182,7 @@ def of_users(uids: Iterable[int]) -> list[psutil.Process]:
 
 def other_clusters(root: Path) -> set[str]:
     """Folders of other clusters that run on this machine."""
-    marks = (_environ(process).get(MARK) for process in psutil.process_iter())
+    marks = (_environ(process).get(MARK) for process in _all())
     return {mark for mark in marks if mark and mark != str(root)}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from penstock.cluster.processes import Process
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UserError
 
-__all__ = ["State", "is_ours", "load", "save"]
+__all__ = ["State", "is_begun", "is_ours", "load", "save"]
 
 _VERSION = 2
+_NEW = "cluster.json.new"
 _KEYS = {"version", "spec", "slurm_user", "processes"}
 
 
@@ -46,8 +48,13 @@ def is_ours(layout: Layout) -> bool:
     try:
         data = json.loads(layout.state_file.read_text())
     except (OSError, ValueError):
-        return False
+        return is_begun(layout)
     return isinstance(data, dict) and data.keys() >= _KEYS
+
+
+def is_begun(layout: Layout) -> bool:
+    """Whether there is nothing yet but a record that was not written to its end."""
+    return layout.root.is_dir() and list(layout.root.iterdir()) == [layout.root / _NEW]
 
 
 def _plain(value: object) -> str:
@@ -59,8 +66,11 @@ def _plain(value: object) -> str:
 def save(layout: Layout, state: State) -> None:
     """Write the record in one step, so that a crash leaves the old or the new one."""
     text = json.dumps({"version": _VERSION, **asdict(state)}, default=_plain, indent=1)
-    new = layout.root / "cluster.json.new"
-    new.write_text(text + "\n")
+    new = layout.root / _NEW
+    with new.open("w") as file:
+        file.write(text + "\n")
+        file.flush()
+        os.fsync(file.fileno())
     new.chmod(0o644)
     new.replace(layout.state_file)
 
