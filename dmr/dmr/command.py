@@ -41,6 +41,8 @@ _PLACES: Final = {
     "openmpi": ("H", "host", "hostfile", "machinefile", "default-hostfile", "npersocket", "pernode"),
     "srun": ("N", "nodes", "w", "nodelist", "jobid", "overlap", "r", "relative", "x", "exclude"),
 }
+# Options that have the output written to files. Those of a later start would be the same ones, emptied.
+_FILES: Final = {"hydra": ("outfile-pattern", "errfile-pattern"), "openmpi": ("output-filename",), "srun": ()}
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class Command:
     def on(self, nodes: Sequence[str], per_node: int, *, slurm: bool = False) -> list[str]:
         """The line that starts `per_node` ranks on each of `nodes`; `slurm`: hydra is to reach them by srun."""
         size, hosts = str(len(nodes) * per_node), ",".join(nodes)
+        after: list[str] = []
         if self.kind == "hydra":
             place = ["-launcher", "slurm"] if slurm else []
             place += ["-hosts", hosts, "-n", size, "-ppn", str(per_node)]
@@ -72,14 +75,15 @@ class Command:
             place = ["--host", ",".join(f"{node}:{per_node}" for node in nodes), "-n", size]
         else:
             place = ["-w", hosts, "-N", str(len(nodes)), "-n", size, f"--ntasks-per-node={per_node}"]
-        return [self.starter, *place, *self.kept, *self.program]
+            after = ["--open-mode=append"]  # else it would empty the files of --output and --error
+        return [self.starter, *place, *self.kept, *after, *self.program]
 
 
 def parse(kind: str, starter: str, arguments: Sequence[str]) -> Command:
     """Takes the arguments of mpiexec or srun apart.
 
     Raises:
-        ValueError: no program in them.
+        ValueError: no program in them, or several, or an option that cannot be kept for what is started later.
     """
     values, per_node = _VALUES[kind], 0
     replaced = (*_COUNT[kind], *_PER_NODE[kind], *_PLACES[kind])
@@ -96,6 +100,11 @@ def parse(kind: str, starter: str, arguments: Sequence[str]) -> Command:
                 name, value, after, given = short[0], short[1:], at + 1, "="
         if not given and after == at + 2 and after <= len(arguments):
             value = arguments[at + 1]
+        if name in _FILES[kind] or (kind == "openmpi" and name == "output" and _to_files(value)):
+            raise ValueError(
+                f"{arguments[at]}: what is started in a resize would empty its files; redirect the output instead "
+                "(> FILE, or --output of the job script)"
+            )
         if name in _PER_NODE[kind] and value.isdigit():
             per_node = int(value)
         (placing if name in replaced else kept).extend(arguments[at:after])
@@ -103,7 +112,17 @@ def parse(kind: str, starter: str, arguments: Sequence[str]) -> Command:
     program = tuple(arguments[at + 1 :] if arguments[at : at + 1] == ["--"] else arguments[at:])
     if not program:
         raise ValueError("no program to start")
+    if kind != "srun" and ":" in program:
+        raise ValueError(
+            "':' begins another program, but a resize can only start one program on all ranks; start one that chooses "
+            "what to do by its rank, or use mpiexec itself"
+        )
     return Command(kind, starter, tuple(kept), tuple(placing), program, per_node)
+
+
+def _to_files(output: str) -> bool:
+    """Whether a value of Open MPI 5's --output names a file or a directory."""
+    return any(part.lower().startswith(("file=", "filename=", "dir=", "directory=")) for part in output.split(","))
 
 
 def allocation(environ: Mapping[str, str], job: int, nodes: Sequence[str], per_node: int) -> dict[str, str]:

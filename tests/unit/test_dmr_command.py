@@ -40,12 +40,49 @@ def test_no_program(arguments: list[str]) -> None:
         parse("hydra", "mpiexec", arguments)
 
 
+@pytest.mark.parametrize("kind", ["hydra", "openmpi"])
+@pytest.mark.parametrize("line", ["-n 2 ./a : -n 2 ./b", "-n 2 -- ./a --rows 4 : ./b"])
+def test_several_programs_on_one_line(kind: str, line: str) -> None:
+    """mpiexec takes the rest for another program, not for arguments of the first."""
+    with pytest.raises(ValueError, match=r"one program.* by its rank"):
+        parse(kind, "mpiexec", line.split())
+    assert parse("srun", "srun", line.split()).program[-1] == "./b"  # there a colon is an argument as any other
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("hydra", "-outfile-pattern out.%r -n 2"),
+        ("hydra", "-n 2 --errfile-pattern=err"),
+        ("openmpi", "-n 2 --output-filename out"),
+        ("openmpi", "-n 2 --output tag,dir=out"),
+        ("openmpi", "-n 2 --output file=out"),
+    ],
+)
+def test_files_that_a_later_start_would_empty(kind: str, options: str) -> None:
+    with pytest.raises(ValueError, match="would empty its files; redirect the output"):
+        parse(kind, "mpiexec", [*options.split(), *PROGRAM])
+
+
+def test_output_in_no_files_is_kept() -> None:
+    assert parse("openmpi", "mpiexec", ["--output", "tag", *PROGRAM]).kept == ("--output", "tag")
+    assert parse("hydra", "mpiexec", ["-prepend-pattern", "%r", *PROGRAM]).kept == ("-prepend-pattern", "%r")
+
+
+@pytest.mark.parametrize("options", ["-o out.%t", "-e err", "-oout", "--output=out", "--error err"])
+def test_a_later_srun_appends_to_its_files(options: str) -> None:
+    found = parse("srun", "srun", ["-n", "2", "--open-mode=truncate", *options.split(), *PROGRAM])
+    assert "--open-mode=append" not in found.first()
+    later = found.on(["n3"], 2)
+    assert later[-len(PROGRAM) - 1 :] == ["--open-mode=append", *PROGRAM]  # srun goes by the last
+
+
 @pytest.mark.parametrize(
     ("kind", "given", "expected"),
     [
         ("hydra", "-n 2 -bind-to core", "-hosts n3,n4 -n 4 -ppn 2 -bind-to core"),
         ("openmpi", "-n 2 --bind-to core", "--host n3:2,n4:2 -n 4 --bind-to core"),
-        ("srun", "-n 2 --mpi=pmi2", "-w n3,n4 -N 2 -n 4 --ntasks-per-node=2 --mpi=pmi2"),
+        ("srun", "-n 2 --mpi=pmi2", "-w n3,n4 -N 2 -n 4 --ntasks-per-node=2 --mpi=pmi2 --open-mode=append"),
     ],
 )
 def test_on_other_nodes(kind: str, given: str, expected: str) -> None:
