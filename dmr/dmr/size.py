@@ -31,6 +31,7 @@ __all__ = ["Unavailable", "exports", "main", "obtain"]
 PATIENCE: Final = 600.0
 _AGAIN: Final = 1.0
 _REPEAT: Final = 30.0  # what is announced is asked for once
+_PASSING: Final = ("busy", "unavailable")  # what the agent may say now and not a moment later
 
 
 class Unavailable(Exception):
@@ -60,21 +61,23 @@ def obtain(client: Client, job: int, present: int, wanted: int, patience: float)
         Unavailable: not within `patience` seconds, or there is no agent that answers.
     """
     deadline = time.monotonic() + patience
-    repeat, heard = 0.0, False
+    repeat, heard, failure = 0.0, False, ""
     while True:
         check = wire.Check(
             job=job, epoch=0, size=present, minimum=wanted, maximum=wanted, factor=1, per_node=1, method="merge"
         )
         reply = client.request(check)
         if isinstance(reply, wire.Failure):
-            raise Unavailable(f"the agent says {reply.error}: {reply.message}")
+            failure = f"the agent says {reply.error}: {reply.message}"
+            if reply.error not in _PASSING:
+                raise Unavailable(failure)
         if isinstance(reply, wire.CheckReply):
-            heard = True
+            heard, failure = True, ""
             if reply.action != "none" and reply.size == wanted and _taken(client, job, reply):
                 return reply.nodes
         now = time.monotonic()
         if now >= deadline:
-            why = "the queue did not give them" if heard else "no agent answers"
+            why = failure or ("the queue did not give them" if heard else "no agent answers")
             raise Unavailable(f"{wanted} nodes were not to be had within {patience:g} s: {why}")
         if heard and wanted > present and now >= repeat:  # a place in the queue, beside what is idle
             client.request(wire.Announce(job=job, epoch=0, size=wanted, in_seconds=0.0))

@@ -72,6 +72,29 @@ def test_it_says_why_not(agent: Agent, text: str) -> None:
     assert "done" not in agent.kinds()
 
 
+@pytest.mark.parametrize("error", ["busy", "unavailable"])
+def test_an_agent_that_cannot_now_is_asked_again(error: str) -> None:
+    failure = wire.Failure(error=error, message="a moment")
+    assert size.obtain(Agent(failure, None, NONE, failure, GROWN), 7, 1, 3, 60.0) == GROWN.nodes  # type: ignore[arg-type]
+    # The client stays away for a while after it.
+    with pytest.raises(size.Unavailable, match=f"within 0.01 s: the agent says {error}: a moment"):
+        size.obtain(Agent(failure, None), 7, 1, 3, 0.01)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("error", ["not-permitted", "unknown-job", "bad-request", "stale-epoch"])
+def test_an_agent_that_never_will_is_not_asked_again(error: str) -> None:
+    agent = Agent(wire.Failure(error=error, message="no"), GROWN)
+    with pytest.raises(size.Unavailable, match=f"^the agent says {error}: no"):
+        size.obtain(agent, 7, 1, 3, 60.0)  # type: ignore[arg-type]
+    assert agent.kinds() == ["check"]
+
+
+def test_what_the_agent_said_before_it_answered_again_is_no_reason() -> None:
+    agent = Agent(wire.Failure(error="busy"), NONE)
+    with pytest.raises(size.Unavailable, match="the queue did not give them"):
+        size.obtain(agent, 7, 1, 3, 0.05)  # type: ignore[arg-type]
+
+
 def test_the_shell_hears_of_the_nodes() -> None:
     said = size.exports(("n1", "n5"), {"SLURM_JOB_CPUS_PER_NODE": "4(x3)"})
     script = f'SLURM_NTASKS=3; {said}; echo "$SLURM_NNODES $SLURM_JOB_NODELIST $SLURM_JOB_CPUS_PER_NODE $SLURM_NTASKS."'
