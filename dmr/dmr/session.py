@@ -173,7 +173,7 @@ class Session:
             nodes=self.nodes or (),
             method=progress.method,
             companion=progress.companion,
-            steps_left=progress.steps_left,
+            steps_left=None if progress.steps_left is None else min(progress.steps_left, wire.MAX_INT),
             step_seconds=self.inhibitor.step_seconds,
             errands=progress.companion and line.there(os.environ),
         )
@@ -226,10 +226,15 @@ class Session:
 
     def announce(self, size: int, in_seconds: float) -> None:
         """Tells the agent, in the background, what size will be wanted when."""
-        if self.connect():
+        if not self.connect():
+            return
+        try:
             ahead = wire.Announce(job=self.job, epoch=self.epoch, size=size, in_seconds=in_seconds)
-            self._to_announce.append(ahead)
-            self._settle()
+        except wire.WireError as problem:  # the arguments are sound; an error here would meet rank 0 alone
+            self._once(f"nothing can be announced: {problem}")
+            return
+        self._to_announce.append(ahead)
+        self._settle()
 
     def _settle(self) -> None:
         """Sends announcements, one after another so that they arrive in order; the next one when this one is heard."""

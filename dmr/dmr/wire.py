@@ -31,6 +31,7 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 __all__ = [
     "ACTIONS",
     "ERRORS",
+    "MAX_INT",
     "MAX_LINE",
     "MAX_TEXT",
     "METHODS",
@@ -59,11 +60,11 @@ __all__ = [
 VERSION: Final = 1
 MAX_LINE: Final = 64 * 1024
 MAX_TEXT: Final = 500
+MAX_INT: Final = 2**31 - 1
 ACTIONS: Final = ("none", "expand", "shrink")
 METHODS: Final = ("replace", "merge", "restart")
 ERRORS: Final = ("not-permitted", "unknown-job", "bad-request", "stale-epoch", "busy", "unavailable")
 
-_MAX_INT: Final = 2**31 - 1
 _HEX16: Final = re.compile(r"[0-9a-f]{16}")
 # Node names end up in `hosts=` lists and in Slurm commands, so nothing that either could read as syntax is a name.
 _NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
@@ -89,8 +90,8 @@ def clean(text: str) -> str:
 
 
 def _int(name: str, value: object, low: int) -> None:
-    if type(value) is not int or not low <= value <= _MAX_INT:
-        raise WireError(name, f"must be an integer from {low} to {_MAX_INT}")
+    if type(value) is not int or not low <= value <= MAX_INT:
+        raise WireError(name, f"must be an integer from {low} to {MAX_INT}")
 
 
 def _text(name: str, value: object) -> None:

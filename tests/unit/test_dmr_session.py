@@ -257,6 +257,14 @@ def test_an_agent_that_is_away_is_asked_when_it_is_back(session: Session) -> Non
     assert len(agent.checks) == 1
 
 
+@pytest.mark.parametrize(("left", "said"), [(5, 5), (None, None), (3_000_000_000, 2**31 - 1)])
+def test_more_steps_than_the_protocol_can_tell(session: Session, caplog, left: int | None, said: int | None) -> None:
+    agent = Agent(none)
+    joined(session, agent)
+    assert session.decide(2, Limits(1, 8), Progress(steps_left=left)).skip == 0
+    assert agent.checks[0].steps_left == said and not caplog.records
+
+
 # -- announcements -----------------------------------------------------------------------------------------------------
 
 
@@ -275,6 +283,16 @@ def test_an_announcement_is_sent_in_the_background(session: Session) -> None:
     agent.late = False
     session.decide(2, Limits(1, 8), PLAIN)
     assert announced() == [(8, 60.0, 7), (4, 90.0, 7), (2, 99.0, 7)]
+
+
+def test_what_cannot_be_announced_is_said_and_harms_nobody(session: Session, caplog) -> None:
+    """An error on rank 0 alone would leave the others waiting for it."""
+    agent = Agent(none)
+    joined(session, agent).job = 2**31
+    for _ in range(2):
+        session.announce(8, 60.0)
+    assert not agent.sent
+    assert [r.getMessage().split(": ")[:2] for r in caplog.records] == [["nothing can be announced", "job"]]
 
 
 def test_without_an_agent_nothing_is_announced(session: Session, monkeypatch, caplog) -> None:
