@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import inspect
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from dmr.distributions import Distribution, Replicated
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from dmr.redistribute import Moved, Part
 
 __all__ = ["STEP", "State", "differing"]
 
 STEP: Final = "dmr.step"
 _PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
+_OTHER: Final = "other"  # the mark of a value that nothing with a digest equals
 
 
 @dataclass
@@ -38,6 +43,9 @@ class State:
     def register(self, name: str, value: Any, distribution: Distribution | None) -> None:  # noqa: ANN401
         """Takes in a first value (or calls what makes it), unless one was inherited.
 
+        Functions of any kind, methods, classes and `functools.partial` make a value. Other objects that can be called,
+        a polynomial or a model, are one.
+
         Raises:
             ValueError: the name is taken or not usable, or the distribution is none.
         """
@@ -47,7 +55,7 @@ class State:
             raise ValueError(f"{name}: {distribution!r} is not a distribution; dmr.Block(axis=0) is one")
         entry = self._entries.get(name)
         if entry is None:
-            first = value() if callable(value) else value
+            first = value() if _makes(value) else value
             self._entries[name] = _Entry(first, distribution or Replicated(), same=distribution is None)
         elif entry.registered:
             raise ValueError(f"{name} is registered already; give it a new value by app[{name!r}] = ...")
@@ -80,9 +88,8 @@ class State:
         return parts | {STEP: Part(step, Replicated())}
 
     def marks(self) -> dict[str, str]:
-        """For each value that must be the same on all ranks, as far as that can be judged, what shows whether it is."""
-        marks = ((name, _mark(entry.value)) for name, entry in self._entries.items() if entry.same)
-        return {name: mark for name, mark in marks if mark}
+        """For each value that must be the same on all ranks what shows whether it is; "" where nothing does."""
+        return {name: _mark(entry.value) for name, entry in self._entries.items() if entry.same}
 
     def adopt(self, moved: Moved) -> int:
         """Takes over what a move brought; returns the step to go on with."""
@@ -102,10 +109,14 @@ class State:
 
 
 def differing(everyone: Sequence[Mapping[str, str]]) -> str:
-    """Which value differs between the ranks though it has no distribution, or ""; from `State.marks` by rank."""
+    """Which value differs between the ranks though it has no distribution, or ""; from `State.marks` by rank.
+
+    What not all ranks have registered in this way is found when it is to move.
+    """
     for rank, marks in enumerate(everyone):
         for name, mark in marks.items():
-            if everyone[0].get(name) != mark:
+            first = everyone[0].get(name)
+            if mark and first and mark != first:
                 return (
                     f"{name} differs between ranks 0 and {rank}; register it with a distribution, or with "
                     "dmr.Replicated() if that of rank 0 will do"
@@ -113,17 +124,45 @@ def differing(everyone: Sequence[Mapping[str, str]]) -> str:
     return ""
 
 
+def _makes(value: object) -> bool:
+    """Whether it is meant to be called for the value, not to be it."""
+    return inspect.isroutine(value) or isinstance(value, type | functools.partial)
+
+
 def _mark(value: object) -> str:
-    """A digest of values whose equality can be seen from their bytes; "" for others."""
+    """A digest of values whose equality can be seen from their bytes; "" for those that may equal one of these."""
     import numpy as np
 
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        mark = hashlib.blake2b(repr((value.shape, value.dtype.str)).encode(), digest_size=16)
-        if value.nbytes:
-            mark.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+    if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
+        mark = hashlib.blake2b(b"scalar" if isinstance(value, np.generic) else b"array", digest_size=16)
+        for name, field in _fields("", np.asarray(value)):
+            mark.update(repr((name, field.shape, field.dtype.str)).encode())
+            for part in _exact(field):
+                if part.nbytes:
+                    mark.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
         return mark.hexdigest()
-    # Not what a program derives from plain types, an enum say: its pickle is the program's, and may fail.
-    if type(value) in _PLAIN or (isinstance(value, np.generic) and not value.dtype.hasobject):
+    if type(value) in _PLAIN:
         with contextlib.suppress(Exception):
             return hashlib.blake2b(pickle.dumps(value), digest_size=16).hexdigest()
-    return ""
+    # Not what a program derives from plain types, an enum say: its pickle is the program's, and may fail.
+    return "" if isinstance(value, _PLAIN) else _OTHER
+
+
+def _fields(name: str, array: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """The fields of a structured array, else itself: what lies between fields means nothing."""
+    if array.dtype.names is None:
+        yield name, array
+    for inner in array.dtype.names or ():
+        yield from _fields(f"{name}.{inner}", array[inner])
+
+
+def _exact(array: np.ndarray) -> list[np.ndarray]:
+    """The same without bytes that mean nothing, which a long double has: as two doubles."""
+    if array.dtype.char not in "gG":
+        return [array]
+    import numpy as np
+
+    double = "c16" if array.dtype.char == "G" else "f8"
+    with np.errstate(all="ignore"):
+        high = array.astype(double)
+        return [high, np.subtract(array, high).astype(double)]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 from enum import IntEnum
 
 import numpy as np
@@ -75,6 +76,27 @@ def test_mistakes_are_told() -> None:
         state["y"] = 3
 
 
+class Text(str):
+    def __reduce__(self) -> str:
+        raise NotImplementedError("no")
+
+
+def long(beyond: int, value: float) -> np.ndarray:
+    """A long double, and what is in its bytes where it needs fewer than it has."""
+    array = np.full(np.longdouble().nbytes, beyond, "u1").view(np.longdouble)
+    array[:] = value
+    return array
+
+
+def padded(between: int, value: float) -> np.ndarray:
+    """An array with bytes between its fields that belong to none."""
+    kind = np.dtype([("a", "u1"), ("b", "f8"), ("pair", [("c", "u1"), ("d", "i4", 2)], 2)], align=True)
+    array = np.full(3 * kind.itemsize, between, "u1").view(kind)
+    array["a"], array["b"] = 7, value
+    array["pair"]["c"], array["pair"]["d"] = 8, 9
+    return array
+
+
 @pytest.mark.parametrize(
     ("here", "there", "same"),
     [
@@ -91,6 +113,21 @@ def test_mistakes_are_told() -> None:
         (np.asfortranarray(np.ones((2, 3))), np.ones((2, 3)), True),
         ([1], [2], True),  # cannot be judged by its bytes
         ({"a"}, {"b"}, True),
+        (None, {"a": 1}, False),
+        ({"a": 1}, None, False),
+        (np.arange(3), [0, 1, 2], False),
+        (np.arange(3), np.arange(3).astype(object), False),
+        (Text("a"), "a", True),  # equal for all we know
+        ("a", Text("a"), True),
+        (long(0, 1), long(255, 1), True),
+        (long(0, 1), long(0, 2), False),
+        (long(0, 1), np.nextafter(long(0, 1), long(0, 2)), False),
+        (long(0, 1)[0], long(255, 1)[0], True),
+        (padded(0, 1), padded(255, 1), True),
+        (padded(0, 1), padded(0, 2), False),
+        (padded(0, 1)[["a", "b"]], padded(0, 1)[["a", "pair"]], False),
+        (padded(0, 1)[0], padded(255, 1)[0], True),
+        (padded(0, 1)[0], padded(0, 2)[0], False),
     ],
 )
 def test_values_that_must_be_the_same_everywhere(here: object, there: object, same: bool) -> None:
@@ -104,11 +141,6 @@ def test_values_that_must_be_the_same_everywhere(here: object, there: object, sa
     assert problem == "" if same else problem.startswith("t differs between ranks 0 and 1; register it with")
 
 
-class Text(str):
-    def __reduce__(self) -> str:
-        raise NotImplementedError("no")
-
-
 def test_what_only_resembles_a_plain_value_is_not_looked_at() -> None:
     """Its pickle may raise anything; whether it can move turns out when it is moved."""
 
@@ -118,9 +150,38 @@ def test_what_only_resembles_a_plain_value_is_not_looked_at() -> None:
     state = State()
     state.register("phase", Phase.FIRST, None)
     state.register("text", Text("a"), None)
+    assert set(state.marks().values()) == {""}
     state.register("record", np.array([(lambda: None,)], [("f", "O")])[0], None)
-    assert state.marks() == {}
+    assert state.marks()["record"]
 
 
 def test_names_that_differ_are_left_to_the_move() -> None:
-    assert "late differs" in differing([{}, {"late": "x"}])
+    """It says which rank does not have them."""
+    assert differing([{}, {"late": "x"}]) == differing([{"late": "x"}, {}]) == ""
+
+
+class Model:
+    """What is called for its result, and not to be made: np.poly1d and models of several libraries are such."""
+
+    def __call__(self, x: float = 0.0) -> float:
+        raise AssertionError
+
+    def first(self) -> str:
+        return "made"
+
+
+def test_functions_are_called_and_other_callable_objects_are_values() -> None:
+    state, values = State(), (Model(), np.poly1d([1, 2]))
+    for i, value in enumerate(values):
+        state.register(f"value {i}", value, None)
+        assert state[f"value {i}"] is value
+    made = {
+        "method": (Model().first, "made"),
+        "partial": (functools.partial(sum, [1, 2]), 3),
+        "kept": (functools.cache(lambda: 4), 4),
+        "built in": ("text".upper, "TEXT"),
+        "class": (dict, {}),
+    }
+    for name, (function, expected) in made.items():
+        state.register(name, function, None)
+        assert state[name] == expected
