@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from dmr import quirks
+from dmr import line, quirks
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -38,8 +38,8 @@ def preflight() -> str | None:
         return f"cannot execute {sys.executable or 'this Python'}"
     if not Path(_START_DIRECTORY).is_dir():
         return f"the directory {_START_DIRECTORY} is gone"
-    # MPICH 5 passes arguments to its process manager line by line.
-    if any("\n" in argument or not argument for argument in sys.orig_argv[1:]):
+    # MPICH 5 passes arguments to its process manager line by line. The launcher has them as mpiexec had them.
+    if not line.there(os.environ) and any("\n" in argument or not argument for argument in sys.orig_argv[1:]):
         return "an argument of the program is empty or holds a newline"
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     if script is None:

@@ -133,6 +133,8 @@ if app.comm.rank == 0:
         ("app.register('x', np.zeros((3, 2)), dmr.Block())", ""),
         ("app.register('x', np.zeros((app.comm.rank, 2)), dmr.Block())", "x: rank 0"),
         ("app.register('x', np.zeros(3 + app.comm.rank))", "x differs between ranks"),
+        ("app.register('t', {} if app.comm.rank else None)", "t differs between ranks 0 and 1"),
+        ("app.comm.rank or app.register('t', 1)", "t: rank 1 does not pass it"),
         ("app.register('f', open('program.py'))", "f: does not pickle"),
         ("app.register('phase', enum.IntEnum('Local', 'FIRST').FIRST)", "phase: does not pickle"),
         ("app.register('t', float(app.comm.rank), dmr.Replicated())", ""),
@@ -344,6 +346,35 @@ def test_the_program_leaves_its_directory(mpirun, tmp_path: Path, key: credentia
         done = mpirun(2, path, agent=agent.address, launched=True, options=options, **relative)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "ended 3 10\n" and agent.epoch == 1, done.stderr
+
+
+@pytest.mark.parametrize("method", ["replace", "merge", "restart", "replace without launcher"])
+def test_any_argument_arrives(mpirun, tmp_path: Path, key: credential.Key, method: str) -> None:
+    """MPI_Comm_spawn alone cannot pass on all of them; the launcher can."""
+    script = program(
+        tmp_path,
+        TELL
+        + f"""
+import sys
+import dmr
+app = dmr.App(1, 8, method="{method.split()[0]}")
+app.register("n", 0)
+for step in app.steps(5):
+    app["n"] += 1
+tell(app.comm.size, *sys.argv[1:])
+""",
+    )
+    launched, given = method != "replace without launcher", ["", "two\nlines", "", "a 'b' \"c\" \\ $d", ""]
+    with FakeAgent(key, (3,), patience=1) as agent:
+        done = mpirun(
+            2, script, *given, agent=agent.address, launched=launched, options=["-hosts", "n1,n2", "-ppn", "1"]
+        )
+    assert done.returncode == 0, done.stderr
+    if launched:
+        assert told(tmp_path) == [[3, *given]] * 3
+    else:
+        assert told(tmp_path) == [[2, *given]] * 2
+        assert "an argument of the program is empty or holds a newline" in agent.of(wire.Refuse)[0].why
 
 
 def test_an_error_of_the_program_ends_it(mpirun, tmp_path: Path, key: credential.Key) -> None:
