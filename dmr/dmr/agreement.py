@@ -184,6 +184,10 @@ def _describe_array(value: Any, said: dict[str, Any]) -> Description:  # noqa: A
     masked = sys.modules.get("numpy.ma")  # imported by whoever made one, and only then
     if masked is not None and isinstance(value, masked.MaskedArray):
         return Description("is a masked array; pass its data and its mask as two arrays")
+    if isinstance(value, tuple | range | np.matrix | np.recarray):
+        listed = "a list or " if isinstance(value, tuple | range) else ""
+        kind = type(value).__name__
+        return Description(f"is a {kind}, which would come back as a plain array; pass {listed}np.asarray(...) of it")
     array = np.asarray(value)
     if not array.ndim or array.dtype.hasobject:
         return Description("must be an array with at least one dimension and no Python objects in it, or a list")
