@@ -136,6 +136,7 @@ class Steward:
         elif tried is not None and self._code:
             logger.warning("the restart failed with code %d; going back to the former size", self._code)
             failed = {RESTARTED: tried.epoch, RESTART_FAILED: f"the new processes ended with code {self._code}"}
+            failed["SLURM_OPEN_MODE"] = "append"  # or srun would empty the files of its first start
             self._layout = _Layout(tried.former.arguments, {**tried.former.environment, **failed})
         else:
             return False
