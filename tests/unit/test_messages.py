@@ -402,10 +402,15 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path):
     with pytest.raises(Undelivered, match="took longer than 2 s"):
         way.deliver(EVENT)
     deadline = time.monotonic() + 30
-    while Path(f"/proc/{pid.read_text().strip()}/status").exists():
-        status = Path(f"/proc/{pid.read_text().strip()}/status")
-        if "Z (zombie)" in status.read_text():
-            break
+    status = Path(f"/proc/{pid.read_text().strip()}/status")
+
+    def gone() -> bool:
+        try:
+            return "Z (zombie)" in status.read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+
+    while not gone():
         assert time.monotonic() < deadline
         time.sleep(0.05)
 

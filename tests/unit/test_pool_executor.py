@@ -46,6 +46,13 @@ class Bench:
         return found
 
 
+def gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     it = Bench(tmp_path)
@@ -111,7 +118,7 @@ def test_one_that_is_killed_ends_with_all_it_has_started(bench: Bench):
     bench.it.close("over", grace=0.5)
     ended = bench.ends.get(timeout=LIMIT)
     assert (ended.outcome, ended.why) == (Outcome.LOST, "over")
-    bench.until(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == "zombie")
+    bench.until(lambda: gone(child))
     assert bench.it.running == 0
 
 
@@ -119,7 +126,7 @@ def test_what_a_task_leaves_behind_ends_with_it(bench: Bench):
     ended = bench.run("sh", "-c", "sleep 1000 & echo $!")  # it holds the pipe open
     assert ended.outcome is Outcome.COMPLETE
     child = int(bench.read("out"))
-    bench.until(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == "zombie")
+    bench.until(lambda: gone(child))
 
 
 def test_one_that_closes_its_output_and_goes_on(bench: Bench):
