@@ -225,7 +225,8 @@ def test_errors_keep_their_class_and_nonsense_is_answered(cluster, backend):
 
 def test_faults_on_order(cluster):
     async def run():
-        backend = MockClient(cluster.socket, time_limit=0.5)
+        backend = MockClient(cluster.socket, time_limit=10.0)
+        hasty = MockClient(cluster.socket, time_limit=0.5)  # for what is never answered
         cluster.fault("jobs", "error", 2)
         for _ in range(2):
             with pytest.raises(SlurmUnavailable):
@@ -233,10 +234,10 @@ def test_faults_on_order(cluster):
         assert await backend.jobs() == []
         cluster.fault("nodes", "hang")
         with pytest.raises(SlurmUnavailable):
-            await backend.nodes()
+            await hasty.nodes()
         cluster.fault("submit", "hang")
         with pytest.raises(OutcomeUnknown):
-            await backend.submit(spec("true"))
+            await hasty.submit(spec("true"))
         assert await backend.find("j") == []
         cluster.fault("submit", "lost-answer")
         with pytest.raises(OutcomeUnknown):
