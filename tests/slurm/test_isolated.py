@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from leftovers import once_free
 from malleable import PYTHON, Agent, Jacobi, assert_nothing_left, until
 
 from penstock.cli.cluster import cluster as command
 from penstock.cluster import Cluster, ClusterSpec, down, up
 from penstock.cluster.network import link_name
-from penstock.errors import NotNow, PenstockError, UserError
+from penstock.errors import PenstockError, UserError
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(180, func_only=True)]
 
@@ -228,14 +229,7 @@ def test_what_a_killed_up_leaves_goes_with_down(folder, moment):
         time.sleep(0.005)
     process.kill()
     process.wait(10)
-
-    def is_down() -> bool:
-        try:
-            return down(folder)
-        except NotNow:  # a child that it had just begun to start still held the lock
-            return False
-
-    until("it is down", is_down)
+    assert once_free(lambda: down(folder))
     assert not traces(folder) and not folder.exists()
 
 

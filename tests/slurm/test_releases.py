@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from click.testing import CliRunner
+from leftovers import once_free
 
 from penstock.api import Allocation, JobSpec
 from penstock.cli.cluster import cluster as command
@@ -153,7 +154,7 @@ def test_what_a_killed_up_leaves_goes_with_down(release, new_folder):
         time.sleep(0.02)
     process.kill()
     process.wait(10)
-    assert down(folder)
+    assert once_free(lambda: down(folder))
     assert not marked(folder) and not folder.exists() and not mounted(folder)
 
 
