@@ -11,6 +11,7 @@ import pytest
 from agents import SlurmAgent
 
 from penstock.cluster import Cluster, ClusterSpec, down, up
+from penstock.errors import NotNow, UserError
 
 # The number of the pytest process ends the name, so that sessions run side by side and those that were killed
 # are cleaned by the next one.
@@ -29,7 +30,13 @@ def sweep() -> Iterator[None]:
     for folder in FOLDERS.glob(f"{PREFIX}*-*"):
         pid = folder.name.rsplit("-", 1)[1]
         if not pid.isdigit() or not psutil.pid_exists(int(pid)):
-            down(folder)
+            try:
+                down(folder)
+            except NotNow:
+                pass  # another session that begins now does it
+            except (UserError, FileNotFoundError):
+                if folder.exists():  # else that one was just through with it
+                    raise
     yield
     for folder in FOLDERS.glob(f"{PREFIX}*-{os.getpid()}"):
         down(folder)
