@@ -133,11 +133,31 @@ class Agent:
         return [r for r in done if r["outcome"] == "completed"]
 
 
+# Before it says to the agent that it takes a resize up, and that it is done. New ranks start as this program, too.
+SLOW = """
+import time
+from dmr import session
+from dmr.examples.jacobi import main
+
+def slowly(honest):
+    def later(*arguments):
+        time.sleep({hold})
+        return honest(*arguments)
+    return later
+
+session.Session.accept = slowly(session.Session.accept)
+session.Session._finished = slowly(session.Session._finished)
+if __name__ == "__main__":
+    main()
+"""
+
+
 class Jacobi:
     """A Jacobi job of the cluster's user, and the bits it must compute.
 
     `program` is another one with the same options, whose result is raw doubles; `munge`: its only credential. `python`
-    runs it, `start` are the launcher's options, `exports` variables of the batch script.
+    runs it, `start` are the launcher's options, `exports` variables of the batch script. `hold`: seconds between each
+    two words of a resize to the agent, so that its phases last long enough to be met.
     """
 
     ROWS, COLS, SWEEPS = 48, 32, 240
@@ -161,12 +181,15 @@ class Jacobi:
         python: str = PYTHON,
         start: str = "",
         exports: Mapping[str, str] | None = None,
+        hold: float = 0.0,
     ) -> None:
         cluster, who = agent.cluster, who or agent.who
         self.cluster = cluster
         self.folder = cluster.home(who)
         self._raw = bool(program)
-        program = program or f"{python} -m dmr.examples.jacobi"
+        if hold:
+            (self.folder / "slow.py").write_text(SLOW.format(hold=hold))
+        program = program or (f"{python} slow.py" if hold else f"{python} -m dmr.examples.jacobi")
         self.sweeps, self.field = sweeps, field
         self.result, self.report = self.folder / f"result{name}.npy", self.folder / f"report{name}.jsonl"
         for old in (self.result, self.report):
@@ -204,8 +227,11 @@ class Jacobi:
         fields = dict(part.split("=", 1) for part in shown.split() if "=" in part)
         return fields.get("JobState", "")
 
+    def state_told(self) -> str:
+        """The same, asked until Slurm gives an answer: under load it may give none at all."""
+        return str(until("Slurm has told the job's state", self.state))
+
     def ended(self) -> bool:
-        # Under load Slurm may give no answer at all.
         return self.state() in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
 
     def nodes(self) -> int:
@@ -224,7 +250,7 @@ class Jacobi:
     def assert_exact(self, limit: float = 400.0) -> None:
         """Ended well, with the bits of a run that never changed its size, far from converged."""
         until("Jacobi has ended", self.ended, limit)
-        assert self.state() == "COMPLETED", self.output()
+        assert self.state_told() == "COMPLETED", self.output()
         expected, change = serial(*self.field, self.sweeps)
         assert change > 1e-6, "a converged field would hide lost rows"
         found = self.result.read_bytes() if self._raw else np.load(self.result).tobytes()
