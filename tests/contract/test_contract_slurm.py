@@ -193,12 +193,12 @@ async def test_a_command_that_hangs_is_killed_with_its_children(slurm_world, tmp
     started = time.monotonic()
     with pytest.raises(SlurmUnavailable, match=r"squeue gave no answer within 0\.5 s"):
         await backend.jobs()
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 15
 
     async def gone():
         return not [p for p in psutil.process_iter(["cmdline"]) if mark in (p.info["cmdline"] or [])]
 
-    await slurm_world.settle(gone, deadline=5)
+    await slurm_world.settle(gone, deadline=15)
     await backend.close()
 
 
@@ -208,7 +208,7 @@ async def test_an_allocation_granted_with_the_last_breath_is_kept(slurm_world, t
         folder.chmod(0o755)
     stub(tmp_path, "salloc", 'trap "exit 1" TERM\n/usr/bin/salloc "$@"\nsleep 60 &\nwait')
     backend = slurm_world.backend_of("alice", environment={"PATH": f"{tmp_path}:/usr/bin:/bin"})
-    job = await backend.allocate(Allocation("late", 1, 60.0), 1.0)
+    job = await backend.allocate(Allocation("late", 1, 60.0), 10.0)
     assert (await slurm_world.look(job)).running
     assert await backend.find("late") == [job]
 
@@ -225,10 +225,10 @@ async def test_a_request_whose_salloc_died_is_withdrawn_or_kept(slurm_world, tmp
         await slurm_world.until(await slurm_world.backend.submit(spec), JobState.RUNNING)
     backend = slurm_world.backend_of("alice", environment={"PATH": f"{tmp_path}:/usr/bin:/bin"})
     if free:
-        job = await backend.allocate(Allocation("orphan", 1, 60.0), 1.0)
+        job = await backend.allocate(Allocation("orphan", 1, 60.0), 10.0)
         assert (await slurm_world.look(job)).running
     else:
         with pytest.raises(NotNow):
-            await backend.allocate(Allocation("orphan", 1, 60.0), 1.0)
+            await backend.allocate(Allocation("orphan", 1, 60.0), 10.0)
         (job,) = await backend.find("orphan")
         assert (await slurm_world.look(job)).state.ended
