@@ -263,5 +263,5 @@ async def test_a_foreign_job_is_out_of_reach(world):
 async def test_calls_end_soon(world):
     started = time.monotonic()
     await asyncio.gather(world.backend.jobs(), world.backend.nodes(), world.backend.partitions(), world.backend.site())
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 15
     await world.backend.close()
