@@ -156,9 +156,10 @@ def test_restarting_there_and_back(mpirun: Run, tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".dmr-checkpoint*")), "nothing is left"
 
 
+# What they do, what is said of it, and how long they are waited for: not at all where they end by themselves.
 RESTARTS = {
-    "the new ranks fail": ("os._exit(3)", "went back: the new processes ended with code 3"),
-    "the new ranks never come up": ("time.sleep(1000)", "went back:"),
+    "the new ranks fail": ("os._exit(3)", "went back: the new processes ended with code 3", "60"),
+    "the new ranks never come up": ("time.sleep(1000)", "went back:", "6"),
 }
 
 
@@ -168,14 +169,14 @@ RESTARTS = {
 )
 def test_a_failed_restart_goes_back(mpirun: Run, tmp_path: Path, failure: str, way: str) -> None:
     program = tmp_path / "broken.py"
-    action, said = RESTARTS[failure]
+    action, said, patience = RESTARTS[failure]
     program.write_text(
         "import os, time\n"
         f"if os.environ.get('DMR_RESTARTED') and not os.environ.get('DMR_RESTART_FAILED'): {action}\n"
         f"exec(compile(open({WALKING!r}).read(), {WALKING!r}, 'exec'))\n"
     )
     options = ["-hosts", "n1,n2", "-ppn", "1"]
-    done = mpirun(2, str(program), "restart", way, launched=True, options=options, DMR_START_TIMEOUT="6")
+    done = mpirun(2, str(program), "restart", way, launched=True, options=options, DMR_START_TIMEOUT=patience)
     assert done.returncode == 0, done.stdout + done.stderr
     assert places(done) == [2, 2] and said in done.stdout
     assert not list(tmp_path.glob(".dmr-checkpoint*"))
