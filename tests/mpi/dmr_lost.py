@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
@@ -50,7 +51,8 @@ def main() -> None:
             old.allreduce(1)
             time.sleep(0.01)
         if rank == 1:
-            print("changed:", [int((array != 0).sum()) for array in made], flush=True)
+            # Not printed: whoever passes on what was is ended with the first rank that ends, see below.
+            Path("changed").write_text(str([int((array != 0).sum()) for array in made]))
     WORLD.Barrier()
     os._exit(0)  # MPI_Finalize would wait for what was given up
 
