@@ -353,7 +353,7 @@ def test_a_reload_reads_the_file_that_was_named(agent):
     before = len(agent.log.read_text())
     other.write_text("agent: {interval: nonsense}\n")
     agent.process.send_signal(signal.SIGHUP)
-    agent.until(lambda: "other.yaml" in agent.log.read_text()[before:], "the refusal of that file", 5)
+    agent.until(lambda: "other.yaml" in agent.log.read_text()[before:], "the refusal of that file")
     agent.stop()
 
 

@@ -115,7 +115,7 @@ def test_every_failure_is_no_action_in_time(serve, caplog: pytest.LogCaptureFixt
     began = time.monotonic()
     with caplog.at_level(logging.INFO, "dmr"):
         assert c.request(check()) is None
-        assert time.monotonic() - began < 1.5
+        assert time.monotonic() - began < 2.5
         again = time.monotonic()
         assert all(c.request(check()) is None for _ in range(1000))
         assert time.monotonic() - again < 0.3
@@ -126,7 +126,7 @@ def test_a_hanging_signature_is_late_too(serve) -> None:
     server = serve(lambda line: wire.encode(GOOD))
     began = time.monotonic()
     assert client(server.address, sign=lambda digest: time.sleep(5) or "").request(check()) is None
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 2.5
 
 
 def test_no_credential_is_a_failure(serve, caplog: pytest.LogCaptureFixture) -> None:

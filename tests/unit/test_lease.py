@@ -23,7 +23,7 @@ from penstock.store import Store
 from penstock.tenure import is_shared
 
 LIMIT = 120.0
-PATIENCE = 3.0
+PATIENCE = 9.0  # far above what a slow machine keeps a process from its beats
 PROCESS = """
 import sys
 from pathlib import Path
