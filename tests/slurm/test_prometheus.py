@@ -7,7 +7,6 @@ import math
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -27,6 +26,7 @@ from monitoring import ALERTS, EXAMPLE, alerts, names_in, panels
 from outside import need_program
 from penstock.catalogue import METRICS, PREFIX
 from penstock.cluster import Cluster
+from penstock.cluster.layout import reserved_ports
 from penstock.ipc.client import ask
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
@@ -35,22 +35,17 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 MAY_BE_NAN = {"Error of predicted waits, median", "Bounds that held"}
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return int(one.getsockname()[1])
-
-
 class Prometheus:
     """Debian's Prometheus with the example's configuration, but for addresses and a pace of seconds."""
 
-    def __init__(self, folder: Path, target: str) -> None:
+    def __init__(self, folder: Path, address: str, target: str) -> None:
         config = yaml.safe_load(EXAMPLE.read_text())
         config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
         config["rule_files"] = [str(ALERTS)]
         config["scrape_configs"][0]["static_configs"] = [{"targets": [target]}]
         file = folder / "prometheus.yml"
         file.write_text(yaml.safe_dump(config))
-        self.address = f"127.0.0.1:{free_port()}"
+        self.address = address
         self.log = folder / "prometheus.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -86,10 +81,17 @@ class Prometheus:
 
 
 @pytest.fixture
-def agent(cluster: Cluster) -> Iterator[SlurmAgent]:
+def addresses() -> Iterator[list[str]]:
+    """Two that nobody else takes: the agent's and that of Prometheus."""
+    with reserved_ports(2) as ports:
+        yield [f"127.0.0.1:{port}" for port in ports]
+
+
+@pytest.fixture
+def agent(cluster: Cluster, addresses: list[str]) -> Iterator[SlurmAgent]:
     it = SlurmAgent(
         cluster,
-        metrics={"listen": f"127.0.0.1:{free_port()}"},
+        metrics={"listen": addresses[0]},
         dmr={
             "listen": "127.0.0.1:0",
             "policy": "wide",
@@ -103,10 +105,9 @@ def agent(cluster: Cluster) -> Iterator[SlurmAgent]:
 
 
 @pytest.fixture
-def prometheus(agent: SlurmAgent) -> Iterator[Prometheus]:
+def prometheus(agent: SlurmAgent, addresses: list[str]) -> Iterator[Prometheus]:
     folder = Path(tempfile.mkdtemp(prefix="penstock-prometheus-"))
-    target = yaml.safe_load(agent.config.read_text())["metrics"]["listen"]
-    it = Prometheus(folder, target)
+    it = Prometheus(folder, addresses[1], target=addresses[0])
     yield it
     it.process.send_signal(signal.SIGKILL)
     it.process.wait(20)

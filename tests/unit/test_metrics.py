@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import socket
 import subprocess
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from monitoring import ALERTS, DASHBOARD, EXAMPLE, alerts, names_in, panels
 from outside import need_program
 from penstock.app import App
 from penstock.catalogue import METRICS, PREFIX, table
+from penstock.cluster.layout import reserved_ports
 from penstock.ipc.far import FarDoor
 from penstock.slurm.cli import CliBackend
 from penstock.store import Store
@@ -197,9 +198,13 @@ def test_a_tally_counts_up_to_each_bound():
     assert tally.buckets() == [("1", 2), ("2.5", 3), ("+Inf", 4)] and tally.total == 102.5
 
 
-def test_a_running_agent_serves_them(site):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+@pytest.fixture
+def port() -> Iterator[int]:
+    with reserved_ports(1) as (one,):
+        yield one
+
+
+def test_a_running_agent_serves_them(site, port):
     site.configure(metrics={"listen": f"127.0.0.1:{port}"})
     site.start()
 
