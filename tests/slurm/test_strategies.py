@@ -55,16 +55,18 @@ def test_stages_run_in_order(make_agent, strategy):
 def test_one_job_takes_the_nodes_of_each_stage_in_its_turn(make_agent, cluster):
     agent = make_agent().start()
     count = "echo $PENSTOCK_STAGE $(srun hostname | wc -l) $SLURM_NNODES >>log"
-    # The last stage lasts until its shrink is written down.
-    runs = [count, count, count, f"{count}; sleep 5"]
+    go = agent.folder / "go"  # the last stage lasts until its shrink is written down
+    runs = [count, count, count, f"{count}; until [ -e {go} ]; do sleep 0.2; done"]
     sizes = zip((1, 3, 3, 2), runs, strict=True)
     stages = "".join(f"  - {{name: s{i}, nodes: {n}, time: 60, run: '{run}'}}\n" for i, (n, run) in enumerate(sizes))
     number = agent.submit(f"name: t\nstages:\n{stages}", "elastic")
+    resizes = lambda: [(r["kind"], r["outcome"]) for r in ask(agent.socket, "status")["resizes"]]  # noqa: E731
+    agent.until(lambda: "shrink" in dict(resizes()), "the shrink")
+    go.touch()
     run = agent.finish(number)
     assert (run["phase"], log(agent)) == ("completed", ["s0 1 1", "s1 3 3", "s2 3 3", "s3 2 2"]), agent.said()
     assert [s["name"] for s in run["stages"]] == ["elastic"]
-    done = [(r["kind"], r["outcome"]) for r in ask(agent.socket, "status")["resizes"]]
-    assert sorted(done) == [("expand", "completed"), ("shrink", "completed")]
+    assert sorted(resizes()) == [("expand", "completed"), ("shrink", "completed")]
 
 
 def test_a_stage_that_starts_too_early_waits_in_its_script(make_agent):
