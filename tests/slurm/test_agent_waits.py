@@ -38,8 +38,12 @@ def test_accounting_the_queue_and_slurm_tell_what_to_expect(agent, cluster):
     busy = ["sbatch", "--parsable", "-N", "8", "-t", "5", "--wrap", "sleep 300"]
     blocker = cluster.run_as("bob", busy, check=True).stdout.strip()
     agent.until(lambda: cluster.run_as("bob", ["squeue", "-h", "-t", "R"]).stdout.strip(), "the blocker")
-    time.sleep(1.0)  # the agent's next look
-    found = waits(agent, "-N", "2", "-t", "1m")["outlook"]
+
+    def seen() -> dict[str, Any]:  # with the agent's next look
+        told: dict[str, Any] = waits(agent, "-N", "2", "-t", "1m")["outlook"]
+        return told if all((told["experts"].get(one) or 0) > 100 for one in ("queue", "slurm")) else {}
+
+    found = agent.until(seen, "the blocker in the outlook")
     assert 100 < found["experts"]["queue"] <= 300
     assert found["experts"]["slurm"] > 100
     assert found["known_waits"] + found["like_geometries"] > 0
