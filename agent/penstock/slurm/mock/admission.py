@@ -43,6 +43,8 @@ def make_job(engine: Engine, user: str, spec: JobSpec | Allocation, work: Work |
         raise Infeasible(f"Node count specification invalid: {spec.min_nodes}-{spec.nodes}")
     if not spec.time_limit > 0:
         raise Infeasible(f"Requested time limit is invalid: {spec.time_limit}")
+    if isinstance(spec, JobSpec):
+        work = engine.work_of(spec, work)
     job = SimJob(
         id=0,
         spec=spec,

@@ -21,7 +21,7 @@ from penstock.slurm.mock.dependency import Dependency
 from penstock.slurm.mock.durations import Duration, from_script
 from penstock.slurm.mock.events import Events, Kind
 from penstock.slurm.mock.failures import schedule_failures
-from penstock.slurm.mock.guard import Guards
+from penstock.slurm.mock.guard import Guards, parents_and_grace
 from penstock.slurm.mock.jobs import SimJob
 from penstock.slurm.mock.keeper import Keeper
 from penstock.slurm.mock.licenses import Licenses
@@ -32,6 +32,7 @@ from penstock.slurm.mock.priority import Priorities
 from penstock.slurm.mock.queue import Queue
 from penstock.slurm.mock.reservations import Held, Reservations
 from penstock.slurm.mock.scheduler import Passes
+from penstock.slurm.mock.speedup import Work
 
 __all__ = ["Engine", "made_up_uid"]
 
@@ -125,6 +126,16 @@ class Engine:
         if found is None or found.array is None or found.array.job != job:
             return [] if found is None else [found]
         return [*(self.records[m] for m in found.array.members), found]
+
+    def work_of(self, spec: JobSpec, known: Work | None) -> Work | None:
+        """What the job has to do, as is `known` or as its script says, if that is what this cluster goes by.
+
+        `Infeasible` when directives for simulations make no sense; a cluster of real processes has none.
+        """
+        if self._duration is None:
+            return known
+        parents_and_grace(spec)
+        return from_script(spec) if known is None and self._duration is from_script else known
 
     def shares(self) -> Mapping[str, float]:
         """Fair-share factors of the accounts that were used."""
@@ -436,14 +447,15 @@ class Engine:
         if job.array is not None:
             job.array.running.add(job.id)
         self.keeper.used(job)
-        if job.work is None and self._duration is not None and isinstance(job.spec, JobSpec):
-            job.work = self._duration(job.spec)
-        if self._duration is not None and self._guards.keeps(job):
-            self.events.at(job.limit_at, Kind.END, job.id)
-        else:
-            self.begin_work(job)
         self._effects.append(Started(job.id, job.nodes))
         self._lobby.notify(job)
+        try:
+            if job.work is None and self._duration is not None and isinstance(job.spec, JobSpec):
+                job.work = self._duration(job.spec)
+            if self._duration is None or not self._guards.keeps(job):
+                job.begin_work(self.now)
+        finally:
+            self._expect(job)  # whatever there is to say against its script: its limit ends it
 
     def _split(self, job: SimJob) -> SimJob:
         """The job itself, or of an array the record for its next task; the last one to start takes the array's own."""

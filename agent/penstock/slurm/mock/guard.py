@@ -10,16 +10,35 @@ import re
 from typing import TYPE_CHECKING
 
 from penstock.api import JobSpec, JobState
+from penstock.errors import Infeasible
 from penstock.slurm.mock.jobs import SimJob
 
 if TYPE_CHECKING:
     from penstock.slurm.mock.engine import Engine
 
-__all__ = ["Guards"]
+__all__ = ["Guards", "parents_and_grace"]
 
-_LINE = re.compile(r"^#PENSTOCK-GUARD jobs=([0-9,]+) grace=([0-9.]+)$", re.MULTILINE)
+_ANY = re.compile(r"^#PENSTOCK-GUARD\b.*$", re.MULTILINE)
+_NUMBER = r"[0-9]{1,18}"
+_LINE = re.compile(
+    rf"#PENSTOCK-GUARD jobs=({_NUMBER}(?:,{_NUMBER})*) grace=({_NUMBER}(?:\.[0-9]*)?(?:e\+[0-9]{{1,2}})?)"
+)
 _PARENT_FAILED, _TOO_EARLY = 65, 75
 _LOOK_AGAIN = 1.0
+
+
+def parents_and_grace(spec: JobSpec) -> tuple[list[int], float] | None:
+    """What the script's guard waits for, and how many seconds at most; None without one.
+
+    `Infeasible` when the line makes no sense.
+    """
+    line = _ANY.search(spec.script)
+    if line is None:
+        return None
+    found = _LINE.fullmatch(line[0])
+    if found is None:
+        raise Infeasible(f"job {spec.name!r}: {line[0][:200]} makes no sense")
+    return [int(number) for number in found[1].split(",")], float(found[2])
 
 
 class Guards:
@@ -30,15 +49,10 @@ class Guards:
 
     def keeps(self, job: SimJob) -> bool:
         """Whether the job, which has just got its nodes, has to wait for others; then it is looked after here."""
-        if not isinstance(job.spec, JobSpec) or "#PENSTOCK-GUARD" not in job.spec.script:
+        guard = parents_and_grace(job.spec) if isinstance(job.spec, JobSpec) else None
+        if guard is None or all(self._has_completed(parent) for parent in guard[0]):
             return False
-        found = _LINE.search(job.spec.script)
-        if found is None:
-            return False
-        parents = [int(number) for number in found[1].split(",")]
-        if all(self._has_completed(parent) for parent in parents):
-            return False
-        self._look(job, parents, float(found[2]), self._engine.now)
+        self._look(job, *guard, self._engine.now)
         return True
 
     def _look(self, job: SimJob, parents: list[int], grace: float, since: float) -> None:

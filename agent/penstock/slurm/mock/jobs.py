@@ -126,8 +126,8 @@ class SimJob:
             self.finish_code = self.work.exit_code
 
     def change_speed(self, now: float, nodes: int) -> None:
-        """It goes on with so many nodes, which moves its end if its work has a speed-up."""
-        if self.work is not None and self.work.speedup is not None:
+        """It goes on with so many nodes, which moves its end if its work has begun and has a speed-up."""
+        if self.work is not None and self.work.speedup is not None and self.finish_at is not None:
             self.left -= (now - self.left_at) * self.work.speed(len(self.nodes))
             self.left_at = now
             self.finish_at = max(now + self.left / self.work.speed(nodes), now)
