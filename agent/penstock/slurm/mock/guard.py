@@ -20,9 +20,8 @@ __all__ = ["Guards", "parents_and_grace"]
 
 _ANY = re.compile(r"^#PENSTOCK-GUARD\b.*$", re.MULTILINE)
 _NUMBER = r"[0-9]{1,18}"
-_LINE = re.compile(
-    rf"#PENSTOCK-GUARD jobs=({_NUMBER}(?:,{_NUMBER})*) grace=({_NUMBER}(?:\.[0-9]*)?(?:e\+[0-9]{{1,2}})?)"
-)
+_SECONDS = rf"{_NUMBER}(?:\.[0-9]*)?(?:e\+[0-9]{{1,2}})?"  # as `{:g}` writes them
+_LINE = re.compile(rf"#PENSTOCK-GUARD jobs=({_NUMBER}(?:,{_NUMBER})*) grace=({_SECONDS})")
 _PARENT_FAILED, _TOO_EARLY = 65, 75
 _LOOK_AGAIN = 1.0
 

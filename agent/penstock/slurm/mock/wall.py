@@ -20,7 +20,7 @@ import signal
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Collection, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 
 from penstock.api import JobSpec, JobState, Step
@@ -39,6 +39,8 @@ _LAUNCH = 'cd "$1" || exit 1; exec >"$2" 2>&1 </dev/null || exit 1; exec "$3"'
 
 # A kill is repeated while it hits somebody, because a process may have forked while the list was read.
 _ATTEMPTS = 200
+
+_AFTER_A_MISHAP = 1.0  # seconds: what went wrong may well go wrong again
 
 
 class WallDriver:
@@ -71,17 +73,25 @@ class WallDriver:
 
     def settle(self) -> None:
         """Let the engine catch up with the clock, act on what happened, and set the alarm for what comes next."""
-        self._engine.advance(time.time())
-        while effects := self._engine.take_effects():
-            for effect in effects:
-                self._act(effect)
+        least = _AFTER_A_MISHAP
+        try:
             self._engine.advance(time.time())
+            while effects := self._engine.take_effects():
+                for effect in effects:
+                    self._try(effect)
+                self._engine.advance(time.time())
+            least = 0.001
+        finally:
+            self._set_alarm(least)
+
+    def _set_alarm(self, least: float) -> None:
+        """Settle again when something happens next, but not before so many seconds have passed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         due = self._engine.next_event()
         if due is not None:
-            self._timer = asyncio.get_running_loop().call_later(max(due - time.time(), 0.001), self.settle)
+            self._timer = asyncio.get_running_loop().call_later(max(due - time.time(), least), self.settle)
 
     async def pause(self, seconds: float) -> None:
         """Sleep."""
@@ -104,7 +114,7 @@ class WallDriver:
         nodes: dict[str, set[str]] = defaultdict(set)
         mark = self._mark(record)
         for found in processes.find(lambda run: run == mark):
-            if found.step:
+            if found.step.isascii() and found.step.isdigit():  # else the user's own doing
                 nodes[found.step].add(found.node)
         return [Step(job, step, tuple(n for n in record.nodes if n in nodes[step])) for step in sorted(nodes, key=int)]
 
@@ -125,6 +135,16 @@ class WallDriver:
 
     # -- effects ---------------------------------------------------------------------------------------------------
 
+    def _try(self, effect: Effect) -> None:
+        """Act on the effect; a job that cannot have what it needs (a full disk) fails, and the others go on."""
+        try:
+            self._act(effect)
+        except Exception:
+            log.exception("%s", effect)
+            job = self._engine.records[effect.job]
+            if job.state.holds_nodes:
+                self._engine.end(job, JobState.FAILED, 1)
+
     def _act(self, effect: Effect) -> None:
         log.info("%s", effect)
         job = self._engine.records[effect.job]
@@ -140,12 +160,12 @@ class WallDriver:
                     self._spawn(self._clean_up(job, self._mark(job), self._kill_wait if asked else 0.0))
                 self._wake(effect.job)
             case Requeued():
-                mark = f"{self._folder}:{job.id}.{job.restarts - 1}"
-                processes.kill(lambda _found: True, lambda run: run == mark, signal.SIGKILL)
+                self._kill_now(f"{self._folder}:{job.id}.{job.restarts - 1}", lambda _found: True)
+                shutil.rmtree(self._job_folder(job), ignore_errors=True)  # it may be cancelled before it runs again
             case Resized(_, nodes, _gained, lost):
                 (self._job_folder(job) / "nodes").write_text("\n".join(nodes))
                 if lost:
-                    self._kill_on(job, lost)
+                    self._kill_now(self._mark(job), lambda found: found.node in lost)
 
     def _wake(self, job: int) -> None:
         for waiter in self._waiters.pop(job, []):
@@ -170,7 +190,8 @@ class WallDriver:
         (folder / "steps").mkdir(parents=True)
         (folder / "nodes").write_text("\n".join(nodes))
         (folder / "mark").write_text(self._mark(job))
-        (folder / "script").write_text(job.spec.script if isinstance(job.spec, JobSpec) else "")
+        script = job.spec.script if isinstance(job.spec, JobSpec) else ""
+        (folder / "script").write_text(script, errors="surrogateescape")  # the bytes that the user wrote
         (folder / "script").chmod(0o700)
         if os.geteuid() == 0:
             for name in ("steps", "script"):
@@ -178,35 +199,12 @@ class WallDriver:
 
     async def _run(self, job: SimJob, spec: JobSpec, mark: str) -> None:
         """Run the batch script to its end and tell the engine."""
-        workdir = spec.workdir or str(self._folder / "work")
-        output = output_path(job, spec)
-        environment = job_environment(job, spec, self._engine.config, self._path) | {
-            processes.MARK: mark,
-            "PENSTOCK_MOCK_DIR": str(self._folder),
-            "HYDRA_LAUNCHER_EXEC": str(self._folder / "bin" / "srun"),
-        }
-        script = str(self._job_folder(job) / "script")
-        user, group, groups = _identity(job.uid)
+        if self._mark(job) != mark or job.state.ended:
+            return  # it was requeued, or has ended, before this began
         try:
-            process = await asyncio.create_subprocess_exec(
-                "/bin/sh",
-                "-c",
-                _LAUNCH,
-                "batch",
-                workdir,
-                output,
-                script,
-                env=environment,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.DEVNULL,
-                start_new_session=True,
-                user=user,
-                group=group,
-                extra_groups=groups,
-            )
+            process = await self._launch(job, spec, mark)
             code = await process.wait()
-        except OSError as e:
+        except (OSError, ValueError) as e:  # ValueError: an environment that no process can have
             log.warning("job %s: %s", job.id, e)
             code = 1
         if self._mark(job) == mark:
@@ -214,6 +212,32 @@ class WallDriver:
             self._engine.advance(time.time())
             self._engine.end(job, JobState.FAILED if code else JobState.COMPLETED, code)
             self.settle()
+
+    async def _launch(self, job: SimJob, spec: JobSpec, mark: str) -> asyncio.subprocess.Process:
+        """Start the batch script as the job's user."""
+        environment = job_environment(job, spec, self._engine.config, self._path) | {
+            processes.MARK: mark,
+            "PENSTOCK_MOCK_DIR": str(self._folder),
+            "HYDRA_LAUNCHER_EXEC": str(self._folder / "bin" / "srun"),
+        }
+        user, group, groups = _identity(job.uid)
+        return await asyncio.create_subprocess_exec(
+            "/bin/sh",
+            "-c",
+            _LAUNCH,
+            "batch",
+            spec.workdir or str(self._folder / "work"),
+            output_path(job, spec),
+            str(self._job_folder(job) / "script"),
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+            user=user,
+            group=group,
+            extra_groups=groups,
+        )
 
     async def _clean_up(self, job: SimJob, mark: str, grace: float) -> None:
         """Nothing of a job outlives it: SIGTERM, some time to react, SIGKILL."""
@@ -233,10 +257,9 @@ class WallDriver:
                 break
             await asyncio.sleep(0.02)
 
-    def _kill_on(self, job: SimJob, lost: Collection[str]) -> None:
-        mark = self._mark(job)
+    def _kill_now(self, mark: str, wanted: Callable[[processes.Found], bool]) -> None:
         for _ in range(_ATTEMPTS):
-            if not processes.kill(lambda found: found.node in lost, lambda run: run == mark, signal.SIGKILL):
+            if not processes.kill(wanted, lambda run: run == mark, signal.SIGKILL):
                 break
             time.sleep(0.005)  # "at once" is a promise to the caller, and a kill takes no longer than this
 
