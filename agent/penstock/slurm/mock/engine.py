@@ -262,8 +262,10 @@ class Engine:
             job.num_nodes = len(held_nodes)
         job.state, job.exit_code, job.end, job.planned = state, exit_code, self.now, None
         job.reason = {JobState.TIMEOUT: "TimeLimit", JobState.FAILED: "NonZeroExitCode"}.get(state, "None")
-        self.events.at(self.now + self.config.min_job_age, Kind.FORGET, job.id)
+        if self.config.min_job_age:  # 0: nothing is ever purged (slurm.conf.5)
+            self.events.at(self.now + self.config.min_job_age, Kind.FORGET, job.id)
         self._strand_resizers(job)
+        self.keeper.left(job)
         self._effects.append(Ended(job.id, state, held_nodes))
 
     def strike(self, job: SimJob, tasks: Collection[int]) -> None:
@@ -275,6 +277,7 @@ class Engine:
         elif len(left) < len(job.array.waiting):
             job.array.waiting[:] = left
             self._freed = True
+            self._lobby.notify(job)
 
     def resize(self, job: SimJob, nodes: tuple[str, ...]) -> None:
         """Give a running job exactly these nodes; those it gains must be free."""
@@ -366,7 +369,6 @@ class Engine:
             del self._running[job.id]
             if job.array is not None:
                 job.array.running.discard(job.id)
-            self.keeper.used(job)
         elif job.id in self._queue:
             self._queue.remove(job)
             self._fresh.pop(job.id, None)
@@ -381,7 +383,8 @@ class Engine:
             return
         array = job.array
         if array is not None and job.id == array.job and any(m in self.jobs for m in array.members):
-            self.events.at(self.now + self.config.min_job_age, Kind.FORGET, job.id)
+            # A shorter time than a second might not move the clock at all.
+            self.events.at(self.now + max(self.config.min_job_age, 1.0), Kind.FORGET, job.id)
             return
         del self.jobs[job.id]
         self._lobby.forget(job)
@@ -446,7 +449,6 @@ class Engine:
         self.licenses.take(job.licenses)
         if job.array is not None:
             job.array.running.add(job.id)
-        self.keeper.used(job)
         self._effects.append(Started(job.id, job.nodes))
         self._lobby.notify(job)
         try:

@@ -28,6 +28,13 @@ class Keeper:
         self._engine.call_at(held.end, lambda: self._expire(held))
         self._watch(held)
 
+    def left(self, job: SimJob) -> None:
+        """A job has ended; if it was the last that wanted its reservation, that is idle from now on."""
+        held = self._engine.reservations.get(job.reservation) if job.reservation else None
+        if held is not None and held.purge < math.inf and not self.wanted(held):
+            held.idle_since = max(self._engine.now, held.start)
+            self._watch(held)
+
     def end(self, held: Held) -> None:
         """A reservation ends; jobs that still wait for it are held, unless it says otherwise."""
         engine = self._engine
@@ -37,11 +44,6 @@ class Keeper:
             if held.holds_jobs and not job.held:
                 job.held = "admin"
             engine.touch(job)
-
-    def used(self, job: SimJob) -> None:
-        """A job has begun or ended; if it did so in a reservation, that is not idle."""
-        if job.reservation and (held := self._engine.reservations.get(job.reservation)) is not None:
-            held.idle_since = self._engine.now
 
     def wanted(self, held: Held) -> bool:
         """Whether a job runs in it or waits for it."""
@@ -59,13 +61,13 @@ class Keeper:
         self.end(held)
 
     def _watch(self, held: Held) -> None:
-        """PURGE_COMP: end the reservation when no job has used or wanted it for so long."""
+        """PURGE_COMP: see when it may have been idle for so long. Who makes it idle again later asks anew."""
+        self._engine.call_at(held.idle_since + held.purge, lambda: self._purge(held))
+
+    def _purge(self, held: Held) -> None:
+        """End the reservation if no job has used or wanted it for as long as it may be idle."""
         engine = self._engine
-        if held.purge == math.inf or engine.reservations.get(held.spec.name) is not held:
+        if engine.reservations.get(held.spec.name) is not held or self.wanted(held):
             return
-        if self.wanted(held):
-            held.idle_since = engine.now
-        elif engine.now >= held.idle_since + held.purge:
+        if engine.now >= held.idle_since + held.purge:
             self.end(held)
-            return
-        engine.call_at(held.idle_since + held.purge, lambda: self._watch(held))

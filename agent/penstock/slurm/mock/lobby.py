@@ -36,7 +36,8 @@ class Lobby:
         job.eligible = job.planned = None
         self._waiting[job.id] = self._look[job.id] = job
         for clause in job.dependency.clauses:
-            self._children[clause.job].add(job.id)
+            if clause.job in self._engine.jobs:  # nothing will ever happen to one that is not known
+                self._children[clause.job].add(job.id)
         if job.expands is not None:
             self._children[job.expands].add(job.id)
 

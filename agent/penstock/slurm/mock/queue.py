@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterator
-from heapq import heappop, heappush, merge
+from heapq import heapify, heappop, heappush, merge
 from itertools import islice
 
 from penstock.slurm.mock.jobs import SimJob
@@ -14,6 +14,7 @@ from penstock.slurm.mock.priority import Priorities
 __all__ = ["Queue"]
 
 _Key = tuple[float, float, int]
+_FEW = 64
 
 
 class Queue:
@@ -104,6 +105,13 @@ class Queue:
         insort(self._lists[aged], key)
         if not aged:
             heappush(self._ageing, (full_at, job.id))
+            if len(self._ageing) > _FEW + 2 * len(self._jobs):
+                self._drop_outdated()
+
+    def _drop_outdated(self) -> None:
+        """Most of the heap names jobs that have gone: it would keep them until their age were full."""
+        self._ageing = list({entry for entry in self._ageing if entry[1] in self._keys})
+        heapify(self._ageing)
 
     def _unlist(self, aged: bool, key: _Key) -> None:
         keys = self._lists[aged]
