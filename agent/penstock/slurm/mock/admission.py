@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import datetime
 
 from penstock.api import Allocation, JobSpec, JobState
 from penstock.errors import Infeasible, NotPermitted
 from penstock.slurm.mock.arrays import Array
 from penstock.slurm.mock.arrays import parse as parse_array
+from penstock.slurm.mock.begin import begin_time
 from penstock.slurm.mock.dependency import Dependency
 from penstock.slurm.mock.dependency import parse as parse_dependency
 from penstock.slurm.mock.engine import Engine
 from penstock.slurm.mock.jobs import SimJob
 from penstock.slurm.mock.speedup import Work
 
-__all__ = ["begin_time", "checked_dependency", "make_job", "required_nodes"]
+__all__ = ["checked_dependency", "make_job", "required_nodes"]
 
 # From this release on a dependency on the outcome of a forgotten job is refused; before, it was dropped silently.
 _REFUSES_FORGOTTEN_PARENTS = (23, 2)
@@ -122,6 +122,8 @@ def checked_dependency(engine: Engine, text: str | None, number: int, partition:
         parent = engine.jobs.get(clause.job)
         if clause.job == number:
             raise Infeasible(f"Job dependency problem: {number} cannot wait for itself")
+        if number and _waits_for(engine, clause.job, number):
+            raise Infeasible(f"Circular job dependency: {clause.job} waits for {number}")
         if clause.kind == "expand":
             if not engine.config.permit_job_expansion:
                 raise Infeasible("Requested operation not supported on this system: job expansion is not permitted")
@@ -134,16 +136,16 @@ def checked_dependency(engine: Engine, text: str | None, number: int, partition:
     return dependency
 
 
-_UNITS = {"": 1.0, "seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0}
-
-
-def begin_time(text: str, now: float) -> float:
-    """`now`, `now+30`, `now+5minutes`, `uts1700000000` (seconds since the epoch) or a local `2026-11-30T12:00:00`."""
-    head, _, offset = text.partition("+")
-    try:
-        if head == "now":
-            number = offset.rstrip("abcdefghijklmnopqrstuvwxyz")
-            return now + float(number or 0) * _UNITS[offset[len(number) :]]
-        return float(text[3:]) if text.startswith("uts") else datetime.fromisoformat(text).timestamp()
-    except (ValueError, KeyError):
-        raise Infeasible(f"Invalid time specification: {text!r}") from None
+def _waits_for(engine: Engine, job: int, parent: int) -> bool:
+    """Whether a job waits for another one, by itself or through those it waits for."""
+    seen: set[int] = set()
+    todo = [job]
+    while todo:
+        current = todo.pop()
+        if current == parent:
+            return True
+        known = engine.jobs.get(current)
+        if current not in seen and known is not None and known.state is JobState.PENDING:
+            todo += [clause.job for clause in known.dependency.clauses]
+        seen.add(current)
+    return False

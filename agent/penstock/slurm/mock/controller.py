@@ -22,7 +22,8 @@ from penstock.api import (
     Step,
 )
 from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted
-from penstock.slurm.mock.admission import begin_time, checked_dependency, make_job, required_nodes
+from penstock.slurm.mock.admission import checked_dependency, make_job, required_nodes
+from penstock.slurm.mock.begin import begin_time
 from penstock.slurm.mock.engine import Engine
 from penstock.slurm.mock.jobs import SimJob
 from penstock.slurm.mock.speedup import Work
@@ -134,9 +135,8 @@ class Controller:
         if not waiting:
             raise Infeasible(f"Job is no longer pending execution: {job}")
         for found in waiting:
-            if not found.held:
-                found.held = "user" if user == found.user else "admin"
-                self.engine.touch(found)
+            self._hold(user, found)
+            self.engine.touch(found)
 
     def release(self, user: str, job: int) -> None:
         """`scontrol release JOB`; an administrator's hold is not the owner's to lift."""
@@ -186,6 +186,8 @@ class Controller:
         parsed = (
             None if dependency is None else checked_dependency(self.engine, dependency, job, found.partition, found.qos)
         )
+        if priority and found.held:
+            raise Infeasible(f"Job is in held state; pending scheduler release: {job}")
         required = None if nodelist is None else required_nodes(self.engine, nodelist, found.partition)
         begins = None if begin is None else begin_time(begin, self.engine.now)
         if time_limit is not None:
@@ -197,9 +199,9 @@ class Controller:
         if required is not None:
             found.required = required
         if priority is not None:
-            # As in Slurm, priority 0 is a hold, and whoever is not the owner holds as an administrator.
             found.fixed_priority = priority or None
-            found.held = "" if priority else "user" if user == found.user else "admin"
+            if not priority:  # as in Slurm, that is a hold
+                self._hold(user, found)
         self.engine.touch(found)
 
     # -- reservations ----------------------------------------------------------------------------------------------
@@ -254,6 +256,8 @@ class Controller:
         """Accounting: the given ids whoever owns them, else the user's own; all given conditions hold."""
 
         def told(job: SimJob) -> bool:
+            if not ids and not job.was_eligible(self.engine.now):
+                return False  # sacct finds such a job by its number alone
             late = since is None or job.submit >= since or job.end is None or job.end >= since
             return late and (name is None or (job.name == name and job.user == user))
 
@@ -261,6 +265,14 @@ class Controller:
             return [job.record() for job in self.engine.records_of.get(user, []) if told(job)]
         tasks = {i: [job.record() for job in self.engine.accounted(i) if told(job)] for i in sorted(set(ids))}
         return [of_array(i, found) if len(found) > 1 else found[0] for i, found in tasks.items() if found]
+
+    @staticmethod
+    def _hold(user: str, job: SimJob) -> None:
+        """Whoever is not the owner holds as an administrator, and the owner makes nothing less of that."""
+        if user != job.user:
+            job.held = "admin"
+        elif not job.held:
+            job.held = "user"
 
     def _waiting(self, user: str, job: int) -> list[SimJob]:
         """The job if it is pending, of an array all of it that is."""

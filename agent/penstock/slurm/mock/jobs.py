@@ -118,6 +118,11 @@ class SimJob:
         """When a started job reaches its time limit."""
         return (self.start or 0.0) + self.time_limit
 
+    def was_eligible(self, now: float) -> bool:
+        """Whether there was a time from which on it might have started, had it been its turn."""
+        since = self.accrued if self.eligible is None else self.eligible
+        return self.restarts > 0 or (since is not None and since <= (now if self.end is None else self.end))
+
     def begin_work(self, now: float) -> None:
         """It has started on `nodes`: when it will end by itself, if its work is known."""
         if self.work is not None:
