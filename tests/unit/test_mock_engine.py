@@ -9,7 +9,7 @@ from penstock.api import JobSpec, JobState
 from penstock.errors import Infeasible, NotFound, NotPermitted
 from penstock.slurm.mock import views
 from penstock.slurm.mock.durations import from_script
-from penstock.slurm.mock.model import Ended, PartitionConfig, Requeued, Resized, Started
+from penstock.slurm.mock.model import Ended, PartitionConfig, Requeued, Resized, Scheduler, Started
 from penstock.slurm.mock.speedup import Work
 
 
@@ -408,3 +408,47 @@ def test_steps_that_slurm_itself_makes():
 )
 def test_durations_are_read_from_the_script(body, seconds, code):
     assert from_script(JobSpec("j", f"#!/bin/sh\n{body}\n", 1, 60)) == Work(seconds, code)
+
+
+def test_a_controller_that_forgets_nothing():
+    """MinJobAge=0: no record is purged (slurm.conf.5)."""
+    w = World(min_job_age=0.0)
+    array, job = w.submit(100, array="0-2"), w.submit(1)
+    w.do("cancel", array, [2])
+    w.to(100_000)
+    assert [w.state(j) for j in (array, job)] == [w.view(j).state for j in (array, job)] == ["CANCELLED", "COMPLETED"]
+    assert w.engine.next_event() is None
+
+
+def test_an_array_is_not_asked_for_without_end():
+    """A time so short that the clock does not move by it."""
+    w = World(min_job_age=1e-9)
+    w.to(1.7e9)
+    array = w.submit(10, array="0-2", limit=100.0)
+    w.do("cancel", array, [2])  # the array's own record has ended, and has to wait for its members
+    w.to(1.7e9 + 1000)
+    assert not w.engine.jobs
+
+
+def test_the_reason_is_that_of_today():
+    w = World(nodes=2, licenses={"m": 1})
+    w.submit(1000, limit=1000, licenses="m:1")
+    w.submit(5000, limit=5000)
+    first, second = w.submit(nodes=2), w.submit(nodes=2, licenses="m:1")
+    assert w.view(second).reason == "Licenses"
+    w.to(1001)
+    assert (w.view(first).reason, w.view(second).reason) == ("Resources", "Priority")
+
+
+@pytest.mark.parametrize("scheduler", list(Scheduler))
+def test_jobs_whose_nodes_are_down_say_so(scheduler):
+    w = World(nodes=3, scheduler=scheduler)
+    w.engine.fail_node("n1")
+    wants, wide, narrow = w.submit(nodelist=("n1",)), w.submit(nodes=3), w.submit(50, nodes=2)
+    waits = w.submit(nodes=2)
+    assert [w.view(j).reason for j in (wants, wide)] == ["ReqNodeNotAvail", "ReqNodeNotAvail"]
+    assert (w.state(narrow), w.view(waits).reason) == ("RUNNING", "Resources")
+    w.engine.resume_node("n1")
+    w.to(100)
+    assert {w.state(j) for j in (wants, waits)} <= {"RUNNING", "COMPLETED"}
+    assert w.view(wide).reason in ("Resources", "Priority", "None")

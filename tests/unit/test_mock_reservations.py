@@ -279,3 +279,99 @@ def test_nobody_else_is_on_reserved_nodes_and_nobody_of_its_own_is_elsewhere(res
                 assert reservation.start <= job.start <= job.end <= reservation.end
             elif set(job.nodes) & set(reservation.nodes):
                 assert job.end <= reservation.start or job.start >= reservation.end
+
+
+def test_a_reservation_that_may_not_be_idle_at_all_stays_while_a_job_wants_it():
+    w = World()
+    w.reserve(start=100, duration=6000, flags=("PURGE_COMP=0",))
+    w.submit(50, limit=60, reservation="r")
+    w.to(149)
+    assert len(views.reservations(w.engine)) == 1
+    w.to(150)
+    assert views.reservations(w.engine) == []
+
+
+def test_idleness_counts_from_the_last_job_that_wanted_it():
+    w = World()
+    w.reserve(duration=6000, flags=("PURGE_COMP=10",))  # ten minutes
+    job = w.submit(hold=True, reservation="r")
+    w.to(900)
+    w.do("cancel", job)
+    w.to(900 + 599)
+    assert len(views.reservations(w.engine)) == 1
+    w.to(900 + 600)
+    assert views.reservations(w.engine) == []
+
+
+def test_idleness_does_not_count_before_the_start():
+    w = World()
+    w.reserve(start=5000, duration=6000, flags=("PURGE_COMP=1",))
+    job = w.submit(reservation="r")
+    w.to(100)
+    w.do("cancel", job)
+    w.to(5059)
+    assert len(views.reservations(w.engine)) == 1
+    w.to(5060)
+    assert views.reservations(w.engine) == []
+
+
+def test_a_job_of_the_reservation_before_does_not_make_a_new_one_idle_early():
+    w = World()
+    w.reserve(start=0, duration=60, users=("alice",))
+    job = w.submit(hold=True, reservation="r")
+    w.to(100)
+    w.reserve(start=5000, duration=600, flags=("PURGE_COMP=1",))
+    w.do("cancel", job)
+    w.to(300)
+    assert len(views.reservations(w.engine)) == 1
+
+
+@pytest.mark.parametrize("scheduler", [Scheduler.EASY, Scheduler.CONSERVATIVE])
+def test_a_flex_job_does_not_push_those_ahead_of_it_back(scheduler):
+    w = World(nodes=4, scheduler=scheduler)
+    w.submit(100, nodes=2, limit=100)
+    w.reserve(nodes=1, flags=("FLEX",))
+    head = w.submit(10, nodes=4)
+    assert w.view(head).start == 100
+    flexible = w.submit(1000, nodes=2, limit=1000, reservation="r")
+    assert (w.state(flexible), w.view(head).start) == ("PENDING", 100)
+    w.to(100)
+    assert w.state(head) == "RUNNING"
+
+
+def test_a_flex_job_uses_the_reserved_nodes_while_others_cannot():
+    w = World(nodes=4)
+    w.submit(100, nodes=2, limit=100)
+    w.reserve(nodes=2, duration=120, flags=("FLEX",))
+    head = w.submit(10, nodes=4)
+    inside = w.submit(50, nodes=2, limit=50, reservation="r")
+    assert (w.state(inside), w.view(head).start) == ("RUNNING", 120)
+
+
+def test_a_flex_job_may_be_wider_than_its_reservation():
+    w = World(nodes=4)
+    w.reserve(nodes=1, flags=("FLEX",))
+    wide = w.submit(10, nodes=3, reservation="r")
+    assert w.state(wide) == "RUNNING"
+    with pytest.raises(Infeasible):
+        w.submit(10, nodes=5, reservation="r")
+
+
+def test_a_job_in_a_reservation_leaves_its_nodes_at_the_end_of_it():
+    w = World(nodes=1)
+    w.reserve(nodes=1, duration=120)
+    job = w.submit(9999, limit=36000, reservation="r")
+    w.do("hold", w.submit(1, limit=60))  # the queue is planned anew after this
+    following = w.submit(1, limit=60)
+    assert (w.state(job), w.view(job).end, w.view(following).start) == ("RUNNING", 120, 120)
+    assert w.controller.estimate("alice", spec(1, limit=60)).start == 120 + 60
+    w.to(200)
+    assert (w.state(job), w.engine.records[following].start) == ("TIMEOUT", 120)
+
+
+def test_a_flex_job_keeps_its_nodes_to_its_own_limit():
+    w = World(nodes=1)
+    w.reserve(nodes=1, duration=60, flags=("FLEX",))
+    w.submit(400, limit=500, reservation="r")
+    following = w.submit(1, limit=60)
+    assert w.view(following).start == 500

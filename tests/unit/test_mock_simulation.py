@@ -326,3 +326,17 @@ def test_work_that_makes_no_sense_is_refused(text):
 def test_the_defaults_leave_everything_off():
     config = ClusterConfig()
     assert (config.scheduler, config.failures, config.spare_free, config.weights) == ("easy", None, False, Weights())
+
+
+def test_use_counts_while_the_job_runs():
+    w = World(nodes=4, weights=Weights(fairshare=1000.0, calc_period=300.0))
+    w.submit(80_000, nodes=3, limit=90_000, account="a")
+    w.submit(10, account="b")
+    w.to(60)
+    w.submit(10, account="b")
+    w.to(40_000)
+    w.submit(10, account="b")
+    shares = w.engine.shares()
+    assert shares["a"] < 0.3 < shares["b"]
+    w.to(90_000)
+    assert w.engine.records[1].node_seconds == pytest.approx(3 * 80_000)

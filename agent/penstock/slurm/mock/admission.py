@@ -110,7 +110,7 @@ def _check_reservation(engine: Engine, job: SimJob) -> None:
         raise Infeasible("Requested reservation is invalid")
     if not held.admits(job.user, job.account):
         raise NotPermitted("Access denied to requested reservation")
-    if job.num_nodes > (held.mask & engine.machine.within[job.partition]).bit_count():
+    if not held.flex and job.least > (held.mask & engine.machine.within[job.partition]).bit_count():
         raise Infeasible("Requested node configuration is not available")
 
 

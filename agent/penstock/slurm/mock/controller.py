@@ -22,6 +22,8 @@ from penstock.api import (
     Step,
 )
 from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted
+from penstock.planning.bits import lowest
+from penstock.planning.planner import Ask
 from penstock.slurm.mock.admission import checked_dependency, make_job, required_nodes
 from penstock.slurm.mock.begin import begin_time
 from penstock.slurm.mock.engine import Engine
@@ -56,22 +58,25 @@ class Controller:
         """`sbatch --test-only`: when enough nodes are free of those that run, put off by all the node-seconds that
         others ahead of it in its partition's queue ask for, spread over the whole partition, as Slurm does it.
 
-        NotNow: no time can be named, because a licence is in use or nodes are down or reserved.
+        Infeasible: it never could start. NotNow: no time can be named, because a licence is in use or nodes are down or
+        reserved. A job that takes a range of nodes starts when the fewest are free.
         """
         engine = self.engine
         job = make_job(engine, user, spec)
         held = engine.reservations.get(job.reservation)
-        within = engine.machine.within[job.partition]
+        ask = self._possible(job)
         if not engine.licenses.available(job.licenses):
             raise NotNow("allocation failure: Licenses required by job are not currently available")
-        limit = job.time_limit
         if held is not None and not held.flex:
-            limit = min(limit, held.end - max(held.start, engine.now))
-        found = engine.available(held).earliest(job.num_nodes, limit, max(engine.now, job.begin or 0.0), within)
+            ask = ask._replace(duration=min(ask.duration, held.end - max(held.start, engine.now)))
+        profile = engine.available(held)
+        found = ask.earliest(profile, max(engine.now, job.begin or 0.0))
         if found is None:
             raise NotNow("allocation failure: Requested node configuration is not available")
-        ahead = engine.seconds_ahead(job) / within.bit_count()
-        nodes = engine.machine.bits.named(found[1])
+        ahead = engine.seconds_ahead(job) / engine.machine.within[job.partition].bit_count()
+        more = profile.common(found[0], found[0] + ask.duration, ask.within) & ~found[1]
+        mask = found[1] | lowest(more, min(job.num_nodes - found[1].bit_count(), more.bit_count()))
+        nodes = engine.machine.bits.named(mask)
         return StartEstimate(found[0] + ahead, nodes, len(nodes) * engine.config.cpus, job.partition)
 
     # -- changes ---------------------------------------------------------------------------------------------------
@@ -265,6 +270,19 @@ class Controller:
             return [job.record() for job in self.engine.records_of.get(user, []) if told(job)]
         tasks = {i: [job.record() for job in self.engine.accounted(i) if told(job)] for i in sorted(set(ids))}
         return [of_array(i, found) if len(found) > 1 else found[0] for i, found in tasks.items() if found]
+
+    def _possible(self, job: SimJob) -> Ask:
+        """What the job asks for; `Infeasible` when it never could start, however long it waits."""
+        engine = self.engine
+        partition = engine.partitions[job.partition]
+        if job.time_limit > (partition.max_time or math.inf):
+            raise Infeasible("allocation failure: Requested time limit is invalid (missing or exceeds some limit)")
+        if job.num_nodes > (partition.max_nodes or math.inf):
+            raise Infeasible("allocation failure: Node count specification invalid")
+        ask, held = engine.ask(job), engine.reservations.get(job.reservation)
+        if ask.out_of(ask.within if held is None or held.flex else ask.within & held.mask) is None:
+            raise Infeasible("allocation failure: Requested node configuration is not available")
+        return ask
 
     @staticmethod
     def _hold(user: str, job: SimJob) -> None:

@@ -17,6 +17,7 @@ from zlib import crc32
 from penstock.api import JobSpec, JobState
 from penstock.errors import NotFound
 from penstock.planning.bits import BitProfile
+from penstock.planning.planner import Ask
 from penstock.slurm.mock.dependency import Dependency
 from penstock.slurm.mock.durations import Duration, from_script
 from penstock.slurm.mock.events import Events, Kind
@@ -160,6 +161,10 @@ class Engine:
         if job.expands is None:
             return job.time_limit
         return max(self.jobs[job.expands].limit_at - self.now, 0.0)
+
+    def ask(self, job: SimJob) -> Ask:
+        """Which nodes the job asks for, and for how long."""
+        return self._passes.ask(job)
 
     def available(self, held: Held | None = None) -> BitProfile:
         """Which nodes are free when of those that run, in general or for the jobs of a reservation; a copy."""
@@ -417,6 +422,9 @@ class Engine:
             for job in self._lobby.admit():
                 self._queue.add(job, self.now)
                 self._fresh[job.id] = job
+            if self._priorities.due(self.now):
+                for job in self._running.values():
+                    self._account(job)
             if self._queue.refile(self.now):
                 self._freed = True
             fresh, self._fresh = list(self._fresh.values()), {}
@@ -445,6 +453,7 @@ class Engine:
         job.state, job.start, job.planned, job.reason = JobState.RUNNING, self.now, None, "None"
         job.accounted = self.now
         job.nodes, job.mask = (), 0
+        job.until = self.reservations.end_of(job.reservation)
         self.machine.take(job, mask, self.now)
         self.licenses.take(job.licenses)
         if job.array is not None:

@@ -22,6 +22,7 @@ class Machine:
         self.partitions_of = {n: tuple(p for p, inside in members.items() if n in inside) for n in config.node_names}
         self.owner: dict[str, int] = {}
         self.out_of_order: dict[str, str] = {}
+        self.down = 0  # the same as a set
         self._profile = BitProfile(self.bits.all, now)  # running jobs only, so that it need not be made anew
 
     def take(self, job: SimJob, mask: int, now: float) -> None:
@@ -44,7 +45,7 @@ class Machine:
         if job.claimed > now:
             self._profile.open(job.mask, now, job.claimed)
         # A job whose limit was lowered to this very instant still has its nodes until its event is processed.
-        job.claimed = max(job.limit_at, math.nextafter(now, math.inf))
+        job.claimed = max(job.leaves_at, math.nextafter(now, math.inf))
         self._profile.block(job.mask, now, job.claimed)
 
     def profile(self, now: float) -> BitProfile:
@@ -52,7 +53,7 @@ class Machine:
         self._profile.forget(now)
         profile = self._profile.copy()
         if self.out_of_order:
-            profile.block(self.bits.mask(self.out_of_order), now)
+            profile.block(self.down, now)
         return profile
 
     def mark(self, name: str, trouble: str | None) -> None:
@@ -62,3 +63,4 @@ class Machine:
         self.out_of_order.pop(name, None)
         if trouble is not None:
             self.out_of_order[name] = trouble
+        self.down = self.bits.mask(self.out_of_order)

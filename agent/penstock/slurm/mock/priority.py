@@ -91,9 +91,13 @@ class Priorities:
             self._decay(now)
             self._use[account] += node_seconds
 
+    def due(self, now: float) -> bool:
+        """Whether it is time to work fair-share out anew: by then the books have to be up to date."""
+        return bool(self._weights.fairshare) and now >= self._next_calculation
+
     def recalculated(self, now: float) -> bool:
         """Work fair-share out anew if it is time for that; whether it was."""
-        if not self._weights.fairshare or now < self._next_calculation:
+        if not self.due(now):
             return False
         self._next_calculation = now + self._weights.calc_period
         self._decay(now)

@@ -46,6 +46,7 @@ class Passes:
         self._planner = self._new_planner()
         self._inside: dict[str, Backfill] = {}  # planners of reservations
         self._promised: dict[int, SimJob] = {}
+        self._hindered: dict[int, SimJob] = {}  # who was told another reason than its turn
         self._planned = False  # whether there is a pass to add to
 
     def next_promise(self, now: float) -> float:
@@ -57,11 +58,12 @@ class Passes:
 
     def full(self, now: float) -> None:
         """Plan the whole queue, up to the configured depth."""
-        for job in self._promised.values():
+        for job in (*self._promised.values(), *self._hindered.values()):
             if job.id in self._queue:
                 job.planned = None
-                job.reason = "Priority"
+                job.reason = "Priority"  # also of those that this pass does not come to
         self._promised.clear()
+        self._hindered.clear()
         self._planned = bool(self._queue)  # nobody to plan for: make it when somebody comes
         if not self._planned:
             return
@@ -118,6 +120,14 @@ class Passes:
             profile.block(everything, held.end)
         return profile
 
+    def _flexible(self, held: Held, now: float) -> BitProfile:
+        """The same for a FLEX reservation in the course of a pass: what others have not been given or promised, and in
+        the reservation's time its own nodes, which the others cannot have."""
+        profile, own = self._planner.profile.copy(), self.inside(held, now)
+        for begin, end, free in zip(own.times, [*own.times[1:], math.inf], own.free, strict=True):
+            profile.open(free & held.mask, max(begin, held.start), min(end, held.end))
+        return profile
+
     def _new_planner(self) -> Planner:
         spare = self._config.spare_free
         match self._config.scheduler:
@@ -130,17 +140,25 @@ class Passes:
             case Scheduler.CONSERVATIVE:
                 return Promises()
 
-    def _ask(self, job: SimJob) -> Ask | None:
-        """What the job asks for; None when it may not start for another reason, which it then gives."""
-        if job.licenses and not self._licenses.available(job.licenses):
-            job.reason = "Licenses"
-            return None
-        if job.array is not None and job.array.throttled:
-            job.reason = "JobArrayTaskLimit"
-            return None
-        job.reason = "Priority"
+    def ask(self, job: SimJob) -> Ask:
+        """What the job asks for."""
         within = self._machine.within[job.partition] & ~job.excluded
         return Ask(job.id, job.least, self._limit_of(job), within, job.partition, job.required)
+
+    def _ask(self, job: SimJob) -> Ask | None:
+        """What the job asks for; None when it may not start for another reason, which it then gives."""
+        ask, down = self.ask(job), self._machine.down
+        if job.licenses and not self._licenses.available(job.licenses):
+            job.reason = "Licenses"
+        elif job.array is not None and job.array.throttled:
+            job.reason = "JobArrayTaskLimit"
+        elif down and ask.out_of(ask.within & ~down) is None:
+            job.reason = "ReqNodeNotAvail"
+        else:
+            job.reason = "Priority"
+            return ask
+        self._hindered[job.id] = job
+        return None
 
     def _place(self, job: SimJob, now: float) -> None:
         """Start the job, an array's tasks one after the other, or note what it was promised."""
@@ -181,7 +199,7 @@ class Passes:
             return None, ask
         if job.reservation not in self._inside:
             planner = self._inside[job.reservation] = Backfill()
-            planner.renew(self.inside(held, now), (), now)
+            planner.renew(self._flexible(held, now) if held.flex else self.inside(held, now), (), now)
         if held.flex:
             return self._inside[job.reservation], ask
         if held.start > now:
