@@ -169,3 +169,22 @@ def test_reservations_through_the_backend():
         assert [(lic.name, lic.total) for lic in await backend.licenses()] == [("matlab", 2)]
 
     asyncio.run(run())
+
+
+def test_another_user_meets_the_same_faults():
+    async def run():
+        backend = faulty()
+        other = backend.as_user("bob")
+        backend.faults.order("jobs", "error", 2)
+        for each in (other, backend):
+            with pytest.raises(SlurmUnavailable):
+                await each.jobs()
+        assert (other.whoami(), await other.jobs()) == ("bob", [])
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_fault_of_a_call_that_does_not_exist_is_refused(count):
+    with pytest.raises(ValueError, match="sumbit"):
+        faulty().faults.order("sumbit", "error", count)

@@ -49,7 +49,9 @@ class Faults:
         self._away_until = -math.inf
 
     def order(self, method: str, kind: str, count: int = 1, delay: float = 0.0) -> None:
-        """The next `count` calls of `method` go wrong; 0 takes its orders back. ValueError: unknown kind."""
+        """The next `count` calls of `method` go wrong; 0 takes its orders back. ValueError: unknown kind or method."""
+        if method != "*" and method not in CALLS:
+            raise ValueError(f"no such call: {method}")
         if count == 0:
             self._orders.pop(method, None)
         self._orders[method].extend([Fault(FaultKind(kind), delay)] * count)
@@ -94,7 +96,14 @@ class FaultyBackend:
 
     def on(self, cluster: str) -> FaultyBackend:
         """Another cluster of the site, with the same faults to come."""
-        twin = FaultyBackend(self.inner.on(cluster), self._choose, time_limit=self._time_limit)
+        return self._around(self.inner.on(cluster))
+
+    def as_user(self, user: str) -> FaultyBackend:
+        """Another user's view, with the same faults to come."""
+        return self._around(self.inner.as_user(user))
+
+    def _around(self, inner: MockBackend) -> FaultyBackend:
+        twin = FaultyBackend(inner, self._choose, time_limit=self._time_limit)
         twin.faults = self.faults
         return twin
 
