@@ -1,5 +1,7 @@
 """What a backend guarantees of jobs in the queue: estimates, hold, requeue, update, dependencies, hostile names."""
 
+from datetime import datetime, timedelta
+
 import pytest
 from contract_jobs import CANCELLED, COMPLETED, NODES, PENDING, RUNNING, UNKNOWN_JOB, running, sleeper
 
@@ -56,6 +58,10 @@ async def test_a_job_waits_for_a_certain_node_and_is_eligible_meanwhile(world):
     backend = world.backend
     holder = await running(world, nodes=2, time_limit=1200.0)
     first, second = (await world.look(holder)).nodes
+    end = (await world.look(holder)).end
+    assert (await backend.estimate(sleeper(nodelist=(second,)))).start == pytest.approx(end, abs=65)
+    with pytest.raises(Infeasible):
+        await backend.estimate(sleeper(nodelist=(second,), exclude=(second,)))
     job = await backend.submit(sleeper(600, nodes=2, nodelist=(second,)))
 
     async def planned():
@@ -112,6 +118,43 @@ async def test_hold(world):
     assert await world.look(runs) == before
 
 
+async def test_whose_hold_it_is(world):
+    backend = world.backend
+    job = await backend.submit(sleeper(hold=True))
+    with pytest.raises(Infeasible):
+        await world.admin.update(job, priority=777_777)
+    assert (await world.look(job)).priority == 0
+    await world.admin.hold(job)
+    with pytest.raises(NotPermitted):
+        await backend.release(job)
+    await backend.hold(job)
+    await backend.update(job, priority=0)
+    with pytest.raises(NotPermitted):
+        await backend.release(job)
+    assert (await world.look(job)).priority == 0
+
+
+async def test_accounting_lists_no_job_that_was_never_eligible(world):
+    backend = world.backend
+    since = backend.now() - 60
+    held = await backend.submit(sleeper(hold=True, name="held"))
+    late = await backend.submit(sleeper(begin="now+3600", name="held"))
+    ran = await backend.submit(sleeper(1, name="held"))
+    await world.until(ran, COMPLETED)
+
+    async def listed():
+        return [r.id for r in await backend.history(name="held", since=since)]
+
+    async def recorded():
+        return ran in await listed() and len(await backend.history(ids=[held, late])) == 2
+
+    await world.settle(recorded)
+    assert await listed() == [ran]
+    await backend.cancel(held)
+    await world.advance(2)
+    assert await listed() == [ran]
+
+
 async def test_requeue(world):
     backend = world.backend
     job = await running(world, requeue=True)
@@ -163,6 +206,9 @@ async def test_what_can_be_changed_of_a_waiting_job(world):
         with pytest.raises(Infeasible):
             await backend.update(job, **change)
     assert f"afterany:{blocker}" in (await world.look(job)).dependency
+    child = await backend.submit(sleeper(1, dependency=f"afterok:{job}"))
+    with pytest.raises(Infeasible):
+        await backend.update(job, dependency=f"afterok:{child}")  # a circle
     await backend.update(job, dependency="")
     assert (await world.look(job)).dependency == ""
 
@@ -181,6 +227,26 @@ async def test_what_can_be_changed_of_a_running_job(world):
     assert (seen.state, seen.time_limit, seen.end) == (RUNNING, 600.0, pytest.approx(seen.start + 600, abs=1))
     await world.admin.update(job, time_limit=1800.0)
     assert (await world.look(job)).time_limit == 1800.0
+
+
+async def test_forms_of_a_begin_time(world):
+    backend = world.backend
+    midnight = datetime.fromtimestamp(backend.now()).replace(hour=0, minute=0, second=0, microsecond=0)
+    for text, expected in (
+        ("now+1minute", backend.now() + 60),
+        ("now+1hour", backend.now() + 3600),
+        ("now+2days", backend.now() + 2 * 86400),
+        ("now+1week", backend.now() + 7 * 86400),
+        ("tomorrow", (midnight + timedelta(days=1)).timestamp()),
+        ("midnight", (midnight + timedelta(days=1)).timestamp()),
+    ):
+        job = await backend.submit(sleeper(begin=text))
+
+        async def known(number=job):
+            return (await world.look(number)).eligible is not None
+
+        await world.settle(known)
+        assert (await world.look(job)).eligible == pytest.approx(expected, abs=30), text
 
 
 # -- dependencies ------------------------------------------------------------------------------------------------
