@@ -74,8 +74,9 @@ async def test_jobs_in_a_reservation(world):
         await world.backend.submit(sleeper(reservation="pst-none"))
     outside = await world.other.submit(sleeper(nodes=7))
     early = await world.backend.submit(sleeper(reservation="pst-r2"))
-    job = await running(world, nodes=2, reservation="pst-r1")
+    job = await running(world, nodes=2, reservation="pst-r1", time_limit=1200.0)
     seen = await world.look(job)
+    assert seen.end == pytest.approx(seen.start + 1200, abs=1), "not the reservation's end, which will end it"
     assert set(seen.nodes) == set(made.nodes) and seen.reservation == "pst-r1"
     assert (await world.look(outside)).pending and (await world.look(outside)).reservation == ""
 
@@ -100,6 +101,15 @@ async def test_jobs_in_a_reservation(world):
 
     await world.settle(deleted)
     await world.until(outside, RUNNING)
+
+
+async def test_a_flex_job_may_be_wider_than_its_reservation_and_begin_before_it(world):
+    await world.admin.reserve(wanted(world, flags=("FLEX",)))
+    job = await running(world, nodes=4, reservation="pst-r1", time_limit=7200.0)
+    assert len((await world.look(job)).nodes) == 4
+    await world.backend.cancel(job)
+    with pytest.raises(Infeasible):
+        await world.backend.submit(sleeper(nodes=9, reservation="pst-r1"))
 
 
 async def test_licenses_are_counted_and_waited_for(world):

@@ -453,7 +453,6 @@ class Engine:
         job.state, job.start, job.planned, job.reason = JobState.RUNNING, self.now, None, "None"
         job.accounted = self.now
         job.nodes, job.mask = (), 0
-        job.until = self.reservations.end_of(job.reservation)
         self.machine.take(job, mask, self.now)
         self.licenses.take(job.licenses)
         if job.array is not None:

@@ -22,9 +22,9 @@ class SimJob:
     `finish_at` is when the job ends by itself, None while only the driver knows. `work` is what it has to do, where
     that is known beforehand, and `left` how much of it was left at `left_at`. `planned` is the start of its
     reservation. `merged` are the nodes it gave to `merged_into` as a resizer. `mask` is `nodes` in bits, and until
-    `claimed` the cluster's profile has them as taken. `until` is when Slurm's reservation that it runs in ends. What it
-    has used (`node_seconds`, and for fair-share) is in the books up to `accounted`. A task that has started, or was put
-    back into the queue, has a `task`; a job with an `array` but without one stands for all that wait.
+    `claimed` the cluster's profile has them as taken. What it has used (`node_seconds`, and for fair-share) is in the
+    books up to `accounted`. A task that has started, or was put back into the queue, has a `task`; a job with an
+    `array` but without one stands for all that wait.
     """
 
     id: int
@@ -63,7 +63,6 @@ class SimJob:
     nodes: tuple[str, ...] = ()
     mask: int = 0
     claimed: float = 0.0
-    until: float = math.inf
     accounted: float = 0.0
     node_seconds: float = 0.0
     restarts: int = 0
@@ -123,11 +122,6 @@ class SimJob:
         since = self.accrued if self.eligible is None else self.eligible
         return self.restarts > 0 or (since is not None and since <= (now if self.end is None else self.end))
 
-    @property
-    def leaves_at(self) -> float:
-        """When a started job has to leave its nodes: at its limit, or with the reservation that it runs in."""
-        return min(self.limit_at, self.until)
-
     def begin_work(self, now: float) -> None:
         """It has started on `nodes`: when it will end by itself, if its work is known."""
         if self.work is not None:
@@ -146,7 +140,7 @@ class SimJob:
         """The row that squeue would show; `cpus` per node."""
         pending, running = self.state is JobState.PENDING, self.state.holds_nodes
         count = len(self.nodes) if running else self.num_nodes
-        leaves_at = None if self.leaves_at == math.inf else self.leaves_at
+        limit_at = None if self.time_limit == math.inf else self.limit_at
         return Job(
             id=self.id,
             uid=self.uid,
@@ -159,7 +153,7 @@ class SimJob:
             submit=self.submit,
             eligible=self.eligible,
             start=self.planned if pending else self.start,
-            end=None if pending else leaves_at if running else self.end,
+            end=None if pending else limit_at if running else self.end,
             time_limit=None if self.time_limit == math.inf else self.time_limit,
             num_nodes=count,
             num_cpus=count * cpus,

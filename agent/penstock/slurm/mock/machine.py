@@ -45,7 +45,7 @@ class Machine:
         if job.claimed > now:
             self._profile.open(job.mask, now, job.claimed)
         # A job whose limit was lowered to this very instant still has its nodes until its event is processed.
-        job.claimed = max(job.leaves_at, math.nextafter(now, math.inf))
+        job.claimed = max(job.limit_at, math.nextafter(now, math.inf))
         self._profile.block(job.mask, now, job.claimed)
 
     def profile(self, now: float) -> BitProfile:

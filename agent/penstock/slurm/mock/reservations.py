@@ -93,11 +93,6 @@ class Reservations:
         """The reservation of this name."""
         return self._held.get(name)
 
-    def end_of(self, name: str) -> float:
-        """When those who run in the reservation of this name have to leave it; inf: it does not matter to them."""
-        held = self._held.get(name)
-        return math.inf if held is None or held.flex else held.end
-
     def remove(self, held: Held) -> None:
         """It has ended or was deleted."""
         del self._held[held.spec.name]
