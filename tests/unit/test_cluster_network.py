@@ -1,12 +1,14 @@
 """Addresses and names of isolated nodes: chosen free, and none of them twice."""
 
 import ipaddress
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.cluster.lifecycle import up
 from penstock.cluster.network import Subnet, free_subnet, hosts_file, link_name
 from penstock.cluster.spec import MAX_NODES, ClusterSpec
 from penstock.errors import PenstockError, UserError
@@ -39,6 +41,11 @@ def test_a_full_range_is_an_error():
         free_subnet(["198.18.0.0/16", "198.19.0.0/16"])
 
 
+def test_a_way_to_everywhere_takes_no_network():
+    """As a VPN has it that goes before the default route, or leaves out the networks of the site."""
+    assert free_subnet(["default", "0.0.0.0/0", "0.0.0.0/1", "128.0.0.0/1", "196.0.0.0/6"])
+
+
 def test_hosts_name_everyone_once_and_keep_what_the_machine_knows():
     machine = "127.0.0.1 localhost login login.example.org # here\n::1 localhost\n# 1.2.3.4 n1\n\n10.0.0.1 n2 mirror\n"
     text = hosts_file("login", Subnet("198.18.2.1"), ["n1", "n2"], machine)
@@ -50,6 +57,23 @@ def test_hosts_name_everyone_once_and_keep_what_the_machine_knows():
         "::1 localhost",
         "10.0.0.1 mirror",
     ]
+
+
+@pytest.mark.parametrize("name", ["localhost", "localhost.localdomain"])
+def test_localhost_stays_the_loopback_where_the_machine_has_no_other_name(name):
+    text = hosts_file("localhost", Subnet("198.18.2.1"), ["n1"], f"127.0.0.1 {name} old\n::1 localhost\n")
+    assert text.splitlines() == ["198.18.2.2 n1", f"127.0.0.1 {name} old", "::1 localhost"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can isolate")
+def test_a_machine_with_the_name_of_a_node_is_refused(monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "n2.example.org")
+    monkeypatch.setattr("penstock.cluster.lifecycle.check_programs", lambda: pytest.fail("went on"))
+    with pytest.raises(UserError, match="--isolated: this machine is called n2"):
+        up(ClusterSpec(nodes=2, isolated=True))
+    monkeypatch.setattr("penstock.cluster.network._PACKAGE_OF", {"nosuch": "it"})
+    with pytest.raises(UserError, match="missing nosuch"):
+        up(ClusterSpec(nodes=1, isolated=True))
 
 
 def test_a_link_fits_the_kernel_and_follows_from_the_folder():

@@ -33,7 +33,7 @@ def up(spec: ClusterSpec | None = None) -> Cluster:
     spec = spec or ClusterSpec()
     spec.check()
     if spec.isolated:
-        network.check_isolation()
+        network.check_isolation(_host(), spec.node_names)
     if spec.release is None:
         check_programs()
         version = slurm_version()
@@ -125,6 +125,11 @@ def _running(layout: Layout) -> Cluster | None:
     return Cluster(daemons, already_up=True)
 
 
+def _host() -> str:
+    """This machine's name, as Slurm has it."""
+    return socket.gethostname().split(".")[0]
+
+
 def _free_name(spec: ClusterSpec, base: Cluster | None) -> str:
     taken = set()
     if base is not None:
@@ -147,7 +152,7 @@ def _build(spec: ClusterSpec, layout: Layout, base: Cluster | None, version: str
             owner=os.geteuid(),
             slurm_user=users.SLURM_USER if root else users.identity().name,
             slurm_version=version,
-            host=socket.gethostname().split(".")[0],
+            host=_host(),
             ports=Ports(ports[0], tuple(ports[1 : 1 + spec.nodes])),
             accounting=Accounting(ports[-1], layout.munge_socket) if base is None else base.daemons.state.accounting,
             users=dict(users.PEOPLE) if root else {"operator": users.identity().name},

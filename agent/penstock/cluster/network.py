@@ -49,6 +49,7 @@ _POOL = ipaddress.IPv4Network("198.18.0.0/15")
 _PREFIX = 23  # 510 addresses: this machine's, then the nodes'
 _PACKAGE_OF = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux", "unshare": "util-linux", "mount": "mount"}
 _LIMIT = 20.0
+_LOOPBACK = "localhost"
 
 # MPI libraries take processes with the same boot id to share memory, and would not cross the network between nodes.
 # Each start of a node is a boot; what runs on it is started by its slurmd.
@@ -180,10 +181,12 @@ def keeper(layout: Layout, subnet: Subnet, nodes: Sequence[str]) -> list[str]:
 def hosts_file(host: str, subnet: Subnet, nodes: Sequence[str], machine: str) -> str:
     """An /etc/hosts with this machine and the nodes by their addresses, then what `machine`, its own file, has besides.
 
-    What that says of the same names is left out: the C library may join all lines of a name.
+    What that says of the same names is left out: the C library may join all lines of a name. A machine that has no
+    other name than localhost keeps its loopback, for programs on every node mean their own by that.
     """
-    ours = {host, *nodes}
-    lines = [f"{subnet.login} {host}", *(f"{subnet.node(index)} {name}" for index, name in enumerate(nodes))]
+    here = {} if host == _LOOPBACK else {host: subnet.login}
+    ours = here | {name: subnet.node(index) for index, name in enumerate(nodes)}
+    lines = [f"{address} {name}" for name, address in ours.items()]
     for line in machine.splitlines():
         address, *names = line.partition("#")[0].split() or [""]
         if names := [name for name in names if name.split(".")[0] not in ours]:
@@ -192,8 +195,12 @@ def hosts_file(host: str, subnet: Subnet, nodes: Sequence[str], machine: str) ->
 
 
 def free_subnet(taken: Iterable[str]) -> Subnet:
-    """A subnet of the test range that overlaps none of the taken networks ("10.0.0.0/8", "192.0.2.1"), at random."""
-    used = [ipaddress.IPv4Network(text, strict=False) for text in taken if text not in ("default", "0.0.0.0/0")]
+    """A subnet of the test range that overlaps none of the taken networks ("10.0.0.0/8", "192.0.2.1"), at random.
+
+    What is wider than the whole range is a way to elsewhere, like a VPN's 128.0.0.0/1, and not the range in use.
+    """
+    networks = (ipaddress.IPv4Network(text, strict=False) for text in taken if text != "default")
+    used = [net for net in networks if net.prefixlen >= _POOL.prefixlen]
     free = [net for net in _POOL.subnets(new_prefix=_PREFIX) if not any(net.overlaps(other) for other in used)]
     if not free:
         raise PenstockError(f"--isolated: no free network in {_POOL} on this machine")
@@ -229,8 +236,13 @@ def remove_link(root: Path) -> None:
             raise
 
 
-def check_isolation() -> None:
-    """UserError where this machine lacks programs or rights for isolated nodes; leaves nothing."""
+def check_isolation(host: str, nodes: Sequence[str]) -> None:
+    """UserError where this machine, by the name of `host`, lacks programs or rights for isolated nodes, or has the name
+    of one of them, which would get what is sent to it; leaves nothing."""
+    if host in nodes:
+        raise UserError(
+            f"--isolated: this machine is called {host}, as a node would be; take fewer nodes or leave it out"
+        )
     if missing := [name for name in _PACKAGE_OF if shutil.which(name, path=PATH) is None]:
         packages = " ".join(dict.fromkeys(_PACKAGE_OF[name] for name in missing))
         raise UserError(f"--isolated: missing {', '.join(missing)}; on Debian run: apt-get install {packages}")
