@@ -60,18 +60,43 @@ exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC
 '
 
 run() {
+    local outer="" code=0 asked=""
+    trap 'rm -f "$dir.pid"' EXIT
+    trap 'asked=1; finish "$outer"' TERM INT
     unshare --mount --propagation private --pid --fork --kill-child --uts --ipc --net -- \
         bash -euc "$INSIDE" "$dir" "$@" &
-    local outer=$! code=0
+    outer=$!
     echo "$outer" >"$dir.pid"
-    trap 'rm -f "$dir.pid"' EXIT
-    trap 'kill -TERM "$(first "$outer")"' TERM INT
+    if [ -n "$asked" ]; then finish "$outer"; fi # the signal came before there was anything to end
     wait "$outer" || code=$?
     while kill -0 "$outer" 2>/dev/null; do
         code=0
         wait "$outer" || code=$?
     done
     return "$code"
+}
+
+# Ends what unshare has begun, softly as soon as there is somebody to hear it. Process 1 of a namespace gets no signal
+# that it has no handler for, so one that comes during the first moments would be lost.
+finish() {
+    local outer=$1 child="" _
+    if [ -z "$outer" ]; then return; fi
+    for _ in {1..50}; do
+        child=$(first "$outer" 2>/dev/null) || return 0 # it has ended by itself
+        if [ -n "$child" ] && heeds "$child"; then
+            kill -TERM "$child" 2>/dev/null || true
+            return 0
+        fi
+        sleep 0.1
+    done
+    kill -KILL "${child:-$outer}" 2>/dev/null || true
+}
+
+# Whether a process has a handler for SIGTERM, the 15th bit.
+heeds() {
+    local caught
+    caught=$(sed -n 's/^SigCgt:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null) || return 1
+    [ $((0x${caught:-0} & 0x4000)) != 0 ]
 }
 
 # The first process inside: the child of unshare.

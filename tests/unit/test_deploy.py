@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -258,6 +261,39 @@ def test_the_compose_file_fits_the_image():
     for variable in service["environment"]:
         assert variable in text or variable.startswith("PENSTOCK_METRICS__")
     assert service["ports"] == ["127.0.0.1:9341:9341"], "the metrics know no users, but are nobody else's business"
+
+
+# Instead of unshare: late, and with nothing inside but a process 1 that is some time without a handler.
+UNSHARE = """#!{python}
+import os, time
+time.sleep({before})
+inside = 'sleep {until}; trap "exit 143" TERM; for i in $(seq 1200); do sleep 0.1; done'
+os.execv("{unshare}", ["unshare", "--pid", "--fork", "--kill-child", "--", "bash", "-c", inside])
+"""
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize(("before", "until"), [(0.5, 0), (0, 0.5), (0, 30), (30, 0)])
+def test_the_image_ends_however_early_it_is_told_to(tmp_path, before, until):
+    unshare, real = tmp_path / "unshare", need_program("unshare", "util-linux")
+    unshare.write_text(UNSHARE.format(python=sys.executable, before=before, until=until, unshare=real))
+    unshare.chmod(0o755)
+    env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    noted = tmp_path / "image.pid"
+    with subprocess.Popen([DEPLOY / "image" / "chroot.sh", "run", tmp_path / "image"], env=env) as running:
+        deadline = time.monotonic() + 30
+        while not (noted.exists() and noted.read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        outer = int(noted.read_text())
+        try:
+            running.terminate()
+            assert running.wait(30) in (1, 137, 143)
+            assert not Path(f"/proc/{outer}").exists() and not noted.exists()
+        finally:
+            running.kill()
+            if Path(f"/proc/{outer}").exists():
+                os.kill(outer, signal.SIGKILL)
 
 
 # -- the guide ---------------------------------------------------------------------------------------------------------
