@@ -54,6 +54,25 @@ def own() -> Iterator[Path]:
         yield Path(name) / "it"
 
 
+def test_users_pass_the_folders_above_whatever_the_umask(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(*_: object) -> None:
+        raise NotNow("far enough")
+
+    monkeypatch.setattr("penstock.cluster.lifecycle.check_programs", lambda: None)
+    monkeypatch.setattr("penstock.cluster.lifecycle.slurm_version", lambda: "22.05.8")
+    monkeypatch.setattr("penstock.cluster.lifecycle._build", build)
+    own.parent.chmod(0o755)
+    before = os.umask(0o077)
+    try:
+        with pytest.raises(NotNow, match="far enough"):
+            up(ClusterSpec(nodes=1, folder=own / "a" / "b"))
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in (own, own / "a")] == [0o755, 0o755]
+    with pytest.raises(UserError, match="--dir /proc/a/b: "):
+        up(ClusterSpec(nodes=1, folder=Path("/proc/a/b")))
+
+
 def test_what_a_killed_down_has_left_is_removed_by_the_next(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = {"version": 0, "spec": {}, "slurm_user": "x", "processes": {}}
     for name in ("db", "etc", "home"):

@@ -42,7 +42,7 @@ def up(spec: ClusterSpec | None = None) -> Cluster:
     root = check_folder(spec.folder or default_folder())
     base = None if spec.join is None else _base(spec.join, root, version)
     spec = replace(spec, folder=root, join=None if base is None else base.folder)
-    _check_reachable(root)
+    _open_way(root)
     layout = Layout(root)
     with folder_lock(root, create=True):
         running = _running(layout)
@@ -101,13 +101,23 @@ def _base(folder: Path, root: Path, version: str) -> Cluster:
     return base
 
 
-def _check_reachable(root: Path) -> None:
-    """As root other users must get at the sockets, so every folder above has to let them through."""
+def _open_way(root: Path) -> None:
+    """As root other users must get at the sockets, so every folder above has to let them through; the missing are made.
+
+    UserError before that for one that does not.
+    """
     if os.geteuid() != 0:
         return
-    for parent in root.parents:
-        if parent.exists() and not parent.stat().st_mode & 0o001:
-            raise UserError(f"--dir {root}: ordinary users cannot pass {parent}; choose a folder they can reach")
+    for parent in reversed(root.parents):
+        if parent.exists():
+            if not parent.stat().st_mode & 0o001:
+                raise UserError(f"--dir {root}: ordinary users cannot pass {parent}; choose a folder they can reach")
+            continue
+        try:
+            parent.mkdir(exist_ok=True)
+            parent.chmod(0o755)  # whatever the caller's umask is
+        except OSError as error:
+            raise UserError(f"--dir {root}: {error.strerror}") from error
 
 
 def _running(layout: Layout) -> Cluster | None:
