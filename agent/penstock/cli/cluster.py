@@ -6,8 +6,11 @@ import json
 import os
 import shlex
 import signal
+import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -19,6 +22,8 @@ from penstock.cluster.spec import RELEASES, SELECTS
 from penstock.errors import UserError
 
 __all__ = ["cluster"]
+
+_GRACE = 10.0  # seconds for a command to end in after SIGTERM
 
 _folder = click.option(
     "--dir",
@@ -89,13 +94,9 @@ def _up(
         select=select,
         min_job_age=min_job_age,
     )
-    # A kill is to clean up as Ctrl-C does; what kill -9 leaves, the next `up` or `down` finds.
-    before = signal.signal(signal.SIGTERM, _interrupt)
     begun = time.monotonic()
-    try:
+    with _interruptible():  # what kill -9 leaves, the next `up` or `down` finds
         it = up(spec)
-    finally:
-        signal.signal(signal.SIGTERM, before)
     if it.already_up:
         click.echo(f"{it.name} is already up in {it.folder} ({len(it.nodes)} nodes)")
     else:
@@ -110,6 +111,19 @@ def _up(
 def _again(command: str, it: Cluster, folder: Path | None) -> str:
     """The command line that does something with this cluster, as one would type it."""
     return f"penstock cluster {command}" + ("" if folder is None else f" --dir {shlex.quote(str(it.folder))}")
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """A kill and the end of the terminal are to clean up as Ctrl-C does, where the caller has not said to ignore them
+    (nohup)."""
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, _interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -164,19 +178,39 @@ def _env(folder: Path | None) -> None:
 def _run(folder: Path | None, who: str, command: tuple[str, ...]) -> None:
     """Run a command as a user of the cluster, with that cluster's Slurm; ends with the command's exit code."""
     it = Cluster.load(folder)
-    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with it.popen_as(who, command, stdin=None) as process:
+        with _interruptible(), it.popen_as(who, command, stdin=None) as process:
             try:
                 code = process.wait()
             except BaseException:
-                os.killpg(process.pid, signal.SIGTERM)
+                _end(process)
                 raise
     except (FileNotFoundError, PermissionError) as e:
         raise UserError(f"{command[0]}: cannot be run: {e.strerror}") from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
     sys.exit(code if code >= 0 else 128 - code)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End a command and all it started: softly at first, by force after a while, or at once when interrupted again.
+
+    It has a session of its own, so nobody else would.
+    """
+    deadline = time.monotonic() + _GRACE
+    with suppress(ProcessLookupError):
+        with suppress(KeyboardInterrupt):
+            os.killpg(process.pid, signal.SIGTERM)
+            # The command may be gone while a child, its srun, still tidies up.
+            while time.monotonic() < deadline and (process.poll() is None or _group_lives(process.pid)):
+                time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _group_lives(number: int) -> bool:
+    try:
+        os.killpg(number, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 @cluster.command("prepare")

@@ -145,7 +145,8 @@ class Cluster:
         stdout: int | IO[Any] | None = None,
         stderr: int | IO[Any] | None = None,
     ) -> subprocess.Popen[str]:
-        """Start a command as a user (role or login), in a session of its own. It ends with the cluster at the latest.
+        """Start a command as a user (role or login), in a session of its own. It ends with the cluster at the latest,
+        if the cluster has made that user: what root or the caller runs beside it is not the cluster's to end.
 
         `env` is added to `user_env`. Text mode. End it with `os.killpg(p.pid, …)`, so that its children end too.
         With another Slurm release it runs inside that one's file system; what is not there ends with code 127.
