@@ -2,6 +2,12 @@
 # Makes .venv with Penstock and all it needs; with root, installs Debian's Slurm packages where they are missing.
 # Sourced by test.sh and demo.sh, or run by itself. Sets VENV and HAVE_SLURM. Safe to repeat; quick when nothing changed.
 #   setup.sh [EXTRAS]      EXTRAS of the package, default: all,dev
+case $- in *i*)
+    # The options below would stay, and end that shell at the next command that fails.
+    echo "setup: not to be sourced by the shell you type in; run it, and it says what to source" >&2
+    return 2
+    ;;
+esac
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -162,3 +168,4 @@ case ",$EXTRAS," in *,dev,*)
 esac
 PATH=$VENV/bin:$PATH
 export PATH VENV HAVE_SLURM
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then say "done; for this shell: source $VENV/bin/activate"; fi
