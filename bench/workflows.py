@@ -126,7 +126,7 @@ async def whole(folder: Path, runs: int, stages: int, strategy: str) -> dict[str
     fake: Any = Slurm()
     shelf: Any = Waits()
     controller = WorkflowController(
-        fake, observer, Executor(store, clock), store, clock, runner, shelf, lambda _why: None, _nobody, Rules()
+        fake, observer, Executor(store, clock, fake), store, clock, runner, shelf, lambda _why: None, _nobody, Rules()
     )
     with store.together():
         for run in started(runner, runs, stages, strategy):

@@ -167,7 +167,7 @@ class App:
         self.observer = Observer(
             backend, clock, min_interval=config.slurm.min_interval, stale_after=_stale_after(config)
         )
-        self.executor = Executor(store, clock, may_act=self.tenure.check)
+        self.executor = Executor(store, clock, backend, may_act=self.tenure.check)
         self._set_brake(config)
         self.messenger = Messenger(store, clock, config)
         self.predictions = Predictions(config, backend, store, clock)

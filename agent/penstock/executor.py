@@ -1,25 +1,28 @@
-"""Acts on Slurm: intent into the journal first, then the request, then how it went; backs off where it fails.
+"""The one hand that changes Slurm: intent into the journal first, then the request, then how it went; backs off where
+it fails.
 
-Whatever wants to change something calls `act`. If the agent is killed between the two entries, the intent stays open
+Whatever wants to change something calls `act`; nobody else is given a `Changer`. The brake is asked here once more,
+right before the act, whoever has asked it before. If the agent is killed between the two entries, the intent stays open
 and whoever owns the subject reads back from Slurm what became of it (each act has a unique name or is idempotent).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import structlog
 
-from penstock.api import Decision, Snapshot
+from penstock.api import Decision, Job, Snapshot
 from penstock.brake import Brake
 from penstock.clock import Clock, Rest
 from penstock.errors import NotNow, OutcomeUnknown, PenstockError, SlurmUnavailable, StoreError
+from penstock.slurm.base import Changer
 from penstock.store import Store
 
-__all__ = ["Executor"]
+__all__ = ["Concern", "Executor"]
 
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
@@ -35,19 +38,48 @@ class _Trouble:
     rest: Rest = field(default_factory=Rest)
 
 
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """Whose jobs an act is about: `feature` is one of `brake.FEATURES`, `owner` the uid of their user, `job` the one
+    that is changed, if there is one yet. `partitions`, `accounts` and `qos` are where it is, as far as is known.
+
+    `ends`: it ends, gives back or brings to its end what is under way, which is done whatever is paused.
+    """
+
+    feature: str
+    owner: int
+    job: int | None = None
+    partitions: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+    qos: tuple[str, ...] = ()
+    ends: bool = False
+
+    @classmethod
+    def of(cls, feature: str, job: Job, *, ends: bool = False) -> Concern:
+        """About a job as Slurm shows it."""
+        return cls(feature, job.uid, job.id, (job.partition,), (job.account,), (job.qos,), ends)
+
+
 class Executor:
     """Runs acts one at a time per call, journaled. `scale` shortens the back-off ladder for tests and the demo.
 
-    Who calls it looks at the `brake` before. `may_act` is called right before each request, and raises what is in its
-    way. `outcomes` counts acts by verb and how they ended (done, failed, unknown),
-    `pauses` how often too many failures in a row paused everything.
+    `slurm` is what it changes. `may_act` is called right before each request, and raises what is in its way. `outcomes`
+    counts acts by verb and how they ended (done, failed, unknown), `pauses` how often too many failures in a row paused
+    everything.
     """
 
     def __init__(
-        self, store: Store, clock: Clock, *, scale: float = 1.0, may_act: Callable[[], None] = lambda: None
+        self,
+        store: Store,
+        clock: Clock,
+        slurm: Changer,
+        *,
+        scale: float = 1.0,
+        may_act: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._clock = clock
+        self._slurm = slurm
         self._scale = scale
         self._may_act = may_act
         self.brake = Brake(store)
@@ -82,13 +114,22 @@ class Executor:
         return max(self.paused_until, rest.until if rest.lasts(self._clock.now()) else 0.0)
 
     async def act(
-        self, verb: str, subject: str, payload: Mapping[str, str | float | None], request: Callable[[], Awaitable[T]]
+        self,
+        verb: str,
+        subject: str,
+        payload: Mapping[str, str | float | None],
+        request: Callable[[Changer], Awaitable[T]],
+        concern: Concern,
     ) -> T:
-        """Journal, request, journal; the request's answer. Its errors pass through after the back-off is set."""
+        """Journal, request, journal; the request's answer. Its errors pass through after the back-off is set.
+
+        Raises NotNow, and nothing is journaled, where the brake is on for what it is about.
+        """
+        self._check_brake(concern)
         intent = self._store.intend(verb, subject, payload, self._clock.now())
         try:
             self._may_act()
-            answer = await request()
+            answer = await request(self._slurm)
         except PenstockError as e:
             state = "unknown" if isinstance(e, OutcomeUnknown) else "failed"
             self._failed(verb, subject, intent, state, e)
@@ -102,6 +143,20 @@ class Executor:
         self._in_a_row = 0
         _log.info("done", verb=verb, subject=subject, **payload)
         return answer
+
+    def _check_brake(self, concern: Concern) -> None:
+        if concern.ends:
+            return
+        held = self.brake.on(
+            concern.feature,
+            concern.owner,
+            _named(concern.partitions),
+            _named(concern.accounts),
+            _named(concern.qos),
+            strict=False,
+        ) or self.brake.rehearses(concern.owner, "nothing is done to it")
+        if held is not None:
+            raise NotNow(held.text)
 
     def _settle(self, intent: int, state: str, outcome: str) -> None:
         """Write down how it went. Where that cannot be done now (a full disk), the caller must hear how it went all the
@@ -146,3 +201,8 @@ class Executor:
             self._in_a_row = 0
             _log.error("paused: too many requests failed in a row", until=self._pause.until)
             self.on_pause(self._pause.until, f"{verb} {subject}: {error}", _PAUSE_AFTER)
+
+
+def _named(names: Iterable[str]) -> list[str]:
+    """Those that are known."""
+    return [name for name in names if name]

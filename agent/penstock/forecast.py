@@ -18,7 +18,7 @@ import structlog
 from penstock.api import Decision, Geometry, JobSpec, Snapshot
 from penstock.clock import Clock, Rest
 from penstock.errors import Infeasible, PenstockError
-from penstock.slurm.base import Backend
+from penstock.slurm.base import Reader
 from penstock.store import Store
 from penstock.waits.base import Hints
 from penstock.waits.geometry import key_of
@@ -51,7 +51,7 @@ class Forecast:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: Reader,
         store: Store,
         clock: Clock,
         *,

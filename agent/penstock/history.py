@@ -15,7 +15,7 @@ import structlog
 from penstock.api import AccountingRecord, Geometry
 from penstock.clock import Clock, Rest
 from penstock.errors import NotNow, OutcomeUnknown, PenstockError, SlurmUnavailable
-from penstock.slurm.base import Backend
+from penstock.slurm.base import Reader
 from penstock.store import Store
 from penstock.waits.accounting import waits_of
 from penstock.waits.shelf import Shelf
@@ -32,7 +32,7 @@ _MOST: Final = 20_000
 _HOUR: Final = 3600.0
 
 
-async def learn_history(backend: Backend, store: Store, shelf: Shelf, clock: Clock, period: float) -> int:
+async def learn_history(backend: Reader, store: Store, shelf: Shelf, clock: Clock, period: float) -> int:
     """Learn from the caller's jobs of the last `period` seconds, once per state file; how many waits there were.
 
     One request. Accounting that is absent or fails is said, and tried again at the next start. Raises nothing of that.
@@ -53,7 +53,7 @@ async def learn_history(backend: Backend, store: Store, shelf: Shelf, clock: Clo
     return count
 
 
-async def _read(backend: Backend, since: float) -> Sequence[AccountingRecord]:
+async def _read(backend: Reader, since: float) -> Sequence[AccountingRecord]:
     for _ in range(_TRIES - 1):
         try:
             return await backend.history(since=since)
@@ -93,7 +93,7 @@ class Standing:
     They outlive the process: what was predicted under one is learned under it, whichever process sees the job start.
     """
 
-    def __init__(self, backend: Backend, clock: Clock, store: Store) -> None:
+    def __init__(self, backend: Reader, clock: Clock, store: Store) -> None:
         self._backend = backend
         self._clock = clock
         self._store = store

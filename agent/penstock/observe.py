@@ -14,7 +14,7 @@ from types import MappingProxyType
 from penstock.api import License, Node, Partition, Reservation, Snapshot
 from penstock.clock import Clock, Rest
 from penstock.errors import NotNow, PenstockError
-from penstock.slurm.base import Backend
+from penstock.slurm.base import Reader
 
 __all__ = ["Observer"]
 
@@ -28,7 +28,7 @@ class Observer:
     `min_interval`: seconds between two looks. `stale_after`: a picture older than this is marked stale.
     """
 
-    def __init__(self, backend: Backend, clock: Clock, *, min_interval: float, stale_after: float) -> None:
+    def __init__(self, backend: Reader, clock: Clock, *, min_interval: float, stale_after: float) -> None:
         self._backend = backend
         self._clock = clock
         self.min_interval = min_interval

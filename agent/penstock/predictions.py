@@ -13,7 +13,7 @@ from penstock.clock import Clock
 from penstock.config import AsaSection, Config
 from penstock.forecast import Forecast
 from penstock.history import Standing, complete, defaults, learn_history
-from penstock.slurm.base import Backend
+from penstock.slurm.base import Reader
 from penstock.store import Store
 from penstock.waits.alternatives import LIVE_ALTERNATIVES
 from penstock.waits.geometry import key_of
@@ -30,7 +30,7 @@ _log = structlog.get_logger(__name__)
 class Predictions:
     """`shelf` predicts and learns; `forecast` is to be shown every picture of Slurm. As configured when it was made."""
 
-    def __init__(self, config: Config, backend: Backend, store: Store, clock: Clock) -> None:
+    def __init__(self, config: Config, backend: Reader, store: Store, clock: Clock) -> None:
         asa = config.asa
         self._backend = backend
         self._store = store

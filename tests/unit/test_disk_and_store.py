@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import agent_world
 import pytest
@@ -12,7 +13,7 @@ from factories import ManualClock, make_snapshot
 from penstock.api import JobSpec
 from penstock.brake import Brake, Pause
 from penstock.errors import OutcomeUnknown, SlurmUnavailable, StoreError
-from penstock.executor import Executor
+from penstock.executor import Concern, Executor
 from penstock.store import Store
 from penstock.workflow.state import RunPhase
 
@@ -122,6 +123,9 @@ async def test_whichever_writes_fail_no_resizer_and_no_node_is_lost(tmp_path, di
         world.kill()
 
 
+ABOUT = Concern("workflows", os.geteuid())
+
+
 class Unwritable(Store):
     """A store that cannot be written to while `full`."""
 
@@ -140,13 +144,13 @@ class Unwritable(Store):
 
 def test_what_was_done_is_no_failure_because_the_journal_is_full(tmp_path):
     store, clock = Unwritable(tmp_path / "s.db"), ManualClock()
-    executor = Executor(store, clock)
+    executor = Executor(store, clock, None)
 
-    async def request():
+    async def request(_):
         store.full = True
         return 7
 
-    assert asyncio.run(executor.act("submit", "w", {}, request)) == 7
+    assert asyncio.run(executor.act("submit", "w", {}, request, ABOUT)) == 7
     assert len(store.open_intents()) == 1
     with pytest.raises(StoreError):
         asyncio.run(executor.reconcile(make_snapshot()))
@@ -158,14 +162,14 @@ def test_what_was_done_is_no_failure_because_the_journal_is_full(tmp_path):
 @pytest.mark.parametrize("error", [OutcomeUnknown("lost"), SlurmUnavailable("away")])
 def test_how_an_act_failed_is_heard_though_the_journal_is_full(tmp_path, error):
     store = Unwritable(tmp_path / "s.db")
-    executor = Executor(store, ManualClock())
+    executor = Executor(store, ManualClock(), None)
 
-    async def request():
+    async def request(_):
         store.full = True
         raise error
 
     with pytest.raises(type(error)):
-        asyncio.run(executor.act("submit", "w", {}, request))
+        asyncio.run(executor.act("submit", "w", {}, request, ABOUT))
     assert not executor.ready("w")
 
 

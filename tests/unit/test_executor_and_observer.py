@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import pytest
 from factories import ManualClock, make_job, make_snapshot
 
 from penstock.api import License, Reservation
 from penstock.errors import Infeasible, NotNow, OutcomeUnknown, SlurmUnavailable
-from penstock.executor import Executor
+from penstock.executor import Concern, Executor
 from penstock.observe import Observer
 from penstock.store import Store
+
+ABOUT = Concern("workflows", os.geteuid())
 
 
 async def _fail(error):
@@ -31,48 +34,48 @@ def store(tmp_path):
     ("error", "left_open"), [(OutcomeUnknown("lost"), 1), (SlurmUnavailable("away"), 0), (Infeasible("never"), 0)]
 )
 def test_every_act_is_in_the_journal(store, error, left_open):
-    executor = Executor(store, ManualClock())
+    executor = Executor(store, ManualClock(), None)
     with pytest.raises(type(error)):
-        run(executor.act("submit", "workflow 1/a", {"name": "x"}, lambda: _fail(error)))
+        run(executor.act("submit", "workflow 1/a", {"name": "x"}, lambda _: _fail(error), ABOUT))
     assert len(store.open_intents()) == left_open
 
 
 def test_the_intent_is_written_before_the_request(store):
     seen = []
 
-    async def request():
+    async def request(_):
         seen.extend(store.open_intents())
         return 5
 
-    assert run(Executor(store, ManualClock()).act("submit", "w", {"name": "x"}, request)) == 5
+    assert run(Executor(store, ManualClock(), None).act("submit", "w", {"name": "x"}, request, ABOUT)) == 5
     assert seen[0].payload == {"name": "x"} and not store.open_intents()
 
 
 def test_failures_back_off_per_subject_and_success_forgets_them(store):
     clock = ManualClock()
-    executor = Executor(store, clock)
+    executor = Executor(store, clock, None)
     waits = []
     for _ in range(3):
         with pytest.raises(NotNow):
-            run(executor.act("merge", "job 1", {}, lambda: _fail(SlurmUnavailable("away"))))
+            run(executor.act("merge", "job 1", {}, lambda _: _fail(SlurmUnavailable("away")), ABOUT))
         assert not executor.ready("job 1") and executor.ready("job 2")
         waits.append(executor.ready_at("job 1") - clock.at)
         clock.at = executor.ready_at("job 1")
     assert waits == sorted(waits) and waits[0] < waits[-1]
 
-    async def fine():
+    async def fine(_):
         return None
 
-    run(executor.act("merge", "job 1", {}, fine))
+    run(executor.act("merge", "job 1", {}, fine, ABOUT))
     assert executor.ready("job 1")
 
 
 def test_many_failures_in_a_row_pause_everything(store):
     clock = ManualClock()
-    executor = Executor(store, clock)
+    executor = Executor(store, clock, None)
     for number in range(10):
         with pytest.raises(NotNow):
-            run(executor.act("submit", f"w{number}", {}, lambda: _fail(SlurmUnavailable("away"))))
+            run(executor.act("submit", f"w{number}", {}, lambda _: _fail(SlurmUnavailable("away")), ABOUT))
     assert not executor.ready("somebody else")
     clock.at = executor.paused_until
     assert executor.ready("somebody else")
@@ -80,10 +83,10 @@ def test_many_failures_in_a_row_pause_everything(store):
 
 def test_a_clock_that_is_set_back_prolongs_no_pause(store):
     clock = ManualClock(1e9)
-    executor = Executor(store, clock)
+    executor = Executor(store, clock, None)
     for _ in range(10):
         with pytest.raises(NotNow):
-            run(executor.act("submit", "w", {}, lambda: _fail(SlurmUnavailable("away"))))
+            run(executor.act("submit", "w", {}, lambda _: _fail(SlurmUnavailable("away")), ABOUT))
     assert executor.paused and executor.paused_until == executor.ready_at("other") == clock.at + 600
     clock.at -= 7200
     assert not executor.paused and executor.paused_until == 0.0

@@ -18,7 +18,7 @@ from penstock.app import App
 from penstock.config import Config
 from penstock.errors import NotNow, SlurmUnavailable, StoreError
 from penstock.metrics import Metrics
-from penstock.slurm.base import Backend
+from penstock.slurm.base import Backend, Changer, Reader
 from penstock.slurm.budget import BudgetLimits, Ladder, RequestBudget, TokenBucket
 from penstock.slurm.cli import CliBackend
 from penstock.slurm.meter import Meter
@@ -249,7 +249,9 @@ def arguments(method):
     return given | ({"time_limit": 60.0} if method == "update" else {})
 
 
-CALLS = sorted(name for name, call in vars(Backend).items() if inspect.iscoroutinefunction(call) and name != "close")
+CALLS = sorted(
+    name for part in (Reader, Changer) for name, call in vars(part).items() if inspect.iscoroutinefunction(call)
+)
 
 
 @pytest.mark.parametrize("method", CALLS)

@@ -12,7 +12,7 @@ from agent_world import World, chain, virtual
 from factories import ManualClock
 
 from penstock.errors import ConfigError, LeaseLost, NotNow, StoreError
-from penstock.executor import Executor
+from penstock.executor import Concern, Executor
 from penstock.slurm.budget import RequestBudget
 from penstock.store import Store
 from penstock.tenure import lock_state
@@ -27,12 +27,12 @@ def test_an_act_is_looked_at_once_more_between_the_journal_and_the_request(error
     def stop() -> None:
         raise error
 
-    async def request() -> None:
+    async def request(_slurm) -> None:
         sent.append(1)
 
-    executor = Executor(store, ManualClock(100.0), may_act=stop)
+    executor = Executor(store, ManualClock(100.0), None, may_act=stop)
     with pytest.raises(type(error)):
-        asyncio.run(executor.act("submit", "workflow 1/a", {}, request))
+        asyncio.run(executor.act("submit", "workflow 1/a", {}, request, Concern("workflows", os.geteuid())))
     assert sent == []
     assert store.open_intents() == [], "it was never sent, and the journal says so"
 

@@ -36,7 +36,7 @@ from penstock.messages.channels import Undelivered, read_secret
 from penstock.ownership import is_readable, own_folder
 from penstock.pool.extra import missing as pool_missing
 from penstock.pool.folder import base_folder
-from penstock.slurm.base import Backend
+from penstock.slurm.base import Reader
 from penstock.slurm.budget import Metered
 from penstock.slurm.commands import PROGRAMS
 from penstock.slurm.pyslurm_link import Link, Unfit, misfit
@@ -145,7 +145,7 @@ async def _ask_slurm(config: Config, limit: float) -> dict[str, object]:
         await backend.close()
 
 
-def _requests(backend: Backend) -> dict[str, int]:
+def _requests(backend: Reader) -> dict[str, int]:
     return dict(backend.meter.requests) if isinstance(backend, Metered) else {}
 
 
@@ -173,16 +173,16 @@ async def _answered(call: Awaitable[T], limit: float) -> T | Trouble:
         return Trouble(str(error))
 
 
-async def _queue(backend: Backend) -> Queue:
+async def _queue(backend: Reader) -> Queue:
     jobs, nodes = await backend.jobs(), await backend.nodes()
     return Queue(len(jobs), len(nodes), sum(node.usable for node in nodes))
 
 
-async def _partitions(backend: Backend) -> tuple[object, ...]:
+async def _partitions(backend: Reader) -> tuple[object, ...]:
     return tuple(await backend.partitions())
 
 
-async def _submission(backend: Backend) -> str:
+async def _submission(backend: Reader) -> str:
     """Slurm's estimate for a small job; nothing is submitted."""
     spec = JobSpec(name="penstock-doctor", script="#!/bin/sh\ntrue\n", nodes=1, time_limit=60.0)
     estimate = await backend.estimate(spec)
@@ -190,19 +190,19 @@ async def _submission(backend: Backend) -> str:
     return f"in {wait:.0f} s in partition {estimate.partition}" if wait > 1 else f"now in {estimate.partition}"
 
 
-async def _accounts(backend: Backend, site: SiteConfig) -> tuple[str, ...]:
+async def _accounts(backend: Reader, site: SiteConfig) -> tuple[str, ...]:
     return tuple(await backend.accounts(site.cluster)) if isinstance(backend, CliQueries) else ("default",)
 
 
-async def _history(backend: Backend, site: SiteConfig) -> int:
+async def _history(backend: Reader, site: SiteConfig) -> int:
     return len(await backend.history(since=backend.now() - _RECENTLY)) if site.accounting else 0
 
 
-async def _clusters(backend: Backend) -> tuple[str, ...]:
+async def _clusters(backend: Reader) -> tuple[str, ...]:
     return tuple(await backend.clusters())
 
 
-async def _pyslurm(backend: Backend, site: SiteConfig | None, limit: float) -> str | Trouble | None:
+async def _pyslurm(backend: Reader, site: SiteConfig | None, limit: float) -> str | Trouble | None:
     """In a process of its own, as the agent has it: importing a pyslurm that does not fit may end Python."""
     if find_spec("pyslurm") is None or not isinstance(backend, CliQueries):
         return None

@@ -10,7 +10,7 @@ import contextlib
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -20,7 +20,7 @@ import structlog
 from penstock.api import AccountingRecord, Decision, Job, Reason, Snapshot, Verb
 from penstock.clock import Clock, Rest
 from penstock.errors import NotFound, NotNow, NotPermitted, PenstockError, StoreError
-from penstock.executor import Executor
+from penstock.executor import Concern, Executor
 from penstock.guided.admission import Registration, admit, plan, registration, weight
 from penstock.guided.instructions import (
     Finished,
@@ -39,7 +39,7 @@ from penstock.guided.state import GuidedRun, guided_from_dict, guided_to_dict
 from penstock.guided.stored import latest_runs, planned
 from penstock.logins import login
 from penstock.observe import Observer
-from penstock.slurm.base import Backend
+from penstock.slurm.base import Changer, Reader
 from penstock.store import Store
 from penstock.waits.shelf import Shelf
 from penstock.workflow.state import RunPhase
@@ -57,7 +57,7 @@ class GuidedController:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: Reader,
         observer: Observer,
         executor: Executor,
         store: Store,
@@ -249,18 +249,18 @@ class GuidedController:
     async def _carry_out(self, number: int, instruction: Instruction, snapshot: Snapshot) -> Decision | None:
         match instruction:
             case Release(stage=stage, job=job, reasons=reasons):
-                if not await self._act(Verb.RELEASE, number, stage, job, snapshot, lambda: self._backend.release(job)):
+                if not await self._act(Verb.RELEASE, number, stage, job, snapshot, lambda slurm: slurm.release(job)):
                     return None
                 self._mark(number, stage, job, released=self._clock.now())
                 return Decision(Verb.RELEASE, _subject(self.runs[number], stage), reasons, {"job": job})
             case Repoint(stage=stage, job=job, dependency=wanted, reasons=reasons):
-                point = lambda: self._backend.update(job, dependency=wanted)  # noqa: E731
+                point = lambda slurm: slurm.update(job, dependency=wanted)  # noqa: E731
                 if not await self._act(Verb.REPOINT, number, stage, job, snapshot, point):
                     return None
                 details: dict[str, str | int | float | None] = {"job": job, "dependency": wanted}
                 return Decision(Verb.REPOINT, _subject(self.runs[number], stage), reasons, details)
             case Requeue(stage=stage, job=job, reasons=reasons):
-                if not await self._act(Verb.REQUEUE, number, stage, job, snapshot, lambda: self._backend.requeue(job)):
+                if not await self._act(Verb.REQUEUE, number, stage, job, snapshot, lambda slurm: slurm.requeue(job)):
                     return None
                 self._mark(number, stage, job, requeued_at=self._clock.now())
                 return Decision(Verb.REQUEUE, _subject(self.runs[number], stage), reasons, {"job": job})
@@ -273,13 +273,22 @@ class GuidedController:
         return None
 
     async def _act(
-        self, verb: Verb, number: int, stage: str, job: int, snapshot: Snapshot, request: Callable[[], Any]
+        self,
+        verb: Verb,
+        number: int,
+        stage: str,
+        job: int,
+        snapshot: Snapshot,
+        request: Callable[[Changer], Awaitable[None]],
     ) -> bool:
         """Change a job, unless the look is older than the last change of it, or its back-off is not over."""
         subject = _subject(self.runs[number], stage)
         if not self._executor.ready(subject) or self._changed_at.get(job, -math.inf) >= snapshot.taken_at:
             return False
-        await self._executor.act(verb.value, subject, {"job": job}, request)
+        run, seen = self.runs[number], snapshot.jobs.get(job)
+        concern = Concern("workflows", run.uid, job) if seen is None else Concern.of("workflows", seen)
+        concern = replace(concern, ends=run.phase is RunPhase.CANCELLING)
+        await self._executor.act(verb.value, subject, {"job": job}, request, concern)
         self._changed_at[job] = self._clock.now()
         self._observer.want()
         return True

@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from penstock.provision.var import Submission, Waits, when_to_submit
-from penstock.slurm.base import Backend
+from penstock.slurm.base import Reader
 
 __all__ = ["idle_submission"]
 
@@ -14,7 +14,7 @@ _HISTORY: Final = 30 * 86400.0
 
 
 async def idle_submission(
-    backend: Backend, nodes: int, start: float, duration: float, longest: float | None
+    backend: Reader, nodes: int, start: float, duration: float, longest: float | None
 ) -> Submission | None:
     """The best instant, in whole seconds if it is not now; as soon as can be where there is no wait to learn from. None
     if no instant gives the job any chance. It asks for all the time from its submission on, of which it gets `longest`

@@ -7,7 +7,7 @@ from dataclasses import replace
 from penstock.api import Job, Snapshot
 from penstock.clock import Clock
 from penstock.errors import Infeasible, NotPermitted
-from penstock.executor import Executor
+from penstock.executor import Concern, Executor
 from penstock.malleable.cleaner import Cleaner
 from penstock.malleable.grow import Grower
 from penstock.malleable.registry import Registry
@@ -22,7 +22,7 @@ from penstock.malleable.words import (
     Merge,
     Shrink,
 )
-from penstock.slurm.base import Backend
+from penstock.slurm.base import Changer, Reader
 
 __all__ = ["Acts", "growth"]
 
@@ -39,7 +39,7 @@ class Acts:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: Reader,
         executor: Executor,
         registry: Registry,
         clock: Clock,
@@ -90,7 +90,7 @@ class Acts:
             return
         try:
             await self._executor.act(
-                "merge", subject, {"resizer": resizer}, lambda: self._backend.merge(resizer, job.id)
+                "merge", subject, {"resizer": resizer}, lambda slurm: slurm.merge(resizer, job.id), _ending(job)
             )
         except _FINAL as e:
             self._registry.put(self._registry.jobs[job.id].merge_failed(str(e), self._clock.now()))
@@ -108,7 +108,7 @@ class Acts:
             return
         payload: dict[str, str | float | None] = {"keep": ",".join(keep), "epoch": self._registry.jobs[job.id].epoch}
         try:
-            await self._executor.act("shrink", subject, payload, lambda: self._backend.shrink(job.id, keep))
+            await self._executor.act("shrink", subject, payload, lambda slurm: slurm.shrink(job.id, keep), _ending(job))
         except _FINAL as e:
             # Tried again ever more rarely: it may be that a node is down, or that the site forbids it.
             note = f"the nodes cannot be given back: {e}"
@@ -131,13 +131,19 @@ class Acts:
                 wanted[companion.job] = end - seen.start
         for number, seconds in wanted.items():
 
-            async def request(number: int = number, seconds: float = seconds) -> None:
-                await self._backend.update(number, time_limit=seconds)
+            async def request(slurm: Changer, number: int = number, seconds: float = seconds) -> None:
+                await slurm.update(number, time_limit=seconds)
 
             try:
-                await self._executor.act("extend", subject, {"job": number, "time_limit": seconds}, request)
+                payload = {"job": number, "time_limit": seconds}
+                await self._executor.act("extend", subject, payload, request, _ending(job))
             except _FINAL as e:
                 me = replace(self._registry.jobs[job.id].extended(), note=f"its time limit cannot be raised: {e}")
                 self._registry.put(me)
                 return
         self._registry.put(self._registry.jobs[job.id].extended())
+
+
+def _ending(job: Job) -> Concern:
+    """A resize that has begun comes to its end, whatever is paused."""
+    return Concern.of("malleable", job, ends=True)

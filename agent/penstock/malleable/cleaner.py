@@ -6,12 +6,12 @@ import structlog
 
 from penstock.api import Job
 from penstock.clock import Clock
-from penstock.executor import Executor
+from penstock.executor import Concern, Executor
 from penstock.malleable.grow import Grower
 from penstock.malleable.registry import Registry
 from penstock.malleable.settings import Settings
 from penstock.malleable.words import Phase
-from penstock.slurm.base import Backend
+from penstock.slurm.base import Reader
 
 __all__ = ["Cleaner"]
 
@@ -24,7 +24,7 @@ class Cleaner:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: Reader,
         executor: Executor,
         registry: Registry,
         clock: Clock,
@@ -95,8 +95,7 @@ class Cleaner:
         return [seen[i] for i in named if i in seen and not seen[i].state.ended], seen
 
     async def _cancel(self, subject: str, resizer: Job) -> None:
-        async def request() -> None:
-            await self._backend.cancel(resizer.id)
-
-        await self._executor.act("cancel", subject, {"resizer": resizer.id}, request)
+        concern = Concern.of("malleable", resizer, ends=True)
+        payload = {"resizer": resizer.id}
+        await self._executor.act("cancel", subject, payload, lambda slurm: slurm.cancel(resizer.id), concern)
         self._registry.changed(resizer.nodes)

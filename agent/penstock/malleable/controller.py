@@ -27,7 +27,7 @@ from penstock.malleable.machine import MalleableJob
 from penstock.malleable.registry import Registry
 from penstock.malleable.settings import Settings
 from penstock.malleable.words import Announcement, Phase
-from penstock.slurm.base import Backend
+from penstock.slurm.base import Reader
 from penstock.store import Store
 
 __all__ = ["MalleableController"]
@@ -56,7 +56,7 @@ class MalleableController:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: Reader,
         executor: Executor,
         store: Store,
         clock: Clock,

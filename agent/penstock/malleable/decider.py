@@ -21,7 +21,7 @@ from penstock.malleable.machine import MalleableJob
 from penstock.malleable.registry import Registry
 from penstock.malleable.settings import Settings
 from penstock.malleable.words import Phase, Way
-from penstock.slurm.base import Backend
+from penstock.slurm.base import Reader
 
 __all__ = ["Decider"]
 
@@ -34,7 +34,7 @@ class Decider:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: Reader,
         executor: Executor,
         registry: Registry,
         clock: Clock,

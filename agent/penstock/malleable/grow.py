@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 from penstock.api import Allocation, Job, Snapshot
 from penstock.clock import Clock
-from penstock.errors import PenstockError
-from penstock.executor import Executor
+from penstock.errors import NotNow, PenstockError
+from penstock.executor import Concern, Executor
 from penstock.malleable.errands import Errand, Errands
 from penstock.malleable.registry import Registry
 from penstock.malleable.settings import Settings
 from penstock.malleable.words import Allocate, Phase, Way
-from penstock.slurm.base import Backend
+from penstock.slurm.base import Changer, Reader
 
 __all__ = ["Grower"]
 
@@ -24,7 +24,7 @@ class Grower:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: Reader,
         executor: Executor,
         registry: Registry,
         clock: Clock,
@@ -98,10 +98,14 @@ class Grower:
         if errand is None:
             new = Errand(self._spec(order, job, None), order.patience, now)
 
-            async def give() -> None:
+            async def give(_slurm: Changer) -> None:
                 self.errands.put(new)
 
-            await self._executor.act("ask the launcher", subject, {"name": order.name, "nodes": order.nodes}, give)
+            asked: dict[str, str | float | None] = {"name": order.name, "nodes": order.nodes}
+            try:
+                await self._executor.act("ask the launcher", subject, asked, give, Concern.of("malleable", job))
+            except NotNow as e:
+                self._registry.put(self._registry.jobs[job.id].grant_failed(str(e), now))
             return
         if granted := await self._running(order, job):
             self.errands.over(order.name)
@@ -145,7 +149,8 @@ class Grower:
                 "expand",
                 subject,
                 payload,
-                lambda: self._backend.allocate(spec, order.patience),
+                lambda slurm: slurm.allocate(spec, order.patience),
+                Concern.of("malleable", job),
             )
         except PenstockError as e:
             if (me := jobs.get(job.id)) and me.resizer_name == order.name:
@@ -155,7 +160,13 @@ class Grower:
             if (me := jobs.get(job.id)) and me.resizer_name == order.name and me.phase is Phase.ALLOCATING:
                 self._registry.put(me.granted(resizer, self._clock.now()))
             else:  # nobody wants it any more
-                await self._backend.cancel(resizer)
+                await self._executor.act(
+                    "cancel",
+                    f"job {job.id}/clean",
+                    {"resizer": resizer},
+                    lambda slurm: slurm.cancel(resizer),
+                    Concern.of("malleable", job, ends=True),
+                )
         self._wake(f"{subject}: the resizer was answered")
 
     async def close(self) -> None:

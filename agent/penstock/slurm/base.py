@@ -1,4 +1,8 @@
-"""The Protocol of a backend, and what every call guarantees. `tests/contract/` holds each sentence to it.
+"""The Protocols of a backend, and what every call guarantees. `tests/contract/` holds each sentence to it.
+
+`Reader` is what looks, and is handed to everyone. `Changer` is what changes Slurm, and is handed to the executor alone,
+so that whatever acts beside the executor does not type-check. `Backend` is both: what a back end has to have, and what
+the parts that put the program together make.
 
 All calls are coroutines. Each either returns, or raises within the backend's time limit:
 `Infeasible` (never repeat), `NotFound`, `NotPermitted`, `SlurmUnavailable` (nothing was changed, or the call only
@@ -27,11 +31,11 @@ from penstock.api import (
     Step,
 )
 
-__all__ = ["Backend"]
+__all__ = ["Backend", "Changer", "Reader"]
 
 
-class Backend(Protocol):
-    """One cluster, seen and acted on as one user."""
+class Reader(Protocol):
+    """One cluster, seen as one user."""
 
     name: str
 
@@ -84,7 +88,7 @@ class Backend(Protocol):
         one alone."""
         ...
 
-    def on(self, cluster: str) -> Backend:
+    def on(self, cluster: str) -> Reader:
         """The same user's view of another cluster of this site; the cluster's first call finds out if there is one
         (`NotFound`). Closing either closes both."""
         ...
@@ -122,6 +126,14 @@ class Backend(Protocol):
         lag by some seconds. An array that is named by its id has one record for all its tasks: that of one which has
         not ended or else has failed, where there is such a one. RESIZING as a state means that the job lives, or was
         merged into another; such a record is no source of waits or run times."""
+        ...
+
+
+class Changer(Protocol):
+    """One cluster, acted on as one user."""
+
+    def on(self, cluster: str) -> Changer:
+        """The same for another cluster of this site, as for `Reader`."""
         ...
 
     async def submit(self, spec: JobSpec) -> int:
@@ -194,6 +206,14 @@ class Backend(Protocol):
     async def unreserve(self, name: str) -> None:
         """Delete a reservation. Operators only (`NotPermitted`). Idempotent: one that is not there is no error.
         `NotNow` while a job runs in it or waits for it."""
+        ...
+
+
+class Backend(Reader, Changer, Protocol):
+    """One cluster, seen and acted on as one user."""
+
+    def on(self, cluster: str) -> Backend:
+        """Both for another cluster of this site."""
         ...
 
     async def close(self) -> None:

@@ -29,9 +29,9 @@ from penstock.errors import (
     StoreError,
     UserError,
 )
-from penstock.executor import Executor
+from penstock.executor import Concern, Executor
 from penstock.observe import Observer
-from penstock.slurm.base import Backend
+from penstock.slurm.base import Reader
 from penstock.store import Store
 from penstock.waits.base import Estimate
 from penstock.waits.causes import hindrance
@@ -77,7 +77,7 @@ class WorkflowController:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: Reader,
         observer: Observer,
         executor: Executor,
         store: Store,
@@ -330,7 +330,13 @@ class WorkflowController:
                 subject = _subject(self.runs[number], stage)
                 # Once per picture: until the next one the job is seen alive although it is being cancelled.
                 if self._executor.ready(subject) and self._cancelled_at.get(job, -math.inf) < snapshot.taken_at:
-                    await self._executor.act("cancel", subject, {"job": job}, lambda: self._backend.cancel(job))
+                    await self._executor.act(
+                        "cancel",
+                        subject,
+                        {"job": job},
+                        lambda slurm: slurm.cancel(job),
+                        self._concern(number, job, ends=True),
+                    )
                     self._cancelled_at[job] = self._clock.now()
                     self._observer.want()
                 return Decision(Verb.CANCEL, subject, reasons)
@@ -367,7 +373,11 @@ class WorkflowController:
         spec = replace(order.spec, environment=MappingProxyType({**self.environment, **order.spec.environment}))
         try:
             job = await self._executor.act(
-                "submit", subject, {"name": spec.name, "nodes": spec.nodes}, lambda: self._backend.submit(spec)
+                "submit",
+                subject,
+                {"name": spec.name, "nodes": spec.nodes},
+                lambda slurm: slurm.submit(spec),
+                self._concern(number),
             )
         except OutcomeUnknown:
             self._save(self._runner.unseen(self.runs[number], order.stage, self._clock.now()))
@@ -417,7 +427,13 @@ class WorkflowController:
         job = snapshot.jobs.get(order.job)
         if job is None or not all(names_parent(job.dependency, parent) for parent in order.parents):
             return False
-        await self._executor.act("release", subject, {"job": order.job}, lambda: self._backend.release(order.job))
+        await self._executor.act(
+            "release",
+            subject,
+            {"job": order.job},
+            lambda slurm: slurm.release(order.job),
+            self._concern(number, order.job),
+        )
         self._save(self._runner.released(self.runs[number], order.stage, self._clock.now()))
         return True
 
@@ -430,10 +446,17 @@ class WorkflowController:
             "change",
             subject,
             payload,
-            lambda: self._backend.update(order.job, dependency=order.dependency, nodelist=order.nodelist),
+            lambda slurm: slurm.update(order.job, dependency=order.dependency, nodelist=order.nodelist),
+            self._concern(number, order.job),
         )
         self._save(self._runner.changed(self.runs[number], order, self._clock.now()))
         return True
+
+    def _concern(self, number: int, job: int | None = None, *, ends: bool = False) -> Concern:
+        run = self.runs[number]
+        flow = run.workflow
+        place = ((run.partition,), (flow.account or "",), (flow.qos or "",))
+        return Concern("workflows", os.geteuid(), job, *place, ends or run.phase is RunPhase.CANCELLING)
 
     async def _look_up(self, number: int, jobs: Collection[int]) -> None:
         """Accounting for jobs that left the queue; asked at growing intervals, since it may lag."""

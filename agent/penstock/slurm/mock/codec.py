@@ -15,14 +15,12 @@ from enum import Enum
 from typing import Any
 
 from penstock import errors
-from penstock.slurm.base import Backend
+from penstock.slurm.base import Backend, Changer, Reader
 
 __all__ = ["CALLS", "CHANGING", "decode", "decode_error", "decode_params", "encode", "encode_error", "result_type"]
 
-CALLS = frozenset(n for n, f in vars(Backend).items() if inspect.iscoroutinefunction(f)) - {"close"}
-CHANGING = frozenset(
-    {"submit", "allocate", "merge", "shrink", "cancel", "hold", "release", "requeue", "update", "reserve", "unreserve"}
-)
+CHANGING = frozenset(name for name, call in vars(Changer).items() if inspect.iscoroutinefunction(call))
+CALLS = CHANGING | {name for name, call in vars(Reader).items() if inspect.iscoroutinefunction(call)}
 
 
 def encode(value: object) -> Any:  # noqa: ANN401 (JSON)
