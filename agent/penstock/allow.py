@@ -14,8 +14,8 @@ from penstock.api import Reason
 
 __all__ = ["FEATURES", "NOT_ALLOWED", "Rule", "Subject", "refusal"]
 
-FEATURES: Final = ("workflows", "malleable", "select")
-"""What can be allowed: guiding workflows, resizing MPI jobs, placing and moving the tasks of bags."""
+FEATURES: Final = ("workflows", "malleable", "select", "slots")
+"""What can be allowed or paused: workflows, resizing MPI jobs, placing and moving the tasks of bags, holding slots."""
 NOT_ALLOWED: Final = "not-allowed"
 """The code of the reason."""
 

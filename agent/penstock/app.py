@@ -9,7 +9,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +19,7 @@ import structlog
 
 from penstock import __version__, logs, sdnotify
 from penstock.allowance import carry_on
-from penstock.api import Geometry, JointPolicy, Reason, ResizePolicy
+from penstock.api import Geometry, JointPolicy, ResizePolicy
 from penstock.clock import Clock
 from penstock.config import Config, load
 from penstock.errors import ConfigError, LeaseLost, PenstockError, SlurmUnavailable, UserError
@@ -56,7 +56,7 @@ from penstock.retention import Retention
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import BudgetLimits, Metered, RequestBudget
 from penstock.store import Store
-from penstock.tenure import Lock, Tenure, hold_state, open_store
+from penstock.tenure import Lock, Tenure, hold_state, open_acts, open_store
 from penstock.workflow.controller import WorkflowController
 from penstock.workflow.registry import strategy_named
 from penstock.workflow.runner import Runner
@@ -198,6 +198,7 @@ class App:
         self.far: FarDoor | None = None
         self.verifier: Verifier | None = None
         self._limits = [RateLimit(1, 1) for _ in _FACTORS]
+        self._acts: Store | None = None  # what is left of the submissions, which the user's commands share
         self.serving = False
         self.metrics.show(Figures(self))
 
@@ -222,7 +223,8 @@ class App:
         """
         site = await self.backend.site()
         if isinstance(self.backend, Metered):
-            carry_on(self.backend.budget, self.store, self.clock)
+            self._acts = open_acts(self.config)
+            carry_on(self.backend.budget, self._acts, self.clock, before=self.store)
         for intent in self.store.open_intents():
             # Whoever owns the subject reads back what became of it: stages by name, resizes by their phase.
             _log.warning("was under way when the agent died", verb=intent.verb, subject=intent.subject)
@@ -354,15 +356,10 @@ class App:
     def _set_brake(self, config: Config) -> None:
         self.executor.brake.rules, self.executor.brake.dry_run = config.limits.rules, config.limits.dry_run
 
-    def reserved_held(
-        self, partitions: Collection[str], accounts: Collection[str], qos: Collection[str]
-    ) -> Reason | None:
-        """Why reserved workflows there are left alone for now; None: go on. See `holding.runs.Held`."""
-        held = self.executor.brake.on("workflows", os.geteuid(), partitions, accounts, qos, strict=False)
-        # They are looked after beside the passes, the first of which takes what was left while no agent ran.
-        if held is None and any(op == "pause" for _n, _at, _uid, op, _payload in self.store.inbox()):
-            return Reason("paused", "a pause was left, and is taken with the next pass")
-        return held
+    def pause_waits(self) -> bool:
+        """Whether somebody has left a pause while no agent ran, which is taken with the next pass. Slots are looked
+        after beside the passes."""
+        return any(op == "pause" for _n, _at, _uid, op, _payload in self.store.inbox())
 
     def told_of_reserved(self, runs: Iterable[Mapping[str, Any]]) -> None:
         """Tell what went wrong with reserved workflows, as the ledger has them."""
@@ -417,6 +414,8 @@ class App:
         await self.predictions.forecast.close()
         await self.messenger.close()
         await self.backend.close()
+        if self._acts is not None:
+            self._acts.close()
         self.store.close()
 
 
@@ -467,7 +466,7 @@ async def _serve(config: Config, config_path: Path | None, tenure: Tenure) -> No
         # However rarely it is to look, it is alive.
         app.loop.longest_rest = sdnotify.watchdog() / 2
         history = asyncio.ensure_future(app.predictions.learn_history())
-        holding = asyncio.ensure_future(tend(config, backend, app.told_of_reserved, app.reserved_held))
+        holding = asyncio.ensure_future(tend(config, backend, app.executor, app.told_of_reserved, app.pause_waits))
         messages = asyncio.ensure_future(app.messenger.run())
         passes = asyncio.ensure_future(app.loop.run())
         stopped = asyncio.ensure_future(stop.wait())

@@ -14,14 +14,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from penstock.allow import Rule, Subject, refusal
+from penstock.allow import FEATURES, Rule, Subject, refusal
 from penstock.api import Reason
 from penstock.logins import login
 from penstock.store import Store
 
-__all__ = ["FEATURES", "Brake", "Pause"]
+__all__ = ["FEATURES", "Brake", "Pause", "pauses_in"]
 
-FEATURES: Final = ("workflows", "malleable")
 _KEY: Final = "pauses"
 
 
@@ -56,6 +55,11 @@ class Pause:
         return f"{what}{whose}{where} paused by {login(self.by)}" + (f": {self.why}" if self.why else "")
 
 
+def pauses_in(store: Store) -> tuple[Pause, ...]:
+    """What a state file has of pauses."""
+    return tuple(Pause(**p) for p in json.loads(store.fact(_KEY) or "[]"))
+
+
 class Brake:
     """The pauses of one agent, as its state file has them, and its allow-list `rules` (None: all is allowed).
 
@@ -66,7 +70,7 @@ class Brake:
         self._store = store
         self.rules: Sequence[Rule] | None = None
         self.dry_run = False
-        self.pauses: tuple[Pause, ...] = tuple(Pause(**p) for p in json.loads(store.fact(_KEY) or "[]"))
+        self.pauses: tuple[Pause, ...] = pauses_in(store)
 
     def pause(self, pause: Pause) -> None:
         """From the next pass on; one of the same scope is replaced."""

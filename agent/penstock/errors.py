@@ -11,6 +11,7 @@
     ├── NotNow                    may work later: hold and back off                                      exit 6
     │   ├── SlurmUnavailable      no answer, a broken answer, or a time limit
     │   ├── OutcomeUnknown        the request was sent, the answer lost: read back before repeating it
+    │   ├── LeftAlone             paused by somebody, or outside of what the configuration allows
     │   └── StateHeld             another agent, tick or command has the state
     └── StoreError                the state cannot be read or written                                    exit 7
         └── LeaseLost             another host has taken over the state: end
@@ -25,6 +26,7 @@ __all__ = [
     "ConfigError",
     "Infeasible",
     "LeaseLost",
+    "LeftAlone",
     "NoCluster",
     "NotFound",
     "NotNow",
@@ -98,6 +100,10 @@ class SlurmUnavailable(NotNow):
 
 class OutcomeUnknown(NotNow):
     """A changing request was sent and its answer lost; the state must be read back before it is repeated."""
+
+
+class LeftAlone(NotNow):
+    """People have said that nothing is to be done here for now: a pause, the allow-list, a dry run."""
 
 
 class StateHeld(NotNow):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import structlog
@@ -18,13 +18,15 @@ import structlog
 from penstock.api import Decision, Job, Snapshot
 from penstock.brake import Brake
 from penstock.clock import Clock, Rest
-from penstock.errors import NotNow, OutcomeUnknown, PenstockError, SlurmUnavailable, StoreError
+from penstock.errors import LeftAlone, NotNow, OutcomeUnknown, PenstockError, SlurmUnavailable, StoreError
 from penstock.slurm.base import Changer
 from penstock.store import Store
 
-__all__ = ["Concern", "Executor"]
+__all__ = ["Concern", "Executor", "Payload"]
 
 T = TypeVar("T")
+Payload = Mapping[str, str | float | None]
+"""What the journal says of an act besides its verb and subject."""
 _log = structlog.get_logger(__name__)
 
 _LADDER = (1.0, 2.0, 5.0, 15.0, 60.0, 300.0, 900.0)
@@ -117,15 +119,15 @@ class Executor:
         self,
         verb: str,
         subject: str,
-        payload: Mapping[str, str | float | None],
+        payload: Payload,
         request: Callable[[Changer], Awaitable[T]],
         concern: Concern,
     ) -> T:
         """Journal, request, journal; the request's answer. Its errors pass through after the back-off is set.
 
-        Raises NotNow, and nothing is journaled, where the brake is on for what it is about.
+        Raises LeftAlone, and nothing is journaled, where the brake is on for what it is about.
         """
-        self._check_brake(concern)
+        self.check(concern)
         intent = self._store.intend(verb, subject, payload, self._clock.now())
         try:
             self._may_act()
@@ -144,7 +146,16 @@ class Executor:
         _log.info("done", verb=verb, subject=subject, **payload)
         return answer
 
-    def _check_brake(self, concern: Concern) -> None:
+    async def cancel(self, job: int, subject: str, concern: Concern) -> None:
+        """End a job: an act like any other, and done whatever is paused."""
+
+        async def request(slurm: Changer) -> None:
+            await slurm.cancel(job)
+
+        await self.act("cancel", subject, {"job": job}, request, replace(concern, job=job, ends=True))
+
+    def check(self, concern: Concern) -> None:
+        """Raises LeftAlone if the brake is on for what an act is about."""
         if concern.ends:
             return
         held = self.brake.on(
@@ -156,7 +167,7 @@ class Executor:
             strict=False,
         ) or self.brake.rehearses(concern.owner, "nothing is done to it")
         if held is not None:
-            raise NotNow(held.text)
+            raise LeftAlone(held.text)
 
     def _settle(self, intent: int, state: str, outcome: str) -> None:
         """Write down how it went. Where that cannot be done now (a full disk), the caller must hear how it went all the

@@ -75,13 +75,14 @@ class Store:
     """One SQLite file (or ":memory:"). Raises `StoreError` when it cannot be opened, read or written.
 
     `holder`: who has the lease, where several hosts see the file. `LeaseLost` when it is not the holder's any more.
+    `shared`: several hosts see a file that needs none, as any of them may write at any time.
 
     For the metrics, since it was opened: `written` counts rows, `errors` what SQLite refused; `wait_errors` are the
     differences (s) between predicted waits and real ones, by which was "longer" or "shorter", and `bounds_held`
     whether the bound that was predicted held ("yes", "no").
     """
 
-    def __init__(self, path: Path | str, holder: Holder | None = None) -> None:
+    def __init__(self, path: Path | str, holder: Holder | None = None, *, shared: bool = False) -> None:
         self.path = str(path)
         self._holder = holder
         self._looks_only = False
@@ -95,7 +96,7 @@ class Store:
             self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
             self._db.row_factory = sqlite3.Row
             self._db.execute(f"PRAGMA busy_timeout={1000 * PATIENCE:.0f}")
-            if holder is None:
+            if holder is None and not shared:
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=FULL")
             else:
@@ -144,7 +145,7 @@ class Store:
     def _execute(self, sql: str, args: Sequence[str | float | None] = ()) -> sqlite3.Cursor:
         # Outside of `together` each statement is a transaction of its own, durable when it returns.
         if self._holder is not None and not self._db.in_transaction and not sql.startswith(("SELECT", "BEGIN")):
-            with self._transaction():
+            with self.transaction():
                 return self._execute(sql, args)
         try:
             cursor = self._db.execute(sql, args)
@@ -162,7 +163,7 @@ class Store:
         """Everything written inside becomes durable together or not at all; with it goes the request that is `taking`
         now."""
         taking = _TAKING.get()
-        with self._transaction():
+        with self.transaction():
             yield
             if taking is not None and taking.number is not None:
                 self._execute("DELETE FROM inbox WHERE id=?", (taking.number,))
@@ -170,7 +171,8 @@ class Store:
             taking.number = None
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[None]:
+        """What is read and written inside is one transaction."""
         self._execute("BEGIN IMMEDIATE")
         try:
             self._still_ours()

@@ -15,13 +15,16 @@ from typing import Protocol
 from penstock.config import DEFAULT, SITE, Config, origins, own_file
 from penstock.errors import ConfigError, StateHeld, StoreError
 from penstock.filesystems import is_network, mount_of, unusable
+from penstock.homes import own_state
 from penstock.lease.files import in_use
 from penstock.lease.holder import Lease
 from penstock.lease.machine import Card
+from penstock.ownership import own_folder, owner
 from penstock.store import Holder, Store
 
-__all__ = ["Lock", "Tenure", "hold_state", "is_shared", "lock_state", "open_store"]
+__all__ = ["ACTS", "DATABASE", "Lock", "Tenure", "hold_state", "is_shared", "lock_state", "open_acts", "open_store"]
 
+ACTS = "acts.db"
 DATABASE = "penstock.db"
 
 
@@ -156,6 +159,16 @@ def open_store(config: Config, tenure: Tenure) -> Store:
     """The state, for whoever holds it."""
     holder: Holder | None = tenure if isinstance(tenure, Lease) else None
     return Store(config.agent.state_dir / DATABASE, holder)
+
+
+def open_acts(config: Config) -> Store:
+    """What all processes of a user share, which needs no holder: the journal of their commands, and what is left of the
+    submissions. Made where there is none. Raises StoreError or ConfigError."""
+    folder = own_folder(config)
+    if os.geteuid() == 0 and owner(folder) != 0:  # what root makes there its owner could not open
+        folder = own_state()
+    make_folder(folder)
+    return Store(folder / ACTS, shared=is_shared(config, folder))
 
 
 def lock_state(folder: Path) -> int:

@@ -57,7 +57,8 @@ async def _tick(config: Config, tenure: Tenure) -> Tick:
     try:
         await app.start(resizes=False)
         await app.predictions.learn_history()
-        await tend_once(config, backend, app.told_of_reserved, app.reserved_held)
+        if not app.pause_waits():
+            await tend_once(config, backend, app.executor, app.told_of_reserved)
         done = await one_pass(app)
         await app.messenger.flush(config.messages.timeout + 5.0)
         return done

@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from penstock.api import Job, JobState, Node, Partition, Snapshot
+from penstock.executor import Executor
+from penstock.slurm.base import Backend
+from penstock.store import Store
 
 NODES = tuple(f"n{i}" for i in range(1, 9))
 
@@ -43,6 +46,11 @@ def make_snapshot(jobs: Iterable[Job] = (), at: float = 0.0, down: Iterable[str]
         nodes={n: Node(n, "DOWN" if n in broken else "IDLE", 2, n not in broken, ("batch",)) for n in nodes},
         partitions={"batch": Partition("batch", tuple(nodes), True, True, None, 600.0, None)},
     )
+
+
+def hand(backend: Backend) -> Executor:
+    """What changes this cluster, with a journal of its own."""
+    return Executor(Store(":memory:"), backend, backend)
 
 
 class ManualClock:

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 from test_select_bags import START, World
 
+from penstock import logs
 from penstock.broker.bags import Bags
 from penstock.cli import bags as module
 from penstock.errors import NotNow, SlurmUnavailable
@@ -17,6 +18,7 @@ from penstock.errors import NotNow, SlurmUnavailable
 @pytest.fixture
 def world(tmp_path, monkeypatch):
     """Four tasks of 500 s on their way; the command looks at the simulated clusters, and time passes as it sleeps."""
+    logs.configure("error", "text")
     world = World(tmp_path)
     world.down, world.number = 0, asyncio.run(world.submit(4))[0].id
 
@@ -26,7 +28,7 @@ def world(tmp_path, monkeypatch):
             world.down -= 1
             raise SlurmUnavailable("no cluster answers")
         market = await world.market()
-        yield market
+        yield market, world
         market.close()
 
     monkeypatch.setattr(module, "at_market", at_market)

@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from factories import hand
 
 from penstock.api import Job, JobSpec, JobState, Reservation
 from penstock.errors import Infeasible, NotFound, NotNow, OutcomeUnknown, StoreError, UserError
@@ -31,7 +32,7 @@ class World:
         self.root = virtual_cluster(ClusterConfig(nodes=4), user="root")
         self.backend = self.root if user == "root" else self.root.as_user(user)
         self.ledger = Ledger(":memory:")
-        self.keeper = Keeper(self.backend, self.ledger, limits, requested)
+        self.keeper = Keeper(self.backend, hand(self.backend), self.ledger, limits, requested)
         self.start = self.root.now()
 
     def run(self, work):
@@ -174,7 +175,7 @@ def test_a_lost_answer_or_a_kill_never_charges_twice(lost, monkeypatch):
     monkeypatch.setattr(world.backend, "reserve", broken)
     number = world.run(world.keeper.open(world.wanted()))
     assert world.ledger.hold(number).phase is Phase.ASKED and world.entries() == {}
-    world.keeper = Keeper(world.backend, world.ledger)  # as after a kill
+    world.keeper = Keeper(world.backend, hand(world.backend), world.ledger)  # as after a kill
     world.to(10)
     world.to(20)
     assert world.ledger.hold(number).phase is Phase.HELD

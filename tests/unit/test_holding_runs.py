@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from dataclasses import replace
 
 import pytest
+from factories import hand
 
 from penstock.allow import Rule
 from penstock.api import JobState
 from penstock.app import App
 from penstock.brake import Pause
 from penstock.config import Config
-from penstock.errors import Infeasible, NotNow
+from penstock.errors import Infeasible, LeftAlone, NotNow
 from penstock.holding.keeper import Keeper
 from penstock.holding.ledger import Ledger
 from penstock.holding.office import Office
@@ -57,8 +59,8 @@ class World:
 
     def again(self, worth=0.0):
         """A process that knows only what is stored."""
-        self.keeper = Keeper(self.backend, self.ledger, self.limits)
-        self.runs = Runs(self.backend, self.keeper, self.ledger, worth)
+        self.keeper = Keeper(self.backend, hand(self.backend), self.ledger, self.limits)
+        self.runs = Runs(self.backend, hand(self.backend), self.keeper, self.ledger, worth)
 
     def run(self, work):
         return asyncio.run(work)
@@ -398,9 +400,9 @@ def test_killed_at_any_request_it_goes_on_from_the_store(call):
 def test_the_agent_looks_after_a_ledger_unless_somebody_else_is_at_it(tmp_path):
     config = Config(agent={"state_dir": tmp_path})
     world = World()
-    world.run(tend_once(config, world.backend))
+    world.run(tend_once(config, world.backend, hand(world.backend)))
     assert not (tmp_path / "ledger.db").exists(), "nothing was ever held here"
-    office = Office(config, world.backend)
+    office = Office(config, world.backend, hand(world.backend))
     wanted = Wanted(
         "slot", "root", "lab", 1, world.partition, world.start + 100, 60.0, "reservation", 1.0, 0.0, margin=60.0
     )
@@ -409,14 +411,14 @@ def test_the_agent_looks_after_a_ledger_unless_somebody_else_is_at_it(tmp_path):
 
     async def crowded():
         async with office.alone(0.0):
-            await tend_once(config, world.backend)
+            await tend_once(config, world.backend, hand(world.backend))
             with pytest.raises(NotNow, match="another process is at work"):
-                async with Office(config, world.backend).alone(0.0):
+                async with Office(config, world.backend, hand(world.backend)).alone(0.0):
                     pass
 
     world.run(crowded())
     assert not office.ledger.hold(number).phase.final
-    world.run(tend_once(config, world.backend))
+    world.run(tend_once(config, world.backend, hand(world.backend)))
     assert office.ledger.hold(number).phase.final and world.reservations() == []
     office.close()
 
@@ -424,7 +426,7 @@ def test_the_agent_looks_after_a_ledger_unless_somebody_else_is_at_it(tmp_path):
 def test_the_brake_holds_reserved_workflows_too(tmp_path):
     config = Config(agent={"state_dir": tmp_path, "socket": tmp_path / "socket"})
     world = World()
-    office = Office(config, world.backend)
+    office = Office(config, world.backend, hand(world.backend))
     world.ledger = office.ledger
     world.again()
     world.begin()
@@ -434,7 +436,7 @@ def test_the_brake_holds_reserved_workflows_too(tmp_path):
 
     def tended():
         before = world.state()
-        world.run(tend_once(config, world.backend, held=app.reserved_held))
+        world.run(tend_once(config, world.backend, app.executor))
         return world.state() if world.state().stages != before.stages else None
 
     brake = app.executor.brake
@@ -443,8 +445,9 @@ def test_the_brake_holds_reserved_workflows_too(tmp_path):
         assert tended() is None
         brake.resume([pause])
     assert world.state().told[""].startswith("left alone: everything of ")
+    assert not app.pause_waits()
     number = app.store.post(os.geteuid(), "pause", {}, 0.0)
-    assert tended() is None, "one that the first pass has still to take"
+    assert app.pause_waits(), "one that the first pass has still to take"
     with app.store.taking(number):
         pass
     brake.rules = [Rule(accounts=("physics",))]
@@ -452,6 +455,37 @@ def test_the_brake_holds_reserved_workflows_too(tmp_path):
     brake.rules = None
     brake.pause(Pause("malleable"))
     assert tended().stages["a"].moves == 1
+    office.close()
+
+
+@pytest.mark.parametrize("brake", ["paused", "not allowed", "paused later"])
+def test_the_brake_holds_a_slot_that_was_asked_for(tmp_path, brake):
+    config = Config(agent={"state_dir": tmp_path, "socket": tmp_path / "socket"})
+    world = World()
+    app = App(config, world.backend, world.backend.clock, Store(":memory:"))
+    office = Office(config, world.backend, app.executor)
+    wanted = Wanted(
+        "idles", "root", "lab", 1, world.partition, world.start + 900, 60.0, "var", 1.0, math.inf,
+        submit_at=world.start + 100, run_time=900.0,
+    )  # fmt: skip
+    if brake == "paused later":
+        world.run(office.keeper.open(wanted))
+    if brake == "not allowed":
+        app.executor.brake.rules = []
+    else:
+        app.executor.brake.pause(Pause())
+    if brake != "paused later":
+        with pytest.raises(LeftAlone):
+            world.run(office.keeper.open(wanted))
+    world.backend.clock.advance_to(world.start + 200)
+    world.run(tend_once(config, world.backend, app.executor))
+    assert world.jobs() == {} and not app.store.open_intents()
+    app.executor.brake.rules = None
+    app.executor.brake.resume([*app.executor.brake.pauses])
+    world.run(tend_once(config, world.backend, app.executor))
+    assert len(world.jobs()) == (brake == "paused later")
+    acts = app.store._rows("SELECT verb, subject, state FROM intents")
+    assert [tuple(act) for act in acts] == ([("submit", "hold 1", "done")] if brake == "paused later" else [])
     office.close()
 
 
@@ -477,17 +511,17 @@ def test_people_are_told_of_a_slot_that_was_lost_and_of_stages_that_fail():
 def test_the_agent_shows_what_it_looked_after_also_when_that_is_over(tmp_path):
     config = Config(agent={"state_dir": tmp_path})
     world = World()
-    office = Office(config, world.backend)
+    office = Office(config, world.backend, hand(world.backend))
     world.ledger = office.ledger
     world.again()
     world.begin()
     for stage in world.state().stages.values():
         world.run(world.backend.cancel(stage.job))
     shown = []
-    world.run(tend_once(config, world.backend, shown.append))
+    world.run(tend_once(config, world.backend, hand(world.backend), shown.append))
     assert world.ledger.runs() == []
     ((run,),) = shown
     assert {stage["standing"] for stage in run["stages"].values()} == {"failed"}
-    world.run(tend_once(config, world.backend, shown.append))
+    world.run(tend_once(config, world.backend, hand(world.backend), shown.append))
     assert shown[1] == []
     office.close()

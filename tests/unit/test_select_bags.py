@@ -4,11 +4,12 @@ import asyncio
 import itertools
 
 import pytest
-from factories import make_job
+from factories import hand, make_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.api import AccountingRecord, JobSpec, JobState
+from penstock.broker.acts import Acts
 from penstock.broker.assess import assess, divided, lanes_of, open_market
 from penstock.broker.bags import Array, Bags
 from penstock.broker.follow import read_array, read_records
@@ -38,6 +39,7 @@ class World:
         self.backend = virtual_site([ClusterConfig(4, "near", cpus=1), ClusterConfig(2, "far", cpus=1)], "alice", START)
         self.config = Config.model_validate({"agent": {"state_dir": folder}})
         self.bags = Bags(folder / "bags")
+        self.executor = hand(self.backend)
         self.bag = bag_at(
             {"name": "md", "run": "#MOCK duration=500", "time": "20m",
              "requirements": [{"type": "compute", "amount": 1e12}]},
@@ -59,7 +61,9 @@ class World:
         found = await assess(market, self.bag, count, Corrections())
         run = self.bags.new(self.bag, count, self.backend.now(), {})
         plan = jobs or spread(count, lanes_of(found))
-        problems = await place(run, found, plan, lambda: self.bags.save(run), self.backend.now())
+        problems = await place(
+            run, found, plan, lambda: self.bags.save(run), self.backend.now(), Acts(self.executor, run)
+        )
         market.close()
         return run, plan, problems
 
@@ -67,7 +71,7 @@ class World:
         """A pass by a command of its own: everything is read from the file."""
         run = self.bags.load(number)
         market = await self.market()
-        done = await tend(self.bags, run, market, hysteresis, None, alone)
+        done = await tend(self.bags, run, market, Acts(self.executor, run), hysteresis, None, alone)
         market.close()
         return self.bags.load(number), done
 

@@ -141,7 +141,7 @@ def test_who_may_not_sign_requests_can_hold_slots_otherwise(tmp_path, monkeypatc
     config = Config.model_validate({"agent": {"state_dir": str(tmp_path)}, "provision": asked})
 
     def may_request() -> bool:
-        with closing(Office(config, virtual_cluster())) as office:
+        with closing(Office(config, virtual_cluster(), None)) as office:
             return office.may_request
 
     def not_yours(_path: Path) -> bytes:

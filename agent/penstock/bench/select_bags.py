@@ -32,6 +32,7 @@ import numpy as np
 from penstock import logs
 from penstock.api import JobSpec
 from penstock.bench.select_world import AMOUNT, LOADED, MIXED, RESOURCES, World
+from penstock.broker.acts import Acts
 from penstock.broker.assess import Market, assess, lanes_of, open_market
 from penstock.broker.bags import Bags
 from penstock.broker.look import look_around
@@ -39,12 +40,14 @@ from penstock.broker.place import place
 from penstock.broker.tasks import Bag
 from penstock.broker.tend import tend
 from penstock.config import Config
+from penstock.executor import Executor
 from penstock.select.buckets import Waited, mean_wait
 from penstock.select.consumables import Capability, Consumable, Requirement, Resource, Task
 from penstock.select.ranking import OWN, Wait, rank
 from penstock.select.spread import Hysteresis, spread
 from penstock.select.workload import Times, times_of
 from penstock.slurm.mock.jobs import SimJob
+from penstock.store import Store
 
 __all__ = ["LOADS", "PROTOCOL", "SIZES", "STRATEGIES", "Outcome", "Protocol", "measure"]
 
@@ -214,13 +217,15 @@ class _Bag:
         if strategy == "best":
             lanes = [min(lanes, key=lambda lane: lane.starts[0] + lane.run)]
         run = self._bags.new(bag, self._size, self._world.clock.now(), {})
-        await place(run, assessed, spread(self._size, lanes), lambda: self._bags.save(run), self._world.clock.now())
+        acts = Acts(Executor(Store(":memory:"), self._world.clock, self._world.backend), run)
+        jobs, now = spread(self._size, lanes), self._world.clock.now()
+        await place(run, assessed, jobs, lambda: self._bags.save(run), now, acts)
         market.close()
         hysteresis = Hysteresis() if strategy.startswith("ours") else None
         while run.finished is None:
             self._world.clock.advance(_LOOK)
             market = await self._market()
-            done = (await tend(self._bags, run, market, hysteresis, quantile)).progress
+            done = (await tend(self._bags, run, market, acts, hysteresis, quantile)).progress
             market.close()
             # Where nothing waits that might move, further looks would change nothing.
             if not done.homeless and not (done.waiting and hysteresis is not None):

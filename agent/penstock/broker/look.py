@@ -10,22 +10,27 @@ from math import inf
 from penstock.api import SiteConfig, Snapshot
 from penstock.errors import PenstockError, SlurmUnavailable, UserError
 from penstock.observe import Observer
-from penstock.slurm.base import Backend
+from penstock.slurm.base import Changer, Reader
 
 __all__ = ["View", "look_around"]
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A cluster as it is now, and the backend to act on it with."""
+    """A cluster as it is now. `addressed`: by its name, as it is not the one that is asked when none is named."""
 
     cluster: str
     site: SiteConfig
     snapshot: Snapshot
-    backend: Backend
+    backend: Reader
+    addressed: bool = False
+
+    def of(self, slurm: Changer) -> Changer:
+        """What changes this cluster."""
+        return slurm.on(self.cluster) if self.addressed else slurm
 
 
-async def look_around(backend: Backend, only: Collection[str] = ()) -> tuple[list[View], list[str]]:
+async def look_around(backend: Reader, only: Collection[str] = ()) -> tuple[list[View], list[str]]:
     """The clusters that answer (`only` these, if any are named), and of the others what is wrong with them.
 
     Raises `UserError` for a cluster that there is not, `SlurmUnavailable` when none answers.
@@ -42,7 +47,7 @@ async def look_around(backend: Backend, only: Collection[str] = ()) -> tuple[lis
     wanted = [name for name in names if not only or name in only]
     own = names[0] if len(names) == 1 else None
     found = await asyncio.gather(
-        *(_view(backend if name == own else backend.on(name)) for name in wanted), return_exceptions=True
+        *(_view(backend, None if name == own else name) for name in wanted), return_exceptions=True
     )
     views = []
     for name, one in zip(wanted, found, strict=True):
@@ -57,9 +62,10 @@ async def look_around(backend: Backend, only: Collection[str] = ()) -> tuple[lis
     return views, problems
 
 
-async def _view(backend: Backend) -> View:
+async def _view(asked: Reader, name: str | None) -> View:
+    backend = asked if name is None else asked.on(name)
     site = await backend.site()
     snapshot = await Observer(backend, backend, min_interval=0.0, stale_after=inf).look()
     if snapshot.problems:
         raise SlurmUnavailable("; ".join(snapshot.problems))
-    return View(site.cluster, site, snapshot, backend)
+    return View(site.cluster, site, snapshot, backend, name is not None)

@@ -1,4 +1,4 @@
-"""What commands begin with: the clusters of this site, looked at as the configuration says."""
+"""What commands begin with: the clusters of this site, looked at as the configuration says, and what acts there."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from penstock.acting import Acting, acting
 from penstock.app import make_backend
 from penstock.broker.assess import Market, open_market
 from penstock.broker.bags import Bags
@@ -26,19 +27,17 @@ def bags_of(config: Config) -> Bags:
 @asynccontextmanager
 async def at_market(
     config: Config, *, only: Collection[str] = (), site: Path | None = None, clock: str = "base"
-) -> AsyncIterator[Market]:
-    """The market as it is now. `only`: these clusters; `site`: another site file than the configuration's."""
+) -> AsyncIterator[tuple[Market, Acting]]:
+    """The market as it is now, and what acts there. `only`: these clusters; `site`: another site file than the
+    configuration's."""
     path = site or config.select.site
     known = SiteFile() if path is None else read_site(path)
     # By Slurm's commands: they know of nodes what pyslurm is not asked for.
     slurm = config.slurm if config.slurm.backend == "mock" else config.slurm.model_copy(update={"backend": "cli"})
-    backend = make_backend(config.model_copy(update={"slurm": slurm}))
-    try:
-        views, problems = await look_around(backend, only)
+    async with acting(config, make_backend(config.model_copy(update={"slurm": slurm}))) as hand:
+        views, problems = await look_around(hand.slurm, only)
         market = await open_market(config, views, problems, known, clock=clock, fallback=base_clock())
         try:
-            yield market
+            yield market, hand
         finally:
             market.close()
-    finally:
-        await backend.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from penstock.api import JobSpec
+from penstock.broker.acts import Acts
 from penstock.broker.assess import Assessed
 from penstock.broker.bags import Array, BagRun
 from penstock.broker.scripts import script
@@ -15,7 +16,7 @@ __all__ = ["place"]
 
 
 async def place(
-    run: BagRun, assessed: Sequence[Assessed], jobs: Mapping[str, int], save: Callable[[], None], now: float
+    run: BagRun, assessed: Sequence[Assessed], jobs: Mapping[str, int], save: Callable[[], None], now: float, acts: Acts
 ) -> list[str]:
     """Submit so many jobs to each lane, filled with tasks that are in no job; `save` writes the bag down.
 
@@ -35,7 +36,7 @@ async def place(
             tasks, run.homeless = run.homeless[: size * per], run.homeless[size * per :]
             pieces = [tasks[i : i + per] for i in range(0, len(tasks), per)]
             left -= size
-            problem = await _submit(run, where, pieces, save, now)
+            problem = await _submit(run, where, pieces, save, now, acts)
             if problem is not None:
                 problems.append(f"{lane}: {problem}")
                 break
@@ -43,7 +44,7 @@ async def place(
 
 
 async def _submit(
-    run: BagRun, where: Assessed, pieces: list[list[int]], save: Callable[[], None], now: float
+    run: BagRun, where: Assessed, pieces: list[list[int]], save: Callable[[], None], now: float, acts: Acts
 ) -> PenstockError | None:
     bag, candidate, shape = run.bag, where.candidate, where.shape
     plain = shape.run / candidate.resource.correction
@@ -64,7 +65,7 @@ async def _submit(
         environment={"PENSTOCK_BAG": bag.task.name, **bag.environment},
     )
     try:
-        array.job = await where.view.backend.submit(spec)
+        array.job = await acts.submit(where.view, spec)
     except OutcomeUnknown as e:
         save()
         return e

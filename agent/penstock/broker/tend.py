@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from penstock.api import Job
+from penstock.broker.acts import Acts
 from penstock.broker.assess import Assessed, Market, assess, divided, lanes_of
 from penstock.broker.bags import Array, BagRun, Bags
 from penstock.broker.follow import Progress, read_array, read_records, rows_of, summary, waiting_in
 from penstock.broker.look import View
 from penstock.broker.place import place
-from penstock.errors import Infeasible, NotFound, PenstockError
+from penstock.errors import Infeasible, LeftAlone, NotFound, PenstockError
 from penstock.select.correction import Corrections
 from penstock.select.ranking import Affinity
 from penstock.select.spread import Hysteresis, Move, Pending, rebalance
@@ -39,12 +40,13 @@ async def tend(
     bags: Bags,
     run: BagRun,
     market: Market,
+    acts: Acts,
     hysteresis: Hysteresis | None,
     quantile: float | None = None,
     alone: Affinity | None = None,
 ) -> Pass:
-    """Make a pass; the bag and what it taught are written down. `hysteresis` None: nothing is moved. `alone`: all tasks
-    were sent to the best resource by this affinity; nor are they moved."""
+    """Make a pass; the bag and what it taught are written down. `acts` are on this bag. `hysteresis` None:
+    nothing is moved. `alone`: all tasks were sent to the best resource by this affinity; nor are they moved."""
     learned, problems = bags.corrections(), list(market.problems)
     now = min(view.backend.now() for view in market.views.values())
 
@@ -56,7 +58,7 @@ async def tend(
         if view is None:
             continue
         try:
-            await _read(run, array, view, now, learned, save)
+            await _read(run, array, view, acts, now, learned, save)
         except PenstockError as e:
             problems.append(f"{array.name} on {array.cluster}: {e}")
     bags.save_corrections(learned)
@@ -66,7 +68,7 @@ async def tend(
     if progress.waiting or progress.homeless:
         if alone is not None:
             hysteresis = None
-        moves = await _improve(run, market, hysteresis, quantile, alone, learned, save, now, problems)
+        moves = await _improve(run, market, acts, hysteresis, quantile, alone, learned, save, now, problems)
         # What was placed or moved waits, though not yet in this look at the clusters.
         left = len(run.homeless)
         progress = replace(progress, waiting=progress.waiting + progress.homeless - left, homeless=left)
@@ -80,7 +82,9 @@ def _progress(run: BagRun, market: Market) -> Progress:
     return summary(run, {name: list(view.snapshot.jobs.values()) for name, view in market.views.items()})
 
 
-async def _read(run: BagRun, array: Array, view: View, now: float, learned: Corrections, save: Save) -> None:
+async def _read(
+    run: BagRun, array: Array, view: View, acts: Acts, now: float, learned: Corrections, save: Save
+) -> None:
     backend, jobs = view.backend, list(view.snapshot.jobs.values())
     if array.job is None:
         found = await backend.find(array.name) or [r.id for r in await backend.history(name=array.name)]
@@ -95,7 +99,7 @@ async def _read(run: BagRun, array: Array, view: View, now: float, learned: Corr
         jobs = list(await backend.jobs())
         run.homeless = sorted([*run.homeless, *_left(array, jobs)])
         save()
-        await _let_go(array, view, jobs)
+        await _let_go(array, view, acts, jobs)
         save()
     over = all(str(i) in array.states for i in array.alive)
     if not over and not read_array(array, jobs, run.bag.task.name, learned):
@@ -105,6 +109,7 @@ async def _read(run: BagRun, array: Array, view: View, now: float, learned: Corr
 async def _improve(
     run: BagRun,
     market: Market,
+    acts: Acts,
     hysteresis: Hysteresis | None,
     quantile: float | None,
     alone: Affinity | None,
@@ -118,7 +123,7 @@ async def _improve(
     assessed = await assess(market, run.bag, count, learned, own=own)
     if run.homeless:
         jobs = divided(run.bag, len(run.homeless), assessed, quantile, alone)
-        problems += await place(run, assessed, jobs, save, now)
+        problems += await place(run, assessed, jobs, save, now, acts)
         return []
     if hysteresis is None:
         return []
@@ -127,7 +132,7 @@ async def _improve(
     moves = rebalance(waiting, lanes, hysteresis)
     for array, indices in _by_array(moves, where):
         try:
-            taken = await _withdraw(run, array, market.views[array.cluster], indices, save)
+            taken = await _withdraw(run, array, market, acts, indices, save)
         except PenstockError as e:
             problems.append(f"{array.name} on {array.cluster}: {e}")
             continue
@@ -137,7 +142,7 @@ async def _improve(
             tasks = sum(len(array.pieces[i]) for i in going)
             per = next(lane.per for lane in lanes if lane.name == to)
             run.moves.append({"at": now, "from": array.lane, "to": to, "tasks": tasks})
-            problems += await place(run, assessed, {to: -(-tasks // per)}, save, now)
+            problems += await place(run, assessed, {to: -(-tasks // per)}, save, now, acts)
     return moves
 
 
@@ -168,30 +173,33 @@ def _by_array(moves: list[Move], where: Mapping[int, tuple[Array, int]]) -> list
     return list(found.values())
 
 
-async def _withdraw(run: BagRun, array: Array, view: View, wanted: list[int], save: Save) -> list[int]:
+async def _withdraw(run: BagRun, array: Array, market: Market, acts: Acts, wanted: list[int], save: Save) -> list[int]:
     """Take back those of the wanted tasks that still wait; they are homeless then. Which they were.
 
     The array is held first, so that none can begin between the look and the cancel.
     """
-    assert array.job is not None
+    view = market.views[array.cluster]
+    partition = next((c.partition.name for c in market.candidates if c.name == array.lane), "")
     array.held = True
     save()
     try:
-        await view.backend.hold(array.job)
-    except (Infeasible, NotFound):  # all have begun
+        await acts.hold(view, array, partition)
+    except (Infeasible, NotFound, LeftAlone) as e:  # all have begun, or nobody is to touch them
         array.held = False
         save()
+        if isinstance(e, LeftAlone):
+            raise
         return []
     waiting = waiting_in(array, list(await view.backend.jobs())) or []
     array.leaving, array.waited = sorted(set(wanted) & set(waiting)), len(waiting)
     save()
     if array.leaving:
-        await view.backend.cancel(array.job, array.leaving)
+        await acts.cancel(view, array, array.leaving)
     before = set(array.withdrawn)
     jobs = list(await view.backend.jobs())
     run.homeless = sorted([*run.homeless, *_left(array, jobs)])
     save()
-    await _let_go(array, view, jobs)
+    await _let_go(array, view, acts, jobs)
     save()
     return sorted(set(array.withdrawn) - before)
 
@@ -207,7 +215,7 @@ def _left(array: Array, jobs: list[Job]) -> list[int]:
     return [task for i in gone for task in array.pieces[i]]
 
 
-async def _let_go(array: Array, view: View, jobs: list[Job]) -> None:
+async def _let_go(array: Array, view: View, acts: Acts, jobs: list[Job]) -> None:
     if array.job is not None and any(row.pending for row in rows_of(array, jobs)):
-        await view.backend.release(array.job)
+        await acts.release(view, array)
     array.held = False

@@ -1,19 +1,23 @@
-"""Slurm, for as long as a command asks it."""
+"""Slurm, for as long as a command asks it, and ending jobs that are the caller's own."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from penstock.acting import acting
 from penstock.config import Config
-from penstock.slurm.base import Backend
+from penstock.errors import NotFound, PenstockError
+from penstock.executor import Concern
+from penstock.slurm.base import Reader
 
-__all__ = ["backend_of"]
+__all__ = ["backend_of", "cancel_all"]
 
 
 @asynccontextmanager
-async def backend_of(config: Config) -> AsyncIterator[Backend]:
-    """The backend that the configuration names, closed in the end."""
+async def backend_of(config: Config) -> AsyncIterator[Reader]:
+    """Slurm as the configuration names it, to look at; closed in the end."""
     from penstock.app import make_backend  # slow to load
 
     backend = make_backend(config)
@@ -21,3 +25,17 @@ async def backend_of(config: Config) -> AsyncIterator[Backend]:
         yield backend
     finally:
         await backend.close()
+
+
+async def cancel_all(config: Config, jobs: Sequence[int], feature: str = "workflows") -> list[str]:
+    """Cancel jobs of the caller, the last first, so that none starts meanwhile; what went wrong."""
+    failed = []
+    async with acting(config) as hand:
+        for job in reversed(jobs):
+            try:
+                await hand.executor.cancel(job, f"job {job}", Concern(feature, os.geteuid()))
+            except NotFound:
+                continue
+            except PenstockError as e:
+                failed.append(f"{job}: {e}")
+    return failed

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import click
 
+from penstock.broker.acts import Acts
 from penstock.broker.affinities import affinity_named
 from penstock.broker.assess import Market
 from penstock.broker.bags import BagRun, Bags
@@ -97,32 +98,33 @@ async def _tend(config: Config, kept: Bags, run: BagRun, hysteresis: Hysteresis 
     said = run.settings
     site, only, alone = said.get("site"), said.get("clusters", ()), said.get("alone")
     affinity = affinity_named(alone) if alone else None
-    async with at_market(
-        config, only=only, site=Path(site) if site else None, clock=said.get("clock", "base")
-    ) as market:
-        return await tend(kept, run, market, hysteresis, said.get("quantile"), affinity)
+    async with at_market(config, only=only, site=Path(site) if site else None, clock=said.get("clock", "base")) as (
+        market,
+        hand,
+    ):
+        return await tend(kept, run, market, Acts(hand.executor, run), hysteresis, said.get("quantile"), affinity)
 
 
 async def _cancel(config: Config, kept: Bags, number: int) -> None:
     with kept.locked():
         run = kept.load(number)
         if run.finished is None:
-            async with at_market(config) as market:
-                await tend(kept, run, market, None)  # it may have ended since anybody looked
+            async with at_market(config) as (market, hand):
+                acts = Acts(hand.executor, run)
+                await tend(kept, run, market, acts, None)  # it may have ended since anybody looked
                 if run.finished is None:
-                    await _stop(kept, run, market)
+                    await _stop(kept, run, market, acts)
                     click.echo(f"Bag {number} is cancelled")
                     return
     click.echo(f"Bag {number} had ended before")
 
 
-async def _stop(kept: Bags, run: BagRun, market: Market) -> None:
+async def _stop(kept: Bags, run: BagRun, market: Market, acts: Acts) -> None:
     """Cancel its jobs. Raises NotNow, and leaves it as it is, if one of them cannot be."""
     failed = []
     for array in (a for a in run.arrays if a.job is not None):
         try:
-            assert array.job is not None
-            await market.views[array.cluster].backend.cancel(array.job)
+            await acts.cancel(market.views[array.cluster], array)
         except (KeyError, PenstockError) as e:
             failed.append(f"job {array.job} on {array.cluster}: {e}")
     if failed:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 import shlex
 from collections.abc import Sequence
 from typing import Any
 
 from penstock.api import JobSpec, Partition
-from penstock.cli.backends import backend_of
+from penstock.cli.backends import backend_of, cancel_all
 from penstock.cli.door import ask_or_leave, plan_stages
 from penstock.config import Config
 from penstock.errors import PenstockError
@@ -61,7 +60,7 @@ def submit_held(config: Config, workflow: Workflow, strategy: str) -> int | None
             stage |= {"job": done.job, "order": {"words": words, "workdir": workflow.workdir or ".", "script": script}}
         answer = ask_or_leave(config, "guide", request)
     except BaseException:
-        asyncio.run(_cancel(config, list(jobs.values())))
+        asyncio.run(cancel_all(config, list(jobs.values())))
         raise
     return None if answer is None else int(answer["run"])
 
@@ -89,10 +88,3 @@ def _script(spec: JobSpec) -> str:
 async def _partitions(config: Config) -> Sequence[Partition]:
     async with backend_of(config) as backend:
         return await backend.partitions()
-
-
-async def _cancel(config: Config, jobs: Sequence[int]) -> None:
-    async with backend_of(config) as backend:
-        for job in reversed(jobs):
-            with contextlib.suppress(PenstockError):
-                await backend.cancel(job)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
+import pwd
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +16,13 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from penstock.cli.backends import backend_of
+from penstock.acting import acting
 from penstock.cli.options import number
 from penstock.cli.output import clock, emit_json, table
 from penstock.cli.planning import LiveSource, Where, cluster_options
 from penstock.config import Config, load
 from penstock.errors import NotNow, PenstockError, UserError
+from penstock.executor import Concern, Payload
 from penstock.holding import requests
 from penstock.holding.idle import idle_submission
 from penstock.holding.keeper import NOT_PERMITTED
@@ -41,8 +44,8 @@ def with_office(work: Callable[[Office], Awaitable[T]], patience: float = _PATIE
     config = load()
 
     async def run() -> T:
-        async with backend_of(config) as backend:
-            office = Office(config, backend)
+        async with acting(config) as hand:
+            office = Office(config, hand.slurm, hand.executor)
             try:
                 async with office.alone(patience):
                     return await work(office)
@@ -50,6 +53,14 @@ def with_office(work: Callable[[Office], Awaitable[T]], patience: float = _PATIE
                 office.close()
 
     return asyncio.run(run())
+
+
+def _uid(users: Sequence[str]) -> int:
+    """Whose request it is; the caller's own where the name is not known here."""
+    try:
+        return pwd.getpwnam(users[0]).pw_uid
+    except (IndexError, KeyError):
+        return os.geteuid()
 
 
 @click.group()
@@ -216,11 +227,16 @@ def grant(request: Path) -> None:
     spec = requests.read(request, requests.load_key(config.provision.request_key), flags=("PURGE_COMP=10",))
 
     async def work() -> str:
-        async with backend_of(config) as backend:
-            if spec.start + spec.duration <= backend.now():
+        async with acting(config) as hand:
+            if spec.start + spec.duration <= hand.slurm.now():
                 # Whoever has kept a copy of the file could have it granted again, unpaid.
                 raise UserError(f"{request}: what it asks for was over before now")
-            return ",".join((await backend.reserve(spec)).nodes)
+            concern = Concern("slots", _uid(spec.users), None, (spec.partition or "",))
+            payload: Payload = {"slot": spec.name, "nodes": spec.nodes}
+            made = await hand.executor.act(
+                "reserve", f"request {spec.name}", payload, lambda slurm: slurm.reserve(spec), concern
+            )
+            return ",".join(made.nodes)
 
     # The ledger that pays for it is that of whoever asked.
     click.echo(f"Made reservation {spec.name} on {asyncio.run(work())}")

@@ -67,9 +67,9 @@ def _mail_domain(backend: object) -> str:
     """Slurm's MailDomain; none where Slurm does not answer, which is no reason not to try."""
     import asyncio
 
-    from penstock.slurm.base import Backend
+    from penstock.slurm.base import Reader
 
-    async def ask(known: Backend) -> str:
+    async def ask(known: Reader) -> str:
         try:
             return (await known.site()).mail_domain
         except PenstockError as error:

@@ -6,11 +6,13 @@ import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from penstock.broker.acts import Acts
 from penstock.broker.affinities import affinity_named
 from penstock.broker.assess import Assessed, Market, assess, divided, lanes_of, rows_of
 from penstock.broker.bags import BagRun
@@ -149,7 +151,7 @@ class _Live:
         }
         if self._submit and any(bag.run is None for bag in self._bags):
             raise UserError(f"{self._path}: --submit needs a `run` of every task")
-        async with at_market(config, only=only, site=site, clock=clock) as market:
+        async with at_market(config, only=only, site=site, clock=clock) as (market, hand):
             for problem in market.problems:
                 click.echo(f"penstock: {problem}", err=True)
             for bag in self._bags:
@@ -164,7 +166,8 @@ class _Live:
                         submitted = run = kept.new(
                             bag, bag.count, market.views[min(market.views)].backend.now(), settings
                         )
-                        problems += await place(run, assessed, jobs, lambda run=run: kept.save(run), run.created)  # type: ignore[misc]
+                        save = partial(kept.save, run)
+                        problems += await place(run, assessed, jobs, save, run.created, Acts(hand.executor, run))
                 elif self._submit and any(row.viable for row in found):
                     unknown.append(bag.task.name)
                 if self._as_json:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.backends import backend_of
+from penstock.cli.backends import cancel_all
 from penstock.cli.door import ask_or_leave, ask_or_read
 from penstock.cli.output import emit_json
 from penstock.cli.packing import Packed, packing_options
 from penstock.cli.runs import Shown, find, shown
 from penstock.config import Config, load
-from penstock.errors import AgentUnavailable, Infeasible, NotFound, PenstockError, UserError
+from penstock.errors import AgentUnavailable, Infeasible, PenstockError, UserError
 from penstock.guided.state import GuidedRun, GuidedStage
 from penstock.ipc.client import ask_agent
 from penstock.workflow.formats import load_workflow
@@ -118,27 +118,13 @@ def cancel(workflow: str, as_json: bool) -> None:
         raise Infeasible(f"no running workflow {run.number}: it is {run.phase}")
     ask_or_leave(config, "cancel", {"run": run.number})
     jobs = list(run.guided.jobs()) if run.guided else []
-    failed = asyncio.run(_cancel(config, jobs)) if jobs else []
+    failed = asyncio.run(cancel_all(config, jobs)) if jobs else []
     if as_json:
         emit_json({"run": run.number, "jobs": jobs, "failed": failed})
     else:
         click.echo(f"Workflow {run.number} is being cancelled")
     if failed:
         raise PenstockError(f"some jobs could not be cancelled: {'; '.join(failed)}")
-
-
-async def _cancel(config: Config, jobs: Sequence[int]) -> list[str]:
-    """Cancel jobs of the caller, the last first, so that none starts meanwhile; what went wrong."""
-    failed = []
-    async with backend_of(config) as backend:
-        for job in reversed(jobs):
-            try:
-                await backend.cancel(job)
-            except NotFound:
-                continue
-            except PenstockError as e:
-                failed.append(f"{job}: {e}")
-    return failed
 
 
 @click.command()
@@ -186,7 +172,7 @@ def _again(config: Config, shown_run: Shown, run: GuidedRun, stage: str | None) 
         raise UserError(f"nothing of workflow {run.id} failed that could run again: {named}")
     below = run.below(s.name for s in broken)
     waiting = [s for s in run.stages if s.name in below and s.phase is Phase.SUBMITTED]
-    failed = asyncio.run(_cancel(config, [s.job for s in waiting])) if waiting else []
+    failed = asyncio.run(cancel_all(config, [s.job for s in waiting])) if waiting else []
     if failed:
         raise PenstockError(f"jobs that come after it could not be cancelled: {'; '.join(failed)}")
     return {s.name: submit_again(config, run, s) for s in _in_order(run, [*broken, *waiting])}

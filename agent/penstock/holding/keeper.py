@@ -1,15 +1,17 @@
-"""Does what `provision.holding` says, on a backend: looks, steps, stores, acts; one pass after the other."""
+"""Does what `provision.holding` says: looks, steps, stores, has the executor act; one pass after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from penstock.api import Job, JobSpec, Reservation, ReservationSpec
 from penstock.errors import (
     Infeasible,
+    LeftAlone,
     NotFound,
     NotNow,
     NotPermitted,
@@ -18,10 +20,11 @@ from penstock.errors import (
     StoreError,
     UserError,
 )
+from penstock.executor import Concern, Executor, Payload
 from penstock.holding import requests
 from penstock.holding.ledger import Ledger
 from penstock.provision.holding import Act, Hold, Limits, Seen, Wanted, step
-from penstock.slurm.base import Backend
+from penstock.slurm.base import Changer, Reader
 
 __all__ = ["NOT_PERMITTED", "Keeper", "RequestFolder", "Sight"]
 
@@ -31,6 +34,7 @@ NOT_PERMITTED: Final = "not permitted"
 _PURGE: Final = 10
 """Minutes after which Slurm drops a reservation that nobody uses."""
 _FURTHEST: Final = 8
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class Sight:
     """What Slurm has of reservations and jobs: looked at once for a pass, however many slots it goes through, and again
     after a change of which only Slurm knows what has become."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Reader) -> None:
         self._backend = backend
         self._reservations: dict[str, Reservation] | None = None
         self._jobs: dict[int, Job] | None = None
@@ -85,12 +89,18 @@ class Sight:
 
 
 class Keeper:
-    """Holds slots through one backend, with one ledger. Who opens several gives each call the same `sight`."""
+    """Holds slots of one cluster, with one ledger. Who opens several gives each call the same `sight`."""
 
     def __init__(
-        self, backend: Backend, ledger: Ledger, limits: Limits | None = None, requested: RequestFolder | None = None
+        self,
+        backend: Reader,
+        executor: Executor,
+        ledger: Ledger,
+        limits: Limits | None = None,
+        requested: RequestFolder | None = None,
     ) -> None:
         self._backend = backend
+        self._executor = executor
         self._ledger = ledger
         self.limits = limits or Limits()
         self._requested = requested
@@ -101,8 +111,9 @@ class Keeper:
 
     async def open(self, wanted: Wanted, sight: Sight | None = None, exchange: bool = False) -> int:
         """Check a wanted slot against the site's limits and the budget, store it and take the first steps; its number.
-        An `exchange` takes the place of another one. Raises Infeasible for what is not allowed; what Slurm refuses is
-        in the hold's `reason`."""
+        An `exchange` takes the place of another one. Raises Infeasible for what is not allowed, LeftAlone where the
+        brake is on; what Slurm refuses is in the hold's `reason`."""
+        self._executor.check(_concern(wanted))
         sight = sight or self.look()
         until = wanted.end + wanted.margin
         reservations = (await sight.reservations()).values()
@@ -143,6 +154,8 @@ class Keeper:
             for act in found.acts:
                 try:
                     await self._do(act, number, found.hold, sight)
+                except LeftAlone:
+                    return self._ledger.hold(number)
                 except (SlurmUnavailable, OutcomeUnknown):
                     sight.forget()
                     return found.hold  # the next pass looks what became of it
@@ -173,28 +186,45 @@ class Keeper:
     async def _do(self, act: Act, number: int, hold: Hold, sight: Sight) -> None:
         wanted, backend = hold.wanted, self._backend
         if act is Act.RESERVE:
-            sight.made(await backend.reserve(self._spec(wanted)))
+            spec = self._spec(wanted)
+            sight.made(await self._act(act, number, hold, lambda slurm: slurm.reserve(spec)))
         elif act is Act.UNRESERVE:
-            await backend.unreserve(wanted.name)
+            await self._act(act, number, hold, lambda slurm: slurm.unreserve(wanted.name))
             sight.dropped(wanted.name)
         elif act is Act.SUBMIT:
             if not await backend.find(wanted.name):
                 sight.forget()
-                job = await backend.submit(_idle_job(wanted))
+                job = await self._act(act, number, hold, lambda slurm: slurm.submit(_idle_job(wanted)))
                 self._ledger.store(number, replace(hold, job=job), (), backend.now())
         elif act is Act.CANCEL:
             for job in await backend.find(wanted.name):
                 sight.forget()
                 try:
-                    await backend.cancel(job)
+                    await self._executor.cancel(job, f"hold {number}", _concern(wanted))
                 except NotFound:
                     continue
         elif act is Act.WRITE_REQUEST:
-            self._request(number, hold)
+
+            async def ask(_slurm: Changer) -> None:
+                self._request(number, hold)
+
+            await self._act(act, number, hold, ask)
         else:
             if self._requested is not None:
                 requests.drop(self._requested.folder, wanted.name)
             self._ledger.store(number, replace(hold, requested=False), (), backend.now())
+
+    async def _act(
+        self,
+        act: Act,
+        number: int,
+        hold: Hold,
+        request: Callable[[Changer], Awaitable[T]],
+    ) -> T:
+        wanted = hold.wanted
+        payload: Payload = {"slot": wanted.name, "nodes": wanted.nodes}
+        concern = replace(_concern(wanted), job=hold.job, ends=act is Act.UNRESERVE)
+        return await self._executor.act(act.value, f"hold {number}", payload, request, concern)
 
     def _request(self, number: int, hold: Hold) -> None:
         if self._requested is None:
@@ -224,6 +254,11 @@ class Keeper:
             flags=flags,
             nodelist=wanted.nodelist,
         )
+
+
+def _concern(wanted: Wanted) -> Concern:
+    # Whoever holds slots does so for themselves: the ledger is theirs, and so are the jobs.
+    return Concern("slots", os.geteuid(), None, (wanted.partition,), (wanted.account,))
 
 
 def _idle_job(wanted: Wanted) -> JobSpec:

@@ -21,16 +21,17 @@ from typing import Final
 from penstock.api import Snapshot
 from penstock.config import Config
 from penstock.errors import ConfigError, NotNow, NotPermitted
+from penstock.executor import Executor
 from penstock.holding.keeper import Keeper, RequestFolder
 from penstock.holding.ledger import Ledger
 from penstock.holding.requests import load_key
-from penstock.holding.runs import Held, Run, Runs, nothing_held
+from penstock.holding.runs import Run, Runs
 from penstock.ownership import check_root, denied, own_folder
 from penstock.provision.holding import Hold, Limits
 from penstock.provision.live import from_snapshot, partition_of
 from penstock.provision.pricing import PaperPricing, Pricing
 from penstock.provision.repair import Find, Free
-from penstock.slurm.base import Backend
+from penstock.slurm.base import Reader
 from penstock.tenure import is_shared
 
 __all__ = ["LEAD", "Office", "ledger_path", "open_ledger", "pricing_rules", "take_snapshot"]
@@ -74,7 +75,7 @@ def pricing_rules(config: Config) -> Callable[[float], Pricing]:
     return rules
 
 
-async def take_snapshot(backend: Backend) -> Snapshot:
+async def take_snapshot(backend: Reader) -> Snapshot:
     """One whole look; jobs last, so that one that started meanwhile counts as holding its nodes."""
     partitions = {p.name: p for p in await backend.partitions()}
     reservations = tuple(await backend.reservations())
@@ -95,9 +96,9 @@ def _requested(config: Config) -> RequestFolder | None:
 
 
 class Office:
-    """Holds and runs of one ledger on one backend. StoreError, UserError or ConfigError if it cannot be set up."""
+    """Holds and runs of one ledger on one cluster. StoreError, UserError or ConfigError if it cannot be set up."""
 
-    def __init__(self, config: Config, backend: Backend) -> None:
+    def __init__(self, config: Config, backend: Reader, executor: Executor) -> None:
         provision = config.provision
         requested = _requested(config)
         self.may_request = requested is not None
@@ -105,8 +106,8 @@ class Office:
         self._path = ledger_path(config)
         self.backend = backend
         self.ledger = open_ledger(config)
-        self.keeper = Keeper(backend, self.ledger, Limits.preset(provision.limits), requested)
-        self.runs = Runs(backend, self.keeper, self.ledger, provision.earlier / 3600)
+        self.keeper = Keeper(backend, executor, self.ledger, Limits.preset(provision.limits), requested)
+        self.runs = Runs(backend, executor, self.keeper, self.ledger, provision.earlier / 3600)
 
     def close(self) -> None:
         """It is not used afterwards."""
@@ -129,11 +130,11 @@ class Office:
         finally:
             os.close(lock)
 
-    async def tick(self, held: Held = nothing_held) -> tuple[Mapping[int, Hold], list[str]]:
-        """One pass over all holds and all runs: the holds as they stand, and what was changed, in words. Runs that are
-        `held` are left as they are; holds are settled all the same, or their nodes would stay empty."""
+    async def tick(self) -> tuple[Mapping[int, Hold], list[str]]:
+        """One pass over all holds and all runs: the holds as they stand, and what was changed, in words. What the brake
+        is on for is left as it is; holds that are over are settled all the same, or their nodes would stay empty."""
         found = await self.keeper.tick()
-        return found, await self.runs.tend(self._finder, held)
+        return found, await self.runs.tend(self._finder)
 
     async def _finder(self, run: Run) -> Find:
         """The search for other slots of a run's stages, on the cluster as it is now."""

@@ -6,31 +6,26 @@ nothing twice: the next pass goes on from the store and from what Slurm says.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from penstock.api import AccountingRecord, Job, JobSpec, JobState, Reason
-from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted, PenstockError
+from penstock.api import AccountingRecord, Job, JobSpec, JobState
+from penstock.errors import Infeasible, LeftAlone, NotFound, NotNow, NotPermitted, PenstockError
+from penstock.executor import Concern, Executor
 from penstock.holding.keeper import Keeper
 from penstock.holding.ledger import Ledger
 from penstock.provision.holding import Hold, Phase, Wanted
 from penstock.provision.pricing import cancelling
 from penstock.provision.repair import CAN_BEGIN_EARLIER, Drop, Find, Move, StageNow, Standing, repair
-from penstock.slurm.base import Backend
+from penstock.slurm.base import Reader
 from penstock.workflow.model import Stage, Workflow, workflow_from_dict, workflow_to_dict
 
-__all__ = ["Finder", "Held", "Run", "Runs", "StageRun", "nothing_held"]
+__all__ = ["Finder", "Run", "Runs", "StageRun"]
 
 Finder = Callable[["Run"], Awaitable[Find]]
 """Makes the search for free slots from a look at the cluster as it is now."""
-
-Held = Callable[[Collection[str], Collection[str], Collection[str]], Reason | None]
-"""Why a run in these partitions, with these accounts and QOS, is to be left alone for now; None: go on."""
-
-
-def nothing_held(_partitions: Collection[str], _accounts: Collection[str], _qos: Collection[str]) -> None:
-    """A `Held` that lets all go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +89,11 @@ class Run:
 class Runs:
     """The runs of one ledger. `second` is what ending a second earlier is worth, in service units."""
 
-    def __init__(self, backend: Backend, keeper: Keeper, ledger: Ledger, second: float = 0.0) -> None:
-        self._backend, self._keeper, self._ledger, self._second = backend, keeper, ledger, second
+    def __init__(
+        self, backend: Reader, executor: Executor, keeper: Keeper, ledger: Ledger, second: float = 0.0
+    ) -> None:
+        self._backend, self._executor, self._keeper = backend, executor, keeper
+        self._ledger, self._second = ledger, second
 
     async def begin(self, run: Run) -> Run:
         """Store a run whose slots are all held, and submit its jobs. If Slurm takes one of them not, all is given back
@@ -111,25 +109,30 @@ class Runs:
         """Give up all of it: its jobs and its slots."""
         await self._clear(self._dropped(run, dict.fromkeys(run.stages, "")))
 
-    async def tend(self, finder: Finder, held: Held = nothing_held) -> list[str]:
-        """One pass over all runs that are not over; what was done, in words. One that is `held` is left as it is."""
+    async def tend(self, finder: Finder) -> list[str]:
+        """One pass over all runs that are not over; what was done, in words. One that the brake is on for is left as it
+        is."""
         said: list[str] = []
         for stored in self._ledger.runs():
             run = Run.from_dict(stored)
             try:
-                if (why := held(*self._subject(run))) is None:
-                    news = await self._tend(run, finder)
-                else:
-                    _, news = self._news(run, "", f"left alone: {why.text}")
+                self._executor.check(self._subject(run))
+                news = await self._tend(run, finder)
+            except LeftAlone as why:
+                _, news = self._news(self._stored(run), "", f"left alone: {why}")
             except (Infeasible, NotPermitted, NotNow) as error:
-                stored = next(r for r in self._ledger.runs() if r["name"] == run.name)  # as far as it has come
-                _, news = self._news(Run.from_dict(stored), "", str(error))
+                _, news = self._news(self._stored(run), "", str(error))
             said += [f"{run.name}: {line}" for line in news]
         return said
 
-    def _subject(self, run: Run) -> tuple[set[str], set[str], set[str]]:
+    def _stored(self, run: Run) -> Run:
+        """As far as it has come."""
+        return Run.from_dict(next(r for r in self._ledger.runs() if r["name"] == run.name))
+
+    def _subject(self, run: Run) -> Concern:
         wanted = [self._ledger.hold(stage.hold).wanted for stage in run.stages.values()]
-        return {w.partition for w in wanted}, {w.account for w in wanted}, {run.flow.qos} if run.flow.qos else set()
+        partitions, accounts = {w.partition for w in wanted}, {w.account for w in wanted}
+        return Concern("workflows", os.geteuid(), None, (*partitions,), (*accounts,), (run.flow.qos or "",))
 
     async def _tend(self, run: Run, finder: Finder) -> list[str]:
         jobs = {job.id: job for job in await self._backend.jobs()}
@@ -295,17 +298,41 @@ class Runs:
                     continue  # it needs another slot first
                 found = [] if new else await self._backend.find(mine.slot)
                 there = bool(found) and found[-1] != mine.killed
-                job = found[-1] if there else await self._backend.submit(self._spec(run, stage, dependency))
+                job = found[-1] if there else await self._sent(run, stage, dependency)
                 run, changed = run.with_stage(stage.name, replace(mine, job=job, behind=behind)), True
                 self._store(run)
             elif changed or _outdated(mine, after):
                 try:
-                    await self._backend.update(mine.job, dependency=dependency)
+                    await self._pointed(run, stage.name, mine.job, dependency)
                 except (Infeasible, NotFound):
                     continue  # it has begun, or is gone: the next look says which
                 run = run.with_stage(stage.name, replace(mine, behind=behind))
                 self._store(run)
         return run
+
+    async def _sent(self, run: Run, stage: Stage, dependency: str) -> int:
+        spec = self._spec(run, stage, dependency)
+        return await self._executor.act(
+            "submit",
+            _named(run, stage.name),
+            {"name": spec.name, "nodes": spec.nodes},
+            lambda slurm: slurm.submit(spec),
+            self._concern(run, stage.name),
+        )
+
+    async def _pointed(self, run: Run, stage: str, job: int, dependency: str) -> None:
+        await self._executor.act(
+            "repoint",
+            _named(run, stage),
+            {"job": job, "dependency": dependency},
+            lambda slurm: slurm.update(job, dependency=dependency),
+            self._concern(run, stage, job),
+        )
+
+    def _concern(self, run: Run, stage: str, job: int | None = None) -> Concern:
+        wanted = self._ledger.hold(run.stages[stage].hold).wanted
+        place = ((wanted.partition,), (run.flow.account or wanted.account,), (run.flow.qos or "",))
+        return Concern("workflows", os.geteuid(), job, *place)
 
     def _spec(self, run: Run, stage: Stage, dependency: str) -> JobSpec:
         flow, slot = run.flow, run.stages[stage.name].slot
@@ -329,22 +356,33 @@ class Runs:
         if not run.leaving:
             return run
         for slot, number in run.leaving:
+            subject = f"workflow {run.name}"
+            concern = Concern("workflows", os.geteuid())
             for job in await self._backend.find(slot):
                 try:
-                    await self._backend.cancel(job)
+                    await self._executor.cancel(job, subject, concern)
                 except NotFound:
                     continue
             await self._keeper.cancel(number)
-            try:
-                await self._backend.unreserve(slot)
-            except NotNow:
-                continue  # its job is still leaving: at the next pass
+            if slot in {r.name for r in await self._backend.reservations()}:
+                try:
+                    await self._dropped_slot(subject, slot)
+                except NotNow:
+                    continue  # its job is still leaving: at the next pass
             run = replace(run, leaving=tuple(one for one in run.leaving if one != (slot, number)))
         self._store(run)
         return run
 
+    async def _dropped_slot(self, subject: str, slot: str) -> None:
+        concern = Concern("workflows", os.geteuid(), ends=True)
+        await self._executor.act("unreserve", subject, {"slot": slot}, lambda slurm: slurm.unreserve(slot), concern)
+
     def _store(self, run: Run) -> None:
         self._ledger.store_run(run.name, run.to_dict(), run.final)
+
+
+def _named(run: Run, stage: str) -> str:
+    return f"workflow {run.name}/{stage}"
 
 
 def _standing(state: JobState) -> Standing:

@@ -10,10 +10,10 @@ import structlog
 
 from penstock.config import Config
 from penstock.errors import NotNow, PenstockError
+from penstock.executor import Executor
 from penstock.holding.office import Office, ledger_path
-from penstock.holding.runs import Held, nothing_held
 from penstock.ownership import is_readable
-from penstock.slurm.base import Backend
+from penstock.slurm.base import Reader
 
 __all__ = ["Told", "tend", "tend_once"]
 
@@ -25,25 +25,24 @@ Told = Callable[[list[dict[str, Any]]], None]
 """Is shown the reserved workflows, as the ledger has them, that were looked after."""
 
 
-async def tend(config: Config, backend: Backend, told: Told, held: Held) -> None:
-    """Until it is cancelled."""
+async def tend(config: Config, backend: Reader, executor: Executor, told: Told, not_yet: Callable[[], bool]) -> None:
+    """Until it is cancelled. `not_yet`: something else has to be done before."""
     while True:
-        await tend_once(config, backend, told, held)
+        if not not_yet():
+            await tend_once(config, backend, executor, told)
         await asyncio.sleep(_INTERVAL)
 
 
-async def tend_once(
-    config: Config, backend: Backend, told: Told = lambda _runs: None, held: Held = nothing_held
-) -> None:
+async def tend_once(config: Config, backend: Reader, executor: Executor, told: Told = lambda _runs: None) -> None:
     """One pass, if anything was ever held. What goes wrong is logged, and tried again at the next."""
     try:
         if not is_readable(ledger_path(config)):
             return
-        office = Office(config, backend)
+        office = Office(config, backend, executor)
         try:
             async with office.alone(0.0):
                 before = [str(run["name"]) for run in office.ledger.runs()]
-                _, changes = await office.tick(held)
+                _, changes = await office.tick()
                 told([run for name in before if (run := office.ledger.run(name)) is not None])
         finally:
             office.close()

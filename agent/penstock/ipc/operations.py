@@ -189,6 +189,10 @@ def operations(
             await may_oversee(uid, "this; with `--user` and your own name it is about your jobs alone")
         return Pause(feature, whose, partition, uid, clock.now(), clean(str(request.get("why", ""))))
 
+    async def pauses(uid: int, _request: Mapping[str, Any]) -> object:
+        """Those that are about the jobs of whoever asks: their own commands keep to them, too."""
+        return [asdict(p) for p in executor.brake.pauses if p.uid in (None, uid)]
+
     async def pause(uid: int, request: Mapping[str, Any]) -> object:
         wanted = await scope(uid, request)
         above = await overseers.include(uid)
@@ -246,6 +250,7 @@ def operations(
         "env": environment,
         "guide": guide,
         "pause": pause,
+        "pauses": pauses,
         "plan": plan,
         "queue": queue,
         "resume": resume,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from penstock.api import Job, Snapshot
 from penstock.clock import Clock
 from penstock.errors import Infeasible, NotPermitted
-from penstock.executor import Concern, Executor
+from penstock.executor import Concern, Executor, Payload
 from penstock.malleable.cleaner import Cleaner
 from penstock.malleable.grow import Grower
 from penstock.malleable.registry import Registry
@@ -106,7 +106,7 @@ class Acts:
         subject = f"job {job.id}"
         if not self._executor.ready(subject):
             return
-        payload: dict[str, str | float | None] = {"keep": ",".join(keep), "epoch": self._registry.jobs[job.id].epoch}
+        payload: Payload = {"keep": ",".join(keep), "epoch": self._registry.jobs[job.id].epoch}
         try:
             await self._executor.act("shrink", subject, payload, lambda slurm: slurm.shrink(job.id, keep), _ending(job))
         except _FINAL as e:

@@ -95,7 +95,5 @@ class Cleaner:
         return [seen[i] for i in named if i in seen and not seen[i].state.ended], seen
 
     async def _cancel(self, subject: str, resizer: Job) -> None:
-        concern = Concern.of("malleable", resizer, ends=True)
-        payload = {"resizer": resizer.id}
-        await self._executor.act("cancel", subject, payload, lambda slurm: slurm.cancel(resizer.id), concern)
+        await self._executor.cancel(resizer.id, subject, Concern.of("malleable", resizer))
         self._registry.changed(resizer.nodes)

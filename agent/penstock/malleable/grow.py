@@ -8,7 +8,7 @@ from collections.abc import Callable
 from penstock.api import Allocation, Job, Snapshot
 from penstock.clock import Clock
 from penstock.errors import NotNow, PenstockError
-from penstock.executor import Concern, Executor
+from penstock.executor import Concern, Executor, Payload
 from penstock.malleable.errands import Errand, Errands
 from penstock.malleable.registry import Registry
 from penstock.malleable.settings import Settings
@@ -101,7 +101,7 @@ class Grower:
             async def give(_slurm: Changer) -> None:
                 self.errands.put(new)
 
-            asked: dict[str, str | float | None] = {"name": order.name, "nodes": order.nodes}
+            asked: Payload = {"name": order.name, "nodes": order.nodes}
             try:
                 await self._executor.act("ask the launcher", subject, asked, give, Concern.of("malleable", job))
             except NotNow as e:
@@ -141,8 +141,7 @@ class Grower:
     async def _allocate(self, order: Allocate, job: Job, priority: int | None) -> None:
         spec = self._spec(order, job, priority)
         subject = f"job {job.id}/expand"
-        payload: dict[str, str | float | None] = {"name": order.name, "nodes": order.nodes, "way": order.way.value}
-        payload["priority"] = priority
+        payload: Payload = {"name": order.name, "nodes": order.nodes, "way": order.way.value, "priority": priority}
         jobs = self._registry.jobs
         try:
             resizer = await self._executor.act(
@@ -160,13 +159,7 @@ class Grower:
             if (me := jobs.get(job.id)) and me.resizer_name == order.name and me.phase is Phase.ALLOCATING:
                 self._registry.put(me.granted(resizer, self._clock.now()))
             else:  # nobody wants it any more
-                await self._executor.act(
-                    "cancel",
-                    f"job {job.id}/clean",
-                    {"resizer": resizer},
-                    lambda slurm: slurm.cancel(resizer),
-                    Concern.of("malleable", job, ends=True),
-                )
+                await self._executor.cancel(resizer, f"job {job.id}/clean", Concern.of("malleable", job))
         self._wake(f"{subject}: the resizer was answered")
 
     async def close(self) -> None:

@@ -14,6 +14,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -129,8 +130,9 @@ class RequestBudget:
     """Seconds that requests have waited for their turn, in total."""
     may_change: Callable[[], None] = lambda: None
     """Called when the turn of a request that changes something has come; raises what is in its way by then."""
-    keep: Callable[[float], None] = lambda _left: None
-    """Called before each submission with how many are left after it; raises what is in its way."""
+    shared: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Entered for each submission while it is looked whether there is one left: what others have taken since counts
+    then, and what is left is written down when it is left; raises what is in its way."""
     refused: Counter[str] = field(default_factory=Counter)
     """Requests that were not made, by reason: `budget`, `submissions`, or the service that does not answer."""
     _requests: TokenBucket = field(init=False)
@@ -172,21 +174,21 @@ class RequestBudget:
                 f"{service} gave no answer {asked.ladder.failures} times in a row; asked again in {pause:.0f} s",
                 again_in=pause,
             )
-        if submits and (pause := self._submissions.delay(now)) > 0:
-            self.refused["submissions"] += 1
-            limit = self.limits.submissions_per_hour
-            raise NotNow(
-                f"more than {limit} submissions an hour (`slurm.submissions_per_hour`); the next in {pause:.0f} s",
-                again_in=pause,
-            )
-        delay = self._requests.delay(now, kept=0 if changing else self.limits.burst / 4)
-        if delay > patience:
-            self.refused["budget"] += 1
-            raise SlurmUnavailable(f"too many requests to Slurm; the next in {delay:.0f} s", again_in=delay)
-        self._requests.take()
-        if submits:
-            self._submissions.take()
-            self.keep(self._submissions.tokens(now))
+        with self.shared() if submits else nullcontext():
+            if submits and (pause := self._submissions.delay(now)) > 0:
+                self.refused["submissions"] += 1
+                limit = self.limits.submissions_per_hour
+                raise NotNow(
+                    f"more than {limit} submissions an hour (`slurm.submissions_per_hour`); the next in {pause:.0f} s",
+                    again_in=pause,
+                )
+            delay = self._requests.delay(now, kept=0 if changing else self.limits.burst / 4)
+            if delay > patience:
+                self.refused["budget"] += 1
+                raise SlurmUnavailable(f"too many requests to Slurm; the next in {delay:.0f} s", again_in=delay)
+            self._requests.take()
+            if submits:
+                self._submissions.take()
         if delay > 0:
             self.waited += delay
             await self.sleep(delay)

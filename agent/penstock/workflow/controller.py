@@ -330,13 +330,7 @@ class WorkflowController:
                 subject = _subject(self.runs[number], stage)
                 # Once per picture: until the next one the job is seen alive although it is being cancelled.
                 if self._executor.ready(subject) and self._cancelled_at.get(job, -math.inf) < snapshot.taken_at:
-                    await self._executor.act(
-                        "cancel",
-                        subject,
-                        {"job": job},
-                        lambda slurm: slurm.cancel(job),
-                        self._concern(number, job, ends=True),
-                    )
+                    await self._executor.cancel(job, subject, self._concern(number))
                     self._cancelled_at[job] = self._clock.now()
                     self._observer.want()
                 return Decision(Verb.CANCEL, subject, reasons)
@@ -452,11 +446,11 @@ class WorkflowController:
         self._save(self._runner.changed(self.runs[number], order, self._clock.now()))
         return True
 
-    def _concern(self, number: int, job: int | None = None, *, ends: bool = False) -> Concern:
+    def _concern(self, number: int, job: int | None = None) -> Concern:
         run = self.runs[number]
         flow = run.workflow
         place = ((run.partition,), (flow.account or "",), (flow.qos or "",))
-        return Concern("workflows", os.geteuid(), job, *place, ends or run.phase is RunPhase.CANCELLING)
+        return Concern("workflows", os.geteuid(), job, *place, run.phase is RunPhase.CANCELLING)
 
     async def _look_up(self, number: int, jobs: Collection[int]) -> None:
         """Accounting for jobs that left the queue; asked at growing intervals, since it may lag."""

@@ -1,0 +1,66 @@
+"""What is done to the jobs of a bag in Slurm, by the executor of whoever's bag it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Collection
+from typing import TypeVar
+
+from penstock.api import JobSpec
+from penstock.broker.bags import Array, BagRun
+from penstock.broker.look import View
+from penstock.executor import Concern, Executor, Payload
+from penstock.slurm.base import Changer
+
+__all__ = ["Acts"]
+
+T = TypeVar("T")
+
+
+class Acts:
+    """On the arrays of one bag."""
+
+    def __init__(self, executor: Executor, run: BagRun) -> None:
+        self._executor = executor
+        self._run = run
+
+    async def submit(self, view: View, spec: JobSpec) -> int:
+        """Send an array; its id."""
+        payload: Payload = {"name": spec.name, "cluster": view.cluster, "tasks": spec.array}
+        concern = self._concern(None, spec.partition or "", ends=False)
+        return await self._do("submit", payload, lambda slurm: view.of(slurm).submit(spec), concern)
+
+    async def hold(self, view: View, array: Array, partition: str) -> None:
+        """Keep what waits of it from starting, so that some of it can be taken back."""
+        job = _job(array)
+        concern = self._concern(job, partition, ends=False)
+        await self._do("hold", _payload(array), lambda slurm: view.of(slurm).hold(job), concern)
+
+    async def release(self, view: View, array: Array) -> None:
+        """Let go what was held."""
+        job = _job(array)
+        concern = self._concern(job, "", ends=True)
+        await self._do("release", _payload(array), lambda slurm: view.of(slurm).release(job), concern)
+
+    async def cancel(self, view: View, array: Array, tasks: Collection[int] = ()) -> None:
+        """End it, or these of its tasks alone."""
+        job = _job(array)
+        concern = self._concern(job, "", ends=True)
+        await self._do("cancel", _payload(array), lambda slurm: view.of(slurm).cancel(job, tasks), concern)
+
+    async def _do(self, verb: str, payload: Payload, request: Callable[[Changer], Awaitable[T]], on: Concern) -> T:
+        return await self._executor.act(verb, f"bag {self._run.id}", payload, request, on)
+
+    def _concern(self, job: int | None, partition: str, *, ends: bool) -> Concern:
+        options = self._run.bag.options
+        accounts, qos = (options.get("account") or "",), (options.get("qos") or "",)
+        return Concern("select", os.geteuid(), job, (partition,), accounts, qos, ends)
+
+
+def _payload(array: Array) -> Payload:
+    return {"name": array.name, "cluster": array.cluster, "job": array.job}
+
+
+def _job(array: Array) -> int:
+    assert array.job is not None
+    return array.job
