@@ -9,7 +9,7 @@ import click
 
 from penstock.cli.output import clock, emit_json, plain, table
 from penstock.cli.report import open_state
-from penstock.config import load
+from penstock.config import Config, load
 from penstock.errors import PenstockError, UserError
 from penstock.logins import login
 
@@ -29,14 +29,13 @@ def test(as_json: bool) -> None:
     Run it as the agent's user: `sudo -u penstock penstock message test`. Mail goes to whom the agent would write about
     itself, or about a stage of this user's. Ends with 1 if one way fails.
     """
-    from penstock.app import make_backend
     from penstock.messages.channels import Undelivered, channels_of
     from penstock.messages.events import Event
 
     config = load()
     shared, domain = config.agent.serve == "all", ""
     if config.messages.mail != "off" and config.messages.mail_domain is None:
-        domain = _mail_domain(make_backend(config))
+        domain = _mail_domain(config)
     channels = channels_of(config.messages, domain, shared=shared)
     if not channels:
         raise UserError(
@@ -63,22 +62,21 @@ def test(as_json: bool) -> None:
         raise click.exceptions.Exit(PenstockError.exit_code)
 
 
-def _mail_domain(backend: object) -> str:
+def _mail_domain(config: Config) -> str:
     """Slurm's MailDomain; none where Slurm does not answer, which is no reason not to try."""
     import asyncio
 
-    from penstock.slurm.base import Reader
+    from penstock.cli.backends import backend_of
 
-    async def ask(known: Reader) -> str:
-        try:
-            return (await known.site()).mail_domain
-        except PenstockError as error:
-            click.echo(plain(f"penstock: MailDomain is not known: {error}"), err=True)
-            return ""
-        finally:
-            await known.close()
+    async def ask() -> str:
+        async with backend_of(config) as slurm:
+            try:
+                return (await slurm.site()).mail_domain
+            except PenstockError as error:
+                click.echo(plain(f"penstock: MailDomain is not known: {error}"), err=True)
+                return ""
 
-    return asyncio.run(ask(backend))  # type: ignore[arg-type]
+    return asyncio.run(ask())
 
 
 @message.command("list")
