@@ -19,11 +19,11 @@ import structlog
 
 from penstock import __version__, logs, sdnotify
 from penstock.allowance import carry_on
-from penstock.api import Geometry, JointPolicy, ResizePolicy
+from penstock.api import Geometry, JointPolicy, ResizePolicy, Snapshot
 from penstock.clock import Clock
 from penstock.config import Config, load
 from penstock.errors import ConfigError, LeaseLost, PenstockError, SlurmUnavailable, UserError
-from penstock.executor import Executor
+from penstock.executor import FRESH, Executor
 from penstock.figures import Figures
 from penstock.guided.controller import GuidedController
 from penstock.holding.office import pricing_rules
@@ -167,7 +167,7 @@ class App:
         self.observer = Observer(
             backend, clock, min_interval=config.slurm.min_interval, stale_after=_stale_after(config)
         )
-        self.executor = Executor(store, clock, backend, may_act=self.tenure.check)
+        self.executor = Executor(store, clock, backend, look=self._fresh_look, may_act=self.tenure.check)
         self._set_brake(config)
         self.messenger = Messenger(store, clock, config)
         self.predictions = Predictions(config, backend, store, clock)
@@ -201,6 +201,9 @@ class App:
         self._acts: Store | None = None  # what is left of the submissions, which the user's commands share
         self.serving = False
         self.metrics.show(Figures(self))
+
+    async def _fresh_look(self) -> Snapshot:
+        return await self.observer.look(FRESH)
 
     def wake(self, why: str) -> None:
         """Ask the loop for a pass soon."""

@@ -2,27 +2,32 @@
 it fails.
 
 Whatever wants to change something calls `act`; nobody else is given a `Changer`. The brake is asked here once more,
-right before the act, whoever has asked it before. If the agent is killed between the two entries, the intent stays open
-and whoever owns the subject reads back from Slurm what became of it (each act has a unique name or is idempotent).
+right before the act, whoever has asked it before, and a job that is changed is looked at: it must still be its owner's.
+If the agent is killed between the two entries, the intent stays open and whoever owns the subject reads back from Slurm
+what became of it (each act has a unique name or is idempotent).
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import structlog
 
 from penstock.api import Decision, Job, Snapshot
 from penstock.brake import Brake
 from penstock.clock import Clock, Rest
-from penstock.errors import LeftAlone, NotNow, OutcomeUnknown, PenstockError, SlurmUnavailable, StoreError
-from penstock.slurm.base import Changer
+from penstock.errors import LeftAlone, NotNow, NotPermitted, OutcomeUnknown, PenstockError, SlurmUnavailable, StoreError
+from penstock.slurm.base import Backend, Changer
 from penstock.store import Store
 
-__all__ = ["Concern", "Executor", "Payload"]
+__all__ = ["FRESH", "Concern", "Executor", "Payload"]
+
+FRESH: Final = 1.0
+"""Seconds: a look that is older than this is none to act on."""
 
 T = TypeVar("T")
 Payload = Mapping[str, str | float | None]
@@ -65,23 +70,27 @@ class Concern:
 class Executor:
     """Runs acts one at a time per call, journaled. `scale` shortens the back-off ladder for tests and the demo.
 
-    `slurm` is what it changes. `may_act` is called right before each request, and raises what is in its way. `outcomes`
-    counts acts by verb and how they ended (done, failed, unknown), `pauses` how often too many failures in a row paused
-    everything.
+    `slurm` is what it changes; `look` gives a picture that is not older than `FRESH` s (default: it takes one of the
+    queue by itself, for all acts of that time). `may_act` is called right before each request, and raises what is in
+    its way. `outcomes` counts acts by verb and how they ended (done, failed, unknown), `pauses` how often too many
+    failures in a row paused everything.
     """
 
     def __init__(
         self,
         store: Store,
         clock: Clock,
-        slurm: Changer,
+        slurm: Backend,
         *,
+        look: Callable[[], Awaitable[Snapshot]] | None = None,
         scale: float = 1.0,
         may_act: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._slurm = slurm
+        self._look = look or self._glance
+        self._glanced: Snapshot | None = None
         self._scale = scale
         self._may_act = may_act
         self.brake = Brake(store)
@@ -125,9 +134,11 @@ class Executor:
     ) -> T:
         """Journal, request, journal; the request's answer. Its errors pass through after the back-off is set.
 
-        Raises LeftAlone, and nothing is journaled, where the brake is on for what it is about.
+        Raises LeftAlone where the brake is on for what it is about, and NotNow or NotPermitted where the job that it
+        changes cannot be looked at or is somebody else's by now; nothing is journaled then.
         """
         self.check(concern)
+        await self._verify(concern)
         intent = self._store.intend(verb, subject, payload, self._clock.now())
         try:
             self._may_act()
@@ -168,6 +179,28 @@ class Executor:
         ) or self.brake.rehearses(concern.owner, "nothing is done to it")
         if held is not None:
             raise LeftAlone(held.text)
+
+    async def _verify(self, concern: Concern) -> None:
+        """Look at the job. One that is not there is left to Slurm's answer: it may be younger than the look."""
+        if concern.job is None:
+            return
+        seen = await self._look()
+        if not seen.usable:
+            raise NotNow(f"job {concern.job} cannot be looked at: {'; '.join(seen.problems)}")
+        for job in (seen.jobs.get(concern.job), *(j for j in seen.jobs.values() if j.array_job == concern.job)):
+            if job is not None and not self._owns(concern.owner, job):
+                raise NotPermitted(f"job {concern.job} belongs to {job.user}: its number was another job's before")
+
+    def _owns(self, uid: int, job: Job) -> bool:
+        # Whom this process acts as in Slurm is told by name: in a simulation it may be anybody.
+        return job.uid == uid or (uid == os.geteuid() and job.user == self._slurm.whoami())
+
+    async def _glance(self) -> Snapshot:
+        now = self._clock.now()
+        if self._glanced is None or not 0 <= now - self._glanced.taken_at < FRESH:
+            jobs = {job.id: job for job in await self._slurm.jobs()}
+            self._glanced = Snapshot(now, jobs, {}, {})
+        return self._glanced
 
     def _settle(self, intent: int, state: str, outcome: str) -> None:
         """Write down how it went. Where that cannot be done now (a full disk), the caller must hear how it went all the

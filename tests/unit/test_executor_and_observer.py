@@ -8,9 +8,11 @@ import os
 import pytest
 from factories import ManualClock, make_job, make_snapshot
 
+from penstock.allow import Rule
 from penstock.api import License, Reservation
-from penstock.errors import Infeasible, NotNow, OutcomeUnknown, SlurmUnavailable
-from penstock.executor import Concern, Executor
+from penstock.brake import Pause
+from penstock.errors import Infeasible, LeftAlone, NotNow, NotPermitted, OutcomeUnknown, SlurmUnavailable
+from penstock.executor import FRESH, Concern, Executor
 from penstock.observe import Observer
 from penstock.store import Store
 
@@ -91,6 +93,62 @@ def test_a_clock_that_is_set_back_prolongs_no_pause(store):
     clock.at -= 7200
     assert not executor.paused and executor.paused_until == 0.0
     assert executor.ready("w") and executor.ready("other")
+
+
+class Shown:
+    """A queue that counts how often it is looked at, and whom it is asked as."""
+
+    def __init__(self, *jobs):
+        self.seen, self.looks, self.cancelled = jobs, 0, []
+
+    async def jobs(self):
+        self.looks += 1
+        return self.seen
+
+    async def cancel(self, job):
+        self.cancelled.append(job)
+
+    def whoami(self):
+        return "agent"
+
+
+def test_twenty_acts_at_once_share_one_look_and_none_touches_anothers_job(store):
+    clock = ManualClock()
+    slurm = Shown(*(make_job(n, "n1", uid=7 + n % 2) for n in range(20)), make_job(99, "n1", uid=7, user="agent"))
+    executor = Executor(store, clock, slurm)
+    for n in range(20):
+        work = executor.cancel(n, f"job {n}", Concern("malleable", 7))
+        if n % 2:
+            with pytest.raises(NotPermitted, match=f"job {n} belongs to alice"):
+                run(work)
+        else:
+            run(work)
+    run(executor.cancel(99, "job 99", Concern("workflows", os.geteuid())))
+    run(executor.cancel(500, "job 500", Concern("workflows", os.geteuid())))
+    assert slurm.cancelled == [*range(0, 20, 2), 99, 500] and slurm.looks == 1
+    assert len(store._rows("SELECT * FROM intents")) == len(slurm.cancelled), "what is refused is no intent"
+    clock.at += FRESH
+    slurm.seen = ()
+    run(executor.cancel(1, "job 1", Concern("malleable", 7)))
+    assert slurm.looks == 2
+
+
+def test_an_act_is_refused_where_the_brake_is_on_and_an_end_is_not(store):
+    slurm = Shown()
+    executor = Executor(store, ManualClock(), slurm)
+    executor.brake.pause(Pause("slots"))
+
+    async def submit(slurm):
+        return slurm.cancelled.append(0)
+
+    with pytest.raises(LeftAlone, match="slots paused by root"):
+        run(executor.act("submit", "hold 1", {}, submit, Concern("slots", 0)))
+    run(executor.act("submit", "workflow 1", {}, submit, Concern("workflows", 0)))
+    run(executor.cancel(3, "hold 1", Concern("slots", 0)))
+    executor.brake.rules = [Rule(partitions=("batch",))]
+    with pytest.raises(LeftAlone, match=r"limits\.allow"):
+        run(executor.act("submit", "workflow 1", {}, submit, Concern("workflows", 0, None, ("gpu",))))
+    assert slurm.cancelled == [0, 3] and len(store._rows("SELECT * FROM intents")) == 2
 
 
 RESERVATION = Reservation("maint", 10.0, 20.0, ("n1",), frozenset({"root"}), frozenset(), frozenset({"MAINT"}), False)

@@ -280,12 +280,12 @@ async def test_a_users_failed_stage_and_an_automatic_pause_are_told_of(tmp_path)
     (row,) = world.store.messages()
     assert (row["event"]["uid"], row["event"]["details"]["job"]) == (uid, job)
 
-    async def broken() -> None:
+    async def broken(_slurm) -> None:
         raise SlurmUnavailable("no answer")
 
     for n in range(10):
         with pytest.raises(SlurmUnavailable):
-            await world.app.executor.act("release", f"x {n}", {}, broken)
+            await world.app.executor.act("release", f"x {n}", {}, broken, Concern("workflows", uid))
     assert [m["event"]["kind"] for m in world.store.messages()] == ["stage-failed", "paused"]
     assert "release x 9: no answer" in world.store.messages()[1]["event"]["text"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -27,13 +26,13 @@ async def backend_of(config: Config) -> AsyncIterator[Reader]:
         await backend.close()
 
 
-async def cancel_all(config: Config, jobs: Sequence[int], feature: str = "workflows") -> list[str]:
-    """Cancel jobs of the caller, the last first, so that none starts meanwhile; what went wrong."""
+async def cancel_all(config: Config, jobs: Sequence[int], owner: int) -> list[str]:
+    """Cancel jobs of this user, the last first, so that none starts meanwhile; what went wrong."""
     failed = []
     async with acting(config) as hand:
         for job in reversed(jobs):
             try:
-                await hand.executor.cancel(job, f"job {job}", Concern(feature, os.geteuid()))
+                await hand.executor.cancel(job, f"job {job}", Concern("workflows", owner))
             except NotFound:
                 continue
             except PenstockError as e:

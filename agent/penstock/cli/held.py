@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import shlex
 from collections.abc import Sequence
@@ -60,7 +61,7 @@ def submit_held(config: Config, workflow: Workflow, strategy: str) -> int | None
             stage |= {"job": done.job, "order": {"words": words, "workdir": workflow.workdir or ".", "script": script}}
         answer = ask_or_leave(config, "guide", request)
     except BaseException:
-        asyncio.run(cancel_all(config, list(jobs.values())))
+        asyncio.run(cancel_all(config, list(jobs.values()), os.geteuid()))
         raise
     return None if answer is None else int(answer["run"])
 

@@ -117,8 +117,9 @@ def cancel(workflow: str, as_json: bool) -> None:
     if run.final:
         raise Infeasible(f"no running workflow {run.number}: it is {run.phase}")
     ask_or_leave(config, "cancel", {"run": run.number})
-    jobs = list(run.guided.jobs()) if run.guided else []
-    failed = asyncio.run(cancel_all(config, jobs)) if jobs else []
+    jobs, failed = [], []
+    if run.guided and (jobs := list(run.guided.jobs())):
+        failed = asyncio.run(cancel_all(config, jobs, run.guided.uid))
     if as_json:
         emit_json({"run": run.number, "jobs": jobs, "failed": failed})
     else:
@@ -172,7 +173,7 @@ def _again(config: Config, shown_run: Shown, run: GuidedRun, stage: str | None) 
         raise UserError(f"nothing of workflow {run.id} failed that could run again: {named}")
     below = run.below(s.name for s in broken)
     waiting = [s for s in run.stages if s.name in below and s.phase is Phase.SUBMITTED]
-    failed = asyncio.run(cancel_all(config, [s.job for s in waiting])) if waiting else []
+    failed = asyncio.run(cancel_all(config, [s.job for s in waiting], run.uid)) if waiting else []
     if failed:
         raise PenstockError(f"jobs that come after it could not be cancelled: {'; '.join(failed)}")
     return {s.name: submit_again(config, run, s) for s in _in_order(run, [*broken, *waiting])}
