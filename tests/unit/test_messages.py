@@ -24,6 +24,7 @@ from penstock.api import JobSpec
 from penstock.cli import cli
 from penstock.config import Config, MessagesSection, load
 from penstock.errors import ConfigError, SlurmUnavailable
+from penstock.executor import Concern
 from penstock.messages.channels import Command, Mail, Undelivered, Webhook, channels_of, read_secret
 from penstock.messages.events import Event, failed_stages, paused, reserved
 from penstock.messages.messenger import Courier, Messenger
