@@ -485,6 +485,8 @@ class Verb(StrEnum):
     REQUEUE = "requeue"
     CANCEL = "cancel"
     CHANGE = "change"
+    RESERVE = "reserve"
+    UNRESERVE = "unreserve"
     EXPAND = "expand"
     SHRINK = "shrink"
     NOTHING = "nothing"

@@ -157,6 +157,10 @@ class Executor:
         _log.info("done", verb=verb, subject=subject, **payload)
         return answer
 
+    def record(self, decision: Decision) -> None:
+        """Keep why something is done or left, for `penstock explain`."""
+        self._store.record(decision, self._clock.now())
+
     async def cancel(self, job: int, subject: str, concern: Concern) -> None:
         """End a job: an act like any other, and done whatever is paused."""
 

@@ -22,7 +22,18 @@ from penstock.lease.machine import Card
 from penstock.ownership import own_folder, owner
 from penstock.store import Holder, Store
 
-__all__ = ["ACTS", "DATABASE", "Lock", "Tenure", "hold_state", "is_shared", "lock_state", "open_acts", "open_store"]
+__all__ = [
+    "ACTS",
+    "DATABASE",
+    "Lock",
+    "Tenure",
+    "acts_path",
+    "hold_state",
+    "is_shared",
+    "lock_state",
+    "open_acts",
+    "open_store",
+]
 
 ACTS = "acts.db"
 DATABASE = "penstock.db"
@@ -164,11 +175,17 @@ def open_store(config: Config, tenure: Tenure) -> Store:
 def open_acts(config: Config) -> Store:
     """What all processes of a user share, which needs no holder: the journal of their commands, and what is left of the
     submissions. Made where there is none. Raises StoreError or ConfigError."""
+    path = acts_path(config)
+    make_folder(path.parent)
+    return Store(path, shared=is_shared(config, path.parent))
+
+
+def acts_path(config: Config) -> Path:
+    """Where that is, or would be. Raises ConfigError."""
     folder = own_folder(config)
     if os.geteuid() == 0 and owner(folder) != 0:  # what root makes there its owner could not open
         folder = own_state()
-    make_folder(folder)
-    return Store(folder / ACTS, shared=is_shared(config, folder))
+    return folder / ACTS
 
 
 def lock_state(folder: Path) -> int:

@@ -178,3 +178,32 @@ def test_plans_are_reserved_as_far_ahead_as_the_site_wants(queue, monkeypatch):
     assert found["stages"][0]["start"] >= began + 300
     for held in told(queue, "hold", "list"):
         assert held["phase"] == "held" and queue("hold", "cancel", str(held["hold"])).returncode == 0
+
+
+def test_a_workflow_in_slots_is_shown_explained_and_cancelled_like_any_other(queue):
+    if queue("status").returncode == 0:
+        for left in told(queue, "status")["reserved"]:
+            told(queue, "cancel", left["name"])
+    told(queue, "plan", "flow.yaml", "-A", "lab", "--reserve", "--method", "greedy", "--alpha", "0")
+    (run,) = told(queue, "status")["reserved"]
+    name = run["name"]
+    assert name.startswith("flow-") and set(run["slots"]) == {"first", "second"}
+    assert [r["name"] for r in told(queue, "top")["reserved"]] == [name]
+    for which in (name, "flow"):
+        shown = queue("status", which)
+        assert f"workflow {name} (reserved): active" in shown.stdout, shown
+        assert "slot of hold" in shown.stdout
+    numbers = [stage["hold"] for stage in run["stages"].values()]
+    for number in numbers:
+        assert "reserve" in {d["verb"] for d in told(queue, "explain", f"hold:{number}")}
+    refused = queue("retry", name)
+    assert refused.returncode == 5 and "plans the rest anew" in refused.stderr
+    assert "has no stage 'third' (stages: first, second)" in queue("logs", name, "third").stderr
+    done = told(queue, "cancel", name)
+    assert len(done["jobs"]) == 2 and done["failed"] == []
+    assert queue("status").returncode == 3, "there is nothing to show without an agent"
+    assert told(queue, "hold", "list") == []
+    assert "unreserve" in {d["verb"] for d in told(queue, "explain", f"hold:{numbers[0]}")}
+    assert queue("explain", name).returncode == 0
+    unknown = queue("explain", "nothing")
+    assert unknown.returncode == 2 and "the name of a workflow in slots" in unknown.stderr

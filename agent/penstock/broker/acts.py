@@ -6,7 +6,7 @@ import os
 from collections.abc import Awaitable, Callable, Collection
 from typing import TypeVar
 
-from penstock.api import JobSpec
+from penstock.api import Decision, JobSpec, Reason, Verb
 from penstock.broker.bags import Array, BagRun
 from penstock.broker.look import View
 from penstock.executor import Concern, Executor, Payload
@@ -28,7 +28,10 @@ class Acts:
         """Send an array; its id."""
         payload: Payload = {"name": spec.name, "cluster": view.cluster, "tasks": spec.array}
         concern = self._concern(None, spec.partition or "", ends=False)
-        return await self._do("submit", payload, lambda slurm: view.of(slurm).submit(spec), concern)
+        job = await self._do("submit", payload, lambda slurm: view.of(slurm).submit(spec), concern)
+        told = Reason("placed", f"array {spec.name} (job {job}) goes to {spec.partition} of {view.cluster}")
+        self._executor.record(Decision(Verb.SUBMIT, f"bag {self._run.id}", (told,)))
+        return job
 
     async def hold(self, view: View, array: Array, partition: str) -> None:
         """Keep what waits of it from starting, so that some of it can be taken back."""
@@ -47,6 +50,9 @@ class Acts:
         job = _job(array)
         concern = self._concern(job, "", ends=True)
         await self._do("cancel", _payload(array), lambda slurm: view.of(slurm).cancel(job, tasks), concern)
+        text = f"{len(tasks)} of its jobs would end sooner elsewhere" if tasks else "the bag is cancelled"
+        told = Reason("withdrawn" if tasks else "cancelled", f"array {array.name} (job {job}): {text}")
+        self._executor.record(Decision(Verb.CANCEL, f"bag {self._run.id}", (told,)))
 
     async def _do(self, verb: str, payload: Payload, request: Callable[[Changer], Awaitable[T]], on: Concern) -> T:
         return await self._executor.act(verb, f"bag {self._run.id}", payload, request, on)

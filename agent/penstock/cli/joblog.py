@@ -12,9 +12,8 @@ from typing import IO
 
 import click
 
-from penstock.cli.door import ask_or_read
 from penstock.cli.output import emit_json
-from penstock.cli.runs import Shown, Stage, find, shown
+from penstock.cli.runs import Shown, Stage, answered, find, shown
 from penstock.config import Config, load
 from penstock.errors import NotFound, NotNow, NotPermitted, SlurmUnavailable, UserError
 
@@ -37,13 +36,13 @@ def logs(workflow: str, stage: str | None, follow: bool, as_json: bool) -> None:
     WORKFLOW is a number, wN, or a name. Without STAGE: the one that runs, else the last that has run.
     """
     config = load()
-    run = find(shown(ask_or_read(config, "status")), workflow)
+    run = find(shown(answered(config)), workflow)
     chosen = run.stage(stage) if stage is not None else _telling(run)
     if chosen.job is None:
         raise NotNow(f"stage {chosen.name!r} has no job yet ({chosen.phase})")
     files = output_files(chosen.job, config.slurm.timeout)
     if as_json:
-        emit_json({"workflow": run.number, "stage": chosen.name, "job": chosen.job, "files": files})
+        emit_json({"workflow": run.number or run.name, "stage": chosen.name, "job": chosen.job, "files": files})
         return
     if not files:
         raise NotFound(
@@ -117,5 +116,5 @@ def _open(config: Config, run: Shown, stage: Stage, path: Path, *, patient: bool
 
 
 def _ended(config: Config, run: Shown, stage: Stage) -> bool:
-    now = find(shown(ask_or_read(config, "status")), str(run.number)).stage(stage.name)
+    now = find(shown(answered(config)), run.label).stage(stage.name)
     return now.job != stage.job or now.phase in ("done", "failed", "cancelled")

@@ -9,7 +9,7 @@ from pathlib import Path
 from penstock.cli.flows import Flows
 from penstock.cli.hold import with_office
 from penstock.cli.planning import LiveSource
-from penstock.errors import Infeasible, PenstockError
+from penstock.errors import Infeasible, NotFound, PenstockError
 from penstock.holding.office import Office
 from penstock.holding.runs import Run, StageRun
 from penstock.provision.heft import Placed
@@ -17,7 +17,7 @@ from penstock.provision.holding import Phase, Wanted
 from penstock.provision.workflows import Choice
 from penstock.workflow.model import Stage
 
-__all__ = ["reserve_and_submit"]
+__all__ = ["give_up", "reserve_and_submit"]
 
 
 def reserve_and_submit(flows: Flows, source: LiveSource, found: Choice, account: str) -> dict[str, int]:
@@ -46,6 +46,18 @@ def reserve_and_submit(flows: Flows, source: LiveSource, found: Choice, account:
         return {item.name: jobs[item.flow, item.stage.name] for item in flows.items}
 
     return with_office(work)
+
+
+def give_up(name: str) -> None:
+    """Cancel the jobs of a workflow in slots, and give the slots back. Raises NotFound."""
+
+    async def work(office: Office) -> None:
+        stored = office.ledger.run(name)
+        if stored is None:
+            raise NotFound(f"there is no workflow {name}")
+        await office.runs.abandon(Run.from_dict(stored))
+
+    with_office(work)
 
 
 async def _open_all(

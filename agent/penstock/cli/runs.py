@@ -1,18 +1,25 @@
-"""Workflows as commands show them: both kinds alike, found by number, by wN or by name."""
+"""Workflows as commands show them, whoever submits their jobs: the agent, their owner, or into slots that are held.
+
+They are found by number, by wN or by name; those in slots have names only.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
+from penstock.cli.door import ask_or_read
 from penstock.cli.output import ago, clock, table
-from penstock.errors import NotFound
+from penstock.config import Config
+from penstock.errors import AgentUnavailable, NotFound, NotPermitted
 from penstock.guided.state import GuidedRun, guided_from_dict
 from penstock.workflow.metrics import perceived_wait
 from penstock.workflow.state import Phase, WorkflowRun, run_from_dict
 
-__all__ = ["STAGE_COLUMNS", "Shown", "Stage", "find", "shown"]
+__all__ = ["STAGE_COLUMNS", "Shown", "Stage", "answered", "find", "in_slots", "shown"]
 
 STAGE_COLUMNS: Final = ("stage", "phase", "job", "submit", "start", "end", "estimate", "perceived wait", "why")
 
@@ -39,9 +46,10 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A workflow. `guided`: its owner submitted the jobs, so only the owner can cancel them or submit them again."""
+    """A workflow. `guided`: its owner submitted the jobs, so only the owner can cancel them or submit them again. In
+    slots (`reserved`) it has no `number`."""
 
-    number: int
+    number: int | None
     name: str
     strategy: str
     phase: str
@@ -49,11 +57,23 @@ class Shown:
     why: str | None
     stages: tuple[Stage, ...]
     guided: GuidedRun | None = None
+    flow: str = ""
+
+    @property
+    def reserved(self) -> bool:
+        """Whether its stages have slots of their own."""
+        return self.number is None
+
+    @property
+    def label(self) -> str:
+        """What a command finds it by."""
+        return self.name if self.number is None else str(self.number)
 
     @property
     def title(self) -> str:
         """The workflow in a line."""
-        text = f"workflow {self.number} {self.name} ({self.strategy}): {self.phase}"
+        name = self.name if self.number is None else f"{self.number} {self.name}"
+        text = f"workflow {name} ({self.strategy}): {self.phase}"
         return f"{text} - {self.why}" if self.why else text
 
     def stage(self, name: str) -> Stage:
@@ -62,25 +82,55 @@ class Shown:
             if stage.name == name:
                 return stage
         names = ", ".join(s.name for s in self.stages)
-        raise NotFound(f"workflow {self.number} has no stage {name!r} (stages: {names})")
+        raise NotFound(f"workflow {self.label} has no stage {name!r} (stages: {names})")
 
     def print(self) -> None:
         """Show it with its stages."""
         table(self.title, STAGE_COLUMNS, [stage.cells() for stage in self.stages])
 
 
+def answered(config: Config) -> dict[str, Any]:
+    """The answer to `status`, with the caller's workflows in slots as `reserved`, which need no agent."""
+    reserved = in_slots(config)
+    try:
+        answer: dict[str, Any] = ask_or_read(config, "status")
+    except AgentUnavailable as e:
+        if not reserved:
+            raise
+        empty: dict[str, Any] = {kind: [] for kind in ("workflows", "guided", "malleable", "resizes")}
+        answer = {"now": time.time(), "problems": [str(e)], "paused_until": 0.0, **empty}
+    return {**answer, "reserved": reserved}
+
+
+def in_slots(config: Config, *, final: bool = False) -> list[dict[str, Any]]:
+    """The caller's workflows in slots that are not over (`final`: all), each with its holds as `slots` by stage."""
+    from penstock.holding.ledger import Ledger  # slow to load
+    from penstock.holding.office import ledger_path
+
+    try:
+        copy = Ledger.copy_of(ledger_path(config))
+    except NotPermitted:  # another's
+        return []
+    with closing(copy) as ledger:
+        return [
+            {**run, "slots": {name: ledger.hold(stage["hold"]).to_dict() for name, stage in run["stages"].items()}}
+            for run in ledger.runs(final)
+        ]
+
+
 def shown(answer: Mapping[str, Any]) -> list[Shown]:
-    """All workflows of an answer to `status`, oldest first."""
+    """All workflows of an answer to `status`, oldest first, then those in slots."""
     found = [_of_run(run_from_dict(w)) for w in answer["workflows"]]
     found += [_of_guided(guided_from_dict(w)) for w in answer["guided"]]
-    return sorted(found, key=lambda run: run.number)
+    numbered = sorted(found, key=lambda run: run.number or 0)
+    return [*numbered, *map(_of_reserved, answer.get("reserved", ()))]
 
 
 def find(runs: Sequence[Shown], which: str) -> Shown:
     """The workflow of that number (3 or w3), or the latest of that name. Raises `NotFound`."""
     number = which.removeprefix("w")
     for run in reversed(runs):
-        if (number.isdecimal() and run.number == int(number)) or run.name == which:
+        if (number.isdecimal() and run.number == int(number)) or which in (run.name, run.flow):
             return run
     raise NotFound(f"there is no workflow {which}")
 
@@ -102,3 +152,15 @@ def _of_guided(run: GuidedRun) -> Shown:
         stages.append(Stage(s.name, phase, s.job, s.submitted, s.start, s.end, s.estimate, wait, s.failure))
     title = (run.id, run.name, run.strategy, run.phase.value, run.phase.final, run.why)
     return Shown(*title, tuple(stages), guided=run)
+
+
+def _of_reserved(run: Mapping[str, Any]) -> Shown:
+    stages = []
+    for name, stage in run["stages"].items():
+        wanted = run["slots"][name]["wanted"]
+        why = str(run["told"].get(name, "")) or None
+        slot = f"slot of hold {stage['hold']} at {clock(wanted['start'])}"
+        told = f"{slot}: {why}" if why else slot
+        stages.append(Stage(name, stage["standing"], stage["job"], None, None, None, None, None, told))
+    why = str(run["told"].get("", "")) or None
+    return Shown(None, str(run["name"]), "reserved", "active", False, why, tuple(stages), flow=str(run["flow"]["name"]))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import getpass
+import re
 import sys
 import time
+from contextlib import closing
 from typing import Any
 
 import click
@@ -14,13 +16,16 @@ from rich.text import Text
 
 from penstock.cli.door import ask_or_read
 from penstock.cli.output import Terminal, ago, build_table, clock, emit_json, plain, table
-from penstock.cli.runs import STAGE_COLUMNS, find, shown
+from penstock.cli.runs import STAGE_COLUMNS, Stage, answered, find, in_slots, shown
 from penstock.config import Config, load
-from penstock.errors import PenstockError, UserError
+from penstock.errors import AgentUnavailable, PenstockError, UserError
+from penstock.store import Store
+from penstock.tenure import acts_path
 
 __all__ = ["explain", "status", "top"]
 
 _LATEST = 5
+_OWN = re.compile(r"(hold|bag):([0-9]{1,18})")
 _MALLEABLE = ("job", "phase", "ranks", "target", "companions", "note")
 
 
@@ -29,12 +34,13 @@ _MALLEABLE = ("job", "phase", "ranks", "target", "companions", "note")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(workflow: str | None, as_json: bool) -> None:
     """Show workflows with their stages, and malleable jobs. WORKFLOW is a number, wN, or a name."""
-    answer = ask_or_read(load(), "status")
+    answer = answered(load())
     runs = shown(answer)
     if workflow is not None:
         runs = [find(runs, workflow)]
         for kind in ("workflows", "guided"):
             answer[kind] = [w for w in answer[kind] if w["id"] == runs[0].number]
+        answer["reserved"] = [w for w in answer["reserved"] if runs[0].reserved and w["name"] == runs[0].name]
     if as_json:
         emit_json(answer)
         return
@@ -68,12 +74,12 @@ def top(interval: float, as_json: bool) -> None:
     It asks the agent, never Slurm, so it may run for as long as you like. Ctrl-C ends it.
     """
     config = load()
-    answer = ask_or_read(config, "status")
+    answer = answered(config)
     if as_json:
         open_ = {run.number for run in shown(answer) if not run.final}
         for kind in ("workflows", "guided"):
             answer[kind] = [w for w in answer[kind] if w["id"] in open_]
-        emit_json({key: answer[key] for key in ("now", "problems", "workflows", "guided", "malleable")})
+        emit_json({key: answer[key] for key in ("now", "problems", "workflows", "guided", "reserved", "malleable")})
         return
     if not sys.stdout.isatty():
         Terminal(width=140).print(_screen(answer))
@@ -87,9 +93,13 @@ def top(interval: float, as_json: bool) -> None:
         return
 
 
+def _runs_for(stage: Stage, now: float) -> str | None:
+    return ago(now - stage.start) if stage.phase == "running" and stage.start is not None else None
+
+
 def _look(config: Config) -> Group:
     try:
-        return _screen(ask_or_read(config, "status"))
+        return _screen(answered(config))
     except PenstockError as e:  # an agent that is started again comes back
         return Group(Text(plain(str(e))))
 
@@ -105,10 +115,10 @@ def _screen(answer: dict[str, Any]) -> Group:
     ]
     parts += [Text(plain(f"on hold: {problem}")) for problem in answer["problems"]]
     rows = [
-        (run.number, run.name, *stage.cells(), ago(answer["now"] - stage.start) if stage.phase == "running" else None)
+        (run.number or "-", run.name, *stage.cells(), _runs_for(stage, answer["now"]))
         for run in open_
         for stage in run.stages
-        if stage.start is not None or stage.phase != "running"
+        if run.reserved or stage.start is not None or stage.phase != "running"
     ]
     if rows:
         parts.append(build_table("", ("#", "workflow", *STAGE_COLUMNS, "runs for"), rows))
@@ -117,20 +127,47 @@ def _screen(answer: dict[str, Any]) -> Group:
     return Group(*parts)
 
 
+def _decided(config: Config, subject: str) -> list[dict[str, Any]]:
+    """By the agent, and by the caller's own commands."""
+    path = acts_path(config)
+    own = []
+    if path.exists():
+        with closing(Store.read_only(path)) as store:
+            own = store.decisions(subject)
+    try:
+        agents = ask_or_read(config, "explain", {"subject": subject})
+    except AgentUnavailable:
+        if not own:
+            raise
+        agents = []
+    return sorted([*agents, *own], key=lambda decision: float(decision["at"]))
+
+
 @click.command()
 @click.argument("subject")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(subject: str, as_json: bool) -> None:
-    """Say what was decided and why. SUBJECT is a job number, wN for workflow N, or agent."""
+    """Say what was decided and why.
+
+    SUBJECT is a job number, wN for workflow N, the name of a workflow in slots, hold:N, bag:N, or agent.
+    """
+    config = load()
     if subject[:1] == "w" and subject[1:].isdecimal():
         named = f"workflow {subject[1:]}"
     elif subject.isdecimal():
         named = f"job {subject}"
     elif subject == "agent":
         named = "agent"
+    elif (known := _OWN.fullmatch(subject)) is not None:
+        named = f"{known[1]} {known[2]}"
+    elif any(run["name"] == subject for run in in_slots(config, final=True)):
+        named = f"workflow {subject}"
     else:
-        raise UserError(f"SUBJECT must be a job number such as 1234, w3 for workflow 3, or agent, not {subject!r}")
-    decisions = ask_or_read(load(), "explain", {"subject": named})
+        raise UserError(
+            "SUBJECT must be a job number such as 1234, w3 for workflow 3, the name of a workflow in slots, hold:2, "
+            f"bag:2, or agent, not {subject!r}"
+        )
+    decisions = _decided(config, named)
     if as_json:
         emit_json(decisions)
         return

@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 
 from penstock.cli.backends import cancel_all
-from penstock.cli.door import ask_or_leave, ask_or_read
+from penstock.cli.door import ask_or_leave
 from penstock.cli.output import emit_json
 from penstock.cli.packing import Packed, packing_options
-from penstock.cli.runs import Shown, find, shown
+from penstock.cli.runs import Shown, answered, find, shown
 from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, Infeasible, PenstockError, UserError
 from penstock.guided.state import GuidedRun, GuidedStage
@@ -113,17 +113,23 @@ def _hand_over(config: Config, workflow: Workflow, request: dict[str, object], t
 def cancel(workflow: str, as_json: bool) -> None:
     """Cancel a workflow and its jobs. WORKFLOW is a number, wN, or a name."""
     config = load()
-    run = find(shown(ask_or_read(config, "status")), workflow)
+    run = find(shown(answered(config)), workflow)
     if run.final:
-        raise Infeasible(f"no running workflow {run.number}: it is {run.phase}")
-    ask_or_leave(config, "cancel", {"run": run.number})
+        raise Infeasible(f"no running workflow {run.label}: it is {run.phase}")
     jobs, failed = [], []
+    if run.reserved:
+        from penstock.cli.reserve import give_up  # slow to load
+
+        give_up(run.name)
+        jobs = [stage.job for stage in run.stages if stage.job is not None]
+    else:
+        ask_or_leave(config, "cancel", {"run": run.number})
     if run.guided and (jobs := list(run.guided.jobs())):
         failed = asyncio.run(cancel_all(config, jobs, run.guided.uid))
     if as_json:
-        emit_json({"run": run.number, "jobs": jobs, "failed": failed})
+        emit_json({"run": run.number or run.name, "jobs": jobs, "failed": failed})
     else:
-        click.echo(f"Workflow {run.number} is being cancelled")
+        click.echo(f"Workflow {run.label} is being cancelled")
     if failed:
         raise PenstockError(f"some jobs could not be cancelled: {'; '.join(failed)}")
 
@@ -139,7 +145,11 @@ def retry(workflow: str, stage: str | None, as_json: bool) -> None:
     by the same command line, with the script as it is now.
     """
     config = load()
-    run = find(shown(ask_or_read(config, "status")), workflow)
+    run = find(shown(answered(config)), workflow)
+    if run.reserved:
+        raise Infeasible(
+            f"workflow {run.name}: the slots of what failed are given up; `penstock plan --reserve` plans the rest anew"
+        )
     if stage is not None:
         run.stage(stage)
     jobs: dict[str, int] = {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
-from penstock.api import Job, JobSpec, Reservation, ReservationSpec
+from penstock.api import Decision, Job, JobSpec, Reason, Reservation, ReservationSpec, Verb
 from penstock.errors import (
     Infeasible,
     LeftAlone,
@@ -34,6 +34,7 @@ NOT_PERMITTED: Final = "not permitted"
 _PURGE: Final = 10
 """Minutes after which Slurm drops a reservation that nobody uses."""
 _FURTHEST: Final = 8
+_VERBS: Final = {Act.RESERVE: Verb.RESERVE, Act.UNRESERVE: Verb.UNRESERVE, Act.SUBMIT: Verb.SUBMIT}
 T = TypeVar("T")
 
 
@@ -154,7 +155,8 @@ class Keeper:
             for act in found.acts:
                 try:
                     await self._do(act, number, found.hold, sight)
-                except LeftAlone:
+                except LeftAlone as why:
+                    self._executor.record(Decision(Verb.HOLD, f"hold {number}", (Reason("left-alone", str(why)),)))
                     return self._ledger.hold(number)
                 except (SlurmUnavailable, OutcomeUnknown):
                     sight.forget()
@@ -224,7 +226,11 @@ class Keeper:
         wanted = hold.wanted
         payload: Payload = {"slot": wanted.name, "nodes": wanted.nodes}
         concern = replace(_concern(wanted), job=hold.job, ends=act is Act.UNRESERVE)
-        return await self._executor.act(act.value, f"hold {number}", payload, request, concern)
+        answer = await self._executor.act(act.value, f"hold {number}", payload, request, concern)
+        if act in _VERBS:
+            why = hold.reason or f"the slot {wanted.name}, {hold.phase}"
+            self._executor.record(Decision(_VERBS[act], f"hold {number}", (Reason(act.value, why),)))
+        return answer
 
     def _request(self, number: int, hold: Hold) -> None:
         if self._requested is None:

@@ -172,9 +172,10 @@ class Ledger:
                 (name, final, json.dumps(state)),
             )
 
-    def runs(self) -> list[dict[str, Any]]:
-        """The states of those that are not over, by name."""
-        return [json.loads(row[0]) for row in self._execute("SELECT state FROM runs WHERE final = 0 ORDER BY name")]
+    def runs(self, final: bool = False) -> list[dict[str, Any]]:
+        """The states of the workflows that are not over, or all, by name."""
+        rows = self._execute("SELECT state FROM runs WHERE final = 0 OR ? ORDER BY name", final)
+        return [json.loads(row[0]) for row in rows]
 
     def run(self, name: str) -> dict[str, Any] | None:
         """The state of one, over or not; None: there is none of this name."""

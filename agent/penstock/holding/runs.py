@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from penstock.api import AccountingRecord, Job, JobSpec, JobState
+from penstock.api import AccountingRecord, Decision, Job, JobSpec, JobState, Reason, Verb
 from penstock.errors import Infeasible, LeftAlone, NotFound, NotNow, NotPermitted, PenstockError
 from penstock.executor import Concern, Executor
 from penstock.holding.keeper import Keeper
@@ -123,6 +123,8 @@ class Runs:
             except (Infeasible, NotPermitted, NotNow) as error:
                 _, news = self._news(self._stored(run), "", str(error))
             said += [f"{run.name}: {line}" for line in news]
+            for line in news:
+                self._executor.record(Decision(Verb.CHANGE, f"workflow {run.name}", (Reason(line, line),)))
         return said
 
     def _stored(self, run: Run) -> Run:
