@@ -107,6 +107,8 @@ class Runs:
 
     async def abandon(self, run: Run) -> None:
         """Give up all of it: its jobs and its slots."""
+        told = Reason("given-up", "it is given up, with all its jobs and slots")
+        self._executor.record(Decision(Verb.CANCEL, f"workflow {run.name}", (told,)))
         await self._clear(self._dropped(run, dict.fromkeys(run.stages, "")))
 
     async def tend(self, finder: Finder) -> list[str]:
