@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 import pytest
 from agents import SlurmAgent
+from site_limits import SiteLimits
 
 from penstock.cluster import Cluster, ClusterSpec, down, up
 from penstock.errors import NotNow, UserError
@@ -103,6 +104,29 @@ def contained(session_contained: Cluster) -> Iterator[Cluster]:
     empty(session_contained)
     yield session_contained
     empty(session_contained)
+
+
+@pytest.fixture(scope="session")
+def session_enforcing(sweep: None) -> Iterator[Cluster]:
+    it = up(ClusterSpec(nodes=8, folder=folder_of("e"), enforce=True))
+    yield it
+    it.down()
+
+
+@pytest.fixture
+def enforcing(session_enforcing: Cluster) -> Iterator[Cluster]:
+    """One more cluster of 8 nodes for the session, which enforces associations, limits and QOS; none is set."""
+    empty(session_enforcing)
+    yield session_enforcing
+    empty(session_enforcing)
+
+
+@pytest.fixture
+def site_limits(enforcing: Cluster) -> Iterator[SiteLimits]:
+    """What sets limits on `enforcing`; they are gone at the end of the test."""
+    it = SiteLimits(enforcing)
+    yield it
+    it.restore()
 
 
 def empty(it: Cluster, limit: float = 40.0) -> None:

@@ -65,6 +65,9 @@ def cluster() -> None:
 @click.option("--select", default="linear", show_default=True, help=f"SelectType: {' or '.join(SELECTS)}.")
 @click.option("--accrue-always", is_flag=True, help="Jobs age while they wait for a dependency, and age counts much.")
 @click.option("--contain", is_flag=True, help="PrologFlags=Contain, as most production sites have it.")
+@click.option(
+    "--enforce", is_flag=True, help="AccountingStorageEnforce=associations,limits,qos, as many sites do."
+)
 @click.option("--no-expansion", is_flag=True, help="Leave permit_job_expansion out, as Slurm does by default.")
 @click.option("--min-job-age", type=int, default=300, show_default=True, help="Seconds an ended job stays known.")
 def _up(
@@ -77,6 +80,7 @@ def _up(
     select: str,
     accrue_always: bool,
     contain: bool,
+    enforce: bool,
     no_expansion: bool,
     min_job_age: int,
 ) -> None:
@@ -90,6 +94,7 @@ def _up(
         isolated=isolated,
         accrue_always=accrue_always,
         contain=contain,
+        enforce=enforce,
         expansion=not no_expansion,
         select=select,
         min_job_age=min_job_age,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from penstock.cluster import processes
+from penstock.cluster import database, processes
 from penstock.cluster.daemons import Daemons
 from penstock.cluster.enclosure import drop_to
 from penstock.cluster.files import LOCALHOST
@@ -195,6 +195,11 @@ class Cluster:
             error.add_note(f"stdout: {out.strip()}\nstderr: {err.strip()}")
             raise error
         return subprocess.CompletedProcess(list(argv), process.returncode, out, err)
+
+    def administer(self, *words: str) -> str:
+        """`sacctmgr -i` with these words, as the administrator; returns when the controller knows of it."""
+        self.daemons.refresh()
+        return database.administer(self.daemons, *words)
 
     def status(self) -> Status:
         """What runs of it."""

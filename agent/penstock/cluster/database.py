@@ -1,10 +1,12 @@
-"""The accounting database: made empty, then told of the cluster and its users."""
+"""The accounting database: made empty, told of the cluster and its users, and changed as an administrator would."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import subprocess
+import time
 
 from penstock.cluster.daemons import Daemons, database_options
 from penstock.cluster.processes import MARK, tail
@@ -12,9 +14,13 @@ from penstock.cluster.programs import PATH
 from penstock.cluster.users import identity
 from penstock.errors import PenstockError
 
-__all__ = ["ACCOUNT", "create", "forget", "register"]
+__all__ = ["ACCOUNT", "administer", "create", "forget", "register"]
 
 ACCOUNT = "penstock"
+_FENCE = "pst-fence"  # a QOS that nobody uses
+_PATIENCE = 20.0
+# It ends with 1 and one of these where nothing was to be done.
+_NOTHING = ("Nothing new added", "Nothing modified", "Nothing deleted")
 
 
 def create(daemons: Daemons) -> None:
@@ -52,7 +58,10 @@ def register(daemons: Daemons) -> None:
     plain = sorted({login for role, login in users.items() if role != "operator"})
     if plain:
         _sacctmgr(daemons, "add", "user", ",".join(plain), f"account={ACCOUNT}", f"cluster={name}")
-    _sacctmgr(daemons, "add", "user", users["operator"], f"account={ACCOUNT}", f"cluster={name}", "AdminLevel=Operator")
+    # Where limits are enforced, as the guide says to set up the service user (docs/install.md): it has no account of
+    # those that it serves. A plain user's cluster has no other user to run jobs as.
+    account = "root" if daemons.state.spec.enforce and plain else ACCOUNT
+    _sacctmgr(daemons, "add", "user", users["operator"], f"account={account}", f"cluster={name}", "AdminLevel=Operator")
 
 
 def forget(base: Daemons, name: str) -> None:
@@ -61,9 +70,33 @@ def forget(base: Daemons, name: str) -> None:
         base.command(["sacctmgr", "-i", "delete", "cluster", name])
 
 
-def _sacctmgr(daemons: Daemons, *words: str) -> None:
-    done = daemons.command(["sacctmgr", "-i", "-Q", *words], 20)
-    # It ends with 1 and these words where nothing was to be done.
-    if done.returncode != 0 and "Nothing new added" not in done.stdout + done.stderr:
+def administer(daemons: Daemons, *words: str) -> str:
+    """Run `sacctmgr -i` with these words and wait until slurmctld knows of it; what it printed.
+
+    slurmdbd passes changes on in their order: that of a QOS which nobody uses is sent behind this one, and shows that
+    it has come. PenstockError when sacctmgr refuses, or slurmctld does not hear of it.
+    """
+    said = _sacctmgr(daemons, *words)
+    mark = str(time.monotonic_ns() % 2_000_000_000)
+    _sacctmgr(daemons, "add", "qos", _FENCE)
+    _sacctmgr(daemons, "modify", "qos", _FENCE, "set", f"priority={mark}")
+    deadline = time.monotonic() + _PATIENCE
+    while _fence(daemons) != mark:
+        if time.monotonic() > deadline:
+            raise PenstockError(f"slurmctld has not heard of: sacctmgr {' '.join(words)}")
+        time.sleep(0.05)
+    return said
+
+
+def _fence(daemons: Daemons) -> str | None:
+    shown = daemons.command(["scontrol", "-o", "show", "assoc_mgr", "flags=qos", f"qos={_FENCE}"]).stdout
+    found = re.search(rf"^QOS={_FENCE}\b.* Priority=([0-9]+)", shown, re.MULTILINE)
+    return found and found[1]
+
+
+def _sacctmgr(daemons: Daemons, *words: str) -> str:
+    done = daemons.command(["sacctmgr", "-i", "-Q", *words], _PATIENCE)
+    if done.returncode != 0 and not any(word in done.stdout + done.stderr for word in _NOTHING):
         text = (done.stderr + done.stdout).strip() or done.returncode
         raise PenstockError(f"sacctmgr {' '.join(words)} failed: {text}\n{tail(daemons.layout.log('slurmdbd'))}")
+    return done.stdout

@@ -103,6 +103,7 @@ def slurm_conf(
         f"AccountingStorageHost={here}",
         f"AccountingStoragePort={accounting.port}",
         f"AccountingStoragePass={accounting.munge_socket}",
+        *(["AccountingStorageEnforce=associations,limits,qos"] if spec.enforce else []),
     ]
     for index, (node, port) in enumerate(zip(spec.node_names, ports.nodes, strict=True)):
         place = f"NodeHostname={host} NodeAddr={here}" if subnet is None else f"NodeAddr={subnet.node(index)}"

@@ -49,8 +49,9 @@ class ClusterSpec:
 
     `folder` and `join` default to None: the usual place, and an accounting database of its own. `release` names the
     Debian release whose Slurm is run, None the Slurm that is installed. `isolated` nodes have a host name, an address
-    and a network of their own. `extra` are lines that end slurm.conf as they are (tests of a site's settings), `beside`
-    files that are copied into its folder (a job_submit.lua, an epilog).
+    and a network of their own. `enforce`: Slurm holds users to their associations, limits and QOS, and the Operator has
+    the association that the guide gives to the service user (docs/install.md). `extra` are lines that end slurm.conf as
+    they are (tests of a site's settings), `beside` files that are copied into its folder (a job_submit.lua, an epilog).
     """
 
     nodes: int = 8
@@ -61,6 +62,7 @@ class ClusterSpec:
     isolated: bool = False
     accrue_always: bool = False
     contain: bool = False
+    enforce: bool = False
     expansion: bool = True
     select: str = "linear"
     min_job_age: int = 300
