@@ -12,19 +12,26 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Protocol, TypeGuard
 
+from penstock.owners import HolderKind, Limit, LimitHolder, Owner
+
 __all__ = [
     "AccountingRecord",
     "Allocation",
     "Decision",
     "Geometry",
+    "HolderKind",
     "Job",
     "JobSpec",
     "JobState",
     "JobTexts",
     "JointPolicy",
     "License",
+    "Limit",
+    "LimitHolder",
     "Node",
     "Offer",
+    "Owner",
+    "OwnerLimits",
     "Partition",
     "Reason",
     "Reservation",
@@ -179,7 +186,8 @@ class Partition:
     """A partition; times in seconds, None unlimited; `max_nodes` None when it sets no limit of its own.
 
     `accounts` and `qos` are those that may use it, empty: all; a name that begins with `-` is shut out. `exclusive`:
-    jobs get whole nodes. `billing` are its TRESBillingWeights by name ("CPU", "Mem" per GB, "GRES/gpu").
+    jobs get whole nodes. `billing` are its TRESBillingWeights by name ("CPU", "Mem" per GB, "GRES/gpu"). `own_qos` is
+    the QOS whose limits hold for all of its jobs (its option QOS); empty: none, or a backend does not say.
     """
 
     name: str
@@ -195,6 +203,26 @@ class Partition:
     qos: frozenset[str] = frozenset()
     exclusive: bool = False
     billing: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    own_qos: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerLimits:
+    """What Slurm lets an owner have, and what of it is in use, at one moment.
+
+    `partition` is the job's, None where there is no single one of that name. `qos` are the QOS that limit the job, the
+    one that goes first in front: of each limit the first of them that sets it counts, and those of `associations` where
+    none does. `associations` are the user's own with the account and those of the accounts above it, up to the root; of
+    the accounts only group limits hold, for all others have been passed on to the user's. `associated`: the user has an
+    association with the account; None: not known. `unknown` says why not all of it is known; empty: it is.
+    """
+
+    owner: Owner
+    partition: Partition | None
+    qos: tuple[LimitHolder, ...] = ()
+    associations: tuple[LimitHolder, ...] = ()
+    associated: bool | None = None
+    unknown: str = ""
 
 
 @dataclass(frozen=True, slots=True)

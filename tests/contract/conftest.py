@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import replace
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,7 +31,7 @@ from penstock.slurm.cli import CliBackend
 from penstock.slurm.mock import control
 from penstock.slurm.mock.backend import VirtualClock, virtual_cluster
 from penstock.slurm.mock.client import MockClient
-from penstock.slurm.mock.model import ClusterConfig
+from penstock.slurm.mock.model import ClusterConfig, NodeLimits, PartitionConfig
 from penstock.slurm.parse import parse_version
 from penstock.slurm.pyslurm import PyslurmBackend
 from penstock.slurm.pyslurm_link import Versions, misfit
@@ -104,10 +105,39 @@ _FAR = ClusterConfig(cluster="far", nodes=2, version=(22, 5, 8))
 _MOCK = ClusterConfig(nodes=8, version=(22, 5, 8), licenses=LICENSES, siblings=(_FAR,))
 
 
+# What holds in the worlds of `enforcing`; `_set_limits` says the same to a real one.
+_ENFORCING = replace(
+    _MOCK,
+    siblings=(),
+    enforced=frozenset({"associations", "limits", "qos"}),
+    members={"penstock": ("alice", "bob", "nobody", "daemon")},
+    qos={"normal": 0, "part": 0},
+    partitions=(PartitionConfig("batch"), PartitionConfig("limited", max_nodes=5, max_time=7200.0, qos="part")),
+    qos_limits={
+        "normal": NodeLimits(max_wall=3600.0, max_nodes=3, per_user=4),
+        "part": NodeLimits(max_nodes=2),
+    },
+    account_limits={"penstock": NodeLimits(group=6, max_nodes=7), "root": NodeLimits(group=100)},
+)
+
+
+def _set_limits(cluster: Cluster) -> None:
+    def administer(*words: str) -> None:
+        cluster.administer(*words)
+
+    administer("add", "qos", "part")
+    administer("modify", "qos", "normal", "set", "MaxWall=60", "MaxTRESPerJob=node=3", "MaxTRESPerUser=node=4")
+    administer("modify", "qos", "part", "set", "MaxTRESPerJob=node=2")
+    administer("modify", "account", "root", "set", "GrpTRES=node=100")
+    administer("modify", "account", "penstock", "set", "GrpTRES=node=6", "MaxTRESPerJob=node=7")
+    new = ["PartitionName=limited", "Nodes=n[1-8]", "MaxNodes=5", "MaxTime=120", "QOS=part"]
+    cluster.run_as("root", ["scontrol", "create", *new], check=True)
+
+
 class MockWorld(World):
-    def __init__(self) -> None:
+    def __init__(self, config: ClusterConfig = _MOCK) -> None:
         # Real Slurm's clock never shows 0, and that release is the one the real tests run against.
-        self.mock = virtual_cluster(_MOCK, "alice", start=1_700_000_000.0)
+        self.mock = virtual_cluster(config, "alice", start=1_700_000_000.0)
         assert isinstance(self.mock.driver, VirtualClock)
         self.backend = self.mock
         self.other = self.mock.as_user("bob")
@@ -294,15 +324,57 @@ def several(request: pytest.FixtureRequest) -> Iterator[World]:
         yield from _two_emptied(near, far)
 
 
-@pytest.fixture
-def server_world() -> Iterator[ServerWorld]:
+@pytest.fixture(scope="module")
+def enforcing_cluster(need_slurm: Callable[[str | None], None]) -> Iterator[Callable[[str | None], Cluster]]:
+    """Gives a cluster of one release that enforces limits; it ends with the module."""
+    found: dict[str | None, Cluster] = {}
+
+    def give(release: str | None) -> Cluster:
+        need_slurm(release)
+        if release not in found:
+            folder = Path("/var/tmp") / f"pst-test-l{release or ''}-{os.getpid()}"
+            found[release] = up(ClusterSpec(nodes=8, folder=folder, release=release, enforce=True))
+            _set_limits(found[release])
+        return found[release]
+
+    try:
+        yield give
+    finally:
+        for cluster in found.values():
+            cluster.down()
+
+
+@pytest.fixture(params=["mock", "server", *REAL, *PYSLURM])
+def enforcing(request: pytest.FixtureRequest, enforcing_cluster: Callable[[str | None], Cluster]) -> Iterator[World]:
+    """Every world, with limits that it holds its users to (see `_ENFORCING`)."""
+    if request.param == "mock":
+        yield MockWorld(_ENFORCING)
+    elif request.param == "server":
+        with _server(_ENFORCING) as world:
+            yield world
+    elif request.param == "pyslurm":
+        if (why := _no_pyslurm(enforcing_cluster(None))) is not None:
+            pytest.skip(f"NO PYSLURM: {why}")
+        yield from _emptied(enforcing_cluster(None), PyslurmWorld)
+    else:
+        yield from _emptied(enforcing_cluster(request.param))
+
+
+@contextmanager
+def _server(config: ClusterConfig) -> Iterator[ServerWorld]:
     folder = Path(tempfile.mkdtemp(prefix="pst-c-"))
     folder.chmod(0o755)
     try:
-        yield ServerWorld(control.start(folder, _MOCK, kill_wait=0.2))
+        yield ServerWorld(control.start(folder, config, kill_wait=0.2))
     finally:
         control.stop(folder)
         shutil.rmtree(folder)
+
+
+@pytest.fixture
+def server_world() -> Iterator[ServerWorld]:
+    with _server(_MOCK) as world:
+        yield world
 
 
 @pytest.fixture(params=["mock", "server", *REAL, *PYSLURM])

@@ -13,7 +13,7 @@ from prometheus_client import generate_latest
 
 import penstock.slurm
 from penstock.allowance import carry_on
-from penstock.api import Allocation, JobSpec, ReservationSpec
+from penstock.api import Allocation, JobSpec, Owner, ReservationSpec
 from penstock.app import App
 from penstock.config import Config
 from penstock.errors import NotNow, SlurmUnavailable, StoreError
@@ -243,6 +243,8 @@ def arguments(method):
         "name": "a",
         "patience": 1.0,
         "ids": [1],
+        "jobs": [1],
+        "owners": [Owner("alice", "physics", "batch", "normal")],
     }
     parameters = list(inspect.signature(getattr(Backend, method)).parameters)[1:]
     given = {name: values[name] for name in parameters if values.get(name) is not None}

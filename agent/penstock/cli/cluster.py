@@ -65,9 +65,7 @@ def cluster() -> None:
 @click.option("--select", default="linear", show_default=True, help=f"SelectType: {' or '.join(SELECTS)}.")
 @click.option("--accrue-always", is_flag=True, help="Jobs age while they wait for a dependency, and age counts much.")
 @click.option("--contain", is_flag=True, help="PrologFlags=Contain, as most production sites have it.")
-@click.option(
-    "--enforce", is_flag=True, help="AccountingStorageEnforce=associations,limits,qos, as many sites do."
-)
+@click.option("--enforce", is_flag=True, help="AccountingStorageEnforce=associations,limits,qos, as many sites do.")
 @click.option("--no-expansion", is_flag=True, help="Leave permit_job_expansion out, as Slurm does by default.")
 @click.option("--min-job-age", type=int, default=300, show_default=True, help="Seconds an ended job stays known.")
 def _up(

@@ -23,6 +23,8 @@ from penstock.api import (
     JobTexts,
     License,
     Node,
+    Owner,
+    OwnerLimits,
     Partition,
     Reservation,
     ReservationSpec,
@@ -81,6 +83,18 @@ class Reader(Protocol):
     async def shares(self) -> Mapping[str, float]:
         """The caller's fair-share factor (0 to 1, more is better) in each of their accounts. Empty without
         accounting; by priority/basic they mean nothing."""
+        ...
+
+    async def limits(self, owners: Sequence[Owner]) -> Sequence[OwnerLimits]:
+        """What Slurm lets each of these owners have, and what of it is in use at this moment: one for each, in their
+        order, by as many requests for a hundred owners as for one. It is what slurmctld holds jobs to. Where that is
+        not shown to the caller, accounting's limits stand in, whose use is not known; what nobody says is named in
+        `unknown`, and is not unlimited. Whether the cluster holds anybody to them is `SiteConfig.enforced`."""
+        ...
+
+    async def charges(self, jobs: Collection[int]) -> Mapping[int, Mapping[str, float]]:
+        """What each of these jobs counts for in limits by TRES ("node", "cpu", "mem" in MB, "gres/gpu"), of those in
+        the controller's memory: what it holds, or while it waits what it asks for."""
         ...
 
     async def clusters(self) -> Sequence[str]:

@@ -23,6 +23,7 @@ __all__ = [
     "compress_hosts",
     "expand_hosts",
     "format_minutes",
+    "parse_amount",
     "parse_array_tasks",
     "parse_config",
     "parse_count",
@@ -32,6 +33,7 @@ __all__ = [
     "parse_node_state",
     "parse_pairs",
     "parse_time",
+    "parse_tres",
     "parse_version",
 ]
 
@@ -146,6 +148,30 @@ def parse_exit_code(text: str) -> int:
         raise ParseError("not an exit code", text)
     code, signal = int(match[1]), int(match[2])
     return 128 + signal if signal and not code else code
+
+
+_TRES_AMOUNT = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,9})?)([KMGTPE]?)", re.ASCII)
+
+
+def parse_tres(text: str) -> dict[str, float]:
+    """What `cpu=4,mem=2G,node=2,gres/gpu=1` counts for, by TRES; memory in MB. Empty for none."""
+    if text.strip() in ("", "N/A", "(null)"):
+        return {}
+    found = {}
+    for item in text.strip().split(","):
+        name, _, amount = item.partition("=")
+        found[name] = parse_amount(amount, name)
+    return found
+
+
+def parse_amount(text: str, tres: str = "") -> float:
+    """A count of a TRES with the unit that Slurm may give it; memory in MB, of which 2048M and 2G are the same."""
+    match = _TRES_AMOUNT.fullmatch(text)
+    if match is None:
+        raise ParseError("not an amount", text)
+    if not match[2]:
+        return float(match[1])
+    return float(match[1]) * 1024.0 ** (" KMGTPE".index(match[2]) - (2 if tres == "mem" else 0))
 
 
 _KEY = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_:/.*-]*(?:\[[0-9]+\])?)=", re.ASCII)

@@ -18,6 +18,8 @@ from penstock.api import (
     JobTexts,
     License,
     Node,
+    Owner,
+    OwnerLimits,
     Partition,
     Reservation,
     SiteConfig,
@@ -29,8 +31,9 @@ from penstock.slurm import records
 from penstock.slurm.budget import RequestBudget
 from penstock.slurm.clocks import ControllerClock, since_boot
 from penstock.slurm.commands import CommandRunner, Finished
+from penstock.slurm.limit_queries import read_limits
 from penstock.slurm.meter import Meter
-from penstock.slurm.parse import ParseError
+from penstock.slurm.parse import ParseError, parse_tres
 from penstock.slurm.refusals import classify
 from penstock.slurm.texts import texts_from_json
 
@@ -194,12 +197,31 @@ class CliQueries:
         Raises `Infeasible` where there is no accounting, and as the other calls.
         """
         argv = ("sacctmgr", "-nP", "show", "associations", f"user={self._user}", f"cluster={cluster}", "format=account")
-        done = await self._run(argv, changing=False)
-        if done.code != 0 and _NO_ACCOUNTING in done.stderr:
-            raise Infeasible("this cluster has no accounting")
-        if done.code != 0:
-            raise SlurmUnavailable(str(classify(done.stderr, changing=False)))
-        return sorted({line.strip() for line in done.stdout.splitlines() if line.strip()})
+        text = await self._recorded(*argv)
+        return sorted({line.strip() for line in text.splitlines() if line.strip()})
+
+    async def limits(self, owners: Sequence[Owner]) -> Sequence[OwnerLimits]:
+        """See `Reader.limits`."""
+
+        async def cluster() -> str:
+            return self._cluster or records.site_from_text(await self._config()).cluster
+
+        # Not of pyslurm, which does not say which QOS a partition has.
+        return await read_limits(owners, self._read, self._recorded, lambda: CliQueries.partitions(self), cluster)
+
+    async def charges(self, jobs: Collection[int]) -> Mapping[int, Mapping[str, float]]:
+        """See `Reader.charges`."""
+        if not jobs:
+            return {}
+        only = ["-j", ",".join(str(int(job)) for job in sorted(jobs))] if len(jobs) <= _MOST_NAMED else []
+        try:
+            rows = await self._rows(("JobID", "tres-alloc"), "-a", "-t", "all", *only)
+        except NoCluster:
+            raise
+        except NotFound:
+            return {}
+        found = understood("squeue", lambda: {int(row[0]): parse_tres(row[1]) for row in rows})
+        return {job: tres for job, tres in found.items() if job in jobs}
 
     async def jobs(self) -> Sequence[Job]:
         """See `Backend.jobs`."""
@@ -382,6 +404,15 @@ class CliQueries:
             if (array := array_of.get(record.id, 0)) in ids:
                 tasks.setdefault(array, []).append(record)
         return {array: records.of_array(array, found) for array, found in tasks.items()}
+
+    async def _recorded(self, *argv: str) -> str:
+        """What a command prints that slurmdbd answers; `Infeasible` where there is none."""
+        done = await self._run(argv, changing=False, limit=min(self._limit, _ACCOUNTING_PATIENCE))
+        if done.code != 0 and _NO_ACCOUNTING in done.stderr:
+            raise Infeasible("this cluster has no accounting")
+        if done.code != 0:
+            raise SlurmUnavailable(str(classify(done.stderr, changing=False)))
+        return done.stdout
 
     async def _read(self, *argv: str, extra: Mapping[str, str] | None = None) -> str:
         done = await self._run(argv, changing=False, extra=extra)

@@ -231,6 +231,7 @@ def partition_from_line(line: str) -> Partition:
             qos=_admitted(pairs, "Qos"),
             exclusive=pairs.get("OverSubscribe") == "EXCLUSIVE",
             billing=_weights(pairs.get("TRESBillingWeights", "")),
+            own_qos=_text(pairs.get("QoS", "")),
         )
     except KeyError as error:
         raise ParseError(f"a partition without {error.args[0]}", line) from None

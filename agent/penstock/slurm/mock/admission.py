@@ -50,7 +50,7 @@ def make_job(engine: Engine, user: str, spec: JobSpec | Allocation, work: Work |
         spec=spec,
         user=user,
         uid=engine.uid_of(user),
-        account=spec.account or "default",
+        account=engine.enforcement.account_of(user, spec.account),
         partition=partition,
         qos=qos,
         submit=engine.now,

@@ -22,6 +22,8 @@ from penstock.api import (
     JobTexts,
     License,
     Node,
+    Owner,
+    OwnerLimits,
     Partition,
     Reservation,
     ReservationSpec,
@@ -145,6 +147,18 @@ class MockBackend:
         """Fair-share factors; every user may use every account here."""
         self.driver.settle()
         return self.engine.shares()
+
+    async def limits(self, owners: Sequence[Owner]) -> Sequence[OwnerLimits]:
+        """See `Reader.limits`."""
+        self.driver.settle()
+        places = {partition.name: partition for partition in views.partitions(self.engine)}
+        return [self.engine.enforcement.of(owner, places.get(owner.partition)) for owner in owners]
+
+    async def charges(self, jobs: Collection[int]) -> Mapping[int, Mapping[str, float]]:
+        """See `Reader.charges`."""
+        self.driver.settle()
+        views_of = {job.id: job for job in views.jobs(self.engine) if job.id in jobs}
+        return {n: {"cpu": float(job.num_cpus), "node": float(job.num_nodes)} for n, job in views_of.items()}
 
     async def clusters(self) -> Sequence[str]:
         """The clusters of the site."""

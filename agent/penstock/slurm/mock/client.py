@@ -19,6 +19,8 @@ from penstock.api import (
     JobTexts,
     License,
     Node,
+    Owner,
+    OwnerLimits,
     Partition,
     Reservation,
     ReservationSpec,
@@ -111,6 +113,16 @@ class MockClient:
     async def shares(self) -> Mapping[str, float]:
         """Fair-share factors by account."""
         found: Mapping[str, float] = await self._call("shares")
+        return found
+
+    async def limits(self, owners: Sequence[Owner]) -> Sequence[OwnerLimits]:
+        """See `Reader.limits`."""
+        found: Sequence[OwnerLimits] = await self._call("limits", owners=list(owners))
+        return found
+
+    async def charges(self, jobs: Collection[int]) -> Mapping[int, Mapping[str, float]]:
+        """See `Reader.charges`."""
+        found: Mapping[int, Mapping[str, float]] = await self._call("charges", jobs=list(jobs))
         return found
 
     async def clusters(self) -> Sequence[str]:

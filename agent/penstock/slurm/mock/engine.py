@@ -26,6 +26,7 @@ from penstock.slurm.mock.guard import Guards, parents_and_grace
 from penstock.slurm.mock.jobs import SimJob
 from penstock.slurm.mock.keeper import Keeper
 from penstock.slurm.mock.licenses import Licenses
+from penstock.slurm.mock.limits import Enforcement
 from penstock.slurm.mock.lobby import Lobby
 from penstock.slurm.mock.machine import Machine
 from penstock.slurm.mock.model import ClusterConfig, Effect, Ended, PartitionConfig, Requeued, Resized, Started
@@ -78,8 +79,16 @@ class Engine:
         self._queue = Queue(self._priorities)  # pending and eligible now
         self._lobby = Lobby(self)  # pending, and not to be planned for
         self._running: dict[int, SimJob] = {}
+        self.enforcement = Enforcement(self)
         self._passes = Passes(
-            self.config, self.machine, self._queue, self.licenses, self.reservations, self._start, self.limit
+            self.config,
+            self.machine,
+            self._queue,
+            self.licenses,
+            self.reservations,
+            self.enforcement,
+            self._start,
+            self.limit,
         )
         self._fresh: dict[int, SimJob] = {}  # in the queue since the last pass
         self._freed = False  # something may now start that could not at the last pass
@@ -105,6 +114,11 @@ class Engine:
     def active(self) -> bool:
         """Whether a job runs, or waits for nothing but its turn or its time: whether the queue can still change."""
         return bool(self._running or self._queue or self._changed) or self.events.waking(self.jobs)
+
+    @property
+    def running(self) -> Collection[SimJob]:
+        """The jobs that hold nodes."""
+        return self._running.values()
 
     def job(self, job: int) -> SimJob:
         """The job in the controller's memory; NotFound when it is not there."""

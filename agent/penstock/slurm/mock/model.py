@@ -17,6 +17,7 @@ __all__ = [
     "Effect",
     "Ended",
     "Failures",
+    "NodeLimits",
     "PartitionConfig",
     "PriorityType",
     "Requeued",
@@ -30,7 +31,7 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class PartitionConfig:
     """A partition; `nodes` empty means all. Times in seconds, None unlimited. `priority` is its PriorityJobFactor,
-    `features` are those of all its nodes."""
+    `features` are those of all its nodes, `qos` is the QOS whose limits hold for all of its jobs."""
 
     name: str = "main"
     nodes: tuple[str, ...] = ()
@@ -39,6 +40,26 @@ class PartitionConfig:
     max_nodes: int | None = None
     priority: int = 1
     features: tuple[str, ...] = ()
+    qos: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLimits:
+    """Limits of a QOS or an association, None where there is none: MaxWall in seconds, and of nodes MaxTRESPerJob,
+    MaxTRESPerUser (of a QOS only) and GrpTRES."""
+
+    max_wall: float | None = None
+    max_nodes: int | None = None
+    per_user: int | None = None
+    group: int | None = None
+
+    def over(self, account: NodeLimits) -> NodeLimits:
+        """A user's limits with those per job that they do not set for themselves passed on by their account."""
+        return NodeLimits(
+            max_wall=account.max_wall if self.max_wall is None else self.max_wall,
+            max_nodes=account.max_nodes if self.max_nodes is None else self.max_nodes,
+            group=self.group,
+        )
 
 
 class Scheduler(StrEnum):
@@ -110,6 +131,9 @@ class ClusterConfig:
     looks at what has changed (bf_interval), except that it looks at once when an allocation is asked for; 0: always at
     once. `siblings` are the other clusters of the site, whose own siblings do not count. `merge_latency` and
     `shrink_latency` are how long such a call takes, `query_latency` a look at nodes, jobs or steps.
+    `enforced` is AccountingStorageEnforce: with "limits" the scheduler holds jobs to `qos_limits`, `account_limits` and
+    `user_limits` (of a user's association with any account); with "associations" nobody may use an account that does
+    not name them among its `members` (without any members everybody may use every account).
     """
 
     nodes: int = 8
@@ -142,6 +166,11 @@ class ClusterConfig:
     shrink_latency: float = 0.0
     query_latency: float = 0.0
     siblings: tuple[ClusterConfig, ...] = ()
+    enforced: frozenset[str] = frozenset()
+    qos_limits: Mapping[str, NodeLimits] = field(default_factory=lambda: MappingProxyType({}))
+    account_limits: Mapping[str, NodeLimits] = field(default_factory=lambda: MappingProxyType({}))
+    user_limits: Mapping[str, NodeLimits] = field(default_factory=lambda: MappingProxyType({}))
+    members: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -171,6 +200,7 @@ class ClusterConfig:
             priority_weight_age=None if self.priority is PriorityType.BASIC else int(self.weight_age),
             max_array=self.max_array,
             accounting=True,
+            enforced=self.enforced,
         )
 
 

@@ -15,6 +15,7 @@ from penstock.planning.bits import BitProfile
 from penstock.planning.planner import Ask, Backfill, Placement, Planner, Promises
 from penstock.slurm.mock.jobs import SimJob
 from penstock.slurm.mock.licenses import Licenses
+from penstock.slurm.mock.limits import Enforcement
 from penstock.slurm.mock.machine import Machine
 from penstock.slurm.mock.model import ClusterConfig, Scheduler
 from penstock.slurm.mock.queue import Queue
@@ -33,6 +34,7 @@ class Passes:
         queue: Queue,
         licenses: Licenses,
         reservations: Reservations,
+        enforcement: Enforcement,
         start: Callable[[SimJob, int], None],
         limit_of: Callable[[SimJob], float],
     ) -> None:
@@ -41,6 +43,7 @@ class Passes:
         self._queue = queue
         self._licenses = licenses
         self._reservations = reservations
+        self._enforcement = enforcement
         self._start = start
         self._limit_of = limit_of
         self._planner = self._new_planner()
@@ -152,6 +155,8 @@ class Passes:
             job.reason = "Licenses"
         elif job.array is not None and job.array.throttled:
             job.reason = "JobArrayTaskLimit"
+        elif (against := self._enforcement.obstacle(job)) is not None:
+            job.reason = against
         elif down and ask.out_of(ask.within & ~down) is None:
             job.reason = "ReqNodeNotAvail"
         else:
@@ -186,7 +191,8 @@ class Passes:
         if job.num_nodes == ask.nodes:
             return 0
         free = planner.profile.common(now, now + ask.duration, ask.within).bit_count()
-        more = planner.place(ask._replace(nodes=min(free, job.num_nodes - ask.nodes), need=0), now) if free else None
+        beyond = min(free, self._enforcement.room(job, job.num_nodes) - ask.nodes)
+        more = planner.place(ask._replace(nodes=beyond, need=0), now) if beyond else None
         if more is None:
             return 0
         self._tell_others(planner, more, now)

@@ -41,6 +41,7 @@ def partitions(engine: Engine) -> list[Partition]:
             max_time=p.max_time,
             default_time=p.default_time,
             max_nodes=p.max_nodes,
+            own_qos=p.qos,
         )
         for index, p in enumerate(engine.config.partitions)
     ]
