@@ -24,6 +24,7 @@ from penstock.slurm.cli import CliBackend
 from penstock.slurm.meter import Meter
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.store import Store
+from penstock.tenure import open_acts
 
 
 class Time:
@@ -207,7 +208,7 @@ def test_what_cannot_be_written_down_is_not_submitted(tmp_path):
         admit(subject, changing=True, submits=True)
 
 
-def test_an_agent_goes_on_with_what_the_one_before_has_left():
+def test_an_agent_goes_on_with_what_the_one_before_has_left(tmp_path):
     class Counted:
         """A simulated Slurm with a budget."""
 
@@ -217,14 +218,30 @@ def test_an_agent_goes_on_with_what_the_one_before_has_left():
         def __getattr__(self, name):
             return getattr(self.backend, name)
 
+    config = Config.model_validate({"agent": {"state_dir": tmp_path}})
+
     async def begun(store):
         slurm = Counted()
-        await App(Config.model_validate({}), slurm, slurm.clock, store).start()
+        app = App(config, slurm, slurm.clock, store)
+        await app.start()
         return slurm.budget
 
     store = Store(":memory:")
     assert submitted(asyncio.run(begun(store))) == 30
     assert submitted(asyncio.run(begun(store))) == 0
+    commands, _time = budget(burst=1000)
+    carry_on(commands, open_acts(config), ManualClock(1e9))
+    assert submitted(commands) == 0, "an agent and its user's commands have one limit"
+
+
+def test_two_processes_share_what_is_left_as_they_submit(tmp_path):
+    stores = [Store(tmp_path / "acts.db", shared=shared) for shared in (False, False)]
+    agent, command = (budget(burst=1000, submissions_per_hour=60)[0] for _ in stores)
+    for subject, store in zip((agent, command), stores, strict=True):
+        carry_on(subject, store, ManualClock(1e9))
+    for subject in (agent, command) * 15:
+        admit(subject, changing=True, submits=True)
+    assert submitted(agent) == submitted(command) == 0
 
 
 def arguments(method):
