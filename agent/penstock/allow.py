@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal, get_args
 
 from penstock.api import Reason
 
-__all__ = ["FEATURES", "NOT_ALLOWED", "Rule", "Subject", "refusal"]
+__all__ = ["FEATURES", "NOT_ALLOWED", "Feature", "Rule", "Subject", "refusal"]
 
-FEATURES: Final = ("workflows", "malleable", "select", "slots")
+Feature = Literal["workflows", "malleable", "select", "slots"]
+FEATURES: Final[tuple[Feature, ...]] = get_args(Feature)
 """What can be allowed or paused: workflows, resizing MPI jobs, placing and moving the tasks of bags, holding slots."""
 NOT_ALLOWED: Final = "not-allowed"
 """The code of the reason."""

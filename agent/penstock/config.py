@@ -26,7 +26,7 @@ from pydantic import (
     model_validator,
 )
 
-from penstock.allow import Rule
+from penstock.allow import Feature, Rule
 from penstock.documents import MAX_BYTES, parse_yaml, show
 from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import ConfigError, UserError
@@ -216,7 +216,7 @@ class WorkflowsSection(_Section):
 class AllowRule(_Section):
     """What one rule of `limits.allow` admits: jobs that agree with all that it names."""
 
-    features: tuple[Literal["workflows", "malleable", "select"], ...] | None = Field(None, description="Only these.")
+    features: tuple[Feature, ...] | None = Field(None, description="Only these.")
     users: Names | None = Field(None, description="Only jobs of these users.")
     partitions: Names | None = Field(None, description="Only jobs in these partitions.")
     accounts: Names | None = Field(None, description="Only jobs of these accounts.")
