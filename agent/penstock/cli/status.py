@@ -137,7 +137,7 @@ def _decided(config: Config, subject: str) -> list[dict[str, Any]]:
     try:
         agents = ask_or_read(config, "explain", {"subject": subject})
     except AgentUnavailable:
-        if not own:
+        if not own and _OWN.fullmatch(subject.replace(" ", ":")) is None:  # else commands alone may have decided
             raise
         agents = []
     return sorted([*agents, *own], key=lambda decision: float(decision["at"]))

@@ -132,6 +132,8 @@ class Keeper:
         hold = self._ledger.hold(number)
         if not hold.phase.final:
             self._ledger.store(number, replace(hold, giving_up=True), (), self._backend.now())
+            told = Reason("given-up", "it is given up")
+            self._executor.record(Decision(Verb.CANCEL, f"hold {number}", (told,)))
         return await self.advance(number)
 
     async def tick(self) -> dict[int, Hold]:
