@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from penstock.api import Job, Limit, LimitHolder, Owner, OwnerLimits, Reason
 
-__all__ = ["Extension", "Growth", "Held", "after", "held", "obstacle", "owner_of"]
+__all__ = ["Extension", "Growth", "Held", "after", "binding", "held", "obstacle", "owner_of", "said"]
 
 _SLACK = 1.0  # seconds by which clocks and sums of times may differ
 _MINUTE = 60.0
@@ -97,7 +97,7 @@ def obstacle(known: OwnerLimits, job: Held, wish: Wish, enforced: Collection[str
         return Reason("no-association", f"{text}, without which Slurm takes no request of theirs")
     if not {"limits", "safe"} & set(enforced):
         return None
-    for holder, limit in _binding(known):
+    for holder, limit in binding(known):
         if (reason := _against(holder, limit, extra, job)) is not None:
             return reason
     return _not_known(known.unknown) if known.unknown else None
@@ -200,7 +200,7 @@ def _of_partition(known: OwnerLimits, extra: _Extra) -> Reason | None:
 # -- limits of QOS and associations ------------------------------------------------------------------------------------
 
 
-def _binding(known: OwnerLimits) -> Iterator[tuple[LimitHolder, Limit]]:
+def binding(known: OwnerLimits) -> Iterator[tuple[LimitHolder, Limit]]:
     """The limits that count, with those of associations multiplied by the QOS's LimitFactor."""
     settled: set[tuple[str, str]] = set()
     factor = next((holder.factor for holder in known.qos if holder.factor != 1.0), 1.0)
@@ -227,7 +227,7 @@ def _factored(limit: Limit, factor: float) -> Limit:
 def _against(holder: LimitHolder, limit: Limit, extra: _Extra, job: Held) -> Reason | None:
     """What the limit has against it."""
     if limit.tres and limit.tres not in job.tres and not job.whole:
-        return _not_known(f"how much {limit.tres} the job holds, which {_named(holder, limit)} counts")
+        return _not_known(f"how much {limit.tres} the job holds, which {said(holder, limit)} counts")
     more = _more(limit, extra)
     if more is None:
         return None
@@ -235,15 +235,15 @@ def _against(holder: LimitHolder, limit: Limit, extra: _Extra, job: Held) -> Rea
         slack = _SLACK if limit.name == "MaxWall" else 0.0
         if more <= limit.value + slack:
             return None
-        text = f"{_named(holder, limit)}, and it would have {_amount(limit, more)}: {extra.asked}"
+        text = f"{said(holder, limit)}, and it would have {_amount(limit, more)}: {extra.asked}"
         return Reason(_code(limit), text)
     if more <= 0.0:
         return None
     if limit.used is None:
-        return _not_known(f"how much is used of {_named(holder, limit)}")
+        return _not_known(f"how much is used of {said(holder, limit)}")
     if limit.used + more <= limit.value:
         return None
-    text = f"{_named(holder, limit)}, of which {_amount(limit, limit.used)} is used, and {_amount(limit, more)} more is"
+    text = f"{said(holder, limit)}, of which {_amount(limit, limit.used)} is used, and {_amount(limit, more)} more is"
     return Reason(_code(limit), f"{text} needed: {extra.asked}")
 
 
@@ -293,7 +293,8 @@ def _code(limit: Limit) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=TRES)(?=[A-Z])", "-", limit.name).lower()
 
 
-def _named(holder: LimitHolder, limit: Limit) -> str:
+def said(holder: LimitHolder, limit: Limit) -> str:
+    """Whose limit it is, and how much: "QOS normal has MaxTRESPerUser node=4"."""
     return f"{holder.name} has {limit.name} {_amount(limit, limit.value)}"
 
 

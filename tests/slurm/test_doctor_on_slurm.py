@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from site_limits import SiteLimits
 
 from penstock.cluster import Cluster
 
@@ -79,3 +80,43 @@ def test_a_controller_that_is_down_costs_one_time_limit(silent: Cluster):
     assert levels(told)["queue"] == "unknown"
     assert sum(told["requests"].values()) == 1
     assert outcomes(told)["agent"] in ("works", "limited")
+
+
+def check(told: Any, name: str) -> Any:
+    return next(check for check in told["checks"] if check["id"] == name)
+
+
+def test_on_a_site_that_enforces_limits(enforcing: Cluster, site_limits: SiteLimits):
+    """Set up by the guide alone: the service user is an Operator with an account of its own."""
+    alice = doctor(enforcing, "alice", "--json")
+    assert levels(alice)["growth-limits"] == levels(alice)["resizers"] == levels(alice)["association"] == "ok"
+    assert outcomes(alice)["grow-companion"] in ("works", "limited")
+    assert "resizing gains" in alice["verdict"]
+    served = {"agent": {"serve": "all"}}
+    operator = doctor(enforcing, "operator", "--json", **served)
+    assert levels(operator)["resizers"] == "no" and "may use root" in check(operator, "resizers")["seen"]
+    assert outcomes(operator)["grow-merge"] == "no" and outcomes(operator)["grow-companion"] in ("works", "limited")
+    doctor(enforcing, "operator", code=1, malleable={"backend": "merge"}, **served)
+
+    site_limits.qos("normal", MaxTRESPerUser="node=3", MaxWall="30")
+    seen = check(doctor(enforcing, "alice", "--json"), "growth-limits")
+    assert seen["level"] == "note" and "QOS normal has MaxTRESPerUser node=3" in seen["seen"]
+    seen = check(doctor(enforcing, "operator", "--json"), "time-limits")
+    assert seen["level"] == "note" and "QOS normal has MaxWall 30 min" in seen["seen"]
+
+    site_limits.user("alice", MaxTRESPerJob="node=1")
+    companion = {"malleable": {"backend": "companion"}}
+    text = doctor(enforcing, "alice", code=1, **companion)
+    assert "has MaxTRESPerJob node=1" in text and "sacctmgr modify" in text
+    assert "but not grow (growth-limits)" in text.splitlines()[0]
+    doctor(enforcing, "bob", **companion)
+
+
+def test_without_an_association_where_one_is_demanded(enforcing: Cluster):
+    enforcing.administer("delete", "user", "pst-bob", "account=penstock")
+    try:
+        told = doctor(enforcing, "bob", "--json", code=1)
+    finally:
+        enforcing.administer("add", "user", "pst-bob", "account=penstock")
+    assert levels(told)["association"] == levels(told)["resizers"] == "no"
+    assert "submitting ahead gains nothing (association" in told["verdict"]

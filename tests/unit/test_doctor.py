@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.api import Partition, SiteConfig
+from penstock.api import HolderKind, Limit, LimitHolder, Owner, OwnerLimits, Partition, SiteConfig
 from penstock.cli.doctor import to_dict
 from penstock.config import Config
 from penstock.doctor.facts import Address, Agent, Facts, Folder, Mpi, Probe, Queue, Services, Trouble
 from penstock.doctor.features import FEATURES, Outcome, examine
 from penstock.doctor.findings import Level
 from penstock.doctor.reader import _address, _messages, _within
+from penstock.doctor.verdict import verdict
 from penstock.errors import UserError
 from penstock.filesystems import is_network, mount_of
 
@@ -297,6 +298,120 @@ def test_a_user_whom_accounting_does_not_know(enforced, found):
     assert examine(facts).healthy is (found is Level.NOTE)
 
 
+ENFORCED = frozenset({"associations", "limits", "qos"})
+SMALL = Partition("batch", ("n1", "n2", "n3", "n4"), True, True, 7200.0, None, 3)
+
+
+def limited(*limits: Limit, partition: Partition = IDEAL.partitions[0], unknown: str = "", **changes):
+    """An enforcing site on which the QOS of the user's jobs has these limits."""
+    holder = LimitHolder(HolderKind.QOS, "QOS normal", limits)
+    owner = Owner("u", "physics", "batch", "normal")
+    known = OwnerLimits(owner, partition, (holder,), associated=True, unknown=unknown)
+    return replace(site(enforced=ENFORCED, **changes), limits=(known,))
+
+
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [
+        (limited(Limit("MaxTRESPerJob", 1, "node")), "QOS normal has MaxTRESPerJob node=1"),
+        (limited(Limit("MaxTRESPerUser", 1, "cpu", 7.0)), "QOS normal has MaxTRESPerUser cpu=1"),
+        (limited(Limit("MaxJobsPerUser", 1, used=0.0)), "QOS normal has MaxJobsPerUser 1"),
+        (limited(partition=replace(SMALL, max_nodes=1)), "partition batch has MaxNodes 1"),
+        (limited(unknown="PrivateData hides the accounts above"), "PrivateData hides the accounts above"),
+        (limited(Limit("GrpTRES", 9, "node")), "how much is used of QOS normal has GrpTRES node=9"),
+    ],
+)
+def test_limits_under_which_no_job_may_grow(facts, text):
+    finding = examine(facts).checks["growth-limits"]
+    assert finding.level is Level.NO and text in finding.seen
+    assert "sacctmgr modify" in finding.change and finding.cost
+    for name in ("grow-merge", "grow-companion"):
+        assert (feature(facts, name).outcome, feature(facts, name).because) == (Outcome.NO, ("growth-limits",))
+    assert feature(facts, "announce").outcome is Outcome.NO
+    assert examine(facts).healthy  # nobody has asked for it
+    insists = Config.model_validate({"malleable": {"backend": "companion"}})
+    assert not examine(replace(facts, config=insists)).healthy
+
+
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [
+        (limited(Limit("MaxTRESPerJob", 4, "node")), "QOS normal has MaxTRESPerJob node=4"),
+        (limited(Limit("MaxTRESPerUser", 4, "node", 4.0)), "QOS normal has MaxTRESPerUser node=4"),
+        (limited(partition=SMALL), "partition batch has MaxNodes 3"),
+        (replace(IDEAL, partitions=(SMALL,)), "batch 3"),
+    ],
+)
+def test_limits_within_which_jobs_grow(facts, text):
+    finding = examine(facts).checks["growth-limits"]
+    assert finding.level is Level.NOTE and text in finding.seen and finding.change
+    assert feature(facts, "grow-companion").outcome is Outcome.LIMITED
+    assert level(limited(Limit("MaxWall", 60)), "growth-limits") is Level.OK
+
+
+def test_limits_that_nobody_is_held_to_are_no_finding():
+    facts = limited(Limit("MaxTRESPerJob", 1, "node"))
+    free = replace(facts, site=replace(SITE, enforced=frozenset({"associations"})))
+    assert level(free, "growth-limits") is Level.OK
+
+
+def test_limits_that_could_not_be_read_leave_it_open():
+    facts = replace(site(enforced=ENFORCED), limits=Trouble("no answer"))
+    assert "no answer" in examine(facts).checks["growth-limits"].seen
+    assert feature(facts, "grow-companion").outcome is Outcome.UNKNOWN
+
+
+def test_a_time_limit_is_raised_within_the_owners_own_and_by_operators_alone():
+    facts = limited(Limit("MaxWall", 3600), operator=True)
+    finding = examine(facts).checks["time-limits"]
+    assert finding.level is Level.NOTE and "QOS normal has MaxWall 60 min" in finding.seen
+    assert "time-limits" in feature(facts, "shrink").because
+    assert level(limited(Limit("MaxWall", 3600), operator=False), "time-limits") is Level.OK
+    assert (
+        "MaxTime of the partition (batch 120 min)"
+        in examine(replace(IDEAL, partitions=(SMALL,))).checks["time-limits"].seen
+    )
+
+
+def test_a_resizer_of_the_sites_agent_is_refused_where_associations_are_demanded():
+    facts = replace(limited(), config=EVERYBODY, accounts=("root",), user="penstock")
+    finding = examine(facts).checks["resizers"]
+    assert finding.level is Level.NO and "may use root" in finding.seen and "companion" in finding.change
+    assert "resizers" in feature(facts, "grow-merge").because
+    assert feature(facts, "grow-companion").outcome is not Outcome.NO
+    assert examine(facts).healthy
+    insists = Config.model_validate({"agent": {"serve": "all"}, "malleable": {"backend": "merge"}})
+    assert not examine(replace(facts, config=insists)).healthy
+    assert level(replace(facts, config=Config()), "resizers") is Level.OK  # the agent is the owner
+    assert level(replace(facts, config=Config(), accounts=()), "resizers") is Level.NO
+    assert level(IDEAL, "resizers") is Level.OK
+
+
+def first_line(facts) -> str:
+    return verdict(facts, examine(facts))
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        (IDEAL, ("gain priority by age", "by a second job or by nodes of its own and give nodes back")),
+        (site(priority_type="priority/basic"), ("in the order in which they were submitted",)),
+        (site(priority_flags=frozenset()), ("a stage waits for nodes",)),
+        (site(priority_flags=frozenset(), select_type="select/cons_tres"), ("gains next to nothing",)),
+        (site(prolog_flags=frozenset({"CONTAIN"})), ("can grow by a second job and",)),
+        (replace(site(enforced=ENFORCED), accounts=()), ("ahead gains nothing (association)",)),
+        (limited(Limit("MaxTRESPerJob", 1, "node")), ("give nodes back, but not grow (growth-limits)",)),
+        (site(accounting=False), ("resizing gains nothing (accounting)",)),
+        (replace(IDEAL, submission=Trouble("not asked", asked=False)), ("ahead may or may not gain (submission",)),
+        (replace(IDEAL, site=Trouble("no answer")), ("nothing can be said",)),
+    ],
+)
+def test_the_first_line_says_whether_it_gains_anything(facts, said):
+    line = first_line(facts)
+    assert line.startswith("For u here: ") and line.endswith(".") and "\n" not in line
+    assert all(words in line for words in said), line
+
+
 def test_a_refused_submission_tells_slurms_own_words():
     facts = replace(IDEAL, submission=Trouble("Invalid account or account/partition combination specified"))
     assert "Invalid account" in examine(facts).checks["submission"].seen
@@ -444,7 +559,7 @@ def test_the_json_keeps_its_shape():
     assert told["format"] == 1
     assert set(told) == {
         *("format", "penstock", "user", "host", "python", "config", "cluster", "slurm", "operator", "requests"),
-        *("seconds", "healthy", "features", "checks"),
+        *("seconds", "healthy", "verdict", "features", "checks"),
     }
     assert {tuple(sorted(f)) for f in told["features"]} == {
         ("because", "docs", "id", "outcome", "right", "title", "wanted")

@@ -15,6 +15,7 @@ from penstock.cli.output import emit_json, table
 from penstock.doctor.facts import Facts, Trouble
 from penstock.doctor.features import Outcome, Report
 from penstock.doctor.findings import Finding, Level
+from penstock.doctor.verdict import verdict
 from penstock.errors import PenstockError
 
 __all__ = ["doctor", "to_dict"]
@@ -62,6 +63,7 @@ def to_dict(facts: Facts, report: Report) -> dict[str, Any]:
         "requests": dict(facts.requests),
         "seconds": round(facts.seconds, 3),
         "healthy": report.healthy,
+        "verdict": verdict(facts, report),
         "features": [
             {
                 "id": feature.spec.id,
@@ -90,6 +92,7 @@ def to_dict(facts: Facts, report: Report) -> dict[str, Any]:
 
 def _print(facts: Facts, report: Report, verbose: bool) -> None:
     told = to_dict(facts, report)
+    click.echo(told["verdict"])
     where = f"cluster {told['cluster']}, Slurm {told['slurm']}" if told["cluster"] else "no answer from Slurm"
     click.echo(f"{facts.user} on {facts.host}, {where}; {facts.requests_text}")
     rows = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.api import Partition, SiteConfig
+from penstock.api import OwnerLimits, Partition, SiteConfig
 from penstock.config import Config
 
 __all__ = ["Address", "Agent", "Facts", "Folder", "Mpi", "Probe", "Queue", "Services", "Trouble"]
@@ -133,6 +133,8 @@ class Facts:
     services: Services
     own: Folder | Trouble | None = None
     """Where this user's own things are kept if the state is that of a site's agent, whose user this is not."""
+    limits: tuple[OwnerLimits, ...] | Trouble = ()
+    """What the user may have, by account, in the default partition; none where Slurm holds nobody to limits."""
     messages: str | Trouble | None = None
     """The ways that messages to people take; None: there are none."""
     requests: Mapping[str, int] = field(default_factory=dict)

@@ -14,14 +14,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, TypeVar
 
 from dmr import credential, launch, quirks
-from penstock.api import JobSpec, SiteConfig
+from penstock.api import JobSpec, Owner, OwnerLimits, Partition, SiteConfig
 from penstock.app import advertised_host, make_backend, make_policy
 from penstock.config import Config, find, load
 from penstock.doctor.facts import Address, Agent, Facts, Folder, Mpi, Probe, Queue, Services, Trouble
@@ -126,14 +126,17 @@ async def _ask_slurm(config: Config, limit: float) -> dict[str, object]:
                 **_unasked(site, missing, await _pyslurm(backend, None, limit)),
                 "requests": _requests(backend),
             }
+        partitions = await _answered(_partitions(backend), limit)
+        accounts = await _answered(_memberships(backend, site), limit)
         found: dict[str, object] = {
             "user": backend.whoami(),
             "programs_missing": missing,
             "site": site,
             "queue": await _answered(_queue(backend), limit),
-            "partitions": await _answered(_partitions(backend), limit),
+            "partitions": partitions,
             "submission": await _answered(_submission(backend), limit),
-            "accounts": await _answered(_accounts(backend, site), limit),
+            "accounts": accounts if isinstance(accounts, Trouble) else tuple(accounts),
+            "limits": await _answered(_limits(backend, site, accounts, partitions), limit),
             "history": await _answered(_history(backend, site), limit),
             "clusters": await _answered(_clusters(backend), limit),
             "skew": backend.now() - time.time(),
@@ -151,7 +154,7 @@ def _requests(backend: Reader) -> dict[str, int]:
 
 def _unasked(why: Trouble, missing: tuple[str, ...], pyslurm: object = None) -> dict[str, object]:
     not_asked = Trouble("not asked, as slurmctld did not answer", asked=False)
-    names = ("queue", "partitions", "submission", "accounts", "history", "clusters")
+    names = ("queue", "partitions", "submission", "accounts", "limits", "history", "clusters")
     return {
         "user": login(os.geteuid()),
         "programs_missing": missing,
@@ -178,7 +181,7 @@ async def _queue(backend: Reader) -> Queue:
     return Queue(len(jobs), len(nodes), sum(node.usable for node in nodes))
 
 
-async def _partitions(backend: Reader) -> tuple[object, ...]:
+async def _partitions(backend: Reader) -> tuple[Partition, ...]:
     return tuple(await backend.partitions())
 
 
@@ -190,8 +193,19 @@ async def _submission(backend: Reader) -> str:
     return f"in {wait:.0f} s in partition {estimate.partition}" if wait > 1 else f"now in {estimate.partition}"
 
 
-async def _accounts(backend: Reader, site: SiteConfig) -> tuple[str, ...]:
-    return tuple(await backend.accounts(site.cluster)) if isinstance(backend, CliQueries) else ("default",)
+async def _memberships(backend: Reader, site: SiteConfig) -> Mapping[str, str]:
+    return await backend.memberships(site.cluster) if isinstance(backend, CliQueries) else {"default": "normal"}
+
+
+async def _limits(
+    backend: Reader, site: SiteConfig, accounts: Mapping[str, str] | Trouble, partitions: Sequence[Partition] | Trouble
+) -> tuple[OwnerLimits, ...]:
+    """What the user may have under each account in the default partition, where Slurm holds users to limits."""
+    if not {"limits", "safe"} & site.enforced or isinstance(accounts, Trouble) or isinstance(partitions, Trouble):
+        return ()
+    place = next((partition.name for partition in partitions if partition.default), "")
+    user = backend.whoami()
+    return tuple(await backend.limits([Owner(user, account, place, qos) for account, qos in accounts.items()]))
 
 
 async def _history(backend: Reader, site: SiteConfig) -> int:

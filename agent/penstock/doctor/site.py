@@ -12,6 +12,7 @@ from typing import Final
 from penstock.api import SiteConfig
 from penstock.doctor.facts import Facts, Trouble
 from penstock.doctor.findings import Finding, failed, fine, note, unknown
+from penstock.doctor.limits import check_limits
 from penstock.malleable.ways import obstacles_to_merge
 from penstock.workflow.strategies.auto import by_rules
 from penstock.workflow.strategy import Rules, Tie
@@ -56,6 +57,7 @@ def check_site(facts: Facts) -> Iterator[Finding]:
     yield _partitions(facts)
     yield _submission(facts)
     yield _companion(facts)
+    yield from check_limits(facts)
     yield _clusters(facts)
 
 

@@ -191,14 +191,16 @@ class CliQueries:
         rows = [line.strip().split("|") for line in done.stdout.splitlines()]
         return frozenset(row[0] for row in rows if len(row) == 2 and row[1] in _OVERSEE)
 
-    async def accounts(self, cluster: str) -> Sequence[str]:
-        """The accounts that the caller may submit under on a cluster, sorted; none without an association.
+    async def memberships(self, cluster: str) -> Mapping[str, str]:
+        """The accounts that the caller may submit under on a cluster, sorted, each with the QOS of a job that names
+        none (empty: none, or not known); empty without an association.
 
         Raises `Infeasible` where there is no accounting, and as the other calls.
         """
-        argv = ("sacctmgr", "-nP", "show", "associations", f"user={self._user}", f"cluster={cluster}", "format=account")
-        text = await self._recorded(*argv)
-        return sorted({line.strip() for line in text.splitlines() if line.strip()})
+        fields = "format=account,defaultqos,qos"
+        argv = ("sacctmgr", "-nP", "show", "associations", f"user={self._user}", f"cluster={cluster}", fields)
+        rows = [line.split("|") for line in (await self._recorded(*argv)).splitlines() if line.strip()]
+        return {account: default or _usual(allowed) for account, default, allowed in sorted(rows)}
 
     async def limits(self, owners: Sequence[Owner]) -> Sequence[OwnerLimits]:
         """See `Reader.limits`."""
@@ -464,6 +466,12 @@ class CliQueries:
     def _default_limit(self, partition: str) -> float | None:
         known = self._partitions or {}
         return next((known[name].default_time for name in partition.split(",") if name in known), None)
+
+
+def _usual(allowed: str) -> str:
+    """The QOS that a job gets which names none, from those that its association may use and has no default among."""
+    names = allowed.split(",")
+    return "normal" if "normal" in names else names[0] if len(names) == 1 else ""
 
 
 def checked_name(name: str) -> str:
