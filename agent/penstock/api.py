@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Protocol, TypeGuard
+from typing import Final, Protocol, TypeGuard
 
 from penstock.owners import HolderKind, Limit, LimitHolder, Owner
 
 __all__ = [
+    "FAR",
     "AccountingRecord",
     "Allocation",
     "Decision",
@@ -45,6 +46,11 @@ __all__ = [
     "Verb",
     "is_joint",
 ]
+
+FAR: Final = "2099-12-31T00:00:00"
+"""A begin time, for sbatch, that does not come. A job with it is kept back without a hold: to let it go is to bring its
+begin time forward, which leaves the holds of everybody as they are, whoever does it."""
+_FAR_FROM: Final = 4_000_000_000.0  # epoch seconds, in 2096: FAR is later, wherever the clocks stand
 
 
 class JobState(StrEnum):
@@ -151,6 +157,16 @@ class Job:
     def pending(self) -> bool:
         """Whether the job waits in the queue."""
         return self.state is JobState.PENDING
+
+    @property
+    def held(self) -> bool:
+        """Whether a pending job waits for somebody to release it."""
+        return self.priority == 0 or self.reason.startswith("JobHeld")
+
+    @property
+    def put_off(self) -> bool:
+        """Whether a pending job has the begin time `FAR`, which it keeps while it is held or depends on others."""
+        return self.eligible is not None and self.eligible >= _FAR_FROM
 
 
 @dataclass(frozen=True, slots=True)

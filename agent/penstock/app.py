@@ -248,7 +248,14 @@ class App:
         )
         self.predictions.start(site.cluster)
         known = (self.backend, self.observer, self.executor, self.store, self.clock)
-        self.guided = GuidedController(*known, self.predictions.shelf, self.wake, accrues=rules.accrues)
+        self.guided = GuidedController(
+            *known,
+            self.predictions.shelf,
+            self.wake,
+            accrues=rules.accrues,
+            # A begin time is then what a job ages from, whatever else it waits for.
+            ages_from_release="limits" not in site.enforced,
+        )
         self.messenger.configure(self.config, site.mail_domain)
         join(self.messenger, self.executor, self.workflows, self.guided, self.clock)
         asked = (self.store, self.observer, self.executor, self.clock, self.workflows, self.guided, self.malleable)

@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any, Final
 
 from dmr import credential, wire
-from penstock.api import JobSpec, JobState
+from penstock.api import FAR, JobSpec, JobState
 from penstock.errors import OutcomeUnknown, SlurmUnavailable
 from penstock.slurm.mock.codec import CHANGING
 from penstock.slurm.mock.faults import Fault, FaultKind
@@ -185,7 +185,7 @@ class Storm:
             dependency = "afterok:" + ":".join(map(str, after)) if after else None
             spec = JobSpec(
                 f"{name}.{stage.name}", f"#!/bin/sh\n{stage.command}\n", stage.nodes, stage.time_limit,
-                dependency=dependency, hold=bool(after),
+                dependency=dependency, begin=FAR if after else None,
             )  # fmt: skip
             numbers[stage.name] = await world.backend.submit(spec)
             self.guided[numbers[stage.name]] = (name, stage.name)
@@ -201,7 +201,13 @@ class Storm:
         if one.run is not None:
             return
         stages = [
-            {"name": s.name, "job": one.jobs[s.name], "after": s.after, "expect": s.run_time, "hold": bool(s.after)}
+            {
+                "name": s.name,
+                "job": one.jobs[s.name],
+                "after": s.after,
+                "expect": s.run_time,
+                "kept": "begin" if s.after else "",
+            }  # fmt: skip
             for s in one.plan.workflow.order
         ]
         reply = await world.ask("guide", workflow=one.name, strategy="asa", stages=stages, run=None)

@@ -25,7 +25,7 @@ from penstock.dashboard.feed import Feed
 from penstock.dashboard.past import KEPT, Past
 from penstock.dashboard.planned import Outlook, look_ahead
 from penstock.errors import NotNow, UserError
-from penstock.guided.state import GuidedRun, GuidedStage, guided_to_dict
+from penstock.guided.state import GuidedRun, GuidedStage, Kept, guided_to_dict
 from penstock.picture import jobs_of, picture_from_dict, picture_to_dict
 from penstock.workflow.state import Phase, RunPhase, run_to_dict
 
@@ -275,7 +275,7 @@ def test_a_failed_stage_expects_nothing():
 def test_workflows_whose_owner_submitted_the_jobs_are_shown_alike():
     stages = (
         GuidedStage("a", 11, expect=600.0, phase=Phase.RUNNING, submitted=NOW - 900, start=NOW - 100, nodes=2),
-        GuidedStage("b", 12, after=("a",), hold=True, submitted=NOW - 900, estimate=60.0, limit=300.0, nodes=1),
+        GuidedStage("b", 12, after=("a",), kept=Kept.BEGIN, submitted=NOW - 900, estimate=60.0, limit=300.0, nodes=1),
     )
     run = GuidedRun(3, 1101, "alice", "mine", "asa", NOW - 900, stages)
     (workflow,) = workflows_model({"workflows": [], "guided": [guided_to_dict(run)]}, NOW)

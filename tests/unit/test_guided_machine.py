@@ -21,16 +21,31 @@ from penstock.guided.instructions import (
     View,
 )
 from penstock.guided.machine import step
-from penstock.guided.state import GuidedRun, GuidedStage, Order, guided_from_dict, guided_to_dict
+from penstock.guided.state import GuidedRun, GuidedStage, Kept, Order, guided_from_dict, guided_to_dict
 from penstock.waits.base import Estimate, Known, Observation
 from penstock.workflow.state import Phase, RunPhase
 
 RULES = Rules(accrues=True, predict=lambda geometry: Estimate(0, 100.0))
-HELD = {"priority": 0, "reason": "JobHeldUser", "eligible": None}
+NEVER = 4_102_358_400.0  # 2099-12-31
+# As Slurm shows a job that is kept back in this way.
+LOOKS = {
+    Kept.BEGIN: {"reason": "BeginTime", "eligible": NEVER},
+    Kept.HOLD: {"priority": 0, "reason": "JobHeldUser", "eligible": None},
+}
 
 
-def held(number: int, on: str = "", **more: object):
-    return make_job(number, dependency=on, **{**HELD, **more})
+@pytest.fixture(params=[Kept.BEGIN, Kept.HOLD], ids=["begin", "hold of 0.1.0"], autouse=True)
+def way(request):
+    """How the stages of `chain` are kept back, and the jobs of `kept`: each test is one of both."""
+    _way[:] = [request.param]
+    return request.param
+
+
+_way = [Kept.BEGIN]
+
+
+def kept(number: int, on: str = "", **more: object):
+    return make_job(number, dependency=on, **{**LOOKS[_way[0]], **more})
 
 
 def ended(number: int, state: JobState = JobState.COMPLETED, **more: object):
@@ -38,9 +53,11 @@ def ended(number: int, state: JobState = JobState.COMPLETED, **more: object):
 
 
 def chain(*names: str, strategy: str = "asa", **more: object) -> GuidedRun:
-    """Jobs 1, 2, ... each after the one before, all but the first held for the agent."""
+    """Jobs 1, 2, ... each after the one before, all but the first kept back for the agent."""
     stages = [
-        GuidedStage(n, i + 1, names[i - 1 : i] if i else (), expect=1000.0, hold=i > 0, registered=0.0)
+        GuidedStage(
+            n, i + 1, names[i - 1 : i] if i else (), expect=1000.0, kept=_way[0] if i else Kept.NOT, registered=0.0
+        )
         for i, n in enumerate(names)
     ]
     return GuidedRun(3, 1000, "alice", "w", strategy, 0.0, tuple(replace(s, **more) for s in stages))
@@ -63,7 +80,7 @@ def of(kind, done):
 
 def test_a_stage_is_released_a_wait_before_its_parents_end():
     run = chain("a", "b")
-    jobs = (make_job(1, "n1", start=0.0), held(2, "afterok:1(unfulfilled)"))
+    jobs = (make_job(1, "n1", start=0.0), kept(2, "afterok:1(unfulfilled)"))
     early = look(run, *jobs, now=800.0)
     assert (early.instructions[1:], early.run.get("b").due) == ((), 900.0)
     assert early.notes[0][1].code == "due-later"
@@ -76,7 +93,7 @@ def test_a_stage_is_released_a_wait_before_its_parents_end():
 
 def test_without_an_expectation_the_learned_time_and_then_the_limit_count():
     run = chain("a", "b", expect=None)
-    jobs = (make_job(1, "n1", start=0.0, time_limit=600.0), held(2, "afterok:1(unfulfilled)"))
+    jobs = (make_job(1, "n1", start=0.0, time_limit=600.0), kept(2, "afterok:1(unfulfilled)"))
     assert look(run, *jobs).run.get("b").due == 500.0
     assert look(run, *jobs, rules=replace(RULES, expected=lambda s: 300.0)).run.get("b").due == 200.0
     unlimited = look(run, replace(jobs[0], time_limit=None), jobs[1])
@@ -89,39 +106,79 @@ def test_a_long_and_wide_workflow_costs_no_more_than_it_has_stages():
     names = [(name, levels[level - 1] if level else ()) for level, pair in enumerate(levels) for name in pair]
     names += [(f"c{n}", (f"c{n - 1}" if n else "l199",)) for n in range(1500)]
     number = {name: i + 1 for i, (name, _) in enumerate(names)}
-    stages = [GuidedStage(name, number[name], after, expect=10.0, hold=bool(after)) for name, after in names]
+    stages = [
+        GuidedStage(name, number[name], after, expect=10.0, kept=_way[0] if after else Kept.NOT)
+        for name, after in names
+    ]
     run = GuidedRun(3, 1000, "alice", "w", "asa", 0.0, tuple(stages))
-    jobs = [held(number[name], ",".join(f"afterok:{number[a]}(unfulfilled)" for a in after)) for name, after in names]
+    jobs = [kept(number[name], ",".join(f"afterok:{number[a]}(unfulfilled)" for a in after)) for name, after in names]
     # The second level begins a wait from now, all others as soon as they can; it is due a wait before its parent ends.
     assert look(run, *jobs).run.get("c1499").due == 50.0 + 100.0 + (199 + 1499) * 10.0 - 100.0
 
 
 def test_perstage_waits_for_the_end():
     run = chain("a", "b", strategy="perstage")
-    jobs = (make_job(1, "n1", start=0.0), held(2, "afterok:1(unfulfilled)"))
+    jobs = (make_job(1, "n1", start=0.0), kept(2, "afterok:1(unfulfilled)"))
     assert not of(Release, look(run, *jobs, now=5000.0))
-    assert of(Release, look(run, ended(1), held(2), now=5000.0))
+    assert of(Release, look(run, ended(1), kept(2), now=5000.0))
 
 
 @pytest.mark.parametrize(
-    "job",
-    [
-        held(2, "", reason="JobHeldAdmin"),
-        held(2, "", reason="JobHeldUser", uid=1001),
-        held(2, "", state=JobState.UNKNOWN),
-    ],
+    "seen",
+    [{"reason": "JobHeldAdmin", "priority": 0}, {"uid": 1001}, {"state": JobState.UNKNOWN}],
     ids=["held by an administrator", "somebody else's", "not understood"],
 )
-def test_holds_and_jobs_that_are_left_alone(job):
-    done = look(chain("a", "b"), ended(1), job)
+def test_holds_and_jobs_that_are_left_alone(seen):
+    done = look(chain("a", "b"), ended(1), kept(2, "", **seen))
     assert not of(Release, done)
     assert not of(Repoint, done)
 
 
+def test_how_a_stage_is_released_is_how_it_was_kept_back(way):
+    done = look(chain("a", "b"), ended(1), kept(2), rules=replace(RULES, accrues=False))
+    (release,) = of(Release, done)
+    assert (release.kept, release.reset_age) == (way, way is Kept.BEGIN), "it is not to age from 2099 on"
+    (release,) = of(Release, look(chain("a", "b"), ended(1), kept(2)))
+    assert not release.reset_age, "where everything ages from its submission on, so has this"
+
+
+def test_a_job_that_is_put_off_is_left_alone_while_its_owner_holds_it():
+    run = chain("a", "b", kept=Kept.BEGIN)
+    own = make_job(2, reason="JobHeldUser", priority=0, eligible=NEVER)
+    done = look(run, ended(1), own)
+    assert not of(Release, done)
+    assert [n.code for s, n in done.notes if s == "b"] == ["held"]
+    assert of(Release, look(done.run, ended(1), replace(own, reason="BeginTime", priority=1))), "its owner let it go"
+
+
+def test_a_job_that_its_owner_let_go_is_not_let_go_again():
+    run = chain("a", "b", kept=Kept.BEGIN)
+    done = look(run, ended(1), make_job(2, reason="JobHeldAdmin", priority=0, eligible=None))
+    assert not of(Release, done)
+    done = look(run, ended(1), make_job(2, eligible=50.0))
+    assert not of(Release, done)
+    assert done.run.get("b").phase is Phase.QUEUED
+
+
+def test_the_owners_own_begin_time_is_waited_for():
+    run = chain("a", "b", begin=1000.0)
+    early = look(run, ended(1), kept(2), now=900.0)
+    assert (of(Release, early), early.run.get("b").due) == ([], 1000.0)
+    assert of(Release, look(early.run, ended(1), kept(2), now=1000.0))
+
+
+def test_a_hold_that_is_put_on_while_it_is_kept_back_has_no_part_in_the_wait():
+    run = chain("a", "b", kept=Kept.BEGIN)
+    done = look(run, make_job(1, "n1", start=0.0), make_job(2, reason="JobHeldAdmin", priority=0, eligible=NEVER))
+    assert done.run.get("b").hindered is None
+    late = look(run, ended(1), make_job(2, reason="JobHeldAdmin", priority=0, eligible=40.0))
+    assert late.run.get("b").hindered == "hold"
+
+
 def test_a_hold_of_the_owners_own_is_left_alone():
-    assert not of(Release, look(chain("a", "b", hold=False), ended(1), held(2)))
+    assert not of(Release, look(chain("a", "b", kept=Kept.NOT), ended(1), kept(2)))
     released = chain("a", "b", released=5.0)
-    assert not of(Release, look(released, ended(1), held(2))), "it was held again after its release"
+    assert not of(Release, look(released, ended(1), kept(2))), "it was held again after its release"
 
 
 def test_a_stage_whose_job_is_somebody_elses_ends_the_guiding():
@@ -134,14 +191,14 @@ def test_a_stage_whose_job_is_somebody_elses_ends_the_guiding():
 
 def test_a_lost_dependency_is_put_back_before_anything_is_released():
     run = chain("a", "b")
-    done = look(run, make_job(1, "n1", start=0.0), held(2, "afterany:77(unfulfilled)"), now=5000.0)
+    done = look(run, make_job(1, "n1", start=0.0), kept(2, "afterany:77(unfulfilled)"), now=5000.0)
     (repoint,) = of(Repoint, done)
     assert (repoint.job, repoint.dependency) == (2, "afterany:77,afterok:1")
     assert not of(Release, done)
 
 
 def test_a_dependency_on_an_unseen_parent_is_not_made():
-    done = look(chain("a", "b"), held(2), now=5000.0)
+    done = look(chain("a", "b"), kept(2), now=5000.0)
     assert not of(Repoint, done)
     assert not of(Release, done)
     assert done.notes[1][1].code == "look-first"
@@ -150,12 +207,12 @@ def test_a_dependency_on_an_unseen_parent_is_not_made():
 def test_a_stage_submitted_again_takes_its_followers_along():
     run = chain("a", "b")
     again = run.with_stage(replace(run.stages[0], job=9, former=(1,)))
-    done = look(again, make_job(9, "n1", start=0.0), held(2, "afterok:1(failed)"))
+    done = look(again, make_job(9, "n1", start=0.0), kept(2, "afterok:1(failed)"))
     assert of(Repoint, done)[0].dependency == "afterok:9"
-    finished = look(again, ended(9), held(2, "afterok:1(failed)"))
+    finished = look(again, ended(9), kept(2, "afterok:1(failed)"))
     assert of(Repoint, finished)[0].dependency == ""
     assert not of(Release, finished)
-    assert of(Release, look(finished.run, held(2)))
+    assert of(Release, look(finished.run, kept(2)))
 
 
 def test_a_job_that_started_too_early_is_put_back_once():
@@ -169,12 +226,13 @@ def test_a_job_that_started_too_early_is_put_back_once():
 
 def test_a_failed_stage_stops_those_after_it_and_nothing_else():
     run = chain("a", "b")
-    run = run.with_stage(GuidedStage("c", 3, (), hold=True)).with_stage(GuidedStage("d", 4, ("b",), hold=True))
-    done = look(run, ended(1, JobState.FAILED), held(2), held(3), held(4))
+    run = run.with_stage(GuidedStage("c", 3, (), kept=_way[0]))
+    run = run.with_stage(GuidedStage("d", 4, ("b",), kept=_way[0]))
+    done = look(run, ended(1, JobState.FAILED), kept(2), kept(3), kept(4))
     assert done.run.phase is RunPhase.FAILING
     assert done.run.why == "a: job 1 ended FAILED"
     assert [r.stage for r in of(Release, done)] == ["c"]
-    back = look(done.run, make_job(1, "n1", start=70.0), held(2, "afterok:1(unfulfilled)"), held(3), held(4), now=80.0)
+    back = look(done.run, make_job(1, "n1", start=70.0), kept(2, "afterok:1(unfulfilled)"), kept(3), kept(4), now=80.0)
     assert (back.run.phase, back.run.why) == (RunPhase.ACTIVE, None), "its owner requeued it"
     assert back.run.get("a").failure is None
 
@@ -213,16 +271,30 @@ def test_waits_are_learned_once_and_by_the_sites_rule():
     assert of(Observe, hidden)[1].observation == Observation.at_most(30.0)
 
 
+def test_what_is_let_go_by_its_begin_time_ages_from_then_on_where_no_limits_are_enforced(way):
+    run = chain("a", "b", released=30.0, submitted=0.0)
+    jobs = (ended(1, start=5.0, end=60.0, eligible=0.0), make_job(2, "n1", start=90.0, eligible=60.0, submit=0.0))
+    rules = replace(RULES, accrues=False, ages_from_release=True)
+    (observed,) = of(Observe, look(run, *jobs, rules=rules))[1:]
+    assert observed.observation.seconds == (60.0 if way is Kept.BEGIN else 30.0)
+    release = of(Release, look(chain("a", "b"), make_job(1, "n1", start=0.0), kept(2, "afterok:1(unfulfilled)"),
+                               now=950.0, rules=rules))  # fmt: skip
+    assert ("no-accrual" in [r.code for r in release[0].reasons]) is (way is Kept.HOLD)
+    by_hand = replace(run, stages=(run.stages[0], replace(run.stages[1], released=None)))
+    if way is Kept.BEGIN:
+        assert len(of(Observe, look(by_hand, *jobs, rules=rules))) == 1, "nobody knows when its owner let it go"
+
+
 def test_a_wait_for_a_licence_is_no_wait_in_the_queue():
     waiting = look(chain("a"), make_job(1, reason="Licenses"))
     ran = look(waiting.run, make_job(1, "n1", start=40.0, eligible=0.0))
     assert of(Observe, ran)[0].observation.known is Known.AT_MOST
-    assert not look(chain("a", "b"), make_job(1, "n1", start=0.0), held(2)).run.get("b").hindered
+    assert not look(chain("a", "b"), make_job(1, "n1", start=0.0), kept(2)).run.get("b").hindered
 
 
 def test_nothing_is_released_while_it_is_cancelled():
     run = replace(chain("a", "b"), phase=RunPhase.CANCELLING, why="cancelled by its owner")
-    assert not of(Release, look(run, ended(1), held(2)))
+    assert not of(Release, look(run, ended(1), kept(2)))
     done = look(run, ended(1), ended(2, JobState.CANCELLED, start=50.0, end=50.0))
     assert (done.run.phase, done.run.why) == (RunPhase.CANCELLED, "cancelled by its owner")
     assert done.run.get("b").start is None
@@ -231,8 +303,23 @@ def test_nothing_is_released_while_it_is_cancelled():
 def test_the_state_survives_json():
     run = chain("a", "b", order=Order(("-N2", "job.sh"), "/home"), former=(4, 5))
     assert guided_from_dict(json.loads(json.dumps(guided_to_dict(run)))) == run
+    own = run.with_stage(replace(run.stages[1], begin=77.0))
+    assert guided_from_dict(json.loads(json.dumps(guided_to_dict(own)))) == own
     with pytest.raises(ValueError, match="version 99"):
         guided_from_dict({**guided_to_dict(run), "version": 99})
+
+
+def test_what_release_0_1_0_has_stored_goes_on_as_it_was():
+    run = replace(
+        chain("a", "b"), stages=tuple(replace(s, kept=Kept(s.kept and Kept.HOLD)) for s in chain("a", "b").stages)
+    )
+    stored = json.loads(json.dumps(guided_to_dict(run)))
+    stored["version"] = 1
+    for stage in stored["stages"]:
+        stage["hold"] = stage.pop("kept") == "hold"
+        del stage["begin"]
+    assert guided_from_dict(stored) == run
+    assert [s.kept for s in guided_from_dict(stored).stages] == [Kept.NOT, Kept.HOLD]
 
 
 def test_a_job_that_slurm_has_never_known_is_given_up_after_a_day():

@@ -1,4 +1,4 @@
-"""penstock submit where the agent may not submit for its users: all stages at once, held, as the user."""
+"""penstock submit where the agent may not submit for its users: all stages at once, kept back, as the user."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from typing import Any
 from penstock.api import JobSpec, Partition
 from penstock.cli.backends import backend_of, cancel_all
 from penstock.cli.door import ask_or_leave, plan_stages
+from penstock.cli.keeping import KEEPS_BACK, check_agent
 from penstock.config import Config
 from penstock.errors import PenstockError
+from penstock.guided.state import Kept
 from penstock.sbatch.submission import submit
 from penstock.slurm.parse import format_minutes
 from penstock.workflow.checks import check_against, check_units
@@ -28,7 +30,8 @@ __all__ = ["submit_held"]
 
 
 def submit_held(config: Config, workflow: Workflow, strategy: str) -> int | None:
-    """Submit every stage held behind its parents, and register them; the workflow's number (None: at the next tick).
+    """Submit every stage, kept back behind its parents, and register them; the workflow's number (None: at the next
+    tick).
 
     Raises PenstockError, and then nothing of the workflow is left in the queue.
     """
@@ -40,11 +43,17 @@ def submit_held(config: Config, workflow: Workflow, strategy: str) -> int | None
     ahead = rules.ahead or rules.name == "auto" or rules.tie is not Tie.NONE
     known = {unit.name for unit in units}
     stages: list[dict[str, Any]] = [
-        {"name": u.name, "job": 0, "after": [a for a in u.after if a in known], "expect": u.run_time, "hold": True}
+        {
+            "name": u.name,
+            "job": 0,
+            "after": [a for a in u.after if a in known],
+            "expect": u.run_time,
+            "kept": Kept.BEGIN.value,
+        }
         for u in units
     ]
     request = {"workflow": workflow.name, "strategy": "asa" if ahead else "perstage", "stages": stages}
-    plan_stages(config, request)
+    check_agent(plan_stages(config, request))
     token = secrets.token_hex(3)
     jobs: dict[str, int] = {}
     try:
@@ -52,7 +61,7 @@ def submit_held(config: Config, workflow: Workflow, strategy: str) -> int | None
             spec = job_spec(workflow, unit, token, 1, ())
             words, script = sbatch_words(spec), _script(spec)
             behind = [str(jobs[parent]) for parent in stage["after"]]
-            added = ["--hold", *([f"--dependency=afterok:{':'.join(behind)}"] if behind else []), "--parsable"]
+            added = [KEEPS_BACK, *([f"--dependency=afterok:{':'.join(behind)}"] if behind else []), "--parsable"]
             done = submit([*words, *added], script.encode(), {})
             code = done.end()
             if done.job is None:

@@ -12,9 +12,10 @@ from typing import Any
 import click
 
 from penstock.cli.door import ask_or_leave, plan_stages
+from penstock.cli.keeping import KEEPS_BACK, check_agent, let_go, put_off
 from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, PenstockError, UserError
-from penstock.guided.state import GuidedRun, GuidedStage
+from penstock.guided.state import GuidedRun, GuidedStage, Kept
 from penstock.ipc.client import ask_agent
 from penstock.sbatch.directives import Request, read_directives, request, sbatch_lines
 from penstock.sbatch.moldable import moldable
@@ -103,18 +104,26 @@ def _start_size(
 
 
 class Behind:
-    """How a job is submitted behind those that it comes after: the options to add, and what to register."""
+    """How a job is submitted behind those that it comes after: the options to add, and what to register.
 
-    def __init__(self, before: list[Mapping[str, Any]], own_hold: bool, own_dependency: str | None) -> None:
+    With a begin time of its own it is held until that has been read (`keeping.put_off`). One that its owner holds is
+    let go by its owner alone.
+    """
+
+    def __init__(
+        self, before: list[Mapping[str, Any]], own_hold: bool, own_dependency: str | None, own_begin: bool
+    ) -> None:
         waits = [p for p in before if p["phase"] != "done"]
         alive = [p for p in waits if p["phase"] not in ("failed", "cancelled")]
-        self.hold = bool(waits) and not own_hold
+        self.kept = Kept.NOT
         self.options: list[str] = []
         if not waits:
             return
         if own_dependency and "?" in own_dependency:
             raise UserError(f"--dependency={own_dependency}: a stage cannot wait for any of several jobs (?)")
-        self.options.append("--hold")
+        if not own_hold:
+            self.kept = Kept.HOLD if own_begin else Kept.BEGIN
+            self.options.append("--hold" if own_begin else KEEPS_BACK)
         if alive:
             after = "afterok:" + ":".join(str(p["job"]) for p in alive)
             self.options.append(f"--dependency={own_dependency},{after}" if own_dependency else f"--dependency={after}")
@@ -123,7 +132,8 @@ class Behind:
 def behind(line: CommandLine, script: CommandLine, before: list[Mapping[str, Any]]) -> Behind:
     """See `Behind`; the user's own options are on the command line and in the script."""
     own = line.value("dependency") or script.value("dependency")
-    found = Behind(before, line.has("hold") or script.has("hold"), own)
+    begin = line.has("begin") or script.has("begin")
+    found = Behind(before, line.has("hold") or script.has("hold"), own, begin)
     if found.options and not (line.has("kill-on-invalid-dep") or script.has("kill-on-invalid-dep")):
         # When a stage fails, those after it must still be there for `penstock retry`.
         found.options.append("--kill-on-invalid-dep=no")
@@ -132,10 +142,10 @@ def behind(line: CommandLine, script: CommandLine, before: list[Mapping[str, Any
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A stage's job as sbatch took it; `failed` says why it could not be registered, `held` that it is held for us."""
+    """A stage's job as sbatch took it; `failed` says why it could not be registered, `kept` how it is kept back."""
 
     done: Submitted
-    held: bool
+    kept: Kept = Kept.NOT
     failed: PenstockError | None = None
 
 
@@ -170,23 +180,32 @@ def submit_stage(
         registration["replaces"] = {stage["name"]: replaces}
     known = plan_stages(config, registration)
     queued = behind(line, script, known["before"][asked.stage])
+    if queued.kept:
+        check_agent(known)
     size = _start_size(asked, line, script, environment)
     words = line.without("quiet").words(*size, *queued.options, "--parsable")
     done = submit(words, stdin, environment, workdir)
     if done.job is None:
-        return Placed(done, held=False)
+        return Placed(done)
     order = {
         "words": list(line.words(*size)),
         "workdir": workdir or str(Path.cwd()),
         "script": None if stdin is None else stdin.decode(errors="replace"),
     }
     base = line.value("dependency") or script.value("dependency") or ""
-    stage |= {"job": done.job, "hold": queued.hold, "base": base, "order": order}
+    kept = queued.kept
+    if kept is Kept.HOLD:
+        try:
+            stage["begin"] = put_off(config, done.job)
+            kept = Kept.BEGIN
+        except PenstockError as e:  # its hold keeps it as well, and Slurm the time that its owner gave
+            click.echo(f"penstock: job {done.job} is held until it is due: {e}", err=True)
+    stage |= {"job": done.job, "kept": kept.value, "base": base, "order": order}
     try:
         ask_or_leave(config, "guide", registration)
     except PenstockError as e:
-        return Placed(done, queued.hold, e)
-    return Placed(done, queued.hold)
+        return Placed(done, kept, e)
+    return Placed(done, kept)
 
 
 def submit_again(config: Config, run: GuidedRun, stage: GuidedStage) -> int:
@@ -219,7 +238,11 @@ def _tell(placed: Placed, line: CommandLine, asked: Request) -> int:
         return placed.done.end() or 1
     _say(job, placed.done.cluster, line)
     if placed.failed is not None:
-        hint = f"; it is held: scontrol release {job} lets it go" if placed.held else ""
+        hint = {
+            Kept.NOT: "",
+            Kept.BEGIN: f"; it is kept back: {let_go(job)} lets it go",
+            Kept.HOLD: f"; it is held: scontrol release {job} lets it go",
+        }[placed.kept]
         click.echo(f"penstock: job {job} is no part of {asked.workflow}: {placed.failed}{hint}", err=True)
     code = placed.done.end()
     return code or (placed.failed.exit_code if placed.failed else 0)

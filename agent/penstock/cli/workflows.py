@@ -50,7 +50,7 @@ class _Strategies(click.Command):
 )
 @packing_options
 @click.option("--cores", type=click.IntRange(1), help="WfFormat: cores of a node; default: as many as this host has.")
-@click.option("--held", is_flag=True, help="Submit all stages now, held, for the agent to release.")
+@click.option("--held", is_flag=True, help="Submit all stages now, kept back, for the agent to release.")
 @click.option("--tick", is_flag=True, help="Where no agent runs, leave it for `penstock tick`.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def submit(
@@ -64,7 +64,8 @@ def submit(
 ) -> None:
     """Hand a workflow file to the agent: YAML, or WfFormat 1.5 or 1.6.
 
-    An agent of another user (a site's) cannot submit for you: all stages are submitted now, held, and it releases them.
+    An agent of another user (a site's) cannot submit for you: all stages are submitted now, kept back, and it lets them
+    go.
     """
     config = load()
     strategy = strategy or config.workflows.strategy

@@ -205,7 +205,7 @@ def _guided(run: GuidedRun, now: float) -> Json:
     for s in run.stages:
         before = [stages[name] for name in s.after if name in stages]
         ready = run.ready_at(s)
-        queued = s.released if s.hold else s.submitted
+        queued = s.released if s.kept else s.submitted
         length = s.expect if s.expect is not None else s.limit
         stages[s.name] = {
             "name": s.name,

@@ -10,7 +10,6 @@ from penstock.api import Job, JobState
 from penstock.guided.instructions import View
 from penstock.guided.state import GuidedRun, GuidedStage, updated
 from penstock.waits.causes import hindrance, noted
-from penstock.workflow.reading import is_held
 from penstock.workflow.state import Phase, RunPhase
 
 __all__ = ["absorb"]
@@ -93,13 +92,16 @@ def _alive(stage: GuidedStage, live: Sequence[Job]) -> GuidedStage:
         phase, start = Phase.RUNNING, min((r.start for r in running if r.start is not None), default=None)
         start = start if stage.start is None or start is None or len(live) == 1 else min(start, stage.start)
     else:
-        phase, start = (Phase.SUBMITTED if is_held(live[0]) else Phase.QUEUED), None
+        kept = live[0].held or live[0].put_off
+        phase, start = (Phase.SUBMITTED if kept else Phase.QUEUED), None
     first = running[0] if running else live[0]
     return _placed(stage, first, phase=phase, start=start)
 
 
 def _hindered(stage: GuidedStage, job: Job, view: View) -> GuidedStage:
-    """Note what keeps a job besides its turn; not our own hold, whose time is no part of the wait."""
+    """Note what keeps a job besides its turn; not of one that is kept back, whose time is no part of the wait."""
+    if job.put_off:
+        return stage
     return updated(stage, hindered=noted(stage.hindered, hindrance(job, view.nodes)))
 
 

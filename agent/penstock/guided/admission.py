@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from penstock.errors import NotFound, UserError
-from penstock.guided.state import GuidedRun, GuidedStage, Order
+from penstock.guided.state import GuidedRun, GuidedStage, Kept, Order
 from penstock.workflow.model import NAME_PATTERN
 from penstock.workflow.state import Phase, RunPhase
 
@@ -21,6 +21,7 @@ __all__ = ["Registration", "admit", "plan", "registration", "weight", "with_wait
 _MOST_STAGES: Final = 1000
 _MOST_TEXT: Final = 2_000_000  # characters
 _OF_A_STAGE: Final = 500  # characters, besides its texts
+_LAST: Final = 2.0**32  # no begin time is later (epoch s)
 _STRATEGIES: Final = ("asa", "perstage")
 
 
@@ -83,12 +84,17 @@ def _stage(data: Mapping[str, Any], now: float) -> GuidedStage:
     job = int(data["job"])
     if not 0 <= job < 2**32 or (expect is not None and not 0 < float(expect) <= 1e9):
         raise ValueError(f"stage {name}: job {job}, expect {expect}")
+    begin = data.get("begin")
+    if begin is not None and not 0 <= float(begin) <= _LAST:
+        raise ValueError(f"stage {name}: begin {begin}")
     return GuidedStage(
         name=name,
         job=job,
         after=after,
         expect=None if expect is None else float(expect),
-        hold=bool(data.get("hold", False)),
+        # "hold" is what release 0.1.0 says.
+        kept=Kept(str(data["kept"])) if "kept" in data else Kept.HOLD if data.get("hold") else Kept.NOT,
+        begin=None if begin is None else float(begin),
         base=str(data.get("base", ""))[:1000],
         order=_order(data.get("order") or {}),
         registered=now,

@@ -1,7 +1,7 @@
 """Carries out what guiding asks for, and keeps every guided workflow in the store.
 
-All its acts are idempotent or compared with a look that is younger than the act, so an act whose answer was lost, or
-an agent that was killed, needs no reading back.
+Each act is preceded by a look that is younger than a second, and idempotent or compared with a look that is younger
+than the act, so an act whose answer was lost, or an agent that was killed, needs no reading back.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ from penstock.guided.instructions import (
     View,
 )
 from penstock.guided.machine import step
-from penstock.guided.state import GuidedRun, guided_from_dict, guided_to_dict
+from penstock.guided.state import GuidedRun, Kept, guided_from_dict, guided_to_dict
 from penstock.guided.stored import latest_runs, planned
 from penstock.logins import login
 from penstock.observe import Observer
+from penstock.second_look import SecondLook
 from penstock.slurm.base import Changer, Reader
 from penstock.store import Store
 from penstock.waits.shelf import Shelf
@@ -66,6 +67,7 @@ class GuidedController:
         wake: Callable[[str], None],
         *,
         accrues: bool,
+        ages_from_release: bool = False,
     ) -> None:
         self._backend = backend
         self._observer = observer
@@ -74,7 +76,8 @@ class GuidedController:
         self._clock = clock
         self._shelf = shelf
         self._wake = wake
-        self._accrues = accrues
+        self._ages = (accrues, ages_from_release)
+        self._second_look = SecondLook(observer)
         self._records: dict[int, AccountingRecord] = {}
         self._lookups: dict[int, Rest] = {}
         self._unknown: set[int] = set()  # jobs that accounting, when it was asked last, did not know
@@ -224,7 +227,8 @@ class GuidedController:
         records = {s.job: self._records[s.job] for s in run.stages if s.job in self._records and s.job not in rows}
         unknown = frozenset(s.job for s in run.stages if s.job in self._unknown)
         view = View(snapshot.taken_at, rows, MappingProxyType(records), snapshot.nodes, unknown)
-        rules = Rules(self._accrues, self._shelf.predict, lambda stage: self._ran(run, stage))
+        accrues, anew = self._ages
+        rules = Rules(accrues, self._shelf.predict, lambda stage: self._ran(run, stage), ages_from_release=anew)
         done = step(run, view, self._clock.now(), rules)
         if done.run is not run or done.instructions:
             with self._kept():
@@ -248,8 +252,12 @@ class GuidedController:
 
     async def _carry_out(self, number: int, instruction: Instruction, snapshot: Snapshot) -> Decision | None:
         match instruction:
-            case Release(stage=stage, job=job, reasons=reasons):
-                if not await self._act(Verb.RELEASE, number, stage, job, snapshot, lambda slurm: slurm.release(job)):
+            case Release(stage=stage, job=job, reasons=reasons, kept=kept, reset_age=anew):
+                if kept is Kept.HOLD:
+                    free = lambda slurm: slurm.release(job)  # noqa: E731
+                else:  # leaves a hold as it is that was put on since the last look
+                    free = lambda slurm: slurm.update(job, begin="now", reset_age=anew)  # noqa: E731
+                if not await self._act(Verb.RELEASE, number, stage, job, snapshot, free):
                     return None
                 self._mark(number, stage, job, released=self._clock.now())
                 return Decision(Verb.RELEASE, _subject(self.runs[number], stage), reasons, {"job": job})
@@ -281,9 +289,13 @@ class GuidedController:
         snapshot: Snapshot,
         request: Callable[[Changer], Awaitable[None]],
     ) -> bool:
-        """Change a job, unless the look is older than the last change of it, or its back-off is not over."""
+        """Change a job, unless the look is older than the last change of it, its back-off is not over, or a look that
+        is younger than a second shows that the job has changed since."""
         subject = _subject(self.runs[number], stage)
         if not self._executor.ready(subject) or self._changed_at.get(job, -math.inf) >= snapshot.taken_at:
+            return False
+        if not await self._second_look.confirms(job, snapshot):
+            self._wake(f"job {job} is decided anew")
             return False
         run, seen = self.runs[number], snapshot.jobs.get(job)
         concern = Concern("workflows", run.uid, job) if seen is None else Concern.of("workflows", seen)

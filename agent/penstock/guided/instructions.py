@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from penstock.api import AccountingRecord, Geometry, Job, Node, Reason
-from penstock.guided.state import GuidedRun
+from penstock.guided.state import GuidedRun, Kept
 from penstock.waits.base import Estimate, Observation
 
 __all__ = ["Finished", "Instruction", "Lookup", "Observe", "Ran", "Release", "Repoint", "Requeue", "Rules", "Step"]
@@ -33,22 +33,30 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`accrues`: jobs age here while they depend on others. `cycle`: one scheduler cycle (s). `predict`: the wait of a
+    """`accrues`: jobs age here while they depend on others. `ages_from_release`: those do, too, that are released by
+    their begin time, from then on (no limits are enforced). `cycle`: one scheduler cycle (s). `predict`: the wait of a
     job. `expected`: how long a stage ran before (s), None where that is not known."""
 
     accrues: bool
     predict: Callable[[Geometry], Estimate]
     expected: Callable[[str], float | None] = lambda _stage: None
     cycle: float = 5.0
+    ages_from_release: bool = False
+
+    def ages(self, kept: Kept) -> bool:
+        """Whether a job that was kept back so, and depends on others, ages from its release on."""
+        return self.accrues or (self.ages_from_release and kept is Kept.BEGIN)
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Release the held job."""
+    """Let the job go that was kept back like this. `reset_age`: its age is to count from now on."""
 
     stage: str
     job: int
     reasons: tuple[Reason, ...]
+    kept: Kept = Kept.BEGIN
+    reset_age: bool = False
 
 
 @dataclass(frozen=True, slots=True)

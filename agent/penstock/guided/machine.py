@@ -2,8 +2,11 @@
 
 What it holds to:
 - Nothing is ever done to a job whose owner, as Slurm names it, is not the workflow's.
-- A held job is released only when Slurm shows it to depend on every stage before it that has not completed, and only
-  while the hold is the owner's own kind (an administrator's is left alone) and has not been released before.
+- A job that is kept back is released only when Slurm shows it to depend on every stage before it that has not
+  completed, and only if it has not been released before.
+- A hold that is not ours is never lifted. A job that is kept back by its begin time is left alone while it is held, by
+  whomever; were it held a moment later, its release would leave the hold in place. One that is held for the agent
+  (release 0.1.0 submitted those) is released while the hold is the owner's own kind.
 - A job that is not in the queue has not ended: only the queue or accounting can say so.
 - When a stage did not complete, those after it stay where they are: their owner retries or cancels.
 """
@@ -29,7 +32,7 @@ from penstock.guided.instructions import (
     Step,
     View,
 )
-from penstock.guided.state import GuidedRun, GuidedStage, updated
+from penstock.guided.state import GuidedRun, GuidedStage, Kept, updated
 from penstock.waits.base import Estimate, Observation
 from penstock.waits.causes import Cause, learnable
 from penstock.workflow.reading import names_parent
@@ -152,14 +155,20 @@ def _terms_beside(dependency: str, jobs: Sequence[int]) -> list[str]:
 
 def _release(p: _Pass, run: GuidedRun, stage: GuidedStage, open_: Sequence[GuidedStage]) -> GuidedRun:
     job = p.waiting(stage)
-    if job is None or stage.phase is not Phase.SUBMITTED or not stage.hold or stage.released is not None:
+    if job is None or stage.phase is not Phase.SUBMITTED or not stage.kept or stage.released is not None:
         return run
-    if job.reason != "JobHeldUser":
+    begins = stage.kept is Kept.BEGIN
+    if job.held if begins else job.reason != "JobHeldUser":
         p.note(stage.name, "held", f"job {stage.job} is held by somebody else ({job.reason}): it is left alone")
         return run
+    if begins and not job.put_off:
+        return run  # somebody else has let it go
+    if stage.begin is not None and stage.begin > p.now:
+        p.note(stage.name, "begin-later", f"its owner wants it to begin at {clock(stage.begin)} at the earliest")
+        return run.with_stage(updated(stage, due=stage.begin))
     if not open_:
         reason = Reason("parents-done", "all stages before it have completed" if stage.after else "it comes first")
-        p.out.append(Release(stage.name, stage.job, (reason,)))
+        _let_go(p, stage, reason)
         return run
     if run.strategy != "asa":
         p.note(stage.name, "waits", f"{stage.name} waits for {open_[0].name} ({open_[0].phase.value})")
@@ -183,11 +192,17 @@ def _release(p: _Pass, run: GuidedRun, stage: GuidedStage, open_: Sequence[Guide
         p.note(stage.name, "due-later", text)
         return run.with_stage(stage)
     reasons = [Reason("due", text), Reason("dependency-read-back", f"job {stage.job} depends on {job.dependency}")]
-    if not p.rules.accrues:
+    if not p.rules.ages(stage.kept):
         text = "jobs do not age here while they depend on others: an early release gains no place in the queue"
         reasons.append(Reason("no-accrual", text))
-    p.out.append(Release(stage.name, stage.job, tuple(reasons)))
+    _let_go(p, stage, *reasons)
     return run.with_stage(stage)
+
+
+def _let_go(p: _Pass, stage: GuidedStage, *reasons: Reason) -> None:
+    # Else it would age from the begin time that does not come. Where all jobs age from their submission on, it has.
+    anew = stage.kept is Kept.BEGIN and not p.rules.accrues
+    p.out.append(Release(stage.name, stage.job, reasons, stage.kept, reset_age=anew))
 
 
 def _expected_end(p: _Pass, run: GuidedRun, name: str) -> float | None:
@@ -237,11 +252,13 @@ def _observed(rules: Rules, run: GuidedRun, stage: GuidedStage) -> Observation |
     """The wait to learn from: start - eligible, or where dependent jobs age the time since it was released."""
     if stage.start is None:
         return None
-    if not (stage.after and rules.accrues):
+    if not (stage.after and rules.ages(stage.kept)):
         return None if stage.eligible is None else Observation(max(stage.start - stage.eligible, 0.0))
     ready = run.ready_at(stage)
     if stage.submitted is None or ready is None or stage.base:
         return None
+    if stage.kept is Kept.BEGIN and stage.released is None:
+        return None  # nobody knows when it was let go
     since = max(stage.submitted, stage.released or stage.submitted)
     if since < ready and abs(stage.start - ready) <= rules.cycle:
         return Observation.at_most(ready - since)

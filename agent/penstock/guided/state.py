@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from typing import Any, Final
 
 from penstock.workflow.state import Phase, RunPhase
 
-__all__ = ["GuidedRun", "GuidedStage", "Order", "guided_from_dict", "guided_to_dict", "updated"]
+__all__ = ["GuidedRun", "GuidedStage", "Kept", "Order", "guided_from_dict", "guided_to_dict", "updated"]
 
-_VERSION: Final = 1
+_VERSION: Final = 2
+
+
+class Kept(StrEnum):
+    """How a stage's job was kept back for the agent when it was submitted.
+
+    BEGIN: by a begin time that does not come (`reading.FAR`), which is brought forward to let it go. HOLD: by a hold of
+    its owner's, as release 0.1.0 did; when an Operator lifts that, an administrator's hold of the same moment goes with
+    it.
+    """
+
+    NOT = ""
+    BEGIN = "begin"
+    HOLD = "hold"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +44,11 @@ class GuidedStage:
     """One stage and its job.
 
     `after` names the stages before it. `expect` is its run time in seconds as its owner said, `limit` the job's time
-    limit. `hold`: it was submitted held for the agent to release; any other hold is left alone. `base` is the owner's
-    own dependency, which stays whatever else is changed. `phase` SUBMITTED: in the queue and held. `estimate` is the
-    predicted wait (s), `estimate_index` and `estimate_said` what else was said of it, `due` when the job should be
-    released for that. `trouble` is the state in which a task of an array ended that did not complete, `hindered` what
+    limit. `kept`: how it is kept back until the agent releases it; any other hold is left alone. `begin` is the owner's
+    own earliest start, before which it is not released, `base` the owner's own dependency, which stays whatever else is
+    changed. `phase` SUBMITTED: in the queue and kept back, or held by somebody. `estimate` is the predicted wait (s),
+    `estimate_index` and `estimate_said` what else was said of it, `due` when the job should be released for that.
+    `trouble` is the state in which a task of an array ended that did not complete, `hindered` what
     kept the job waiting besides its turn (`waits.causes`). `former` are the jobs of earlier tries.
     """
 
@@ -41,7 +56,8 @@ class GuidedStage:
     job: int
     after: tuple[str, ...] = ()
     expect: float | None = None
-    hold: bool = False
+    kept: Kept = Kept.NOT
+    begin: float | None = None
     base: str = ""
     order: Order = Order()
     phase: Phase = Phase.SUBMITTED
@@ -137,9 +153,9 @@ def guided_to_dict(run: GuidedRun) -> dict[str, Any]:
 
 
 def guided_from_dict(data: Mapping[str, Any]) -> GuidedRun:
-    """What `guided_to_dict` gave. Raises ValueError for another version."""
-    if data.get("version") != _VERSION:
-        raise ValueError(f"stored workflow has version {data.get('version')!r}, this release reads {_VERSION}")
+    """What `guided_to_dict` gave, of this release or of 0.1.0. Raises ValueError for another version."""
+    if data.get("version") not in (1, _VERSION):
+        raise ValueError(f"stored workflow has version {data.get('version')!r}, this release reads 1 to {_VERSION}")
     values = {k: v for k, v in data.items() if k != "version"}
     stages = tuple(_stage_from_dict(stage) for stage in data["stages"])
     return GuidedRun(**{**values, "stages": stages, "phase": RunPhase(data["phase"])})
@@ -148,4 +164,6 @@ def guided_from_dict(data: Mapping[str, Any]) -> GuidedRun:
 def _stage_from_dict(data: Mapping[str, Any]) -> GuidedStage:
     order = Order(**{**data["order"], "words": tuple(data["order"]["words"])})
     tuples = {"after": tuple(data["after"]), "former": tuple(data["former"])}
-    return GuidedStage(**{**data, **tuples, "order": order, "phase": Phase(data["phase"])})
+    values = {k: v for k, v in data.items() if k != "hold"}
+    kept = Kept(data["kept"]) if "kept" in data else Kept.HOLD if data["hold"] else Kept.NOT  # "hold": version 1
+    return GuidedStage(**{**values, **tuples, "order": order, "phase": Phase(data["phase"]), "kept": kept})

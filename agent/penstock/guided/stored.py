@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from penstock.guided.admission import plan, registration
-from penstock.guided.state import GuidedRun, guided_from_dict
+from penstock.guided.state import GuidedRun, Kept, guided_from_dict
 from penstock.store import Store
 
 __all__ = ["latest_runs", "planned"]
@@ -24,7 +24,8 @@ def latest_runs(store: Store, uid: int | None = None) -> list[GuidedRun]:
 
 
 def planned(runs: Sequence[GuidedRun], request: Mapping[str, Any], now: float) -> dict[str, Any]:
-    """The number of the run that these stages would join, and per stage the known ones before it, JSON-able.
+    """The number of the run that these stages would join, per stage the known ones before it, and which ways of keeping
+    jobs back are known (`Kept`), JSON-able.
 
     Raises what registering them would.
     """
@@ -33,4 +34,4 @@ def planned(runs: Sequence[GuidedRun], request: Mapping[str, Any], now: float) -
         name: [{"name": s.name, "job": s.job, "phase": s.phase.value} for s in parents]
         for name, parents in before.items()
     }
-    return {"run": None if run is None else run.id, "before": stages}
+    return {"run": None if run is None else run.id, "before": stages, "keeps": [kept.value for kept in Kept if kept]}

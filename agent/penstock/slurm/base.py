@@ -203,11 +203,14 @@ class Changer(Protocol):
         priority: int | None = None,
         begin: str | None = None,
         nodelist: Collection[str] | None = None,
+        reset_age: bool = False,
     ) -> None:
         """Change what is given, leave the rest. An empty `dependency` removes it; `begin` is the earliest start, also
-        of a job that had none; `nodelist` are the nodes it must have, none: any. A user may lower, not raise, the
-        priority of a job and the time limit of one that runs (`NotPermitted`). Only a pending job takes a
-        `dependency`, a `begin` or a `nodelist` (`Infeasible`)."""
+        of a job that had none, and leaves a hold of anybody as it is; `nodelist` are the nodes it must have, none: any.
+        `reset_age`: it ages from now on (ResetAccrueTime), if it was known from when on it would; without that a job
+        whose `begin` is brought forward ages from the old one. A user may lower, not raise, the priority of a job and
+        the time limit of one that runs (`NotPermitted`). Only a pending job takes a `dependency`, a `begin`, a
+        `nodelist` or `reset_age` (`Infeasible`)."""
         ...
 
     async def reserve(self, spec: ReservationSpec) -> Reservation:

@@ -130,6 +130,7 @@ class CliBackend(CliSubmission):
         priority: int | None = None,
         begin: str | None = None,
         nodelist: Collection[str] | None = None,
+        reset_age: bool = False,
     ) -> None:
         """See `Backend.update`. Slurm keeps limits in whole minutes: rounded up. An ended job is `Infeasible`."""
         changes = []
@@ -143,6 +144,8 @@ class CliBackend(CliSubmission):
             changes.append(f"StartTime={begin}")
         if nodelist is not None:
             changes.append(f"ReqNodeList={','.join(nodelist)}")
+        if reset_age:
+            changes.append("ResetAccrueTime")
         if changes:
             # "Changes to job priority are not persistent": said to a user whose change was made all the same.
             tolerated = ["are not persistent"] if priority is not None else []

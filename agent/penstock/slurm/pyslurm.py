@@ -232,6 +232,7 @@ class PyslurmBackend(CliBackend):
         priority: int | None = None,
         begin: str | None = None,
         nodelist: Collection[str] | None = None,
+        reset_age: bool = False,
     ) -> None:
         """See `Backend.update` and `CliBackend.update`."""
         changes: dict[str, object] = {}
@@ -243,16 +244,22 @@ class PyslurmBackend(CliBackend):
             changes["priority"] = int(priority)
         if begin is not None:
             changes["begin_time"] = begin
-        if not changes and nodelist is None:
+        if not changes and nodelist is None and not reset_age:
             return
-        if nodelist is None and await self._fits():
+        if nodelist is None and not reset_age and await self._fits():
             try:
                 await self._ask("update", changing=True, job=int(job), changes=changes)
                 return
             except _Lacking:
                 pass
         await super().update(
-            job, time_limit=time_limit, dependency=dependency, priority=priority, begin=begin, nodelist=nodelist
+            job,
+            time_limit=time_limit,
+            dependency=dependency,
+            priority=priority,
+            begin=begin,
+            nodelist=nodelist,
+            reset_age=reset_age,
         )
 
     async def hold(self, job: int) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from penstock.api import Job, JobState, Reason
 from penstock.waits.causes import noted
 from penstock.workflow.instructions import Cancel
-from penstock.workflow.reading import is_held
 from penstock.workflow.state import Phase, RunPhase, StageRun, WorkflowRun
 from penstock.workflow.turn import Turn, fresh
 
@@ -79,7 +78,7 @@ def _alive(turn: Turn, run: WorkflowRun, i: int, job: Job) -> StageRun:
     else:
         if stage.start is not None and job.restarts > stage.restarts:
             stage = _requeued(turn, run, i, job)
-        held = stage.phase is Phase.SUBMITTED and is_held(job)
+        held = stage.phase is Phase.SUBMITTED and job.held
         stage = replace(stage, phase=Phase.SUBMITTED if held else Phase.QUEUED, start=None)
     if stage.phase is not Phase.SUBMITTED and job.id in turn.view.hindered:
         stage = replace(stage, hindered=noted(stage.hindered, turn.view.hindered[job.id]))

@@ -31,6 +31,7 @@ from penstock.errors import (
 )
 from penstock.executor import Concern, Executor
 from penstock.observe import Observer
+from penstock.second_look import SecondLook
 from penstock.slurm.base import Reader
 from penstock.store import Store
 from penstock.waits.base import Estimate
@@ -91,6 +92,7 @@ class WorkflowController:
     ) -> None:
         self._backend = backend
         self._observer = observer
+        self._second_look = SecondLook(observer)
         self._executor = executor
         self._store = store
         self._clock = clock
@@ -323,7 +325,7 @@ class WorkflowController:
                     return None
                 return Decision(Verb.RELEASE, _subject(self.runs[number], stage), reasons)
             case Change(stage=stage, reasons=reasons):
-                if not await self._change(number, instruction):
+                if not await self._change(number, instruction, snapshot):
                     return None
                 return Decision(Verb.CHANGE, _subject(self.runs[number], stage), reasons)
             case Cancel(stage=stage, job=job, reasons=reasons):
@@ -417,9 +419,10 @@ class WorkflowController:
         subject = _subject(self.runs[number], order.stage)
         if not self._executor.ready(subject):
             return False
-        # The picture shows the job, so it is younger than the submission; nobody but its owner changes it after that.
         job = snapshot.jobs.get(order.job)
         if job is None or not all(names_parent(job.dependency, parent) for parent in order.parents):
+            return False
+        if not await self._confirmed(order.job, snapshot):
             return False
         await self._executor.act(
             "release",
@@ -431,9 +434,16 @@ class WorkflowController:
         self._save(self._runner.released(self.runs[number], order.stage, self._clock.now()))
         return True
 
-    async def _change(self, number: int, order: Change) -> bool:
+    async def _confirmed(self, job: int, snapshot: Snapshot) -> bool:
+        """Whether the job is right before the act as it was when that was decided on."""
+        if await self._second_look.confirms(job, snapshot):
+            return True
+        self._wake(f"job {job} is decided anew")
+        return False
+
+    async def _change(self, number: int, order: Change, snapshot: Snapshot) -> bool:
         subject = _subject(self.runs[number], order.stage)
-        if not self._executor.ready(subject):
+        if not self._executor.ready(subject) or not await self._confirmed(order.job, snapshot):
             return False
         payload = {"job": order.job, "dependency": order.dependency, "nodes": ",".join(order.pins)}
         await self._executor.act(

@@ -1,17 +1,16 @@
-"""How Slurm's answers are read: dependencies, holds, and which part of a wait there is to learn from. Pure."""
+"""How Slurm's answers are read: dependencies, and which part of a wait there is to learn from. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.api import Job
 from penstock.waits.base import Observation
 from penstock.workflow.model import Stage
 from penstock.workflow.state import StageRun
 from penstock.workflow.ties import Tie
 
-__all__ = ["Site", "is_held", "names_parent", "observed_wait"]
+__all__ = ["Site", "names_parent", "observed_wait"]
 
 
 _MARGIN: Final = 1.1
@@ -41,11 +40,6 @@ def names_parent(dependency: str, parent: int) -> bool:
         if term.strip().startswith("afterok:") and any(ends):
             return True
     return False
-
-
-def is_held(job: Job) -> bool:
-    """Whether a pending job waits for somebody to release it."""
-    return job.priority == 0 or job.reason.startswith("JobHeld")
 
 
 def observed_wait(site: Site, stage: StageRun, ready_at: float | None) -> Observation | None:

@@ -122,12 +122,14 @@ def _running(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
 
 
 def _held(turn: Turn, run: WorkflowRun, i: int, job: Job) -> WorkflowRun:
-    """Release a held job once its dependency is read back; give it up if it is lost."""
+    """Release a held job once its dependency is read back; give it up if it is lost. A hold of others stays."""
     stage = run.stages[i]
     parents = {parent.job: parent for parent in run.parents(i) if parent.job is not None}
     needed = tuple(number for number in stage.depends_on if parents[number].phase is not Phase.DONE)
     missing = [number for number in needed if not names_parent(job.dependency, number)]
-    if not needed:
+    if job.reason == "JobHeldAdmin":  # an agent that is an Operator would lift that as well
+        turn.note(stage.name, "held", f"job {job.id} is held by an administrator: it is left alone")
+    elif not needed:
         reason = Reason("parent-done", f"{names(parents.values())} completed: no dependency is needed any more")
         turn.out.append(VerifyAndRelease(stage.name, job.id, (), (reason,)))
     elif not missing:

@@ -289,6 +289,7 @@ class MockBackend:
         priority: int | None = None,
         begin: str | None = None,
         nodelist: Collection[str] | None = None,
+        reset_age: bool = False,
     ) -> None:
         """Change a job."""
         self.driver.settle()
@@ -300,6 +301,7 @@ class MockBackend:
             priority=priority,
             begin=begin,
             nodelist=nodelist,
+            reset_age=reset_age,
         )
         self.driver.settle()
 

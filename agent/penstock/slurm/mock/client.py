@@ -212,6 +212,7 @@ class MockClient:
         priority: int | None = None,
         begin: str | None = None,
         nodelist: Collection[str] | None = None,
+        reset_age: bool = False,
     ) -> None:
         """Change a job."""
         await self._call(
@@ -222,6 +223,7 @@ class MockClient:
             priority=priority,
             begin=begin,
             nodelist=None if nodelist is None else list(nodelist),
+            reset_age=reset_age,
         )
 
     async def close(self) -> None:

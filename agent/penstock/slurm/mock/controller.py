@@ -173,6 +173,7 @@ class Controller:
         priority: int | None = None,
         begin: str | None = None,
         nodelist: Collection[str] | None = None,
+        reset_age: bool = False,
     ) -> None:
         """`scontrol update`: all of it or nothing."""
         found, operator = self.engine.job(job), self._operator(user)
@@ -180,7 +181,7 @@ class Controller:
         if found.state.ended:
             raise Infeasible(f"Job {job} has already completed ({found.state})")
         pending = found.state is JobState.PENDING
-        if not pending and (dependency is not None or begin is not None or nodelist is not None):
+        if not pending and (reset_age or any(new is not None for new in (dependency, begin, nodelist))):
             raise Infeasible(f"Job {job} is no longer pending execution")
         if time_limit is not None and time_limit > found.time_limit and not operator:
             allowed = self.engine.partitions[found.partition].max_time or math.inf
@@ -199,8 +200,10 @@ class Controller:
             found.time_limit = time_limit
         if parsed is not None:
             found.dependency = parsed
+        if reset_age and found.accrued is not None:
+            found.accrued = self.engine.now
         if begins is not None:
-            found.begin = begins
+            found.begin = max(begins, self.engine.now)
         if required is not None:
             found.required = required
         if priority is not None:

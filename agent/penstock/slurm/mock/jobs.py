@@ -136,11 +136,13 @@ class SimJob:
             self.left_at = now
             self.finish_at = max(now + self.left / self.work.speed(nodes), now)
 
-    def view(self, priority: int, cpus: int) -> Job:
+    def view(self, priority: int, cpus: int, now: float) -> Job:
         """The row that squeue would show; `cpus` per node."""
         pending, running = self.state is JobState.PENDING, self.state.holds_nodes
         count = len(self.nodes) if running else self.num_nodes
         limit_at = None if self.time_limit == math.inf else self.limit_at
+        # A time that is to come is shown whatever else the job waits for.
+        put_off = self.begin if pending and self.begin is not None and self.begin > now else None
         return Job(
             id=self.id,
             uid=self.uid,
@@ -151,7 +153,7 @@ class SimJob:
             state=self.state,
             reason=self.reason if pending or self.state.ended else "None",
             submit=self.submit,
-            eligible=self.eligible,
+            eligible=self.eligible if put_off is None else put_off,
             start=self.planned if pending else self.start,
             end=None if pending else limit_at if running else self.end,
             time_limit=None if self.time_limit == math.inf else self.time_limit,

@@ -90,6 +90,8 @@ class Lobby:
     def _obstacle(self, job: SimJob) -> str | None:
         """Slurm's word for why the job may not start; None when it may. It becomes eligible by the way."""
         engine = self._engine
+        if job.accrued is None and job.begin is not None and job.begin > engine.now:
+            job.accrued = job.begin  # as in Slurm, where a time that is brought forward later does not change it
         wake = job.dependency.refresh(self._parents, engine.now)
         if wake is not None:
             engine.events.at(wake, Kind.WAKE, job.id)

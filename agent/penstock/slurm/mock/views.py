@@ -10,7 +10,7 @@ __all__ = ["jobs", "nodes", "partitions", "reservations"]
 
 def jobs(engine: Engine) -> list[Job]:
     """Every job in the controller's memory, by id."""
-    return [job.view(engine.priority(job), engine.config.cpus) for job in engine.jobs.values()]
+    return [job.view(engine.priority(job), engine.config.cpus, engine.now) for job in engine.jobs.values()]
 
 
 def nodes(engine: Engine) -> list[Node]:

@@ -1,0 +1,52 @@
+"""How a stage's job is kept back until the agent releases it: by a begin time that does not come.
+
+Not by a hold: who lifts a hold as an Operator, which a site's agent is, lifts an administrator's of the same moment
+with it. A begin time is brought forward, and every hold stays in place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from penstock.api import FAR
+from penstock.cli.backends import backend_of
+from penstock.config import Config
+from penstock.errors import NotFound, PenstockError
+from penstock.guided.state import Kept
+
+__all__ = ["KEEPS_BACK", "check_agent", "let_go", "put_off"]
+
+KEEPS_BACK: Final = f"--begin={FAR}"
+
+
+def let_go(job: int) -> str:
+    """The command by which the job's owner lets it go without the agent."""
+    return f"scontrol update jobid={job} StartTime=now ResetAccrueTime"
+
+
+def check_agent(answer: Mapping[str, Any]) -> None:
+    """Raises PenstockError where the agent that gave this answer to `plan` would never let such a job go."""
+    if Kept.BEGIN.value not in answer.get("keeps", ()):
+        raise PenstockError("the agent is of an older release than this command: it must be started anew")
+
+
+def put_off(config: Config, job: int) -> float | None:
+    """Put off a job of the caller's that has a begin time of its own and is held, and release it; that time (epoch s).
+
+    None where it has come already. Slurm itself reads the time, so that it means what it does to sbatch. Raises
+    PenstockError; the job is then held still.
+    """
+    return asyncio.run(_put_off(config, job))
+
+
+async def _put_off(config: Config, job: int) -> float | None:
+    async with backend_of(config) as backend:
+        seen = next((row for row in await backend.jobs() if row.id == job), None)
+        if seen is None:
+            raise NotFound(f"job {job} is not in the queue")
+        now = backend.now()
+        await backend.update(job, begin=FAR)
+        await backend.release(job)
+    return seen.eligible if seen.eligible is not None and seen.eligible > now else None
