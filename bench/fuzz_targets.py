@@ -166,7 +166,8 @@ def workflow_of_request(data: bytes) -> None:
 _STAGES = {
     "op": "guide", "workflow": "mosaic", "strategy": "asa", "run": None, "replaces": {"merge": 6},
     "stages": [
-        {"name": "project", "job": 5, "after": [], "expect": 600.0, "hold": True, "kept": "begin", "begin": 1.8e9, "base": "afterok:4",
+        {"name": "project", "job": 5, "after": [], "expect": 600.0, "hold": True, "base": "afterok:4",
+         "kept": "begin", "begin": 1.8e9,
          "order": {"words": ["-N", "2", "a.sh"], "workdir": "/home/a", "script": "#!/bin/sh\n"}},
         {"name": "merge", "job": 6, "after": ["project"]},
     ],

@@ -207,7 +207,7 @@ class Storm:
                 "after": s.after,
                 "expect": s.run_time,
                 "kept": "begin" if s.after else "",
-            }  # fmt: skip
+            }
             for s in one.plan.workflow.order
         ]
         reply = await world.ask("guide", workflow=one.name, strategy="asa", stages=stages, run=None)

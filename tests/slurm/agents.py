@@ -182,6 +182,11 @@ class Desk:
         rows = self.say("squeue", "-h", "--me", "-t", "all", "-o", "%i|%T|%r|%E").splitlines()
         return {row.split("|")[0]: row.split("|")[1:] for row in rows}
 
+    def begins(self, *jobs: int | str) -> list[str]:
+        """From when on each of these jobs of the user may start, as Slurm writes it."""
+        rows = (self.say("scontrol", "-o", "show", "job", str(job)) for job in jobs)
+        return [next(w for w in row.split() if w.startswith("EligibleTime=")).partition("=")[2] for row in rows]
+
     def workflow(self, name: str = "w") -> dict:
         """The workflow as `penstock status --json` tells it."""
         return json.loads(self.say("penstock", "status", name, "--json"))["guided"][0]

@@ -88,7 +88,8 @@ def test_a_workflow_by_ticks_alone_with_a_failure_and_a_retry(make_agent):
     desk.write("c.sh", STAGE.format(name="c", more="after=b,a", run="sleep 1"))
     jobs = {name: int(desk.say("penstock", "sbatch", "--parsable", f"{name}.sh")) for name in "abc"}
     states = desk.queue()
-    assert [states[str(jobs[name])][1] for name in "bc"] == ["JobHeldUser"] * 2
+    assert {states[str(jobs[name])][1] for name in "bc"} <= {"Dependency", "BeginTime", "None"}
+    assert all(eligible.startswith("2099-") for eligible in desk.begins(jobs["b"], jobs["c"]))
     assert states[str(jobs["c"])][2] == f"afterok:{jobs['b']}(unfulfilled),afterok:{jobs['a']}(unfulfilled)"
     doubled = desk.run("penstock", "sbatch", "a.sh")
     assert (doubled.returncode, "has a stage 'a' already" in doubled.stderr) == (2, True)
@@ -107,8 +108,7 @@ def test_a_workflow_by_ticks_alone_with_a_failure_and_a_retry(make_agent):
     desk.write("go", "")
     until(lambda: tick()["b"] == "failed", "the failure")
     assert desk.workflow()["phase"] == "failing"
-    # Slurm 22.05 soon takes such a hold for an administrator's, which its owner cannot end.
-    assert desk.queue()[str(jobs["c"])][1] in ("JobHeldUser", "JobHeldAdmin", "DependencyNeverSatisfied")
+    assert desk.queue()[str(jobs["c"])][1] in ("Dependency", "BeginTime", "DependencyNeverSatisfied")
     assert desk.say("penstock", "logs", "w", "a") == "a was here\n"
     assert "No such file" in desk.say("penstock", "logs", "w")
 
@@ -170,8 +170,7 @@ def test_a_stage_that_its_owner_lets_go_too_early_is_put_back_behind_its_parent(
     first = desk.say(*words, "--penstock-stage=a").strip()
     second = desk.say(*words, "--penstock-stage=b", "--penstock-after=a").strip()
     until(lambda: desk.phases()["a"] == "running", "the first stage")
-    both = f"scontrol update jobid={second} dependency= && scontrol release {second}"
-    desk.say("bash", "-c", both)
+    desk.say("scontrol", "update", f"jobid={second}", "dependency=", "StartTime=now")
 
     def back() -> bool:
         state, _reason, dependency = desk.queue()[second]
@@ -181,6 +180,32 @@ def test_a_stage_that_its_owner_lets_go_too_early_is_put_back_behind_its_parent(
     done = json.loads(desk.say("penstock", "cancel", "w", "--json"))
     assert done == {"run": 1, "jobs": [int(first), int(second)], "failed": []}
     until(lambda: desk.workflow()["phase"] == "cancelled", "the cancellation")
+
+
+def test_a_begin_time_and_a_hold_of_the_owners_own_are_kept(make_agent):
+    site = make_agent().start()
+    desk = Desk(site)
+    words = ["penstock", "sbatch", "--parsable", "--penstock-workflow=w", "-t2", "--wrap", "sleep 2"]
+    first = desk.say(*words, "--hold", "--penstock-stage=a").strip()
+    said = [*words, "--penstock-after=a"]
+    late = desk.run(*said, "--penstock-stage=late", "--begin=now+1hour")
+    assert (late.returncode, late.stderr) == (0, "")
+    now = time.time()
+    soon = desk.say(*said, "--penstock-stage=soon", "--begin=now").strip()
+    own = desk.say(*said, "--penstock-stage=own", "--hold").strip()
+    stages = {s["name"]: s for s in desk.workflow()["stages"]}
+    assert {name: s["kept"] for name, s in stages.items()} == {"a": "", "late": "begin", "soon": "begin", "own": ""}
+    assert stages["late"]["begin"] == pytest.approx(now + 3600, abs=30)
+    assert stages["soon"]["begin"] is None
+    assert all(begin.startswith("2099-") for begin in desk.begins(late.stdout.strip(), soon))
+    desk.say("scontrol", "release", first)
+    until(lambda: desk.phases()["soon"] == "done", "the stage whose time has come")
+    assert [desk.phases()[name] for name in ("late", "own")] == ["submitted", "submitted"]
+    assert desk.queue()[own][:2] == ["PENDING", "JobHeldUser"]
+    assert desk.begins(late.stdout.strip())[0].startswith("2099-")
+    desk.say("scontrol", "release", own)
+    until(lambda: desk.phases()["own"] == "done", "the stage that its owner let go")
+    desk.say("penstock", "cancel", "w")
 
 
 class TestSystemMode:
