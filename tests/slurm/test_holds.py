@@ -4,72 +4,77 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 
 import pytest
-from agents import Desk
+from agents import Desk, SlurmAgent
 
+from penstock.cluster import Cluster
 from penstock.ipc.client import ask
 
 pytestmark = pytest.mark.slurm
 
-FLOW = "name: raced\nworkdir: .\nstages:\n"
-STAGE = '  - {{name: s{number}, nodes: 1, time: 60, expect: 1, run: "true"}}\n'
-# Seconds over which the holds are spread: from before the agent has seen the jobs until after it has let all go.
-SPREAD = 3.0
+FLOW = """name: raced
+workdir: {home}
+stages:
+  - {{name: first, nodes: 1, time: 600, expect: 20, run: "until [ -e go ]; do sleep 0.2; done"}}
+"""
+STAGE = '  - {{name: s{number}, nodes: 1, time: 60, expect: 1, run: "true", after: first}}\n'
 
 
 @pytest.mark.parametrize("count", [10, pytest.param(50, marks=pytest.mark.long)])
 def test_no_hold_of_an_administrator_is_lifted(make_agent, cluster, count):
-    # A look every two seconds: without one right before each act, decisions would be that old.
-    slow = {"min_interval": 2.0, "requests_per_second": 50, "request_burst": 100}
+    # The agent looks every five seconds only: what it decides on may be that old.
+    slow = {"min_interval": 5.0, "requests_per_second": 50, "request_burst": 100}
     site = make_agent("operator", agent={"serve": "all"}, slurm=slow).start()
     desk = Desk(site, "alice")
-    blocker = _root(cluster, "sbatch", "--parsable", "-N8", "-t5", "-o/dev/null", "--wrap", "sleep 300").strip()
-    _until(lambda: _rows(cluster)[int(blocker)][0] == "RUNNING", "the job that keeps all nodes busy")
-    flow = FLOW + "".join(STAGE.format(number=number) for number in range(count))
-    assert desk.run("penstock", "submit", desk.write("raced.yaml", flow)).returncode == 0
-    jobs = [stage["job"] for stage in desk.workflow("raced")["stages"]]
+    desk.run("rm", "-f", "go")
+    flow = FLOW.format(home=desk.home) + "".join(STAGE.format(number=number) for number in range(count))
+    assert desk.run("penstock", "submit", desk.write("raced.yaml", flow), "--strategy", "asa").returncode == 0
+    site.until(lambda: _stages(site)["first"]["phase"] == "running", "the first stage")
+    stages = _stages(site)
+    due = stages["s0"]["due"]
+    jobs = [stages[f"s{number}"]["job"] for number in range(count)]
+    assert due > time.time() + 3, "too late for holds before it"
+
+    # At random moments around the one when they are due, most of them in the last seconds before. None can start, for
+    # the first stage runs.
     draw = random.Random(count)
-    draw.shuffle(jobs)
-    pauses = [draw.uniform(0.0, 2 * SPREAD / count) for _ in jobs]
-    # At random moments, one after the other; each job waits, since no node is free.
-    held = "".join(
-        f"sleep {pause:.3f}; scontrol hold {job} || exit 1;" for pause, job in zip(pauses, jobs, strict=True)
-    )
-    _root(cluster, "bash", "-c", held)
+    for at, job in sorted((due + draw.uniform(-3.0, 1.0), job) for job in jobs):
+        time.sleep(max(at - time.time(), 0.0))
+        _root(cluster, "scontrol", "hold", str(job))
+    _looked(site, time.time())
+    assert _rows(cluster, jobs) == dict.fromkeys(jobs, ("PENDING", "JobHeldAdmin"))
 
-    # Those that were let go before they were held, and an ordinary job as a sign that Slurm has looked at the queue.
-    _root(cluster, "scancel", blocker)
-    sign = int(desk.say("sbatch", "--parsable", "-N8", "-t1", "-o/dev/null", "--wrap", "true"))
-    _until(lambda: _rows(cluster)[sign][0] == "COMPLETED", "an ordinary job")
-    _until(
-        lambda: any(j["id"] == sign and j["state"] == "COMPLETED" for j in _queue(site)), "a look of the agent after it"
-    )
-    shown = _rows(cluster)
-    assert {job: shown[job] for job in jobs} == dict.fromkeys(jobs, ("PENDING", "JobHeldAdmin"))
-
-    begun = time.time()
-    _root(cluster, "bash", "-c", "".join(f"scontrol release {job};" for job in jobs))
-    _until(lambda: desk.workflow("raced")["phase"] == "completed", "the workflow", 120.0)
-    starts = [stage["start"] for stage in desk.workflow("raced")["stages"]]
-    assert min(starts) >= int(begun)
+    desk.write("go", "")
+    site.until(lambda: _stages(site)["first"]["phase"] == "done", "the end of the first stage")
+    _looked(site, time.time())
+    assert _rows(cluster, jobs) == dict.fromkeys(jobs, ("PENDING", "JobHeldAdmin"))
+    begun = int(time.time())
+    for job in jobs:
+        _root(cluster, "scontrol", "release", str(job))
+    site.until(lambda: desk.workflow("raced")["phase"] == "completed", "the workflow", 150.0)
+    ended = {stage["name"]: stage["start"] for stage in desk.workflow("raced")["stages"]}
+    assert min(start for name, start in ended.items() if name != "first") >= begun
 
 
-def _root(cluster, *words: str) -> str:
-    return str(cluster.run_as("root", list(words), check=True, timeout=120).stdout)
+def _root(cluster: Cluster, *words: str) -> str:
+    return cluster.run_as("root", words, check=True).stdout
 
 
-def _rows(cluster) -> dict[int, tuple[str, str]]:
-    rows = _root(cluster, "squeue", "-h", "-t", "all", "-o", "%i|%T|%r").splitlines()
-    return {int(row.split("|")[0]): (row.split("|")[1], row.split("|")[2]) for row in rows}
+def _rows(cluster: Cluster, jobs: list[int]) -> dict[int, tuple[str, str]]:
+    rows = [row.split("|") for row in _root(cluster, "squeue", "-h", "-t", "all", "-o", "%i|%T|%r").splitlines()]
+    return {int(number): (state, reason) for number, state, reason in rows if int(number) in jobs}
 
 
-def _until(probe, what: str, seconds: float = 90.0) -> None:
-    end = time.monotonic() + seconds
-    while not probe():
-        assert time.monotonic() < end, f"timed out waiting for {what}"
-        time.sleep(0.2)
+def _stages(site: SlurmAgent) -> dict[str, dict]:
+    (run,) = ask(site.socket, "status")["guided"]
+    return {stage["name"]: stage for stage in run["stages"]}
 
 
-def _queue(site) -> list[dict]:
-    return list(ask(site.socket, "queue")["jobs"])
+def _looked(site: SlurmAgent, since: float) -> None:
+    """Wait until the agent has looked after that time, and has had a pass after that."""
+    looks: Callable[[], float] = lambda: ask(site.socket, "queue")["at"]  # noqa: E731
+    site.until(lambda: looks() > since, "a look")
+    first = looks()
+    site.until(lambda: looks() > first, "a second look")
