@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 from contract_jobs import CANCELLED, COMPLETED, NODES, PENDING, RUNNING, UNKNOWN_JOB, running, sleeper
 
-from penstock.api import Allocation, JobSpec
+from penstock.api import FAR, Allocation, JobSpec
 from penstock.errors import Infeasible, NotFound, NotPermitted
 
 LONG_ON_SLURM = ["mock", pytest.param(None, id="slurm", marks=[pytest.mark.slurm, pytest.mark.long])]
@@ -132,6 +132,48 @@ async def test_whose_hold_it_is(world):
     with pytest.raises(NotPermitted):
         await backend.release(job)
     assert (await world.look(job)).priority == 0
+
+
+async def test_a_begin_time_is_brought_forward_without_touching_a_hold(world):
+    """By the owner and by an operator; what holds was put on before, by either."""
+    backend = world.backend
+    blocker = await running(world, nodes=8)
+    free = await backend.submit(sleeper(1, begin=FAR))
+    tied = await backend.submit(sleeper(1, begin=FAR, dependency=f"afterok:{blocker}"))
+    array = await backend.submit(sleeper(1, begin=FAR, array="1-3"))
+    for job in (free, tied, array):
+        seen = await world.look(job)
+        assert (seen.pending, seen.put_off, seen.held) == (True, True, False)
+    await world.admin.hold(free)
+    await backend.hold(tied)
+    await world.admin.hold(array)
+    seen = await world.look(free)
+    assert (seen.put_off, seen.held, seen.reason) == (True, True, "JobHeldAdmin")
+    with pytest.raises(NotPermitted):
+        await world.other.update(free, begin="now", reset_age=True)
+    await backend.update(free, begin="now", reset_age=True)
+    await world.admin.update(tied, begin="now", reset_age=True)
+    await world.admin.update(array, begin="now", reset_age=True)
+    for job, reason in ((free, "JobHeldAdmin"), (tied, "JobHeldUser"), (array, "JobHeldAdmin")):
+        seen = await world.look(job)
+        assert (seen.pending, seen.put_off, seen.held, seen.reason) == (True, False, True, reason)
+    await backend.cancel(blocker)
+    await world.advance(2)
+    assert all([(await world.look(job)).held for job in (free, tied, array)])
+    await world.admin.release(free)
+    await world.admin.release(array)
+    await world.until(free, COMPLETED)
+    with pytest.raises(Infeasible):
+        await backend.update(await running(world), reset_age=True)
+
+
+async def test_what_lets_a_job_go_of_an_operator_lets_go_an_administrators_hold(world):
+    """The reason why nothing is kept back by a hold that somebody else releases."""
+    job = await world.backend.submit(sleeper(1, hold=True))
+    await world.admin.hold(job)
+    assert (await world.look(job)).reason == "JobHeldAdmin"
+    await world.admin.release(job)
+    await world.until(job, COMPLETED)
 
 
 async def test_accounting_lists_no_job_that_was_never_eligible(world):

@@ -53,7 +53,7 @@ def test_an_account_outside_the_allow_list_is_left_alone_until_a_reload(make_age
     assert "account chem is not one of penstock" in reasons()[-1][1]
     (job,) = [stage["job"] for stage in guided(site, his)["stages"]]
     row = cluster.run_as("root", ["squeue", "-h", "-j", str(job), "-o", "%T %r"], check=True).stdout.split()
-    assert row == ["PENDING", "JobHeldUser"], "as its user has left it"
+    assert row == ["PENDING", "BeginTime"], "as its user has left it"
     assert f"on hold: workflow {his}: outside of `limits.allow`" in site.run("bob", "status").stderr
     settings = yaml.safe_load(site.config.read_text())
     settings["limits"]["allow"] = [{**rule, "accounts": ["penstock", "chem"]}]

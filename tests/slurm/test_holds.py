@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slurm
 FLOW = """name: raced
 workdir: {home}
 stages:
-  - {{name: first, nodes: 1, time: 600, expect: 20, run: "until [ -e go ]; do sleep 0.2; done"}}
+  - {{name: first, nodes: 1, time: 600, expect: 20, run: "until [ -e raced.go ]; do sleep 0.2; done"}}
 """
 STAGE = '  - {{name: s{number}, nodes: 1, time: 60, expect: 1, run: "true", after: first}}\n'
 
@@ -28,7 +28,7 @@ def test_no_hold_of_an_administrator_is_lifted(make_agent, cluster, count):
     slow = {"min_interval": 5.0, "requests_per_second": 50, "request_burst": 100}
     site = make_agent("operator", agent={"serve": "all"}, slurm=slow).start()
     desk = Desk(site, "alice")
-    desk.run("rm", "-f", "go")
+    desk.run("rm", "-f", "raced.go")
     flow = FLOW.format(home=desk.home) + "".join(STAGE.format(number=number) for number in range(count))
     assert desk.run("penstock", "submit", desk.write("raced.yaml", flow), "--strategy", "asa").returncode == 0
     site.until(lambda: _stages(site)["first"]["phase"] == "running", "the first stage")
@@ -46,7 +46,7 @@ def test_no_hold_of_an_administrator_is_lifted(make_agent, cluster, count):
     _looked(site, time.time())
     assert _rows(cluster, jobs) == dict.fromkeys(jobs, ("PENDING", "JobHeldAdmin"))
 
-    desk.write("go", "")
+    desk.write("raced.go", "")
     site.until(lambda: _stages(site)["first"]["phase"] == "done", "the end of the first stage")
     _looked(site, time.time())
     assert _rows(cluster, jobs) == dict.fromkeys(jobs, ("PENDING", "JobHeldAdmin"))

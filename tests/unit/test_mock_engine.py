@@ -452,3 +452,18 @@ def test_jobs_whose_nodes_are_down_say_so(scheduler):
     w.to(100)
     assert {w.state(j) for j in (wants, waits)} <= {"RUNNING", "COMPLETED"}
     assert w.view(wide).reason in ("Resources", "Priority", "None")
+
+
+def test_a_begin_time_is_what_a_job_ages_from_although_it_is_brought_forward():
+    w = World(max_age=1000.0)
+    w.submit(5000, nodes=4, limit=6000)
+    kept, reset, held = w.submit(5, begin="uts4000000000"), w.submit(5, begin="uts4000000000"), w.submit(5, hold=True)
+    w.do("hold", kept, user="root")
+    assert [w.view(j).eligible for j in (kept, reset, held)] == [4e9, 4e9, None]
+    w.do("update", kept, begin="now")
+    w.do("update", reset, begin="now", reset_age=True, user="root")
+    w.to(500)
+    assert [w.engine.priority(w.engine.job(j)) for j in (kept, reset, held)] == [0, 501, 0]
+    w.do("release", kept, user="root")
+    w.to(900)
+    assert [w.engine.priority(w.engine.job(j)) for j in (kept, reset)] == [1, 901], "as Slurm without ResetAccrueTime"

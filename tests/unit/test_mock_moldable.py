@@ -29,7 +29,7 @@ def test_it_starts_on_as_many_as_are_free(scheduler):
     jobs = [backend.engine.job(n) for n in numbers]
     assert [len(j.nodes) for j in jobs] == [6, 2, 0]
     assert (jobs[2].view(1, 2, 0.0).num_nodes, jobs[2].view(1, 2, 0.0).min_nodes) == (8, 1)
-    assert jobs[1].view(1, 2).min_nodes is None, "what it could have started on is over"
+    assert jobs[1].view(1, 2, 0.0).min_nodes is None, "what it could have started on is over"
     backend.clock.advance_to(100.0)
     assert [j.state for j in jobs] == [JobState.COMPLETED, JobState.COMPLETED, JobState.RUNNING]
     assert len(jobs[2].nodes) == 8

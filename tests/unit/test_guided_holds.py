@@ -1,0 +1,199 @@
+"""The agent of a site, an operator, lets stages go: what was held meanwhile stays held. Over the simulated Slurm."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.api import FAR, JobSpec, JobState
+from penstock.errors import SlurmUnavailable
+from penstock.executor import Executor
+from penstock.guided.controller import GuidedController
+from penstock.observe import Observer
+from penstock.slurm.mock.backend import virtual_cluster
+from penstock.slurm.mock.codec import CHANGING
+from penstock.slurm.mock.faults import Fault, FaultKind, FaultyBackend
+from penstock.slurm.mock.model import ClusterConfig
+from penstock.store import Store
+from penstock.waits.learners import make
+from penstock.waits.shelf import Shelf
+
+START = 1_000_000_000.0
+
+
+class World:
+    """Alice's cluster, and an operator's controller of guided workflows; `before` is run before each of its acts."""
+
+    def __init__(self, folder: Path, **config: Any) -> None:
+        self.slurm = virtual_cluster(ClusterConfig(nodes=4, **config), "alice", start=START)
+        self.engine, self.root = self.slurm.engine, self.slurm.as_user("root")
+        self.before: Callable[[], object] = lambda: None
+        self.away = False
+        store = Store(folder / "db")
+        backend = FaultyBackend(self.root, self._called)
+        self.observer = Observer(backend, self.slurm, min_interval=10.0, stale_after=60.0)
+        executor = Executor(store, self.slurm, backend)
+        shelf = Shelf(store, self.slurm.now, partial(make, "asa-default", (2.0, 10.0)), seed=1)
+        self.wakes: list[str] = []
+        known = (backend, self.observer, executor, store, self.slurm, shelf, self.wakes.append)
+        self.guided = GuidedController(*known, accrues=False, ages_from_release=True)
+
+    def _called(self, method: str) -> Fault | None:
+        if method in CHANGING:
+            self.before()
+        return Fault(FaultKind.ERROR, error=SlurmUnavailable("no answer")) if self.away else None
+
+    def hold(self, job: int) -> None:
+        """An administrator holds the job, in the middle of somebody's call."""
+        self.root._controller.hold("root", job)
+
+    async def submit(self, count: int, **options: Any) -> list[int]:
+        """So many stages that are let go at once, as their owner submitted them."""
+        kept = {"hold": True} if options.get("hold") else {"kept": "begin"}
+        spec = JobSpec("s", "#!/bin/sh\n#MOCK duration=5 exit=0\n", 1, 60, **(options or {"begin": FAR}))
+        jobs = [await self.slurm.submit(spec) for _ in range(count)]
+        stages = [{"name": f"s{job}", "job": job, "after": [], **kept} for job in jobs]
+        uid = self.engine.uid_of("alice")
+        self.guided.register(uid, {"workflow": "w", "strategy": "perstage", "stages": stages})
+        return jobs
+
+    def to(self, seconds: float) -> None:
+        self.slurm.clock.advance(seconds)
+
+    def held(self) -> dict[int, str]:
+        return {number: job.held for number, job in self.engine.jobs.items()}
+
+
+def run(body: Callable[[World], Awaitable[None]], **config: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(body(World(Path(folder), **config)))  # type: ignore[arg-type]
+
+
+def test_a_hold_of_the_very_moment_stays():
+    async def body(w: World) -> None:
+        (job,) = await w.submit(1)
+        w.before = lambda: w.hold(job)
+        decisions = await w.guided.reconcile(await w.observer.look())
+        assert [d.verb for d in decisions] == ["release"]
+        w.to(100)
+        assert (w.engine.job(job).held, w.engine.job(job).state) == ("admin", JobState.PENDING)
+        await w.root.release(job)
+        w.to(100)
+        assert w.engine.records[job].state is JobState.COMPLETED
+
+    run(body)
+
+
+@pytest.mark.parametrize("options", [{"begin": FAR}, {"hold": True}], ids=["begin", "hold of 0.1.0"])
+def test_what_was_held_since_the_look_is_left_alone_and_decided_anew(options):
+    async def body(w: World) -> None:
+        (job,) = await w.submit(1, **options)
+        old = await w.observer.look()
+        w.to(2)
+        await w.root.hold(job)
+        assert await w.guided.reconcile(old) == []
+        assert w.wakes[-1] == f"job {job} is decided anew"
+        assert w.held()[job] == "admin"
+        (note,) = await w.guided.reconcile(await w.observer.look(0.0))
+        assert note.reasons[0].code == "held"
+        await w.root.release(job)
+        w.to(100)
+        await w.guided.reconcile(await w.observer.look())
+        if "hold" not in options:  # else the administrator's release was one of the owner's hold, too
+            assert w.engine.job(job).state is JobState.RUNNING
+
+    run(body)
+
+
+@pytest.mark.parametrize("options", [{"begin": FAR}, {"hold": True}], ids=["begin", "hold of 0.1.0"])
+def test_acts_of_one_moment_share_a_look(options):
+    async def body(w: World) -> None:
+        jobs = await w.submit(20, **options)
+        old = await w.observer.look()
+        w.to(5)
+        looks = w.observer.looks
+        decisions = await w.guided.reconcile(old)
+        assert ([d.verb for d in decisions], w.observer.looks - looks) == (["release"] * 20, 1)
+        w.to(1)
+        assert sum(w.engine.records[job].state is JobState.RUNNING for job in jobs) == 4
+
+    run(body)
+
+
+def test_without_an_answer_nothing_is_done():
+    async def body(w: World) -> None:
+        (job,) = await w.submit(1)
+        old = await w.observer.look()
+        w.to(2)
+        w.away = True
+        assert await w.guided.reconcile(old) == []
+        assert w.engine.job(job).begin > w.slurm.now()
+
+    run(body)
+
+
+@pytest.mark.parametrize("accrue_always", [False, True])
+def test_what_is_let_go_ages_from_then_on(accrue_always):
+    async def body(w: World) -> None:
+        w.guided._ages = (accrue_always, not accrue_always)
+        (job,) = await w.submit(1)
+        await w.slurm.submit(JobSpec("x", "#!/bin/sh\n#MOCK duration=900 exit=0\n", 4, 1000))
+        w.to(50)
+        await w.guided.reconcile(await w.observer.look())
+        let_go = w.slurm.now()
+        w.to(500)
+        assert w.engine.job(job).state is JobState.PENDING
+        since = START if accrue_always else let_go
+        aged = int(1000 * (w.slurm.now() - since) / 1000)
+        assert w.engine.priority(w.engine.job(job)) == 1 + aged
+
+    run(body, accrue_always=accrue_always, max_age=1000.0)
+
+
+EVENTS = ("pass", "late pass", "root holds", "owner holds", "root releases", "owner releases", "owner lets go", "later")
+
+
+@given(st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 3)), max_size=40), st.integers(0, 3))
+@settings(max_examples=60, deadline=None)
+def test_no_act_of_the_agent_ever_changes_a_hold(events, which):
+    """Whoever holds and releases, before the act and at the moment of it: only that changes what is held."""
+
+    async def body(w: World) -> None:
+        jobs = await w.submit(4)
+        old = await w.observer.look()
+        expected: dict[int, str] = {}
+        w.before = lambda: (w.hold(jobs[which]), expected.update({jobs[which]: "admin"}))
+        for event, number in events:
+            job = w.engine.jobs.get(jobs[number])
+            if job is None or job.state is not JobState.PENDING:
+                continue
+            match event:
+                case "pass" | "late pass":
+                    expected.update(w.held())
+                    await w.guided.reconcile(old if event == "late pass" else await w.observer.look(0.0))
+                    assert w.held() == expected
+                case "root holds":
+                    await w.root.hold(job.id)
+                case "owner holds":
+                    await w.slurm.hold(job.id)
+                case "root releases":
+                    await w.root.release(job.id)
+                case "owner releases" if job.held != "admin":
+                    await w.slurm.release(job.id)
+                case "owner lets go":
+                    await w.slurm.update(job.id, begin="now")
+                case "later":
+                    w.to(3)
+                    old = await w.observer.look(0.0) if number else old
+            if job.held:
+                assert job.state is JobState.PENDING
+
+    run(body)
