@@ -193,13 +193,20 @@ def test_a_begin_time_and_a_hold_of_the_owners_own_are_kept(make_agent):
     now = time.time()
     soon = desk.say(*said, "--penstock-stage=soon", "--begin=now").strip()
     own = desk.say(*said, "--penstock-stage=own", "--hold").strip()
+    ends = desk.say(*said, "--penstock-stage=ends", "--deadline=now+1hour").strip()
     stages = {s["name"]: s for s in desk.workflow()["stages"]}
-    assert {name: s["kept"] for name, s in stages.items()} == {"a": "", "late": "begin", "soon": "begin", "own": ""}
+    assert {name: s["kept"] for name, s in stages.items()} == {
+        "a": "",
+        "late": "begin",
+        "soon": "begin",
+        "own": "",
+        "ends": "begin",
+    }
     assert stages["late"]["begin"] == pytest.approx(now + 3600, abs=30)
     assert stages["soon"]["begin"] is None
-    assert all(begin.startswith("2099-") for begin in desk.begins(late.stdout.strip(), soon))
+    assert all(begin.startswith("2099-") for begin in desk.begins(late.stdout.strip(), soon, ends))
     desk.say("scontrol", "release", first)
-    until(lambda: desk.phases()["soon"] == "done", "the stage whose time has come")
+    until(lambda: desk.phases()["soon"] == desk.phases()["ends"] == "done", "the stages whose time has come")
     assert [desk.phases()[name] for name in ("late", "own")] == ["submitted", "submitted"]
     assert desk.queue()[own][:2] == ["PENDING", "JobHeldUser"]
     assert desk.begins(late.stdout.strip())[0].startswith("2099-")

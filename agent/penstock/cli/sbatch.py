@@ -106,12 +106,12 @@ def _start_size(
 class Behind:
     """How a job is submitted behind those that it comes after: the options to add, and what to register.
 
-    With a begin time of its own it is held until that has been read (`keeping.put_off`). One that its owner holds is
-    let go by its owner alone.
+    With times of its own, which `KEEPS_BACK` would replace or which sbatch does not take beside it (a deadline), it is
+    held until it is put off (`keeping.put_off`). One that its owner holds is let go by its owner alone.
     """
 
     def __init__(
-        self, before: list[Mapping[str, Any]], own_hold: bool, own_dependency: str | None, own_begin: bool
+        self, before: list[Mapping[str, Any]], own_hold: bool, own_dependency: str | None, own_times: bool
     ) -> None:
         waits = [p for p in before if p["phase"] != "done"]
         alive = [p for p in waits if p["phase"] not in ("failed", "cancelled")]
@@ -122,8 +122,8 @@ class Behind:
         if own_dependency and "?" in own_dependency:
             raise UserError(f"--dependency={own_dependency}: a stage cannot wait for any of several jobs (?)")
         if not own_hold:
-            self.kept = Kept.HOLD if own_begin else Kept.BEGIN
-            self.options.append("--hold" if own_begin else KEEPS_BACK)
+            self.kept = Kept.HOLD if own_times else Kept.BEGIN
+            self.options.append("--hold" if own_times else KEEPS_BACK)
         if alive:
             after = "afterok:" + ":".join(str(p["job"]) for p in alive)
             self.options.append(f"--dependency={own_dependency},{after}" if own_dependency else f"--dependency={after}")
@@ -132,8 +132,8 @@ class Behind:
 def behind(line: CommandLine, script: CommandLine, before: list[Mapping[str, Any]]) -> Behind:
     """See `Behind`; the user's own options are on the command line and in the script."""
     own = line.value("dependency") or script.value("dependency")
-    begin = line.has("begin") or script.has("begin")
-    found = Behind(before, line.has("hold") or script.has("hold"), own, begin)
+    times = any(found.has(name) for found in (line, script) for name in ("begin", "deadline"))
+    found = Behind(before, line.has("hold") or script.has("hold"), own, times)
     if found.options and not (line.has("kill-on-invalid-dep") or script.has("kill-on-invalid-dep")):
         # When a stage fails, those after it must still be there for `penstock retry`.
         found.options.append("--kill-on-invalid-dep=no")
