@@ -35,8 +35,8 @@ def check_agent(answer: Mapping[str, Any]) -> None:
 def put_off(config: Config, job: int) -> float | None:
     """Put off a job of the caller's that is held, and release it; the begin time that it had before (epoch s).
 
-    None where it had none, or that has come already. Slurm itself reads the time, so that it means what it does to sbatch. Raises
-    PenstockError; the job is then held still.
+    None where it had none, or that has come already. Slurm itself reads the time, so that it means what it does to
+    sbatch. Raises PenstockError; the job is then held still.
     """
     return asyncio.run(_put_off(config, job))
 
