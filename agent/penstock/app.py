@@ -55,8 +55,9 @@ from penstock.reloading import taken_over
 from penstock.retention import Retention
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import BudgetLimits, Metered, RequestBudget
+from penstock.statefile import open_checked
 from penstock.store import Store
-from penstock.tenure import Lock, Tenure, hold_state, open_acts, open_store
+from penstock.tenure import Lock, Tenure, hold_state, open_acts
 from penstock.workflow.controller import WorkflowController
 from penstock.workflow.registry import strategy_named
 from penstock.workflow.runner import Runner
@@ -450,7 +451,7 @@ async def _serve(config: Config, config_path: Path | None, tenure: Tenure) -> No
     _raise_file_limit()
     backend = make_backend(config)
     # Slurm's times are compared with ours, so the clock is the controller's.
-    app = App(config, backend, backend, open_store(config, tenure), config_path, tenure)
+    app = App(config, backend, backend, open_checked(config, tenure), config_path, tenure)
     running = asyncio.get_running_loop()
     stop = asyncio.Event()
 

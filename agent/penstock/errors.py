@@ -14,6 +14,7 @@
     │   ├── LeftAlone             paused by somebody, or outside of what the configuration allows
     │   └── StateHeld             another agent, tick or command has the state
     └── StoreError                the state cannot be read or written                                    exit 7
+        ├── StateRefused          it is damaged, of a newer release, or none of ours: only a person can mend it  exit 8
         └── LeaseLost             another host has taken over the state: end
 
 A third outcome, "it already was so", is no error: calls that are idempotent return normally.
@@ -35,6 +36,7 @@ __all__ = [
     "PenstockError",
     "SlurmUnavailable",
     "StateHeld",
+    "StateRefused",
     "StoreError",
     "UserError",
 ]
@@ -114,6 +116,13 @@ class StoreError(PenstockError):
     """The agent's own state cannot be read or written."""
 
     exit_code = 7
+
+
+class StateRefused(StoreError):
+    """The state is not to be worked on: it is damaged, of a newer release, or no state of this program. The message says
+    the way out; systemd does not restart on this exit code, as starting again would not mend it."""
+
+    exit_code = 8
 
 
 class LeaseLost(StoreError):

@@ -31,7 +31,7 @@ class Retention:
         """Nothing of Slurm's concern, so no decision."""
         now, keep = self._clock.now(), self._keep()
         if self._last is None:
-            self._last = float(self._store.fact(_PRUNED) or 0.0)
+            self._last = self._store.instant(_PRUNED)
         if keep > 0 and not 0 <= now - self._last < _OFTEN:
             gone = self._store.prune(now - keep)
             if all(rows < AT_ONCE for rows in gone.values()):  # else there is more, for the next pass

@@ -5,7 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-__all__ = ["MIGRATIONS", "OVER", "VERSION", "too_new"]
+from penstock.errors import UserError
+
+__all__ = ["APPLICATION_ID", "MIGRATIONS", "OVER", "UNREADABLE", "VERSION", "statements", "too_new", "way_out"]
+
+APPLICATION_ID: Final = 0x50656E73
+"""What SQLite's header of a state file says it is for ("Pens"); 0 in files of before version 5."""
 
 # Append only: the number of applied entries is the file's user_version.
 MIGRATIONS: Final = (
@@ -47,6 +52,7 @@ MIGRATIONS: Final = (
         state TEXT NOT NULL DEFAULT 'open', tries INTEGER NOT NULL DEFAULT 0, due REAL NOT NULL, closed REAL,
         outcome TEXT NOT NULL DEFAULT '', UNIQUE (key, channel));
     """,
+    f"PRAGMA application_id={APPLICATION_ID};",
 )
 
 # What is over, by table: the condition under which a row may go, and the column that says since when.
@@ -62,6 +68,21 @@ OVER: Final = {
 }
 VERSION: Final = len(MIGRATIONS)
 """The version of the state file that this release writes."""
+UNREADABLE: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError, UserError)
+"""What the readers of stored documents raise when one is not of their kind."""
+
+
+def statements(script: str) -> list[str]:
+    """Those of one migration, which has no `;` within a statement: run one by one they stay in one transaction."""
+    return [text for part in script.split(";") if (text := part.strip())]
+
+
+def way_out(path: Path | str, *, to_look: bool = True) -> str:
+    """What is to be done about a file that is refused; `to_look` further into it, too."""
+    return (f"`penstock db check {path}` says more. " if to_look else "") + (
+        "Stop the agent, then put a copy in its place (see `penstock db backup --help`), or have what can be read "
+        f"written to a new file (`penstock db salvage {path} NEW`), or move it away to start afresh"
+    )
 
 
 def too_new(path: Path | str, have: int, know: int = VERSION) -> str:

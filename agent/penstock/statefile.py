@@ -14,17 +14,35 @@ import math
 import os
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
-from penstock.errors import StoreError, UserError
-from penstock.holding.ledger import VERSION as LEDGER_VERSION
+from penstock import statecheck
+from penstock.birth import publish
+from penstock.config import Config
+from penstock.errors import StateRefused, StoreError, UserError
+from penstock.holding.ledger import MIGRATIONS as LEDGER_MIGRATIONS
 from penstock.ownership import is_readable
-from penstock.reading import PATIENCE, log_of, reading
-from penstock.schema import VERSION, too_new
+from penstock.reading import PATIENCE, SAID, failed, log_of, reading
+from penstock.schema import APPLICATION_ID, MIGRATIONS, VERSION, too_new, way_out
+from penstock.statecheck import Documents
+from penstock.store import Store
+from penstock.tenure import DATABASE, Tenure, open_store
 
-__all__ = ["LEDGER", "STATE", "Contents", "Kind", "backup", "describe", "inspect", "vacuum"]
+__all__ = [
+    "LEDGER",
+    "STATE",
+    "Contents",
+    "Kind",
+    "backup",
+    "describe",
+    "inspect",
+    "keep_before",
+    "open_checked",
+    "vacuum",
+]
 
 _PORTION = 1000  # pages, of 4 KB as a rule
 _TURN = 0.05  # seconds between two portions
@@ -33,18 +51,28 @@ _BEGINNINGS = 5
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a file should be: the version that this release writes, a table that it must have, and by table the column
-    that says when a row was written."""
+    """What a file should be: what made it (one script a version), what is in its documents, a table that it must have,
+    the mark in its header (0: none) and since which version it has that, and by table the column that says when a row
+    was written."""
 
     name: str
-    version: int
+    scripts: Sequence[str]
+    documents: Documents
     table: str
     when: Mapping[str, str]
+    mark: int = 0
+    marked: int = 0
+
+    @property
+    def version(self) -> int:
+        """The one that this release writes."""
+        return len(self.scripts)
 
 
 STATE = Kind(
     "state file",
-    VERSION,
+    MIGRATIONS,
+    statecheck.IN_STATE,
     "decisions",
     {
         "intents": "opened",
@@ -56,8 +84,10 @@ STATE = Kind(
         "inbox": "at",
         "messages": "at",
     },
+    APPLICATION_ID,
+    5,
 )
-LEDGER = Kind("ledger", LEDGER_VERSION, "entries", {"entries": "at"})
+LEDGER = Kind("ledger", LEDGER_MIGRATIONS, statecheck.IN_LEDGER, "entries", {"entries": "at"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +111,88 @@ class Contents:
 
 
 def inspect(path: Path, kind: Kind = STATE) -> Contents:
-    """Look into a file, beside a running agent or not. Raises StoreError when it cannot be read."""
+    """Look into a file, beside a running agent or not: through all that is in it, but for one of a newer release.
+
+    Raises StoreError when it cannot be read, StateRefused when it is no such file, or too damaged to be looked into.
+    """
     with reading(path) as db:
+        db.execute("BEGIN")  # one state of it for all that follows
         version = int(db.execute("PRAGMA user_version").fetchone()[0])
-        problems = tuple(str(row[0]) for row in db.execute("PRAGMA integrity_check") if row[0] != "ok")
         tables = [str(row[0]) for row in db.execute("SELECT name FROM sqlite_master WHERE type='table' ORDER BY name")]
         if kind.table not in tables:
-            raise StoreError(f"{path} is no {kind.name} of Penstock: it has no table `{kind.table}`")
+            raise StateRefused(f"{path} is no {kind.name} of Penstock: it has no table `{kind.table}`")
+        mark = int(db.execute("PRAGMA application_id").fetchone()[0])
+        problems = []
+        if mark not in ((kind.mark,) if version >= kind.marked else (0, kind.mark)):
+            problems.append(f"its header has the application id {mark:#x}, not {kind.mark:#x}")
+        if version <= kind.version:
+            problems += statecheck.problems(db, kind.scripts[:version], kind.documents)
         rows, spans = {}, {}
-        for table in tables:
+        for table in tables if not problems else ():
             rows[table] = int(db.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0])  # noqa: S608 (its own names)
             if rows[table] and table in kind.when:
                 column = kind.when[table]
                 first, last = db.execute(f'SELECT min("{column}"), max("{column}") FROM "{table}"').fetchone()  # noqa: S608
                 spans[table] = (float(first), float(last))
     size = sum(part.stat().st_size for part in _parts(path))
-    return Contents(str(path), kind, version, size, problems, rows, spans)
+    return Contents(str(path), kind, version, size, tuple(problems), rows, spans)
+
+
+def open_checked(config: Config, tenure: Tenure) -> Store:
+    """The state, for an agent or a tick that holds it, after the check of `penstock db check`.
+
+    Raises StateRefused when that finds anything, and like `Store`.
+    """
+    path = config.agent.state_dir / DATABASE
+    # An older one is checked before it is brought up to date, whoever opens it.
+    if is_readable(path) and (found := inspect(path)).compatible == "same":
+        _must_be_whole(found)
+    return open_store(config, tenure)
+
+
+def _must_be_whole(found: Contents) -> None:
+    if found.problems:
+        raise StateRefused(f"{found.path} is damaged: {found.problems[0]}. {way_out(found.path)}")
+
+
+def keep_before(path: Path) -> Path:
+    """Before a file of an older release is brought up to date: check it, and copy it beside itself; the copy's name.
+
+    A copy of the same content is not made again. The caller keeps others from writing. Raises StateRefused when the
+    file is damaged, StoreError when there is no copy.
+    """
+    for left in path.parent.glob(f".{path.name}.before-*"):  # of somebody who was killed here
+        left.unlink(missing_ok=True)
+    _must_be_whole(inspect(path))
+    number = 1
+    while True:
+        copy = path.with_name(f"{path.name}.before-{VERSION}" + (f".{number}" if number > 1 else ""))
+        try:
+            backup(path, copy, replace=False)
+        except UserError:  # it is there
+            if _same_rows(path, copy):
+                return copy
+            number += 1
+        else:
+            return copy
+
+
+def _same_rows(path: Path, copy: Path) -> bool:
+    """Whether a copy, if it is one, has what the file has, but for the lease."""
+    try:
+        with reading(path) as one, reading(copy) as other:
+            for table in _tables(one) | _tables(other):
+                rows = [db.execute(f'SELECT * FROM "{table}" ORDER BY rowid') for db in (one, other)]  # noqa: S608
+                if any(a != b for a, b in zip_longest(*rows)):
+                    return False
+    except (StoreError, *SAID):
+        return False
+    return True
+
+
+def _tables(db: sqlite3.Connection) -> set[str]:
+    found = db.execute("SELECT name FROM sqlite_master WHERE type='table' AND name NOT IN ('lease', 'sqlite_stat1')")
+    return {str(row[0]) for row in found}
 
 
 def describe(path: Path) -> str:
@@ -106,7 +202,7 @@ def describe(path: Path) -> str:
     with reading(path) as db:
         have = int(db.execute("PRAGMA user_version").fetchone()[0])
     if have > VERSION:
-        raise StoreError(too_new(path, have))
+        raise StateRefused(too_new(path, have))
     if have < VERSION:
         return f"{path} is of version {have}; the agent brings it to version {VERSION} when it starts"
     return f"{path}, version {have}"
@@ -135,14 +231,14 @@ def backup(source: Path, target: Path, *, replace: bool, kind: Kind = STATE) -> 
             copy.execute("PRAGMA journal_mode=DELETE")  # one file, that can be read where nothing can be written
         found = inspect(fresh, kind)
         if found.problems:
-            raise StoreError(f"{source} is damaged, nothing was kept: {found.problems[0]}")
-        _publish(fresh, target, replace)
+            raise StateRefused(f"{source} is damaged, nothing was kept: {found.problems[0]}. {way_out(source)}")
+        publish(fresh, target, replace=replace)
     except OSError as e:
         if isinstance(e, FileExistsError) and not replace:
             raise UserError(f"{target} is there already: name another file, or use --force to replace it") from None
         raise StoreError(f"{target} cannot be written: {e.strerror}") from e
-    except sqlite3.Error as e:
-        raise StoreError(f"{source} cannot be copied to {target}: {e}") from e
+    except SAID as e:
+        raise failed(source, f"{source} cannot be copied to {target}", e) from e
     finally:
         fresh.unlink(missing_ok=True)
     return Contents(str(target), kind, found.version, found.size, (), found.rows, found.spans)
@@ -188,27 +284,9 @@ def vacuum(path: Path) -> tuple[int, int]:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=PATIENCE)) as db:
             db.execute("VACUUM")
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    except sqlite3.Error as e:
-        raise StoreError(f"{path}: {e}") from e
+    except SAID as e:
+        raise failed(path, str(path), e) from e
     return before, sum(part.stat().st_size for part in _parts(path))
-
-
-def _publish(fresh: Path, target: Path, replace: bool) -> None:
-    """Give it its name when it is on the disk."""
-    descriptor = os.open(fresh, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    if replace:
-        fresh.replace(target)
-    else:
-        os.link(fresh, target)  # unlike a rename this never replaces what came there meanwhile
-    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _parts(path: Path) -> list[Path]:

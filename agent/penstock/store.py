@@ -9,7 +9,6 @@ writes looks first whether the lease's number is still its own.
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,10 +20,12 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from penstock.api import Decision
-from penstock.errors import LeaseLost, NotNow, StoreError
+from penstock.birth import refuse_other, there_or_made
+from penstock.errors import LeaseLost, NotNow, StateRefused, StoreError
 from penstock.lease.fence import PATIENCE, number_in, set_journal
 from penstock.lease.files import in_use
-from penstock.schema import MIGRATIONS, OVER, VERSION, too_new
+from penstock.reading import SAID, failed
+from penstock.schema import APPLICATION_ID, MIGRATIONS, OVER, VERSION, statements, too_new, way_out
 from penstock.tally import Tally
 
 __all__ = ["AT_ONCE", "TICKED", "Holder", "Intent", "Store"]
@@ -72,7 +73,9 @@ class Holder(Protocol):
 
 
 class Store:
-    """One SQLite file (or ":memory:"). Raises `StoreError` when it cannot be opened, read or written.
+    """One SQLite file (or ":memory:"), made where there is none. Raises `StoreError` when it cannot be opened, read or
+    written, `StateRefused` when it is none of ours, of a newer release, or seen to be damaged, and `NotPermitted` when
+    it is another user's.
 
     `holder`: who has the lease, where several hosts see the file. `LeaseLost` when it is not the holder's any more.
     `shared`: several hosts see a file that needs none, as any of them may write at any time.
@@ -91,18 +94,20 @@ class Store:
         self.bounds_held: Counter[str] = Counter()
         try:
             if self.path != ":memory:":
-                # Commands and environments of users: for nobody else's eyes. SQLite gives -wal and -shm the same mode.
-                os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+                there_or_made(Path(self.path), MIGRATIONS)
             self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
-            self._db.row_factory = sqlite3.Row
-            self._db.execute(f"PRAGMA busy_timeout={1000 * PATIENCE:.0f}")
-            if holder is None and not shared:
-                self._db.execute("PRAGMA journal_mode=WAL")
-                self._db.execute("PRAGMA synchronous=FULL")
-            else:
-                set_journal(self._db)
-            self._migrate()
-        except (sqlite3.Error, OSError) as e:
+            with self._closed_on_failure():
+                self._db.row_factory = sqlite3.Row
+                self._db.execute(f"PRAGMA busy_timeout={1000 * PATIENCE:.0f}")
+                if holder is None and not shared:
+                    self._db.execute("PRAGMA journal_mode=WAL")
+                    self._db.execute("PRAGMA synchronous=FULL")
+                else:
+                    set_journal(self._db)
+                self._migrate()
+        except SAID as e:
+            raise failed(self.path, f"cannot open the state file {self.path}", e) from e
+        except OSError as e:
             raise StoreError(f"cannot open the state file {self.path}: {e}") from e
 
     @classmethod
@@ -112,35 +117,75 @@ class Store:
         store = cls.__new__(cls)
         store.path, store._looks_only, store._holder = str(path), True, None
         store.written = store.errors = 0
+        if not refuse_other(path):
+            raise StoreError(f"there is no state file {path}")
         try:
             # query_only keeps it from being written. Not a journal from being played back, which on another host may
             # be that of a living agent: where several see the file, it is opened for reading only.
             only = "?mode=ro" if in_use(path.parent) else ""
             store._db = sqlite3.connect(f"file:{quote(str(path.absolute()))}{only}", uri=True, isolation_level=None)
-            store._db.execute(f"PRAGMA busy_timeout={1000 * PATIENCE:.0f}")
-            store._db.row_factory = sqlite3.Row
-            store._db.execute("PRAGMA query_only=ON")
-            have = int(store._db.execute("PRAGMA user_version").fetchone()[0])
-        except sqlite3.Error as e:
-            why = str(e)
+            with store._closed_on_failure():
+                store._db.execute(f"PRAGMA busy_timeout={1000 * PATIENCE:.0f}")
+                store._db.row_factory = sqlite3.Row
+                store._db.execute("PRAGMA query_only=ON")
+                have = store._version()
+        except SAID as e:
             if getattr(e, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_ROLLBACK:
                 why = "somebody is writing, or was killed in doing so: the next agent or tick puts it right"
-            raise StoreError(f"cannot open the state file {path}: {why}") from e
-        if have > VERSION:
-            raise StoreError(too_new(path, have))
+                raise StoreError(f"cannot open the state file {path}: {why}") from e
+            raise failed(path, f"cannot open the state file {path}", e) from e
         if have < VERSION:
+            store.close()
             raise StoreError(
                 f"{path} was written by an older Penstock (state version {have}, this one reads {VERSION}); "
                 "an agent or `penstock tick` of this release brings it up to date when it starts"
             )
         return store
 
-    def _migrate(self) -> None:
+    @contextmanager
+    def _closed_on_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _version(self) -> int:
+        """That of the file, which is one of ours. Raises `StateRefused` and `sqlite3.Error`."""
         have = int(self._db.execute("PRAGMA user_version").fetchone()[0])
         if have > VERSION:
-            raise StoreError(too_new(self.path, have))
-        for number, script in enumerate(MIGRATIONS[have:], start=have + 1):
-            self._db.executescript(f"BEGIN; {script} PRAGMA user_version={number}; COMMIT;")
+            raise StateRefused(too_new(self.path, have))
+        mark = self._db.execute("PRAGMA application_id").fetchone()[0]
+        tables = {str(row[0]) for row in self._db.execute("SELECT name FROM sqlite_master WHERE type='table'")}
+        # Killed at its first start, 0.1.0 could leave nothing but the table of the lease.
+        ours = "decisions" in tables if have else tables == {"lease"} or self.path == ":memory:"
+        if not ours or mark not in ((0, APPLICATION_ID) if have < VERSION else (APPLICATION_ID,)):
+            raise StateRefused(f"{self.path} is no state file of Penstock, or not a whole one. {way_out(self.path)}")
+        return have
+
+    def _migrate(self) -> None:
+        if self._version() == VERSION:
+            return
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            have = self._version()  # somebody else may just have done it
+            if have < VERSION:
+                self._still_ours()
+                if have:
+                    # Slow to load, and needed once.
+                    from penstock.statefile import keep_before
+
+                    keep_before(Path(self.path))
+                # All steps in one transaction: a kill leaves the file as it was.
+                for script in MIGRATIONS[have:]:
+                    for statement in statements(script):
+                        self._db.execute(statement)
+                self._db.execute(f"PRAGMA user_version={VERSION}")
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
 
     def _execute(self, sql: str, args: Sequence[str | float | None] = ()) -> sqlite3.Cursor:
         # Outside of `together` each statement is a transaction of its own, durable when it returns.
@@ -151,12 +196,28 @@ class Store:
             cursor = self._db.execute(sql, args)
             self.written = self._db.total_changes
             return cursor
-        except sqlite3.Error as e:
+        except SAID as e:
             self.errors += 1
-            raise StoreError(f"the state file {self.path}: {e}") from e
+            raise failed(self.path, f"the state file {self.path}", e) from e
 
     def _rows(self, sql: str, *args: str | float | None) -> list[sqlite3.Row]:
-        return list(self._execute(sql, args))
+        cursor = self._execute(sql, args)
+        try:
+            return cursor.fetchall()
+        except SAID as e:
+            self.errors += 1
+            raise failed(self.path, f"the state file {self.path}", e) from e
+
+    def _load(self, text: str, what: str) -> Any:  # noqa: ANN401
+        """A stored document; `what` it is of. Raises `StateRefused` where it is none any more."""
+        try:
+            return json.loads(text)
+        except (ValueError, TypeError, RecursionError) as e:
+            raise self.unreadable(what) from e
+
+    def unreadable(self, what: str) -> StateRefused:
+        """The error for a document in it that is not of its kind."""
+        return StateRefused(f"{self.path} is damaged: {what} cannot be read. {way_out(self.path)}")
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -189,9 +250,9 @@ class Store:
             return
         try:
             found = number_in(self._db)
-        except sqlite3.Error as e:
+        except SAID as e:
             self.errors += 1
-            raise StoreError(f"the state file {self.path}: {e}") from e
+            raise failed(self.path, f"the state file {self.path}", e) from e
         if found != self._holder.number:
             self._holder.lose(f"another host has taken over the state file {self.path}")
             raise LeaseLost(f"the state file {self.path}: another host has taken over (lease {found})")
@@ -218,7 +279,10 @@ class Store:
         """What may have been done when the agent died, oldest first."""
         rows = self._rows("SELECT * FROM intents WHERE state IN ('open', 'unknown') ORDER BY id")
         return [
-            Intent(r["id"], r["verb"], r["subject"], json.loads(r["payload"]), r["state"], r["opened"]) for r in rows
+            Intent(
+                r["id"], r["verb"], r["subject"], self._load(r["payload"], f"intent {r['id']}"), r["state"], r["opened"]
+            )
+            for r in rows
         ]
 
     # -- decisions ---------------------------------------------------------------------------------------------------
@@ -230,13 +294,24 @@ class Store:
         last = self._rows(
             "SELECT verb, reasons FROM decisions WHERE subject=? ORDER BY id DESC LIMIT 1", decision.subject
         )
-        if last and last[0]["verb"] == decision.verb and [c for c, _ in json.loads(last[0]["reasons"])] == codes:
+        if last and last[0]["verb"] == decision.verb and self._codes(last[0]["reasons"], decision.subject) == codes:
             return False
         self._execute(
             "INSERT INTO decisions (at, verb, subject, reasons, details) VALUES (?, ?, ?, ?, ?)",
             (now, decision.verb, decision.subject, reasons, json.dumps(dict(decision.details))),
         )
         return True
+
+    def _codes(self, reasons: str, subject: str) -> list[str]:
+        what = f"a decision about {subject}"
+        try:
+            return [code for code, _text in self._load(reasons, what)]
+        except (TypeError, ValueError) as e:
+            raise self.unreadable(what) from e
+
+    def _decision(self, row: sqlite3.Row) -> dict[str, Any]:
+        loaded = {name: self._load(row[name], f"decision {row['id']}") for name in ("reasons", "details")}
+        return {"at": row["at"], "verb": row["verb"], "subject": row["subject"], **loaded}
 
     def decisions(self, subject: str, limit: int = 50) -> list[dict[str, Any]]:
         """The latest decisions about a subject and what is below it ("workflow 3" has "workflow 3/align"), in order."""
@@ -248,7 +323,7 @@ class Store:
             subject + "/",
             limit,
         )
-        return [_decision(r) for r in rows]
+        return [self._decision(r) for r in rows]
 
     def last_decision(self) -> int:
         """The number of the latest decision; 0 when there is none."""
@@ -256,12 +331,12 @@ class Store:
 
     def decisions_since(self, number: int) -> list[dict[str, Any]]:
         """The decisions after that number, in order."""
-        return [_decision(r) for r in self._rows("SELECT * FROM decisions WHERE id>? ORDER BY id", number)]
+        return [self._decision(r) for r in self._rows("SELECT * FROM decisions WHERE id>? ORDER BY id", number)]
 
     def latest_decisions(self, after: int, limit: int) -> list[dict[str, Any]]:
         """The latest decisions of all after that number, in order, each with its number as `id`."""
         rows = self._rows("SELECT * FROM decisions WHERE id>? ORDER BY id DESC LIMIT ?", after, limit)
-        return [{"id": r["id"], **_decision(r)} for r in reversed(rows)]
+        return [{"id": r["id"], **self._decision(r)} for r in reversed(rows)]
 
     # -- workflows ---------------------------------------------------------------------------------------------------
 
@@ -296,26 +371,31 @@ class Store:
         )
         found: list[sqlite3.Row] = []
         text = 0
-        for row in cursor:
-            text += len(row["state"])
-            if found and most_text is not None and text > most_text:
-                break
-            found.append(row)
-        cursor.close()  # as long as it is open nobody may be able to write
-        return [(row["id"], row["uid"], json.loads(row["state"])) for row in reversed(found)]
+        try:
+            for row in cursor:
+                text += len(row["state"])
+                if found and most_text is not None and text > most_text:
+                    break
+                found.append(row)
+        except SAID as e:
+            self.errors += 1
+            raise failed(self.path, f"the state file {self.path}", e) from e
+        finally:
+            cursor.close()  # as long as it is open nobody may be able to write
+        return [(row["id"], row["uid"], self._load(row["state"], f"workflow {row['id']}")) for row in reversed(found)]
 
     def runs_in(self, since: float, kind: str) -> Iterator[dict[str, Any]]:
         """The states of the runs of a kind that go on or have ended since then, oldest first, one after the other.
 
         They are read some at a time: without a write-ahead log nobody can write while somebody reads."""
         sql = (
-            "SELECT state FROM runs WHERE id BETWEEN ? AND ? AND kind=? AND (finished IS NULL OR finished > ?) "
+            "SELECT id, state FROM runs WHERE id BETWEEN ? AND ? AND kind=? AND (finished IS NULL OR finished > ?) "
             "ORDER BY id"
         )
         first, last = self._rows("SELECT min(id), max(id) FROM runs")[0]
         for number in range(first or 0, (last or 0) + 1, _READ_AT_ONCE):
             for row in self._rows(sql, number, number + _READ_AT_ONCE - 1, kind, since):
-                yield json.loads(row["state"])
+                yield self._load(row["state"], f"workflow {row['id']}")
 
     def owner(self, run: int) -> int | None:
         """Whose a run is; None: there is none of this number."""
@@ -334,7 +414,10 @@ class Store:
     def inbox(self) -> list[tuple[int, float, int, str, dict[str, Any]]]:
         """(number, when, uid, operation, arguments) of what was left, oldest first."""
         rows = self._rows("SELECT * FROM inbox ORDER BY id")
-        return [(r["id"], r["at"], r["uid"], r["op"], json.loads(r["payload"])) for r in rows]
+        return [
+            (r["id"], r["at"], r["uid"], r["op"], self._load(r["payload"], f"request {r['id']} of the inbox"))
+            for r in rows
+        ]
 
     @contextmanager
     def taking(self, number: int) -> Iterator[None]:
@@ -379,12 +462,12 @@ class Store:
         then, oldest first."""
         rows = self._rows("SELECT * FROM messages WHERE state IN ('open', 'sending') OR closed > ? ORDER BY id", since)
         keys = ("id", "channel", "state", "closed", "tries", "due")
-        return [(*(r[key] for key in keys), json.loads(r["event"])) for r in rows]
+        return [(*(r[key] for key in keys), self._load(r["event"], f"message {r['id']}")) for r in rows]
 
     def messages(self, limit: int = 50) -> list[dict[str, Any]]:
         """The latest messages, oldest first."""
         rows = self._rows("SELECT * FROM (SELECT * FROM messages ORDER BY id DESC LIMIT ?) ORDER BY id", limit)
-        return [{**dict(r), "event": json.loads(r["event"])} for r in rows]
+        return [{**dict(r), "event": self._load(r["event"], f"message {r['id']}")} for r in rows]
 
     # -- malleable jobs ----------------------------------------------------------------------------------------------
 
@@ -399,16 +482,23 @@ class Store:
     def malleable_owner(self, job: int) -> int | None:
         """Whose a malleable job is, or was; None: there was none of this number."""
         rows = self._rows("SELECT state FROM malleable WHERE job=?", job)
-        return int(json.loads(rows[0]["state"])["uid"]) if rows else None
+        if not rows:
+            return None
+        try:
+            return int(self._load(rows[0]["state"], f"malleable job {job}")["uid"])
+        except (KeyError, TypeError, ValueError) as e:
+            raise self.unreadable(f"malleable job {job}") from e
 
     def malleable(self) -> list[dict[str, Any]]:
         """States of the malleable jobs that have not ended."""
-        return [json.loads(r["state"]) for r in self._rows("SELECT state FROM malleable WHERE ended IS NULL")]
+        rows = self._rows("SELECT job, state FROM malleable WHERE ended IS NULL")
+        return [self._load(r["state"], f"malleable job {r['job']}") for r in rows]
 
     def ended_malleable(self, since: float, limit: int) -> list[tuple[dict[str, Any], float]]:
         """(state, when it ended) of the latest malleable jobs that ended since that instant, oldest first."""
-        rows = self._rows("SELECT state, ended FROM malleable WHERE ended>=? ORDER BY ended DESC LIMIT ?", since, limit)
-        return [(json.loads(r["state"]), float(r["ended"])) for r in reversed(rows)]
+        sql = "SELECT job, state, ended FROM malleable WHERE ended>=? ORDER BY ended DESC LIMIT ?"
+        rows = reversed(self._rows(sql, since, limit))
+        return [(self._load(r["state"], f"malleable job {r['job']}"), float(r["ended"])) for r in rows]
 
     def add_resize(
         self,
@@ -445,7 +535,7 @@ class Store:
             job,
             limit,
         )
-        return [{**dict(r), "marks": json.loads(r["marks"])} for r in rows]
+        return [{**dict(r), "marks": self._load(r["marks"], f"resize {r['id']}")} for r in rows]
 
     def resizes_in(self, since: float, until: float) -> list[dict[str, Any]]:
         """Resizes that were over within that time (after `since`, up to `until`), oldest first, without instants."""
@@ -529,19 +619,17 @@ class Store:
         rows = self._rows("SELECT value FROM facts WHERE key=?", key)
         return str(rows[0]["value"]) if rows else None
 
+    def instant(self, key: str) -> float:
+        """The same where it is a time; 0 when it is not known."""
+        value = self.fact(key)
+        try:
+            return float(value or 0.0)
+        except ValueError as e:
+            raise self.unreadable(f"the fact {key}") from e
+
     def remember(self, key: str, value: str) -> None:
         """Remember a small value."""
         self._execute(
             "INSERT INTO facts (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value=excluded.value",
             (key, value),
         )
-
-
-def _decision(row: sqlite3.Row) -> dict[str, Any]:
-    return {
-        "at": row["at"],
-        "verb": row["verb"],
-        "subject": row["subject"],
-        "reasons": json.loads(row["reasons"]),
-        "details": json.loads(row["details"]),
-    }

@@ -10,8 +10,9 @@ from penstock.app import App, make_backend
 from penstock.config import Config
 from penstock.errors import LeaseLost, StateHeld
 from penstock.holding.tending import tend_once
+from penstock.statefile import open_checked
 from penstock.store import TICKED
-from penstock.tenure import Tenure, hold_state, open_store
+from penstock.tenure import Tenure, hold_state
 
 __all__ = ["Tick", "one_pass", "tick"]
 
@@ -51,7 +52,7 @@ async def tick(config: Config) -> Tick:
 
 
 async def _tick(config: Config, tenure: Tenure) -> Tick:
-    store = open_store(config, tenure)
+    store = open_checked(config, tenure)
     backend = make_backend(config)
     app = App(config, backend, backend, store, tenure=tenure)
     try:

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from stored_states import malleable_state, of_version, workflow_state
 
 from penstock.api import Decision, Reason, Verb
 from penstock.cli import cli
 from penstock.errors import NotNow, StoreError, UserError
 from penstock.holding.ledger import Ledger
 from penstock.retention import Retention
-from penstock.schema import MIGRATIONS, VERSION
+from penstock.schema import VERSION
 from penstock.statefile import _BEGINNINGS, LEDGER, _Progress, backup, describe, inspect
 from penstock.store import AT_ONCE, Store
 from penstock.tenure import lock_state
@@ -35,10 +36,10 @@ def filled(path: Path) -> Store:
     store.settle(store.intend("submit", "w", {}, 100.0), "done", "", 101.0)
     store.intend("submit", "open", {}, 100.0)
     store.settle(store.intend("submit", "lost", {}, 100.0), "unknown", "", 101.0)
-    store.save_run(store.add_run(7, {"n": 1}, 100.0), {"n": 1}, finished=200.0)
-    store.add_run(7, {"n": 2}, 100.0)
-    store.save_malleable(1, {"job": 1}, ended=200.0)
-    store.save_malleable(2, {"job": 2})
+    store.save_run(store.add_run(7, {}, 100.0), workflow_state(1, over=True), finished=200.0)
+    store.add_run(7, workflow_state(2), 100.0)
+    store.save_malleable(1, malleable_state(1), ended=200.0)
+    store.save_malleable(2, malleable_state(2))
     store.add_resize(1, 1, "expand", (1, 2), "completed", {}, 150.0)
     store.add_wait("k", None, 5.0, 0, 100.0)
     store.save_learned("old", {}, 100.0)
@@ -62,17 +63,6 @@ def run(*words: str):
     return CliRunner().invoke(cli, ["db", *words])
 
 
-def old_file(path: Path, version: int) -> None:
-    """A file as the release with that version left it, with a run in it."""
-    with sqlite3.connect(path) as db:
-        for script in MIGRATIONS[:version]:
-            db.executescript(script)
-        db.execute(f"PRAGMA user_version={version}")
-        db.execute("INSERT INTO runs (uid, created, state) VALUES (7, 1.0, '{\"n\": 1}')")
-        db.execute("INSERT INTO waits (at, key, wait, censored) VALUES (1.0, 'k', 5.0, 0)")
-    db.close()
-
-
 # -- what is old goes ------------------------------------------------------------------------------------------------
 
 
@@ -81,8 +71,8 @@ def test_only_what_is_over_and_old_is_forgotten(tmp_path):
     gone = store.prune(500.0)
     assert gone == {"intents": 1, "decisions": 1, "runs": 1, "malleable": 1, "resizes": 1, "learned": 1, "waits": 1}
     assert [i.subject for i in store.open_intents()] == ["open", "lost"]
-    assert [state for _n, _u, state in store.runs()] == [{"n": 2}]
-    assert store.malleable() == [{"job": 2}]
+    assert [state for _n, _u, state in store.runs()] == [workflow_state(2)]
+    assert [state["job"] for state in store.malleable()] == [2]
     assert store.learned("new") == {}
     assert store.decisions("workflow 2")
     assert store.fact("dmr.port") == "1234"
@@ -158,7 +148,7 @@ def test_what_is_too_much_for_one_pass_goes_with_the_next_ones(tmp_path):
 
 @pytest.mark.parametrize("version", range(1, VERSION))
 def test_an_older_file_is_brought_up_to_date_with_all_that_is_in_it(state, version):
-    old_file(state, version)
+    of_version(state, version)
     done = run("check")
     assert done.exit_code == 0
     assert f"version {version}, which the agent brings to {VERSION}" in done.output
@@ -166,7 +156,7 @@ def test_an_older_file_is_brought_up_to_date_with_all_that_is_in_it(state, versi
         Store.read_only(state)
     assert f"is of version {version}" in describe(state)
     store = Store(state)
-    assert [state for _n, _u, state in store.runs()] == [{"n": 1}]
+    assert [state for _n, _u, state in store.runs()] == [workflow_state(1)]
     assert store.waits("k")[0]["wait"] == 5.0
     store.post(7, "submit", {}, 1.0)
     store.close()
@@ -225,7 +215,7 @@ def test_check_finds_a_damaged_file(state):
     assert not state.with_name("copy.db").exists()
 
 
-@pytest.mark.parametrize(("text", "said"), [(None, "there is no"), ("hello " * 900, "cannot be read")])
+@pytest.mark.parametrize(("text", "said"), [(None, "there is no"), ("hello " * 900, "is no database")])
 def test_check_of_what_is_no_state_file(state, text, said):
     if text is not None:
         state.write_text(text)

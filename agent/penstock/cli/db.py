@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 import click
 
 from penstock import statefile
-from penstock.cli.output import emit_json, table
+from penstock.cli.output import emit_json, plain, table
 from penstock.config import Config, load
-from penstock.errors import NotNow, StateHeld, StoreError
+from penstock.errors import NotNow, StateHeld, StateRefused, StoreError
 from penstock.holding.office import ledger_path
 from penstock.ownership import is_readable, own_folder
-from penstock.schema import too_new
+from penstock.schema import too_new, way_out
 from penstock.statefile import LEDGER, STATE, Contents, Kind
 from penstock.tenure import hold_state, open_store
 
@@ -25,7 +25,16 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _file = click.Path(path_type=Path, dir_okay=False)
 
 
-@click.group()
+class _Group(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401
+        # To these commands a damaged file is what they have found out, not what they refuse to work on.
+        try:
+            return super().invoke(ctx)
+        except StateRefused as e:
+            raise StoreError(str(e)) from e
+
+
+@click.group(cls=_Group)
 def db() -> None:
     """Look into the state file, keep a copy of it, make it smaller."""
 
@@ -60,10 +69,7 @@ def check(file: Path | None, ledger: bool, as_json: bool) -> None:
     else:
         _show(found)
     if found.problems:
-        raise StoreError(
-            f"{found.path} is damaged: stop the agent and put a copy in its place (see `penstock db backup --help`), "
-            "or move it away to start afresh"
-        )
+        raise StoreError(f"{found.path} is damaged. {way_out(found.path, to_look=False)}")
     if found.compatible == "newer":
         raise StoreError(too_new(found.path, found.version, kind.version))
 
@@ -137,11 +143,13 @@ def _dict(found: Contents) -> dict[str, Any]:
 
 
 def _show(found: Contents) -> None:
-    state = "whole" if not found.problems else f"DAMAGED: {found.problems[0]}"
+    state = "whole" if not found.problems else "DAMAGED:"
     click.echo(f"{found.path}: {_bytes(found.size)}, {state}")
+    for problem in found.problems:
+        click.echo(plain(f"  {problem}"))
     said = {
         "same": "which this program writes",
-        "older": f"which the agent brings to {found.kind.version} when it starts; `penstock db backup` first",
+        "older": f"which the agent brings to {found.kind.version} when it starts, and keeps a copy of it beside it",
         "newer": f"but this program knows {found.kind.version} only",
     }
     click.echo(f"version {found.version}, {said[found.compatible]}")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -23,8 +23,12 @@ from penstock.guided.state import guided_to_dict
 from penstock.guided.stored import latest_runs, planned
 from penstock.ipc.client import ask_agent
 from penstock.lease.machine import Card
+from penstock.schema import UNREADABLE
 from penstock.store import TICKED, Store
 from penstock.tenure import hold_state, is_shared, open_store
+
+if TYPE_CHECKING:
+    from penstock.workflow.state import WorkflowRun
 
 __all__ = ["ask_or_leave", "ask_or_read", "plan_stages"]
 
@@ -89,7 +93,7 @@ def ask_or_leave(config: Config, op: str, arguments: Mapping[str, Any]) -> Any: 
             store.post(os.geteuid(), op, arguments, time.time())
             if config.agent.serve == "all":  # its agent takes it with its first pass; a tick is no matter of a site
                 return None
-            last = max(float(store.fact(name) or 0.0) for name in (TICKED, _HINTED))
+            last = max(store.instant(name) for name in (TICKED, _HINTED))
             if time.time() - last > _RECENT:
                 click.echo(f"penstock: {_HINT}", err=True)
                 store.remember(_HINTED, str(time.time()))
@@ -125,19 +129,28 @@ def ask_or_read(config: Config, op: str, arguments: Mapping[str, Any] | None = N
 
 def _stored_status(store: Store) -> dict[str, Any]:
     waiting = len(store.inbox())
-    ticked = float(store.fact(TICKED) or 0.0)
+    ticked = store.instant(TICKED)
     problems = [f"{waiting} requests wait for the next `penstock tick`"] if waiting else []
     if time.time() - ticked > _RECENT:
         problems.append("no agent runs, and no `penstock tick` has for a while" if ticked else "no agent runs")
     # Not needed where an agent answers, and slow to load.
-    from penstock.workflow.state import run_from_dict, run_to_dict
+    from penstock.workflow.state import run_to_dict
 
     return {
         "now": time.time(),
         "problems": problems,
         "paused_until": 0.0,
-        "workflows": [run_to_dict(run_from_dict(state)) for _n, _u, state in store.runs(limit=_SHOWN)],
+        "workflows": [run_to_dict(_readable(store, number, state)) for number, _u, state in store.runs(limit=_SHOWN)],
         "guided": [guided_to_dict(run) for run in latest_runs(store)],
         "malleable": [],
         "resizes": [],
     }
+
+
+def _readable(store: Store, number: int, state: Mapping[str, Any]) -> WorkflowRun:
+    from penstock.workflow.state import run_from_dict
+
+    try:
+        return run_from_dict(state)
+    except UNREADABLE as e:
+        raise store.unreadable(f"workflow {number}") from e

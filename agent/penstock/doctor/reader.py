@@ -297,12 +297,12 @@ def _ticked(path: Path) -> float | None:
             return None
         store = Store.read_only(path)
         try:
-            at = store.fact(TICKED)
+            at = store.instant(TICKED)
         finally:
             store.close()
     except (NotPermitted, StoreError):
         return None
-    return None if at is None else time.time() - float(at)
+    return time.time() - at if at else None
 
 
 def _folder(path: Path) -> Folder | Trouble:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from penstock.guided.admission import plan, registration
 from penstock.guided.state import GuidedRun, Kept, guided_from_dict
+from penstock.schema import UNREADABLE
 from penstock.store import Store
 
 __all__ = ["latest_runs", "planned"]
@@ -16,11 +17,14 @@ _CONSIDERED: Final = 200  # latest workflows of a user that a new stage may belo
 
 
 def latest_runs(store: Store, uid: int | None = None) -> list[GuidedRun]:
-    """The latest guided workflows of a user, or of all, as they were last stored, oldest first."""
-    return [
-        guided_from_dict(state)
-        for _n, _u, state in store.runs(kind="guided", uid=uid, limit=_CONSIDERED, most_text=_TEXT)
-    ]
+    """The latest guided workflows of a user, or of all, as they were last stored, oldest first. Raises `StoreError`."""
+    found = []
+    for number, _uid, state in store.runs(kind="guided", uid=uid, limit=_CONSIDERED, most_text=_TEXT):
+        try:
+            found.append(guided_from_dict(state))
+        except UNREADABLE as e:
+            raise store.unreadable(f"workflow {number}") from e
+    return found
 
 
 def planned(runs: Sequence[GuidedRun], request: Mapping[str, Any], now: float) -> dict[str, Any]:

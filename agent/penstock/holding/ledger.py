@@ -21,7 +21,7 @@ from penstock.provision.holding import Entry, Hold
 from penstock.provision.transfers import Measured
 from penstock.reading import reading
 
-__all__ = ["VERSION", "Account", "Ledger", "Line"]
+__all__ = ["MIGRATIONS", "VERSION", "Account", "Ledger", "Line"]
 
 VERSION: Final = 3
 _SCHEMA: Final = """
@@ -40,7 +40,7 @@ CREATE TABLE transfers (id INTEGER PRIMARY KEY, source TEXT NOT NULL, target TEX
     bytes REAL NOT NULL, predicted REAL NOT NULL, seconds REAL NOT NULL);
 """
 """What the third has: measured transfers between sites."""
-_MIGRATIONS: Final = (_SCHEMA, _RUNS, _TRANSFERS)
+MIGRATIONS: Final = (_SCHEMA, _RUNS, _TRANSFERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Ledger:
     def _migrate(self) -> None:
         have = int(self._db.execute("PRAGMA user_version").fetchone()[0])
         if have < VERSION:
-            missing = " ".join(_MIGRATIONS[have:])
+            missing = " ".join(MIGRATIONS[have:])
             self._db.executescript(f"BEGIN; {missing} PRAGMA user_version={VERSION}; COMMIT;")
         elif have > VERSION:
             raise StoreError(f"{self._path} is of version {have}, this release of Penstock reads {VERSION}")

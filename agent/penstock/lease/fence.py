@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
+from penstock.birth import there_or_made
 from penstock.errors import StoreError
+from penstock.reading import SAID, failed
+from penstock.schema import MIGRATIONS
 
 __all__ = ["PATIENCE", "claim", "fence", "number_in", "set_journal"]
 
@@ -18,14 +20,15 @@ PATIENCE: Final = 2.0
 
 def claim(path: Path, number: int) -> int | None:
     """The number of the lease in a state file that several hosts see, found in the transaction that raised it to this
-    one if it was lower. None: somebody is writing, even now. Raises `StoreError`.
+    one if it was lower. None: somebody is writing, even now. Raises `StoreError`, and `StateRefused` for a file that is
+    none of ours, or damaged.
     """
     # What a crashed host left half written, SQLite finds by the journal. Opening that is what makes a network file
     # system look whether it is there.
     with suppress(OSError), Path(f"{path}-journal").open("rb"):
         pass
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        there_or_made(path, MIGRATIONS)
         with closing(sqlite3.connect(path, isolation_level=None, timeout=PATIENCE)) as db:
             set_journal(db)
             db.execute("BEGIN IMMEDIATE")
@@ -39,8 +42,10 @@ def claim(path: Path, number: int) -> int | None:
     except sqlite3.OperationalError as e:
         if e.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return None
-        raise StoreError(f"the state file {path}: {e}") from e
-    except (sqlite3.Error, OSError) as e:
+        raise failed(path, f"the state file {path}", e) from e
+    except SAID as e:
+        raise failed(path, f"cannot open the state file {path}", e) from e
+    except OSError as e:
         raise StoreError(f"cannot open the state file {path}: {e}") from e
 
 
@@ -49,8 +54,8 @@ def fence(path: Path) -> int:
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=PATIENCE)) as db:
             return number_in(db)
-    except sqlite3.Error as e:
-        raise StoreError(f"the state file {path}: {e}") from e
+    except SAID as e:
+        raise failed(path, f"the state file {path}", e) from e
 
 
 def number_in(db: sqlite3.Connection) -> int:

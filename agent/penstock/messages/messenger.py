@@ -202,7 +202,7 @@ class Messenger:
         now = self._clock.now()
         if not self.wants("report"):
             return
-        last = float(self._store.fact(_REPORTED) or 0.0)
+        last = self._store.instant(_REPORTED)
         if not 0 < last <= now:  # never yet, or the clock was set back
             self._store.remember(_REPORTED, str(now))
         elif now - last >= _WEEK:

@@ -1,0 +1,259 @@
+"""What is wrong inside a state file or a ledger, beyond what SQLite itself finds: its tables are those of its version,
+every value is of its column's kind, and every stored document can be read into what it stands for.
+
+One walk over all rows. Nothing here has a checksum: a digit that is another one now is not seen.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from penstock.brake import Pause
+from penstock.guided.state import guided_from_dict
+from penstock.malleable.machine import MalleableJob
+from penstock.messages.events import Event
+from penstock.messages.outbox import State
+from penstock.provision.holding import Hold
+from penstock.schema import UNREADABLE, statements
+from penstock.workflow.state import run_from_dict
+
+__all__ = ["IN_LEDGER", "IN_STATE", "Column", "Documents", "Row", "columns_of", "flaw", "problems"]
+
+Row = Mapping[str, Any]
+"""A row by column; a text column's value is bytes as they stand in the file."""
+Documents = Mapping[str, Mapping[str, Callable[[Row], object]]]
+"""By table and column: what reads it, and raises one of `UNREADABLE` where it cannot."""
+
+_FARTHEST: Final = 1e11  # seconds; what is later cannot be shown as a date
+_DURATIONS: Final = frozenset({("waits", "estimate"), ("waits", "bound")})  # may be infinite
+_AT_ONCE: Final = 20  # problems that are told of a file
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column as the schema has it: `kind` is INTEGER, REAL or TEXT; `key`: the primary key."""
+
+    name: str
+    kind: str
+    required: bool
+    default: str | None
+    key: bool
+
+
+def columns_of(db: sqlite3.Connection, table: str) -> tuple[Column, ...]:
+    """The columns of a table, none where there is no such table. Raises `sqlite3.Error`."""
+    quoted = table.replace('"', '""')
+    return tuple(
+        Column(str(name), str(kind), bool(required), default, bool(key))
+        for _n, name, kind, required, default, key in db.execute(f'PRAGMA table_info("{quoted}")')
+    )
+
+
+def problems(db: sqlite3.Connection, scripts: Sequence[str], documents: Documents) -> Iterator[str]:
+    """What is wrong in a file that was made by these scripts, a line each, the first ones. Raises `sqlite3.Error`."""
+    found = list(islice(_all(db, scripts, documents), _AT_ONCE))
+    yield from found
+    if len(found) == _AT_ONCE:
+        yield "and perhaps more"
+
+
+def _all(db: sqlite3.Connection, scripts: Sequence[str], documents: Documents) -> Iterator[str]:
+    sound = True
+    for (problem,) in db.execute(f"PRAGMA integrity_check({_AT_ONCE})"):
+        if problem != "ok":
+            sound = False
+            yield str(problem)
+    if not sound:
+        return  # what its rows say is no news then, and may take long
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as model:
+        for script in scripts:
+            for statement in statements(script):
+                model.execute(statement)
+        tables = [str(row[0]) for row in model.execute("SELECT name FROM sqlite_master WHERE type='table'")]
+        for table in tables:
+            if _shape(db, table) != _shape(model, table):
+                sound = False
+                yield f"the table {table} is not there, or not as this version has it"
+        if sound:
+            for table in tables:
+                yield from _in_table(db, table, columns_of(model, table), documents.get(table, {}))
+
+
+def _shape(db: sqlite3.Connection, table: str) -> tuple[object, ...]:
+    """A table's columns and the indexes that keep it unique or are looked into."""
+    indexes = sorted(
+        (unique, origin, partial, [str(row[2]) for row in db.execute(f'PRAGMA index_info("{name}")')])
+        for _n, name, unique, origin, partial in db.execute(f'PRAGMA index_list("{table}")').fetchall()
+    )
+    return (columns_of(db, table), indexes)
+
+
+def _in_table(
+    db: sqlite3.Connection, table: str, columns: tuple[Column, ...], readers: Mapping[str, Callable[[Row], object]]
+) -> Iterator[str]:
+    names = ", ".join(f'"{column.name}"' for column in columns)
+    db.text_factory = bytes  # what is no text any more shall not end the walk
+    try:
+        for values in db.execute(f'SELECT {names} FROM "{table}"'):  # noqa: S608 (names of the schema)
+            row = dict(zip((column.name for column in columns), values, strict=True))
+            if (why := flaw(table, row, columns, readers)) is not None:
+                yield f"{table} {_shown(row[columns[0].name])}: {why}"
+    finally:
+        db.text_factory = str
+
+
+def _shown(value: object) -> str:
+    return value.decode("utf-8", "replace")[:60] if isinstance(value, bytes) else str(value)
+
+
+def flaw(table: str, row: Row, columns: Iterable[Column], readers: Mapping[str, Callable[[Row], object]]) -> str | None:
+    """What is wrong with a row; None: it can be used."""
+    for column in columns:
+        if (why := _flaw_of_value(table, column, row[column.name])) is not None:
+            return f"{column.name} {why}"
+    for name, read in readers.items():
+        try:
+            if name in row:  # not in every version
+                read(row)
+        except UNREADABLE as error:
+            return f"{name} cannot be read ({type(error).__name__}: {' '.join(str(error).split())[:100]})"
+        except RecursionError:
+            return f"{name} cannot be read: it is nested too deeply"
+    return None
+
+
+def _flaw_of_value(table: str, column: Column, value: object) -> str | None:
+    if value is None:
+        return "is missing" if column.required else None
+    if column.kind == "TEXT":
+        if not isinstance(value, bytes):
+            return "is no text"
+        try:
+            value.decode()
+        except UnicodeDecodeError:
+            return "is no UTF-8 text"
+        return None
+    if column.kind == "INTEGER":
+        if not isinstance(value, int):
+            return "is no whole number"
+        return None if column.name != "uid" or 0 <= value < 2**32 else "is no user id"
+    if not isinstance(value, int | float):
+        return "is no number"
+    far = abs(value) > _FARTHEST and not (math.isinf(value) and (table, column.name) in _DURATIONS)
+    return "is no time" if far else None
+
+
+# -- the documents -----------------------------------------------------------------------------------------------------
+
+
+def _json(text: bytes) -> Any:  # noqa: ANN401
+    # Half of a pair, which no text that is written or shown can have.
+    if b"\\ud" in text or b"\\uD" in text:
+        json.dumps(json.loads(text), ensure_ascii=False).encode()
+    return json.loads(text)
+
+
+def _map(value: object) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError("it is no map")
+    return value
+
+
+def _a_map(column: str) -> Callable[[Row], object]:
+    return lambda row: _map(_json(row[column]))
+
+
+def _one_of(column: str, *words: str) -> Callable[[Row], object]:
+    known = frozenset(word.encode() for word in words)
+
+    def read(row: Row) -> None:
+        if row[column] not in known:
+            raise ValueError(f"it is {_shown(row[column])}, not one of {', '.join(words)}")
+
+    return read
+
+
+def _reasons(row: Row) -> None:
+    for code, text in _json(row["reasons"]):
+        if not isinstance(code, str) or not isinstance(text, str):
+            raise TypeError("a reason is a code and a text")
+
+
+def _run(row: Row) -> None:
+    state = _map(_json(row["state"]))
+    run = guided_from_dict(state) if row.get("kind") == b"guided" else run_from_dict(state)
+    _same(run.id, row["id"])
+
+
+def _malleable(row: Row) -> None:
+    _same(MalleableJob.from_dict(_map(_json(row["state"]))).job, row["job"])
+
+
+def _same(said: object, row: object) -> None:
+    if said != row:
+        raise ValueError(f"it says that it is {said!r}")
+
+
+def _marks(row: Row) -> None:
+    for at in _map(_json(row["marks"])).values():
+        float(at)
+
+
+def _number(text: bytes) -> None:
+    if not abs(float(text)) < _FARTHEST:
+        raise ValueError("it is no time")
+
+
+def _left(text: bytes) -> None:
+    left, at = _json(text)
+    float(left), float(at)
+
+
+def _pauses(text: bytes) -> None:
+    for pause in _json(text):
+        str(Pause(**pause))
+
+
+# What is kept under names of which the program knows what it is; a history's own it can do without.
+_FACTS: Final[Mapping[bytes, Callable[[bytes], object]]] = {
+    b"dmr.port": int,
+    b"messages.reported": _number,
+    b"pauses": _pauses,
+    b"pruned.at": _number,
+    b"slurm.submissions": _left,
+    b"tick.at": _number,
+    b"tick.hinted": _number,
+}
+
+
+def _fact(row: Row) -> None:
+    read = _FACTS.get(row["key"])
+    if read is not None:
+        read(row["value"])
+
+
+def _hold(row: Row) -> None:
+    Hold.from_dict(_map(_json(row["state"])))
+
+
+_INTENTS: Final = ("open", "done", "failed", "unknown", "interrupted")
+
+IN_STATE: Final[Documents] = {
+    "intents": {"payload": _a_map("payload"), "state": _one_of("state", *_INTENTS)},
+    "decisions": {"reasons": _reasons, "details": _a_map("details")},
+    "runs": {"kind": _one_of("kind", "workflow", "guided"), "state": _run},
+    "malleable": {"state": _malleable},
+    "resizes": {"marks": _marks, "kind": _one_of("kind", "expand", "shrink")},
+    "learned": {"state": _a_map("state")},
+    "inbox": {"payload": _a_map("payload")},
+    "messages": {"event": lambda row: Event.from_dict(_json(row["event"])), "state": _one_of("state", *State)},
+    "facts": {"value": _fact},
+}
+IN_LEDGER: Final[Documents] = {"holds": {"state": _hold}, "runs": {"state": _a_map("state")}}

@@ -1,0 +1,111 @@
+"""State files with a bit of everything in them, as an agent writes it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from penstock.api import Decision, Offer, Reason, Verb
+from penstock.brake import Brake, Pause
+from penstock.guided.state import GuidedRun, GuidedStage, guided_to_dict
+from penstock.malleable.machine import MalleableJob
+from penstock.messages.events import Event
+from penstock.schema import MIGRATIONS
+from penstock.store import TICKED, Store
+from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.runner import Runner
+from penstock.workflow.state import Phase, RunPhase, run_to_dict
+
+AT = 1.7e9
+
+FLOW = Workflow(
+    "mosaic",
+    tuple(Stage(n, 1, 60.0, 30.0, f"srun ./{n} --ümlaut 😀", a) for n, a in (("a", ()), ("b", ("a",)), ("c", ("b",)))),
+    environment={"PATH": "/usr/bin"},
+)
+
+
+def as_stored(value: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(value))
+    return found
+
+
+def workflow_state(number: int, *, over: bool = False, name: str = "mosaic") -> dict[str, Any]:
+    """One whose first stage has ended and whose second one has the job `10 * number`."""
+    run = Runner(accrues=True).start(number, replace(FLOW, name=name), "asa", AT, partition="batch", token=f"t{number}")
+    phases = (Phase.DONE, Phase.DONE if over else Phase.RUNNING, Phase.DONE if over else Phase.WAITING)
+    stages = tuple(
+        replace(s, phase=p, attempt=1, job=10 * number + i, submitted=AT + i, start=AT + 9.25, end=AT + 19.5)
+        for i, (s, p) in enumerate(zip(run.stages, phases, strict=True))
+    )
+    phase = RunPhase.COMPLETED if over else RunPhase.ACTIVE
+    run = replace(run, stages=stages, phase=phase, ended_at=AT + 20 if over else None)
+    return as_stored(run_to_dict(run))
+
+
+def guided_state(number: int, uid: int = 0) -> dict[str, Any]:
+    stages = (GuidedStage("a", 5, phase=Phase.DONE, start=AT, end=AT + 9), GuidedStage("b", 6, ("a",), hold=True))
+    return as_stored(guided_to_dict(GuidedRun(number, uid, "me", "guided", "asa", AT, stages)))
+
+
+def malleable_state(job: int, uid: int = 0) -> dict[str, Any]:
+    offer = Offer(job, 2, 1, 16, 2, nodes=("n1", "n2"), steps_left=90, step_seconds=1.5)
+    return as_stored(MalleableJob(job, uid, offer, offer.nodes, 3, started=AT).to_dict())
+
+
+def fill(store: Store, decisions: int = 30, runs: int = 6) -> Store:
+    """What an agent has written after a while: old and new, over and not."""
+    with store.together():
+        for i in range(decisions):
+            reasons = (Reason("wait", f"a wait of {i} s is expected"), Reason("due", "the stage before ends soon"))
+            details: Mapping[str, Any] = {"estimate": i / 7, "job": i}
+            store.record(Decision(Verb.SUBMIT, f"workflow {1 + i % max(runs, 1)}/a{i}", reasons, details), AT + i)
+        for number in range(1, runs + 1):
+            if number % 5 == 4:
+                store.add_run(0, guided_state(number), AT, kind="guided")
+            else:
+                over = number % 3 == 0
+                store.add_run(0, {}, AT)
+                store.save_run(number, workflow_state(number, over=over), AT + 20 if over else None)
+        store.settle(store.intend("submit", "workflow 1/a", {"name": "x"}, AT), "done", "", AT + 1)
+        store.settle(store.intend("submit", "workflow 1/b", {"name": "x"}, AT), "unknown", "no answer", AT + 1)
+        store.intend("release", "workflow 2/b", {"job": 21}, AT)
+        store.save_malleable(70, malleable_state(70), ended=AT + 5)
+        store.save_malleable(71, malleable_state(71))
+        marks = {"accepted": AT, "done": AT + 3.5}
+        store.add_resize(70, 1, "expand", (1, 2), "completed", marks, AT + 4, uid=0, nodes=1)
+        store.add_resize(71, 2, "shrink", (2, 1), "withdrawn", {}, AT + 5, uid=0, nodes=0)
+        for i in range(20):
+            store.add_wait(f"cluster batch normal {i % 3}", 60.0 + i, 50.0 + i, 0, AT + i, 99.5)
+        store.save_learned("queue-watch cluster", {"seen": [1, 2, 3], "at": AT}, AT)
+        store.add_message("stage-failed 1", "mail", Event("k", "stage-failed", AT, "t", "text").to_dict(), AT)
+        store.remember(TICKED, str(AT))
+        store.remember("dmr.port", "41234")
+        store.remember("slurm.submissions", json.dumps([41.5, AT]))
+        Brake(store).pause(Pause("malleable", None, "batch", 0, AT, "maintenance"))
+        store.post(0, "cancel", {"run": 2}, AT)
+    return store
+
+
+def settled(path: Path) -> Path:
+    """All of it in the file itself, as an agent leaves it that ends in peace."""
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return path
+
+
+def of_version(path: Path, version: int) -> Path:
+    """A file as the release with that version left it: with a workflow that goes on, and a wait."""
+    with closing(sqlite3.connect(path)) as db:
+        for script in MIGRATIONS[:version]:
+            db.executescript(script)
+        db.execute(f"PRAGMA user_version={version}")
+        db.execute("INSERT INTO runs (uid, created, state) VALUES (7, 1.0, ?)", (json.dumps(workflow_state(1)),))
+        db.execute("INSERT INTO waits (at, key, wait, censored) VALUES (1.0, 'k', 5.0, 0)")
+        db.commit()
+    return path
