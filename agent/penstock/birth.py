@@ -95,7 +95,7 @@ def _clear_left(path: Path) -> None:
 
 
 def publish(fresh: Path, target: Path, *, replace: bool) -> None:
-    """Give a file its name when it is on the disk. Raises FileExistsError where there is one that may not be replaced."""
+    """Give a file its name when it is on the disk. Raises FileExistsError where there is one that is to stay."""
     descriptor = os.open(fresh, os.O_RDONLY)
     try:
         os.fsync(descriptor)

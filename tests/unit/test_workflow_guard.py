@@ -162,3 +162,61 @@ def test_meanwhile_something_else_uses_the_nodes_and_ends_with_the_script(tmp_pa
         if guard is not None:  # nobody waits without one
             assert done.returncode == code, done.stderr
     assert (tmp_path / "m").read_text() == "begun\nover\n"
+
+
+# -- old marks -----------------------------------------------------------------------------------------------------------
+
+
+def old(*paths: Path) -> None:
+    for path in paths:
+        os.utime(path, (0.0, 0.0))
+
+
+def test_an_old_run_s_marks_are_removed_and_nothing_else(tmp_path, slurm):
+    """The folder of marks may be one that the user has named, with other things in it."""
+    marks = tmp_path / ".penstock/marks"
+    for number in ("1-old", "2-new"):
+        flow = Workflow("w", (Stage("a", 1, 60, 60, "true"), Stage("b", 1, 60, 60, "true")))
+        for stage in flow.stages:
+            assert bash(tmp_path, job_spec(flow, stage, number, 1, (), mark=True).script).returncode == 0
+    (foreign := marks / "thesis").mkdir()
+    (foreign / "chapter").write_text("years of work")
+    (marks / "empty").mkdir()
+    (marks / "notes").write_text("text")
+    (marks / "3-0a").mkdir()
+    (marks / "3-0a/__init__.py").touch()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/.penstock-marks").write_text("marks of elsewhere\n")
+    (marks / "link").symlink_to(tmp_path / "elsewhere")
+    (marks / "copied").mkdir()
+    (marks / "copied/.penstock-marks").write_text("marks of 1-old\n")
+    old(*marks.iterdir())
+    os.utime(marks / "2-new")
+    assert run(tmp_path, "true", mark=True).returncode == 0
+    left = {path.name for path in marks.iterdir()}
+    assert left == {"2-new", "7-x", "thesis", "empty", "notes", "3-0a", "link", "copied"}
+    assert (foreign / "chapter").read_text() == "years of work"
+    assert (tmp_path / "elsewhere/.penstock-marks").exists()
+
+
+def test_a_run_s_folder_in_which_somebody_has_put_something_stays(tmp_path, slurm):
+    assert run(tmp_path, "true", mark=True, name="a").returncode == 0
+    folder = tmp_path / ".penstock/marks/7-x"
+    (folder / "data").write_text("mine")
+    (folder / "more").mkdir()
+    old(folder)
+    flow = Workflow("w", (Stage("b", 1, 60, 60, "true"),))
+    assert bash(tmp_path, job_spec(flow, flow.stages[0], "8-y", 1, (), mark=True).script).returncode == 0
+    assert sorted(path.name for path in folder.iterdir()) == [".penstock-marks", "a", "data", "more"]
+    (folder / "data").unlink()
+    (folder / "more").rmdir()
+    old(folder)
+    assert bash(tmp_path, job_spec(flow, flow.stages[0], "8-y", 1, (), mark=True).script).returncode == 0
+    assert not folder.exists()
+
+
+def test_a_mark_never_empties_a_file_of_its_name(tmp_path, slurm):
+    (folder := tmp_path / ".penstock/marks/7-x").mkdir(parents=True)
+    (folder / "a").write_text("text")
+    assert run(tmp_path, "true", mark=True, name="a").returncode == 0
+    assert (folder / "a").read_text() == "text"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -13,15 +14,19 @@ from penstock import statefile
 from penstock.cli.output import emit_json, plain, table
 from penstock.config import Config, load
 from penstock.errors import NotNow, StateHeld, StateRefused, StoreError
+from penstock.guided.state import guided_from_dict
 from penstock.holding.office import ledger_path
 from penstock.ownership import is_readable, own_folder
 from penstock.schema import too_new, way_out
 from penstock.statefile import LEDGER, STATE, Contents, Kind
+from penstock.store import Store
 from penstock.tenure import hold_state, open_store
+from penstock.workflow.state import run_from_dict
 
 __all__ = ["db"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_LISTED: Final = 20
 _file = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -36,7 +41,7 @@ class _Group(click.Group):
 
 @click.group(cls=_Group)
 def db() -> None:
-    """Look into the state file, keep a copy of it, make it smaller."""
+    """Look into the state file, keep a copy of it, make it smaller, save what can be read of a damaged one."""
 
 
 def _which(command: _Command) -> _Command:
@@ -125,6 +130,59 @@ def vacuum(ledger: bool, as_json: bool) -> None:
     else:
         forgot = ", ".join(f"{count} {name}" for name, count in sorted(gone.items())) or "nothing, it was all newer"
         click.echo(f"{path}: {_bytes(before)} before, {_bytes(after)} now; forgotten: {forgot}")
+
+
+@db.command()
+@click.argument("source", metavar="FROM", type=_file)
+@click.argument("target", metavar="TO", type=_file)
+@_which
+def salvage(source: Path, target: Path, ledger: bool, as_json: bool) -> None:
+    """Write all that can still be read of the damaged file FROM to the new file TO, and say what was lost.
+
+    FROM is left as it is. A copy (`penstock db backup`) that is not old is the better way. To use TO: stop the agent,
+    move FROM and the files that are called like it with -wal, -shm and -journal at the end away, and put TO in its
+    place.
+    """
+    from penstock.salvage.rescue import salvage as rescue
+
+    done = rescue(source, target, LEDGER if ledger else STATE)
+    lost = [line for part in done.parts.values() for line in part.left_out]
+    going_on = [] if ledger else _going_on(target)
+    if as_json:
+        parts = {
+            name: {"kept": p.kept, "left_out": p.left_out, "unreadable_pages": p.pages, "unreadable_rows": p.cells}
+            for name, p in done.parts.items()
+        }
+        emit_json({**_dict(done.contents), "from": str(source), "lost": not done.whole, "tables": parts})
+        return
+    click.echo(f"{target}: {_bytes(done.contents.size)}, whole, version {done.contents.version}")
+    rows = [(name, p.kept, len(p.left_out), p.cells, p.pages) for name, p in done.parts.items()]
+    table("", ("table", "rows kept", "left out", "unreadable", "unreadable pages"), rows)
+    for line in lost[:_LISTED]:
+        click.echo(plain(f"left out: {line}"))
+    if len(lost) > _LISTED:
+        click.echo(f"and {len(lost) - _LISTED} more: --json lists them all")
+    for line in going_on:
+        click.echo(plain(line))
+    if done.whole:
+        click.echo("Nothing was lost that can be told.")
+        return
+    if not ledger and not done.parts["facts"].whole:
+        click.echo("Pauses may be lost: make them again (`penstock pause`) before an agent starts.")
+    if not ledger and not done.parts["runs"].whole:
+        click.echo("Jobs of workflows that were lost stay in Slurm: `squeue --me`, `scancel`.")
+
+
+def _going_on(path: Path) -> list[str]:
+    """The workflows that are under way, a line each."""
+    with closing(Store.read_only(path)) as store:
+        flows = [run_from_dict(state) for _n, _u, state in store.runs(live_only=True)]
+        guided = [guided_from_dict(state) for _n, _u, state in store.runs(live_only=True, kind="guided")]
+    named = [(run.id, run.workflow.name, run.jobs()) for run in flows] + [(r.id, r.name, r.jobs()) for r in guided]
+    return [
+        f"goes on: workflow {number} {name}" + (f" (jobs {', '.join(map(str, jobs))})" if jobs else "")
+        for number, name, jobs in sorted(named)
+    ]
 
 
 def _dict(found: Contents) -> dict[str, Any]:

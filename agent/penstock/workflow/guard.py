@@ -4,6 +4,9 @@ It works without an agent. A job that has succeeded leaves an empty file in a fo
 nodes share; that costs Slurm nothing, is exact, and outlasts Slurm's memory of the job. It only says "succeeded", so
 whoever finds no mark asks Slurm as well, at once and then every 30 s: `squeue` for jobs in the controller's memory,
 `sacct` for others. Marks older than a month are removed by the jobs that come later. Text only.
+
+Each run's marks are in a folder of their own, which has a file that says so: nothing without it is ever removed, for
+the folder of all marks may be one that the user has named, with other things in it.
 """
 
 from __future__ import annotations
@@ -21,6 +24,20 @@ TOO_EARLY: Final = 75
 """The exit code of a guarded job that waited for its parents in vain and could not be requeued."""
 
 _FOLDER = 'penstock_marks="${PENSTOCK_MARKS:-$HOME/.penstock/marks}"'
+
+_OWN: Final = ".penstock-marks"
+"""The file in a run's folder that says what the folder is."""
+
+# Of a folder that says of itself that it is a run's, nothing but empty files, and only where there is nothing else.
+_CLEAR = """\
+  find "$penstock_marks" -mindepth 1 -maxdepth 1 -type d -mtime +30 -exec sh -c '
+    for run; do
+      own=$run/{own}
+      [ -f "$own" ] && [ ! -L "$own" ] && [ "$(head -c 200 "$own")" = "marks of ${run##*/}" ] || continue
+      [ -z "$(find "$run" -mindepth 1 ! -path "$own" ! "(" -type f -empty ")" -print -quit)" ] || continue
+      find "$run" -mindepth 1 -maxdepth 1 -type f -empty -delete && rm -f "$own" && rmdir "$run"
+    done
+  ' sh {} + 2>/dev/null || :"""
 
 _WAIT = """\
 penstock_guard() {
@@ -109,8 +126,9 @@ def mark_lines(run: str, name: str) -> list[str]:
         "penstock_code=$?",
         f"{_FOLDER}",
         'if [ "$penstock_code" -eq 0 ]; then',
-        f'  {{ mkdir -p "$penstock_marks/{run}" && : >"$penstock_marks/{run}/{name}"; }} 2>/dev/null || :',
-        '  find "$penstock_marks" -mindepth 1 -maxdepth 1 -mtime +30 -exec rm -rf {} + 2>/dev/null || :',
+        f'  {{ mkdir -p "$penstock_marks/{run}" && echo "marks of {run}" >"$penstock_marks/{run}/{_OWN}" &&',
+        f'    : >>"$penstock_marks/{run}/{name}"; }} 2>/dev/null || :',
+        *_CLEAR.replace("{own}", _OWN).splitlines(),
         "fi",
         'exit "$penstock_code"',
     ]
