@@ -17,14 +17,15 @@ from typing import Final
 
 from penstock.errors import StateRefused
 from penstock.ownership import denied
-from penstock.schema import statements, way_out
+from penstock.schema import APPLICATION_ID, VERSION, statements, too_new, way_out
 
-__all__ = ["HEADER", "LOGS", "publish", "refuse_other", "there_or_made"]
+__all__ = ["HEADER", "LOGS", "publish", "refuse_other", "there_or_made", "version_in"]
 
 HEADER: Final = b"SQLite format 3\0"
 LOGS: Final = ("-wal", "-journal")
 """What is called like the file and has a part of what was written."""
 _SMALLEST: Final = 512
+_MARKED: Final = 5  # the version since which files have a mark
 _LEFT_AFTER: Final = 3600.0
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 
@@ -84,6 +85,27 @@ def there_or_made(path: Path, scripts: Sequence[str]) -> None:
             publish(fresh, path, replace=False)
     finally:
         fresh.unlink(missing_ok=True)
+
+
+def version_in(db: sqlite3.Connection, path: Path | str) -> int:
+    """The version of a state file that this release can work on, or bring up to date; 0: there is nothing in it yet.
+
+    Raises `StateRefused` and `sqlite3.Error`.
+    """
+    have = int(db.execute("PRAGMA user_version").fetchone()[0])
+    if have > VERSION:
+        raise StateRefused(too_new(path, have))
+    tables = {str(row[0]) for row in db.execute("SELECT name FROM sqlite_master WHERE type='table'")}
+    if have == 0:
+        # Killed at its first start, 0.1.0 could leave nothing but the table of the lease.
+        ours = str(path) == ":memory:" or tables == {"lease"}
+    else:
+        mark = int(db.execute("PRAGMA application_id").fetchone()[0])
+        marked = mark == APPLICATION_ID or (mark == 0 and have < _MARKED)
+        ours = have > 0 and marked and "decisions" in tables
+    if not ours:
+        raise StateRefused(f"{path} is no state file of Penstock, or not a whole one. {way_out(path)}")
+    return have
 
 
 def _clear_left(path: Path) -> None:

@@ -119,8 +119,8 @@ class StoreError(PenstockError):
 
 
 class StateRefused(StoreError):
-    """The state is not to be worked on: it is damaged, of a newer release, or none of this program. The message says the
-    way out; systemd does not restart on this exit code, as starting again would not mend it."""
+    """The state is not to be worked on: it is damaged, of a newer release, or none of ours. The message says the way
+    out; systemd does not restart on this exit code, as starting again would not mend it."""
 
     exit_code = 8
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from penstock import statecheck
 from penstock.birth import publish
 from penstock.config import Config
-from penstock.errors import StateRefused, StoreError, UserError
+from penstock.errors import NotPermitted, StateRefused, StoreError, UserError
 from penstock.holding.ledger import MIGRATIONS as LEDGER_MIGRATIONS
 from penstock.ownership import is_readable
 from penstock.reading import PATIENCE, SAID, failed, log_of, reading
@@ -120,12 +120,14 @@ def inspect(path: Path, kind: Kind = STATE) -> Contents:
         version = int(db.execute("PRAGMA user_version").fetchone()[0])
         tables = [str(row[0]) for row in db.execute("SELECT name FROM sqlite_master WHERE type='table' ORDER BY name")]
         if kind.table not in tables:
-            raise StateRefused(f"{path} is no {kind.name} of Penstock: it has no table `{kind.table}`")
+            raise StateRefused(f"{path} is no {kind.name} of Penstock: it has no table `{kind.table}`. {way_out(path)}")
         mark = int(db.execute("PRAGMA application_id").fetchone()[0])
         problems = []
         if mark not in ((kind.mark,) if version >= kind.marked else (0, kind.mark)):
             problems.append(f"its header has the application id {mark:#x}, not {kind.mark:#x}")
-        if version <= kind.version:
+        if version < 1:
+            problems.append(f"its header has the version {version}, which there has never been")
+        elif version <= kind.version:
             problems += statecheck.problems(db, kind.scripts[:version], kind.documents)
         rows, spans = {}, {}
         for table in tables if not problems else ():
@@ -141,13 +143,16 @@ def inspect(path: Path, kind: Kind = STATE) -> Contents:
 def open_checked(config: Config, tenure: Tenure) -> Store:
     """The state, for an agent or a tick that holds it, after the check of `penstock db check`.
 
-    Raises StateRefused when that finds anything, and like `Store`.
+    Raises StateRefused when that finds anything, or the file is another user's, and like `Store`.
     """
     path = config.agent.state_dir / DATABASE
-    # An older one is checked before it is brought up to date, whoever opens it.
-    if is_readable(path) and (found := inspect(path)).compatible == "same":
-        _must_be_whole(found)
-    return open_store(config, tenure)
+    try:
+        # An older one is checked before it is brought up to date, whoever opens it.
+        if is_readable(path) and (found := inspect(path)).compatible == "same":
+            _must_be_whole(found)
+        return open_store(config, tenure)
+    except NotPermitted as e:  # will be so again, whoever starts this process again
+        raise StateRefused(f"{e}; its owner or root can hand it over (`chown`), or move it away") from e
 
 
 def _must_be_whole(found: Contents) -> None:

@@ -20,12 +20,12 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from penstock.api import Decision
-from penstock.birth import refuse_other, there_or_made
+from penstock.birth import refuse_other, there_or_made, version_in
 from penstock.errors import LeaseLost, NotNow, StateRefused, StoreError
 from penstock.lease.fence import PATIENCE, number_in, set_journal
 from penstock.lease.files import in_use
 from penstock.reading import SAID, failed
-from penstock.schema import APPLICATION_ID, MIGRATIONS, OVER, VERSION, statements, too_new, way_out
+from penstock.schema import MIGRATIONS, OVER, VERSION, statements, way_out
 from penstock.tally import Tally
 
 __all__ = ["AT_ONCE", "TICKED", "Holder", "Intent", "Store"]
@@ -99,6 +99,7 @@ class Store:
             with self._closed_on_failure():
                 self._db.row_factory = sqlite3.Row
                 self._db.execute(f"PRAGMA busy_timeout={1000 * PATIENCE:.0f}")
+                self._version()  # nothing is written to what is not ours
                 if holder is None and not shared:
                     self._db.execute("PRAGMA journal_mode=WAL")
                     self._db.execute("PRAGMA synchronous=FULL")
@@ -151,17 +152,7 @@ class Store:
             raise
 
     def _version(self) -> int:
-        """That of the file, which is one of ours. Raises `StateRefused` and `sqlite3.Error`."""
-        have = int(self._db.execute("PRAGMA user_version").fetchone()[0])
-        if have > VERSION:
-            raise StateRefused(too_new(self.path, have))
-        mark = self._db.execute("PRAGMA application_id").fetchone()[0]
-        tables = {str(row[0]) for row in self._db.execute("SELECT name FROM sqlite_master WHERE type='table'")}
-        # Killed at its first start, 0.1.0 could leave nothing but the table of the lease.
-        ours = "decisions" in tables if have else tables == {"lease"} or self.path == ":memory:"
-        if not ours or mark not in ((0, APPLICATION_ID) if have < VERSION else (APPLICATION_ID,)):
-            raise StateRefused(f"{self.path} is no state file of Penstock, or not a whole one. {way_out(self.path)}")
-        return have
+        return version_in(self._db, self.path)
 
     def _migrate(self) -> None:
         if self._version() == VERSION:

@@ -150,7 +150,20 @@ def test_the_sandboxed_service_knows_users_resizes_jobs_and_comes_back(site: Sit
     until("it is back", lambda: machine.show("penstock", *names) == ["active", "serving", "1"], 180)
     assert "paused by root" in site.penstock("root", "status")[1]
 
-    # A wrong configuration is not tried again and again.
+    # A state that is refused is not tried again and again: one of a newer release, an empty one.
+    file = "/var/lib/penstock/penstock.db"
+    assert machine.run("systemctl", "stop", "penstock").returncode == 0
+    for damage in (f"import sqlite3; sqlite3.connect('{file}').execute('PRAGMA user_version=99')", None):
+        if damage is None:
+            machine.run("sh", "-c", f": >{file}", check=True)
+        else:
+            machine.run(sys.executable, "-c", damage, check=True)
+        assert machine.run("systemctl", "restart", "penstock").returncode != 0
+        assert machine.show("penstock", "ActiveState", "ExecMainStatus", "NRestarts") == ["failed", "8", "0"]
+    assert "penstock db salvage" in machine.journal("penstock")
+    assert machine.run("stat", "-c", "%s", file).stdout.strip() == "0"
+
+    # Nor is a wrong configuration.
     machine.write("/etc/penstock/penstock.yaml", "agent: {intervall: 1}")
     assert machine.run("systemctl", "restart", "penstock").returncode != 0
     assert machine.show("penstock", "ActiveState", "ExecMainStatus", "NRestarts") == ["failed", "78", "0"]

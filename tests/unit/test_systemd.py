@@ -19,6 +19,7 @@ from agent_world import World, virtual
 
 from outside import need_program
 from penstock import sdnotify
+from penstock.errors import ConfigError, LeaseLost, SlurmUnavailable, StateHeld, StateRefused, StoreError, UserError
 from penstock.slurm.mock import control
 from penstock.slurm.mock.model import ClusterConfig
 
@@ -57,7 +58,12 @@ def settings(name: str) -> dict[str, str]:
 def test_what_the_agent_counts_on_is_in_the_units():
     system, user = settings("penstock.service"), settings("penstock-user.service")
     for unit in (system, user):
-        assert (unit["Type"], unit["RestartPreventExitStatus"], unit["WatchdogSec"]) == ("notify", "78", "15min")
+        assert (unit["Type"], unit["WatchdogSec"]) == ("notify", "15min")
+        final = {error.exit_code for error in (UserError, StateRefused, ConfigError)}
+        assert {int(code) for code in unit["RestartPreventExitStatus"].split()} == final
+        # What passes: another agent (also one that has taken over), no Slurm, a full disk.
+        passing = {error.exit_code for error in (StateHeld, SlurmUnavailable, StoreError, LeaseLost)}
+        assert not passing & final
     assert system["User"] == "penstock" and "PrivateUsers" not in system
     # Slurm hands these on to the jobs that are submitted.
     assert not {"UMask", "LimitNOFILE"} & user.keys()

@@ -164,7 +164,7 @@ def test_meanwhile_something_else_uses_the_nodes_and_ends_with_the_script(tmp_pa
     assert (tmp_path / "m").read_text() == "begun\nover\n"
 
 
-# -- old marks -----------------------------------------------------------------------------------------------------------
+# -- old marks ---------------------------------------------------------------------------------------------------------
 
 
 def old(*paths: Path) -> None:

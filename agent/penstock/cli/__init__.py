@@ -90,7 +90,7 @@ def cli() -> None:
     """Works ahead of Slurm's queue and lets MPI jobs breathe.
 
     Exit codes: 0 done, 1 it went wrong, 2 wrong input, 3 no agent, 4 not permitted, 5 Slurm will never do this,
-    6 try again later, 7 the state file, 78 wrong configuration.
+    6 try again later, 7 the state file, 8 the state file is refused, 78 wrong configuration.
     """
 
 

@@ -8,13 +8,13 @@ its acts are done, so after a kill in between the next pass finds what came into
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.birth import there_or_made
 from penstock.errors import Infeasible, NotFound, StoreError
 from penstock.ownership import denied, is_readable
 from penstock.provision.holding import Entry, Hold
@@ -79,7 +79,7 @@ class Ledger:
         self._path = str(path)
         try:
             if self._path != ":memory:":
-                os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+                there_or_made(Path(path), MIGRATIONS)
             self._db = sqlite3.connect(self._path, isolation_level=None)
             self._db.row_factory = sqlite3.Row
             # A write-ahead log is for processes that share memory.

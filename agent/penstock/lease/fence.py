@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
-from penstock.birth import there_or_made
+from penstock.birth import there_or_made, version_in
 from penstock.errors import StoreError
 from penstock.reading import SAID, failed
 from penstock.schema import MIGRATIONS
@@ -30,6 +30,7 @@ def claim(path: Path, number: int) -> int | None:
     try:
         there_or_made(path, MIGRATIONS)
         with closing(sqlite3.connect(path, isolation_level=None, timeout=PATIENCE)) as db:
+            version_in(db, path)
             set_journal(db)
             db.execute("BEGIN IMMEDIATE")
             db.execute("CREATE TABLE IF NOT EXISTS lease (number INTEGER NOT NULL)")
