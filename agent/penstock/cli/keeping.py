@@ -10,10 +10,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
+from penstock.acting import acting
 from penstock.api import FAR
-from penstock.cli.backends import backend_of
 from penstock.config import Config
 from penstock.errors import NotFound, PenstockError
+from penstock.executor import Concern
 from penstock.guided.state import Kept
 
 __all__ = ["KEEPS_BACK", "check_agent", "let_go", "put_off"]
@@ -42,11 +43,16 @@ def put_off(config: Config, job: int) -> float | None:
 
 
 async def _put_off(config: Config, job: int) -> float | None:
-    async with backend_of(config) as backend:
-        seen = next((row for row in await backend.jobs() if row.id == job), None)
+    async with acting(config) as hand:
+        seen = next((row for row in await hand.slurm.jobs() if row.id == job), None)
         if seen is None:
             raise NotFound(f"job {job} is not in the queue")
-        now = backend.now()
-        await backend.update(job, begin=FAR)
-        await backend.release(job)
+        now = hand.slurm.now()
+        # Its user has asked for it by submitting a stage: no pause keeps it held for good.
+        concern = Concern.of("workflows", seen, ends=True)
+        subject = f"job {job}"
+        await hand.executor.act(
+            "put off", subject, {"job": job, "begin": FAR}, lambda slurm: slurm.update(job, begin=FAR), concern
+        )
+        await hand.executor.act("release", subject, {"job": job}, lambda slurm: slurm.release(job), concern)
     return seen.eligible if seen.eligible is not None and seen.eligible > now else None
