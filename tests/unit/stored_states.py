@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.api import Decision, Offer, Reason, Verb
 from penstock.brake import Brake, Pause
-from penstock.guided.state import GuidedRun, GuidedStage, guided_to_dict
+from penstock.guided.state import GuidedRun, GuidedStage, Kept, guided_to_dict
 from penstock.malleable.machine import MalleableJob
 from penstock.messages.events import Event
 from penstock.schema import MIGRATIONS
@@ -49,7 +49,7 @@ def workflow_state(number: int, *, over: bool = False, name: str = "mosaic") -> 
 
 
 def guided_state(number: int, uid: int = 0) -> dict[str, Any]:
-    stages = (GuidedStage("a", 5, phase=Phase.DONE, start=AT, end=AT + 9), GuidedStage("b", 6, ("a",), hold=True))
+    stages = (GuidedStage("a", 5, phase=Phase.DONE, start=AT, end=AT + 9), GuidedStage("b", 6, ("a",), kept=Kept.BEGIN))
     return as_stored(guided_to_dict(GuidedRun(number, uid, "me", "guided", "asa", AT, stages)))
 
 
