@@ -232,3 +232,31 @@ def test_the_check_allows_what_slurm_gives_to_the_same_as_an_own_request(
     allowed = [size <= (case.grows or 0) for size in sizes] + [minutes <= (case.longest or 0) for minutes in times]
     if case.name != "nothing":
         assert said == ["" if fine else case.code for fine in allowed]
+
+
+def test_while_accounting_is_away_nothing_grows_and_no_limit_is_raised(site: Cluster, limits: SiteLimits) -> None:
+    """Limits per user and flags of QOS are not shown by slurmctld: what is not known is not unlimited."""
+    limits.qos("normal", MaxTRESPerJob="node=3")
+    job = submit(site, "alice", NODES, MINUTES)
+    assert job is not None and runs(site, job)
+    wishes: list[Wish] = [Growth(1, 60.0), Growth(2, 60.0), Extension(600.0), Extension(60.0)]
+    assert verdicts(site, "operator", job, wishes) == ["", "max-tres-per-job", "", ""]
+    site.stop("slurmdbd")
+    try:
+        said = verdicts(site, "operator", job, wishes)
+    finally:
+        site.start("slurmdbd")
+    assert said == ["limits-unknown", "max-tres-per-job", "limits-unknown", ""]
+
+
+def test_a_partition_that_changes_between_look_and_act_is_seen(site: Cluster, limits: SiteLimits) -> None:
+    """Each look reads it afresh, as it reads limits and their use."""
+    job = submit(site, "alice", NODES, MINUTES)
+    assert job is not None and runs(site, job)
+    wishes: list[Wish] = [Growth(2, 60.0), Extension(600.0)]
+    assert verdicts(site, "operator", job, wishes) == ["", ""]
+    limits.partition(MaxNodes="3", MaxTime="5")
+    assert verdicts(site, "operator", job, wishes) == ["partition-max-nodes", "partition-max-time"]
+    limits.partition(MaxNodes="UNLIMITED", MaxTime="UNLIMITED")
+    limits.qos("normal", MaxTRESPerUser="node=3", MaxWall="5")
+    assert verdicts(site, "operator", job, wishes) == ["max-tres-per-user", "max-wall"]
