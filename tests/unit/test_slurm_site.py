@@ -77,7 +77,7 @@ def test_a_site_that_hides_nothing_and_has_no_database():
 @pytest.mark.parametrize(
     ("answer", "accounts"),
     [
-        (Finished(0, "physics\nbio\nphysics\n", ""), ["bio", "physics"]),
+        (Finished(0, "physics||long,normal\nbio|long|long,normal\nphysics||long,normal\n", ""), ["bio", "physics"]),
         (Finished(0, "\n", ""), []),
     ],
 )
@@ -90,8 +90,33 @@ def test_the_accounts_of_a_user(answer, accounts):
         return answer
 
     backend._runner.run = run
-    assert asyncio.run(backend.accounts("c")) == accounts
+    assert list(asyncio.run(backend.memberships("c"))) == accounts
     assert {"user=u", "cluster=c"} <= set(asked[0])
+
+
+@pytest.mark.parametrize(
+    ("row", "qos"),
+    [("a|long|long,normal", "long"), ("a||long,normal", "normal"), ("a||long", "long"), ("a||x,y", ""), ("a||", "")],
+)
+def test_the_qos_of_a_job_that_names_none(row, qos):
+    backend = CliBackend(user="u")
+
+    async def run(_argv, **_):
+        return Finished(0, f"{row}\n", "")
+
+    backend._runner.run = run
+    assert asyncio.run(backend.memberships("c")) == {"a": qos}
+
+
+def test_a_row_of_an_association_that_is_none_is_no_answer():
+    backend = CliBackend(user="u")
+
+    async def run(_argv, **_):
+        return Finished(0, "physics\n", "")
+
+    backend._runner.run = run
+    with pytest.raises(SlurmUnavailable):
+        asyncio.run(backend.memberships("c"))
 
 
 def test_without_accounting_nobody_has_accounts():
@@ -102,4 +127,4 @@ def test_without_accounting_nobody_has_accounts():
 
     backend._runner.run = run
     with pytest.raises(Infeasible):
-        asyncio.run(backend.accounts("c"))
+        asyncio.run(backend.memberships("c"))

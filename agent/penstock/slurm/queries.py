@@ -200,6 +200,8 @@ class CliQueries:
         fields = "format=account,defaultqos,qos"
         argv = ("sacctmgr", "-nP", "show", "associations", f"user={self._user}", f"cluster={cluster}", fields)
         rows = [line.split("|") for line in (await self._recorded(*argv)).splitlines() if line.strip()]
+        if any(len(row) != 3 for row in rows):
+            raise SlurmUnavailable("sacctmgr show associations: a row without three fields")
         return {account: default or _usual(allowed) for account, default, allowed in sorted(rows)}
 
     async def limits(self, owners: Sequence[Owner]) -> Sequence[OwnerLimits]:
