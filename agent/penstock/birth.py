@@ -19,7 +19,7 @@ from penstock.errors import StateRefused
 from penstock.ownership import denied
 from penstock.schema import APPLICATION_ID, VERSION, statements, too_new, way_out
 
-__all__ = ["HEADER", "LOGS", "publish", "refuse_other", "there_or_made", "version_in"]
+__all__ = ["HEADER", "LOGS", "log_there", "publish", "refuse_other", "there_or_made", "version_in"]
 
 HEADER: Final = b"SQLite format 3\0"
 LOGS: Final = ("-wal", "-journal")
@@ -40,23 +40,31 @@ def refuse_other(path: Path) -> bool:
             head = file.read(_SMALLEST)
     except FileNotFoundError:
         for end in LOGS:
-            log = path.with_name(path.name + end)
-            with contextlib.suppress(OSError):
-                if log.stat().st_size:
-                    raise StateRefused(
-                        f"{path} is gone, but its log {log.name} is there: put the file or a copy in its place (a copy "
-                        f"needs no log), or move {log.name} away as well to start afresh"
-                    ) from None
+            if log_there(path, end):
+                log = path.name + end
+                raise StateRefused(
+                    f"{path} is gone, but its log {log} is there: put the file back in its place, or a copy, which "
+                    f"needs no log; move {log} away for that, or to start afresh"
+                ) from None
         return False
     except OSError as error:
         raise denied(path, error, f"{path} cannot be read") from error
     if len(head) < _SMALLEST or not head.startswith(HEADER):
-        size = path.stat().st_size
-        what = f"has {size} bytes" if len(head) < _SMALLEST else "begins with other bytes"
-        raise StateRefused(f"{path} is no database, or not any more: it {what}. {way_out(path)}")
+        what = f"has {len(head)} bytes" if len(head) < _SMALLEST else "begins with other bytes"
+        logs = any(log_there(path, end) for end in LOGS)
+        way = way_out(path, to_look=False, to_salvage=len(head) == _SMALLEST or logs)
+        raise StateRefused(f"{path} is no database, or not any more: it {what}. {way}")
     if not {head[18], head[19]} <= {1, 2}:  # SQLite would take it, to be looked at only
         raise StateRefused(f"{path} is damaged: its header is not one that SQLite writes. {way_out(path)}")
     return True
+
+
+def log_there(path: Path, end: str) -> bool:
+    """Whether a file has a log called like it with that at the end, with something in it."""
+    try:
+        return path.with_name(path.name + end).stat().st_size > 0
+    except OSError:
+        return False
 
 
 def there_or_made(path: Path, scripts: Sequence[str]) -> None:

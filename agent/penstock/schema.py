@@ -77,12 +77,12 @@ def statements(script: str) -> list[str]:
     return [text for part in script.split(";") if (text := part.strip())]
 
 
-def way_out(path: Path | str, *, to_look: bool = True) -> str:
-    """What is to be done about a file that is refused; `to_look` further into it, too."""
-    return (f"`penstock db check {path}` says more. " if to_look else "") + (
-        "Stop the agent, then put a copy in its place (see `penstock db backup --help`), or have what can be read "
-        f"written to a new file (`penstock db salvage {path} NEW`), or move it away to start afresh"
-    )
+def way_out(path: Path | str, *, to_look: bool = True, to_salvage: bool = True) -> str:
+    """What is to be done about a file that is refused; `to_look` further into it, `to_salvage` what it still has."""
+    look = f"`penstock db check {path}` says more. " if to_look else ""
+    salvage = f"have what can be read written to a new file (`penstock db salvage {path} NEW`), " if to_salvage else ""
+    copy = "put a copy in its place (see `penstock db backup --help`), "
+    return f"{look}Stop the agent, then {copy}{salvage}or move it away to start afresh"
 
 
 def too_new(path: Path | str, have: int, know: int = VERSION) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -27,7 +28,7 @@ from penstock.workflow.state import run_from_dict
 __all__ = ["IN_LEDGER", "IN_STATE", "Column", "Documents", "Row", "columns_of", "flaw", "problems"]
 
 Row = Mapping[str, Any]
-"""A row by column; a text column's value is bytes as they stand in the file."""
+"""A row by column."""
 Documents = Mapping[str, Mapping[str, Callable[[Row], object]]]
 """By table and column: what reads it, and raises one of `UNREADABLE` where it cannot."""
 
@@ -98,8 +99,11 @@ def _shape(db: sqlite3.Connection, table: str) -> tuple[object, ...]:
 def _in_table(
     db: sqlite3.Connection, table: str, columns: tuple[Column, ...], readers: Mapping[str, Callable[[Row], object]]
 ) -> Iterator[str]:
-    names = ", ".join(f'"{column.name}"' for column in columns)
-    db.text_factory = bytes  # what is no text any more shall not end the walk
+    if _is_sound(db, table, columns, readers):
+        return
+    # Row by row, to name those that are not; one whose text is none shall not end the walk.
+    names = ", ".join(f'CASE typeof("{c.name}") WHEN \'blob\' THEN 0 ELSE "{c.name}" END' for c in columns)
+    db.text_factory = bytes
     try:
         for values in db.execute(f'SELECT {names} FROM "{table}"'):  # noqa: S608 (names of the schema)
             row = dict(zip((column.name for column in columns), values, strict=True))
@@ -109,24 +113,70 @@ def _in_table(
         db.text_factory = str
 
 
+def _is_sound(
+    db: sqlite3.Connection, table: str, columns: tuple[Column, ...], readers: Mapping[str, Callable[[Row], object]]
+) -> bool:
+    """The same, but only whether there is anything: in a quarter of the time."""
+    odd = " OR ".join(_is_odd(table, column) for column in columns)
+    if db.execute(f'SELECT 1 FROM "{table}" WHERE {odd} LIMIT 1').fetchone() is not None:  # noqa: S608 (as above)
+        return False
+    names = [column.name for column in columns]
+    used = {name: read for name, read in readers.items() if name in names}
+    quoted = ", ".join(f'"{name}"' for name in names)
+    try:
+        for values in db.execute(f'SELECT {quoted} FROM "{table}"'):  # noqa: S608 (as above)
+            row = dict(zip(names, values, strict=True))
+            for read in used.values():
+                read(row)
+    except (*UNREADABLE, RecursionError, sqlite3.OperationalError):
+        return False
+    return True
+
+
+def _is_odd(table: str, column: Column) -> str:
+    """What SQLite finds by itself of what `_flaw_of_value` says."""
+    name = f'"{column.name}"'
+    missing = "1" if column.required else "0"
+    if column.kind == "TEXT":
+        wrong = f"typeof({name}) != 'text'"
+    elif column.kind == "INTEGER":
+        wrong = f"typeof({name}) != 'integer'"
+        if column.name == "uid":
+            wrong = f"({wrong} OR {name} NOT BETWEEN 0 AND {2**32 - 1})"
+    else:
+        wrong = f"(typeof({name}) NOT IN ('integer', 'real') OR abs({name}) > {_FARTHEST!r})"
+        if (table, column.name) in _DURATIONS:
+            wrong = f"({wrong} AND abs({name}) != 9e999)"
+    return f"CASE WHEN {name} IS NULL THEN {missing} ELSE {wrong} END"
+
+
 def _shown(value: object) -> str:
-    return value.decode("utf-8", "replace")[:60] if isinstance(value, bytes) else str(value)
+    return value.decode("utf-8", "replace")[:60] if isinstance(value, bytes) else str(value)[:60]
 
 
 def flaw(table: str, row: Row, columns: Iterable[Column], readers: Mapping[str, Callable[[Row], object]]) -> str | None:
-    """What is wrong with a row; None: it can be used."""
+    """What is wrong with a row, whose texts are bytes as they stand in the file; None: it can be used."""
     for column in columns:
         if (why := _flaw_of_value(table, column, row[column.name])) is not None:
             return f"{column.name} {why}"
+    row = {name: value.decode() if isinstance(value, bytes) else value for name, value in row.items()}
     for name, read in readers.items():
         try:
             if name in row:  # not in every version
                 read(row)
         except UNREADABLE as error:
-            return f"{name} cannot be read ({type(error).__name__}: {' '.join(str(error).split())[:100]})"
+            return f"{name} cannot be read: {_said_by(error)}"
         except RecursionError:
             return f"{name} cannot be read: it is nested too deeply"
     return None
+
+
+def _said_by(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"it is no JSON at character {error.pos}"
+    if isinstance(error, KeyError):
+        return f"it has no {error.args[0]!r}"
+    return " ".join(str(error).split())[:100]
 
 
 def _flaw_of_value(table: str, column: Column, value: object) -> str | None:
@@ -153,11 +203,16 @@ def _flaw_of_value(table: str, column: Column, value: object) -> str | None:
 # -- the documents -----------------------------------------------------------------------------------------------------
 
 
-def _json(text: bytes) -> Any:  # noqa: ANN401
-    # Half of a pair, which no text that is written or shown can have.
-    if b"\\ud" in text or b"\\uD" in text:
-        json.dumps(json.loads(text), ensure_ascii=False).encode()
-    return json.loads(text)
+_PAIR: Final = re.compile(r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}", re.IGNORECASE)
+
+
+def _json(text: str) -> Any:  # noqa: ANN401
+    found = json.loads(text)
+    halves = text.count("\\ud") + text.count("\\uD")
+    if halves and halves != 2 * len(_PAIR.findall(text)):
+        # Perhaps half of a pair, which no text that is written or shown can have.
+        json.dumps(found, ensure_ascii=False).encode()
+    return found
 
 
 def _map(value: object) -> Mapping[str, Any]:
@@ -171,7 +226,7 @@ def _a_map(column: str) -> Callable[[Row], object]:
 
 
 def _one_of(column: str, *words: str) -> Callable[[Row], object]:
-    known = frozenset(word.encode() for word in words)
+    known = frozenset(words)
 
     def read(row: Row) -> None:
         if row[column] not in known:
@@ -188,7 +243,7 @@ def _reasons(row: Row) -> None:
 
 def _run(row: Row) -> None:
     state = _map(_json(row["state"]))
-    run = guided_from_dict(state) if row.get("kind") == b"guided" else run_from_dict(state)
+    run = guided_from_dict(state) if row.get("kind") == "guided" else run_from_dict(state)
     _same(run.id, row["id"])
 
 
@@ -206,30 +261,30 @@ def _marks(row: Row) -> None:
         float(at)
 
 
-def _number(text: bytes) -> None:
+def _number(text: str) -> None:
     if not abs(float(text)) < _FARTHEST:
         raise ValueError("it is no time")
 
 
-def _left(text: bytes) -> None:
+def _left(text: str) -> None:
     left, at = _json(text)
     float(left), float(at)
 
 
-def _pauses(text: bytes) -> None:
+def _pauses(text: str) -> None:
     for pause in _json(text):
         str(Pause(**pause))
 
 
 # What is kept under names of which the program knows what it is; a history's own it can do without.
-_FACTS: Final[Mapping[bytes, Callable[[bytes], object]]] = {
-    b"dmr.port": int,
-    b"messages.reported": _number,
-    b"pauses": _pauses,
-    b"pruned.at": _number,
-    b"slurm.submissions": _left,
-    b"tick.at": _number,
-    b"tick.hinted": _number,
+_FACTS: Final[Mapping[str, Callable[[str], object]]] = {
+    "dmr.port": int,
+    "messages.reported": _number,
+    "pauses": _pauses,
+    "pruned.at": _number,
+    "slurm.submissions": _left,
+    "tick.at": _number,
+    "tick.hinted": _number,
 }
 
 

@@ -169,6 +169,19 @@ def test_what_is_still_in_the_log_is_taken_along(tmp_path, filled):
     assert (folder / "old.db-wal").read_bytes() == log
 
 
+def test_of_an_emptied_file_what_its_log_has(tmp_path):
+    """SQLite would throw the log away."""
+    store = fill(Store(tmp_path / "made.db"))
+    log = (tmp_path / "made.db-wal").read_bytes()
+    store.close()
+    (folder := tmp_path / "copy").mkdir()
+    (folder / "old.db").touch()
+    (folder / "old.db-wal").write_bytes(log)
+    done = salvage(folder / "old.db", folder / "new.db")
+    assert done.parts["runs"].kept == 6
+    assert (folder / "old.db-wal").read_bytes() == log
+
+
 @pytest.mark.parametrize("version", range(1, VERSION))
 def test_a_file_of_an_older_release(tmp_path, version):
     data = of_version(tmp_path / "made.db", version).read_bytes()

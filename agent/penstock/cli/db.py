@@ -215,7 +215,8 @@ def _show(found: Contents) -> None:
     for name, count in found.rows.items():
         first, last = found.spans.get(name, (None, None))
         rows.append((name, count, _date(first), _date(last)))
-    table("", ("table", "rows", "first", "last"), rows)
+    if rows:
+        table("", ("table", "rows", "first", "last"), rows)
 
 
 def _date(at: float | None) -> str:
