@@ -30,10 +30,11 @@ _LEFT_AFTER: Final = 3600.0
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 
 
-def refuse_other(path: Path) -> bool:
+def refuse_other(path: Path, what: str = "") -> bool:
     """Whether there is a file, which then begins as a database does and may be read.
 
-    Raises `StateRefused` for one that does not, and for a log whose file is gone; `NotPermitted` for another's.
+    Raises `StateRefused` for one that does not, and for a log whose file is gone; `NotPermitted` for another's, which
+    says `what` could not be done.
     """
     try:
         with path.open("rb") as file:
@@ -48,7 +49,7 @@ def refuse_other(path: Path) -> bool:
                 ) from None
         return False
     except OSError as error:
-        raise denied(path, error, f"{path} cannot be read") from error
+        raise denied(path, error, what or f"{path} cannot be read") from error
     if len(head) < _SMALLEST or not head.startswith(HEADER):
         what = f"has {len(head)} bytes" if len(head) < _SMALLEST else "begins with other bytes"
         logs = any(log_there(path, end) for end in LOGS)
@@ -67,14 +68,16 @@ def log_there(path: Path, end: str) -> bool:
         return False
 
 
-def there_or_made(path: Path, scripts: Sequence[str]) -> None:
+def there_or_made(path: Path, scripts: Sequence[str], what: str = "") -> None:
     """A file that was there and can be written, or a new one whose version is the number of its `scripts`.
 
     Raises like `refuse_other`, `OSError` and `sqlite3.Error`.
     """
-    if refuse_other(path):
+    if refuse_other(path, what):
         if not os.access(path, os.W_OK, effective_ids=True):
-            raise denied(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)), f"{path} cannot be written")
+            raise denied(
+                path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)), what or f"{path} cannot be written"
+            )
         return
     _clear_left(path)
     fresh = path.with_name(f".{path.name}.new-{os.getpid()}-{os.urandom(4).hex()}")

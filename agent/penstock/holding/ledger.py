@@ -79,7 +79,7 @@ class Ledger:
         self._path = str(path)
         try:
             if self._path != ":memory:":
-                there_or_made(Path(path), MIGRATIONS)
+                there_or_made(Path(path), MIGRATIONS, f"cannot open the ledger {path}")
             self._db = sqlite3.connect(self._path, isolation_level=None)
             self._db.row_factory = sqlite3.Row
             # A write-ahead log is for processes that share memory.
