@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import NotFound, UserError
+from penstock.cli.keeping import check_agent
+from penstock.errors import NotFound, PenstockError, UserError
 from penstock.guided.admission import admit, plan, registration
-from penstock.guided.state import GuidedRun, GuidedStage
+from penstock.guided.state import GuidedRun, GuidedStage, Kept
+from penstock.guided.stored import planned
 from penstock.workflow.state import Phase, RunPhase
 
 
@@ -110,3 +112,35 @@ def test_whatever_comes_in_is_a_registration_or_refused(workflow, stages, stage)
             registration({"workflow": workflow, "strategy": "asa", "stages": entries}, 0.0)
         except UserError:
             continue
+
+
+@pytest.mark.parametrize(
+    ("said", "kept", "begin"),
+    [
+        ({}, Kept.NOT, None),
+        ({"hold": True}, Kept.HOLD, None),  # as release 0.1.0 says it
+        ({"hold": False}, Kept.NOT, None),
+        ({"kept": "begin", "begin": 1.8e9}, Kept.BEGIN, 1.8e9),
+        ({"kept": "hold"}, Kept.HOLD, None),
+        ({"kept": ""}, Kept.NOT, None),
+    ],
+)
+def test_how_a_stage_is_kept_back_is_what_was_said(said, kept, begin):
+    entry = {"name": "a", "job": 5, "after": [], **said}
+    (stage,) = registration({"workflow": "w", "strategy": "asa", "stages": [entry]}, 5.0).stages
+    assert (stage.kept, stage.begin) == (kept, begin)
+
+
+@pytest.mark.parametrize("said", [{"kept": "rope"}, {"kept": None}, {"begin": -1}, {"begin": 1e12}, {"begin": "noon"}])
+def test_no_other_way_of_keeping_back_is_taken(said):
+    entry = {"name": "a", "job": 5, "after": [], **said}
+    with pytest.raises(UserError, match="not a registration of stages"):
+        registration({"workflow": "w", "strategy": "asa", "stages": [entry]}, 5.0)
+
+
+def test_an_agent_that_would_never_let_a_job_go_is_found_out():
+    check_agent(
+        planned([], {"workflow": "w", "strategy": "asa", "stages": [{"name": "a", "job": 0, "after": []}]}, 0.0)
+    )
+    with pytest.raises(PenstockError, match="must be started anew"):
+        check_agent({"run": None, "before": {}})  # what 0.1.0 answers

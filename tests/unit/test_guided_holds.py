@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agent_world import World as AgentWorld
+from agent_world import virtual
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.api import FAR, JobSpec, JobState
+from penstock.api import FAR, JobSpec, JobState, Snapshot
 from penstock.errors import SlurmUnavailable
 from penstock.executor import Executor
 from penstock.guided.controller import GuidedController
@@ -25,6 +27,8 @@ from penstock.slurm.mock.model import ClusterConfig
 from penstock.store import Store
 from penstock.waits.learners import make
 from penstock.waits.shelf import Shelf
+from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.state import RunPhase
 
 START = 1_000_000_000.0
 
@@ -197,3 +201,34 @@ def test_no_act_of_the_agent_ever_changes_a_hold(events, which):
                 assert job.state is JobState.PENDING
 
     run(body)
+
+
+@virtual
+async def test_what_the_agent_submits_as_itself_is_looked_at_again_before_it_is_released(tmp_path):
+    """Its own jobs are held until their dependency is read back, and an operator's release lifts every hold."""
+    world = AgentWorld(tmp_path, {"slurm": {"min_interval": 10}}, operator=True, operators=("carol",))
+    await world.boot()
+    flow = Workflow("w", (Stage("a", 1, 600, 60, "sleep 60"), Stage("b", 1, 600, 5, "sleep 5", ("a",))))
+    run = await world.submit(flow, "asa")
+    flows, observer = world.app.workflows, world.app.observer
+    before, old = flows._second_look.confirms, []
+
+    async def late(job: int, decided: Snapshot) -> bool:
+        """What was decided on is two seconds old by now, and an administrator has held the job meanwhile."""
+        if not old:
+            world.clock.advance(2)
+            world.backend._controller.hold("carol", job)
+            old.append(job)
+        return bool(await before(job, decided))
+
+    flows._second_look.confirms = late
+    await world.until(lambda: old, 300)
+    (job,) = old
+    looks = observer.looks
+    await world.until(lambda: observer.looks > looks + 3, 300)
+    held = world.engine.job(job)
+    assert (held.held, held.state) == ("admin", JobState.PENDING)
+    notes = [d["reasons"][0][0] for d in world.store.decisions(f"workflow {run}/b")]
+    assert (notes[-1], "release" in notes) == ("held", False)
+    await world.backend.as_user("carol").release(job)
+    assert (await world.finish(run)).phase is RunPhase.COMPLETED
