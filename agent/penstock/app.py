@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterable, Mapping
+from functools import partial
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +21,9 @@ import structlog
 from penstock import __version__, logs, sdnotify
 from penstock.allowance import carry_on
 from penstock.api import Geometry, JointPolicy, ResizePolicy, Snapshot
+from penstock.audit.auditor import Auditor
+from penstock.audit.opening import agent_auditor
+from penstock.audit.record import Door, Outcome
 from penstock.clock import Clock
 from penstock.config import Config, load
 from penstock.errors import ConfigError, LeaseLost, PenstockError, SlurmUnavailable, UserError
@@ -29,11 +33,12 @@ from penstock.guided.controller import GuidedController
 from penstock.holding.office import pricing_rules
 from penstock.holding.tending import tend
 from penstock.inbox import Inbox
+from penstock.ipc.audited import RequestAudit
 from penstock.ipc.auth import Verifier, make_key
 from penstock.ipc.far import FarDoor
 from penstock.ipc.handlers import LocalDoor, LocalOp, RemoteDoor
 from penstock.ipc.limits import RateLimit
-from penstock.ipc.operations import operations
+from penstock.ipc.operations import operations, owner_of
 from penstock.ipc.overseers import Overseers
 from penstock.ipc.server import Server
 from penstock.lease.holder import Lease
@@ -143,7 +148,7 @@ def _name_for(host: str, config: Config) -> str:
 
 
 class App:
-    """One agent: its objects, joined. `clock` and `backend` may be a simulation's."""
+    """One agent: its objects, joined. `clock` and `backend` may be a simulation's, which keeps no audit trail."""
 
     def __init__(
         self,
@@ -153,8 +158,10 @@ class App:
         store: Store,
         config_path: Path | None = None,
         tenure: Tenure | None = None,
+        auditor: Auditor | None = None,
     ) -> None:
         self.config = config
+        self.auditor = auditor or Auditor(None, clock.now)
         self.tenure = tenure or Lock()
         self.shared = isinstance(self.tenure, Lease)
         self._config_path = config_path
@@ -168,7 +175,9 @@ class App:
         self.observer = Observer(
             backend, clock, min_interval=config.slurm.min_interval, stale_after=_stale_after(config)
         )
-        self.executor = Executor(store, clock, backend, look=self._fresh_look, may_act=self.tenure.check)
+        self.executor = Executor(
+            store, clock, backend, look=self._fresh_look, may_act=self.tenure.check, audit=self.auditor
+        )
         self._set_brake(config)
         self.messenger = Messenger(store, clock, config)
         self.predictions = Predictions(config, backend, store, clock)
@@ -188,6 +197,8 @@ class App:
             self.want_look,
             self._expected_wait,
         )
+        self.owner_of = owner_of(store, self.observer, self.malleable)
+        self.request_audit = RequestAudit(self.auditor, clock, self.owner_of)
         self.workflows: WorkflowController | None = None
         self.guided: GuidedController | None = None
         self.inbox: Inbox | None = None
@@ -232,6 +243,16 @@ class App:
         for intent in self.store.open_intents():
             # Whoever owns the subject reads back what became of it: stages by name, resizes by their phase.
             _log.warning("was under way when the agent died", verb=intent.verb, subject=intent.subject)
+            owner, details = self.owner_of(intent.subject), {**intent.payload, "intent": intent.id}
+            job = details.get("job")
+            self.auditor.act(
+                intent.verb,
+                intent.subject,
+                owner,
+                details,
+                job if type(job) is int else None,
+                Outcome.INTERRUPTED,
+            )
             self.store.settle(intent.id, "interrupted", "read back after the restart", self.clock.now())
         rules = Rules.of(site)
         self.workflows = WorkflowController(
@@ -270,7 +291,7 @@ class App:
             wake=self.wake,
             troubles=self.troubles,
         )
-        self.inbox = Inbox(self.store, self.operations)
+        self.inbox = Inbox(self.store, self.operations, self.request_audit)
         self.malleable.settings.site = site
         obstacle = obstacle_to_merge(site, gres=False)
         _log.info(
@@ -285,6 +306,7 @@ class App:
                 self.workflows,
                 self.guided,
                 *([self.malleable] if resizes else []),
+                self.auditor,
                 Retention(self.store, self.clock, lambda: self.config.agent.keep),
             ],
             self.store,
@@ -306,8 +328,8 @@ class App:
         known = (self.malleable, self.observer, self.verifier, self.clock)
         self._set_limits(self.config)
         of_command, of_job, of_user = self._limits
-        self.remote = RemoteDoor(*known, self._serves, self.want_look, of_job, of_user)
-        self.local = LocalDoor(self.operations, of_command)
+        self.remote = RemoteDoor(*known, self._serves, self.want_look, of_job, of_user, self.request_audit)
+        self.local = LocalDoor(self.operations, of_command, self.request_audit)
         self.server = Server(self.local.answer, self.remote.hear)
         if self.shared:
             await self._open_far_door(self.local, self.verifier)
@@ -335,7 +357,8 @@ class App:
         assert self.server is not None
         host, _, port = (self.config.agent.listen or _ANYWHERE).rpartition(":")
         try:
-            self.far = FarDoor(local.answer, verifier)
+            refused = partial(self.request_audit.turned_away, Door.FAR, None)
+            self.far = FarDoor(local.answer_far, verifier, refused)
             bound = await self.server.listen_far(bare(host), int(port), self.far)
         except (OSError, ValueError) as e:
             raise cannot_listen("agent.listen", f"{host}:{port}", e) from e
@@ -344,7 +367,8 @@ class App:
     def troubles(self) -> list[str]:
         """What keeps the agent from doing anything, or from writing it down."""
         loop = self.loop.trouble if self.loop is not None else ""
-        return [text for text in (self.tenure.why_not() or "", loop) if text]
+        found = (self.tenure.why_not() or "", loop, self.auditor.trouble)
+        return [text for text in dict.fromkeys(found) if text]
 
     async def _listen(self, host: str, ports: list[int]) -> int:
         """Listen at the first of these ports that is free; 0 lets the system choose."""
@@ -407,6 +431,7 @@ class App:
         if waiting:
             _log.warning("these settings change with a restart only", settings=", ".join(waiting))
         self.config = config
+        self.auditor.life("reload", "")
         _log.info("reloaded")
         self.wake("reloaded")
 
@@ -427,6 +452,7 @@ class App:
         await self.backend.close()
         if self._acts is not None:
             self._acts.close()
+        self.auditor.close()
         self.store.close()
 
 
@@ -451,7 +477,9 @@ async def _serve(config: Config, config_path: Path | None, tenure: Tenure) -> No
     _raise_file_limit()
     backend = make_backend(config)
     # Slurm's times are compared with ours, so the clock is the controller's.
-    app = App(config, backend, backend, open_checked(config, tenure), config_path, tenure)
+    store = open_checked(config, tenure)
+    app = App(config, backend, backend, store, config_path, tenure, agent_auditor(config, store, backend.now))
+    app.auditor.start(f"penstock {__version__}, process {os.getpid()}")
     running = asyncio.get_running_loop()
     stop = asyncio.Event()
 
@@ -493,6 +521,7 @@ async def _serve(config: Config, config_path: Path | None, tenure: Tenure) -> No
             await asyncio.wait_for(passes, _PATIENCE_AT_STOP)
         _log.info("stopped", passes=app.loop.passes)
     finally:
+        app.auditor.stop()
         await app.close()
 
 

@@ -360,6 +360,15 @@ class MessagesSection(_Section):
         return self
 
 
+class AuditSection(_Section):
+    """The record of who asked for what and what was done (docs/audit.md)."""
+
+    file_size: Annotated[Bytes, Field(ge=64 * 1024)] = Field(
+        16 * 2**20, description="Bytes after which a new audit file is begun."
+    )
+    files: int = Field(20, ge=2, le=10_000, description="How many audit files are kept; the oldest is removed.")
+
+
 class MetricsSection(_Section):
     """Prometheus metrics."""
 
@@ -387,6 +396,7 @@ class Config(_Section):
     select: SelectSection = Field(default_factory=lambda: SelectSection.model_validate({}))
     pool: PoolSection = Field(default_factory=lambda: PoolSection.model_validate({}))
     messages: MessagesSection = Field(default_factory=lambda: MessagesSection.model_validate({}))
+    audit: AuditSection = Field(default_factory=lambda: AuditSection.model_validate({}))
     metrics: MetricsSection = Field(default_factory=lambda: MetricsSection.model_validate({}))
     log: LogSection = Field(default_factory=lambda: LogSection.model_validate({}))
 

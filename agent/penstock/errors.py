@@ -14,6 +14,7 @@
     │   ├── LeftAlone             paused by somebody, or outside of what the configuration allows
     │   └── StateHeld             another agent, tick or command has the state
     └── StoreError                the state cannot be read or written                                    exit 7
+        ├── AuditUnwritable       the audit trail cannot be written: nothing is done for others
         ├── StateRefused          it is damaged, of a newer release, or none of ours: only a person can mend it  exit 8
         └── LeaseLost             another host has taken over the state: end
 
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 __all__ = [
     "AgentUnavailable",
+    "AuditUnwritable",
     "ConfigError",
     "Infeasible",
     "LeaseLost",
@@ -116,6 +118,10 @@ class StoreError(PenstockError):
     """The agent's own state cannot be read or written."""
 
     exit_code = 7
+
+
+class AuditUnwritable(StoreError):
+    """A record of the audit trail cannot be written now; what is done for others waits until it can."""
 
 
 class StateRefused(StoreError):

@@ -13,11 +13,14 @@ import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, TypeVar
 
 import structlog
 
 from penstock.api import Decision, Job, Snapshot
+from penstock.audit.auditor import Auditor
+from penstock.audit.record import Outcome
 from penstock.brake import Brake
 from penstock.clock import Clock, Rest
 from penstock.errors import LeftAlone, NotNow, NotPermitted, OutcomeUnknown, PenstockError, SlurmUnavailable, StoreError
@@ -73,7 +76,8 @@ class Executor:
     `slurm` is what it changes; `look` gives a picture that is not older than `FRESH` s (default: it takes one of the
     queue by itself, for all acts of that time). `may_act` is called right before each request, and raises what is in
     its way. `outcomes` counts acts by verb and how they ended (done, failed, unknown), `pauses` how often too many
-    failures in a row paused everything.
+    failures in a row paused everything. Each act that was asked of Slurm leaves a record in the `audit`; where that
+    cannot be written, nothing is done for others than the agent's own user.
     """
 
     def __init__(
@@ -85,9 +89,11 @@ class Executor:
         look: Callable[[], Awaitable[Snapshot]] | None = None,
         scale: float = 1.0,
         may_act: Callable[[], None] = lambda: None,
+        audit: Auditor | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
+        self._audit = audit or Auditor(None, clock.now)
         self._slurm = slurm
         self._look = look or self._glance
         self._glanced: Snapshot | None = None
@@ -134,22 +140,33 @@ class Executor:
     ) -> T:
         """Journal, request, journal; the request's answer. Its errors pass through after the back-off is set.
 
-        Raises LeftAlone where the brake is on for what it is about, and NotNow or NotPermitted where the job that it
-        changes cannot be looked at or is somebody else's by now; nothing is journaled then.
+        Raises LeftAlone where the brake is on for what it is about, NotNow or NotPermitted where the job that it changes
+        cannot be looked at or is somebody else's by now, and AuditUnwritable where it could not be written down that it
+        was done for somebody else; nothing is journaled then.
         """
         self.check(concern)
         await self._verify(concern)
+        if concern.owner != os.geteuid():
+            self._audit.require()
         intent = self._store.intend(verb, subject, payload, self._clock.now())
+        # Before the intent is settled: who is killed in between tells of the act once more, and never not at all.
+        tell = partial(self._audit.act, verb, subject, concern.owner, {**payload, "intent": intent})
+        asked = False
         try:
             self._may_act()
+            asked = True
             answer = await request(self._slurm)
         except PenstockError as e:
             state = "unknown" if isinstance(e, OutcomeUnknown) else "failed"
+            if asked and not (isinstance(e, NotNow) and e.again_in is not None):  # that was not asked of Slurm
+                tell(concern.job, Outcome(state), e)
             self._failed(verb, subject, intent, state, e)
             raise
         except BaseException as e:
+            tell(concern.job, Outcome.UNKNOWN, e)
             self._settle(intent, "unknown", repr(e))
             raise
+        tell(answer if concern.job is None and isinstance(answer, int) else concern.job, Outcome.DONE)
         self.outcomes[verb, "done"] += 1
         self._settle(intent, "done", "")
         self._trouble.pop(subject, None)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
 from penstock.api import Decision, Reason, Snapshot, Verb
+from penstock.audit.record import Door
 from penstock.errors import NotNow, StoreError
+from penstock.ipc.audited import RequestAudit
 from penstock.ipc.handlers import LocalOp
 from penstock.store import Store
 
@@ -23,8 +25,9 @@ LATER: Final = ("cancel", "guide", "pause", "resume", "retry", "submit")
 class Inbox:
     """Carries out what was left, as if its user stood at the door. Only who can write the state file can leave it."""
 
-    def __init__(self, store: Store, operations: Mapping[str, LocalOp]) -> None:
+    def __init__(self, store: Store, operations: Mapping[str, LocalOp], audit: RequestAudit | None = None) -> None:
         self._store = store
+        self._audit = audit
         self._operations = {name: operations[name] for name in LATER}
 
     async def reconcile(self, snapshot: Snapshot) -> list[Decision]:
@@ -33,7 +36,7 @@ class Inbox:
         for number, _at, uid, op, payload in self._store.inbox():
             try:
                 with self._store.taking(number):
-                    await self._operations[op](uid, payload)
+                    await self._carry_out(op, uid, payload)
             except NotNow as e:
                 _log.info("a request that was left must wait", op=op, why=str(e))
                 break
@@ -46,6 +49,13 @@ class Inbox:
             else:
                 decisions.append(Decision(Verb.ADOPT, f"request {number}", (Reason("taken", f"{op} was left"),)))
         return decisions
+
+    async def _carry_out(self, op: str, uid: int, payload: Mapping[str, Any]) -> None:
+        operation = self._operations[op]
+        if self._audit is None:
+            await operation(uid, payload)
+        else:
+            await self._audit.carry_out(Door.INBOX, uid, op, payload, operation)
 
     def next_wake(self, now: float) -> float | None:
         """Nothing is ever due: what is left is found at the next pass."""

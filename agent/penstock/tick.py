@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.app import App, make_backend
+from penstock.audit.opening import agent_auditor
 from penstock.config import Config
 from penstock.errors import LeaseLost, StateHeld
 from penstock.holding.tending import tend_once
@@ -54,7 +55,7 @@ async def tick(config: Config) -> Tick:
 async def _tick(config: Config, tenure: Tenure) -> Tick:
     store = open_checked(config, tenure)
     backend = make_backend(config)
-    app = App(config, backend, backend, store, tenure=tenure)
+    app = App(config, backend, backend, store, tenure=tenure, auditor=agent_auditor(config, store, backend.now))
     try:
         await app.start(resizes=False)
         await app.predictions.learn_history()

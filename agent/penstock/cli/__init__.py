@@ -19,6 +19,7 @@ __all__ = ["main"]
 # Loaded when used: `penstock submit` should not pay for the demo's imports.
 _COMMANDS = {
     "agent": "penstock.cli.agent:agent",
+    "audit": "penstock.cli.audit:audit",
     "bags": "penstock.cli.bags:bags",
     "bench": "penstock.cli.bench:bench",
     "cancel": "penstock.cli.workflows:cancel",

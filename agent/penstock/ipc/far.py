@@ -29,12 +29,18 @@ class Proven:
 class FarDoor:
     """`answer` is that of the Unix socket: the same requests, authorised and limited alike.
 
-    `refused` counts requests of which it was not proven who sends them.
+    `refused` counts requests of which it was not proven who sends them; `on_refused` is told of each.
     """
 
-    def __init__(self, answer: Callable[[int, bytes], Awaitable[bytes]], verifier: Verifier) -> None:
+    def __init__(
+        self,
+        answer: Callable[[int, bytes], Awaitable[bytes]],
+        verifier: Verifier,
+        on_refused: Callable[[PenstockError], None] = lambda _error: None,
+    ) -> None:
         self._answer = answer
         self._verifier = verifier
+        self._on_refused = on_refused
         self.refused = 0
 
     async def prove(self, theirs: str, line: bytes) -> Proven:
@@ -44,22 +50,25 @@ class FarDoor:
             head = proof.Head.decode(line, request=True)
             uid = await self._verifier.prove(head.auth, proof.request_text(theirs, head.nonce, head.digest))
         except UserError as e:
-            self.refused += 1
-            raise NotPermitted(str(e)) from e
-        except PenstockError:
-            self.refused += 1
+            raise self._refuse(NotPermitted(str(e))) from e
+        except PenstockError as e:
+            self._refuse(e)
             raise
         return Proven(uid, head.auth.partition(":")[0], theirs, head)
 
     async def answer(self, who: Proven, line: bytes) -> bytes:
         """Head and reply to the request of somebody proven. Raises `NotPermitted` when it is not what was proven."""
         if proof.digest_of(line) != who.head.digest:
-            self.refused += 1
-            raise NotPermitted("the request is not the one that was proven")
+            raise self._refuse(NotPermitted("the request is not the one that was proven"))
         reply = await self._answer(who.uid, line)
         digest = proof.digest_of(reply)
         covered = proof.reply_text(who.theirs, who.head.nonce, who.head.digest, digest)
         return proof.Head(digest, await self._verifier.sign(who.kind, covered)).encode() + reply
+
+    def _refuse(self, error: PenstockError) -> PenstockError:
+        self.refused += 1
+        self._on_refused(error)
+        return error
 
 
 def refusal(error: PenstockError) -> bytes:

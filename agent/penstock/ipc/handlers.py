@@ -12,8 +12,10 @@ import structlog
 
 from dmr import wire
 from penstock.api import Job, Offer
+from penstock.audit.record import Door
 from penstock.clock import Clock
 from penstock.errors import NotNow, NotPermitted, PenstockError, UserError
+from penstock.ipc.audited import RequestAudit
 from penstock.ipc.auth import Verifier
 from penstock.ipc.limits import RateLimit
 from penstock.malleable.controller import MalleableController
@@ -32,34 +34,48 @@ LocalOp = Callable[[int, Mapping[str, Any]], Awaitable[Any]]
 class LocalDoor:
     """Requests of the command line: `{"op": ..., arguments}` to `{"ok": true, "result": ...}` or the error's name.
 
-    `answers` counts them by how they went: ok, refused (not permitted, too many), failed.
+    `answers` counts them by how they went: ok, refused (not permitted, too many), failed. Those that change something
+    leave a record in the `audit`.
     """
 
-    def __init__(self, operations: Mapping[str, LocalOp], limit: RateLimit | None = None) -> None:
+    def __init__(
+        self, operations: Mapping[str, LocalOp], limit: RateLimit | None = None, audit: RequestAudit | None = None
+    ) -> None:
         self._operations = operations
         self.answers: Counter[str] = Counter()
         self._limit = limit
+        self._audit = audit
 
     async def answer(self, uid: int, line: bytes) -> bytes:
-        """The reply to one line from the process of user `uid`."""
+        """The reply to one line from the process of user `uid` on this host."""
+        return await self.at(Door.UNIX, uid, line)
+
+    async def answer_far(self, uid: int, line: bytes) -> bytes:
+        """The reply to one line of a command on another host, which has proven to be user `uid`'s."""
+        return await self.at(Door.FAR, uid, line)
+
+    async def at(self, door: Door, uid: int, line: bytes) -> bytes:
+        """The reply to one line that came in by this door."""
         if self._limit is None or uid == 0:
-            return await self._answer(uid, line)
+            return await self._answer(door, uid, line)
         try:
             self._limit.take(uid, time.monotonic())
         except NotNow as e:
             self.answers["refused"] += 1
+            if self._audit is not None:
+                self._audit.turned_away(door, uid, e)
             return refused(e)
         began = time.thread_time()
-        reply = await self._answer(uid, line)
+        reply = await self._answer(door, uid, line)
         # The agent does one thing at a time: who makes it work long has fewer requests. Bounded, as it may have done
         # something else meanwhile.
         dear = min((time.thread_time() - began) // _CHEAP, _DEAREST)
         self._limit.charge(uid, dear, time.monotonic())
         return reply
 
-    async def _answer(self, uid: int, line: bytes) -> bytes:
+    async def _answer(self, door: Door, uid: int, line: bytes) -> bytes:
         try:
-            reply = {"ok": True, "result": await self._dispatch(uid, line)}
+            reply = {"ok": True, "result": await self._dispatch(door, uid, line)}
             self.answers["ok"] += 1
         except PenstockError as e:
             self.answers["refused" if isinstance(e, NotPermitted) else "failed"] += 1
@@ -70,16 +86,19 @@ class LocalDoor:
             reply = {"ok": False, "error": "PenstockError", "message": f"internal error: {e!r}; see the agent's log"}
         return json.dumps(reply).encode() + b"\n"
 
-    async def _dispatch(self, uid: int, line: bytes) -> object:
+    async def _dispatch(self, door: Door, uid: int, line: bytes) -> object:
         try:
             request = json.loads(line)
             # A half of a surrogate pair can be said in JSON, but neither stored nor answered.
             json.dumps(request, ensure_ascii=False).encode()
-            operation = self._operations[request["op"]]
+            op = request["op"]
+            operation = self._operations[op]
         except (ValueError, KeyError, TypeError, RecursionError) as e:
             known = ", ".join(sorted(self._operations))
             raise UserError(f"not a request of this agent (operations: {known})") from e
-        return await operation(uid, request)
+        if self._audit is None:
+            return await operation(uid, request)
+        return await self._audit.carry_out(door, uid, op, request, operation)
 
 
 def refused(error: PenstockError) -> bytes:
@@ -108,6 +127,7 @@ class RemoteDoor:
         want_look: Callable[[], None],
         limit: RateLimit | None = None,
         of_user: RateLimit | None = None,
+        audit: RequestAudit | None = None,
     ) -> None:
         self._controller = controller
         self._observer = observer
@@ -118,6 +138,7 @@ class RemoteDoor:
         self.answers: Counter[str] = Counter()
         self._limit = limit
         self._of_user = of_user
+        self._audit = audit
         self._told = RateLimit(10, 0.2)
 
     async def answer(self, line: bytes) -> bytes:
@@ -126,7 +147,7 @@ class RemoteDoor:
 
     async def hear(self, line: bytes) -> tuple[bytes, bool]:
         """The reply to one line, and whether that line proved whose it is."""
-        proven = False
+        proven, uid = False, None
         try:
             received = wire.decode_request(line)
         except wire.WireError as e:
@@ -135,7 +156,7 @@ class RemoteDoor:
         try:
             uid = await self._verifier.uid(received, self._clock.now())
             proven = True
-            reply = wire.encode(self.reply(uid, received.request))
+            reply = wire.encode(self._replied(uid, received.request))
             self.answers["ok"] += 1
             return reply, proven
         except NotPermitted as e:
@@ -143,6 +164,8 @@ class RemoteDoor:
             # Not every one: whoever reaches the port must not be able to fill the disk.
             if self._told.allows("", time.monotonic()):
                 _log.warning("refused", job=received.request.job, why=str(e), refused=self.answers["refused"])
+            if self._audit is not None:
+                self._audit.program_refused(uid, received.request, e)
             return _failure("not-permitted", e), proven
         except PenstockError as e:
             self.answers["failed"] += 1
@@ -151,6 +174,14 @@ class RemoteDoor:
             self.answers["failed"] += 1
             _log.exception("a request failed")
             return _failure("unavailable", f"internal error: {e!r}"), proven
+
+    def _replied(self, uid: int, request: wire.Request) -> wire.Reply:
+        known = request.job in self._controller.jobs
+        reply = self.reply(uid, request)
+        if self._audit is not None:
+            registered = not known and request.job in self._controller.jobs
+            self._audit.program(uid, request, reply, registered=registered)
+        return reply
 
     def reply(self, uid: int, request: wire.Request) -> wire.Reply:
         """The reply to a request that user `uid` has made. Raises `NotPermitted`."""

@@ -29,7 +29,7 @@ from penstock.workflow.controller import WorkflowController
 from penstock.workflow.model import workflow_from_dict
 from penstock.workflow.state import WorkflowRun, run_from_dict, run_to_dict
 
-__all__ = ["operations"]
+__all__ = ["operations", "owner_of"]
 
 _SHOWN = 200
 _TEXT = 4_000_000  # characters of stored workflows that are looked through for one answer
@@ -74,20 +74,7 @@ def operations(
         if not serves(uid) and uid != 0:
             raise NotPermitted("this agent serves its own user only")
 
-    def owner(subject: str) -> int | None:
-        """Whose a workflow or a job is, or was, that the agent guides or resizes; None when it knows of none."""
-        kind, _, number = subject.partition("/")[0].partition(" ")
-        if not _NUMBER.fullmatch(number) or kind not in ("workflow", "job"):
-            return None
-        if kind == "workflow":
-            return store.owner(int(number))
-        job = int(number)
-        if job in malleable.jobs:
-            return malleable.jobs[job].uid
-        uid = store.malleable_owner(job)
-        # A number that Slurm has given again is that of the job which has it now.
-        now = observer.last.jobs.get(job) if observer.last else None
-        return uid if now is None or now.uid == uid else None
+    owner = owner_of(store, observer, malleable)
 
     def own_runs(uid: int) -> list[WorkflowRun]:
         if uid not in (0, os.geteuid()):
@@ -257,6 +244,26 @@ def operations(
         "retry": retry,
         "waits": waits,
     }
+
+
+def owner_of(store: Store, observer: Observer, malleable: MalleableController) -> Callable[[str], int | None]:
+    """Says whose a workflow or a job is, or was, that the agent guides or resizes; None when it knows of none."""
+
+    def owner(subject: str) -> int | None:
+        kind, _, number = subject.partition("/")[0].partition(" ")
+        if not _NUMBER.fullmatch(number) or kind not in ("workflow", "job"):
+            return None
+        if kind == "workflow":
+            return store.owner(int(number))
+        job = int(number)
+        if job in malleable.jobs:
+            return malleable.jobs[job].uid
+        uid = store.malleable_owner(job)
+        # A number that Slurm has given again is that of the job which has it now.
+        now = observer.last.jobs.get(job) if observer.last else None
+        return uid if now is None or now.uid == uid else None
+
+    return owner
 
 
 def _number(request: Mapping[str, Any]) -> int:

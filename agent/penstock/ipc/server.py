@@ -20,6 +20,7 @@ from dmr.wire import MAX_LINE
 from penstock.errors import ConfigError, PenstockError
 from penstock.filesystems import unusable
 from penstock.ipc import proof
+from penstock.ipc.audited import PEER
 from penstock.ipc.auth import peer_uid
 from penstock.ipc.far import FarDoor, refusal
 from penstock.ipc.limits import ByteBudget, Holding, RateLimit
@@ -178,6 +179,7 @@ class Server:
             yield False
             return
         self._writers[writer] = peer
+        PEER.set(peer)  # of this connection's task alone
         try:
             yield True
         except (OSError, ValueError, asyncio.IncompleteReadError, TimeoutError) as e:

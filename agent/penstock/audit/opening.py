@@ -1,0 +1,60 @@
+"""The audit trails of this user: that of an agent, and that of the user's own commands."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from penstock.audit.auditor import AgentLog, Auditor, Listener
+from penstock.audit.chain import Head
+from penstock.audit.journal import SystemLog
+from penstock.audit.trail import Trail
+from penstock.config import Config
+from penstock.homes import own_state
+from penstock.ownership import own_folder
+from penstock.store import Store
+
+__all__ = ["HEAD", "agent_auditor", "known_head", "own_auditor", "own_trail_folder"]
+
+HEAD: Final = "audit.head"
+"""The fact in the state file that holds how far the chain was when it was anchored last."""
+
+
+def agent_auditor(config: Config, store: Store, now: Callable[[], float]) -> Auditor:
+    """For whoever holds the state: an agent, or a tick."""
+    folder = config.agent.state_dir
+    trail = _trail(config, folder, now, known_head(store))
+    log = SystemLog(trail.path)
+    listener: Listener = log if log.way else AgentLog()
+    return Auditor(trail, now, listener, on_anchor=lambda head: store.remember(HEAD, str(head)))
+
+
+def known_head(store: Store) -> Head | None:
+    """How far the chain is at least, as the state file has it. Raises StoreError."""
+    try:
+        return Head.parse(store.fact(HEAD) or "")
+    except ValueError:
+        return None
+
+
+def own_trail_folder(config: Config) -> Path:
+    """Where what this user's own commands do is recorded. Raises ConfigError where that place is not known."""
+    folder = own_folder(config)
+    if os.geteuid() == 0 and folder.exists() and folder.stat().st_uid != 0:
+        return own_state()  # a file of root's in another's folder could not be written by that one
+    return folder
+
+
+def own_auditor(config: Config) -> Auditor:
+    """For a command that acts as this user. Raises ConfigError, and OSError where its folder cannot be made."""
+    folder = own_trail_folder(config)
+    folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+    trail = _trail(config, folder, time.time, None)
+    return Auditor(trail, time.time, SystemLog(trail.path))
+
+
+def _trail(config: Config, folder: Path, now: Callable[[], float], known: Head | None) -> Trail:
+    return Trail(folder, size=config.audit.file_size, keep=config.audit.files, now=now, known=known)
