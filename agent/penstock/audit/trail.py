@@ -28,7 +28,7 @@ __all__ = ["Trail", "Written"]
 
 _PATIENCE: Final = 2.0
 """Seconds that a writer waits for another one."""
-_TURN: Final = 0.01
+_TURN: Final = 0.001  # short, as one that writes without a pause lets go for moments only
 _LATEST: Final = 512 * 1024
 _ROOM: Final = 64 * 1024
 """Bytes that must be free where a record is to be written for sure."""
