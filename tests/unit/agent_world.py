@@ -16,6 +16,7 @@ from typing import Any
 from dmr import credential, wire
 from penstock.api import Allocation, JobSpec, JobState
 from penstock.app import App
+from penstock.audit.auditor import Auditor
 from penstock.config import Config
 from penstock.ipc.auth import Verifier
 from penstock.ipc.handlers import RemoteDoor
@@ -134,6 +135,7 @@ class World:
         self.lives = 0
         self.passes = 0
         self.each_pass: Callable[[], Awaitable[None]] | None = None
+        self.auditor: Callable[[], Auditor] | None = None
 
     @property
     def now(self) -> float:
@@ -151,6 +153,7 @@ class World:
             MortalBackend(self.agents, self.fuse, self.faults),
             self.clock,
             MortalStore(self.file, self.fuse),
+            auditor=self.auditor() if self.auditor is not None else None,
         )
         await self.app.start()
         verifier = Verifier(self.key, None)

@@ -57,7 +57,9 @@ def test_a_record_comes_back_as_it_was_written():
 
 
 def test_no_record_makes_more_than_a_line_and_none_is_too_long():
-    nasty = record(0, text="\n\r\x00\udc80" + "𝔘" * 5000, user="x" * 999, details={str(n): "y" * 999 for n in range(99)})
+    nasty = record(
+        0, text="\n\r\x00\udc80" + "𝔘" * 5000, user="x" * 999, details={str(n): "y" * 999 for n in range(99)}
+    )
     line, _head = line_of(nasty, START)
     assert line.count(b"\n") == 1 and line.isascii() and len(line) < 64 * 1024
     assert entry_of(line).record().text.startswith("\n\r\x00")

@@ -246,7 +246,8 @@ n = int(sys.argv[2])
 while True:
     for _ in range(7):
         n += 1
-        trail.append([Record(float(n), Kind.REQUEST, "say", Outcome.DONE, text=str(n) + " x" * (n % 90))], durable=n % 5 == 0)
+        said = Record(float(n), Kind.REQUEST, "say", Outcome.DONE, text=str(n) + " x" * (n % 90))
+        trail.append([said], durable=n % 5 == 0)
         print(n, flush=True)
     trail.append([Record(float(n), Kind.REQUEST, "more", Outcome.DONE, text="y" * 900)] * 20, durable=False)
 """

@@ -91,7 +91,7 @@ class Auditor:
         self._trail = trail
         self._now = now
         self._listener = listener
-        self._repeats = repeats or Repeats()
+        self._repeats = Repeats() if repeats is None else repeats
         self._on_anchor = on_anchor
         self._waiting: deque[Record] = deque()
         self._lost = 0

@@ -11,13 +11,16 @@ from typing import Final
 from penstock.audit.auditor import AgentLog, Auditor, Listener
 from penstock.audit.chain import Head
 from penstock.audit.journal import SystemLog
+from penstock.audit.record import Door, Kind, Outcome, Record
 from penstock.audit.trail import Trail
 from penstock.config import Config
+from penstock.errors import AuditUnwritable, PenstockError
 from penstock.homes import own_state
+from penstock.logins import login
 from penstock.ownership import own_folder
 from penstock.store import Store
 
-__all__ = ["HEAD", "agent_auditor", "known_head", "own_auditor", "own_trail_folder"]
+__all__ = ["HEAD", "agent_auditor", "known_head", "own_auditor", "own_trail_folder", "tell_of_command"]
 
 HEAD: Final = "audit.head"
 """The fact in the state file that holds how far the chain was when it was anchored last."""
@@ -50,10 +53,39 @@ def own_trail_folder(config: Config) -> Path:
 
 def own_auditor(config: Config) -> Auditor:
     """For a command that acts as this user. Raises ConfigError, and OSError where its folder cannot be made."""
+    trail = _own_trail(config)
+    return Auditor(trail, time.time, SystemLog(trail.path))
+
+
+def tell_of_command(
+    config: Config, verb: str, outcome: Outcome, code: str, text: str, job: int | None, subject: str
+) -> str:
+    """Record what a command has done to Slurm as this user; why it could not be recorded, or empty."""
+    uid = os.geteuid()
+    record = Record(
+        time.time(), Kind.ACT, verb, outcome, code, Door.COMMAND, uid, login(uid), uid, job, subject, text=text
+    )
+    try:
+        trail = _own_trail(config)
+        log = SystemLog(trail.path)
+        try:
+            for written in trail.append([record]):
+                log.record(written.record, written.head)
+        except AuditUnwritable:
+            log.record(record, None)
+            raise
+        finally:
+            trail.close()
+            log.close()
+    except (PenstockError, OSError) as e:
+        return str(e)
+    return ""
+
+
+def _own_trail(config: Config) -> Trail:
     folder = own_trail_folder(config)
     folder.mkdir(mode=0o711, parents=True, exist_ok=True)
-    trail = _trail(config, folder, time.time, None)
-    return Auditor(trail, time.time, SystemLog(trail.path))
+    return _trail(config, folder, time.time, None)
 
 
 def _trail(config: Config, folder: Path, now: Callable[[], float], known: Head | None) -> Trail:

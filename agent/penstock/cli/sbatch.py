@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from penstock.audit.opening import tell_of_command
+from penstock.audit.record import Outcome
 from penstock.cli.door import ask_or_leave, plan_stages
 from penstock.cli.keeping import KEEPS_BACK, check_agent, let_go, put_off
 from penstock.config import Config, load
@@ -63,6 +65,9 @@ def sbatch(words: tuple[str, ...]) -> None:
     environment = _environment(config, asked, line)
     if asked.workflow is None:
         size = _start_size(asked, line, script, environment)
+        name = _name(line, script) or ""
+        text = "sbatch was called with it, and has said itself how it went"
+        _record(config, line, Outcome.DONE, "handed-on", text, None, name)
         raise click.exceptions.Exit(pass_on(line.words(*size), stdin, environment))
     placed = submit_stage(config, asked, line, script, stdin, environment)
     raise click.exceptions.Exit(_tell(placed, line, asked))
@@ -73,6 +78,15 @@ def _options_of(lines: list[str]) -> CommandLine:
         return parse(sbatch_lines(lines))
     except UserError:
         return CommandLine()  # sbatch will refuse it
+
+
+def _record(
+    config: Config, line: CommandLine, outcome: Outcome, code: str, text: str, job: int | None, subject: str
+) -> None:
+    """Into the audit trail of the user's own commands; what is submitted does not depend on it."""
+    why = tell_of_command(config, "sbatch", outcome, code, text, job, subject)
+    if why and not line.has("quiet"):
+        click.echo(f"penstock: not recorded for `penstock audit`: {why}", err=True)
 
 
 def _name(line: CommandLine, script: CommandLine) -> str | None:
@@ -185,8 +199,11 @@ def submit_stage(
     size = _start_size(asked, line, script, environment)
     words = line.without("quiet").words(*size, *queued.options, "--parsable")
     done = submit(words, stdin, environment, workdir)
+    subject = f"{asked.workflow}/{asked.stage}"
     if done.job is None:
+        _record(config, line, Outcome.REFUSED, "sbatch", done.text.decode(errors="replace"), None, subject)
         return Placed(done)
+    _record(config, line, Outcome.DONE, "", "", done.job, subject)
     order = {
         "words": list(line.words(*size)),
         "workdir": workdir or str(Path.cwd()),
