@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import time
@@ -135,6 +136,22 @@ def test_a_foreign_user_is_refused_at_both_doors(make_agent, cluster, begun):
     assert cluster.run_as("bob", ["ls", str(key.parent)]).returncode != 0
     assert submissions(agent, begun, 1) == {"s0": 1}
     assert agent.state(number)["phase"] == "active"
+    # All of it is on record: who, by which door, about whose job; and the act that a request led to.
+    assert agent.stop() == 0
+    records = json.loads(agent.run("alice", "audit", "--json").stdout)
+    alice, bob = cluster.users["alice"], cluster.users["bob"]
+    told = [(r["user"], r["door"], r["verb"], r["outcome"], r["job"]) for r in records if r["kind"] != "agent"][1:]
+    assert told == [
+        (alice, "unix", "submit", "done", None),
+        (alice, "agent", "submit", "done", job),
+        (bob, "unix", "cancel", "refused", None),
+        (bob, "tcp", "check", "refused", job),
+        (alice, "tcp", "check", "done", job),
+    ]
+    assert records[2]["request"] == records[3]["request"] != ""
+    assert agent.run("alice", "audit", "--verify").returncode == 0
+    denied = agent.run("bob", "audit")
+    assert (denied.returncode, denied.stdout) == (7, ""), "he has an audit trail of his own, in which nothing is yet"
 
 
 def test_while_the_controller_is_down_the_agent_holds_and_then_goes_on(make_agent, cluster, begun):

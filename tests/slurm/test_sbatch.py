@@ -53,6 +53,14 @@ def test_it_says_and_ends_as_sbatch_does(make_agent):
     assert (refused.returncode, refused.stdout) == (2, "")
     assert f"{wrong}:2: #PENSTOCK takes" in refused.stderr
     assert desk.queue() == before
+    # What was handed to sbatch is on record, in a place of the user's own.
+    records = json.loads(desk.say("penstock", "audit", "--json", "--verb", "sbatch"))
+    assert {(r["user"], r["door"]) for r in records} == {(desk.site.cluster.users[desk.who], "command")}
+    stages = [(r["subject"], r["outcome"]) for r in records if r["code"] != "handed-on"]
+    assert stages == [("said/a", "done"), ("said/b", "done"), ("said/c", "done"), ("said/d", "refused")]
+    assert [r["job"] for r in records if r["subject"] == "said/c"] == [int(piped.stdout)]
+    assert len(records) - len(stages) == 6
+    assert desk.run("penstock", "audit", "--verify").returncode == 0
 
 
 def test_a_malleable_job_starts_on_what_is_free(make_agent, cluster):

@@ -171,6 +171,9 @@ def test_an_end_that_is_cut_off_while_the_agent_is_away_is_found_and_on_record(e
     assert later.returncode == 1
     assert "are missing before record" in later.stdout
     file.unlink()
+    gone = site.run("audit", "--verify")
+    assert (gone.returncode, "the state file has record" in gone.stdout) == (1, True)
+    assert site.run("audit").returncode == 7
     site.start()
     site.stop()
     assert "the file was removed or emptied" in site.run("audit", "--verify").stdout

@@ -23,6 +23,7 @@ from penstock.audit import files
 from penstock.audit.chain import BEGIN, REMOVED, START, TORN, Entry, Head, digest, entry_of, line_of, torn
 from penstock.audit.record import Kind, Outcome, Record, Scalar
 from penstock.errors import AuditUnwritable
+from penstock.logins import login
 
 __all__ = ["Trail", "Written"]
 
@@ -316,7 +317,10 @@ class Trail:
 
     def _said(self, verb: str, code: str, text: str, **details: Scalar) -> Record:
         known = {key: value for key, value in details.items() if value is not None}
-        return Record(self._now(), Kind.FILE, verb, Outcome.DONE, code, uid=os.geteuid(), text=text, details=known)
+        uid = os.geteuid()
+        return Record(
+            self._now(), Kind.FILE, verb, Outcome.DONE, code, uid=uid, user=login(uid), text=text, details=known
+        )
 
     def _sync_folder(self) -> None:
         descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -24,6 +24,7 @@ from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import PenstockError, StoreError, UserError
 from penstock.instants import parse_instant
 from penstock.logins import login
+from penstock.ownership import owner
 from penstock.store import Store
 
 __all__ = ["audit"]
@@ -37,7 +38,9 @@ _HEADINGS: Final = ("record", "time (UTC)", "who", "door", "what", "about", "own
 @click.option("--job", metavar="N", type=click.IntRange(1), help="Only what is about this job.")
 @click.option("--verb", metavar="NAME", help="Only this, such as pause, cancel, submit, shrink.")
 @click.option("--since", metavar="T", help="Only since then: 12h, 7d, or an instant such as 2026-03-29T08:00.")
-@click.option("-n", "limit", type=click.IntRange(0), default=100, show_default=True, help="The latest N; 0: all.")
+@click.option(
+    "-n", "limit", type=click.IntRange(0), metavar="N", default=100, show_default=True, help="The latest N; 0: all."
+)
 @click.option("--verify", "check", is_flag=True, help="Say whether the whole record is what was written.")
 @click.option(
     "--anchor",
@@ -65,8 +68,6 @@ def audit(
     """
     config = load()
     folder = config.agent.state_dir if os.geteuid() == 0 else own_trail_folder(config)
-    if not is_there(folder):
-        raise StoreError(f"there is no audit file {folder / CURRENT}: nothing was recorded yet, or it was removed")
     instant = None if since is None else _since(since)
     if check:
         for option, value in (("--user", user), ("--job", job), ("--verb", verb)):
@@ -75,17 +76,24 @@ def audit(
         raise click.exceptions.Exit(_verify(folder, given, instant, as_json))
     if given:
         raise UserError("--anchor is for --verify")
+    if not is_there(folder):
+        raise _nothing(folder)
     found = records(folder, Wanted(_uid(user), job, verb, instant), limit)
     if as_json:
         emit_json([_dict(entry) for entry, _record in found.entries])
     elif found.entries:
         shown = len(found.entries)
-        title = f"the latest {shown} of {found.count} records" if shown < found.count else f"{shown} records"
+        title = f"the latest {shown} of {found.count}" if shown < found.count else f"{shown}"
+        title += " records" if found.count > 1 else " record"
         table(title, _HEADINGS, [_row(entry, record) for entry, record in found.entries])
     else:
         click.echo("No such record.")
     if found.unreadable:
         click.echo(f"penstock: {found.unreadable} lines are no records: see `penstock audit --verify`", err=True)
+
+
+def _nothing(folder: Path) -> StoreError:
+    return StoreError(f"there is no audit file {folder / CURRENT}: nothing was recorded yet, or it was removed")
 
 
 def _uid(user: str | None) -> int | None:
@@ -127,9 +135,9 @@ def _row(entry: Entry, record: Record) -> tuple[object, ...]:
         about += f" (job {record.job})"
     what = f"{record.verb} ×{record.count}" if record.count > 1 else record.verb
     why = f"{record.code}: {record.text}" if record.code and record.text else record.code or record.text
-    owner = "" if record.owner is None else login(record.owner)
+    whose = "" if record.owner is None else login(record.owner)
     return (
-        entry.head.seq, when, who, record.door.value, what, about, owner, record.outcome.value, why, record.request[:8]
+        entry.head.seq, when, who, record.door.value, what, about, whose, record.outcome.value, why, record.request[:8]
     )  # fmt: skip
 
 
@@ -141,9 +149,9 @@ def _verify(folder: Path, given: Iterable[str], since: float | None, as_json: bo
     anchors: list[Anchor] = [a for text in given for a in _given(text)]
     places = ["--anchor"] if anchors else []
     warnings: list[str] = []
-    owner = folder.stat().st_uid
+    there = is_there(folder)
     try:
-        journal = anchors_in_journal(folder / CURRENT, owner, since)
+        journal = anchors_in_journal(folder / CURRENT, owner(folder / CURRENT) or 0, since)
     except PenstockError as e:
         journal = None
         warnings.append(str(e))
@@ -153,6 +161,8 @@ def _verify(folder: Path, given: Iterable[str], since: float | None, as_json: bo
     if (head := _stored(folder, warnings)) is not None:
         places.append("the state file")
         anchors.append(Anchor(head, "the state file"))
+    if not there and not anchors:
+        raise _nothing(folder)
     verdict = verify(folder, anchors)
     broken = [f for f in verdict.findings if since is None or f.at is None or f.at >= since]
     known = [f for f in verdict.findings if f not in broken]
@@ -225,7 +235,7 @@ def _say(
         click.echo(f"{'BROKEN' if broken else 'whole'}: {verdict.records} records ({span})")
         click.echo(f"the last: {last.head}")
     else:
-        click.echo("BROKEN: no record can be read" if broken else "empty: there is no record yet")
+        click.echo("BROKEN: there is no record that can be read" if broken else "empty: there is no record yet")
     if places:
         more = f", {verdict.older} are of records that are not kept" if verdict.older else ""
         click.echo(f"compared with {', '.join(places)}: {verdict.anchored} agree{more}")
