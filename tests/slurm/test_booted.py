@@ -150,6 +150,22 @@ def test_the_sandboxed_service_knows_users_resizes_jobs_and_comes_back(site: Sit
     until("it is back", lambda: machine.show("penstock", *names) == ["active", "serving", "1"], 180)
     assert "paused by root" in site.penstock("root", "status")[1]
 
+    # Who did what is on record, in the file and by the kernel's word in the journal; they agree.
+    code, text = site.penstock("root", "audit", "--verify")
+    assert (code, "compared with the journal, the state file: " in text) == (0, True), text
+    bob = cluster.users["bob"]
+    of_bob = ["journalctl", "-o", "json", f"PENSTOCK_AUDIT_USER={bob}"]
+    (line,) = machine.run(*of_bob, check=True).stdout.splitlines()
+    said = json.loads(line)
+    assert (said["PRIORITY"], said["PENSTOCK_AUDIT_VERB"], said["PENSTOCK_AUDIT_OUTCOME"]) == ("4", "resume", "refused")
+    assert (said["SYSLOG_IDENTIFIER"], said["_UID"]) == ("penstock-audit", str(cluster.user("operator").uid))
+    acts = [r["verb"] for r in json.loads(site.penstock("root", "audit", "--json", "--job", str(job))[1])]
+    assert {"check", "expand", "merge", "accept", "done"} <= set(acts), acts
+    machine.run("systemctl", "stop", "penstock", check=True)
+    machine.run("bash", "-c", 'text=$(head -n -1 "$0"); echo "$text" >"$0"', "/var/lib/penstock/audit.log", check=True)
+    code, text = site.penstock("root", "audit", "--verify")
+    assert (code, "the journal has record" in text) == (1, True), text
+
     # A state that is refused is not tried again and again: one of a newer release, an empty one.
     file = "/var/lib/penstock/penstock.db"
     assert machine.run("systemctl", "stop", "penstock").returncode == 0

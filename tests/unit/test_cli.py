@@ -358,6 +358,7 @@ def test_a_reload_reads_the_file_that_was_named(agent):
 
 
 def test_sigterm_does_not_wait_for_slurm_that_hangs(agent):
+    agent.until(lambda: ask(agent.socket, "queue")["at"], "a first look, before which none can be seen to hang")
     agent.cluster.fault("jobs", "hang", count=1)
     agent.until(lambda: (ask(agent.socket, "queue")["at"] or time.time()) < time.time() - 1.0, "the look that hangs")
     assert agent.stop(signal.SIGTERM, 20) == 0  # well before what a look may take
