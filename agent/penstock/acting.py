@@ -15,6 +15,8 @@ from pathlib import Path
 
 from penstock import logs
 from penstock.allowance import carry_on
+from penstock.audit.auditor import Auditor
+from penstock.audit.opening import own_auditor
 from penstock.brake import Pause, pauses_in
 from penstock.config import Config
 from penstock.errors import AgentUnavailable
@@ -35,6 +37,7 @@ class Acting:
         self._config = config
         self._backend = backend
         self._store: Store | None = None
+        self._audit: Auditor | None = None
         self.slurm: Reader = backend
 
     @cached_property
@@ -43,11 +46,13 @@ class Acting:
         config, slurm = self._config, self._backend
         logs.configure("error", config.log.format)  # what is done is told by the command itself
         self._store = store = open_acts(config)
+        self._audit = audit = own_auditor(config, slurm.now)
         for intent in store.open_intents():
             # Whoever owns the subject looks in Slurm what became of it: everything has a name of its own.
+            audit.interrupted(intent.verb, intent.subject, None, intent.payload, intent.id)
             store.settle(intent.id, "interrupted", "its command was ended", slurm.now())
         store.prune(slurm.now() - config.agent.keep)
-        executor = Executor(store, slurm, slurm)
+        executor = Executor(store, slurm, slurm, audit=audit)
         executor.brake.rules = config.limits.rules
         executor.brake.pauses = _pauses(config)
         if isinstance(slurm, Metered):
@@ -56,6 +61,8 @@ class Acting:
 
     async def close(self) -> None:
         """Neither is used afterwards."""
+        if self._audit is not None:
+            self._audit.close()
         if self._store is not None:
             self._store.close()
         await self._backend.close()

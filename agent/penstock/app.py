@@ -23,7 +23,7 @@ from penstock.allowance import carry_on
 from penstock.api import Geometry, JointPolicy, ResizePolicy, Snapshot
 from penstock.audit.auditor import Auditor
 from penstock.audit.opening import agent_auditor
-from penstock.audit.record import Door, Outcome
+from penstock.audit.record import Door
 from penstock.clock import Clock
 from penstock.config import Config, load
 from penstock.errors import ConfigError, LeaseLost, PenstockError, SlurmUnavailable, UserError
@@ -243,16 +243,8 @@ class App:
         for intent in self.store.open_intents():
             # Whoever owns the subject reads back what became of it: stages by name, resizes by their phase.
             _log.warning("was under way when the agent died", verb=intent.verb, subject=intent.subject)
-            owner, details = self.owner_of(intent.subject), {**intent.payload, "intent": intent.id}
-            job = details.get("job")
-            self.auditor.act(
-                intent.verb,
-                intent.subject,
-                owner,
-                details,
-                job if type(job) is int else None,
-                Outcome.INTERRUPTED,
-            )
+            owner = self.owner_of(intent.subject)
+            self.auditor.interrupted(intent.verb, intent.subject, owner, intent.payload, intent.id)
             self.store.settle(intent.id, "interrupted", "read back after the restart", self.clock.now())
         rules = Rules.of(site)
         self.workflows = WorkflowController(

@@ -140,9 +140,9 @@ class Executor:
     ) -> T:
         """Journal, request, journal; the request's answer. Its errors pass through after the back-off is set.
 
-        Raises LeftAlone where the brake is on for what it is about, NotNow or NotPermitted where the job that it changes
-        cannot be looked at or is somebody else's by now, and AuditUnwritable where it could not be written down that it
-        was done for somebody else; nothing is journaled then.
+        Raises LeftAlone where the brake is on for what it is about, NotNow or NotPermitted where the job that it
+        changes cannot be looked at or is somebody else's by now, and AuditUnwritable where it could not be written down
+        that it was done for somebody else; nothing is journaled then.
         """
         self.check(concern)
         await self._verify(concern)

@@ -77,7 +77,8 @@ def new_id() -> str:
 
 
 class Auditor:
-    """`trail` None: nothing is kept (a simulation). `on_anchor` keeps the head of the chain in a second place."""
+    """`trail` None: nothing is kept (a simulation). `on_anchor` keeps the head of the chain in a second place. `door`:
+    who acts, the agent or a user's command."""
 
     def __init__(
         self,
@@ -87,12 +88,14 @@ class Auditor:
         *,
         repeats: Repeats | None = None,
         on_anchor: Callable[[Head], None] = lambda _head: None,
+        door: Door = Door.AGENT,
     ) -> None:
         self._trail = trail
         self._now = now
         self._listener = listener
         self._repeats = Repeats() if repeats is None else repeats
         self._on_anchor = on_anchor
+        self._door = door
         self._waiting: deque[Record] = deque()
         self._lost = 0
         self._together: list[Record] | None = None
@@ -141,6 +144,14 @@ class Auditor:
             code, text = ("", "") if error is None else (code_of(error), str(error) or repr(error))
             self._put([self._mine(Kind.ACT, verb, outcome, code, text, subject, owner, job, details)])
 
+    def interrupted(
+        self, verb: str, subject: str, owner: int | None, payload: Mapping[str, Scalar], intent: int
+    ) -> None:
+        """An act that was under way when whoever did it was killed, as its intent in the journal has it."""
+        job = payload.get("job")
+        details = {**payload, "intent": intent}
+        self.act(verb, subject, owner, details, job if type(job) is int else None, Outcome.INTERRUPTED)
+
     def life(self, verb: str, text: str) -> None:
         """The agent began, ended, or read its configuration again."""
         if self._trail is not None:
@@ -162,7 +173,7 @@ class Auditor:
         request = self._asked.get(subject) or self._asked.get(subject.partition("/")[0], "")
         details = {key: value for key, value in details.items() if value not in (None, "")}
         return Record(
-            self._now(), kind, verb, outcome, code, Door.AGENT, uid, login(uid), owner, job, subject, request, text,
+            self._now(), kind, verb, outcome, code, self._door, uid, login(uid), owner, job, subject, request, text,
             details=details,
         )  # fmt: skip
 

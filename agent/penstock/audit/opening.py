@@ -15,10 +15,9 @@ from penstock.audit.record import Door, Kind, Outcome, Record
 from penstock.audit.trail import Trail
 from penstock.config import Config
 from penstock.errors import AuditUnwritable, PenstockError
-from penstock.homes import own_state
 from penstock.logins import login
-from penstock.ownership import own_folder
 from penstock.store import Store
+from penstock.tenure import acts_path, make_folder
 
 __all__ = ["HEAD", "agent_auditor", "known_head", "own_auditor", "own_trail_folder", "tell_of_command"]
 
@@ -45,16 +44,13 @@ def known_head(store: Store) -> Head | None:
 
 def own_trail_folder(config: Config) -> Path:
     """Where what this user's own commands do is recorded. Raises ConfigError where that place is not known."""
-    folder = own_folder(config)
-    if os.geteuid() == 0 and folder.exists() and folder.stat().st_uid != 0:
-        return own_state()  # a file of root's in another's folder could not be written by that one
-    return folder
+    return acts_path(config).parent
 
 
-def own_auditor(config: Config) -> Auditor:
-    """For a command that acts as this user. Raises ConfigError, and OSError where its folder cannot be made."""
-    trail = _own_trail(config)
-    return Auditor(trail, time.time, SystemLog(trail.path))
+def own_auditor(config: Config, now: Callable[[], float]) -> Auditor:
+    """For a command that acts as this user. Raises ConfigError or StoreError where its folder cannot be used."""
+    trail = _own_trail(config, now)
+    return Auditor(trail, now, SystemLog(trail.path), door=Door.COMMAND)
 
 
 def tell_of_command(
@@ -66,7 +62,7 @@ def tell_of_command(
         time.time(), Kind.ACT, verb, outcome, code, Door.COMMAND, uid, login(uid), uid, job, subject, text=text
     )
     try:
-        trail = _own_trail(config)
+        trail = _own_trail(config, time.time)
         log = SystemLog(trail.path)
         try:
             for written in trail.append([record]):
@@ -77,15 +73,15 @@ def tell_of_command(
         finally:
             trail.close()
             log.close()
-    except (PenstockError, OSError) as e:
+    except PenstockError as e:
         return str(e)
     return ""
 
 
-def _own_trail(config: Config) -> Trail:
+def _own_trail(config: Config, now: Callable[[], float]) -> Trail:
     folder = own_trail_folder(config)
-    folder.mkdir(mode=0o711, parents=True, exist_ok=True)
-    return _trail(config, folder, time.time, None)
+    make_folder(folder)
+    return _trail(config, folder, now, None)
 
 
 def _trail(config: Config, folder: Path, now: Callable[[], float], known: Head | None) -> Trail:
