@@ -124,6 +124,13 @@ def test_a_line_that_is_written_anew_with_all_after_it_is_found_by_an_anchor_onl
     assert verdict(WHOLE, anchors=[real]).anchored == 1
 
 
+def test_a_line_that_was_replaced_by_one_with_a_hash_of_its_own_is_found():
+    there = lines(6)
+    there[3] = line_of(record(3, user="nobody"), entry_of(there[2]).head)[0]
+    (found,) = verdict(b"".join(there)).findings
+    assert (found.line, "record 5 does not follow the record 4" in found.text) == (5, True)
+
+
 def test_an_end_that_was_cut_off_is_found_by_an_anchor():
     there = lines(6)
     anchors = [Anchor(entry_of(line).head, "the state file") for line in there]

@@ -8,16 +8,22 @@ import socket
 import struct
 
 import pytest
+from factories import ManualClock
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from penstock.acting import acting
 from penstock.api import JobSpec
+from penstock.audit.auditor import Auditor
 from penstock.audit.chain import Head
 from penstock.audit.journal import ANCHOR_ID, RECORD_ID, SystemLog, anchors_in_journal, native
 from penstock.audit.reading import Wanted, records, verify
 from penstock.audit.record import Door, Kind, Outcome, Record
+from penstock.audit.trail import Trail
 from penstock.config import Config
-from penstock.errors import Infeasible, PenstockError
+from penstock.errors import Infeasible, NotPermitted, PenstockError
 from penstock.executor import Concern
+from penstock.ipc.audited import CHANGING, RequestAudit
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.tenure import open_acts
 
@@ -130,6 +136,37 @@ def test_what_journalctl_says_is_asked_of_the_owner_s_words_alone(tmp_path, monk
     program.write_text("#!/bin/sh\necho it is broken >&2\nexit 1\n")
     with pytest.raises(PenstockError, match="it is broken"):
         anchors_in_journal(tmp_path / "audit.log", 1000, None)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+_ARGUMENTS = ("uid", "feature", "partition", "why", "run", "workflow", "stages", "stage", "strategy")
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(sorted(CHANGING)), st.dictionaries(st.sampled_from(_ARGUMENTS), _JSON), st.booleans(), _JSON)
+def test_whatever_is_asked_is_recorded_and_never_in_the_way(tmp_path, op, request, refused, answer):
+    auditor = Auditor(Trail(tmp_path), lambda: 1e9)
+    audit = RequestAudit(auditor, ManualClock(1e9), lambda _subject: None)
+
+    async def operation(_uid, _request):
+        if refused:
+            raise NotPermitted("no \udc80")
+        return answer
+
+    before = auditor._trail.append([])
+    asked = audit.carry_out(Door.UNIX, 1000, op, request, operation)
+    if refused:
+        with pytest.raises(NotPermitted):
+            asyncio.run(asked)
+    else:
+        assert asyncio.run(asked) is answer
+    last = list(records(tmp_path, Wanted(), 1).entries)[-1][1]
+    assert (last.verb, last.uid, last.outcome.value) == (op, 1000, "refused" if refused else "done"), before
+    auditor.close()
 
 
 def test_what_a_user_s_own_command_does_is_in_that_user_s_trail(tmp_path):

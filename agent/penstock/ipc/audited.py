@@ -26,6 +26,7 @@ _REPEATED: Final = frozenset({"announce"})
 PEER: ContextVar[str] = ContextVar("peer", default="")
 """Where the connection of this task comes from."""
 _LISTED: Final = 25  # jobs
+_UIDS: Final = 2**32
 
 Operation = Callable[[int, Mapping[str, Any]], Awaitable[Any]]
 
@@ -134,7 +135,7 @@ class RequestAudit:
         if op in ("pause", "resume"):
             whose = request.get("uid")
             scope = {key: _word(request.get(key)) for key in ("feature", "partition", "why")}
-            whose = whose if type(whose) is int else None
+            whose = whose if type(whose) is int and 0 <= whose < _UIDS else None
             what = scope["feature"] or "everything"
             whom = "" if whose is None else f" of {login(whose)}"
             where = f" in {scope['partition']}" if scope["partition"] else ""
@@ -209,9 +210,9 @@ def _length(value: object) -> int | None:
 
 
 def _jobs(stages: object) -> str:
-    found = [s.get("job") for s in stages if isinstance(s, Mapping)] if isinstance(stages, list | tuple) else []
-    numbers = [str(n) for n in found if type(n) is int and 0 < n < 2**63]
-    return ",".join(numbers[:_LISTED])
+    some = stages[:_LISTED] if isinstance(stages, list | tuple) else ()
+    found = [s.get("job") for s in some if isinstance(s, Mapping)]
+    return ",".join(str(n) for n in found if type(n) is int and 0 < n < 2**63)
 
 
 def _lines(answer: object) -> str:
