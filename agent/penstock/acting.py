@@ -17,11 +17,12 @@ from penstock import logs
 from penstock.allowance import carry_on
 from penstock.audit.auditor import Auditor
 from penstock.audit.opening import own_auditor
-from penstock.brake import Pause, pauses_in
+from penstock.brake import Pause, as_pauses, pauses_in
 from penstock.config import Config
 from penstock.errors import AgentUnavailable
 from penstock.executor import Executor
 from penstock.ipc.client import ask_agent
+from penstock.off.order import off_in
 from penstock.slurm.base import Backend, Reader
 from penstock.slurm.budget import Metered
 from penstock.store import Store
@@ -92,4 +93,4 @@ def _pauses(config: Config) -> tuple[Pause, ...]:
 
 def _stored(path: Path) -> tuple[Pause, ...]:
     with closing(Store.read_only(path)) as store:
-        return pauses_in(store)
+        return (*pauses_in(store), *as_pauses(off_in(store)))

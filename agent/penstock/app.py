@@ -9,7 +9,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -53,6 +53,8 @@ from penstock.messages.messenger import Messenger
 from penstock.messages.sources import join, tell_reserved
 from penstock.metrics import Metrics
 from penstock.observe import Observer
+from penstock.off.doors import way_out
+from penstock.off.drain import Drain
 from penstock.outlook import Outlook
 from penstock.pool.placements import placement_named
 from penstock.predictions import Predictions
@@ -75,6 +77,7 @@ _FILES = 16384
 # What is answered to a user's commands, to each of a user's jobs, and to all jobs of a user together.
 _FACTORS = (1, 1, 10)
 _PATIENCE_AT_STOP = 3.0
+_ANSWERED_WITHIN = 0.2  # seconds
 _ANYWHERE = "0.0.0.0:0"
 
 
@@ -202,6 +205,8 @@ class App:
         self.workflows: WorkflowController | None = None
         self.guided: GuidedController | None = None
         self.inbox: Inbox | None = None
+        self.drain: Drain | None = None
+        self.leave: Callable[[], None] | None = None  # ends the process, where it is the agent's
         self.operations: Mapping[str, LocalOp] = {}
         self.loop: Loop | None = None
         self.server: Server | None = None
@@ -275,7 +280,10 @@ class App:
         asked = (self.store, self.observer, self.executor, self.clock, self.workflows, self.guided, self.malleable)
         outlook = Outlook(self.store, self.predictions.shelf, self.observer, self.predictions.prepare)
         overseers = Overseers(self.backend.operators, self.clock, self._serves)
-        self.operations = operations(
+        parts = (self.workflows, self.guided, self.malleable)
+        drained = (self.backend, self.executor, self.store, self.clock, *parts)
+        self.drain = Drain(lambda: self.config, *drained, accrues=rules.accrues)
+        known_operations = operations(
             *asked,
             outlook,
             serves=self._serves,
@@ -283,6 +291,8 @@ class App:
             wake=self.wake,
             troubles=self.troubles,
         )
+        brake, doors = self.executor.brake, (overseers, self.clock, self._turned, self._end)
+        self.operations = way_out(known_operations, brake, self.drain, self.observer, *doors)
         self.inbox = Inbox(self.store, self.operations, self.request_audit)
         self.malleable.settings.site = site
         obstacle = obstacle_to_merge(site, gres=False)
@@ -299,6 +309,7 @@ class App:
                 self.guided,
                 *([self.malleable] if resizes else []),
                 self.auditor,
+                self.drain,
                 Retention(self.store, self.clock, lambda: self.config.agent.keep),
             ],
             self.store,
@@ -427,10 +438,24 @@ class App:
         _log.info("reloaded")
         self.wake("reloaded")
 
+    def _turned(self, why: str) -> None:
+        """It was turned off or on."""
+        off = self.executor.brake.off
+        _log.warning("turned off" if off else "turned on", why=str(off) if off else why)
+        self._tell_ready()
+        self.wake(why)
+
+    def _end(self) -> bool:
+        """End the agent when this has been answered; false where it is none that can end."""
+        if self.leave is None:
+            return False
+        asyncio.get_running_loop().call_later(_ANSWERED_WITHIN, self.leave)
+        return True
+
     def _tell_ready(self) -> None:
         # Not while Slurm is waited for: the watchdog would begin to count, and no pass feeds it.
         if self.serving:
-            sdnotify.notify("READY=1\nSTATUS=serving")
+            sdnotify.notify(f"READY=1\nSTATUS={self.executor.brake.off or 'serving'}")
 
     async def close(self) -> None:
         """Stop listening, stop waiting for grants, close the store. Jobs go on."""
@@ -478,7 +503,7 @@ async def _serve(config: Config, config_path: Path | None, tenure: Tenure) -> No
     def leave() -> None:
         running.call_soon_threadsafe(stop.set)
 
-    tenure.on_lost = leave
+    tenure.on_lost = app.leave = leave
     if tenure.lost:
         stop.set()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -493,7 +518,9 @@ async def _serve(config: Config, config_path: Path | None, tenure: Tenure) -> No
         await app.open_doors()
         _log.info("ready", version=__version__, pid=os.getpid(), socket=str(config.socket_path))
         app.serving = True
-        sdnotify.notify("READY=1\nSTATUS=serving")
+        sdnotify.notify(f"READY=1\nSTATUS={app.executor.brake.off or 'serving'}")
+        if app.executor.brake.off is not None:
+            _log.warning("nothing is begun, and what is held is given back", why=str(app.executor.brake.off))
         # However rarely it is to look, it is alive.
         app.loop.longest_rest = sdnotify.watchdog() / 2
         history = asyncio.ensure_future(app.predictions.learn_history())

@@ -3,7 +3,7 @@ allow. Pauses outlive the agent. Whoever is about to act asks here, and nowhere 
 
 What is paused or not allowed is left as it is, as if the agent were away: nothing is submitted, released, re-pointed,
 requeued or resized. What is under way in Slurm comes to its end (a resize that has begun, a workflow that is being
-cancelled).
+cancelled). `penstock off` is stronger than all pauses: what is held is given back as well (`penstock.off`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import Final
 from penstock.allow import FEATURES, Rule, Subject, refusal
 from penstock.api import Reason
 from penstock.logins import login
+from penstock.off.order import CODE, Off, keep_off, merged, off_in
 from penstock.store import Store
 
-__all__ = ["FEATURES", "Brake", "Pause", "pauses_in"]
+__all__ = ["FEATURES", "Brake", "Pause", "as_pauses", "pauses_in"]
 
 _KEY: Final = "pauses"
 
@@ -60,6 +61,11 @@ def pauses_in(store: Store) -> tuple[Pause, ...]:
     return tuple(Pause(**p) for p in json.loads(store.fact(_KEY) or "[]"))
 
 
+def as_pauses(off: Off | None) -> tuple[Pause, ...]:
+    """The order that all is off as a pause, for commands of users, which keep to those."""
+    return () if off is None else (Pause(by=off.by, since=off.since, why=str(off)),)
+
+
 class Brake:
     """The pauses of one agent, as its state file has them, and its allow-list `rules` (None: all is allowed).
 
@@ -71,6 +77,7 @@ class Brake:
         self.rules: Sequence[Rule] | None = None
         self.dry_run = False
         self.pauses: tuple[Pause, ...] = pauses_in(store)
+        self.off: Off | None = off_in(store)
 
     def pause(self, pause: Pause) -> None:
         """From the next pass on; one of the same scope is replaced."""
@@ -80,6 +87,22 @@ class Brake:
         """These are over."""
         gone = set(lifted)
         self._keep([p for p in self.pauses if p not in gone])
+
+    def turn_off(self, off: Off) -> Off:
+        """Nothing is begun any more, and what is held is given back; the order as it stands then."""
+        off = merged(self.off, off)
+        if off != self.off:
+            keep_off(self._store, off)
+            self.off = off
+        return off
+
+    def turn_on(self) -> Off | None:
+        """That is over; what was given before, None where it was not off."""
+        off = self.off
+        if off is not None:
+            keep_off(self._store, None)
+            self.off = None
+        return off
 
     def _keep(self, pauses: Iterable[Pause]) -> None:
         kept = tuple(pauses)
@@ -101,7 +124,9 @@ class Brake:
         return self.paused(feature, uid, known) or self.refuses(feature, uid, known, accounts, qos, strict=strict)
 
     def paused(self, feature: str, uid: int, partitions: Iterable[str]) -> Reason | None:
-        """Why nothing is to be done until somebody lifts a pause; None: go on."""
+        """Why nothing is to be done until somebody lifts a pause, or turns it on again; None: go on."""
+        if self.off is not None:
+            return Reason(CODE, str(self.off))
         known = tuple(name for names in partitions for name in names.split(","))  # of a job that waits in several
         found = next((p for p in self.pauses if p.covers(feature, uid, known)), None)
         return None if found is None else Reason("paused", str(found))

@@ -11,6 +11,7 @@ from penstock.audit.opening import agent_auditor
 from penstock.config import Config
 from penstock.errors import LeaseLost, StateHeld
 from penstock.holding.tending import tend_once
+from penstock.off.order import off_in
 from penstock.statefile import open_checked
 from penstock.store import TICKED
 from penstock.tenure import Tenure, hold_state
@@ -23,10 +24,11 @@ _MOST_PASSES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What one tick did. `ran` is false when an agent, or another tick, has the state folder: then it did nothing.
+    """What one tick did. `ran` is false when an agent, or another tick, has the state folder, or when all is off: then
+    it did nothing.
 
     `decisions` are those that say something new; `problems` why nothing was done; `left` how many workflows go on;
-    `held` says who has the folder.
+    `held` says who has the folder, or that it is off.
     """
 
     ran: bool
@@ -54,6 +56,9 @@ async def tick(config: Config) -> Tick:
 
 async def _tick(config: Config, tenure: Tenure) -> Tick:
     store = open_checked(config, tenure)
+    if (off := off_in(store)) is not None:  # before Slurm is asked anything
+        store.close()
+        return Tick(ran=False, held=str(off))
     backend = make_backend(config)
     app = App(config, backend, backend, store, tenure=tenure, auditor=agent_auditor(config, store, backend.now))
     try:

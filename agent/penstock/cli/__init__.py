@@ -36,6 +36,8 @@ _COMMANDS = {
     "logs": "penstock.cli.joblog:logs",
     "message": "penstock.cli.message:message",
     "profile": "penstock.cli.profile:profile",
+    "off": "penstock.cli.off:off",
+    "on": "penstock.cli.off:on",
     "pause": "penstock.cli.pause:pause",
     "plan": "penstock.cli.plan:plan",
     "pool": "penstock.cli.pool:pool",

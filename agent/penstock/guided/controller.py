@@ -10,7 +10,7 @@ import contextlib
 import math
 import statistics
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -250,6 +250,24 @@ class GuidedController:
                 decisions.append(decision)
         return decisions
 
+    @property
+    def _handing_back(self) -> bool:
+        off = self._executor.brake.off
+        return off is not None and off.release
+
+    async def hand_back(self, number: int, instructions: Iterable[Instruction], snapshot: Snapshot) -> list[Decision]:
+        """Carry these out while all is off: what was kept back is given back to its owner."""
+        decisions = []
+        for instruction in instructions:
+            try:
+                if (decision := await self._carry_out(number, instruction, snapshot)) is not None:
+                    decisions.append(decision)
+            except StoreError:
+                raise
+            except PenstockError as e:
+                _log.info("not now", workflow=number, why=str(e))
+        return decisions
+
     async def _carry_out(self, number: int, instruction: Instruction, snapshot: Snapshot) -> Decision | None:
         match instruction:
             case Release(stage=stage, job=job, reasons=reasons, kept=kept, reset_age=anew):
@@ -299,7 +317,8 @@ class GuidedController:
             return False
         run, seen = self.runs[number], snapshot.jobs.get(job)
         concern = Concern("workflows", run.uid, job) if seen is None else Concern.of("workflows", seen)
-        concern = replace(concern, ends=run.phase is RunPhase.CANCELLING)
+        handing_back = self._handing_back and verb is not Verb.REQUEUE
+        concern = replace(concern, ends=run.phase is RunPhase.CANCELLING or handing_back)
         await self._executor.act(verb.value, subject, {"job": job}, request, concern)
         self._changed_at[job] = self._clock.now()
         self._observer.want()

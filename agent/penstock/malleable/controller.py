@@ -23,6 +23,7 @@ from penstock.malleable.cleaner import Cleaner
 from penstock.malleable.decider import Decider
 from penstock.malleable.errands import Errand
 from penstock.malleable.grow import Grower
+from penstock.malleable.leaving import Leaver
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.registry import Registry
 from penstock.malleable.settings import Settings
@@ -67,6 +68,7 @@ class MalleableController:
     ) -> None:
         self._clock = clock
         self._wake = wake
+        self._brake = executor.brake
         self.settings = settings
         self._registry = Registry(store, clock, want_look)
         known = (backend, executor, self._registry, clock, settings)
@@ -74,6 +76,7 @@ class MalleableController:
         self._cleaner = Cleaner(*known, self._grower)
         self._acts = Acts(*known, self._grower, self._cleaner)
         self._decider = Decider(*known, expected_wait)
+        self.leaver = Leaver(self._registry, clock, settings)
 
     @property
     def jobs(self) -> Mapping[int, MalleableJob]:
@@ -88,6 +91,11 @@ class MalleableController:
     def held(self, job: Job) -> Reason | None:
         """Why the job is left alone for now."""
         return self._decider.held(job)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a request for nodes is still without an answer."""
+        return bool(self._grower.waiting)
 
     # -- what applications say (any time, from ipc.handlers) -----------------------------------------------------------
 
@@ -184,7 +192,10 @@ class MalleableController:
             return []
         self._bury(number, snapshot)
         await self._cleaner.sweep(job)
-        decisions = await self._decider.decide(job, snapshot, shown)
+        if (off := self._brake.off) is not None:
+            decisions = self.leaver.decide(job, snapshot, off)
+        else:
+            decisions = await self._decider.decide(job, snapshot, shown)
         await self._acts.advance(job, snapshot)
         return decisions
 

@@ -247,6 +247,18 @@ class MalleableJob(ResizeState):
         """Slurm refused the merge for good."""
         return replace(self._to(Phase.CLEANING, now), note=why) if self.phase is Phase.MERGING else self
 
+    def withdrawn(self, why: str, now: float) -> MalleableJob:
+        """A growth that the application has not taken up is taken back, through no fault of the job."""
+        match self.phase:
+            case Phase.ALLOCATING:
+                return self.grant_failed(why, now)
+            case Phase.MERGING:
+                return self.merge_failed(why, now)
+            case Phase.JOINING | Phase.OFFERED:
+                return replace(self._back_out(why, now), failures=self.failures)
+            case _:
+                return self
+
     def gone(self, name: str, job: Job, limits: Deadlines, now: float) -> MalleableJob:
         """No resizer or companion of this name is pending or running (any more)."""
         me = replace(self, companions=tuple(c for c in self.companions if c.name != name))

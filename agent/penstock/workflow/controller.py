@@ -232,8 +232,9 @@ class WorkflowController:
 
     def held(self, run: WorkflowRun) -> Reason | None:
         """Why the run is left alone for now."""
-        if run.phase is RunPhase.CANCELLING:
-            return None
+        off = self._executor.brake.off
+        if run.phase is RunPhase.CANCELLING or (off is not None and run.phase is RunPhase.FAILING):
+            return None  # what it has in the queue is taken away
         # What the workflow does not name was Slurm's choice.
         seen, flow = self._observer.last, run.workflow
         jobs = [seen.jobs[i] for i in run.jobs() if i in seen.jobs] if seen else []
@@ -314,6 +315,23 @@ class WorkflowController:
             for instruction in instructions:
                 if isinstance(instruction, Observe):
                     self._shelf.observe(instruction.geometry, instruction.observation, instruction.estimate)
+
+    async def settle(self, number: int) -> None:
+        """Find out what became of submissions without an answer, although the run is left alone."""
+        await self._recover(number)
+
+    async def hand_back(self, number: int, instructions: Collection[Instruction], snapshot: Snapshot) -> list[Decision]:
+        """Carry these out while all is off: its jobs shall do without an agent."""
+        decisions = []
+        for instruction in instructions:
+            try:
+                if (decision := await self._carry_out(number, instruction, snapshot)) is not None:
+                    decisions.append(decision)
+            except StoreError:
+                raise
+            except PenstockError as e:
+                _log.info("not now", workflow=number, why=str(e))
+        return decisions
 
     async def _carry_out(self, number: int, instruction: Instruction, snapshot: Snapshot) -> Decision | None:
         match instruction:
@@ -460,7 +478,9 @@ class WorkflowController:
         run = self.runs[number]
         flow = run.workflow
         place = ((run.partition,), (flow.account or "",), (flow.qos or "",))
-        return Concern("workflows", os.geteuid(), job, *place, run.phase is RunPhase.CANCELLING)
+        # While all is off nothing is submitted, but what was is tied so that it may stay there without an agent.
+        handing_back = job is not None and self._executor.brake.off is not None
+        return Concern("workflows", os.geteuid(), job, *place, run.phase is RunPhase.CANCELLING or handing_back)
 
     async def _look_up(self, number: int, jobs: Collection[int]) -> None:
         """Accounting for jobs that left the queue; asked at growing intervals, since it may lag."""

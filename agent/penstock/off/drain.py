@@ -1,0 +1,225 @@
+"""A controller of the loop: while all is off it hands back what is held, and knows what is left.
+
+The controllers of the features hold as long as the brake says that it is off. Here their jobs are made to do without an
+agent, pass after pass, until nothing is left to do or what is left can only be told. Everything is decided anew from
+the state and a look at Slurm, and done by the executor, so a kill at any point costs nothing but time.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import structlog
+
+from penstock.api import Decision, Snapshot
+from penstock.clock import Clock
+from penstock.config import Config
+from penstock.errors import NotFound, PenstockError, StoreError
+from penstock.executor import Concern, Executor
+from penstock.guided.controller import GuidedController
+from penstock.malleable.controller import MalleableController
+from penstock.off.handing import own_jobs, released, rows_by_job
+from penstock.off.items import Item, of_guided, of_left, of_malleable, of_own, stray
+from penstock.off.slots import bags_left, slots_left
+from penstock.slurm.base import Reader
+from penstock.store import Store
+from penstock.workflow.controller import WorkflowController
+
+__all__ = ["Drain", "Report"]
+
+_log = structlog.get_logger(__name__)
+_SOON: Final = 0.5
+_SLOTS_EVERY: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What there was at a look begun `at`. `busy`: requests for nodes have no answer yet."""
+
+    at: float
+    items: tuple[Item, ...]
+    busy: bool = False
+
+    @property
+    def pending(self) -> bool:
+        """Whether Penstock is still at it."""
+        return self.busy or any(item.pending for item in self.items)
+
+    def to_dict(self, shown: Callable[[int], bool]) -> dict[str, Any]:
+        """As JSON-able values, of the users that are `shown`."""
+        mine = [item.to_dict() for item in self.items if shown(item.uid)]
+        return {"at": self.at, "pending": self.pending, "items": mine}
+
+
+@dataclass(slots=True)
+class _Aside:
+    """What is looked at more rarely, and when it was."""
+
+    at: float = -math.inf
+    items: list[Item] = field(default_factory=list)
+
+
+class Drain:
+    """Of one agent. `accrues`: jobs age here while they depend on others."""
+
+    def __init__(
+        self,
+        config: Callable[[], Config],
+        backend: Reader,
+        executor: Executor,
+        store: Store,
+        clock: Clock,
+        workflows: WorkflowController,
+        guided: GuidedController,
+        malleable: MalleableController,
+        *,
+        accrues: bool,
+    ) -> None:
+        self._config = config
+        self._backend = backend
+        self._executor = executor
+        self._store = store
+        self._clock = clock
+        self._workflows = workflows
+        self._guided = guided
+        self._malleable = malleable
+        self._accrues = accrues
+        self._slots = _Aside()
+        self._strays = _Aside()
+        self.report: Report | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing more happens by itself, by a look that was begun after the order."""
+        off, report = self._executor.brake.off, self.report
+        return off is not None and report is not None and report.at >= off.since and not report.pending
+
+    def begin(self) -> None:
+        """The order was given, again or for the first time: what was seen before does not count."""
+        self.report = None
+        self._slots = _Aside()
+        self._strays = _Aside()
+
+    async def reconcile(self, snapshot: Snapshot) -> list[Decision]:
+        """Hand back what can be now; the decisions taken."""
+        off = self._executor.brake.off
+        if off is None:
+            self.report = None
+            return []
+        decisions: list[Decision] = []
+        for number in list(self._workflows.runs):
+            decisions += await self._guarded(number, self._own(number, snapshot))
+        if off.release:
+            seen = rows_by_job(snapshot)
+            for number, run in list(self._guided.runs.items()):
+                steps = released(run, snapshot, seen, accrues=self._accrues)
+                decisions += await self._guarded(number, self._guided.hand_back(number, steps, snapshot))
+        if snapshot.taken_at >= self._slots.at + _SLOTS_EVERY:
+            self._slots = _Aside(snapshot.taken_at, await self._held_slots(snapshot, drop=off.drop_slots))
+        # What was changed in this pass is seen in the next.
+        report = Report(snapshot.taken_at, tuple(self._items(snapshot)), busy=self._malleable.waiting)
+        if snapshot.taken_at >= off.since and not report.busy and self._strays_are_due(report, snapshot):
+            await self._look_for_strays(snapshot)
+            report = Report(snapshot.taken_at, tuple(self._items(snapshot)), busy=self._malleable.waiting)
+        self.report = report
+        return decisions
+
+    def next_wake(self, now: float) -> float | None:
+        """Soon, as long as something is under way."""
+        if self._executor.brake.off is None:
+            return None
+        return now + _SOON if not self.settled else math.inf
+
+    async def preview(self, snapshot: Snapshot) -> Report:
+        """What there is now; nothing is done."""
+        slots = await self._held_slots(snapshot, drop=False)
+        return Report(snapshot.taken_at, (*self._jobs(snapshot, release=False), *slots))
+
+    # -- the parts -----------------------------------------------------------------------------------------------------
+
+    async def _guarded(self, number: int, work: Awaitable[list[Decision]]) -> list[Decision]:
+        try:
+            return await work
+        except StoreError:
+            raise
+        except PenstockError as e:
+            _log.info("not now", workflow=number, why=str(e))
+        except Exception:
+            # One bad subject must not keep the others from being handed back.
+            _log.exception("a workflow could not be handed back", workflow=number)
+        return []
+
+    async def _own(self, number: int, snapshot: Snapshot) -> list[Decision]:
+        await self._workflows.settle(number)
+        steps = own_jobs(self._workflows.runs[number], snapshot)
+        return await self._workflows.hand_back(number, steps, snapshot)
+
+    async def _held_slots(self, snapshot: Snapshot, *, drop: bool) -> list[Item]:
+        config = self._config()
+        return [
+            *await slots_left(config, self._backend, self._executor, snapshot, drop=drop),
+            *bags_left(config),
+        ]
+
+    def _strays_are_due(self, report: Report, snapshot: Snapshot) -> bool:
+        """When nothing else is left to do: once, and again while one is to go."""
+        strays = {id(item) for item in self._strays.items}
+        if any(item.pending and id(item) not in strays for item in report.items):
+            return False
+        if self._strays.at == -math.inf:
+            return True
+        pending = any(item.pending for item in self._strays.items)
+        return pending and snapshot.taken_at >= self._strays.at + _SLOTS_EVERY
+
+    async def _look_for_strays(self, snapshot: Snapshot) -> None:
+        """Resizers and companions are known by their jobs' states. To be sure, all that have such a name are looked for
+        by it; those of the agent's own user are cancelled."""
+        me, owners = self._backend.whoami(), {state.uid for state in self._malleable.jobs.values()}
+        mine = {n: j for n, j in snapshot.jobs.items() if not j.state.ended and (j.user == me or j.uid in owners)}
+        known = {c.job for state in self._malleable.jobs.values() for c in state.companions}
+        texts = await self._backend.texts(list(mine)) if mine else {}
+        found: list[Item] = []
+        for number, job in mine.items():
+            name = texts[number].name if number in texts else ""
+            item = stray(job, name, known, ours=job.user == me)
+            if item is None:
+                continue
+            found.append(item)
+            if item.pending:
+                try:
+                    concern = Concern.of("malleable", job, ends=True)
+                    await self._executor.cancel(number, f"job {number}/clean", concern)
+                except NotFound:
+                    pass
+                except StoreError:
+                    raise
+                except PenstockError as e:
+                    _log.info("not now", job=number, why=str(e))
+        self._strays = _Aside(snapshot.taken_at, found)
+
+    def _items(self, snapshot: Snapshot) -> Iterable[Item]:
+        off = self._executor.brake.off
+        yield from self._jobs(snapshot, release=off is not None and off.release)
+        yield from self._slots.items
+        alive = {n for n, job in snapshot.jobs.items() if not job.state.ended}
+        yield from (item for item in self._strays.items if alive & set(item.jobs))
+
+    def _jobs(self, snapshot: Snapshot, *, release: bool) -> Iterable[Item]:
+        malleable = self._malleable
+        for state in malleable.jobs.values():
+            yield from of_malleable(state, snapshot, malleable.leaver.staying(state.job))
+        me = os.geteuid()
+        for run in self._workflows.runs.values():
+            open_ = {job for step in own_jobs(run, snapshot) if isinstance(job := getattr(step, "job", None), int)}
+            yield from of_own(run, me, snapshot, open_)
+        seen = rows_by_job(snapshot) if release else {}
+        for guided in self._guided.runs.values():
+            steps = released(guided, snapshot, seen, accrues=self._accrues) if release else ()
+            open_ = {job for step in steps if isinstance(job := getattr(step, "job", None), int)}
+            yield from of_guided(guided, snapshot, open_)
+        for number, _at, uid, op, payload in self._store.inbox():
+            yield of_left(number, uid, op, payload, snapshot)

@@ -1,0 +1,215 @@
+"""What there is of Penstock's, for the list that `penstock off` prints: whose it is, and what to do about it. Pure."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from penstock.api import Job, JobState, Snapshot
+from penstock.guided.state import GuidedRun
+from penstock.logins import login
+from penstock.malleable.machine import MalleableJob
+from penstock.malleable.words import Phase as Resize
+from penstock.off.handing import kept_back
+from penstock.provision.holding import Hold
+from penstock.workflow.state import Phase, WorkflowRun
+
+__all__ = ["Item", "Place", "droppable", "of_bag", "of_guided", "of_hold", "of_left", "of_malleable", "of_own", "stray"]
+
+_RESIZER: Final = re.compile(r"penstock-[0-9]+-[0-9a-f]{12}")
+
+
+class Place(StrEnum):
+    """LEFT: in Slurm, and it should not be. ALONE: in Slurm, and it does without an agent. WAITS: it waits for
+    `penstock on`, and nothing of it is in Slurm."""
+
+    LEFT = "left"
+    ALONE = "alone"
+    WAITS = "waits"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One line. `kind`: resize, companion, stage, workflow, slot, bag or request; `uid` is whose it is.
+
+    `pending`: Penstock is about to end it. `todo` are commands, each with what is to be known of it.
+    """
+
+    kind: str
+    uid: int
+    place: Place
+    text: str
+    jobs: tuple[int, ...] = ()
+    pending: bool = False
+    todo: tuple[tuple[str, str], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-able values, with the owner's name."""
+        told = asdict(self)
+        return {**told, "user": login(self.uid), "todo": [{"command": c, "note": n} for c, n in self.todo]}
+
+
+def _numbers(jobs: Iterable[int]) -> str:
+    found = [str(job) for job in jobs]
+    return f"job {found[0]}" if len(found) == 1 else f"jobs {' '.join(found)}"
+
+
+def _at(when: float | None) -> str:
+    return "without a time limit" if when is None else f"at {time.strftime('%Y-%m-%d %H:%M', time.localtime(when))}"
+
+
+# -- malleable jobs ----------------------------------------------------------------------------------------------------
+
+
+def of_malleable(me: MalleableJob, snapshot: Snapshot, staying: str | None) -> list[Item]:
+    """A resize under way, and the jobs that hold nodes for it. `staying`: why it keeps these."""
+    items = []
+    if me.phase is not Resize.IDLE:
+        what = "growth" if me.resizer_name else "shrink"
+        text = f"job {me.job}: its {what} from {me.origin} to {me.target} processes is {me.phase.value}"
+        items.append(Item("resize", me.uid, Place.LEFT, text, (me.job,), pending=True))
+    for companion in me.companions:
+        seen = snapshot.jobs.get(companion.job)
+        if seen is not None and seen.state.ended:
+            continue
+        nodes = ",".join(companion.nodes)
+        text = f"job {companion.job} holds {nodes} for job {me.job}, whose ranks run there"
+        if staying is not None:
+            text += f"; they stay: {staying}"
+        text += f"; it ends {_at(seen.end)} at the latest" if seen is not None else ""
+        todo = ((f"scancel {companion.job}", f"once job {me.job} has ended, if it has not ended with it"),)
+        mine = (companion.job,)
+        items.append(Item("companion", me.uid, Place.LEFT, text, mine, pending=staying is None, todo=todo))
+    return items
+
+
+def stray(job: Job, name: str, known: Iterable[int], *, ours: bool) -> Item | None:
+    """A resizer or companion that no state knows, if the job of this name is one. `ours`: it may be cancelled."""
+    if job.id in set(known) or job.state.ended or not _RESIZER.fullmatch(name):
+        return None
+    text = f"job {job.id} ({name}) holds nodes for another job, and nothing is known of it"
+    return Item("companion", job.uid, Place.LEFT, text, (job.id,), pending=ours, todo=((f"scancel {job.id}", ""),))
+
+
+# -- workflows ---------------------------------------------------------------------------------------------------------
+
+
+def of_own(run: WorkflowRun, uid: int, snapshot: Snapshot, open_: Iterable[int]) -> list[Item]:
+    """A workflow whose jobs the agent submits. `open_` are those jobs to which something is still to be done."""
+    subject = f"workflow {run.id} ({run.workflow.name})"
+    alive = [job for job in run.jobs() if (seen := snapshot.jobs.get(job)) is None or not seen.state.ended]
+    still = tuple(sorted(open_))
+    items = []
+    asked = [stage.name for stage in run.stages if stage.phase is Phase.INTENDED]
+    if still or asked or (run.phase.value in ("cancelling", "failing") and alive):
+        names = f" {_numbers(still)}" if still else ""
+        text = f"{subject}:{names} not settled yet"
+        if asked:
+            text = f"{subject}: {', '.join(asked)} may have been submitted"
+        items.append(Item("stage", uid, Place.LEFT, text, still, pending=True))
+    free = tuple(job for job in alive if job not in still)
+    if free:
+        items.append(Item("workflow", uid, Place.ALONE, f"{subject}: {_numbers(free)}", free))
+    waiting = [stage.name for stage in run.stages if stage.phase is Phase.WAITING]
+    if waiting:
+        text = f"{subject}: not submitted yet: {', '.join(waiting)}"
+        todo = ((f"penstock cancel {run.id}", "after `penstock on`, if it shall not go on"),)
+        items.append(Item("workflow", uid, Place.WAITS, text, todo=todo))
+    return items
+
+
+def of_guided(run: GuidedRun, snapshot: Snapshot, open_: Iterable[int]) -> list[Item]:
+    """A workflow whose owner has submitted its jobs. `open_` are those that are about to be released."""
+    subject = f"workflow {run.id} ({run.name})"
+    kept = kept_back(run, snapshot)
+    still = set(open_)
+    items = []
+    for held in (True, False):
+        mine = [k for k in kept if k.held is held]
+        if not mine:
+            continue
+        numbers = tuple(k.job for k in mine)
+        how = "held" if held else "kept back by its begin time"
+        stages = ", ".join(f"{k.stage} (job {k.job})" for k in mine)
+        text = f"{subject}: {how}: {stages}"
+        release = f"scontrol release {','.join(map(str, numbers))}" if held else mine[0].command
+        commands = [(release, "each then starts after those before it; as its owner or an operator")]
+        commands += [(k.command, "") for k in mine[1:]] if not held else []
+        commands.append((f"scancel {' '.join(map(str, numbers))}", "if they shall not run"))
+        pending = bool(still) and set(numbers) <= still
+        items.append(Item("stage", run.uid, Place.LEFT, text, numbers, pending=pending, todo=tuple(commands)))
+    waiting = {k.job for k in kept}
+    free = tuple(
+        stage.job
+        for stage in run.stages
+        if stage.job not in waiting and (seen := snapshot.jobs.get(stage.job)) is not None and not seen.state.ended
+    )
+    if free:
+        items.append(Item("workflow", run.uid, Place.ALONE, f"{subject}: {_numbers(free)}", free))
+    return items
+
+
+def of_left(number: int, uid: int, op: str, payload: Mapping[str, Any], snapshot: Snapshot) -> Item:
+    """A request that was left for the next pass; jobs that came with it may be held."""
+    stages = payload.get("stages") if op == "guide" else None
+    named = [s for s in stages if isinstance(s, Mapping)] if isinstance(stages, list) else []
+    jobs = tuple(int(s["job"]) for s in named if type(s.get("job")) is int and _waits(snapshot.jobs.get(s["job"]), uid))
+    text = f"request {number} ({op}) waits for the next pass of an agent"
+    if not jobs:
+        return Item("request", uid, Place.WAITS, text)
+    todo = ((f"scontrol release {','.join(map(str, jobs))}", ""), (f"scancel {' '.join(map(str, jobs))}", ""))
+    return Item("stage", uid, Place.LEFT, f"{text}; its {_numbers(jobs)} may be held", jobs, todo=todo)
+
+
+def _waits(job: Job | None, uid: int) -> bool:
+    return job is not None and job.pending and job.uid == uid
+
+
+# -- slots and bags ----------------------------------------------------------------------------------------------------
+
+
+def of_hold(number: int, hold: Hold, uid: int, snapshot: Snapshot) -> Item | None:
+    """A slot that is held, with the jobs that use it; None: nothing is left of it."""
+    wanted = hold.wanted
+    if hold.phase.final and hold.settled:
+        return None
+    there = any(r.name == wanted.name for r in snapshot.reservations)
+    idle = snapshot.jobs.get(hold.job or -1)
+    idles = idle is not None and not idle.state.ended
+    users = tuple(sorted(j.id for j in snapshot.jobs.values() if j.reservation == wanted.name and not j.state.ended))
+    span = f"{wanted.nodes} nodes from {_at(wanted.start).removeprefix('at ')}"
+    text = f"slot {number} ({wanted.name}), {span}"
+    give_up = (f"penstock hold cancel {number}", "as its owner, or `penstock off --drop-slots`")
+    if hold.phase.final or hold.giving_up:
+        return Item("slot", uid, Place.LEFT, f"{text}: it is being given back", pending=True)
+    if users:
+        return Item("slot", uid, Place.LEFT, f"{text}: {_numbers(users)} in it; Slurm drops it after them", users)
+    if idles and idle is not None:
+        began = idle.state is JobState.RUNNING and snapshot.taken_at >= wanted.start
+        if began:
+            return Item("slot", uid, Place.ALONE, f"{text}: its job {idle.id} works", (idle.id,))
+        return Item("slot", uid, Place.LEFT, f"{text}: its job {idle.id} idles until then", (idle.id,), todo=(give_up,))
+    if there:
+        return Item("slot", uid, Place.LEFT, f"{text}: reserved, and nobody uses it", todo=(give_up,))
+    if hold.requested:
+        return Item("slot", uid, Place.LEFT, f"{text}: its request is there for an operator to grant", todo=(give_up,))
+    return Item("slot", uid, Place.WAITS, f"{text}: not asked for yet", todo=(give_up,))
+
+
+def droppable(hold: Hold, snapshot: Snapshot) -> bool:
+    """Whether nobody uses this slot: no job is in it or waits for it, and its own has not begun to work."""
+    if hold.phase.final or hold.giving_up:
+        return False
+    item = of_hold(0, hold, 0, snapshot)
+    return item is not None and bool(item.todo)
+
+
+def of_bag(number: int, uid: int, name: str, jobs: Iterable[int]) -> Item:
+    """A bag of tasks: its job arrays are jobs like any other."""
+    numbers = tuple(jobs)
+    text = f"bag {number} ({name}): {_numbers(numbers)}; no task moves to another partition" if numbers else ""
+    return Item("bag", uid, Place.ALONE, text or f"bag {number} ({name})", numbers)

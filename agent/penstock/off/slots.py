@@ -1,0 +1,67 @@
+"""Held slots, reserved workflows and bags of the agent's user while all is off: what there is of them, and giving up
+the slots that nobody uses."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+
+import structlog
+
+from penstock.api import Snapshot
+from penstock.broker.bags import Bags
+from penstock.config import Config
+from penstock.errors import NotNow, PenstockError
+from penstock.executor import Executor
+from penstock.holding.office import Office, ledger_path
+from penstock.off.items import Item, Place, droppable, of_bag, of_hold
+from penstock.ownership import is_readable, own_folder
+from penstock.slurm.base import Reader
+
+__all__ = ["bags_left", "slots_left"]
+
+_log = structlog.get_logger(__name__)
+_PATIENCE = 2.0
+
+
+async def slots_left(
+    config: Config, backend: Reader, executor: Executor, snapshot: Snapshot, *, drop: bool
+) -> list[Item]:
+    """The slots of this ledger. `drop`: those that nobody uses are given up first. What cannot be read or done now is
+    an item that says so."""
+    uid = os.geteuid()
+    try:
+        if not is_readable(ledger_path(config)):
+            return []
+        with closing(Office(config, backend, executor)) as office:
+            if drop:
+                async with office.alone(_PATIENCE):
+                    await _drop(office, snapshot)
+            holds = office.ledger.holds()
+            items = [i for n, hold in holds.items() if (i := of_hold(n, hold, uid, snapshot)) is not None]
+            for run in office.ledger.runs():
+                text = f"reserved workflow {run['name']}: its stages run in their slots; no slot is exchanged meanwhile"
+                items.append(Item("workflow", uid, Place.ALONE, text))
+            return items
+    except PenstockError as e:
+        _log.warning("slots are not looked after", why=str(e))
+        later = isinstance(e, NotNow)
+        return [Item("slot", uid, Place.LEFT, f"the slots could not be looked after: {e}", pending=later)]
+
+
+async def _drop(office: Office, snapshot: Snapshot) -> None:
+    for number, hold in (await office.keeper.tick()).items():
+        if droppable(hold, snapshot):
+            await office.keeper.cancel(number)
+    await office.keeper.tick()  # which sees that nothing is left of them
+
+
+def bags_left(config: Config) -> list[Item]:
+    """The bags that are not finished."""
+    uid = os.geteuid()
+    try:
+        bags = Bags(own_folder(config) / "bags")
+        runs = [run for number in bags.numbers() if (run := bags.load(number)).finished is None]
+    except PenstockError as e:
+        return [Item("bag", uid, Place.ALONE, f"the bags could not be read: {e}")]
+    return [of_bag(run.id, uid, run.bag.task.name, [a.job for a in run.arrays if a.job is not None]) for run in runs]
