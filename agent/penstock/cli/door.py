@@ -23,6 +23,7 @@ from penstock.guided.state import guided_to_dict
 from penstock.guided.stored import latest_runs, planned
 from penstock.ipc.client import ask_agent
 from penstock.lease.machine import Card
+from penstock.off.order import REFUSED, off_in, refusal
 from penstock.schema import UNREADABLE
 from penstock.store import TICKED, Store
 from penstock.tenure import hold_state, is_shared, open_store
@@ -90,6 +91,8 @@ def ask_or_leave(config: Config, op: str, arguments: Mapping[str, Any]) -> Any: 
         return ask_agent(config, op, arguments)
     except AgentUnavailable as e:
         with _own_store(config, e, write=True) as store:
+            if op in REFUSED and (off := off_in(store)) is not None:
+                raise refusal(off) from e
             store.post(os.geteuid(), op, arguments, time.time())
             if config.agent.serve == "all":  # its agent takes it with its first pass; a tick is no matter of a site
                 return None
@@ -107,6 +110,8 @@ def plan_stages(config: Config, request: Mapping[str, Any]) -> dict[str, Any]:
         return answer
     except AgentUnavailable as e:
         with _own_store(config, e, write=False) as store:
+            if (off := off_in(store)) is not None:
+                raise refusal(off) from e
             uid, now = os.geteuid(), time.time()
             left = [payload for _n, _at, _uid, op, payload in store.inbox() if op == "guide"]
             return planned(with_waiting(latest_runs(store, uid), left, uid, now), request, now)
@@ -120,7 +125,7 @@ def ask_or_read(config: Config, op: str, arguments: Mapping[str, Any] | None = N
         if not os.access(config.agent.state_dir / "penstock.db", os.R_OK, effective_ids=True):
             raise
         with _own_store(config, e, write=False) as store:
-            if store.fact(TICKED) is None and not store.inbox():
+            if store.fact(TICKED) is None and not store.inbox() and off_in(store) is None:
                 raise  # here an agent did the work, and it is gone
             if op == "explain":
                 return store.decisions(str((arguments or {}).get("subject", "")))
@@ -131,7 +136,9 @@ def _stored_status(store: Store) -> dict[str, Any]:
     waiting = len(store.inbox())
     ticked = store.instant(TICKED)
     problems = [f"{waiting} requests wait for the next `penstock tick`"] if waiting else []
-    if time.time() - ticked > _RECENT:
+    if (off := off_in(store)) is not None:
+        problems.insert(0, str(off))
+    elif time.time() - ticked > _RECENT:
         problems.append("no agent runs, and no `penstock tick` has for a while" if ticked else "no agent runs")
     # Not needed where an agent answers, and slow to load.
     from penstock.workflow.state import run_to_dict

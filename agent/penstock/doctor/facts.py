@@ -30,11 +30,13 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """Whether an agent answers at the socket, and why not. `ticked`: seconds since `penstock tick` ran last."""
+    """Whether an agent answers at the socket, and why not. `ticked`: seconds since `penstock tick` ran last. `off`:
+    since when and why all is off; empty: it is not."""
 
     answers: bool
     why: str = ""
     ticked: float | None = None
+    off: str = ""
 
 
 @dataclass(frozen=True, slots=True)

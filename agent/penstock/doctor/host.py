@@ -136,6 +136,8 @@ def _state(facts: Facts) -> Finding:
 
 def _agent(facts: Facts) -> Finding:
     agent = facts.agent
+    if agent.off:
+        return note("agent", agent.off, "`penstock on`, when it is to act again", "until then nothing is begun")
     if facts.own is not None and not agent.answers:
         change = "tell the administrators: it is a service of the site"
         return failed("agent", "the site's agent, which keeps state and runs workflows, does not answer", change)

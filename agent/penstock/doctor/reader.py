@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,6 +34,7 @@ from penstock.lease.files import published
 from penstock.listening import bare
 from penstock.logins import login
 from penstock.messages.channels import Undelivered, read_secret
+from penstock.off.order import off_in
 from penstock.ownership import is_readable, own_folder
 from penstock.pool.extra import missing as pool_missing
 from penstock.pool.folder import base_folder
@@ -285,24 +287,26 @@ def _agent(config: Config, limit: float) -> Agent:
     try:
         ask_agent(config, "ping", timeout=limit)
     except AgentUnavailable as error:
-        return Agent(answers=False, why=str(error), ticked=_ticked(config.agent.state_dir / "penstock.db"))
+        ticked, off = _stored(config.agent.state_dir / "penstock.db")
+        return Agent(answers=False, why=str(error), ticked=ticked, off=off)
     except PenstockError as error:  # it answers, if not to this user
         return Agent(answers=True, why=str(error))
-    return Agent(answers=True)
+    try:
+        return Agent(answers=True, off=str(ask_agent(config, "left", timeout=limit)["text"]))
+    except PenstockError:  # one of before there was an off
+        return Agent(answers=True)
 
 
-def _ticked(path: Path) -> float | None:
+def _stored(path: Path) -> tuple[float | None, str]:
+    """How long ago the last tick was (s), and since when all is off, as the state file has it."""
     try:
         if not is_readable(path):
-            return None
-        store = Store.read_only(path)
-        try:
-            at = store.instant(TICKED)
-        finally:
-            store.close()
+            return None, ""
+        with closing(Store.read_only(path)) as store:
+            at, off = store.instant(TICKED), off_in(store)
     except (NotPermitted, StoreError):
-        return None
-    return time.time() - at if at else None
+        return None, ""
+    return (time.time() - at if at else None), str(off or "")
 
 
 def _folder(path: Path) -> Folder | Trouble:

@@ -23,7 +23,6 @@ from penstock.errors import ConfigError, NotNow, StateHeld
 from penstock.off.drain import Drain
 from penstock.off.order import Off, keep_off, merged, off_in
 from penstock.ownership import is_readable
-from penstock.slurm.base import Backend
 from penstock.statefile import backup
 from penstock.store import Store
 from penstock.tenure import DATABASE, Tenure, hold_state, open_store
@@ -52,7 +51,7 @@ async def _tenure(config: Config) -> Tenure:
         await asyncio.sleep(_LOOK)
 
 
-async def drain_alone(config: Config, order: Off, wait: float, backend: Backend | None = None) -> dict[str, Any]:
+async def drain_alone(config: Config, order: Off, wait: float) -> dict[str, Any]:
     """Write the order down, and carry it out for up to `wait` seconds; what is left, as the door's `left` says it.
 
     Raises StateHeld where somebody else has the state. Where Slurm does not answer, the order lasts all the same.
@@ -62,7 +61,7 @@ async def drain_alone(config: Config, order: Off, wait: float, backend: Backend 
         store = open_store(config, tenure)
         order = merged(off_in(store), order)
         keep_off(store, order)
-        slurm = backend or make_backend(config)
+        slurm = make_backend(config)
         app = App(config, slurm, slurm, store, tenure=tenure)
         try:
             return await _drained(app, order, wait)
@@ -107,13 +106,13 @@ def _all(_uid: int) -> bool:
     return True
 
 
-async def look_alone(config: Config, backend: Backend | None = None) -> dict[str, Any]:
+async def look_alone(config: Config) -> dict[str, Any]:
     """What there is of Penstock's, as the door's `left` with `preview` says it: on a copy of the state, so that nothing
     is changed."""
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         copy = Path(folder) / DATABASE
         backup(config.agent.state_dir / DATABASE, copy, replace=False)
-        slurm = backend or make_backend(config)
+        slurm = make_backend(config)
         app = App(config, slurm, slurm, Store(copy))
         try:
             order = app.executor.brake.off

@@ -9,24 +9,17 @@ from typing import Any, Final
 from dmr.wire import clean
 from penstock.brake import Brake, as_pauses
 from penstock.clock import Clock
-from penstock.errors import LeftAlone, NotNow, NotPermitted, UserError
+from penstock.errors import NotNow, NotPermitted, UserError
 from penstock.ipc.handlers import LocalOp
 from penstock.ipc.overseers import Overseers
 from penstock.observe import Observer
 from penstock.off.drain import Drain
-from penstock.off.order import Off
+from penstock.off.order import REFUSED, Off, refusal
 from penstock.off.units import known_unit
 
-__all__ = ["REFUSED", "refusal", "way_out"]
+__all__ = ["way_out"]
 
-REFUSED: Final = ("guide", "plan", "retry", "submit")
-"""Operations that begin something new."""
 _MOST_UNITS: Final = 4
-
-
-def refusal(off: Off) -> LeftAlone:
-    """What somebody hears who wants something begun."""
-    return LeftAlone(f"{off}; nothing is begun until then. Plain `sbatch` works as ever")
 
 
 def way_out(

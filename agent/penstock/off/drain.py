@@ -96,7 +96,7 @@ class Drain:
     def settled(self) -> bool:
         """Whether nothing more happens by itself, by a look that was begun after the order."""
         off, report = self._executor.brake.off, self.report
-        return off is not None and report is not None and report.at >= off.since and not report.pending
+        return off is not None and report is not None and report.at > off.since and not report.pending
 
     def begin(self) -> None:
         """The order was given, again or for the first time: what was seen before does not count."""
@@ -122,7 +122,7 @@ class Drain:
             self._slots = _Aside(snapshot.taken_at, await self._held_slots(snapshot, drop=off.drop_slots))
         # What was changed in this pass is seen in the next.
         report = Report(snapshot.taken_at, tuple(self._items(snapshot)), busy=self._malleable.waiting)
-        if snapshot.taken_at >= off.since and not report.busy and self._strays_are_due(report, snapshot):
+        if snapshot.taken_at > off.since and not report.busy and self._strays_are_due(report, snapshot):
             await self._look_for_strays(snapshot)
             report = Report(snapshot.taken_at, tuple(self._items(snapshot)), busy=self._malleable.waiting)
         self.report = report

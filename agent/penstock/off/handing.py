@@ -28,7 +28,7 @@ from penstock.workflow.ties import Tie
 __all__ = ["KeptBack", "kept_back", "own_jobs", "released", "rows_by_job"]
 
 _FAR_FROM: Final = 4_000_000_000.0  # epoch s: a begin time from then on is one that shall not come
-_LONG: Final = 1e12  # seconds; with such a wait a stage is due, whenever those before it end
+_LONG: Final = 1e10  # seconds; a stage that waits so much longer than those before it is due, whenever they end
 _WHY: Final = (Reason(CODE, "Penstock is off: it starts after the stages before it, without an agent"),)
 
 
@@ -105,6 +105,8 @@ def kept_back(run: GuidedRun, snapshot: Snapshot) -> list[KeptBack]:
         job = snapshot.jobs.get(stage.job)
         if job is None or not job.pending or job.uid != run.uid or not _waits_for_us(stage):
             continue
+        if job.reason == "JobHeldAdmin":
+            continue
         if is_held(job):
             found.append(KeptBack(stage.name, job.id, True))
         elif job.eligible is not None and job.eligible >= _FAR_FROM:
@@ -128,18 +130,21 @@ def released(
     dependency has been lost gets it back first; one behind a stage that did not complete stays. `seen` is
     `rows_by_job`; `accrues`: jobs age here while they depend on others."""
     rows = {stage.job: seen[stage.job] for stage in run.stages if stage.job in seen}
-    due = replace(run, strategy="asa", stages=tuple(map(_due, run.stages)))
+    due = replace(run, strategy="asa", stages=tuple(_due(stage, k) for k, stage in enumerate(run.stages, start=1)))
     rules = guided.Rules(accrues=accrues, predict=_now)
     now = snapshot.taken_at
     ours = {kept.job for kept in kept_back(run, snapshot)}
     done = step(due, guided.View(now, rows, nodes=snapshot.nodes), now, rules)
-    steps = [i for i in done.instructions if isinstance(i, guided.Release | guided.Repoint) and i.job in ours]
+    broken = [stage.name for stage in done.run.stages if stage.phase in (Phase.FAILED, Phase.CANCELLED)]
+    vain = done.run.below(broken)
+    acts = [i for i in done.instructions if isinstance(i, guided.Release | guided.Repoint)]
+    steps = [i for i in acts if i.job in ours and i.stage not in vain]
     return tuple(replace(i, reasons=(*_WHY, *i.reasons[1:])) for i in steps)
 
 
-def _due(stage: GuidedStage) -> GuidedStage:
-    known = stage.expect or stage.limit or 60.0
-    return replace(stage, estimate=_LONG, expect=known)
+def _due(stage: GuidedStage, place: int) -> GuidedStage:
+    # Those before it are expected to end within their waits and run times: its own wait is longer than all of these.
+    return replace(stage, estimate=place * _LONG, expect=stage.expect or stage.limit or 60.0)
 
 
 def _now(_geometry: Geometry) -> Estimate:

@@ -50,7 +50,8 @@ class Item:
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able values, with the owner's name."""
         told = asdict(self)
-        return {**told, "user": login(self.uid), "todo": [{"command": c, "note": n} for c, n in self.todo]}
+        todo = [{"command": command, "note": note} for command, note in self.todo]
+        return {**told, "user": login(self.uid), "place": self.place.value, "jobs": list(self.jobs), "todo": todo}
 
 
 def _numbers(jobs: Iterable[int]) -> str:
@@ -101,8 +102,10 @@ def stray(job: Job, name: str, known: Iterable[int], *, ours: bool) -> Item | No
 def of_own(run: WorkflowRun, uid: int, snapshot: Snapshot, open_: Iterable[int]) -> list[Item]:
     """A workflow whose jobs the agent submits. `open_` are those jobs to which something is still to be done."""
     subject = f"workflow {run.id} ({run.workflow.name})"
+    at = snapshot.taken_at
     alive = [job for job in run.jobs() if (seen := snapshot.jobs.get(job)) is None or not seen.state.ended]
-    still = tuple(sorted(open_))
+    unseen = [s.job for s in run.stages if s.job and s.job not in snapshot.jobs and (s.submitted or 0.0) >= at]
+    still = tuple(sorted({*open_, *unseen}))
     items = []
     asked = [stage.name for stage in run.stages if stage.phase is Phase.INTENDED]
     if still or asked or (run.phase.value in ("cancelling", "failing") and alive):
@@ -140,7 +143,7 @@ def of_guided(run: GuidedRun, snapshot: Snapshot, open_: Iterable[int]) -> list[
         commands = [(release, "each then starts after those before it; as its owner or an operator")]
         commands += [(k.command, "") for k in mine[1:]] if not held else []
         commands.append((f"scancel {' '.join(map(str, numbers))}", "if they shall not run"))
-        pending = bool(still) and set(numbers) <= still
+        pending = not still.isdisjoint(numbers)
         items.append(Item("stage", run.uid, Place.LEFT, text, numbers, pending=pending, todo=tuple(commands)))
     waiting = {k.job for k in kept}
     free = tuple(

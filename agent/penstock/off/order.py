@@ -8,13 +8,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from penstock.errors import LeftAlone
 from penstock.logins import login
 from penstock.store import Store
 
-__all__ = ["CODE", "Off", "keep_off", "merged", "off_in"]
+__all__ = ["CODE", "REFUSED", "Off", "keep_off", "merged", "off_in", "refusal"]
 
 CODE: Final = "off"
 """The code of the reason for which nothing is done."""
+REFUSED: Final = ("guide", "plan", "retry", "submit")
+"""Operations that begin something new."""
 _KEY: Final = "off"
 
 
@@ -60,6 +63,11 @@ def merged(before: Off | None, now: Off) -> Off:
         drop_slots=before.drop_slots or now.drop_slots,
         units=tuple(dict.fromkeys((*before.units, *now.units))),
     )
+
+
+def refusal(off: Off) -> LeftAlone:
+    """What somebody hears who wants something begun."""
+    return LeftAlone(f"{off}; nothing is begun until then. Plain `sbatch` works as ever")
 
 
 def off_in(store: Store) -> Off | None:
