@@ -11,11 +11,7 @@ ROOT = Path(penstock.__file__).parent
 # The simulated and the real Slurm themselves, and the laboratory, which plays the users of clusters of its own.
 _OUTSIDE = ("slurm", "demo", "bench", "sim", "cluster")
 # What puts the program together makes the back end; the executor is given its changing half.
-<<<<<<< HEAD
-_MAKERS = {"app", "acting", "tick", "broker.market", "cli.backends", "doctor.reader"}
-=======
-_MAKERS = {"app", "acting", "tick", "broker.market", "cli.backends", "cli.message", "doctor.reader", "off.alone"}
->>>>>>> 04b62c7 (penstock off: what commands, ticks and doctor say while it is off; the package's removal runs it; tests)
+_MAKERS = {"app", "acting", "tick", "broker.market", "cli.backends", "doctor.reader", "off.alone"}
 _HOLDERS = {"app", "acting", "executor"}
 # These write what the executor is to do with the changing half that it hands them for the time of an act.
 _WRITERS = {

@@ -23,9 +23,9 @@ from penstock.errors import ConfigError, NotNow, StateHeld
 from penstock.off.drain import Drain
 from penstock.off.order import Off, keep_off, merged, off_in
 from penstock.ownership import is_readable
-from penstock.statefile import backup
+from penstock.statefile import backup, open_checked
 from penstock.store import Store
-from penstock.tenure import DATABASE, Tenure, hold_state, open_store
+from penstock.tenure import DATABASE, Tenure, hold_state
 
 __all__ = ["drain_alone", "lift_alone", "look_alone", "there_is_state"]
 
@@ -58,7 +58,7 @@ async def drain_alone(config: Config, order: Off, wait: float) -> dict[str, Any]
     """
     tenure = await _tenure(config)
     try:
-        store = open_store(config, tenure)
+        store = open_checked(config, tenure)
         order = merged(off_in(store), order)
         keep_off(store, order)
         slurm = make_backend(config)
@@ -132,7 +132,7 @@ async def lift_alone(config: Config) -> Off | None:
     """Take the order back; what it was, None: it was not off. Raises StateHeld where somebody else has the state."""
     tenure = await _tenure(config)
     try:
-        with closing(open_store(config, tenure)) as store:
+        with closing(open_checked(config, tenure)) as store:
             order = off_in(store)
             if order is not None:
                 keep_off(store, None)

@@ -119,7 +119,7 @@ class Drain:
                 steps = released(run, snapshot, seen, accrues=self._accrues)
                 decisions += await self._guarded(number, self._guided.hand_back(number, steps, snapshot))
         if snapshot.taken_at >= self._slots.at + _SLOTS_EVERY:
-            self._slots = _Aside(snapshot.taken_at, await self._held_slots(snapshot, drop=off.drop_slots))
+            self._slots = _Aside(snapshot.taken_at, await self._held_slots(snapshot, act=True, drop=off.drop_slots))
         # What was changed in this pass is seen in the next.
         report = Report(snapshot.taken_at, tuple(self._items(snapshot)), busy=self._malleable.waiting)
         if snapshot.taken_at > off.since and not report.busy and self._strays_are_due(report, snapshot):
@@ -136,7 +136,7 @@ class Drain:
 
     async def preview(self, snapshot: Snapshot) -> Report:
         """What there is now; nothing is done."""
-        slots = await self._held_slots(snapshot, drop=False)
+        slots = await self._held_slots(snapshot, act=False)
         return Report(snapshot.taken_at, (*self._jobs(snapshot, release=False), *slots))
 
     # -- the parts -----------------------------------------------------------------------------------------------------
@@ -158,10 +158,10 @@ class Drain:
         steps = own_jobs(self._workflows.runs[number], snapshot)
         return await self._workflows.hand_back(number, steps, snapshot)
 
-    async def _held_slots(self, snapshot: Snapshot, *, drop: bool) -> list[Item]:
+    async def _held_slots(self, snapshot: Snapshot, *, act: bool, drop: bool = False) -> list[Item]:
         config = self._config()
         return [
-            *await slots_left(config, self._backend, self._executor, snapshot, drop=drop),
+            *await slots_left(config, self._backend, self._executor, snapshot, act=act, drop=drop),
             *bags_left(config),
         ]
 

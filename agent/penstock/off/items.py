@@ -16,6 +16,7 @@ from penstock.malleable.machine import MalleableJob
 from penstock.malleable.words import Phase as Resize
 from penstock.off.handing import kept_back
 from penstock.provision.holding import Hold
+from penstock.provision.holding import Phase as Slot
 from penstock.workflow.state import Phase, WorkflowRun
 
 __all__ = ["Item", "Place", "droppable", "of_bag", "of_guided", "of_hold", "of_left", "of_malleable", "of_own", "stray"]
@@ -180,11 +181,14 @@ def of_hold(number: int, hold: Hold, uid: int, snapshot: Snapshot) -> Item | Non
     wanted = hold.wanted
     if hold.phase.final and hold.settled:
         return None
-    there = any(r.name == wanted.name for r in snapshot.reservations)
+    # A look at reservations may be some minutes old.
+    asked = hold.phase is Slot.HELD or (hold.phase is Slot.ASKED and wanted.method != "request")
+    reserved = asked and wanted.method != "var" and hold.used != "VAR"
+    there = reserved or any(r.name == wanted.name for r in snapshot.reservations)
     idle = snapshot.jobs.get(hold.job or -1)
     idles = idle is not None and not idle.state.ended
     users = tuple(sorted(j.id for j in snapshot.jobs.values() if j.reservation == wanted.name and not j.state.ended))
-    span = f"{wanted.nodes} nodes from {_at(wanted.start).removeprefix('at ')}"
+    span = f"{wanted.nodes} node{'s' if wanted.nodes > 1 else ''} from {_at(wanted.start).removeprefix('at ')}"
     text = f"slot {number} ({wanted.name}), {span}"
     give_up = (f"penstock hold cancel {number}", "as its owner, or `penstock off --drop-slots`")
     if hold.phase.final or hold.giving_up:

@@ -25,18 +25,18 @@ _PATIENCE = 2.0
 
 
 async def slots_left(
-    config: Config, backend: Reader, executor: Executor, snapshot: Snapshot, *, drop: bool
+    config: Config, backend: Reader, executor: Executor, snapshot: Snapshot, *, act: bool, drop: bool
 ) -> list[Item]:
-    """The slots of this ledger. `drop`: those that nobody uses are given up first. What cannot be read or done now is
-    an item that says so."""
+    """The slots of this ledger. `act`: what is over is settled first, with `drop` those that nobody uses are given up.
+    What cannot be read or done now is an item that says so."""
     uid = os.geteuid()
     try:
         if not is_readable(ledger_path(config)):
             return []
         with closing(Office(config, backend, executor)) as office:
-            if drop:
+            if act:
                 async with office.alone(_PATIENCE):
-                    await _drop(office, snapshot)
+                    await _settle(office, snapshot, drop=drop)
             holds = office.ledger.holds()
             items = [i for n, hold in holds.items() if (i := of_hold(n, hold, uid, snapshot)) is not None]
             for run in office.ledger.runs():
@@ -49,11 +49,14 @@ async def slots_left(
         return [Item("slot", uid, Place.LEFT, f"the slots could not be looked after: {e}", pending=later)]
 
 
-async def _drop(office: Office, snapshot: Snapshot) -> None:
+async def _settle(office: Office, snapshot: Snapshot, *, drop: bool) -> None:
+    dropped = False
     for number, hold in (await office.keeper.tick()).items():
-        if droppable(hold, snapshot):
+        if drop and droppable(hold, snapshot):
+            dropped = True
             await office.keeper.cancel(number)
-    await office.keeper.tick()  # which sees that nothing is left of them
+    if dropped:
+        await office.keeper.tick()  # which sees that nothing is left of them
 
 
 def bags_left(config: Config) -> list[Item]:
