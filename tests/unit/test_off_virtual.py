@@ -5,16 +5,21 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections import Counter
+from contextlib import closing
 from itertools import pairwise
 
 import pytest
 from agent_world import APP, SITE, WAYS, Killed, World, chain, settled, the_phase, virtual
 
-from penstock.api import JobSpec, JobState
+from penstock.api import FAR, Allocation, JobSpec, JobState
 from penstock.errors import LeftAlone, NotPermitted, UserError
+from penstock.guided.state import Kept
+from penstock.holding.office import Office
 from penstock.malleable.words import Phase
 from penstock.off.items import Place
+from penstock.provision.holding import Wanted
 from penstock.workflow.state import RunPhase
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
@@ -237,18 +242,18 @@ async def test_a_submission_without_an_answer_is_found_while_it_is_off(tmp_path)
 # -- workflows whose owners have submitted the jobs --------------------------------------------------------------------
 
 
-async def guided(world: World, strategy: str, *, begins: bool = False) -> tuple[int, list[int]]:
+async def guided(world: World, strategy: str, kept: Kept = Kept.BEGIN) -> tuple[int, list[int]]:
     """Stages a, b, c of alice's own, b and c kept back; the workflow's number and the jobs."""
     jobs: list[int] = []
     stages = []
     for letter in "abc":
         behind = f"afterok:{jobs[-1]}" if jobs else None
-        kept = bool(jobs)
+        how = kept if jobs else Kept.NOT
         script = "#!/bin/sh\nsleep 30\n"
-        spec = JobSpec(letter, script, 2, 60, dependency=behind, hold=kept and not begins, requeue=True)
-        jobs.append(await world.backend.submit(spec))
+        ways = {"hold": how is Kept.HOLD, "begin": FAR if how is Kept.BEGIN else None}
+        jobs.append(await world.backend.submit(JobSpec(letter, script, 2, 60, dependency=behind, requeue=True, **ways)))
         after = [stages[-1]["name"]] if stages else []
-        stages.append({"name": letter, "job": jobs[-1], "after": after, "hold": kept, "expect": 30.0})
+        stages.append({"name": letter, "job": jobs[-1], "after": after, "kept": how.value, "expect": 30.0})
     uid = world.engine.uid_of("alice")
     asked = {"workflow": "w", "strategy": strategy, "stages": stages}
     return world.app.guided.register(uid, asked), jobs
@@ -258,21 +263,26 @@ def site_of_all(folder, **cluster) -> World:
     return World(folder, operator=True, **cluster)
 
 
+@pytest.mark.parametrize("kept", [Kept.BEGIN, Kept.HOLD])
 @pytest.mark.parametrize("strategy", ["asa", "perstage"])
 @virtual
-async def test_stages_kept_back_are_listed_with_what_to_type_and_go_on_when_it_is_on_again(tmp_path, strategy):
+async def test_stages_kept_back_are_listed_with_what_to_type_and_go_on_when_it_is_on_again(tmp_path, strategy, kept):
     world = site_of_all(tmp_path)
     await world.boot()
-    number, jobs = await guided(world, strategy)
+    number, jobs = await guided(world, strategy, kept)
     await world.until(lambda: world.engine.job(jobs[0]).state is JobState.RUNNING)
-    world.app.guided.runs[number]  # known
     await turn_off(world)
     told = await ask(world, "left")
-    kept = [i for i in told["report"]["items"] if i["place"] == "left"]
+    waiting = [i for i in told["report"]["items"] if i["place"] == "left"]
     if strategy == "perstage":
-        (item,) = kept
+        (item,) = waiting
         assert item["uid"] == world.engine.uid_of("alice") and item["jobs"] == jobs[1:] and not item["pending"]
-        assert item["todo"][0]["command"] == f"scontrol release {jobs[1]},{jobs[2]}"
+        both = f"{jobs[1]},{jobs[2]}"
+        free = {
+            Kept.HOLD: f"scontrol release {both}",
+            Kept.BEGIN: f"scontrol update jobid={both} StartTime=now ResetAccrueTime",
+        }
+        assert item["todo"][0]["command"] == free[kept]
         assert item["todo"][1]["command"] == f"scancel {jobs[1]} {jobs[2]}"
     before = world.now
     await world.until(lambda: world.now > before + 200)
@@ -282,18 +292,19 @@ async def test_stages_kept_back_are_listed_with_what_to_type_and_go_on_when_it_i
     assert [world.engine.records[j].state for j in jobs] == [JobState.COMPLETED] * 3
 
 
+@pytest.mark.parametrize("kept", [Kept.BEGIN, Kept.HOLD])
 @pytest.mark.parametrize("strategy", ["asa", "perstage"])
 @pytest.mark.parametrize("seconds", [1, 20, 40])
 @virtual
-async def test_released_stages_run_in_order_without_an_agent(tmp_path, strategy, seconds):
+async def test_released_stages_run_in_order_without_an_agent(tmp_path, strategy, seconds, kept):
     world = site_of_all(tmp_path)
     await world.boot()
-    number, jobs = await guided(world, strategy)
+    number, jobs = await guided(world, strategy, kept)
     begun = world.now
     await world.until(lambda: world.now > begun + seconds)
     await turn_off(world, release=True)
     assert left(world) == []
-    assert all(job.priority > 0 for job in await world.backend.jobs() if job.pending)
+    assert not any(job.held or job.put_off for job in await world.backend.jobs() if job.pending)
     # Only jobs go on from here: time passes, and nobody makes a pass.
     for _ in range(400):
         world.clock.advance(1.0)
@@ -310,11 +321,11 @@ async def test_a_lost_dependency_is_put_back_before_a_stage_is_released_and_a_fo
     await world.boot()
     _number, jobs = await guided(world, "perstage")
     await world.until(lambda: world.engine.job(jobs[0]).state is JobState.RUNNING)
-    await world.backend.update(jobs[1], dependency="")
+    await world.backend.update(jobs[1], dependency="")  # its begin time still keeps it
     await world.backend.as_user("root").hold(jobs[2])
     await turn_off(world, release=True)
     seen = {job.id: job for job in await world.backend.jobs()}
-    assert seen[jobs[1]].dependency.startswith(f"afterok:{jobs[0]}") and seen[jobs[1]].priority > 0
+    assert seen[jobs[1]].dependency.startswith(f"afterok:{jobs[0]}") and not seen[jobs[1]].put_off
     assert seen[jobs[2]].reason == "JobHeldAdmin", "an administrator's hold is left alone"
 
 
@@ -363,3 +374,79 @@ async def test_off_killed_anywhere_with_workflows_of_both_kinds_loses_no_stage_a
         world.kill()
         k += 1
     assert k > 4
+
+
+@virtual
+async def test_a_stage_that_its_owner_wants_later_is_listed_with_that_time(tmp_path):
+    world = site_of_all(tmp_path)
+    await world.boot()
+    script = "#!/bin/sh\nsleep 30\n"
+    first = await world.backend.submit(JobSpec("a", script, 2, 60))
+    second = await world.backend.submit(JobSpec("b", script, 2, 60, dependency=f"afterok:{first}", begin=FAR))
+    stages = [
+        {"name": "a", "job": first, "after": []},
+        {"name": "b", "job": second, "after": ["a"], "kept": "begin", "begin": world.now + 3600},
+    ]
+    asked = {"workflow": "w", "strategy": "asa", "stages": stages}
+    world.app.guided.register(world.engine.uid_of("alice"), asked)
+    await world.until(lambda: world.engine.job(first).state is JobState.RUNNING)
+    await turn_off(world, release=True)
+    (item,) = [i for i in world.app.drain.report.items if i.place is Place.LEFT]
+    when = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(stages[1]["begin"]))
+    assert item.todo[0][0] == f"scontrol update jobid={second} StartTime={when} ResetAccrueTime"
+
+
+# -- slots and bags ----------------------------------------------------------------------------------------------------
+
+
+def wanted(world: World, name: str, at: float, method: str = "reservation", **more) -> Wanted:
+    return Wanted(name, "root", "default", 2, "main", world.now + at, 600.0, method, 1.0, 0.0, **more)
+
+
+@pytest.mark.parametrize("drop", [False, True])
+@virtual
+async def test_slots_are_listed_and_those_that_nobody_uses_are_dropped_on_request(tmp_path, drop):
+    ledger = str(tmp_path / "ledger.db")
+    world = World(tmp_path, {"provision": {"ledger": ledger}}, operator=True, nodes=16)
+    await world.boot()
+    with closing(Office(world.config, world.app.backend, world.app.executor)) as office:
+        unused = await office.keeper.open(wanted(world, "unused", 3000))
+        used = await office.keeper.open(wanted(world, "used", 4000))
+        idles = await office.keeper.open(wanted(world, "idles", 500, "var", submit_at=world.now, run_time=1200.0))
+        later = await office.keeper.open(
+            wanted(world, "later", 9000, "var", submit_at=world.now + 8000, run_time=1200.0)
+        )
+    root = world.backend.as_user("root")
+    job = await root.submit(JobSpec("mine", "#!/bin/sh\nsleep 60\n", 1, 120, reservation="used"))
+    idling = lambda: [j for j in world.engine.jobs.values() if j.name == "idles" and not j.state.ended]  # noqa: E731
+    await world.until(lambda: any(j.state is JobState.RUNNING for j in idling()))
+    await turn_off(world, drop_slots=drop)
+    items = {i.text.split()[1]: i for i in world.app.drain.report.items if i.kind == "slot"}
+    left_alone = {"used"} if drop else {"used", "unused"}
+    if drop:
+        assert set(items) == {str(used)} and idling() == []
+    else:
+        places = {str(unused): Place.LEFT, str(used): Place.LEFT, str(idles): Place.LEFT, str(later): Place.WAITS}
+        assert {number: item.place for number, item in items.items()} == places
+        assert items[str(unused)].todo[0][0] == f"penstock hold cancel {unused}"
+    assert {r.name for r in await root.reservations()} == left_alone
+    assert items[str(used)].jobs == (job,) and items[str(used)].todo == ()
+    with closing(Office(world.config, world.app.backend, world.app.executor)) as office:
+        with pytest.raises(LeftAlone, match="off since"):
+            await office.keeper.open(wanted(world, "new", 5000))
+        await office.tick()
+    assert {r.name for r in await root.reservations()} == left_alone
+
+
+@virtual
+async def test_a_resizer_that_no_state_knows_is_cancelled_if_it_is_the_agents_own(tmp_path):
+    world = World(tmp_path)
+    await world.boot()
+    mine = await world.backend.allocate(Allocation("penstock-77-0123456789ab", 2, 600), 10.0)
+    other = await world.bob.allocate(Allocation("penstock-78-0123456789ab", 2, 600), 10.0)
+    kept = await world.backend.submit(JobSpec("penstock-79", "#!/bin/sh\nsleep 600\n", 1, 700))
+    await turn_off(world)
+    assert world.engine.records[mine].state.ended
+    assert world.engine.records[other].state is JobState.RUNNING, "whoever names a job so has not given it to us"
+    assert world.engine.records[kept].state is JobState.RUNNING
+    assert left(world) == []

@@ -17,14 +17,9 @@ from penstock.errors import NotFound, PenstockError
 from penstock.executor import Concern
 from penstock.guided.state import Kept
 
-__all__ = ["KEEPS_BACK", "check_agent", "let_go", "put_off"]
+__all__ = ["KEEPS_BACK", "check_agent", "put_off"]
 
 KEEPS_BACK: Final = f"--begin={FAR}"
-
-
-def let_go(job: int) -> str:
-    """The command by which the job's owner lets it go without the agent."""
-    return f"scontrol update jobid={job} StartTime=now ResetAccrueTime"
 
 
 def check_agent(answer: Mapping[str, Any]) -> None:

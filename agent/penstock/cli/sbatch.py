@@ -14,11 +14,12 @@ import click
 from penstock.audit.opening import tell_of_command
 from penstock.audit.record import Outcome
 from penstock.cli.door import ask_or_leave, plan_stages
-from penstock.cli.keeping import KEEPS_BACK, check_agent, let_go, put_off
+from penstock.cli.keeping import KEEPS_BACK, check_agent, put_off
 from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, PenstockError, UserError
 from penstock.guided.state import GuidedRun, GuidedStage, Kept
 from penstock.ipc.client import ask_agent
+from penstock.off.handing import let_go
 from penstock.sbatch.directives import Request, read_directives, request, sbatch_lines
 from penstock.sbatch.moldable import moldable
 from penstock.sbatch.options import CommandLine, parse

@@ -9,6 +9,7 @@ after those before it, at the latest when its wait has passed. Slurm itself then
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -16,18 +17,17 @@ from typing import Final
 from penstock.api import Geometry, Job, JobState, Reason, Snapshot
 from penstock.guided import instructions as guided
 from penstock.guided.machine import step
-from penstock.guided.state import GuidedRun, GuidedStage
+from penstock.guided.state import GuidedRun, GuidedStage, Kept
 from penstock.off.order import CODE
 from penstock.waits.base import Estimate
 from penstock.workflow.instructions import Cancel, Change, Instruction, VerifyAndRelease
-from penstock.workflow.reading import is_held, names_parent
+from penstock.workflow.reading import names_parent
 from penstock.workflow.scripts import dependency_text
 from penstock.workflow.state import Phase, StageRun, WorkflowRun
 from penstock.workflow.ties import Tie
 
-__all__ = ["KeptBack", "kept_back", "own_jobs", "released", "rows_by_job"]
+__all__ = ["KeptBack", "kept_back", "let_go", "own_jobs", "released", "rows_by_job"]
 
-_FAR_FROM: Final = 4_000_000_000.0  # epoch s: a begin time from then on is one that shall not come
 _LONG: Final = 1e10  # seconds; a stage that waits so much longer than those before it is due, whenever they end
 _WHY: Final = (Reason(CODE, "Penstock is off: it starts after the stages before it, without an agent"),)
 
@@ -68,7 +68,7 @@ def _tied(run: WorkflowRun, i: int, stage: StageRun, job: Job, snapshot: Snapsho
         text = dependency_text(tie, needed) if lacking else None
         wish = () if pinned else None
         return Change(stage.name, job.id, tie, depends_on, dependency=text, nodelist=wish, reasons=_WHY)
-    if stage.phase is Phase.SUBMITTED and is_held(job) and not lacking:
+    if stage.phase is Phase.SUBMITTED and job.held and job.reason != "JobHeldAdmin" and not lacking:
         return VerifyAndRelease(stage.name, job.id, needed, _WHY)
     return None
 
@@ -76,26 +76,21 @@ def _tied(run: WorkflowRun, i: int, stage: StageRun, job: Job, snapshot: Snapsho
 # -- jobs that their owners have submitted -----------------------------------------------------------------------------
 
 
+def let_go(*jobs: int, begin: float | None = None) -> str:
+    """The command by which the owner of jobs that are kept back by their begin time, or an operator, lets them go:
+    now, or from their owner's own begin time (epoch s) on. Holds of anybody stay."""
+    start = "now" if begin is None else time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(begin))
+    return f"scontrol update jobid={','.join(map(str, jobs))} StartTime={start} ResetAccrueTime"
+
+
 @dataclass(frozen=True, slots=True)
 class KeptBack:
-    """A job that waits for the agent: `held`, else by a begin time. `command` lets it go, typed by its owner or an
-    operator."""
+    """A job that waits for the agent: how it is `kept`, and its owner's own begin time (epoch s) if that is to come."""
 
     stage: str
     job: int
-    held: bool
-
-    @property
-    def command(self) -> str:
-        """What to type."""
-        if self.held:
-            return f"scontrol release {self.job}"
-        return f"scontrol update jobid={self.job} StartTime=now ResetAccrueTime"
-
-
-def _waits_for_us(stage: GuidedStage) -> bool:
-    """Whether it was submitted to be released by the agent, which has not done so."""
-    return not stage.phase.final and stage.hold and stage.released is None
+    kept: Kept
+    begin: float | None = None
 
 
 def kept_back(run: GuidedRun, snapshot: Snapshot) -> list[KeptBack]:
@@ -103,14 +98,13 @@ def kept_back(run: GuidedRun, snapshot: Snapshot) -> list[KeptBack]:
     found = []
     for stage in run.stages:
         job = snapshot.jobs.get(stage.job)
-        if job is None or not job.pending or job.uid != run.uid or not _waits_for_us(stage):
+        if job is None or not job.pending or job.uid != run.uid or stage.phase.final or stage.released is not None:
             continue
-        if job.reason == "JobHeldAdmin":
-            continue
-        if is_held(job):
-            found.append(KeptBack(stage.name, job.id, True))
-        elif job.eligible is not None and job.eligible >= _FAR_FROM:
-            found.append(KeptBack(stage.name, job.id, False))
+        if stage.kept is Kept.HOLD and job.reason == "JobHeldUser":
+            found.append(KeptBack(stage.name, job.id, Kept.HOLD))
+        elif stage.kept is Kept.BEGIN and job.put_off:
+            later = stage.begin is not None and stage.begin > snapshot.taken_at
+            found.append(KeptBack(stage.name, job.id, Kept.BEGIN, stage.begin if later else None))
     return found
 
 

@@ -10,11 +10,11 @@ from enum import StrEnum
 from typing import Any, Final
 
 from penstock.api import Job, JobState, Snapshot
-from penstock.guided.state import GuidedRun
+from penstock.guided.state import GuidedRun, Kept
 from penstock.logins import login
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.words import Phase as Resize
-from penstock.off.handing import kept_back
+from penstock.off.handing import kept_back, let_go
 from penstock.provision.holding import Hold
 from penstock.provision.holding import Phase as Slot
 from penstock.workflow.state import Phase, WorkflowRun
@@ -132,20 +132,18 @@ def of_guided(run: GuidedRun, snapshot: Snapshot, open_: Iterable[int]) -> list[
     kept = kept_back(run, snapshot)
     still = set(open_)
     items = []
-    for held in (True, False):
-        mine = [k for k in kept if k.held is held]
-        if not mine:
-            continue
+    # Those of one command together: a hold is lifted, a begin time brought forward to now or to its owner's own.
+    for how, begin in dict.fromkeys((k.kept, k.begin) for k in kept):
+        mine = [k for k in kept if (k.kept, k.begin) == (how, begin)]
         numbers = tuple(k.job for k in mine)
-        how = "held" if held else "kept back by its begin time"
         stages = ", ".join(f"{k.stage} (job {k.job})" for k in mine)
-        text = f"{subject}: {how}: {stages}"
-        release = f"scontrol release {','.join(map(str, numbers))}" if held else mine[0].command
-        commands = [(release, "each then starts after those before it; as its owner or an operator")]
-        commands += [(k.command, "") for k in mine[1:]] if not held else []
-        commands.append((f"scancel {' '.join(map(str, numbers))}", "if they shall not run"))
+        text = f"{subject}: {'held' if how is Kept.HOLD else 'kept back by a begin time'}: {stages}"
+        holds = f"scontrol release {','.join(map(str, numbers))}"
+        free_ = holds if how is Kept.HOLD else let_go(*numbers, begin=begin)
+        order = "each then starts after those before it; as its owner or an operator"
+        todo = ((free_, order), (f"scancel {' '.join(map(str, numbers))}", "if they shall not run"))
         pending = not still.isdisjoint(numbers)
-        items.append(Item("stage", run.uid, Place.LEFT, text, numbers, pending=pending, todo=tuple(commands)))
+        items.append(Item("stage", run.uid, Place.LEFT, text, numbers, pending=pending, todo=todo))
     waiting = {k.job for k in kept}
     free = tuple(
         stage.job
@@ -161,16 +159,21 @@ def of_left(number: int, uid: int, op: str, payload: Mapping[str, Any], snapshot
     """A request that was left for the next pass; jobs that came with it may be held."""
     stages = payload.get("stages") if op == "guide" else None
     named = [s for s in stages if isinstance(s, Mapping)] if isinstance(stages, list) else []
-    jobs = tuple(int(s["job"]) for s in named if type(s.get("job")) is int and _waits(snapshot.jobs.get(s["job"]), uid))
+    mine = [s for s in named if type(s.get("job")) is int and _waits(snapshot.jobs.get(s["job"]), uid)]
     text = f"request {number} ({op}) waits for the next pass of an agent"
+    jobs = tuple(int(s["job"]) for s in mine)
     if not jobs:
         return Item("request", uid, Place.WAITS, text)
-    todo = ((f"scontrol release {','.join(map(str, jobs))}", ""), (f"scancel {' '.join(map(str, jobs))}", ""))
-    return Item("stage", uid, Place.LEFT, f"{text}; its {_numbers(jobs)} may be held", jobs, todo=todo)
+    begins = tuple(job for job in jobs if snapshot.jobs[job].put_off)
+    holds = tuple(job for job in jobs if job not in begins)
+    free = [let_go(*begins)] if begins else []
+    free += [f"scontrol release {','.join(map(str, holds))}"] if holds else []
+    todo = tuple((command, "") for command in (*free, f"scancel {' '.join(map(str, jobs))}"))
+    return Item("stage", uid, Place.LEFT, f"{text}; kept back for it: {_numbers(jobs)}", jobs, todo=todo)
 
 
 def _waits(job: Job | None, uid: int) -> bool:
-    return job is not None and job.pending and job.uid == uid
+    return job is not None and job.pending and job.uid == uid and (job.put_off or job.reason == "JobHeldUser")
 
 
 # -- slots and bags ----------------------------------------------------------------------------------------------------
