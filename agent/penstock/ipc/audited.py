@@ -17,9 +17,9 @@ from penstock.logins import login
 
 __all__ = ["CHANGING", "PEER", "RequestAudit"]
 
-CHANGING: Final = frozenset({"cancel", "guide", "pause", "resume", "retry", "submit"})
+CHANGING: Final = frozenset({"cancel", "end", "guide", "off", "on", "pause", "resume", "retry", "submit"})
 """The requests of the command line that change something."""
-_STOPPING: Final = frozenset({"cancel", "pause"})
+_STOPPING: Final = frozenset({"cancel", "end", "off", "pause"})
 """What only makes the agent do less is served while nothing can be written down, too."""
 _REPEATED: Final = frozenset({"announce"})
 """What a program may say at every step."""

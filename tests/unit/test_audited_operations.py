@@ -1,0 +1,27 @@
+"""No request that changes something is left out of the audit trail: each one at the door is known to be of one kind."""
+
+from __future__ import annotations
+
+import asyncio
+
+from penstock.app import App
+from penstock.config import Config
+from penstock.ipc.audited import CHANGING
+from penstock.slurm.mock.backend import virtual_cluster
+from penstock.slurm.mock.model import ClusterConfig
+from penstock.store import Store
+
+_ONLY_LOOK = {"env", "explain", "left", "pauses", "ping", "plan", "queue", "status", "view", "waits"}
+
+
+def test_each_request_either_changes_something_or_only_looks(tmp_path):
+    slurm = virtual_cluster(ClusterConfig(nodes=1), user="root")
+    app = App(Config.model_validate({"agent": {"state_dir": tmp_path}}), slurm, slurm.clock, Store(":memory:"))
+
+    async def known() -> set[str]:
+        await app.start()
+        return set(app.operations)
+
+    names = asyncio.run(known())
+    assert names >= CHANGING
+    assert names - CHANGING <= _ONLY_LOOK, "a new request: does it change anything?"
