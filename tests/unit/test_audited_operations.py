@@ -11,7 +11,9 @@ from penstock.slurm.mock.backend import virtual_cluster
 from penstock.slurm.mock.model import ClusterConfig
 from penstock.store import Store
 
-_ONLY_LOOK = {"env", "explain", "left", "pauses", "ping", "plan", "queue", "status", "view", "waits"}
+_ONLY_LOOK = {
+    "cluster", "decisions", "env", "explain", "left", "pauses", "ping", "plan", "queue", "sizes", "status", "waits",
+}  # fmt: skip
 
 
 def test_each_request_either_changes_something_or_only_looks(tmp_path):
