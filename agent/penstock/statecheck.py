@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
+from penstock.audit.chain import Head
 from penstock.brake import Pause
 from penstock.guided.state import guided_from_dict
 from penstock.malleable.machine import MalleableJob
 from penstock.messages.events import Event
 from penstock.messages.outbox import State
+from penstock.off.order import Off
 from penstock.provision.holding import Hold
 from penstock.schema import UNREADABLE, statements
 from penstock.workflow.state import run_from_dict
@@ -278,8 +280,10 @@ def _pauses(text: str) -> None:
 
 # What is kept under names of which the program knows what it is; a history's own it can do without.
 _FACTS: Final[Mapping[str, Callable[[str], object]]] = {
+    "audit.head": Head.parse,
     "dmr.port": int,
     "messages.reported": _number,
+    "off": lambda text: text and str(Off.from_dict(_json(text))),
     "pauses": _pauses,
     "pruned.at": _number,
     "slurm.submissions": _left,

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from penstock.api import Decision, Offer, Reason, Verb
+from penstock.audit.chain import Head
+from penstock.audit.opening import HEAD
 from penstock.brake import Brake, Pause
 from penstock.guided.state import GuidedRun, GuidedStage, Kept, guided_to_dict
 from penstock.malleable.machine import MalleableJob
 from penstock.messages.events import Event
+from penstock.off.order import Off, keep_off
 from penstock.schema import MIGRATIONS
 from penstock.store import TICKED, Store
 from penstock.workflow.model import Stage, Workflow
@@ -53,6 +56,13 @@ def guided_state(number: int, uid: int = 0) -> dict[str, Any]:
     return as_stored(guided_to_dict(GuidedRun(number, uid, "me", "guided", "asa", AT, stages)))
 
 
+def guided_state_of_0_1_0(number: int) -> dict[str, Any]:
+    """As that release wrote it, which knew no way to keep a job back but to hold it."""
+    state = guided_state(number)
+    stages = [{k: v for k, v in s.items() if k not in ("kept", "begin")} for s in state["stages"]]
+    return {**state, "version": 1, "stages": [{**s, "hold": s["name"] == "b"} for s in stages]}
+
+
 def malleable_state(job: int, uid: int = 0) -> dict[str, Any]:
     offer = Offer(job, 2, 1, 16, 2, nodes=("n1", "n2"), steps_left=90, step_seconds=1.5)
     return as_stored(MalleableJob(job, uid, offer, offer.nodes, 3, started=AT).to_dict())
@@ -87,6 +97,8 @@ def fill(store: Store, decisions: int = 30, runs: int = 6) -> Store:
         store.remember(TICKED, str(AT))
         store.remember("dmr.port", "41234")
         store.remember("slurm.submissions", json.dumps([41.5, AT]))
+        keep_off(store, Off(0, AT, "work on Slurm"))
+        store.remember(HEAD, str(Head(12, "a" * 64)))
         Brake(store).pause(Pause("malleable", None, "batch", 0, AT, "maintenance"))
         store.post(0, "cancel", {"run": 2}, AT)
     return store
@@ -105,7 +117,10 @@ def of_version(path: Path, version: int) -> Path:
         for script in MIGRATIONS[:version]:
             db.executescript(script)
         db.execute(f"PRAGMA user_version={version}")
-        db.execute("INSERT INTO runs (uid, created, state) VALUES (7, 1.0, ?)", (json.dumps(workflow_state(1)),))
+        db.execute("INSERT INTO runs (id, uid, created, state) VALUES (1, 7, 1.0, ?)", (json.dumps(workflow_state(1)),))
+        if version >= 3:
+            state = json.dumps(guided_state_of_0_1_0(8))
+            db.execute("INSERT INTO runs (id, uid, created, state, kind) VALUES (8, 7, 1.0, ?, 'guided')", (state,))
         db.execute("INSERT INTO waits (at, key, wait, censored) VALUES (1.0, 'k', 5.0, 0)")
         db.commit()
     return path

@@ -244,7 +244,7 @@ def test_it_says_what_goes_on_and_what_was_lost(tmp_path, filled):
     assert done.exit_code == 0, done.exception
     for said in (", whole, version", "left out: runs ", "left out: decisions ", "goes on: workflow 2 mosaic (jobs 21"):
         assert said in done.output
-    assert "Pauses may be lost" in done.output and "squeue --me" in done.output
+    assert "Pauses, and that all is off, may be lost" in done.output and "squeue --me" in done.output
     told = json.loads(run(tmp_path / "old.db", tmp_path / "other.db", "--json").output)
     assert told["lost"] and told["whole"]
     assert told["tables"]["runs"]["kept"] == 59 == told["rows"]["runs"]

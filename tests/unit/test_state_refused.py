@@ -206,6 +206,8 @@ def test_a_kill_in_making_the_first_one_leaves_none(state):
         ('UPDATE decisions SET details=\'{"x": "\\ud800"}\' WHERE id=3', "decisions 3: details cannot"),
         ("UPDATE intents SET state='opfn' WHERE id=2", "intents 2: state cannot be read"),
         ("UPDATE facts SET value='1e' WHERE key='tick.at'", "facts tick.at: value cannot be read"),
+        ("UPDATE facts SET value='{' WHERE key='off'", "facts off: value cannot be read"),
+        ("UPDATE facts SET value='12' WHERE key='audit.head'", "facts audit.head: value cannot be read"),
         ("UPDATE facts SET value='[{}, 1]' WHERE key='pauses'", "facts pauses: value cannot be read"),
         ("UPDATE messages SET event='{}'", "messages 1: event cannot be read"),
         ("DROP INDEX decisions_subject", "the table decisions is not"),

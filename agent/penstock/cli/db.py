@@ -168,7 +168,9 @@ def salvage(source: Path, target: Path, ledger: bool, as_json: bool) -> None:
         click.echo("Nothing was lost that can be told.")
         return
     if not ledger and not done.parts["facts"].whole:
-        click.echo("Pauses may be lost: make them again (`penstock pause`) before an agent starts.")
+        click.echo(
+            "Pauses, and that all is off, may be lost: say it again (`penstock pause`, `penstock off`) before an agent starts."
+        )
     if not ledger and not done.parts["runs"].whole:
         click.echo("Jobs of workflows that were lost stay in Slurm: `squeue --me`, `scancel`.")
 

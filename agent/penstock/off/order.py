@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from penstock.errors import LeftAlone
 from penstock.logins import login
+from penstock.schema import UNREADABLE
 from penstock.store import Store
 
 __all__ = ["CODE", "REFUSED", "Off", "keep_off", "merged", "off_in", "refusal"]
@@ -71,9 +72,12 @@ def refusal(off: Off) -> LeftAlone:
 
 
 def off_in(store: Store) -> Off | None:
-    """What a state file says; None: it is not off."""
+    """What a state file says; None: it is not off. Raises StoreError."""
     stored = store.fact(_KEY)
-    return Off.from_dict(json.loads(stored)) if stored else None
+    try:
+        return Off.from_dict(json.loads(stored)) if stored else None
+    except UNREADABLE as e:
+        raise store.unreadable("the order that all is off") from e
 
 
 def keep_off(store: Store, off: Off | None) -> None:
