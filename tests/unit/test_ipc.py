@@ -247,10 +247,10 @@ def test_tcp_takes_the_given_port_or_picks_one(tmp_path):
 
 @pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, StoreError), (errno.EACCES, ConfigError)])
 def test_a_socket_for_which_there_is_no_room_is_no_mistake_of_the_configuration(tmp_path, monkeypatch, number, kind):
-    async def fails(*_args, **_more):
+    def fails(*_args):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(asyncio, "start_unix_server", fails)
+    monkeypatch.setattr(socket.socket, "bind", fails)
     with pytest.raises(kind, match=r"`agent\.socket`: cannot listen at"):
         serve(lambda server: server.listen_unix(tmp_path / "s"))
 
@@ -271,3 +271,26 @@ def test_a_request_that_can_be_neither_stored_nor_answered_is_refused(line):
 
     reply = json.loads(asyncio.run(LocalDoor({"echo": echo}).answer(UID, line)))
     assert (reply["ok"], reply["error"]) == (False, "UserError")
+
+
+def test_a_command_waits_its_turn_where_many_are_at_the_door(tmp_path):
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "s"))
+        listening.listen(0)
+        with socket.socket(socket.AF_UNIX) as before:
+            before.connect(str(tmp_path / "s"))
+
+            async def run():
+                asking = asyncio.ensure_future(asked(tmp_path / "s", "ping"))
+                done, _ = await asyncio.wait({asking}, timeout=0.3)
+                assert not done, "there is no room for it yet"
+                listening.accept()[0].close()
+                connection, _address = await asyncio.to_thread(listening.accept)
+                await asyncio.to_thread(connection.recv, 100)
+                connection.sendall(b'{"ok": true, "result": "its turn"}\n')
+                connection.close()
+                return await asking
+
+            assert asyncio.run(run()) == "its turn"
+    with pytest.raises(AgentUnavailable, match="no agent answers"):
+        asyncio.run(asked(tmp_path / "none", "ping"))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
+import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -66,8 +68,10 @@ def ask(
     sent = False
     try:
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(timeout)
+            # Where many are at the door, a socket with Python's own time limit is refused at once, instead of waiting.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", math.ceil(timeout), 0))
             connection.connect(str(path))
+            connection.settimeout(timeout)
             connection.sendall(_request(op, arguments))
             sent = True
             with connection.makefile("rb") as stream:

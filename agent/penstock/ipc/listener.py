@@ -1,0 +1,90 @@
+"""Takes connections from a listening socket, as long as there is room for them.
+
+asyncio's own loop goes on taking when there are no descriptors left, and logs a traceback for each try: megabytes in a
+minute. Here nothing is taken then until there is room again, and the log has one line at the beginning and one at the
+end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+import structlog
+
+__all__ = ["Listener"]
+
+_log = structlog.get_logger(__name__)
+_AT_ONCE = 16  # taken in one turn: who has come must have a chance to speak before others come
+_PAUSE = 0.5  # seconds until it is tried again where nothing says that there is room
+
+
+class Listener:
+    """`admit` is given each connection, and closes it where it is not welcome; `room` is how many more can be taken at
+    all; `tells` says whether a line may be written to the log."""
+
+    def __init__(
+        self,
+        name: str,
+        listening: socket.socket,
+        admit: Callable[[socket.socket], None],
+        room: Callable[[], int],
+        tells: Callable[[], bool],
+    ) -> None:
+        self._name = name
+        self._socket = listening
+        self._admit = admit
+        self._room = room
+        self._tells = tells
+        self._loop = asyncio.get_running_loop()
+        self._again: asyncio.TimerHandle | None = None
+        self._full = self._told = False
+        listening.setblocking(False)
+        self._loop.add_reader(listening, self._ready)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._socket.getsockname()[1])
+
+    def close(self) -> None:
+        """Listen no more."""
+        if self._again is not None:
+            self._again.cancel()
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+
+    def _ready(self) -> None:
+        room = self._room()
+        if room < 1:
+            self._rest("no descriptors are left but the agent's own reserve")
+            return
+        for _ in range(min(room, _AT_ONCE)):
+            try:
+                connection, _address = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as e:  # no descriptors, no memory
+                self._rest(e.strerror or str(e))
+                return
+            self._went_on()
+            connection.setblocking(False)
+            self._admit(connection)
+
+    def _rest(self, why: str) -> None:
+        if not self._full and self._tells():
+            _log.warning("no connections are taken until there is room", door=self._name, why=why)
+            self._told = True
+        self._full = True
+        self._loop.remove_reader(self._socket)
+        self._again = self._loop.call_later(_PAUSE, self._look_again)
+
+    def _look_again(self) -> None:
+        self._again = None
+        self._loop.add_reader(self._socket, self._ready)
+
+    def _went_on(self) -> None:
+        if self._told:
+            _log.info("connections are taken again", door=self._name)
+        self._full = self._told = False
