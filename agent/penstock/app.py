@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import resource
 import signal
 import socket
 import sys
@@ -35,6 +34,7 @@ from penstock.holding.tending import tend
 from penstock.inbox import Inbox
 from penstock.ipc.audited import RequestAudit
 from penstock.ipc.auth import Verifier, make_key
+from penstock.ipc.descriptors import raise_limit
 from penstock.ipc.far import FarDoor
 from penstock.ipc.handlers import LocalDoor, LocalOp, RemoteDoor
 from penstock.ipc.limits import RateLimit
@@ -73,7 +73,6 @@ from penstock.workflow.strategy import Rules
 __all__ = ["App", "advertised_host", "check", "make_backend", "make_policy", "serve"]
 
 _log = structlog.get_logger(__name__)
-_FILES = 16384
 # What is answered to a user's commands, to each of a user's jobs, and to all jobs of a user together.
 _FACTORS = (1, 1, 10)
 _PATIENCE_AT_STOP = 3.0
@@ -264,6 +263,7 @@ class App:
             self.predictions.prepare,
             rules,
             self.config.workflows.core_hour_weight,
+            self.config.limits.share,
         )
         self.predictions.start(site.cluster)
         known = (self.backend, self.observer, self.executor, self.store, self.clock)
@@ -274,6 +274,7 @@ class App:
             accrues=rules.accrues,
             # A begin time is then what a job ages from, whatever else it waits for.
             ages_from_release="limits" not in site.enforced,
+            share=self.config.limits.share,
         )
         self.messenger.configure(self.config, site.mail_domain)
         join(self.messenger, self.executor, self.workflows, self.guided, self.clock)
@@ -426,6 +427,9 @@ class App:
         settings.policy, settings.limits, settings.preference = policy, _limits(config), config.malleable.backend
         settings.caps = _caps(config)
         self._set_brake(config)
+        for controller in (self.workflows, self.guided):
+            if controller is not None:
+                controller.share = config.limits.share
         self.observer.min_interval, self.observer.stale_after = config.slurm.min_interval, _stale_after(config)
         self._set_limits(config)
         self.messenger.configure(config)
@@ -491,7 +495,7 @@ async def serve(config: Config, config_path: Path | None = None) -> None:
 
 
 async def _serve(config: Config, config_path: Path | None, tenure: Tenure) -> None:
-    _raise_file_limit()
+    raise_limit()
     backend = make_backend(config)
     # Slurm's times are compared with ours, so the clock is the controller's.
     store = open_checked(config, tenure)
@@ -542,13 +546,6 @@ async def _serve(config: Config, config_path: Path | None, tenure: Tenure) -> No
     finally:
         app.auditor.stop()
         await app.close()
-
-
-def _raise_file_limit() -> None:
-    """Every connected application takes a descriptor, and Slurm commands must still find one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # Not without bound: Slurm may hand the limit on to the jobs that are submitted.
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, _FILES)), hard))
 
 
 async def _start_patiently(app: App, stop: asyncio.Event) -> None:

@@ -30,6 +30,7 @@ from penstock.allow import Feature, Rule
 from penstock.documents import MAX_BYTES, parse_yaml, show
 from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import ConfigError, UserError
+from penstock.fair import Share
 from penstock.homes import home, own_state
 from penstock.select.units import AMOUNT_FORMS, parse_amount
 
@@ -236,6 +237,34 @@ class LimitsSection(_Section):
     dry_run: bool = Field(
         False, description="Only say what would be done to jobs of other users than the agent's own, and do nothing."
     )
+
+    stages_of_user: int = Field(
+        10_000, ge=1, description="Most stages in workflows of one user that have not ended, of jobs that users submit."
+    )
+    dependencies_of_user: int = Field(
+        100_000, ge=1, description="How often these stages may come after another, in all."
+    )
+    unseen_of_user: int = Field(2_000, ge=1, description="Most jobs of these stages that Slurm has not shown yet.")
+    work_of_user: int = Field(
+        10_000,
+        ge=1,
+        description="Stages (eight dependencies count as one) that a pass looks through for one user; the rest follows "
+        "in the next passes.",
+    )
+    changes_of_user: int = Field(50, ge=1, description="Most changes to workflow jobs of one user in a pass.")
+    lookups: int = Field(500, ge=1, description="Most jobs that accounting is asked for in a pass, of all users.")
+
+    @property
+    def share(self) -> Share:
+        """What one user may have of the agent."""
+        return Share(
+            self.stages_of_user,
+            self.dependencies_of_user,
+            self.unseen_of_user,
+            self.work_of_user,
+            self.changes_of_user,
+            self.lookups,
+        )
 
     @property
     def rules(self) -> tuple[Rule, ...] | None:

@@ -20,6 +20,7 @@ from penstock.clock import Clock, Rest
 from penstock.errors import StoreError
 from penstock.metrics import Metrics
 from penstock.observe import Observer
+from penstock.pace import Pace
 from penstock.store import Store
 
 __all__ = ["Controller", "Loop"]
@@ -29,6 +30,7 @@ _log = structlog.get_logger(__name__)
 # Wakes that come in a burst (every rank 0 of a large array starting at once) share one pass.
 _GATHER = 0.025
 _AFTER_FAILURE = 5.0
+_TOGETHER = 200  # decisions
 _ROOM = " " * 65536  # a line or two may fit onto a disk that is full
 
 
@@ -148,9 +150,11 @@ class Loop:
     async def _let(self, controller: Controller, snapshot: Snapshot) -> None:
         try:
             decisions = await controller.reconcile(snapshot)
-            if decisions:
-                with self._store.together():  # one wait for the disk, however many jobs there are
-                    for decision in decisions:
+            for first in range(0, len(decisions), _TOGETHER):
+                if first:
+                    await Pace().breathe()
+                with self._store.together():  # one wait for the disk, for many jobs
+                    for decision in decisions[first : first + _TOGETHER]:
                         self._record(decision)
         except Exception as e:
             # One bad subject must not keep the others from being served; the next pass sees the same state again.

@@ -355,6 +355,19 @@ class Store:
         """(number, uid, state) of the latest runs of a kind (all, unless limited, or of one user), newest last.
 
         `most_text`: no more of them than have so many characters together, but one at least."""
+        found = self.run_texts(live_only=live_only, limit=limit, kind=kind, uid=uid, most_text=most_text)
+        return [(number, owner, self._load(text, f"workflow {number}")) for number, owner, text in found]
+
+    def run_texts(
+        self,
+        *,
+        live_only: bool = False,
+        limit: int = -1,
+        kind: str = "workflow",
+        uid: int | None = None,
+        most_text: int | None = None,
+    ) -> list[tuple[int, int, str]]:
+        """The same with the states as the JSON that they are stored as, which takes long to read where it is long."""
         cursor = self._execute(
             "SELECT id, uid, state FROM runs WHERE kind=? AND (? IS NULL OR uid=?) "
             "AND (NOT ? OR finished IS NULL) ORDER BY id DESC LIMIT ?",
@@ -373,7 +386,7 @@ class Store:
             raise failed(self.path, f"the state file {self.path}", e) from e
         finally:
             cursor.close()  # as long as it is open nobody may be able to write
-        return [(row["id"], row["uid"], self._load(row["state"], f"workflow {row['id']}")) for row in reversed(found)]
+        return [(row["id"], row["uid"], row["state"]) for row in reversed(found)]
 
     def runs_in(self, since: float, kind: str) -> Iterator[dict[str, Any]]:
         """The states of the runs of a kind that go on or have ended since then, oldest first, one after the other.

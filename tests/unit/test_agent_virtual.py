@@ -473,11 +473,10 @@ async def test_a_cancel_of_a_job_that_slurm_has_forgotten_holds_up_nobody(tmp_pa
 
 
 @virtual
-@pytest.mark.parametrize("part", ["workflows", "guided"])
-async def test_accounting_is_asked_again_after_the_clock_was_set_back(tmp_path, part):
+async def test_accounting_is_asked_again_after_the_clock_was_set_back(tmp_path):
     world = World(tmp_path)
     await world.boot()
-    controller, clock, asked = getattr(world.app, part), ManualClock(1e9), []
+    controller, clock, asked = world.app.workflows, ManualClock(1e9), []
 
     async def history(ids):
         asked.append(ids)

@@ -19,7 +19,7 @@ from penstock.brake import Pause
 from penstock.cli.door import ask_or_read
 from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, ConfigError, NotFound, NotNow, NotPermitted, UserError
-from penstock.guided import admission, controller
+from penstock.guided import admission, measure
 from penstock.inbox import LATER, Inbox
 from penstock.ipc import overseers
 from penstock.slurm.mock.backend import virtual_cluster
@@ -174,7 +174,7 @@ def test_a_users_workflow_does_not_grow_without_an_end(agent, monkeypatch):
 
 
 def test_a_user_has_so_many_workflows_at_once(agent, monkeypatch):
-    monkeypatch.setattr(controller, "_MOST_OPEN", 2)
+    monkeypatch.setattr(measure, "MOST_OPEN", 2)
     for name in ("v", "w"):
         agent.ask(ALICE, "guide", workflow=name, strategy="asa", stages=stages("a"))
     with pytest.raises(NotNow, match="have not ended"):
@@ -185,7 +185,7 @@ def test_a_user_has_so_many_workflows_at_once(agent, monkeypatch):
 
 def test_a_users_workflows_are_so_long_in_all(agent, monkeypatch):
     """Or one user could fill the agent's memory, workflow by workflow."""
-    monkeypatch.setattr(controller, "_MOST_TEXT", 10_000)
+    monkeypatch.setattr(measure, "MOST_TEXT", 10_000)
     agent.ask(ALICE, "guide", workflow="v", strategy="asa", stages=stages("a", script="x" * 4000))
     agent.ask(ALICE, "guide", workflow="w", strategy="asa", stages=stages("a", script="x" * 4000))
     with pytest.raises(NotNow, match="longer than 10000"):

@@ -54,7 +54,7 @@ async def test_a_cancelled_workflow_of_jobs_that_never_were_ends(tmp_path):
     await world.boot()
     stage = {"name": "a", "job": 4_000_000, "after": [], "hold": True}
     uid = world.engine.uid_of("alice")
-    number = world.app.guided.register(uid, {"workflow": "w", "strategy": "asa", "stages": [stage]})
+    number = await world.app.guided.register(uid, {"workflow": "w", "strategy": "asa", "stages": [stage]})
     world.app.guided.cancel(uid, number)
     await world.until(lambda: number not in world.app.guided.runs, 500)
     assert world.store.runs(live_only=True, kind="guided") == []

@@ -89,8 +89,13 @@ def test_a_waiting_job_gives_its_place_only_to_the_one_that_names_it():
 
 def test_a_stage_cannot_come_after_one_that_comes_after_it():
     run = known(1, ("a", Phase.FAILED), phase=RunPhase.FAILING).with_stage(GuidedStage("b", 11, ("a",)))
-    with pytest.raises(UserError, match="after itself"):
+    with pytest.raises(UserError, match="'a' would come after itself"):
         plan([run], asked(("a", 7, "b")))
+    run = known(1, ("a", Phase.FAILED), ("b", Phase.FAILED), ("c", Phase.FAILED), phase=RunPhase.FAILING)
+    for stages in ((("a", 7, "a"),), (("a", 7, "b"), ("b", 8, "a")), (("c", 9), ("a", 7, "b"), ("b", 8, "a"))):
+        with pytest.raises(UserError, match="would come after itself"):
+            plan([run], asked(*stages))
+    assert plan([run], asked(("a", 7, "b"), ("b", 8, "c"), ("c", 9)))[0] is run
 
 
 def test_a_workflow_of_somebody_else_is_not_there():

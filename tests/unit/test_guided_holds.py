@@ -66,7 +66,7 @@ class World:
         jobs = [await self.slurm.submit(spec) for _ in range(count)]
         stages = [{"name": f"s{job}", "job": job, "after": [], **kept} for job in jobs]
         uid = self.engine.uid_of("alice")
-        self.guided.register(uid, {"workflow": "w", "strategy": "perstage", "stages": stages})
+        await self.guided.register(uid, {"workflow": "w", "strategy": "perstage", "stages": stages})
         return jobs
 
     def to(self, seconds: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from factories import make_job
@@ -20,7 +21,7 @@ from penstock.guided.instructions import (
     Rules,
     View,
 )
-from penstock.guided.machine import step
+from penstock.guided.machine import step, steps
 from penstock.guided.state import GuidedRun, GuidedStage, Kept, Order, guided_from_dict, guided_to_dict
 from penstock.waits.base import Estimate, Known, Observation
 from penstock.workflow.state import Phase, RunPhase
@@ -322,25 +323,62 @@ def test_what_release_0_1_0_has_stored_goes_on_as_it_was():
     assert [s.kept for s in guided_from_dict(stored).stages] == [Kept.NOT, Kept.HOLD]
 
 
-def test_a_job_that_slurm_has_never_known_is_given_up_after_a_day():
-    run = chain("a")
-
-    def at(now: float, run: GuidedRun = run, **more: object):
-        return step(run, View(now, {}, unknown=frozenset({1}), **more), now, RULES)
-
-    assert at(86_000.0).run.phase is RunPhase.ACTIVE, "accounting may be behind"
-    done = at(87_000.0)
-    assert (done.run.phase, done.run.stages[0].failure) == (
-        RunPhase.FAILED,
-        "job 1 was seen neither in the queue nor in accounting",
+def test_a_job_that_slurm_has_never_known_is_asked_for_so_often_and_given_up():
+    """The controller counts with each answer; here accounting answers at once."""
+    run, asked, now = chain("a"), [], 10.0
+    while not (done := step(run, View(now, {}), now, RULES)).run.phase.final:
+        if of(Lookup, done):
+            asked.append(now)
+            (stage,) = done.run.stages
+            run = replace(run, stages=(replace(stage, asked=stage.asked + 1, asked_at=now),))
+        now += 1.0
+        assert now < 1000.0
+    assert asked == [10.0, 25.0, 55.0, 115.0, 235.0]
+    assert done.run.phase is RunPhase.FAILED
+    assert done.run.stages[0].failure == (
+        "job 1 was seen neither in the queue nor in accounting (asked 5 times): it is not waited for"
     )
-    assert look(run, now=87_000.0).run.phase is RunPhase.ACTIVE, "accounting has not answered"
-    seen = replace(run, stages=(replace(run.stages[0], submitted=5.0),))
-    assert at(87_000.0, seen).run.phase is RunPhase.ACTIVE, "it was in the queue: accounting will know"
-    assert at(87_000.0, records={1: record(1, JobState.COMPLETED)}).run.phase is RunPhase.COMPLETED
+    cancelled = step(replace(run, phase=RunPhase.CANCELLING), View(now, {}), now, RULES)
+    assert cancelled.run.phase is RunPhase.CANCELLED
+    assert step(run, View(now, {}, {1: record(1, JobState.COMPLETED)}), now, RULES).run.phase is RunPhase.COMPLETED
 
 
-def test_of_a_cancelled_workflow_such_a_job_is_given_up_soon():
-    run = replace(chain("a"), phase=RunPhase.CANCELLING)
-    for now, phase in ((200.0, RunPhase.CANCELLING), (301.0, RunPhase.CANCELLED)):
-        assert step(run, View(now, {}, unknown=frozenset({1})), now, RULES).run.phase is phase
+def test_a_job_that_was_seen_is_never_given_up_and_asked_for_ever_more_rarely():
+    run, asked, now = chain("a", submitted=5.0), [], 10.0
+    while now < 86_400.0:
+        done = step(run, View(now, {}), now, RULES)
+        assert done.run.phase is RunPhase.ACTIVE, "it was in the queue: accounting will know"
+        if of(Lookup, done):
+            asked.append(now)
+            (stage,) = done.run.stages
+            run = replace(run, stages=(replace(stage, asked=stage.asked + 1, asked_at=now),))
+        now += 0.5 if now < 600 else 60.0
+    assert len(asked) < 40
+    assert asked[:4] == [10.0, 10.5, 11.5, 13.5]
+    assert max(b - a for a, b in pairwise(asked)) <= 3660.0
+    back = look(run, make_job(1, "n1"), now=now)
+    assert (back.run.stages[0].asked, back.run.stages[0].asked_at) == (0, None)
+    assert of(Lookup, step(run, View(5.0, {}), 5.0, RULES)), "the clock was set back"
+
+
+def test_a_pass_learns_so_much_and_ends_no_workflow_before_it_has_learned_all():
+    names = [f"s{i}" for i in range(45)]
+    run = GuidedRun(3, 1000, "alice", "w", "asa", 0.0, tuple(GuidedStage(n, i + 1) for i, n in enumerate(names)))
+    jobs = [ended(i + 1) for i in range(45)]
+    learned = []
+    for _ in range(3):
+        done = look(run, *jobs)
+        run = done.run
+        learned.append((len(of(Observe, done)), done.more, bool(of(Finished, done))))
+    assert learned == [(20, True, False), (20, True, False), (5, False, True)]
+
+
+def test_in_parts_it_is_the_same_step():
+    run = chain("a", "b", "c")
+    rows = {1: [make_job(1, "n1", start=0.0)], 2: [kept(2, "afterok:1(unfulfilled)")]}
+    walk, work = steps(run, View(50.0, rows), 50.0, RULES), []
+    with pytest.raises(StopIteration) as end:
+        while True:
+            work.append(next(walk))
+    assert end.value.value == step(run, View(50.0, rows), 50.0, RULES)
+    assert sum(work) >= len(run.stages)

@@ -158,9 +158,11 @@ async def test_guided_workflows_go_by_what_slurm_says_of_their_jobs(tmp_path):
         "stages": [{"name": "s", "job": job, "after": [], "hold": True}],
     }
     with pytest.raises(NotPermitted, match="is not one of nobody-of-this-name"):
-        await world.app.operations["guide"](uid, request) if uid == ME else world.app.guided.register(uid, request)
+        await world.app.operations["guide"](uid, request) if uid == ME else await world.app.guided.register(
+            uid, request
+        )
     world.app.executor.brake.rules = [Rule(partitions=("gpu",))]
-    number = world.app.guided.register(uid, request)
+    number = await world.app.guided.register(uid, request)
     start = world.now
     await world.until(lambda: world.now > start + 60)
     assert world.living()[0].state == "PENDING"

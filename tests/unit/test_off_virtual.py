@@ -256,7 +256,7 @@ async def guided(world: World, strategy: str, kept: Kept = Kept.BEGIN) -> tuple[
         stages.append({"name": letter, "job": jobs[-1], "after": after, "kept": how.value, "expect": 30.0})
     uid = world.engine.uid_of("alice")
     asked = {"workflow": "w", "strategy": strategy, "stages": stages}
-    return world.app.guided.register(uid, asked), jobs
+    return await world.app.guided.register(uid, asked), jobs
 
 
 def site_of_all(folder, **cluster) -> World:
@@ -388,7 +388,7 @@ async def test_a_stage_that_its_owner_wants_later_is_listed_with_that_time(tmp_p
         {"name": "b", "job": second, "after": ["a"], "kept": "begin", "begin": world.now + 3600},
     ]
     asked = {"workflow": "w", "strategy": "asa", "stages": stages}
-    world.app.guided.register(world.engine.uid_of("alice"), asked)
+    await world.app.guided.register(world.engine.uid_of("alice"), asked)
     await world.until(lambda: world.engine.job(first).state is JobState.RUNNING)
     await turn_off(world, release=True)
     (item,) = [i for i in world.app.drain.report.items if i.place is Place.LEFT]

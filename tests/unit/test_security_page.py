@@ -8,10 +8,11 @@ from pathlib import Path
 
 from dmr import wire
 from penstock.app import App
-from penstock.config import AgentSection, Config
-from penstock.guided import absorbing, admission, controller
+from penstock.config import AgentSection, Config, LimitsSection
+from penstock.fair import Share
+from penstock.guided import absorbing, admission, measure
 from penstock.inbox import LATER
-from penstock.ipc import auth, server
+from penstock.ipc import auth, descriptors, handlers, server
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.store import Store
 
@@ -65,7 +66,29 @@ def test_the_limits_are_those_of_the_program():
         assert said in limits, said
     assert (server._UNPROVEN, server._IDLE, auth.FRESH) == (60.0, 3600.0, 300.0), "a minute, an hour, five minutes"
     guide = section("Requests of the command line (Unix socket)")
-    assert f"{controller._MOST_OPEN:,} open workflows, {admission._MOST_STAGES:,} stages" in guide
+    assert f"{measure.MOST_OPEN:,} open workflows, {admission._MOST_STAGES:,} stages" in guide
     assert f"{admission._MOST_TEXT // 1_000_000} MB of text" in guide
-    assert f"{controller._MOST_TEXT // 1_000_000} MB in all" in guide
-    assert (absorbing._PATIENCE, absorbing._PATIENCE_CANCELLED) == (86400, 300), "a day, five minutes"
+    assert f"{measure.MOST_TEXT // 1_000_000} MB in all" in guide
+    assert f"asked for it {absorbing.UNSEEN_TRIES} times" in guide
+    assert (handlers._CHEAP, f"up to {handlers._DEAREST:g}" in limits) == (0.01, True), "10 ms"
+    assert f"{server._MAX_ANONYMOUS:,} a door, half of" in limits
+    assert [descriptors.reserve(n) for n in (64, 1024, 10**6)] == [24, 128, 1024]
+    assert server._SHARES == {"local": 1, "far": 1, "remote": 2}, "a quarter or more"
+
+
+def test_the_limits_page_has_the_defaults():
+    page = (Path(__file__).parents[2] / "docs" / "limits.md").read_text(encoding="utf-8")
+    limits = LimitsSection.model_validate({})
+    for key in (
+        "stages_of_user",
+        "dependencies_of_user",
+        "unseen_of_user",
+        "work_of_user",
+        "changes_of_user",
+        "lookups",
+    ):
+        assert f"  {key}: {getattr(limits, key)}\n" in page
+        assert f"| `{key}` |" in page
+    assert limits.share == Share()
+    assert f"(asked {absorbing.UNSEEN_TRIES} times)" in page
+    assert absorbing.UNSEEN_PAUSE * (2 ** (absorbing.UNSEEN_TRIES - 1) - 1) == 225, "four minutes"

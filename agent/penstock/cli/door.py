@@ -18,9 +18,9 @@ import click
 
 from penstock.config import Config
 from penstock.errors import AgentUnavailable, StateHeld
-from penstock.guided.admission import with_waiting
+from penstock.guided.admission import plan, planned, registration, with_waiting
 from penstock.guided.state import guided_to_dict
-from penstock.guided.stored import latest_runs, planned
+from penstock.guided.stored import latest_runs
 from penstock.ipc.client import ask_agent
 from penstock.lease.machine import Card
 from penstock.off.order import REFUSED, off_in, refusal
@@ -114,7 +114,7 @@ def plan_stages(config: Config, request: Mapping[str, Any]) -> dict[str, Any]:
                 raise refusal(off) from e
             uid, now = os.geteuid(), time.time()
             left = [payload for _n, _at, _uid, op, payload in store.inbox() if op == "guide"]
-            return planned(with_waiting(latest_runs(store, uid), left, uid, now), request, now)
+            return planned(*plan(with_waiting(latest_runs(store, uid), left, uid, now), registration(request, now)))
 
 
 def ask_or_read(config: Config, op: str, arguments: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401

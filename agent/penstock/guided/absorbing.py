@@ -10,13 +10,17 @@ from penstock.api import Job, JobState
 from penstock.guided.instructions import View
 from penstock.guided.state import GuidedRun, GuidedStage, updated
 from penstock.waits.causes import hindrance, noted
-from penstock.workflow.state import Phase, RunPhase
+from penstock.workflow.state import Phase
 
-__all__ = ["absorb"]
+__all__ = ["UNSEEN_PAUSE", "UNSEEN_TRIES", "absorb", "ask_again"]
 
-# How long accounting may be behind the queue (s). It matters less where nothing is released any more.
-_PATIENCE: Final = 86400.0
-_PATIENCE_CANCELLED: Final = 300.0
+# A job that nobody but its owner has ever spoken of: accounting is asked of it so often, the first time at once, and
+# then after so long (s), twice that, and so on; it may be behind the queue for a while.
+UNSEEN_TRIES: Final = 5
+UNSEEN_PAUSE: Final = 15.0
+# One that was seen has an end that accounting will know; it is asked ever more rarely.
+_SEEN_PAUSE: Final = 0.5
+_LONGEST_PAUSE: Final = 3600.0
 # Ends that a job can meet without having run.
 _WITHOUT_RUNNING: Final = frozenset({JobState.CANCELLED, JobState.DEADLINE, JobState.BOOT_FAIL})
 
@@ -26,6 +30,8 @@ def absorb(
 ) -> tuple[GuidedStage, bool]:
     """The stage brought up to date, and whether accounting must say what became of its job."""
     rows, record = view.rows.get(stage.job, ()), view.records.get(stage.job)
+    if rows and stage.asked_at is not None:
+        stage = replace(stage, asked=0, asked_at=None)
     if stage.requeued_at is not None and view.taken_at <= stage.requeued_at:
         return stage, False  # the look is older than what was done to the job
     if any(row.uid != run.uid for row in rows) or (not rows and record is not None and record.user != run.user):
@@ -59,17 +65,22 @@ def absorb(
         return _concluded(first, state, record.start, record.end, record.exit_code), False
     if view.taken_at <= stage.registered:
         return stage, False
-    if _never_was(run, stage, view):
-        text = f"job {stage.job} was seen neither in the queue nor in accounting"
+    if record is None and stage.submitted is None and stage.asked >= UNSEEN_TRIES:
+        times = f"asked {stage.asked} times"
+        text = f"job {stage.job} was seen neither in the queue nor in accounting ({times}): it is not waited for"
         return replace(stage, phase=Phase.FAILED, failure=text, end=now, observed=True), False
     note(stage.name, "not-seen", f"job {stage.job} is not in the queue: accounting must say what became of it")
-    return stage, True
+    due = ask_again(stage)
+    # Where the clock was set back, nobody can tell how long ago it was.
+    return stage, due is None or not (stage.asked_at or 0.0) <= now < due
 
 
-def _never_was(run: GuidedRun, stage: GuidedStage, view: View) -> bool:
-    """Whether nothing is to be heard of a job any more that nobody but its owner has ever spoken of."""
-    patience = _PATIENCE_CANCELLED if run.phase is RunPhase.CANCELLING else _PATIENCE
-    return stage.submitted is None and stage.job in view.unknown and view.taken_at > stage.registered + patience
+def ask_again(stage: GuidedStage) -> float | None:
+    """When accounting is to be asked (again) what became of a job that is not in the queue; None: now."""
+    if stage.asked_at is None:
+        return None
+    first = UNSEEN_PAUSE if stage.submitted is None else _SEEN_PAUSE
+    return stage.asked_at + min(_LONGEST_PAUSE, first * 2.0 ** min(stage.asked - 1, 20))
 
 
 def _placed(stage: GuidedStage, job: Job, **more: Any) -> GuidedStage:  # noqa: ANN401

@@ -7,20 +7,21 @@ submitted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from penstock.errors import NotFound, UserError
+from penstock.guided.measure import OF_A_STAGE, weight
 from penstock.guided.state import GuidedRun, GuidedStage, Kept, Order
+from penstock.pace import at_once
 from penstock.workflow.model import NAME_PATTERN
 from penstock.workflow.state import Phase, RunPhase
 
-__all__ = ["Registration", "admit", "plan", "registration", "weight", "with_waiting"]
+__all__ = ["Registration", "admit", "plan", "planned", "read_registration", "registration", "with_waiting"]
 
 _MOST_STAGES: Final = 1000
 _MOST_TEXT: Final = 2_000_000  # characters
-_OF_A_STAGE: Final = 500  # characters, besides its texts
 _LAST: Final = 2.0**32  # no begin time is later (epoch s)
 _STRATEGIES: Final = ("asa", "perstage")
 
@@ -41,30 +42,31 @@ class Registration:
 
 def registration(data: Mapping[str, Any], now: float) -> Registration:
     """What came in as JSON. Raises UserError: nothing of it is trusted."""
+    return at_once(read_registration(data, now))
+
+
+def read_registration(data: Mapping[str, Any], now: float) -> Generator[int, None, Registration]:
+    """The same in parts (see `Pace.walk`), each of a stage with what it comes after."""
     try:
-        stages = tuple(_stage(entry, now) for entry in data["stages"])
+        entries = tuple(data["stages"])
+        if not 1 <= len(entries) <= _MOST_STAGES:
+            raise UserError(f"stages: 1 to {_MOST_STAGES} of them can be registered at once, not {len(entries)}")
+        stages = []
+        for entry in entries:
+            stages.append(_stage(entry, now))
+            yield 1 + len(stages[-1].after)
         run = data.get("run")
         replaces = {str(name): int(job) for name, job in (data.get("replaces") or {}).items()}
         run = None if run is None else int(run)
-        found = Registration(str(data["workflow"]), str(data["strategy"]), stages, run, replaces)
+        found = Registration(str(data["workflow"]), str(data["strategy"]), tuple(stages), run, replaces)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
         raise UserError(f"not a registration of stages: {e!r}") from e
     if not NAME_PATTERN.fullmatch(found.workflow):
         raise UserError(f"workflow: must be 1 to 40 of A-Z a-z 0-9 _ . -, not {found.workflow[:60]!r}")
     if found.strategy not in _STRATEGIES:
         raise UserError(f"strategy: must be one of {', '.join(_STRATEGIES)}, not {found.strategy[:60]!r}")
-    if not 1 <= len(stages) <= _MOST_STAGES:
-        raise UserError(f"stages: 1 to {_MOST_STAGES} of them can be registered at once, not {len(stages)}")
     _check_size(stages)
     return found
-
-
-def weight(stages: Iterable[GuidedStage]) -> int:
-    """How many characters the agent keeps for these stages, about."""
-    return sum(
-        _OF_A_STAGE + sum(len(w) for w in (*s.order.words, s.order.workdir, s.order.script or "", s.base, *s.after))
-        for s in stages
-    )
 
 
 def _check_size(stages: Iterable[GuidedStage]) -> None:
@@ -72,7 +74,7 @@ def _check_size(stages: Iterable[GuidedStage]) -> None:
     if weight(stages) > _MOST_TEXT:
         raise UserError(
             f"the command lines and scripts of the stages are longer than {_MOST_TEXT} characters, each stage counting "
-            f"{_OF_A_STAGE} more"
+            f"{OF_A_STAGE} more"
         )
 
 
@@ -133,17 +135,45 @@ def plan(runs: Sequence[GuidedRun], asked: Registration) -> tuple[GuidedRun | No
                     f"stage {stage.name!r} comes after {parent!r}, which workflow {asked.workflow!r} does not have "
                     f"(stages: {there}); submit that first"
                 )
-        if run is not None and set(stage.after) & run.below([stage.name]):
-            raise UserError(f"stage {stage.name!r} would come after itself")
         fresh[stage.name] = stage
         before[stage.name] = tuple(known[p] for p in stage.after if p in known and p not in fresh)
     whole = {**known, **fresh}
+    # What is new comes after what was there before it.
+    if not fresh.keys().isdisjoint(known) and (turned := _in_a_circle(whole, fresh)) is not None:
+        raise UserError(f"stage {turned!r} would come after itself")
     if len(whole) > _MOST_STAGES:
         raise UserError(
             f"workflow {asked.workflow!r} would have {len(whole)} stages, at most {_MOST_STAGES} are possible"
         )
     _check_size(whole.values())
     return run, before
+
+
+def planned(run: GuidedRun | None, before: Mapping[str, Sequence[GuidedStage]]) -> dict[str, Any]:
+    """What `plan` has found, JSON-able: the number of the run, per stage the known ones before it, and which ways of
+    keeping jobs back are known (`Kept`)."""
+    stages = {
+        name: [{"name": s.name, "job": s.job, "phase": s.phase.value} for s in parents]
+        for name, parents in before.items()
+    }
+    return {"run": None if run is None else run.id, "before": stages, "keeps": [kept.value for kept in Kept if kept]}
+
+
+def _in_a_circle(whole: Mapping[str, GuidedStage], fresh: Collection[str]) -> str | None:
+    """A fresh stage that comes after itself, if there is one."""
+    left = {name: len(frozenset(stage.after) & whole.keys()) for name, stage in whole.items()}
+    children: dict[str, list[str]] = {}
+    for name, stage in whole.items():
+        for parent in frozenset(stage.after) & whole.keys():
+            children.setdefault(parent, []).append(name)
+    ready = [name for name, count in left.items() if count == 0]
+    while ready:
+        for child in children.get(done := ready.pop(), ()):
+            left[child] -= 1
+            if left[child] == 0:
+                ready.append(child)
+        del left[done]
+    return next((name for name in left if name in fresh), None)
 
 
 def _home(runs: Sequence[GuidedRun], asked: Registration) -> GuidedRun | None:
@@ -160,12 +190,13 @@ def _home(runs: Sequence[GuidedRun], asked: Registration) -> GuidedRun | None:
 
 def admit(run: GuidedRun, stages: Iterable[GuidedStage]) -> GuidedRun:
     """The run with these stages, which `plan` has found right, in it; one that had ended goes on."""
+    known = {stage.name: stage for stage in run.stages}
     for stage in stages:
-        old = run.get(stage.name)
+        old = known.get(stage.name)
         former = () if old is None else (*old.former, old.job)
-        run = run.with_stage(replace(stage, former=former))
+        known[stage.name] = replace(stage, former=former)
     phase = RunPhase.CANCELLING if run.phase is RunPhase.CANCELLING else RunPhase.ACTIVE
-    return replace(run, phase=phase, why=None, ended_at=None)
+    return replace(run, stages=tuple(known.values()), phase=phase, why=None, ended_at=None)
 
 
 def with_waiting(runs: Sequence[GuidedRun], left: Iterable[Mapping[str, Any]], uid: int, now: float) -> list[GuidedRun]:

@@ -9,19 +9,22 @@ from __future__ import annotations
 import contextlib
 import math
 import statistics
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
 import structlog
 
-from penstock.api import AccountingRecord, Decision, Job, Reason, Snapshot, Verb
-from penstock.clock import Clock, Rest
-from penstock.errors import NotFound, NotNow, NotPermitted, PenstockError, StoreError
+from penstock.api import Decision, Job, Reason, Snapshot, Verb
+from penstock.clock import Clock
+from penstock.errors import NotFound, NotPermitted, PenstockError, StoreError
 from penstock.executor import Concern, Executor
-from penstock.guided.admission import Registration, admit, plan, registration, weight
+from penstock.fair import Claim, Rounds, Share
+from penstock.guided.accounting import Accounting
+from penstock.guided.admission import Registration, admit, plan, planned, read_registration
 from penstock.guided.instructions import (
     Finished,
     Instruction,
@@ -34,11 +37,13 @@ from penstock.guided.instructions import (
     Rules,
     View,
 )
-from penstock.guided.machine import step
+from penstock.guided.machine import steps
+from penstock.guided.measure import Measure, check_room, measured
 from penstock.guided.state import GuidedRun, Kept, guided_from_dict, guided_to_dict
-from penstock.guided.stored import latest_runs, planned
+from penstock.guided.stored import read_latest
 from penstock.logins import login
 from penstock.observe import Observer
+from penstock.pace import Pace, at_once
 from penstock.second_look import SecondLook
 from penstock.slurm.base import Changer, Reader
 from penstock.store import Store
@@ -48,13 +53,26 @@ from penstock.workflow.state import RunPhase
 __all__ = ["GuidedController"]
 
 _log = structlog.get_logger(__name__)
-_MOST_OPEN: Final = 1000  # workflows of one user: each is looked through in every pass
-_MOST_TEXT: Final = 8_000_000  # characters of all of these, by their `weight`
 _REMEMBERED: Final = 9  # run times per stage
+_RUN_TIMES: Final = 50_000  # of stages that are at hand
+
+
+@dataclass(frozen=True, slots=True)
+class _Stepped:
+    """That a step over a run has done all that there was to do: what it left, and over what."""
+
+    run: GuidedRun
+    look: Snapshot
+    brake: tuple[object, ...]
+    at: float
 
 
 class GuidedController:
-    """All guided workflows of one agent, whoever's they are. `finished` counts them by how they ended."""
+    """All guided workflows of one agent, whoever's they are. `finished` counts them by how they ended.
+
+    A pass serves each user as far as `share` allows, and takes the rest up at the next (`penstock.fair`). `steps`
+    counts the workflows that were looked through.
+    """
 
     def __init__(
         self,
@@ -68,6 +86,7 @@ class GuidedController:
         *,
         accrues: bool,
         ages_from_release: bool = False,
+        share: Share | None = None,
     ) -> None:
         self._backend = backend
         self._observer = observer
@@ -78,9 +97,17 @@ class GuidedController:
         self._wake = wake
         self._ages = (accrues, ages_from_release)
         self._second_look = SecondLook(observer)
-        self._records: dict[int, AccountingRecord] = {}
-        self._lookups: dict[int, Rest] = {}
-        self._unknown: set[int] = set()  # jobs that accounting, when it was asked last, did not know
+        self._accounting = Accounting(backend, clock, 0)
+        self.share = share or Share()
+        self._rounds: Rounds[int] = Rounds()
+        self._left = False  # the last pass has left something to the next, for want of room
+        self._changes: Counter[int] = Counter()  # made in this pass, by user
+        self._measures: dict[int, tuple[GuidedRun, Measure]] = {}
+        self._stepped: dict[int, _Stepped] = {}
+        self._failures = store.errors
+        self._said: dict[int, dict[str, str]] = {}  # by run and stage: the code of what was decided last
+        self._run_times: dict[str, float | None] = {}
+        self.steps = 0
         # When a job was last changed: an older look does not show it.
         self._changed_at: dict[int, float] = {}
         self.finished: Counter[str] = Counter()
@@ -95,20 +122,23 @@ class GuidedController:
 
     # -- what users ask (any time, from the door) ----------------------------------------------------------------------
 
-    def plan(self, uid: int, request: Mapping[str, Any]) -> dict[str, Any]:
+    async def plan(self, uid: int, request: Mapping[str, Any]) -> dict[str, Any]:
         """Whether these stages could be registered, and which jobs they come after. Raises what `register` would."""
         self._check_allowed(uid)
-        return planned(latest_runs(self._store, uid), request, self._clock.now())
+        asked = await Pace().walk(read_registration(request, self._clock.now()))
+        runs = await Pace().walk(read_latest(self._store, uid, self.runs))
+        run, before = plan(runs, asked)
+        self._check_room(uid, asked, run)
+        return planned(run, before)
 
-    def register(self, uid: int, request: Mapping[str, Any]) -> int:
+    async def register(self, uid: int, request: Mapping[str, Any]) -> int:
         """Take charge of stages whose jobs the user has submitted; the workflow's number.
 
         Raises UserError, NotFound, NotNow, and NotPermitted for a job that Slurm says is somebody else's. One that the
         last look does not show is believed until the next look, and nothing is done to it before.
         """
         self._check_allowed(uid)
-        now = self._clock.now()
-        asked = registration(request, now)
+        asked = await Pace().walk(read_registration(request, self._clock.now()))
         seen = self._observer.last
         for stage in asked.stages:
             job = seen.jobs.get(stage.job) if seen else None
@@ -116,7 +146,14 @@ class GuidedController:
                 raise NotPermitted(f"job {job.id} is not yours")
         if any(stage.job == 0 for stage in asked.stages):
             raise NotFound("stages are registered with their jobs")
-        run, _before = plan(latest_runs(self._store, uid), asked)
+        stored = await Pace().walk(read_latest(self._store, uid, self.runs))
+        # From here on nothing else is done: what is planned must be what is there.
+        now = self._clock.now()
+        if any(run.id not in self.runs and not run.phase.final for run in stored):  # it has ended meanwhile
+            stored = at_once(read_latest(self._store, uid, self.runs))
+        known = {run.id: run for run in stored if run.phase.final}
+        known |= {number: run for number, run in self.runs.items() if run.uid == uid}
+        run, _before = plan([known[number] for number in sorted(known)], asked)
         self._check_room(uid, asked, run)
         with self._kept():
             if run is None:
@@ -128,15 +165,19 @@ class GuidedController:
         return run.id
 
     def _check_room(self, uid: int, asked: Registration, run: GuidedRun | None) -> None:
-        """One user's workflows must not fill the agent's memory, nor the state file."""
-        open_ = [other for other in self.runs.values() if other.uid == uid]
-        if run is None and len(open_) >= _MOST_OPEN:
-            raise NotNow(f"{_MOST_OPEN} workflows of yours have not ended: cancel some, or wait")
-        if sum(weight(other.stages) for other in open_) + weight(asked.stages) > _MOST_TEXT:
-            raise NotNow(
-                f"the scripts of your workflows that have not ended are longer than {_MOST_TEXT} characters: cancel "
-                "some workflows, or wait"
-            )
+        """One user's workflows must not fill the agent's memory, nor the state file, nor its time."""
+        open_ = [self._measure(other) for other in self.runs.values() if other.uid == uid]
+        more = list(asked.stages)
+        if run is not None and run.id not in self.runs:  # it goes on with all that it had
+            more += [stage for stage in run.stages if stage.name not in {s.name for s in asked.stages}]
+        check_room(open_, measured(more), self.share, fresh=run is None)
+
+    def _measure(self, run: GuidedRun) -> Measure:
+        """Taken anew only of what has changed."""
+        known = self._measures.get(run.id)
+        if known is None or known[0] is not run:
+            known = self._measures[run.id] = run, measured(run.stages)
+        return known[1]
 
     def _check_allowed(self, uid: int) -> None:
         brake = self._executor.brake
@@ -156,38 +197,82 @@ class GuidedController:
     # -- one pass ----------------------------------------------------------------------------------------------------
 
     async def reconcile(self, snapshot: Snapshot) -> list[Decision]:
-        """One step of every workflow; the decisions taken."""
+        """One step of as many workflows as each user may have in a pass; the decisions taken."""
         decisions: list[Decision] = []
+        self._left = False
         if not self.runs:
             return decisions
-        rows = self._rows(snapshot)
-        for number, run in list(self.runs.items()):
+        pace = Pace()
+        self._changes.clear()
+        if self._store.errors != self._failures:  # what was said last may have been lost
+            self._failures = self._store.errors
+            self._said.clear()
+        now = self._clock.now()
+        claims = [
+            Claim(number, run.uid, self._measure(run).work)
+            for number, run in self.runs.items()
+            if self._has_news(run, snapshot, now)
+        ]
+        chosen, self._left = self._rounds.choose(claims, self.share.work)
+        rows = self._rows(snapshot, chosen)
+        for number in chosen:
+            await pace.after(1)
+            run = self.runs.get(number)
+            if run is None:
+                continue
             if (held := self.held(run)) is not None:
                 decisions.append(Decision(Verb.HOLD, _subject(run), (held,)))
                 continue
             try:
-                decisions += await self._step(number, snapshot, rows)
+                decisions += self._news(number, await self._step(number, snapshot, rows, pace))
             except StoreError:
                 raise  # nothing can be written down, of no workflow: the loop says so
             except Exception:
                 # One bad subject must not keep the others from being served.
                 _log.exception("a workflow could not be guided", workflow=number)
+        await self._look_up(pace)
         return decisions
+
+    def _has_news(self, run: GuidedRun, snapshot: Snapshot, now: float) -> bool:
+        """Whether a step over this run can come to anything else than the last one did: the look is another one, the
+        run is not what that step has left, something of it has become due, or what may be done has changed."""
+        known = self._stepped.get(run.id)
+        if known is None or known.run is not run or known.look is not snapshot or known.brake != self._brake():
+            return True
+        instants = self._measure(run).instants
+        return bisect_right(instants, known.at) < bisect_right(instants, now)
+
+    def _brake(self) -> tuple[object, ...]:
+        brake = self._executor.brake
+        return brake.pauses, brake.rules, brake.dry_run
+
+    def _news(self, number: int, decisions: list[Decision]) -> list[Decision]:
+        """Those that say something else than the last one of their stage; the store would find that out one by one."""
+        said = self._said.setdefault(number, {})
+        fresh = []
+        for decision in decisions:
+            codes = f"{decision.verb} {' '.join(reason.code for reason in decision.reasons)}"
+            if said.get(decision.subject) != codes:
+                said[decision.subject] = codes
+                fresh.append(decision)
+        if number not in self.runs:
+            del self._said[number]
+        return fresh
 
     def next_wake(self, now: float) -> float | None:
         """When a stage is due or should end; infinity while workflows merely go on."""
         if not self.runs:
             return None
+        if self._left:
+            return now
         instants = [math.inf]
         for run in self.runs.values():
-            if self.held(run) is not None:
-                continue
-            for stage in run.stages:
-                end = None if stage.start is None or stage.expect is None else stage.start + stage.expect + 1.0
-                waits = stage.released is None and not stage.phase.final
-                instants += [t for t in (stage.due if waits else None, end) if t is not None and t > now]
-            if run.id in self._lookups:
-                instants.append(self._lookups[run.id].end(now))
+            known = self._measure(run).instants
+            place = bisect_right(known, now)
+            if place < len(known) and self.held(run) is None:
+                instants.append(known[place])
+        if (due := self._accounting.due(now)) is not None:
+            instants.append(due)
         return min(instants)
 
     def held(self, run: GuidedRun) -> Reason | None:
@@ -210,9 +295,9 @@ class GuidedController:
                 return refused
         return None
 
-    def _rows(self, snapshot: Snapshot) -> dict[int, list[Job]]:
-        """What the look shows of the jobs that matter; an array's running tasks stand under the array's id."""
-        wanted = {stage.job for run in self.runs.values() for stage in run.stages}
+    def _rows(self, snapshot: Snapshot, runs: Iterable[int]) -> dict[int, list[Job]]:
+        """What the look shows of these runs' jobs; an array's running tasks stand under the array's id."""
+        wanted = {stage.job for number in runs for stage in self.runs[number].stages}
         rows: dict[int, list[Job]] = {}
         for job in snapshot.jobs.values():
             key = job.array_job if job.array_job in wanted else job.id
@@ -220,24 +305,29 @@ class GuidedController:
                 rows.setdefault(key, []).append(job)
         return rows
 
-    async def _step(self, number: int, snapshot: Snapshot, rows: Mapping[int, list[Job]]) -> list[Decision]:
+    async def _step(self, number: int, snapshot: Snapshot, rows: Mapping[int, list[Job]], pace: Pace) -> list[Decision]:
         run = self.runs[number]
         if run.phase.final:  # the agent died between the last step and this
             return [self._finish(number, run.phase is RunPhase.COMPLETED, run.why or "")]
-        records = {s.job: self._records[s.job] for s in run.stages if s.job in self._records and s.job not in rows}
-        unknown = frozenset(s.job for s in run.stages if s.job in self._unknown)
-        view = View(snapshot.taken_at, rows, MappingProxyType(records), snapshot.nodes, unknown)
+        known = self._accounting.records
+        records = {s.job: known[s.job] for s in run.stages if s.job in known and s.job not in rows}
+        view = View(snapshot.taken_at, rows, MappingProxyType(records), snapshot.nodes)
         accrues, anew = self._ages
         rules = Rules(accrues, self._shelf.predict, lambda stage: self._ran(run, stage), ages_from_release=anew)
-        done = step(run, view, self._clock.now(), rules)
+        self.steps += 1
+        now = self._clock.now()
+        done = await pace.walk(steps(run, view, now, rules))
+        if self.runs.get(number) is not run:
+            return []  # its owner has changed it meanwhile, and asked for a pass by that
         if done.run is not run or done.instructions:
             with self._kept():
                 self._save(done.run)
                 for instruction in done.instructions:
                     self._learn(done.run, instruction)
+            await pace.breathe()
+        self._left |= done.more
         decisions = [Decision(Verb.NOTHING, _subject(done.run, stage), (reason,)) for stage, reason in done.notes]
-        if not any(isinstance(i, Lookup) for i in done.instructions):
-            self._lookups.pop(number, None)
+        complete = not done.more
         for instruction in done.instructions:
             try:
                 decision = await self._carry_out(number, instruction, snapshot)
@@ -245,9 +335,14 @@ class GuidedController:
                 raise
             except PenstockError as e:
                 _log.info("not now", workflow=number, why=str(e))
+                complete = False
                 continue
             if decision is not None:
                 decisions.append(decision)
+            elif isinstance(instruction, Release | Repoint | Requeue):
+                complete = False
+        if complete and number in self.runs:
+            self._stepped[number] = _Stepped(self.runs[number], snapshot, self._brake(), now)
         return decisions
 
     @property
@@ -291,7 +386,9 @@ class GuidedController:
                 self._mark(number, stage, job, requeued_at=self._clock.now())
                 return Decision(Verb.REQUEUE, _subject(self.runs[number], stage), reasons, {"job": job})
             case Lookup(jobs=jobs):
-                await self._look_up(number, jobs)
+                run = self.runs[number]
+                asked = {s.job: s.asked_at or 0.0 for s in run.stages}
+                self._accounting.want(run.uid, {job: asked[job] for job in jobs})
             case Finished(ok=ok, why=why):
                 return self._finish(number, ok, why)
             case Observe() | Ran():
@@ -307,11 +404,17 @@ class GuidedController:
         snapshot: Snapshot,
         request: Callable[[Changer], Awaitable[None]],
     ) -> bool:
-        """Change a job, unless the look is older than the last change of it, its back-off is not over, or a look that
-        is younger than a second shows that the job has changed since."""
-        subject = _subject(self.runs[number], stage)
+        """Change a job, unless the look is older than the last change of it, its back-off is not over, its owner has
+        had so many changes in this pass, or a look that is younger than a second shows that the job has changed
+        since."""
+        run = self.runs[number]
+        subject = _subject(run, stage)
         if not self._executor.ready(subject) or self._changed_at.get(job, -math.inf) >= snapshot.taken_at:
             return False
+        if self._changes[run.uid] >= self.share.changes:
+            self._left = True
+            return False
+        self._changes[run.uid] += 1
         if not await self._second_look.confirms(job, snapshot):
             self._wake(f"job {job} is decided anew")
             return False
@@ -337,36 +440,47 @@ class GuidedController:
             known = (self._store.learned(_ran_key(run, instruction.stage)) or {}).get("seconds", [])
             seconds = [*known, instruction.seconds][-_REMEMBERED:]
             self._store.save_learned(_ran_key(run, instruction.stage), {"seconds": seconds}, self._clock.now())
+            self._run_times.pop(_ran_key(run, instruction.stage), None)
 
     def _ran(self, run: GuidedRun, stage: str) -> float | None:
         """How long the stage of this name ran when this user's workflow of this name had it: the median (s)."""
-        known = self._store.learned(_ran_key(run, stage))
-        return float(statistics.median(known["seconds"])) if known else None
+        key = _ran_key(run, stage)
+        if key not in self._run_times:
+            if len(self._run_times) >= _RUN_TIMES:
+                self._run_times.clear()
+            known = self._store.learned(key)
+            self._run_times[key] = float(statistics.median(known["seconds"])) if known else None
+        return self._run_times[key]
 
-    async def _look_up(self, number: int, jobs: tuple[int, ...]) -> None:
-        """Accounting for jobs that left the queue; asked at growing intervals, since it may lag."""
-        now = self._clock.now()
-        rest = self._lookups.get(number, Rest())
-        if rest.lasts(now):
+    async def _look_up(self, pace: Pace) -> None:
+        """Accounting for jobs that left the queue: one question for all, and how often it was put is kept with each."""
+        self._accounting.most = self.share.lookups
+        asked = frozenset(await self._accounting.ask())
+        if not asked:
             return
-        self._lookups[number] = rest.longer(now, 0.5)
-        found = await self._backend.history(ids=jobs)
-        self._unknown |= set(jobs) - {record.id for record in found}
-        for record in found:
-            self._unknown.discard(record.id)
-            self._records[record.id] = record
-        if any(job in self._records and self._records[job].state.ended for job in jobs):
+        now, known = self._clock.now(), self._accounting.records
+        ended = {job for job in asked if job in known and known[job].state.ended}
+        for number, run in list(self.runs.items()):
+            await pace.after(len(run.stages))
+            if self.runs.get(number) is not run or asked.isdisjoint(run.jobs()):
+                continue  # one that its owner has changed meanwhile is asked for once more
+            stages = tuple(
+                replace(s, asked=s.asked + 1, asked_at=now) if s.job in asked and not s.phase.final else s
+                for s in run.stages
+            )
+            self._save(replace(run, stages=stages))
+        if ended:
             self._wake("accounting answered")
 
     def _finish(self, number: int, ok: bool, why: str) -> Decision:
         run = self.runs[number]
         self._store.save_run(number, guided_to_dict(run), finished=self._clock.now())
         del self.runs[number]
+        self._measures.pop(number, None)
+        self._stepped.pop(number, None)
+        self._accounting.forget(stage.job for stage in run.stages)
         for stage in run.stages:
-            self._records.pop(stage.job, None)
-            self._unknown.discard(stage.job)
             self._changed_at.pop(stage.job, None)
-        self._lookups.pop(number, None)
         self.finished[run.phase.value] += 1
         return Decision(Verb.NOTHING, _subject(run), (Reason("completed" if ok else run.phase.value, why),))
 

@@ -21,14 +21,12 @@ __all__ += ["View"]
 @dataclass(frozen=True, slots=True)
 class View:
     """`rows`: what one look begun at `taken_at` shows of each job, an array's waiting and running tasks being several;
-    `records`: accounting of jobs that were not in it; `nodes`: all nodes by name; `unknown`: jobs that accounting does
-    not know, either."""
+    `records`: accounting of jobs that were not in it; `nodes`: all nodes by name."""
 
     taken_at: float
     rows: Mapping[int, Sequence[Job]]
     records: Mapping[int, AccountingRecord] = field(default_factory=lambda: MappingProxyType({}))
     nodes: Mapping[str, Node] = field(default_factory=lambda: MappingProxyType({}))
-    unknown: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +114,10 @@ Instruction = Release | Repoint | Requeue | Lookup | Observe | Ran | Finished
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The outcome: the state to store, what to do, and per stage ("" for all) why nothing more."""
+    """The outcome: the state to store, what to do, and per stage ("" for all) why nothing more. `more`: there is more
+    to learn than one pass shall."""
 
     run: GuidedRun
     instructions: tuple[Instruction, ...] = ()
     notes: tuple[tuple[str, Reason], ...] = ()
+    more: bool = False

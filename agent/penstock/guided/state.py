@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -49,7 +49,8 @@ class GuidedStage:
     changed. `phase` SUBMITTED: in the queue and kept back, or held by somebody. `estimate` is the predicted wait (s),
     `estimate_index` and `estimate_said` what else was said of it, `due` when the job should be released for that.
     `trouble` is the state in which a task of an array ended that did not complete, `hindered` what
-    kept the job waiting besides its turn (`waits.causes`). `former` are the jobs of earlier tries.
+    kept the job waiting besides its turn (`waits.causes`). `former` are the jobs of earlier tries. `asked` counts how
+    often accounting has been asked what became of the job without an answer that settles it, last at `asked_at`.
     """
 
     name: str
@@ -84,6 +85,11 @@ class GuidedStage:
     failure: str | None = None
     observed: bool = False
     former: tuple[int, ...] = ()
+    asked: int = 0
+    asked_at: float | None = None
+
+
+_STAGE_FIELDS: Final = tuple(f.name for f in fields(GuidedStage))
 
 
 def updated(stage: GuidedStage, **changes: Any) -> GuidedStage:  # noqa: ANN401
@@ -117,14 +123,21 @@ class GuidedRun:
 
     def parents(self, stage: GuidedStage) -> tuple[GuidedStage, ...]:
         """The stages that this one comes after."""
-        return tuple(s for s in self.stages if s.name in stage.after)
+        after = frozenset(stage.after)
+        return tuple(s for s in self.stages if s.name in after)
 
     def below(self, names: Iterable[str]) -> frozenset[str]:
         """The names of all stages that come after one of these, directly or not."""
         start = frozenset(names)
-        found = set(start)
-        while more := {s.name for s in self.stages if s.name not in found and found & set(s.after)}:
-            found |= more
+        children: dict[str, list[str]] = {}
+        for stage in self.stages:
+            for parent in stage.after:
+                children.setdefault(parent, []).append(stage.name)
+        found, left = set(start), list(start)
+        while left:
+            fresh = [child for child in children.get(left.pop(), ()) if child not in found]
+            found.update(fresh)
+            left += fresh
         return frozenset(found - start)
 
     def ready_at(self, stage: GuidedStage) -> float | None:
@@ -142,14 +155,31 @@ class GuidedRun:
             return replace(self, stages=(*self.stages, stage))
         return replace(self, stages=tuple(stage if s.name == stage.name else s for s in self.stages))
 
+    @property
+    def edges(self) -> int:
+        """How often a stage comes after another."""
+        return sum(len(stage.after) for stage in self.stages)
+
     def jobs(self) -> tuple[int, ...]:
         """Ids of the jobs that have not ended, ascending."""
         return tuple(sorted(s.job for s in self.stages if not s.phase.final))
 
 
+_RUN_FIELDS: Final = tuple(f.name for f in fields(GuidedRun))
+
+
 def guided_to_dict(run: GuidedRun) -> dict[str, Any]:
     """The run as JSON-able values, versioned."""
-    return {"version": _VERSION, **asdict(run)}
+    values = {name: getattr(run, name) for name in _RUN_FIELDS}
+    return {"version": _VERSION, **values, "phase": run.phase.value, "stages": [_stage_to_dict(s) for s in run.stages]}
+
+
+def _stage_to_dict(stage: GuidedStage) -> dict[str, Any]:
+    """By name, not with `asdict`, which copies every value and takes ten times as long: there may be thousands."""
+    values = {name: getattr(stage, name) for name in _STAGE_FIELDS}
+    order = {"words": stage.order.words, "workdir": stage.order.workdir, "script": stage.order.script}
+    told = {"phase": stage.phase.value, "kept": stage.kept.value}
+    return {**values, **told, "estimate_said": dict(stage.estimate_said), "order": order}
 
 
 def guided_from_dict(data: Mapping[str, Any]) -> GuidedRun:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -21,13 +22,16 @@ from penstock.ipc.limits import RateLimit
 from penstock.malleable.controller import MalleableController
 from penstock.malleable.machine import MalleableJob
 from penstock.observe import Observer
+from penstock.pace import Pace, Timed
 
 __all__ = ["LocalDoor", "RemoteDoor", "refused"]
 
 _log = structlog.get_logger(__name__)
 
 _CHEAP = 0.01  # seconds of work for which a request counts once more
-_DEAREST = 20.0
+_DEAREST = 200.0
+_A_PART = 1000  # characters of an answer that take about as long as a stage to look through
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 LocalOp = Callable[[int, Mapping[str, Any]], Awaitable[Any]]
 
 
@@ -65,32 +69,32 @@ class LocalDoor:
             if self._audit is not None:
                 self._audit.turned_away(door, uid, e)
             return refused(e)
-        began = time.thread_time()
-        reply = await self._answer(door, uid, line)
-        # The agent does one thing at a time: who makes it work long has fewer requests. Bounded, as it may have done
-        # something else meanwhile.
-        dear = min((time.thread_time() - began) // _CHEAP, _DEAREST)
-        self._limit.charge(uid, dear, time.monotonic())
+        work = Timed(self._answer(door, uid, line))
+        reply = await work
+        # The agent does one thing at a time: who makes it work long has fewer requests.
+        self._limit.charge(uid, min(work.seconds // _CHEAP, _DEAREST), time.monotonic())
         return reply
 
     async def _answer(self, door: Door, uid: int, line: bytes) -> bytes:
         try:
-            reply = {"ok": True, "result": await self._dispatch(door, uid, line)}
+            reply = await _written(await self._dispatch(door, uid, line))
             self.answers["ok"] += 1
+            return reply
         except PenstockError as e:
             self.answers["refused" if isinstance(e, NotPermitted) else "failed"] += 1
             return refused(e)
         except Exception as e:
             self.answers["failed"] += 1
             _log.exception("a request failed")
-            reply = {"ok": False, "error": "PenstockError", "message": f"internal error: {e!r}; see the agent's log"}
-        return json.dumps(reply).encode() + b"\n"
+            said = {"ok": False, "error": "PenstockError", "message": f"internal error: {e!r}; see the agent's log"}
+            return json.dumps(said).encode() + b"\n"
 
     async def _dispatch(self, door: Door, uid: int, line: bytes) -> object:
         try:
-            request = json.loads(line)
-            # A half of a surrogate pair can be said in JSON, but neither stored nor answered.
-            json.dumps(request, ensure_ascii=False).encode()
+            text = line.decode()
+            request = json.loads(text)
+            if _SURROGATE.search(text):  # a half of a pair can be said in JSON, but neither stored nor answered
+                json.dumps(request, ensure_ascii=False).encode()
             op = request["op"]
             operation = self._operations[op]
         except (ValueError, KeyError, TypeError, RecursionError) as e:
@@ -99,6 +103,21 @@ class LocalDoor:
         if self._audit is None:
             return await operation(uid, request)
         return await self._audit.carry_out(door, uid, op, request, operation)
+
+
+async def _written(result: object) -> bytes:
+    """The reply that was asked for. What is listed in it item by item, as `status` may list ten thousand stages."""
+    if not isinstance(result, dict):
+        return json.dumps({"ok": True, "result": result}).encode() + b"\n"
+    pace, parts = Pace(), []
+    for key, value in result.items():
+        items = []
+        for item in value if isinstance(value, list) else ():
+            items.append(json.dumps(item))
+            await pace.after(1 + len(items[-1]) // _A_PART)
+        written = f"[{', '.join(items)}]" if isinstance(value, list) else json.dumps(value)
+        parts.append(f"{json.dumps(str(key))}: {written}")
+    return f'{{"ok": true, "result": {{{", ".join(parts)}}}}}\n'.encode()
 
 
 def refused(error: PenstockError) -> bytes:

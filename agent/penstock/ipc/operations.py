@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,13 +18,14 @@ from penstock.errors import NotFound, NotPermitted, UserError
 from penstock.executor import Executor
 from penstock.guided.controller import GuidedController
 from penstock.guided.state import GuidedRun, guided_to_dict
-from penstock.guided.stored import latest_runs
+from penstock.guided.stored import read_latest
 from penstock.ipc.handlers import LocalOp
 from penstock.ipc.overseers import Overseers
 from penstock.ipc.views import views
 from penstock.malleable.controller import MalleableController
 from penstock.observe import Observer
 from penstock.outlook import Outlook, geometry_of
+from penstock.pace import Pace
 from penstock.store import Store
 from penstock.workflow.controller import WorkflowController
 from penstock.workflow.model import workflow_from_dict
@@ -76,25 +78,39 @@ def operations(
 
     owner = owner_of(store, observer, malleable)
 
-    def own_runs(uid: int) -> list[WorkflowRun]:
+    async def own_runs(uid: int, pace: Pace) -> list[WorkflowRun]:
         if uid not in (0, os.geteuid()):
             return []
-        latest = store.runs(limit=_SHOWN, most_text=_TEXT)
-        found = [workflows.runs.get(n) or run_from_dict(state) for n, _owner, state in latest]
+        found = []
+        for number, _owner, text in store.run_texts(limit=_SHOWN, most_text=_TEXT):
+            found.append(workflows.runs.get(number) or run_from_dict(json.loads(text)))
+            await pace.after(len(found[-1].stages))
         return _with_older(found, workflows.runs.values())
 
-    def guided_runs(uid: int) -> list[GuidedRun]:
-        live = (run for run in guided.runs.values() if uid in (0, run.uid))
-        return _with_older(latest_runs(store, None if uid == 0 else uid), live)
+    async def guided_runs(uid: int, pace: Pace) -> list[GuidedRun]:
+        latest = await pace.walk(read_latest(store, None if uid == 0 else uid, guided.runs))
+        return _with_older(latest, (run for run in guided.runs.values() if uid in (0, run.uid)))
+
+    async def shown(runs: Iterable[_Run], as_dict: Callable[[_Run], dict[str, Any]], pace: Pace) -> list[object]:
+        """Runs as JSON-able values; there may be ten thousand stages of them."""
+        told: list[object] = []
+        for run in runs:
+            told.append(as_dict(run))
+            await pace.after(len(run.stages))
+        return told
 
     def not_allowed(uid: int) -> Iterator[str]:
         """What of the user's is left alone because the configuration does not allow to act on it."""
         seen = observer.last.jobs if observer.last else {}
-        found = [(f"workflow {n}", run.uid, guided.held(run)) for n, run in guided.runs.items()]
-        found += [(f"workflow {n}", os.geteuid(), workflows.held(run)) for n, run in workflows.runs.items()]
-        found += [(f"job {n}", me.uid, malleable.held(seen[n])) for n, me in malleable.jobs.items() if n in seen]
-        for subject, whose, why in found:
-            if uid in (0, whose) and why is not None and why.code == NOT_ALLOWED:
+        if executor.brake.rules is None:
+            return
+        own = workflows.runs.items() if uid in (0, os.geteuid()) else ()
+        found = [(f"workflow {n}", guided.held(run)) for n, run in guided.runs.items() if uid in (0, run.uid)]
+        found += [(f"workflow {n}", workflows.held(run)) for n, run in own]
+        jobs = ((n, seen[n]) for n, me in malleable.jobs.items() if n in seen and uid in (0, me.uid))
+        found += [(f"job {n}", malleable.held(job)) for n, job in jobs]
+        for subject, why in found:
+            if why is not None and why.code == NOT_ALLOWED:
                 yield f"{subject}: {why.text}"
 
     async def ping(uid: int, _request: Mapping[str, Any]) -> object:
@@ -111,7 +127,8 @@ def operations(
 
     async def status(uid: int, _request: Mapping[str, Any]) -> object:
         uid = await as_root(uid)
-        snapshot = observer.last
+        snapshot, pace = observer.last, Pace()
+        own, others = await own_runs(uid, pace), await guided_runs(uid, pace)
         return {
             "now": clock.now(),
             "problems": [
@@ -122,8 +139,8 @@ def operations(
                 *not_allowed(uid),
             ],
             "paused_until": executor.paused_until,
-            "workflows": [run_to_dict(run) for run in own_runs(uid)],
-            "guided": [guided_to_dict(run) for run in guided_runs(uid)],
+            "workflows": await shown(own, run_to_dict, pace),
+            "guided": await shown(others, guided_to_dict, pace),
             "malleable": [m.to_dict() for m in malleable.jobs.values() if uid in (0, m.uid)],
             "resizes": store.resizes() if uid in (0, os.geteuid()) else [],
         }
@@ -152,11 +169,11 @@ def operations(
     async def plan(uid: int, request: Mapping[str, Any]) -> object:
         """What `guide` would do with these stages, before their jobs are submitted."""
         serving(uid)
-        return guided.plan(uid, request)
+        return await guided.plan(uid, request)
 
     async def guide(uid: int, request: Mapping[str, Any]) -> object:
         serving(uid)
-        return {"run": guided.register(uid, request)}
+        return {"run": await guided.register(uid, request)}
 
     async def scope(uid: int, request: Mapping[str, Any]) -> Pause:
         """What a pause is to be about. Users may speak of their own jobs, the agent's user of all."""

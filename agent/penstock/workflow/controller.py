@@ -30,7 +30,9 @@ from penstock.errors import (
     UserError,
 )
 from penstock.executor import Concern, Executor
+from penstock.fair import Claim, Rounds, Share, work_of
 from penstock.observe import Observer
+from penstock.pace import Pace
 from penstock.second_look import SecondLook
 from penstock.slurm.base import Reader
 from penstock.store import Store
@@ -66,6 +68,7 @@ _log = structlog.get_logger(__name__)
 
 # Of so many earlier runs the run times are learned.
 _EARLIER_RUNS = 200
+_PARTS = 10  # how much longer it takes to look through a stage here than it does `penstock.guided`
 
 
 class WorkflowController:
@@ -89,6 +92,7 @@ class WorkflowController:
         prepare: Callable[[Collection[Geometry]], Awaitable[bool]],
         rules: Rules,
         core_hour_weight: float = 0.0,
+        share: Share | None = None,
     ) -> None:
         self._backend = backend
         self._observer = observer
@@ -106,6 +110,12 @@ class WorkflowController:
         # Until when unanswered submissions are not looked for again, by run; until when accounting is not asked again.
         self._recoveries: dict[int, Rest] = {}
         self._lookups: dict[int, Rest] = {}
+        self.share = share or Share()
+        self._rounds: Rounds[int] = Rounds()
+        self._left = False  # the last pass has left something to the next, for want of room
+        # What the last step over a run has left, over which look, and when.
+        self._stepped: dict[int, tuple[WorkflowRun, Snapshot, float]] = {}
+        self.steps = 0
         self.environment: dict[str, str] = {}
         self._cancelled_at: dict[int, float] = {}
         self.finished: Counter[str] = Counter()
@@ -193,15 +203,21 @@ class WorkflowController:
     # -- one pass ----------------------------------------------------------------------------------------------------
 
     async def reconcile(self, snapshot: Snapshot) -> list[Decision]:
-        """One step of every run; the decisions taken."""
+        """One step of every run, as far as a pass goes; the decisions taken."""
         decisions: list[Decision] = []
         down = frozenset(name for name, node in snapshot.nodes.items() if not node.usable)
-        for number, run in list(self.runs.items()):
+        pace = Pace()
+        for number, work in self._chosen(snapshot).items():
+            await pace.after(_PARTS * work)
+            if (run := self.runs.get(number)) is None:
+                continue
             if (held := self.held(run)) is not None:
                 decisions.append(Decision(Verb.HOLD, _subject(run), (held,)))
                 continue
             try:
                 decisions.extend(await self._step(number, snapshot, down))
+                if number in self.runs:
+                    self._stepped[number] = self.runs[number], snapshot, self._clock.now()
             except StoreError:
                 raise  # nothing can be written down, of no workflow: the loop says so
             except PenstockError as e:
@@ -211,23 +227,49 @@ class WorkflowController:
                 _log.exception("a workflow could not be served", workflow=number)
         return decisions
 
+    def _chosen(self, snapshot: Snapshot) -> dict[int, int]:
+        """The runs that this pass looks through, with what each costs: all of them, if they are no more than a pass of
+        one user goes through; they are all of one."""
+        costs = {
+            number: work_of(len(run.stages), sum(len(s.after) for s in run.stages)) for number, run in self.runs.items()
+        }
+        now, many = self._clock.now(), sum(costs.values()) > self.share.work
+        claims = [
+            Claim(number, 0, costs[number], needed=not many or self._has_news(run, snapshot, now))
+            for number, run in self.runs.items()
+        ]
+        chosen, self._left = self._rounds.choose(claims, self.share.work)
+        return {number: costs[number] for number in chosen}
+
+    def _has_news(self, run: WorkflowRun, snapshot: Snapshot, now: float) -> bool:
+        """Whether there is anything new for a step over this run since the last one."""
+        left, look, at = self._stepped.get(run.id, (None, None, 0.0))
+        return left is not run or look is not snapshot or any(t <= now for t in self._instants(run, at))
+
+    def _instants(self, run: WorkflowRun, now: float) -> list[float]:
+        """When something of a run is due or should end, after now."""
+        due = self._runner.next_wake(run, now)
+        return [*_expected(run, now), *([] if due is None else [due])]
+
     def next_wake(self, now: float) -> float | None:
         """The next instant at which a stage is due or expected to end; infinity while runs merely go on."""
         if not self.runs:
             return None
+        if self._left:
+            return now
         last = self._observer.last
         due = math.inf
         for run in self.runs.values():
             if self.held(run) is not None:
                 continue
-            instants = [self._runner.next_wake(run, now), *_expected(run, now)]
+            instants = self._instants(run, now)
             if last is not None and self._runner.wants_look(run, last.taken_at):
                 instants.append(last.taken_at + self._observer.min_interval)
             if self._runner.intended(run):
                 instants.append(max(now + 1.0, self._recoveries.get(run.id, Rest()).end(now)))
             if run.id in self._lookups:
                 instants.append(self._lookups[run.id].end(now))
-            due = min([due, *(t for t in instants if t is not None)])
+            due = min([due, *instants])
         return max(due, now)
 
     def held(self, run: WorkflowRun) -> Reason | None:
@@ -243,6 +285,7 @@ class WorkflowController:
         return self._executor.brake.on("workflows", os.geteuid(), [run.partition], accounts, qos)
 
     async def _step(self, number: int, snapshot: Snapshot, down: frozenset[str]) -> list[Decision]:
+        self.steps += 1
         await self._recover(number)
         run = self.runs[number]
         self._explain_taken_over(run)
@@ -370,7 +413,7 @@ class WorkflowController:
         for job in self._watched(run):
             self._records.pop(job, None)
             self._cancelled_at.pop(job, None)
-        for waiting in (self._lookups, self._recoveries):
+        for waiting in (self._lookups, self._recoveries, self._stepped):
             waiting.pop(number, None)
         return Decision(Verb.NOTHING, _subject(run), (Reason(code, why),))
 

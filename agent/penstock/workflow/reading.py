@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,9 +11,10 @@ from penstock.workflow.model import Stage
 from penstock.workflow.state import StageRun
 from penstock.workflow.ties import Tie
 
-__all__ = ["Site", "names_parent", "observed_wait"]
+__all__ = ["Site", "names_parent", "observed_wait", "parents_named"]
 
 
+_JOB: Final = re.compile(r":([0-9]+)", re.ASCII)
 _MARGIN: Final = 1.1
 """Work that takes a tenth longer than expected still ends within the limit of a job that has idled before."""
 
@@ -31,15 +33,16 @@ class Site:
         return min(self.grace, max(unit.time_limit - _MARGIN * unit.run_time, 0.0))
 
 
+def parents_named(dependency: str) -> frozenset[str]:
+    """The numbers of all jobs on which a Dependency as Slurm prints it ("afterok:12(unfulfilled),afterany:3") has
+    `afterok`."""
+    terms = (term.strip() for term in dependency.replace("?", ",").split(","))
+    return frozenset(number for term in terms if term.startswith("afterok:") for number in _JOB.findall(term))
+
+
 def names_parent(dependency: str, parent: int) -> bool:
-    """Whether a Dependency as Slurm prints it ("afterok:12(unfulfilled),afterany:3") has `afterok` on `parent`."""
-    named = f":{parent}"
-    for term in dependency.replace("?", ",").split(","):
-        # a job's number ends where something else than a digit begins
-        ends = (not rest[:1].isdigit() for rest in term.split(named)[1:])
-        if term.strip().startswith("afterok:") and any(ends):
-            return True
-    return False
+    """Whether it has `afterok` on this job."""
+    return str(parent) in parents_named(dependency)
 
 
 def observed_wait(site: Site, stage: StageRun, ready_at: float | None) -> Observation | None:
