@@ -183,7 +183,8 @@ class Node:
     """A compute node. `usable` is false when it is down, drained, reserved for maintenance or not responding.
 
     `memory` in MB, None where the site does not say; `gres` as Slurm writes it ("gpu:a100:4(S:0-1)"); `arch` as the
-    node's kernel says it ("x86_64"). These and `features` are empty where a backend does not ask.
+    node's kernel says it ("x86_64"). These and `features` are empty where a backend does not ask. `idle_since` is the
+    instant at which the last job left it (Slurm's LastBusyTime, whole seconds), None where that is not known.
     """
 
     name: str
@@ -195,6 +196,12 @@ class Node:
     features: tuple[str, ...] = ()
     gres: str = ""
     arch: str = ""
+    idle_since: float | None = None
+
+    @property
+    def completing(self) -> bool:
+        """Whether a job's epilogue or its last processes still run on it; the job may be off the queue by then."""
+        return "COMPLETING" in self.state
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,7 +423,8 @@ class JobSpec:
 class Allocation:
     """Nodes without a script (`salloc --no-shell`). `expands` names the running job they are to be merged into.
 
-    `priority` is for operators only. `exclusive`: all of each node, where Slurm would give single cores.
+    `last`: behind all who wait, so that it is given only what Slurm has planned for nobody; granted by the scheduler's
+    next round at the earliest. `exclusive`: all of each node, where Slurm would give single cores.
     """
 
     name: str
@@ -426,7 +434,7 @@ class Allocation:
     account: str | None = None
     qos: str | None = None
     expands: int | None = None
-    priority: int | None = None
+    last: bool = False
     exclusive: bool = False
 
 
@@ -481,13 +489,13 @@ class Snapshot:
         return frozenset(n for job in self.jobs.values() if job.state.holds_nodes for n in job.nodes)
 
     def idle_nodes(self, partition: str | None = None) -> tuple[str, ...]:
-        """Usable nodes that no job holds, in the partition if one is named, sorted by name."""
+        """Usable nodes that no job holds or has yet to clear, in the partition if one is named, sorted by name."""
         if partition not in self._idle:
             busy = self.busy_nodes()
             names: Sequence[str] | Mapping[str, Node]
             names = self.nodes if partition is None else self.partitions[partition].nodes
-            free = (n for n in names if n in self.nodes and self.nodes[n].usable and n not in busy)
-            self._idle[partition] = tuple(sorted(free))
+            known = ((n, self.nodes[n]) for n in names if n in self.nodes and n not in busy)
+            self._idle[partition] = tuple(sorted(n for n, node in known if node.usable and not node.completing))
         return self._idle[partition]
 
     def pending(self, partition: str | None = None) -> tuple[Job, ...]:

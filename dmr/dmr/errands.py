@@ -33,6 +33,8 @@ def command(errand: Errand) -> list[str]:
     minutes = max(1, math.ceil(errand.time_limit / 60))
     argv = ["salloc", "--no-shell", f"--job-name={errand.name}", f"--nodes={errand.node_count}", f"--time={minutes}"]
     argv += [f"--{name}={value}" for name in ("partition", "account", "qos") if (value := getattr(errand, name))]
+    if errand.last:  # a request of the highest priority, if only tied for it, would be granted as it comes in
+        argv += ["--nice=2147483645", "--begin=now+1"]
     return [*argv, "--exclusive"] if errand.exclusive else argv
 
 

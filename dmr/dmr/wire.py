@@ -252,7 +252,7 @@ class Errand:
     """What the agent cannot do, because it is another user: ask Slurm for a job that holds `node_count` nodes.
 
     `name` begins with `penstock-JOB-`; `time_limit` and `patience`, after which the request is withdrawn, in seconds.
-    Empty texts leave the choice to Slurm. It may be told several times, and is done once.
+    Empty texts leave the choice to Slurm. `last`: behind all who wait. It may be told several times, and is done once.
     """
 
     name: str
@@ -263,6 +263,7 @@ class Errand:
     account: str = ""
     qos: str = ""
     exclusive: bool = False
+    last: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _COMPANION.fullmatch(self.name):
@@ -274,8 +275,9 @@ class Errand:
             value = getattr(self, name)
             if not isinstance(value, str) or not _SLURM_NAME.fullmatch(value):
                 raise WireError(name, "must be a name as Slurm has them, or empty")
-        if type(self.exclusive) is not bool:
-            raise WireError("exclusive", "must be true or false")
+        for name in ("exclusive", "last"):
+            if type(getattr(self, name)) is not bool:
+                raise WireError(name, "must be true or false")
 
     @property
     def job(self) -> int:

@@ -26,12 +26,16 @@ async def test_operators_are_known_by_name(world):
         assert world.admin.whoami() in operators
 
 
-async def test_an_operator_gives_an_allocation_a_priority(world):
-    assert (await world.admin.site()).operator and not (await world.backend.site()).operator
-    spec = Allocation("alloc-4", 1, 600.0, priority=123_456, exclusive=True)
-    job = await world.admin.allocate(spec, 10.0)
-    assert (await world.look(job)).priority == 123_456
-    await world.admin.cancel(job)
+async def test_an_allocation_that_comes_last_takes_what_nobody_waits_for(world):
+    await running(world, nodes=5)
+    wide = await world.backend.submit(sleeper(nodes=8))
+    job = await world.backend.allocate(Allocation("alloc-4", 2, 120.0, last=True, exclusive=True), 20.0)
+    assert (await world.look(job)).priority <= (await world.look(wide)).priority
+    # Until the first ends there is room for the short one only: on these nodes the wide one begins then.
+    with pytest.raises(NotNow):
+        await world.backend.allocate(Allocation("alloc-5", 1, 3600.0, last=True, exclusive=True), 4.0)
+    await world.backend.cancel(wide)
+    await world.backend.cancel(job)
     await world.until(job, CANCELLED, COMPLETED)
 
 

@@ -31,8 +31,10 @@ def test_the_request_names_what_the_agent_said_and_nothing_to_run():
         account="lab",
         qos="normal",
         exclusive=True,
+        last=True,
     )
-    assert command(full)[4:] == ["--time=1", "--partition=batch", "--account=lab", "--qos=normal", "--exclusive"]
+    whose = ["--time=1", "--partition=batch", "--account=lab", "--qos=normal"]
+    assert command(full)[4:] == [*whose, "--nice=2147483645", "--begin=now+1", "--exclusive"]
 
 
 @pytest.mark.parametrize(
@@ -46,6 +48,7 @@ def test_the_request_names_what_the_agent_said_and_nothing_to_run():
         {"qos": "a b"},
         {"time_limit": float("inf")},
         {"exclusive": 1},
+        {"last": 1},
     ],
 )
 def test_what_is_no_errand_is_refused(changes):
@@ -164,7 +167,7 @@ def test_rank_0_passes_on_what_its_application_has_use_for(session, monkeypatch,
     session.client = SimpleNamespace(request=lambda _request: reply)
     for _ in range(2):
         session.decide(2, Limits(1, 8), Progress(companion=True))
-    whole = {"partition": "", "account": "", "qos": "", "exclusive": False, **wanted}
+    whole = {"partition": "", "account": "", "qos": "", "exclusive": False, "last": False, **wanted}
     expected = [{"op": "errand", "errand": whole}] if passed else []
     end = time.monotonic() + 20
     while len(heard) < len(expected) and time.monotonic() < end:

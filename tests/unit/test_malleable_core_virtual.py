@@ -226,19 +226,32 @@ async def test_a_job_with_gres_is_asked_for_once(tmp_path, gres):
 
 @pytest.mark.parametrize("operator", [True, False])
 @virtual
-async def test_an_operators_resizer_goes_ahead_of_the_queue_while_the_nodes_are_idle(tmp_path, operator):
+async def test_a_resizer_comes_behind_all_who_wait(tmp_path, operator):
     world = World(tmp_path, operators=("alice",) if operator else ())
     await world.boot()
     program = await world.malleable(seconds=3000)
     world.app.malleable.settings.policy = Wants(4)
-    # A job that cannot start keeps the queue busy, and has the higher priority.
-    await world.backend.as_user("root").update(
-        await world.bob.submit(JobSpec("wide", "#!/bin/sh\nsleep 9\n", 8, 60)), priority=77
-    )
+    await world.bob.submit(JobSpec("wide", "#!/bin/sh\nsleep 9\n", 8, 60))  # it waits for the program's end
     await world.until(lambda: program.job in world.app.malleable.jobs)
     await rest(world, 30)
     asked = [j for j in world.engine.records.values() if isinstance(j.spec, Allocation)]
-    assert asked and {j.spec.priority for j in asked} == ({78} if operator else {None})
+    assert asked and all(j.spec.last and j.fixed_priority == 1 for j in asked)
+    assert program.sizes[-1] == 4, "nodes that nobody can use before the program's end are left over"
+
+
+@pytest.mark.parametrize(("ends", "grows"), [(1700, True), (2000, False)])
+@virtual
+async def test_nothing_grows_onto_nodes_that_somebody_was_promised_before_its_end(tmp_path, ends, grows):
+    # The job that waits needs six nodes: two that are idle, and four that a running job may keep until its limit.
+    world = World(tmp_path)
+    await world.boot()
+    await world.bob.submit(JobSpec("ahead", "#!/bin/sh\nsleep 9999\n", 4, 1800))
+    program = await world.malleable(seconds=1500, limit=ends)
+    world.app.malleable.settings.policy = Wants(4)
+    await world.bob.submit(JobSpec("wide", "#!/bin/sh\nsleep 9\n", 6, 60))
+    await world.until(lambda: program.job in world.app.malleable.jobs)
+    await rest(world, 200)
+    assert (program.sizes, "promised" in codes(world, program)) == (([2, 4], False) if grows else ([2], True))
 
 
 @virtual

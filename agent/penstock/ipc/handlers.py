@@ -310,6 +310,7 @@ class RemoteDoor:
                 account=spec.account or "",
                 qos=spec.qos or "",
                 exclusive=spec.exclusive,
+                last=spec.last,
             )
         except wire.WireError as e:
             _log.warning("a launcher cannot be asked", job=request.job, why=str(e))

@@ -166,6 +166,7 @@ class MalleableController:
         shown = snapshot
         if hidden:
             shown = replace(snapshot, jobs={n: j for n, j in snapshot.jobs.items() if n not in hidden})
+        shown = self._decider.believed(shown)
         running = {n: j for n, me in self.jobs.items() if (j := snapshot.jobs.get(n)) and j.running and _same(me, j)}
         self._decider.begin({n: j for n, j in running.items() if self._decider.held(j) is None}, shown)
         # Who was resized longest ago is served first: else few idle nodes would always go to the same jobs.

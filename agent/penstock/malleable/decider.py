@@ -21,6 +21,7 @@ from penstock.malleable.machine import MalleableJob
 from penstock.malleable.registry import Registry
 from penstock.malleable.settings import Settings
 from penstock.malleable.words import Phase, Way
+from penstock.planning.leftover import Leftover, Room, Turns, turn_of
 from penstock.slurm.base import Reader
 
 __all__ = ["Decider"]
@@ -52,6 +53,15 @@ class Decider:
         self._ways: dict[int, Way | None] = {}
         self._joint: Mapping[int, ResizeVerdict] = {}
         self._held: set[int] = set()
+        self._leftover: Leftover | None = None
+
+    def believed(self, shown: Snapshot) -> Snapshot:
+        """What of the picture may be believed in this pass; called first."""
+        site = self._settings.site
+        turns = Turns(shown, turn_of(site.scheduler_parameters if site else ()))
+        believed = turns.honest()
+        self._leftover = Leftover(believed, turns)
+        return believed
 
     def begin(self, jobs: Mapping[int, Job], shown: Snapshot) -> None:
         """Before `decide` is called for these running jobs in a pass: a policy that decides jointly does so now."""
@@ -104,6 +114,9 @@ class Decider:
         decision = replace(wanted, verb=_verb(size, me.offer.size), reasons=(*wanted.reasons, *allowed.reasons))
         if decision.verb is not Verb.NOTHING and me.phase is Phase.IDLE:
             decision, size = self._capped(me, decision, size, whole=said is not None)
+        # What was announced waits in the queue like any other job.
+        if decision.verb is Verb.EXPAND and me.phase is Phase.IDLE and said is None:
+            decision, size = self._left_over(me, job, decision, size)
         way = Way.MERGE
         if decision.verb is Verb.EXPAND and me.phase is Phase.IDLE:
             choice = await self._choose(me, job)
@@ -111,7 +124,7 @@ class Decider:
                 return [*decisions, decision.rewritten(Verb.NOTHING, choice.reason.code, choice.reason.text)]
             way, decision = choice.way, decision.because(choice.reason.code, choice.reason.text)
         if decision.verb is not Verb.NOTHING and me.phase is Phase.IDLE:
-            busy = self._busy(me, job, size, verdict.beneficiary, snapshot, announced=said is not None)
+            busy = self._busy(me, job, size, verdict.beneficiary, snapshot)
             if busy is not None:
                 return [*decisions, decision.rewritten(Verb.NOTHING, busy.code, busy.text)]
         if decision.verb is not Verb.NOTHING and me.phase is Phase.IDLE:
@@ -160,12 +173,19 @@ class Decider:
         left = room(self._settings.caps, self._registry.moves(), me.uid, now)
         if left.reason is None or abs(size - offer.size) <= left.nodes * offer.per_node:
             return decision, size
-        most = offer.size + left.nodes * offer.per_node
-        smaller = [] if whole or size < offer.size else [s for s in offer.reachable() if offer.size < s <= most]
-        if not smaller:
-            return decision.rewritten(Verb.NOTHING, left.reason.code, left.reason.text), offer.size
-        text = f"{left.reason.text}: it grows to {smaller[-1]} only"
-        return decision.because(left.reason.code, text), smaller[-1]
+        return _cut(me, decision, 0 if whole or size < offer.size else left.nodes, left.reason)
+
+    def _left_over(self, me: MalleableJob, job: Job, decision: Decision, size: int) -> tuple[Decision, int]:
+        """The decision and the size after what those who wait are about to get."""
+        unseen = Room(0, Reason("slurm-first", "the queue has not been looked at yet"))
+        room = self._leftover.room(job) if self._leftover else unseen
+        wanted = (size - me.offer.size) // me.offer.per_node
+        others = (o for o in self._registry.jobs.values() if o.job != me.job and o.phase is Phase.ALLOCATING)
+        left = room.nodes - sum(o.missing for o in others)
+        if wanted <= left:
+            return decision, size
+        taken = Reason("one-at-a-time", "another resize already uses those nodes")
+        return _cut(me, decision, left, room.reason if wanted > room.nodes else taken)
 
     def _rights(self) -> tuple[bool, bool]:
         site = self._settings.site
@@ -178,8 +198,6 @@ class Decider:
         size: int,
         beneficiary: int | None,
         snapshot: Snapshot,
-        *,
-        announced: bool,
     ) -> Reason | None:
         """Why this is not the moment: something failed, moves, or is promised to another."""
         limits, now = self._settings.limits, self._clock.now()
@@ -197,11 +215,6 @@ class Decider:
         idle = snapshot.idle_nodes(job.partition)
         if fresh := self._registry.fresh(idle, limits.regrow):
             return Reason("just-given-back", f"{', '.join(fresh)} was given back a moment ago")
-        if announced or joint:  # what was announced waits in the queue like any other job
-            return None
-        asked = sum(o.missing for o in others if o.phase is Phase.ALLOCATING)
-        if (size - me.offer.size) // me.offer.per_node > len(idle) - asked:
-            return Reason("one-at-a-time", "another resize already uses those nodes")
         return None
 
     async def _choose(self, me: MalleableJob, job: Job) -> ways.Choice:
@@ -236,6 +249,15 @@ class Decider:
 
 def _nothing(job: Job, reason: Reason) -> Decision:
     return Decision(Verb.NOTHING, f"job {job.id}", (reason,))
+
+
+def _cut(me: MalleableJob, decision: Decision, nodes: float, why: Reason) -> tuple[Decision, int]:
+    """Growth by no more than so many nodes, or none where no reachable size is within that."""
+    offer = me.offer
+    most = offer.size + nodes * offer.per_node
+    if smaller := [s for s in offer.reachable() if offer.size < s <= most]:
+        return decision.because(why.code, f"{why.text}: it grows to {smaller[-1]} only"), smaller[-1]
+    return decision.rewritten(Verb.NOTHING, why.code, why.text), offer.size
 
 
 def _odd(me: MalleableJob) -> bool:

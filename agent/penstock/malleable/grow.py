@@ -50,9 +50,9 @@ class Grower:
             await self._adopt(order, job)
             return
         if order.way is Way.COMPANION and job.user != self._backend.whoami():
-            await self._have_asked(order, job)
+            await self._have_asked(order, job, self._last(order, job, snapshot))
             return
-        task = asyncio.ensure_future(self._allocate(order, job, self._priority(order, job, snapshot)))
+        task = asyncio.ensure_future(self._allocate(order, job, self._last(order, job, snapshot)))
         self.waiting[order.name] = task
         task.add_done_callback(lambda _: self.waiting.pop(order.name, None))
         # A backend that answers at once (the simulation) shall have answered within this pass.
@@ -75,15 +75,10 @@ class Grower:
         ]
         return frozenset([number for name, uid in names for number in await self._backend.find(name, uid)])
 
-    def _priority(self, order: Allocate, job: Job, snapshot: Snapshot) -> int | None:
-        """Ahead of all that wait for the partition, if the agent may and the nodes are idle; else Slurm's own."""
-        site = self._settings.site
-        if site is None or not site.operator or job.partition not in snapshot.partitions:
-            return None
-        idle = snapshot.idle_nodes(job.partition)
-        free = [n for n in idle if "PLANNED" not in snapshot.nodes[n].state.upper()]
-        waiting = snapshot.pending(job.partition)
-        return waiting[0].priority + 1 if waiting and len(free) >= order.nodes else None
+    def _last(self, order: Allocate, job: Job, snapshot: Snapshot) -> bool:
+        """Whether it is to come behind all who wait. What was announced waits in the queue like any other job."""
+        announced = "announced" in self._registry.jobs[order.job].marks
+        return not announced and (job.partition not in snapshot.partitions or bool(snapshot.pending(job.partition)))
 
     async def _running(self, order: Allocate, job: Job) -> list[int]:
         """Jobs of this name that hold nodes: a resizer is the agent's own, a companion its job's user's."""
@@ -91,12 +86,12 @@ class Grower:
         seen = {j.id: j for j in await self._backend.jobs()} if named else {}
         return [i for i in named if i in seen and seen[i].running]
 
-    async def _have_asked(self, order: Allocate, job: Job) -> None:
+    async def _have_asked(self, order: Allocate, job: Job, last: bool) -> None:
         """Give the launcher its errand, and look what came of it; called in every pass."""
         now, subject = self._clock.now(), f"job {job.id}/expand"
         errand = self.errands.of(order.name)
         if errand is None:
-            new = Errand(self._spec(order, job, None), order.patience, now)
+            new = Errand(self._spec(order, job, last), order.patience, now)
 
             async def give(_slurm: Changer) -> None:
                 self.errands.put(new)
@@ -124,7 +119,7 @@ class Grower:
         else:
             self._registry.put(me.grant_failed("the agent was restarted while it waited for the nodes", now))
 
-    def _spec(self, order: Allocate, job: Job, priority: int | None) -> Allocation:
+    def _spec(self, order: Allocate, job: Job, last: bool) -> Allocation:
         site = self._settings.site
         return Allocation(
             name=order.name,
@@ -134,14 +129,14 @@ class Grower:
             qos=job.qos or None,
             account=job.account or None,
             expands=job.id if order.way is Way.MERGE else None,
-            priority=priority,
+            last=last,
             exclusive=site is not None and "linear" not in site.select_type,
         )
 
-    async def _allocate(self, order: Allocate, job: Job, priority: int | None) -> None:
-        spec = self._spec(order, job, priority)
+    async def _allocate(self, order: Allocate, job: Job, last: bool) -> None:
+        spec = self._spec(order, job, last)
         subject = f"job {job.id}/expand"
-        payload: Payload = {"name": order.name, "nodes": order.nodes, "way": order.way.value, "priority": priority}
+        payload: Payload = {"name": order.name, "nodes": order.nodes, "way": order.way.value, "last": int(last)}
         jobs = self._registry.jobs
         try:
             resizer = await self._executor.act(

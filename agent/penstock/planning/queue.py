@@ -15,11 +15,11 @@ from penstock.api import Job, Node, Snapshot
 from penstock.planning.bits import BitProfile, NodeBits, lowest
 from penstock.planning.planner import Ask, Backfill
 
-__all__ = ["DEPTH", "QueuePlan", "asleep", "idle_for", "unable", "waiting"]
+__all__ = ["DEPTH", "WAITS_FOR_NODES", "QueuePlan", "asleep", "idle_for", "unable", "waiting"]
 
 DEPTH: Final = 25
 """Pending jobs that are planned for; Slurm's own default is 100 (bf_max_job_test)."""
-_WAITS_FOR_NODES = frozenset({"", "None", "Resources", "Priority"})
+WAITS_FOR_NODES = frozenset({"", "None", "Resources", "Priority"})
 _AT_ONCE = 60.0
 """Seconds within which a job starts that has all it needs: some rounds of Slurm's scheduler."""
 _ASLEEP = ("POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP", "~", "#", "%")
@@ -33,7 +33,7 @@ def waiting(snapshot: Snapshot, partition: str) -> list[Job]:
     return [
         job
         for job in snapshot.pending(partition)
-        if job.reason in _WAITS_FOR_NODES and not job.reservation and not job.dependency.startswith("expand:")
+        if job.reason in WAITS_FOR_NODES and not job.reservation and not job.dependency.startswith("expand:")
     ]
 
 

@@ -206,6 +206,7 @@ def node_from_line(line: str) -> Node:
             features=tuple(name for name in _text(pairs.get("ActiveFeatures", "")).split(",") if name),
             gres=_text(pairs.get("Gres", "")),
             arch=_text(pairs.get("Arch", "")),
+            idle_since=parse_time(pairs.get("LastBusyTime", "")),
         )
     except KeyError as error:
         raise ParseError(f"a node without {error.args[0]}", line) from None

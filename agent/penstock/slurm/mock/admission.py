@@ -62,10 +62,8 @@ def make_job(engine: Engine, user: str, spec: JobSpec | Allocation, work: Work |
     if isinstance(spec, Allocation):
         text = None if spec.expands is None else f"expand:{spec.expands}"
         job.dependency = checked_dependency(engine, text, 0, partition, qos)
-        if spec.priority is not None:
-            if user != "root" and user not in config.operators:
-                raise NotPermitted("Access/permission denied: only an operator may set a priority")
-            job.fixed_priority = spec.priority
+        if spec.last:
+            job.fixed_priority = 1
         return job
     if spec.dependency:
         job.dependency = checked_dependency(engine, spec.dependency, 0, partition, qos)

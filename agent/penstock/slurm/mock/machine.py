@@ -21,6 +21,7 @@ class Machine:
         members = {p.name: frozenset(config.nodes_of(p)) for p in config.partitions}
         self.partitions_of = {n: tuple(p for p, inside in members.items() if n in inside) for n in config.node_names}
         self.owner: dict[str, int] = {}
+        self.idle_since = dict.fromkeys(config.node_names, now)  # of nodes that somebody has: since when it was before
         self.out_of_order: dict[str, str] = {}
         self.down = 0  # the same as a set
         self._profile = BitProfile(self.bits.all, now)  # running jobs only, so that it need not be made anew
@@ -38,6 +39,7 @@ class Machine:
         self._profile.open(mask, now, job.claimed)
         for name in self.bits.named(mask):
             del self.owner[name]
+            self.idle_since[name] = now
         job.mask &= ~mask
 
     def extend(self, job: SimJob, now: float) -> None:

@@ -21,7 +21,8 @@ def nodes(engine: Engine) -> list[Node]:
         base, trouble = "ALLOCATED" if name in engine.owner else "IDLE", engine.out_of_order.get(name)
         state = base if trouble is None else "DOWN" if trouble == "DOWN" else f"{base}+{trouble}"
         known = tuple(dict.fromkeys(one for partition in inside for one in features[partition]))
-        found.append(Node(name, state, engine.config.cpus, trouble is None, inside, features=known))
+        idle = engine.machine.idle_since[name]
+        found.append(Node(name, state, engine.config.cpus, trouble is None, inside, features=known, idle_since=idle))
     return found
 
 
