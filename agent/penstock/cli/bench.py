@@ -75,7 +75,7 @@ def asa(parts: Sequence[str], out: Path | None, as_json: bool) -> None:
 
 
 @bench.command()
-@_options("table4|modes|real|resize")
+@_options("table4|modes|real|resize|others|others-logs")
 def dmr(parts: Sequence[str], out: Path | None, as_json: bool) -> None:
     """Measure what malleable jobs do to a cluster's queue (paper 003).
 
@@ -85,17 +85,24 @@ def dmr(parts: Sequence[str], out: Path | None, as_json: bool) -> None:
     real    50 jobs on 64 real nodes in a twentieth of their time beside the simulator's, and 24 MPI jobs on 8 nodes,
             rigid and malleable; about half an hour
     resize  what growing and shrinking cost a program with 1 GB on a real Slurm of eight nodes on this machine
+    others  20 pairs on a real Slurm: do other users' promised starts move beside a malleable job? A quarter of an hour
+    others-logs
+            the same on real logs from the folder PENSTOCK_TRACES and the simulated Slurm: how others' delays are
+            distributed; half an hour, and only when it is asked for
 
-    The first two take some minutes. The last two need root and an installed Slurm, and are left out without unless they
-    are asked for. With --json one part prints {"rows": [...]}, several print {"PART": {"rows": [...]}}. The pictures of
-    --out need matplotlib: pip install 'penstock[plot]'.
+    The first two take some minutes. What runs on a real Slurm needs root and an installed Slurm, and is left out
+    without unless it is asked for. With --json one part prints {"rows": [...]}, several print {"PART": {"rows": [...]}}.
+    The pictures of --out need matplotlib: pip install 'penstock[plot]'.
     """
-    from penstock.bench.dmr.chapters import CHAPTERS, SIMULATED
+    from penstock.bench.chapters import traces
+    from penstock.bench.dmr.chapters import CHAPTERS, LOGS, SIMULATED
 
     if not parts and not _can_have_slurm():
         click.echo("without root and Slurm: only what is simulated", err=True)
         parts = SIMULATED
-    _run(_DMR, CHAPTERS, parts, out, as_json)
+    if LOGS in parts:
+        traces()  # found missing now, not after minutes of work
+    _run(_DMR, CHAPTERS, parts or [name for name in CHAPTERS if name != LOGS], out, as_json)
 
 
 def _can_have_slurm() -> bool:

@@ -169,7 +169,8 @@ def salvage(source: Path, target: Path, ledger: bool, as_json: bool) -> None:
         return
     if not ledger and not done.parts["facts"].whole:
         click.echo(
-            "Pauses, and that all is off, may be lost: say it again (`penstock pause`, `penstock off`) before an agent starts."
+            "Pauses, and that all is off, may be lost: say it again (`penstock pause`, `penstock off`) before an agent "
+            "starts."
         )
     if not ledger and not done.parts["runs"].whole:
         click.echo("Jobs of workflows that were lost stay in Slurm: `squeue --me`, `scancel`.")

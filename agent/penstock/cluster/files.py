@@ -33,7 +33,8 @@ class Accounting:
 
 def _scheduler_parameters(spec: ClusterSpec) -> str:
     # Short periods, so that a test waits for Slurm as little as possible; bf_resolution is in seconds.
-    values = ["bf_interval=1", "bf_resolution=1", "bf_continue", "sched_interval=2", "sched_min_interval=20000"]
+    short = "bf_interval=1,bf_resolution=1,bf_continue,sched_interval=2,sched_min_interval=20000"
+    values = [spec.scheduling or short]
     if spec.expansion:
         values.append("permit_job_expansion")
     return ",".join(values)

@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from penstock.bench.dmr import modes, paper, resize, table4
+from penstock.bench.chapters import traces
+from penstock.bench.dmr import modes, others, others_logs, paper, resize, table4
 from penstock.bench.dmr.models import models
 from penstock.bench.dmr.real import real
-from penstock.bench.report import Chapter, Table
+from penstock.bench.report import Chapter, Goal, Table
 
-__all__ = ["CHAPTERS", "SIMULATED", "Tell"]
+__all__ = ["CHAPTERS", "LOGS", "SIMULATED", "Tell"]
 
 Tell = Callable[[str], None]
 
@@ -79,6 +80,76 @@ def cost_of_a_resize(_out: Path | None, tell: Tell) -> Chapter:
     )
     data = resize.rows(found)
     return Chapter("resize", "Figure 3: the cost of a resize", text, data, [_phases(data)], resize.goals(found))
+
+
+def others_on_slurm(_out: Path | None, tell: Tell) -> Chapter:
+    """Promised starts beside a malleable job, on real Slurm."""
+    pairs = others.measure(tell=tell)
+    most = max(p.malleable.late(j) for p in pairs for j in p.malleable.starts)
+    moved = max(m for p in pairs for m in p.moved())
+    text = (
+        f"{len(pairs)} pairs on {others.NODES} nodes of a real Slurm: a job that starts on one node and is malleable "
+        f"from 1 to 4, under the shipped policy, beside {others.JOBS} jobs of another user on two nodes each, most for "
+        "one minute and some for two, with limits equal to their run times; and the same submissions with that job "
+        f"kept on one node. Slurm plans every {others.BACKFILL:g} s (bf_interval), its default. A promise is the first "
+        f"start that squeue shows for a job. {others.AT_ONCE} pairs at a time on this machine "
+        f"({os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end)."
+    )
+    data: list[dict[str, object]] = []
+    for p in pairs:
+        arms = {"malleable": p.malleable, "kept": p.kept}
+        late = {f"latest_{name}_s": max(arm.late(j) for j in arm.starts) for name, arm in arms.items()}
+        promised = len(p.malleable.first)
+        moves, delays = p.moved(), p.delays()
+        data.append(
+            {
+                "pair": p.seed,
+                "promises": promised,
+                "grown": p.malleable.grown,
+                **late,
+                "moved_most_s": max(moves),
+                "delay_mean_s": sum(delays) / len(delays),
+                "delay_most_s": max(delays),
+            }
+        )
+    columns = (
+        "pair",
+        "promises",
+        "nodes grown",
+        "latest start, malleable",
+        "kept",
+        "moved most",
+        "delay, mean",
+        "most",
+    )
+    cells = [[f"{v:.1f}" if isinstance(v, float) else f"{v}" for v in row.values()] for row in data]
+    shown = [Table("Pairs: seconds after the promised start; difference of the two runs", columns, cells)]
+    where = f"{len(pairs)} pairs, {sum(len(p.malleable.first) for p in pairs)} promises"
+    goals = [
+        Goal(where, "latest start after its promise beside the malleable job, s", most, others.BACKFILL),
+        Goal(where, "most that a promise slipped more than beside the kept job, s", moved, others.BACKFILL),
+    ]
+    return Chapter("others", "Others' promised starts, on a real Slurm", text, data, shown, goals)
+
+
+def others_in_logs(_out: Path | None, tell: Tell) -> Chapter:
+    """Others' delays beside a malleable job, on real logs."""
+    rows = others_logs.measure(traces(), tell=tell)
+    text = (
+        "Windows of 200 jobs of real logs on the simulated Slurm, spread over each log: after half of them a job of 16 "
+        "nodes and four hours is submitted, once malleable from 4 to 64 under the shipped policy, and once kept at its "
+        "size. A delay is by how much later a job began that had not begun before it; below 0: earlier. Limits: the "
+        "users' own, or (actual) the run times and a minute. In brackets: 95 % intervals, by resampling windows. "
+        "Users' limits are so long that most jobs end early, and then every change moves what comes behind it."
+    )
+    columns = ("log", "limits", "windows", "jobs", "nodes grown", "ends earlier by, s", "moved by > 60 s")
+    cells = []
+    for row in rows:
+        spans = [f"{v:.1f} ({low:.1f} to {high:.1f})" for v, low, high in (row.mean, row.p95)]
+        plain = (row.log, row.limits, f"{row.windows}", f"{row.jobs}", f"{row.grown}", f"{row.gain:.0f}")
+        cells.append([*plain, f"{row.moved:.1%}", *spans])
+    shown = [Table("Others' delays, s", (*columns, "mean delay", "95th percentile"), cells)]
+    return Chapter("others-logs", "Others' delays, on real logs", text, [row.row() for row in rows], shown)
 
 
 def _phases(data: Sequence[Mapping[str, float]]) -> Table:
@@ -170,6 +241,10 @@ CHAPTERS: Final[Mapping[str, Callable[[Path | None, Tell], Chapter]]] = {
     "modes": tables_2_and_3,
     "real": real,
     "resize": cost_of_a_resize,
+    "others": others_on_slurm,
+    "others-logs": others_in_logs,
 }
+LOGS: Final = "others-logs"
+"""The part that needs logs."""
 SIMULATED: Final = ("table4", "modes")
 """The parts that need no Slurm."""
