@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from malleable import PYTHON, Agent, until
@@ -13,11 +14,21 @@ from penstock.bench.dmr.application import COST
 from penstock.bench.dmr.models import Model
 from penstock.bench.dmr.paper import Application
 from penstock.bench.dmr.standin import Order
-from penstock.cluster import Cluster
+from penstock.cluster import Cluster, ClusterSpec, down, up
 from penstock.speedup import Amdahl
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
-ENDS = 8
+ENDS = 3
+# Slurm's usual periods, and a controller that is as slow as one with much to do: between the end of a job and the start
+# of the next one there is time to do wrong.
+SLOW = "bf_interval=30,bf_resolution=1,sched_interval=60,sched_min_interval=5000000"
+
+
+@pytest.fixture
+def cluster(new_folder: Callable[[str], Path]) -> Iterator[Cluster]:
+    folder = new_folder("l")
+    yield up(ClusterSpec(nodes=8, folder=folder, scheduling=SLOW))
+    down(folder)
 
 
 @pytest.fixture

@@ -91,8 +91,8 @@ def dmr(parts: Sequence[str], out: Path | None, as_json: bool) -> None:
             distributed; half an hour, and only when it is asked for
 
     The first two take some minutes. What runs on a real Slurm needs root and an installed Slurm, and is left out
-    without unless it is asked for. With --json one part prints {"rows": [...]}, several print {"PART": {"rows": [...]}}.
-    The pictures of --out need matplotlib: pip install 'penstock[plot]'.
+    without unless it is asked for. With --json one part prints {"rows": [...]}, several print
+    {"PART": {"rows": [...]}}. The pictures of --out need matplotlib: pip install 'penstock[plot]'.
     """
     from penstock.bench.chapters import traces
     from penstock.bench.dmr.chapters import CHAPTERS, LOGS, SIMULATED
