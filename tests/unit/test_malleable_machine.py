@@ -84,6 +84,16 @@ def test_growing_goes_through_grant_merge_offer_accept_and_done():
     assert finished.marks["app_spawn"] == 0.3 and finished.resizer_name == ""
 
 
+def test_how_long_a_step_took_on_the_old_size_says_nothing_of_the_new_one():
+    # Else what is left to do looks half as long after a shrink, and another one seems to fit into the time limit.
+    me = registered(4)
+    me = me.checked(replace(me.offer, steps_left=100, step_seconds=10.0), 0, 99.0)
+    leaving = me.decided(verdict(2), job("n1", "n2", "n3", "n4"), "x", LIMITS, 100).accepted(1, 101)
+    assert leaving is not None
+    after = leaving.done(1, {}, 103).offer
+    assert (after.size, after.steps_left, after.step_seconds) == (2, 100, None)
+
+
 def test_a_shrink_is_told_to_slurm_only_after_the_step_is_gone():
     me = registered(4).decided(verdict(2, beneficiary=9), job("n1", "n2", "n3", "n4"), "x", LIMITS, 100)
     assert me.phase is Phase.PROPOSED and me.reply() == ("shrink", 2, ("n1", "n2"), 0)

@@ -47,9 +47,9 @@ def check_folder(folder: Path) -> Path:
 class ClusterSpec:
     """Options of a throw-away cluster. Times are in seconds.
 
-        `folder` and `join` default to None: the usual place, and an accounting database of its own. `release` names the
-        Debian release whose Slurm is run, None the Slurm that is installed. `isolated` nodes have a host name, an address
-        and a network of their own. `enforce`: Slurm holds users to their associations, limits and QOS, and the Operator has
+    `folder` and `join` default to None: the usual place, and an accounting database of its own. `release` names the
+    Debian release whose Slurm is run, None the Slurm that is installed. `isolated` nodes have a host name, an address
+    and a network of their own. `enforce`: Slurm holds users to their associations, limits and QOS, and the Operator has
     the association that the guide gives to the service user (docs/install.md). `scheduling` are SchedulerParameters in
     place of the short periods that spare tests their waits. `extra` are lines that end slurm.conf as they are (tests of
     a site's settings), `beside` files that are copied into its folder (a job_submit.lua, an epilog).

@@ -123,7 +123,8 @@ class MalleableJob(ResizeState):
         """The new ranks run and hold the data; the old ones have left or are leaving."""
         if epoch != self.epoch or self.phase not in (Phase.RESIZING, Phase.LEAVING):
             return self
-        offer = replace(self.offer, size=self.target, nodes=self.target_nodes)
+        # How long its steps take now, it says with the next check; what it said is about the size before.
+        offer = replace(self.offer, size=self.target, nodes=self.target_nodes, step_seconds=None)
         marks = {"done": now, **{f"app_{k}": v for k, v in timings.items()}}
         if self.phase is Phase.LEAVING:
             return replace(self._to(Phase.RELEASING, now, **marks), offer=offer, nodes=self.target_nodes)

@@ -136,11 +136,12 @@ def others_in_logs(_out: Path | None, tell: Tell) -> Chapter:
     """Others' delays beside a malleable job, on real logs."""
     rows = others_logs.measure(traces(), tell=tell)
     text = (
-        "Windows of 200 jobs of real logs on the simulated Slurm, spread over each log: after half of them a job of 16 "
-        "nodes and four hours is submitted, once malleable from 4 to 64 under the shipped policy, and once kept at its "
-        "size. A delay is by how much later a job began that had not begun before it; below 0: earlier. Limits: the "
-        "users' own, or (actual) the run times and a minute. In brackets: 95 % intervals, by resampling windows. "
-        "Users' limits are so long that most jobs end early, and then every change moves what comes behind it."
+        f"Windows of {others_logs.JOBS} jobs of real logs on the simulated Slurm, spread over each log: after half of "
+        "them a job of 16 nodes and four hours is submitted, once malleable from 4 to 64 under the shipped policy, and "
+        "once kept at its size. A delay is by how much later a job began that had not begun before it; below 0: "
+        "earlier. Limits: the users' own, or (actual) the run times and a minute. In brackets: 95 % intervals, by "
+        "resampling windows. Users' limits are so long that most jobs end early, and then every change moves what "
+        "comes behind it."
     )
     columns = ("log", "limits", "windows", "jobs", "nodes grown", "ends earlier by, s", "moved by > 60 s")
     cells = []

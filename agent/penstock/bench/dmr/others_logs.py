@@ -27,18 +27,19 @@ from penstock.sim.swf import load, machine_procs
 from penstock.sim.trace import Trace
 from penstock.speedup import Amdahl
 
-__all__ = ["LIMITS", "WINDOWS", "Row", "Window", "judged", "measure", "one"]
+__all__ = ["JOBS", "LIMITS", "SLACK", "WINDOWS", "Row", "Window", "judged", "measure", "one"]
 
-WINDOWS: Final = 30
+WINDOWS: Final = 20
 LIMITS: Final = ("user", "actual")
-_JOBS: Final = 200  # of a window
-_AHEAD: Final = 100  # of these are submitted before the malleable job
+JOBS: Final = 150
+"""Of a window."""
+_AHEAD: Final = 75  # of these are submitted before the malleable job
 _NODES: Final = 16
 _MOST: Final = 64
 _LEAST: Final = 4
 _HOURS: Final = 4.0  # of the malleable job at its submitted size
-_LOOK: Final = 30.0
-_SLACK: Final = 60.0  # seconds between a run time and a limit that is equal to it: a job must be able to end by itself
+_LOOK: Final = 60.0
+SLACK: Final = 60.0  # seconds between a run time and a limit that is equal to it: a job must be able to end by itself
 _RESAMPLED: Final = 2000
 _SEED: Final = 1
 _NAME: Final = "malleable"
@@ -89,9 +90,9 @@ def measure(
     with ProcessPoolExecutor(2) as pool:
         for path in paths:
             for limits in LIMITS:
-                tell(f"{path.name}: {windows} windows of {_JOBS} jobs, limits: {limits}")
-                each = pool.map(one, *zip(*((path, limits, n, windows) for n in range(windows)), strict=True))
-                found.append(judged(list(each)))
+                tell(f"{path.name}: {windows} windows of {JOBS} jobs, limits: {limits}")
+                each = [pool.submit(one, path, limits, n, windows) for n in range(windows)]
+                found.append(judged([window.result() for window in each]))
     return found
 
 
@@ -100,7 +101,7 @@ def one(path: Path, limits: str, number: int, windows: int) -> Window:
     logs_of_the_agent.configure("critical", "text")
     procs = machine_procs(path)
     trace = load(path, procs, estimates=limits).trace
-    first = (len(trace) - _JOBS) * number // max(windows - 1, 1)
+    first = (len(trace) - JOBS) * number // max(windows - 1, 1)
     entries = list(_entries(trace, first))
     site = Site(
         replace(SITE.cluster, nodes=procs, cpus=1),
@@ -125,11 +126,11 @@ def _compared(log: str, limits: str, number: int, kept: Outcome, malleable: Outc
 
 def _entries(trace: Trace, first: int) -> Iterator[Entry]:
     zero = trace.submit[first]
-    for n in range(first, first + _JOBS):
+    for n in range(first, first + JOBS):
         submit = float(trace.submit[n] - zero)
         if n == first + _AHEAD:
             yield _entry(_NAME, submit, _NODES, _HOURS * 3600.0, _HOURS * 3600.0 + 600.0, Amdahl(0.02))
-        limit = trace.estimate[n] + _SLACK
+        limit = trace.estimate[n] + SLACK
         yield _entry(f"j{n}", submit, trace.procs[n], float(trace.run[n]), limit, Amdahl(1.0))
 
 
