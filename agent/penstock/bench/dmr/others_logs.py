@@ -9,8 +9,9 @@ counts is how others' delays are distributed, with intervals from resampled wind
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -29,7 +30,7 @@ from penstock.speedup import Amdahl
 
 __all__ = ["JOBS", "LIMITS", "SLACK", "WINDOWS", "Row", "Window", "judged", "measure", "one"]
 
-WINDOWS: Final = 20
+WINDOWS: Final = 12
 LIMITS: Final = ("user", "actual")
 JOBS: Final = 150
 """Of a window."""
@@ -85,15 +86,17 @@ class Row:
 def measure(
     paths: Sequence[Path], windows: int = WINDOWS, tell: Callable[[str], None] = lambda text: None
 ) -> list[Row]:
-    """All windows of all logs, two at a time. UserError for a log that cannot be read."""
-    found = []
-    with ProcessPoolExecutor(2) as pool:
-        for path in paths:
-            for limits in LIMITS:
-                tell(f"{path.name}: {windows} windows of {JOBS} jobs, limits: {limits}")
-                each = [pool.submit(one, path, limits, n, windows) for n in range(windows)]
-                found.append(judged([window.result() for window in each]))
-    return found
+    """All windows of all logs, as many at once as there are cores. UserError for a log that cannot be read."""
+    found: dict[tuple[Path, str], list[Window]] = {}
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        # Window by window through all logs.
+        wanted = [(path, limits, n) for n in range(windows) for path in paths for limits in LIMITS]
+        pending = {pool.submit(one, *each, windows): each for each in wanted}
+        for done, future in enumerate(as_completed(pending), 1):
+            path, limits, n = pending[future]
+            found.setdefault((path, limits), []).append(future.result())
+            tell(f"{done}/{len(pending)} {path.name}, limits: {limits}, window {n}")
+    return [judged(sorted(found[path, limits], key=lambda w: w.number)) for path in paths for limits in LIMITS]
 
 
 def one(path: Path, limits: str, number: int, windows: int) -> Window:
