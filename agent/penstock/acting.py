@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from functools import cached_property
 from pathlib import Path
+from typing import Final
 
 from penstock import logs
 from penstock.allowance import carry_on
@@ -29,6 +30,10 @@ from penstock.store import Store
 from penstock.tenure import DATABASE, open_acts
 
 __all__ = ["Acting", "acting"]
+
+
+_ENDED: Final = 3600.0
+"""Seconds after which an act that is open still was a command's that was ended: none takes as long."""
 
 
 class Acting:
@@ -49,6 +54,8 @@ class Acting:
         self._store = store = open_acts(config)
         self._audit = audit = own_auditor(config, slurm.now)
         for intent in store.open_intents():
+            if slurm.now() - intent.opened < _ENDED:  # another command may be at it
+                continue
             # Whoever owns the subject looks in Slurm what became of it: everything has a name of its own.
             audit.interrupted(intent.verb, intent.subject, None, intent.payload, intent.id)
             store.settle(intent.id, "interrupted", "its command was ended", slurm.now())

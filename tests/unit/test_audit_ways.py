@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import struct
+from contextlib import closing
 
 import pytest
 from factories import ManualClock
@@ -186,7 +187,8 @@ def test_what_a_user_s_own_command_does_is_in_that_user_s_trail(tmp_path):
 
     job = asyncio.run(command())
     store = open_acts(config)
-    store.intend("cancel", "bag 1", {"job": job}, 1e9)  # a command that was killed
+    store.intend("cancel", "bag 1", {"job": job}, 1e9 - 7200)  # a command that was killed
+    store.intend("cancel", "bag 2", {"job": job}, 1e9 - 60)  # one that may be at it still
     store.close()
     asyncio.run(command())
     there = [record for _entry, record in records(tmp_path / "state", Wanted(uid=os.geteuid()), 0).entries][1:]
@@ -198,3 +200,5 @@ def test_what_a_user_s_own_command_does_is_in_that_user_s_trail(tmp_path):
         ("hold", "failed", "infeasible", Door.COMMAND, None),
     ]
     assert not verify(tmp_path / "state", []).findings
+    with closing(open_acts(config)) as store:
+        assert [(i.subject, i.state) for i in store.open_intents()] == [("bag 2", "open")]
