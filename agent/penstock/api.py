@@ -6,7 +6,7 @@ Times are seconds since the epoch (float), durations are seconds, sizes of jobs 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -45,6 +45,7 @@ __all__ = [
     "Step",
     "Verb",
     "is_joint",
+    "release_name",
 ]
 
 FAR: Final = "2099-12-31T00:00:00"
@@ -338,6 +339,11 @@ class AccountingRecord:
     num_nodes: int
 
 
+def release_name(version: Iterable[int]) -> str:
+    """A release as Slurm writes it, such as 22.05.8."""
+    return ".".join(f"{part:02d}" if i == 1 else str(part) for i, part in enumerate(version))
+
+
 @dataclass(frozen=True, slots=True)
 class SiteConfig:
     """The settings of a cluster that change what Penstock may do.
@@ -374,7 +380,7 @@ class SiteConfig:
     @property
     def release(self) -> str:
         """Slurm's release as Slurm writes it, such as 22.05.8."""
-        return ".".join(f"{part:02d}" if i == 1 else str(part) for i, part in enumerate(self.version))
+        return release_name(self.version)
 
     @property
     def permits_expansion(self) -> bool:

@@ -91,7 +91,7 @@ def make_backend(config: Config) -> Backend:
     from penstock.slurm.cli import CliBackend
     from penstock.slurm.pyslurm import PyslurmBackend
 
-    slurm = config.slurm
+    slurm, merges = config.slurm, config.malleable.merge_releases
     limits = BudgetLimits(slurm.request_burst, slurm.requests_per_second, slurm.submissions_per_hour)
     budget = RequestBudget(limits)
     # Only looked for: importing it may end the process.
@@ -101,12 +101,12 @@ def make_backend(config: Config) -> Backend:
             raise ConfigError(
                 "`slurm.backend: pyslurm`, but pyslurm is not installed (`pip install penstock[pyslurm]`)"
             )
-        return PyslurmBackend(timeout=slurm.timeout, budget=budget)
+        return PyslurmBackend(timeout=slurm.timeout, budget=budget, merge_releases=merges)
     if slurm.backend == "auto" and installed:
-        return PyslurmBackend(fallback=_tell_fallback, timeout=slurm.timeout, budget=budget)
+        return PyslurmBackend(fallback=_tell_fallback, timeout=slurm.timeout, budget=budget, merge_releases=merges)
     if slurm.backend == "auto":
         _tell_fallback("pyslurm is not installed")
-    return CliBackend(timeout=slurm.timeout, budget=budget)
+    return CliBackend(timeout=slurm.timeout, budget=budget, merge_releases=merges)
 
 
 def _tell_fallback(why: str) -> None:
@@ -185,6 +185,7 @@ class App:
         self.predictions = Predictions(config, backend, store, clock)
         self.malleable = MalleableController(
             backend,
+            self.observer,
             self.executor,
             store,
             clock,
@@ -194,6 +195,8 @@ class App:
                 config.malleable.backend,
                 all=config.agent.serve == "all",
                 caps=_caps(config),
+                merge_releases=config.malleable.merge_releases,
+                extend=_extends(config),
             ),
             self.wake,
             self.want_look,
@@ -296,7 +299,7 @@ class App:
         self.operations = way_out(known_operations, brake, self.drain, self.observer, *doors)
         self.inbox = Inbox(self.store, self.operations, self.request_audit)
         self.malleable.settings.site = site
-        obstacle = obstacle_to_merge(site, gres=False)
+        obstacle = obstacle_to_merge(site, gres=False, added=self.config.malleable.merge_releases)
         _log.info(
             "how jobs grow here", backend=self.config.malleable.backend, no_merge=obstacle, operator=site.operator
         )
@@ -425,7 +428,7 @@ class App:
         logs.configure(config.log.level, config.log.format)
         settings = self.malleable.settings
         settings.policy, settings.limits, settings.preference = policy, _limits(config), config.malleable.backend
-        settings.caps = _caps(config)
+        settings.caps, settings.extend = _caps(config), _extends(config)
         self._set_brake(config)
         for controller in (self.workflows, self.guided):
             if controller is not None:
@@ -575,6 +578,12 @@ def _stale_after(config: Config) -> float:
 
 def _caps(config: Config) -> Caps:
     return Caps(config.limits.nodes_per_hour, config.limits.nodes_per_hour_of_user)
+
+
+def _extends(config: Config) -> bool:
+    """Whether time limits may be raised, if the agent's user is an operator at all."""
+    own = config.agent.serve == "own"
+    return own if config.malleable.extend is None else config.malleable.extend
 
 
 def _limits(config: Config) -> Deadlines:

@@ -21,12 +21,16 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
+    PlainValidator,
     ValidationError,
     WithJsonSchema,
     model_validator,
 )
 
+from penstock import merging
 from penstock.allow import Feature, Rule
+from penstock.api import release_name
 from penstock.documents import MAX_BYTES, parse_yaml, show
 from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import ConfigError, UserError
@@ -105,6 +109,12 @@ Bytes = Annotated[
 Names = Annotated[tuple[Annotated[str, Field(pattern=r"^[^\s,]+$", max_length=200)], ...], Field(max_length=1000)]
 Words = Annotated[tuple[Annotated[str, Field(pattern=r"^[^\x00]+$")], ...], Field(min_length=1, max_length=100)]
 MailAddress = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._%+-]*(@[A-Za-z0-9.-]+)?$", max_length=254)]
+Release = Annotated[
+    tuple[int, ...],
+    PlainValidator(merging.added),
+    PlainSerializer(release_name),
+    WithJsonSchema({"type": "string", "examples": ["25.05.3"]}),
+]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Address = Annotated[str, AfterValidator(_address)]
 File = Annotated[Path, AfterValidator(_at_home)]
@@ -315,8 +325,18 @@ class MalleableSection(_Section):
 
     backend: Literal["auto", "merge", "companion"] = Field(
         "auto",
-        description="Added nodes become the job's own (merge) or are held by a second job (companion); auto: merge "
-        "where Slurm allows it.",
+        description="Added nodes are held by a second job of the same user (companion), or become the job's own "
+        "(merge); auto: companion where the application can, else merge. Nothing is merged where that is unsafe.",
+    )
+    merge_releases: tuple[Release, ...] = Field(
+        (),
+        description="More releases of Slurm on which merging was tried, such as 25.05.3. On a release on which nobody "
+        "has, it may end slurmctld: try it on a test cluster first (docs/malleable-sites.md).",
+    )
+    extend: bool | None = Field(
+        None,
+        description="Whether an Operator raises the time limit of a job that has given back nodes and needs longer for "
+        "that; unset: only for the agent's own user's jobs (`agent.serve: own`).",
     )
     resize_timeout: Seconds = Field(600.0, description="How long an application may take to resize.")
     restart_timeout: Seconds = Field(3600.0, description="The same, where it saves its state and is started anew.")

@@ -9,9 +9,11 @@ from penstock.config import Config
 __all__ = ["taken_over"]
 
 # What the agent looks at anew, and what commands alone read, which read the file themselves.
-_WHOLE: Final = frozenset({"limits", "log", "malleable", "messages", "pool", "select"})
+_WHOLE: Final = frozenset({"limits", "log", "messages", "pool", "select"})
 _KEYS: Final = frozenset(
     {"agent.idle_interval", "agent.interval", "agent.keep", "agent.request_burst", "agent.requests_per_second"}
+    | {"malleable.backend", "malleable.extend", "malleable.resize_cost"}
+    | {"malleable.resize_timeout", "malleable.restart_timeout"}
     | {"dmr.accept_timeout", "dmr.cooldown", "dmr.grant_timeout", "dmr.policy"}
     | {"slurm.min_interval", "workflows.strategy"}
 )

@@ -9,7 +9,7 @@ import os
 import signal
 
 import pytest
-from contract_jobs import CANCELLED, COMPLETED, RUNNING, UNKNOWN_JOB, finished, running, sleeper
+from contract_jobs import CANCELLED, COMPLETED, RUNNING, UNKNOWN_JOB, finished, mergeable, running, sleeper
 
 from penstock.api import Allocation
 from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted, SlurmUnavailable
@@ -88,6 +88,7 @@ async def test_an_id_that_both_have_means_the_cluster_it_is_asked_of(several):
 
 
 async def test_a_job_of_the_other_cluster_grows_and_shrinks(several):
+    await mergeable(several.far)
     job = await running(several.far, nodes=1)
     before = (await several.far.look(job)).nodes
     resizer = await several.far.backend.allocate(Allocation("far-resize", 1, 600.0, expands=job), 10.0)

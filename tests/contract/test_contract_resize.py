@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from contract_jobs import CANCELLED, COMPLETED, NODES, UNKNOWN_JOB, finished, running, sleeper
+from contract_jobs import CANCELLED, COMPLETED, NODES, UNKNOWN_JOB, finished, mergeable, running, sleeper
 
 from penstock.api import Allocation
 from penstock.errors import Infeasible, NotFound, NotNow
@@ -73,6 +73,7 @@ async def test_an_allocation_that_nobody_waits_for_leaves_nothing(world):
 
 async def grown(world, nodes=2, more=2):
     """A running job, its first nodes, and the resizer that was merged into it."""
+    await mergeable(world)
     job = await running(world, nodes=nodes)
     before = (await world.look(job)).nodes
     resizer = await world.backend.allocate(Allocation(f"resize-{job}", more, 600.0, expands=job), 10.0)
@@ -108,6 +109,7 @@ async def test_a_job_grows_twice_and_shrinks(world):
 
 
 async def test_what_cannot_be_merged(world):
+    await mergeable(world)
     job = await running(world, nodes=2)
     stranger = await world.backend.allocate(Allocation("stranger", 1, 600.0), 10.0)
     with pytest.raises(Infeasible):

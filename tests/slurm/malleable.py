@@ -13,10 +13,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
+import pytest
 import yaml
 
+from penstock import merging
 from penstock.cluster import Cluster
 from penstock.ipc.client import ask
+from penstock.slurm.parse import parse_version
 
 PYTHON = sys.executable
 
@@ -29,6 +32,12 @@ def until(what: str, condition: Callable[[], object], limit: float = 120.0, ever
             return answer
         time.sleep(every)
     raise AssertionError(f"waited {limit:g} s in vain until {what}")
+
+
+def mergeable(cluster: Cluster) -> None:
+    """Skips the test where a merge may end slurmctld, or nobody knows: it is not sent there, by tests neither."""
+    if (why := merging.why_not(parse_version(cluster.slurm_version))) is not None:
+        pytest.skip(f"NO MERGE: {why}")
 
 
 class Agent:

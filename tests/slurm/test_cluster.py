@@ -17,6 +17,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 from leftovers import once_free
+from malleable import mergeable
 
 from penstock.cli.cluster import cluster as command
 from penstock.cluster import Cluster, ClusterSpec, down, up
@@ -141,6 +142,7 @@ class TestJobs:
             assert time.monotonic() < deadline, rows
 
     def test_grow_by_merging_and_shrink(self, cluster, wait_for_state):
+        mergeable(cluster)
         job = submit(cluster, "alice", "-N2", "-t10", "--wrap", "sleep 100")
         wait_for_state(cluster, job, "RUNNING")
         words = ["salloc", "--no-shell", "-N2", "-t5", f"--dependency=expand:{job}", "-J", "resizer"]

@@ -1,4 +1,6 @@
-"""A real MPI job grows and shrinks on real Slurm, and survives the agent's death at every point of it."""
+"""A real MPI job grows (by the merge) and shrinks on real Slurm, and survives the agent's death at every point of it.
+
+How it grows by companions, which is the usual way, is in test_companion."""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from malleable import Agent, Jacobi, assert_nothing_left, until
+from malleable import Agent, Jacobi, assert_nothing_left, mergeable, until
 
 from penstock.cluster import Cluster
 
@@ -23,7 +25,8 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
 
 @pytest.fixture
 def agent(cluster: Cluster) -> Iterator[Agent]:
-    it = Agent(cluster)
+    mergeable(cluster)
+    it = Agent(cluster, malleable={"backend": "merge"})
     yield it
     it.stop()
     print(it.log.read_text()[-6000:])  # shown by pytest when the test failed

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from malleable import Agent, Jacobi, assert_nothing_left, until
+from malleable import Agent, Jacobi, assert_nothing_left, mergeable, until
 
 from penstock.cluster import Cluster, ClusterSpec, up
 
@@ -30,13 +30,18 @@ def another(
     it.down()
 
 
-def test_grows_shrinks_for_a_waiting_job_and_grows_again(another: Cluster) -> None:
-    agent = Agent(another)
+@pytest.mark.parametrize("way", ["companion", "merge"])
+def test_grows_shrinks_for_a_waiting_job_and_grows_again(another: Cluster, way: str) -> None:
+    if way == "merge":
+        if another.spec.contain:
+            pytest.skip("under PrologFlags=Contain nothing can be merged")
+        mergeable(another)
+    agent = Agent(another, malleable={"backend": "auto" if way == "companion" else way})
     try:
         agent.start()
         jacobi = Jacobi(agent, pause=0.15)
         until("it has grown", lambda: agent.resizes("expand", jacobi.id), 200)
-        assert jacobi.nodes() == (2 if another.spec.contain else 4)
+        assert jacobi.nodes() == (2 if way == "companion" else 4)
         wide = ["sbatch", "-N6", "-t1", "-o", "/dev/null", "--wrap", "sleep 3"]
         another.run_as("bob", wide, check=True)
         until("it has shrunk", lambda: agent.resizes("shrink", jacobi.id), 200)

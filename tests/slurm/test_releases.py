@@ -13,6 +13,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 from leftovers import once_free
+from malleable import mergeable
 
 from penstock.api import Allocation, JobSpec
 from penstock.cli.cluster import cluster as command
@@ -110,6 +111,7 @@ def test_a_shell_of_root_and_the_run_command(another):
 
 
 def test_under_contain_a_merge_is_refused_for_good(another):
+    mergeable(another)
     asyncio.run(_merge_is_refused(another))
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from malleable import until
+from malleable import mergeable, until
 
 from penstock.cluster import Cluster
 
@@ -85,6 +85,7 @@ def test_merged_nodes_are_used_and_given_back_without_replacing_everybody(
     hosts: str, request: pytest.FixtureRequest
 ) -> None:
     cluster: Cluster = request.getfixturevalue(hosts)
+    mergeable(cluster)
     walk = Walk(cluster, "merge", "1:n1,n2,n3,n4", "1:n1,n2,n4", "1:n1,n2", "1:n1")
     resizer = second_job(cluster, f"--dependency=expand:{walk.id}")
     walk.slurm("scontrol", "update", f"jobid={resizer}", "NumNodes=0")
@@ -127,6 +128,7 @@ def test_a_companion_that_is_gone_harms_nobody(contained: Cluster) -> None:
 
 
 def test_a_program_under_srun_starts_again_on_other_nodes(cluster: Cluster) -> None:
+    mergeable(cluster)
     walk = Walk(cluster, "restart", "1:n1,n2,n3,n4", "1:n1", "2:n1,n2", start="--srun --mpi=pmi2 -n 2 -N 2")
     resizer = second_job(cluster, f"--dependency=expand:{walk.id}")
     walk.slurm("scontrol", "update", f"jobid={resizer}", "NumNodes=0")

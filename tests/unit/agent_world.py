@@ -293,6 +293,7 @@ class Program:
         self.next_at = world.now + every
         self.under_way: wire.CheckReply | None = None
         self.sizes = [2]
+        self.told = ""  # the last reason that it was given
 
     def granted(self, companions: list[int] | None = None) -> set[str]:
         """All nodes that Slurm has given to the job and to its companions."""
@@ -323,6 +324,8 @@ class Program:
         reply = await self.world.say(
             wire.Check(**self._head(self.epoch), size=size, nodes=self.nodes, **self.bounds, **self.more)
         )
+        if isinstance(reply, wire.CheckReply):
+            self.told = reply.reason or self.told
         if isinstance(reply, wire.CheckReply) and reply.errand is not None:
             self.world.launcher(reply.errand)
         if not isinstance(reply, wire.CheckReply) or reply.action == "none" or self.answers == "ignore":

@@ -8,7 +8,7 @@ import pwd
 from dataclasses import replace
 
 import pytest
-from agent_world import World, chain, virtual
+from agent_world import APP, World, chain, virtual
 from click.testing import CliRunner
 from factories import ManualClock
 
@@ -300,7 +300,7 @@ async def test_a_job_that_never_asked_for_it_is_never_touched(tmp_path):
 async def test_a_dry_run_says_what_it_would_do_to_others_jobs_and_does_nothing(tmp_path):
     world = World(tmp_path, {"limits": {"dry_run": True}}, operator=True)
     await world.boot()
-    program = await world.malleable(seconds=600)
+    program = await world.malleable(seconds=600, **APP["errand"])
     before = world.now
     await world.until(lambda: world.now > before + 60)
     assert program.sizes == [2] and world.resizers() == [] and world.store.resizes() == []

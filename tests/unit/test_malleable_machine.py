@@ -15,6 +15,7 @@ from penstock.malleable.words import (
     AskSteps,
     CancelResizer,
     Companion,
+    Confirm,
     Deadlines,
     Extend,
     LookAt,
@@ -362,15 +363,57 @@ def test_a_program_that_does_not_use_a_companion_gives_it_back():
     assert me.advance(job("n1", "n2", "n3"), LIMITS, 302)[0].phase is Phase.IDLE, "no node of its own is touched"
 
 
-def test_a_limit_is_raised_only_when_the_shrink_was_accepted():
-    four = job("n1", "n2", "n3", "n4")
+def test_a_limit_is_raised_only_when_the_nodes_have_gone():
+    """Not when the shrink was accepted, nor on its word that it is done: D1 of issue 21."""
+    four, two = job("n1", "n2", "n3", "n4"), job("n1", "n2")
     me = registered(4).decided(verdict(2), four, "x", LIMITS, 100, extend=7200.0)
     assert me.advance(four, LIMITS, 100)[1] == ()
-    assert me.refused(1, "no", 101).advance(four, LIMITS, 101)[1] == ()
     taken = me.accepted(1, 101)
-    assert taken is not None and taken.advance(four, LIMITS, 101)[1] == (Extend(7, 7200.0),)
-    assert taken.extended().advance(four, LIMITS, 102)[1] == ()
-    assert taken.done(1, {}, 103).shrunk(104).advance(job("n1", "n2"), LIMITS, 104)[1] == (Extend(7, 7200.0),)
+    assert taken is not None and taken.advance(four, LIMITS, 101)[1] == ()
+    refused = taken.refused(1, "no", 102)
+    assert (refused.phase, refused.owed, refused.extend) == (Phase.IDLE, 0, 0) and refused.advance(four, LIMITS, 103)[
+        1
+    ] == ()
+    claims = taken.done(1, {}, 103)
+    assert claims.advance(four, LIMITS, 103)[1] == (AskSteps((7,)),)
+    assert claims.refused(1, "no", 104).advance(four, LIMITS, 104)[1] == (AskSteps((7,)),)
+    gone = claims.shrunk(105)
+    assert gone.phase is Phase.IDLE and gone.advance(two, LIMITS, 106)[1] == (Extend(7, 7200.0, 2),)
+    assert MalleableJob.from_dict(gone.to_dict()) == gone
+    assert gone.kept("no").advance(two, LIMITS, 107)[1] == ()
+
+
+def test_a_raised_limit_is_looked_at_once_more_and_no_resize_begins_before():
+    two = job("n1", "n2")
+    me = registered(4).decided(verdict(2), job("n1", "n2", "n3", "n4"), "x", LIMITS, 100, extend=7200.0)
+    me = (me.accepted(1, 101) or me).done(1, {}, 102).shrunk(103)
+    assert me.decided(verdict(4), two, "y", LIMITS, 9000) is me
+    raised = me.raising(600.0).raising(7200.0).extended()
+    assert raised.advance(two, LIMITS, 104)[1] == (Confirm(7, 600.0, 2),), "what it was before is remembered"
+    assert MalleableJob.from_dict(raised.to_dict()) == raised
+    assert raised.decided(verdict(4), two, "y", LIMITS, 9000) is raised
+    kept = raised.kept()
+    assert kept.advance(two, LIMITS, 105)[1] == () and kept.decided(verdict(4), two, "y", LIMITS, 9000) is not kept
+
+
+def test_what_0_1_0_owed_before_the_shrink_is_needed_and_not_owed():
+    me = registered(4).decided(verdict(2), job("n1", "n2", "n3", "n4"), "x", LIMITS, 100, extend=7200.0)
+    taken = me.accepted(1, 101)
+    assert taken is not None
+    gone = taken.done(1, {}, 102).shrunk(103)
+
+    def of_0_1_0(state: MalleableJob, **more: object) -> MalleableJob:
+        old = {k: v for k, v in state.to_dict().items() if k not in ("earned", "before", "ordered")}
+        return MalleableJob.from_dict({**old, **more})
+
+    read = of_0_1_0(taken, owed=7200.0)
+    assert (read.phase, read.owed, read.extend) == (Phase.LEAVING, 0.0, 7200.0)
+    assert read.done(1, {}, 102).shrunk(103).owed == 7200.0
+    assert read.refused(1, "no", 102).owed == 0.0
+    released = of_0_1_0(gone, owed=7200.0)
+    assert (released.owed, released.earned) == (7200.0, 2), "that shrink has come"
+    ahead = of_0_1_0(registered(4), owed=7200.0)
+    assert (ahead.owed, ahead.extend) == (0.0, 0.0), "it was idle without having given back anything"
 
 
 def test_an_application_that_starts_anew_has_longer():

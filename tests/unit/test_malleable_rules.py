@@ -16,7 +16,7 @@ from penstock.malleable.words import Announcement, Companion, Deadlines, Way
 
 LIMITS = Deadlines(grant=40)
 SITE = SiteConfig(
-    version=(24, 11),
+    version=(24, 11, 5),
     cluster="c",
     select_type="select/linear",
     scheduler_parameters=frozenset({"permit_job_expansion"}),
@@ -58,7 +58,7 @@ def malleable(size: int = 4, **more) -> MalleableJob:
 
 def bounds(now: float = 100.0, **more) -> Bounds:
     partition = Partition("batch", (), True, True, more.pop("max_time", None), None, None)
-    return Bounds(now, more.pop("cost", 20.0), more.pop("operator", False), more.pop("shrinks", True), partition)
+    return Bounds(now, more.pop("cost", 20.0), more.pop("extends", False), more.pop("shrinks", True), partition)
 
 
 def codes(verdict) -> list[str]:
@@ -72,7 +72,7 @@ def codes(verdict) -> list[str]:
     ("preference", "site", "app", "way"),
     [
         ("auto", {}, {}, Way.MERGE),
-        ("auto", {}, {"companion": True}, Way.MERGE),
+        ("auto", {}, {"companion": True}, Way.COMPANION),
         ("auto", {"prolog_flags": frozenset({"CONTAIN"})}, {"companion": True}, Way.COMPANION),
         ("auto", {"prolog_flags": frozenset({"CONTAIN"})}, {}, None),
         ("auto", {"prolog_flags": frozenset({"X11"})}, {"companion": True}, Way.COMPANION),
@@ -140,10 +140,10 @@ def test_no_shrink_below_the_size_at_which_the_remaining_steps_fit():
 
 def test_an_operator_extends_the_limit_instead_as_far_as_the_partition_goes():
     longer = malleable(steps_left=1600, step_seconds=1.0)
-    extended = bounded(longer, job(), 2, bounds(operator=True, cost=0.0))
+    extended = bounded(longer, job(), 2, bounds(extends=True, cost=0.0))
     # 100 s have passed, 3200 s / 0.9 are needed: 3656 s, in whole minutes.
     assert (extended.size, extended.extend, codes(extended)) == (2, 3660.0, ["limit-extended"])
-    assert bounded(longer, job(), 2, bounds(operator=True, cost=0.0, max_time=3600.0)).size == 4
+    assert bounded(longer, job(), 2, bounds(extends=True, cost=0.0, max_time=3600.0)).size == 4
 
 
 def test_without_progress_the_size_it_started_with_is_always_allowed():

@@ -123,6 +123,8 @@ def _resizes(breath: Breath) -> Table:
     table = _table("\nresizes of Jacobi: seconds of each part", *columns)
     for r in breath.resizes:
         marks: dict[str, float] = r["marks"]
+        if "joined" in marks:  # nodes of a second job, which are not merged
+            marks = {**marks, "merged": marks["joined"]}
         if r["kind"] == "shrink" and "accepted" in marks:
             marks = {**marks, "merged": marks.get("decided", marks["accepted"])}
         parts = [_between(marks, a, b) for _, a, b in _PARTS]

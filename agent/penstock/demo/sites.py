@@ -17,11 +17,13 @@ from typing import Any
 
 import yaml
 
+from penstock import merging
 from penstock.demo.arena import LiveArena
 from penstock.errors import PenstockError, SlurmUnavailable
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import BudgetLimits, RequestBudget
 from penstock.slurm.mock.client import MockClient
+from penstock.slurm.parse import parse_version
 
 __all__ = ["Site", "mock_site", "slurm_site"]
 
@@ -40,13 +42,21 @@ class Site:
     config: Path
 
 
-def agent_settings(folder: Path, alternatives: tuple[float, ...] | None, **slurm: object) -> dict[str, Any]:
-    """An agent that looks every half second: for a demo on a cluster of one's own, not for a shared one."""
+def agent_settings(
+    folder: Path, alternatives: tuple[float, ...] | None, version: tuple[int, ...], **slurm: object
+) -> dict[str, Any]:
+    """An agent that looks every half second: for a demo on a cluster of one's own, not for a shared one.
+
+    Where Slurm is a `version` on which that is done, Jacobi grows by the merge: the picture then shows one job, and how
+    long each part of a resize takes is the paper's.
+    """
+    way = "merge" if merging.why_not(version) is None else "auto"
     return {
         "agent": {"state_dir": str(folder / "agent"), "interval": 0.5, "idle_interval": 0.5, "seed": 7},
         "slurm": {"min_interval": 0.4, "requests_per_second": 20, "timeout": 20, **slurm},
         "asa": {"alternatives": None if alternatives is None else list(alternatives)},
         "dmr": {"listen": "127.0.0.1:0", "cooldown": 2, "grant_timeout": 15},
+        "malleable": {"backend": way},
         "log": {"level": "info"},
     }
 
@@ -58,9 +68,10 @@ async def mock_site(alternatives: tuple[float, ...]) -> AsyncIterator[Site]:
     from penstock.slurm.mock.model import ClusterConfig
 
     folder = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
-    cluster = control.start(folder / "slurm", ClusterConfig(nodes=NODES))
+    made = ClusterConfig(nodes=NODES)
+    cluster = control.start(folder / "slurm", made)
     try:
-        settings = agent_settings(folder, alternatives, backend="mock", mock_socket=str(cluster.socket))
+        settings = agent_settings(folder, alternatives, made.version, backend="mock", mock_socket=str(cluster.socket))
         environment = {**os.environ, **_write(folder, settings)}
         log = folder / "agent.log"
         with log.open("wb") as output:
@@ -108,7 +119,7 @@ async def slurm_site(
             conf = cluster.env["SLURM_CONF"]
             return CliBackend(prefix=prefix, user=name, slurm_conf=conf, timeout=20, budget=often)
 
-        settings = agent_settings(folder, alternatives)
+        settings = agent_settings(folder, alternatives, parse_version(cluster.slurm_version))
         settings["agent"] |= {"interval": interval, "idle_interval": interval}
         settings["slurm"]["min_interval"] = 0.8 * interval
         if policy is not None:

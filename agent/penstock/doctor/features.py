@@ -132,7 +132,7 @@ FEATURES: Final[Sequence[Spec]] = (
         "grow-merge",
         "grow MPI jobs by merge",
         "user",
-        (*_RESIZE, "submission", "resizers", "growth-limits", "job-expansion", "extern-step", "job-shrink"),
+        (*_RESIZE, "submission", "resizers", "growth-limits", "merge-release", "job-expansion", "extern-step", "job-shrink"),
         ("merge-gres", *_MPI),
         wanted=lambda config: config.malleable.backend == "merge",
     ),

@@ -25,6 +25,11 @@ _LATE: Final = 5.0
 _RECONFIGURE: Final = "then `scontrol reconfigure`"
 
 _COSTS: Final[Mapping[str, tuple[str, str]]] = {
+    "merge-release": (
+        "nothing to change: jobs grow by companion; a release on which merging was tried on a test cluster can be "
+        "named in `malleable.merge_releases`",
+        "on a release that does not survive it, one merge ends slurmctld; the companion needs nothing of this",
+    ),
     "job-expansion": (
         f"add permit_job_expansion to SchedulerParameters in slurm.conf, {_RECONFIGURE}",
         "users may then grow their own jobs with Slurm's commands, too; nobody's limits change",
@@ -203,7 +208,8 @@ def _merge(code: str) -> Callable[[Facts, SiteConfig], Finding]:
     """One obstacle to the merge, asked of those who know."""
 
     def judge(facts: Facts, site: SiteConfig) -> Finding:
-        found = next((o for o in obstacles_to_merge(site, gres=True) if o.code == code), None)
+        added = facts.config.malleable.merge_releases
+        found = next((o for o in obstacles_to_merge(site, gres=True, added=added) if o.code == code), None)
         if found is None:
             return fine(code, _NO_OBSTACLE[code])
         change, cost = _COSTS[code]
@@ -215,6 +221,7 @@ def _merge(code: str) -> Callable[[Facts, SiteConfig], Finding]:
 
 
 _NO_OBSTACLE: Final[Mapping[str, str]] = {
+    "merge-release": "merging was tried on this release",
     "job-expansion": "SchedulerParameters has permit_job_expansion",
     "extern-step": "PrologFlags gives no job a step of its own",
     "job-shrink": "jobs may give back nodes",

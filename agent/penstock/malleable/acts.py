@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.api import Job, Snapshot
+from penstock.api import Job, Reason, Snapshot
 from penstock.clock import Clock
 from penstock.errors import Infeasible, NotPermitted
 from penstock.executor import Concern, Executor, Payload
+from penstock.malleable import ways
 from penstock.malleable.cleaner import Cleaner
 from penstock.malleable.grow import Grower
 from penstock.malleable.registry import Registry
+from penstock.malleable.rights import NOT_SEEN, Rights, held
 from penstock.malleable.settings import Settings
 from penstock.malleable.words import (
     Allocate,
     AskSteps,
     CancelResizer,
+    Confirm,
     Extend,
     Instruction,
     LookAt,
@@ -44,6 +47,7 @@ class Acts:
         registry: Registry,
         clock: Clock,
         settings: Settings,
+        rights: Rights,
         grower: Grower,
         cleaner: Cleaner,
     ) -> None:
@@ -52,6 +56,7 @@ class Acts:
         self._registry = registry
         self._clock = clock
         self._settings = settings
+        self._rights = rights
         self._grower = grower
         self._cleaner = cleaner
 
@@ -70,7 +75,9 @@ class Acts:
                     await self._merge(resizer, job)
                 case LookAt(companion=companion):
                     seen = {j.id: j for j in await self._backend.jobs()}
-                    self._registry.put(self._registry.jobs[job.id].joined(seen.get(companion), self._clock.now()))
+                    ours = job.user == self._backend.whoami()  # else its launcher has asked for it
+                    me = self._registry.jobs[job.id].joined(seen.get(companion), self._clock.now(), trusted=ours)
+                    self._registry.put(me)
                 case Shrink(keep=keep):
                     await self._shrink(keep, job)
                 case AskSteps(jobs=jobs):
@@ -81,11 +88,19 @@ class Acts:
                     await self._all(then, job, snapshot)
                 case CancelResizer(name=name):
                     await self._cleaner.cancel(name, job)
-                case Extend(time_limit=limit):
-                    await self._extend(limit, job, snapshot)
+                case Extend(time_limit=limit, nodes=nodes):
+                    await self._extend(limit, nodes, job)
+                case Confirm(time_limit=limit, nodes=nodes):
+                    await self._confirm(limit, nodes, job, snapshot)
 
     async def _merge(self, resizer: int, job: Job) -> None:
         subject = growth(job.id)[1]
+        site, added = self._settings.site, self._settings.merge_releases
+        if (why := ways.never_merged(site, job, self._backend.whoami(), added)) is not None:
+            # Slurm may be another release than when this began, and an older agent merged into jobs of others.
+            text = f"nothing is merged into it: {why}"
+            self._registry.put(self._registry.jobs[job.id].merge_failed(text, self._clock.now()))
+            return
         if not self._executor.ready(subject):
             return
         try:
@@ -118,30 +133,80 @@ class Acts:
             self._registry.changed(set(job.nodes) - set(keep))
         self._registry.put(self._registry.jobs[job.id].shrunk(self._clock.now()))
 
-    async def _extend(self, limit: float, job: Job, snapshot: Snapshot) -> None:
-        """The job's limit, and as much for its companions, which would else end before it."""
-        subject = f"job {job.id}/limit"
-        if not self._executor.ready(subject) or job.start is None:
+    async def _extend(self, limit: float, nodes: int, job: Job) -> None:
+        """The limit that a shrink has earned, once Slurm shows the shrink in a look younger than a second."""
+        if not self._executor.ready(_limit(job.id)):
             return
-        end = job.start + limit
-        wanted = {job.id: limit}
+        me = self._registry.jobs[job.id]
+        seen = await self._rights.sight(me)
+        me = self._registry.jobs[job.id]
+        if isinstance(seen, Reason):
+            if seen.code != NOT_SEEN:
+                self._registry.put(me.kept(f"its time limit is not raised: {seen.text}"))
+            return
+        if self._registry.outdates(seen.snapshot.taken_at):
+            return  # begun before the nodes went: the next pass has a newer one
+        now, taken = seen.job, held(me, seen.snapshot)
+        if taken > nodes:
+            text = f"its time limit is not raised: it has {taken} nodes, not the {nodes} that it was to keep"
+            self._registry.put(me.kept(text))
+            return
+        if (denied := await self._rights.to_raise(me, now, limit)) is not None:
+            self._registry.put(self._registry.jobs[job.id].kept(f"its time limit is not raised: {denied.text}"))
+            return
+        if now.time_limit is None:
+            self._registry.put(me.kept())
+            return
+        # Stored before the request: whoever comes next knows what to go back to.
+        self._registry.put(self._registry.jobs[job.id].raising(now.time_limit))
+        try:
+            await self._set_limit("extend", now, limit, seen.snapshot)
+        except _FINAL as e:
+            self._registry.put(self._registry.jobs[job.id].kept(f"its time limit cannot be raised: {e}"))
+            return
+        self._registry.changed()
+        self._registry.put(self._registry.jobs[job.id].extended())
+
+    async def _confirm(self, before: float, nodes: int, job: Job, snapshot: Snapshot) -> None:
+        """After a raise: the job is still as small as then, or the limit is lowered again."""
+        if self._registry.outdates(snapshot.taken_at) or not self._executor.ready(_limit(job.id)):
+            return
+        me = self._registry.jobs[job.id]
+        if held(me, snapshot) <= nodes:
+            self._registry.put(me.kept())
+            return
+        try:
+            await self._set_limit("lower", job, before, snapshot)
+        except _FINAL as e:
+            self._registry.put(self._registry.jobs[job.id].kept(f"its time limit cannot be lowered again: {e}"))
+            return
+        text = "its time limit is what it was: it did not stay as small as it was when that was raised"
+        self._registry.put(self._registry.jobs[job.id].kept(text))
+
+    async def _set_limit(self, verb: str, job: Job, limit: float, snapshot: Snapshot) -> None:
+        """The job's limit, and as much for its companions, which would else end before it (or after)."""
+        assert job.start is not None and job.time_limit is not None
+        raised = verb == "extend"
+        wanted = {job.id: limit} if (limit > job.time_limit) is raised else {}
         for companion in self._registry.jobs[job.id].companions:
             seen = snapshot.jobs.get(companion.job)
-            if seen is not None and seen.running and seen.start is not None:
-                wanted[companion.job] = end - seen.start
+            if seen is None or not seen.running or seen.start is None or seen.time_limit is None:
+                continue
+            its = job.start + limit - seen.start
+            if (its > seen.time_limit) is raised:
+                wanted[companion.job] = its
         for number, seconds in wanted.items():
 
             async def request(slurm: Changer, number: int = number, seconds: float = seconds) -> None:
                 await slurm.update(number, time_limit=seconds)
 
-            try:
-                payload = {"job": number, "time_limit": seconds}
-                await self._executor.act("extend", subject, payload, request, _ending(job))
-            except _FINAL as e:
-                me = replace(self._registry.jobs[job.id].extended(), note=f"its time limit cannot be raised: {e}")
-                self._registry.put(me)
-                return
-        self._registry.put(self._registry.jobs[job.id].extended())
+            payload: dict[str, str | float | None] = {"job": number, "time_limit": seconds, "before": job.time_limit}
+            await self._executor.act(verb, _limit(job.id), payload, request, _ending(job))
+
+
+def _limit(job: int) -> str:
+    """The subject of acts on its time limit."""
+    return f"job {job}/limit"
 
 
 def _ending(job: Job) -> Concern:

@@ -1,9 +1,11 @@
 """What the core lets a policy do to a job: whole companions leave, and the work must fit into its time limit. Pure.
 
 How long a job still runs is known where the application tells its steps (`steps_left`, `step_seconds`); with fewer
-nodes it runs longer in proportion. Where it does not, a shrink down to the size that the job was started with is what
-its user chose the limit for. Below that it is taken to be half done at best: what it has run once more, stretched by
-the lost nodes, must fit. A shrink that the application itself asks for is not held against the time.
+nodes it runs longer in proportion. What it says is never worth more than what its limit has left for it: a job whose
+limit is raised gets no more node-time than it gave back. Where it does not say, a shrink down to the size that the job
+was started with is what its user chose the limit for. Below that it is taken to be half done at best: what it has run
+once more, stretched by the lost nodes, must fit. A shrink that the application itself asks for is not held against the
+time.
 """
 
 from __future__ import annotations
@@ -22,12 +24,12 @@ MARGIN = 0.10
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the site and the agent's rights allow: `cost` is how long a resize takes (s), `operator` may raise limits,
-    `shrinks`: jobs may give back their own nodes; `partition` is the job's."""
+    """What the site and the agent's rights allow: `cost` is how long a resize takes (s), `extends`: time limits may be
+    raised, `shrinks`: jobs may give back their own nodes; `partition` is the job's."""
 
     now: float
     cost: float
-    operator: bool
+    extends: bool
     shrinks: bool
     partition: Partition
 
@@ -115,13 +117,15 @@ def _in_time(me: MalleableJob, job: Job, size: int, bounds: Bounds) -> Verdict:
         fits = "what it has run so far once more"
     else:
         fits = f"the {me.offer.steps_left} steps that are left"
+    if work > remaining:  # it would not get further as it is, either
+        work, fits = remaining, "what it can do within its limit as it is"
     needed = work * me.offer.size / size / (1.0 - MARGIN) + bounds.cost
     if needed <= remaining:
         return Verdict(size)
     text = f"with {size} processes {fits} would take {needed:.0f} s with a margin, and {remaining:.0f} s remain"
     longest = math.inf if bounds.partition.max_time is None else bounds.partition.max_time
     limit = 60.0 * math.ceil((bounds.now - job.start + needed) / 60.0)
-    if not bounds.operator or limit > longest:
+    if not bounds.extends or limit > longest:
         return _stay(me, "no-time", text)
     extended = Reason("limit-extended", f"{text}: its limit becomes {limit / 60:.0f} min")
     return Verdict(size, (extended,), limit)

@@ -26,8 +26,10 @@ from penstock.malleable.grow import Grower
 from penstock.malleable.leaving import Leaver
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.registry import Registry
+from penstock.malleable.rights import Rights
 from penstock.malleable.settings import Settings
 from penstock.malleable.words import Announcement, Phase
+from penstock.observe import Observer
 from penstock.slurm.base import Reader
 from penstock.store import Store
 
@@ -58,6 +60,7 @@ class MalleableController:
     def __init__(
         self,
         backend: Reader,
+        observer: Observer,
         executor: Executor,
         store: Store,
         clock: Clock,
@@ -72,10 +75,11 @@ class MalleableController:
         self.settings = settings
         self._registry = Registry(store, clock, want_look)
         known = (backend, executor, self._registry, clock, settings)
-        self._grower = Grower(*known, wake)
+        rights = Rights(observer, clock)
+        self._grower = Grower(*known, rights, wake)
         self._cleaner = Cleaner(*known, self._grower)
-        self._acts = Acts(*known, self._grower, self._cleaner)
-        self._decider = Decider(*known, expected_wait)
+        self._acts = Acts(*known, rights, self._grower, self._cleaner)
+        self._decider = Decider(*known, rights, expected_wait)
         self.leaver = Leaver(self._registry, clock, settings)
 
     @property
@@ -102,7 +106,7 @@ class MalleableController:
     def checked(self, job: Job, offer: Offer, epoch: int, sent: float = math.inf) -> MalleableJob:
         """A check by the owner of `job`; the state to answer from. `sent`: the sender's clock."""
         known = self.jobs.get(job.id)
-        if known is None or not _same(known, job):
+        if known is None or not known.lives_in(job):
             me = MalleableJob.registered(job, offer, epoch)
             if known is None:
                 self._registry.put(me)
@@ -131,8 +135,7 @@ class MalleableController:
         after = me.accepted(epoch, self._clock.now(), sent) if me else None
         if after is None:
             return False
-        if self._registry.put(after) and after.owed:
-            self._wake(f"job {job} needs a longer limit")
+        self._registry.put(after)
         return True
 
     def refused(self, job: int, epoch: int, why: str) -> None:
@@ -167,7 +170,7 @@ class MalleableController:
         if hidden:
             shown = replace(snapshot, jobs={n: j for n, j in snapshot.jobs.items() if n not in hidden})
         shown = self._decider.believed(shown)
-        running = {n: j for n, me in self.jobs.items() if (j := snapshot.jobs.get(n)) and j.running and _same(me, j)}
+        running = {n: j for n, me in self.jobs.items() if (j := snapshot.jobs.get(n)) and j.running and me.lives_in(j)}
         self._decider.begin({n: j for n, j in running.items() if self._decider.held(j) is None}, shown)
         # Who was resized longest ago is served first: else few idle nodes would always go to the same jobs.
         for number in sorted(self.jobs, key=lambda n: self.jobs[n].since):
@@ -185,7 +188,7 @@ class MalleableController:
 
     async def _serve(self, number: int, snapshot: Snapshot, shown: Snapshot) -> list[Decision]:
         job = snapshot.jobs.get(number)
-        if job is None or job.state.ended or job.pending or not _same(self.jobs[number], job):
+        if job is None or job.state.ended or job.pending or not self.jobs[number].lives_in(job):
             await self._cleaner.ended(number, job)
             self._decider.forget(number)
             return []
@@ -230,11 +233,6 @@ class MalleableController:
 
 def _wish(offer: Offer) -> tuple[int, int, int, int, int | None]:
     return (offer.size, offer.minimum, offer.maximum, offer.factor, offer.preferred)
-
-
-def _same(me: MalleableJob, job: Job) -> bool:
-    """Whether this is the life of the job that is known, and not one after a requeue or under a reused number."""
-    return me.uid == job.uid and (me.started is None or job.start is None or abs(me.started - job.start) < 1.0)
 
 
 def _pause(me: MalleableJob, now: float) -> float:

@@ -19,6 +19,7 @@ from penstock.malleable.bounds import Bounds, bounded
 from penstock.malleable.caps import room
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.registry import Registry
+from penstock.malleable.rights import Rights
 from penstock.malleable.settings import Settings
 from penstock.malleable.words import Phase, Way
 from penstock.planning.leftover import Leftover, Room, Turns, turn_of
@@ -40,6 +41,7 @@ class Decider:
         registry: Registry,
         clock: Clock,
         settings: Settings,
+        rights: Rights,
         expected_wait: Callable[[Geometry], Awaitable[float]],
     ) -> None:
         self._backend = backend
@@ -47,6 +49,7 @@ class Decider:
         self._registry = registry
         self._clock = clock
         self._settings = settings
+        self._rights = rights
         self._expected_wait = expected_wait
         self._leads: dict[int, tuple[float, float]] = {}  # by job: until when it counts, and how long ahead to ask
         self._gres: dict[int, bool] = {}
@@ -107,7 +110,7 @@ class Decider:
         verdict = said.verdict if said else self._verdict(me, job, shown)
         if verdict is None:
             return decisions
-        bounds = Bounds(now, self._registry.cost(limits.cost), *self._rights(), snapshot.partitions[job.partition])
+        bounds = Bounds(now, self._registry.cost(limits.cost), *self._allowed(), snapshot.partitions[job.partition])
         allowed = bounded(me, job, verdict.size, bounds)
         size = allowed.size
         wanted = Decision(_verb(verdict.size, me.offer.size), f"job {job.id}", verdict.reasons, {"size": verdict.size})
@@ -121,6 +124,8 @@ class Decider:
         if decision.verb is Verb.EXPAND and me.phase is Phase.IDLE:
             choice = await self._choose(me, job)
             if choice.way is None:
+                # The application is told, too: it may be one that can never grow here.
+                self._registry.put(replace(self._registry.jobs[job.id], note=choice.reason.text))
                 return [*decisions, decision.rewritten(Verb.NOTHING, choice.reason.code, choice.reason.text)]
             way, decision = choice.way, decision.because(choice.reason.code, choice.reason.text)
         if decision.verb is not Verb.NOTHING and me.phase is Phase.IDLE:
@@ -131,6 +136,12 @@ class Decider:
             only = self._executor.brake.rehearses(me.uid, f"it would be resized from {me.offer.size} to {size}")
             if only is not None:
                 return [*decisions, decision.rewritten(Verb.NOTHING, only.code, only.text)]
+        if decision.verb is not Verb.NOTHING and me.phase is Phase.IDLE:
+            denied = await self._denied(me, job, size, allowed.extend)
+            # Messages of the application may have come in meanwhile.
+            me = self._registry.jobs[job.id]
+            if denied is not None:
+                return [*decisions, decision.rewritten(Verb.NOTHING, denied.code, denied.text)]
         after = me.decided(
             replace(verdict, size=size, reasons=decision.reasons),
             job,
@@ -187,9 +198,18 @@ class Decider:
         taken = Reason("one-at-a-time", "another resize already uses those nodes")
         return _cut(me, decision, left, room.reason if wanted > room.nodes else taken)
 
-    def _rights(self) -> tuple[bool, bool]:
+    def _allowed(self) -> tuple[bool, bool]:
         site = self._settings.site
-        return (False, True) if site is None else (site.operator, ways.shrinks(site))
+        return (False, True) if site is None else (site.operator and self._settings.extend, ways.shrinks(site))
+
+    async def _denied(self, me: MalleableJob, job: Job, size: int, extend: float) -> Reason | None:
+        """Why the owner may not have this. A shrink that pays only with a longer limit needs to be allowed that."""
+        if size > me.offer.size:
+            return await self._rights.to_grow(me, job, (size - me.offer.size) // me.offer.per_node)
+        if not extend:
+            return None
+        seen = await self._rights.sight(me)
+        return seen if isinstance(seen, Reason) else await self._rights.to_raise(me, seen.job, extend)
 
     def _busy(
         self,
@@ -221,10 +241,13 @@ class Decider:
         site = self._settings.site
         if site is None:
             return ways.Choice(None, Reason("no-expansion", "the site has not been looked at yet"))
-        if ways.needs_gres(site) and job.id not in self._gres:
-            self._gres[job.id] = await self._backend.holds_gres(job.id)
-        user, gres = self._backend.whoami(), self._gres.get(job.id, False)
-        choice = ways.choose(self._settings.preference, site, me.offer, job, user, gres=gres)
+        added, user = self._settings.merge_releases, self._backend.whoami()
+        choice = ways.choose(self._settings.preference, site, me.offer, job, user, gres=False, added=added)
+        if choice.way is Way.MERGE and ways.needs_gres(site, added):
+            if job.id not in self._gres:
+                self._gres[job.id] = await self._backend.holds_gres(job.id)
+            gres = self._gres[job.id]
+            choice = ways.choose(self._settings.preference, site, me.offer, job, user, gres=gres, added=added)
         if self._ways.get(job.id, "") != choice.way:
             self._ways[job.id] = choice.way
             _log.info("how it grows", job=job.id, way=choice.way and choice.way.value, why=choice.reason.text)

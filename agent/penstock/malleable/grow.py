@@ -9,8 +9,10 @@ from penstock.api import Allocation, Job, Snapshot
 from penstock.clock import Clock
 from penstock.errors import NotNow, PenstockError
 from penstock.executor import Concern, Executor, Payload
+from penstock.malleable import ways
 from penstock.malleable.errands import Errand, Errands
 from penstock.malleable.registry import Registry
+from penstock.malleable.rights import Rights
 from penstock.malleable.settings import Settings
 from penstock.malleable.words import Allocate, Phase, Way
 from penstock.slurm.base import Changer, Reader
@@ -29,6 +31,7 @@ class Grower:
         registry: Registry,
         clock: Clock,
         settings: Settings,
+        rights: Rights,
         wake: Callable[[str], None],
     ) -> None:
         self._backend = backend
@@ -36,6 +39,7 @@ class Grower:
         self._registry = registry
         self._clock = clock
         self._settings = settings
+        self._rights = rights
         self._wake = wake
         self.waiting: dict[str, asyncio.Task[None]] = {}
         self.errands = Errands()
@@ -49,6 +53,9 @@ class Grower:
         if order.name in self._interrupted:
             await self._adopt(order, job)
             return
+        if self.errands.of(order.name) is None and (why := await self._refused(order, job)) is not None:
+            self._registry.put(self._registry.jobs[job.id].not_asked(why, self._clock.now()))
+            return
         if order.way is Way.COMPANION and job.user != self._backend.whoami():
             await self._have_asked(order, job, self._last(order, job, snapshot))
             return
@@ -57,6 +64,16 @@ class Grower:
         task.add_done_callback(lambda _: self.waiting.pop(order.name, None))
         # A backend that answers at once (the simulation) shall have answered within this pass.
         await asyncio.sleep(0)
+
+    async def _refused(self, order: Allocate, job: Job) -> str | None:
+        """Why the request is not sent. What is on its way is none of its business."""
+        if order.way is Way.MERGE:
+            site, added = self._settings.site, self._settings.merge_releases
+            why = ways.never_merged(site, job, self._backend.whoami(), added)
+            if why is not None:
+                return f"nothing is merged into it: {why}"
+        denied = await self._rights.to_grow(self._registry.jobs[job.id], job, order.nodes)
+        return None if denied is None else denied.text
 
     async def forget(self, name: str) -> None:
         """Stop waiting for this one."""

@@ -37,6 +37,7 @@ from penstock.malleable.words import (
     AskSteps,
     CancelResizer,
     Companion,
+    Confirm,
     Deadlines,
     Extend,
     Instruction,
@@ -74,7 +75,7 @@ class MalleableJob(ResizeState):
         if offer.maximum != self.offer.maximum:  # what hindered it to grow may be over
             me = replace(me, failures=0)
         if epoch > me.epoch:  # the store was lost; the application knows better
-            ahead = replace(me, epoch=epoch, nodes=offer.nodes or me.nodes, note="the application is ahead")
+            ahead = replace(me, epoch=epoch, nodes=offer.nodes or me.nodes, note="the application is ahead", owed=0.0)
             return ahead._to(Phase.CLEANING, now) if me.resizer_name else ahead._idle(now, ahead.note)
         if me.phase in (Phase.RESIZING, Phase.LEAVING):
             if epoch == me.epoch and offer.size == me.target:
@@ -106,7 +107,7 @@ class MalleableJob(ResizeState):
         if self.phase is Phase.OFFERED:
             return replace(self._to(Phase.RESIZING, now, accepted=now), accepted_at=sent)
         if self.phase is Phase.PROPOSED:
-            return replace(self._to(Phase.LEAVING, now, accepted=now), accepted_at=sent, owed=self.extend)
+            return replace(self._to(Phase.LEAVING, now, accepted=now), accepted_at=sent)
         return self if self.phase in (Phase.RESIZING, Phase.LEAVING) else None
 
     def refused(self, epoch: int, why: str, now: float) -> MalleableJob:
@@ -116,7 +117,7 @@ class MalleableJob(ResizeState):
         if self.phase in (Phase.OFFERED, Phase.RESIZING):
             return self._back_out(why, now)
         if self.phase in (Phase.PROPOSED, Phase.LEAVING):
-            return replace(self, owed=0.0)._idle(now, why)
+            return self._idle(now, why)
         return self
 
     def done(self, epoch: int, timings: Mapping[str, float], now: float) -> MalleableJob:
@@ -164,7 +165,7 @@ class MalleableJob(ResizeState):
             return self._idle(now, "no longer wanted: " + verdict.reasons[0].text)
         if self.phase is not Phase.IDLE or verdict.size == self.offer.size:
             return self
-        if self._rests(limits, now):
+        if self._rests(limits, now) or self.owed or self.before:
             return self
         fresh = 0 <= now - self.marks.get("released", -math.inf) < limits.regrow
         if verdict.size > self.offer.size and (fresh or self._failed_lately(limits, now)):
@@ -180,12 +181,15 @@ class MalleableJob(ResizeState):
         me = replace(me, beneficiary=verdict.beneficiary, extend=extend, marks=MappingProxyType(marks))
         if verdict.size > me.offer.size:
             patience = limits.grant if patience is None else patience
-            return replace(me._to(Phase.ALLOCATING, now), resizer_name=name, resizer=None, patience=patience)
+            remaining = 60.0 if job.end is None else max(60.0, job.end - now)
+            me = replace(me, resizer_name=name, resizer=None, patience=patience, ordered=remaining)
+            return me._to(Phase.ALLOCATING, now)
         return replace(me._to(Phase.PROPOSED, now), target_nodes=me.nodes[: verdict.size // per_node])
 
     def offer_now(self, limits: Deadlines, now: float) -> Offer:
         """The offer as a policy that decides jointly sees it: with a target where it cannot be decided about."""
-        if self._rests(limits, now) or self.phase in (Phase.CLEANING, Phase.GIVING_BACK):
+        held = self._rests(limits, now) or bool(self.owed or self.before)
+        if held or self.phase in (Phase.CLEANING, Phase.GIVING_BACK):
             return replace(self.offer, target=self.offer.size)
         if self.phase in (Phase.IDLE, Phase.PROPOSED):
             return replace(self.offer, maximum=self.offer.size) if self._failed_lately(limits, now) else self.offer
@@ -223,6 +227,10 @@ class MalleableJob(ResizeState):
         """No nodes, and the request is withdrawn or may still be on its way: make sure nothing is left of it."""
         return replace(self._to(Phase.CLEANING, now), note=why) if self.phase is Phase.ALLOCATING else self
 
+    def not_asked(self, why: str, now: float) -> MalleableJob:
+        """The request was not sent at all: it is no longer what was decided about, or the owner could not have it."""
+        return self._idle(now, why) if self.phase is Phase.ALLOCATING else self
+
     def merged(self, job: Job, now: float) -> MalleableJob:
         """The job has the nodes: offer them. `job` is read after the merge."""
         if self.phase is not Phase.MERGING:
@@ -233,8 +241,9 @@ class MalleableJob(ResizeState):
             return replace(self._to(Phase.GIVING_BACK, now), note="fewer nodes than asked for arrived")
         return replace(self._to(Phase.OFFERED, now, merged=now), target_nodes=nodes)
 
-    def joined(self, companion: Job | None, now: float) -> MalleableJob:
-        """How the companion looks now: offer its nodes."""
+    def joined(self, companion: Job | None, now: float, *, trusted: bool = True) -> MalleableJob:
+        """How the companion looks now: offer its nodes. Who is not `trusted` may have asked for a longer one than was
+        ordered."""
         if self.phase is not Phase.JOINING or (companion and companion.state is JobState.CONFIGURING):
             return self  # its nodes boot
         if companion is None or not companion.running:
@@ -242,6 +251,9 @@ class MalleableJob(ResizeState):
         nodes = (*self.nodes, *companion.nodes)
         if len(nodes) * self.offer.per_node != self.target or len(set(nodes)) < len(nodes):
             return self._back_out("the companion has other nodes than were asked for", now)
+        longest = 60.0 * math.ceil(self.ordered / 60.0)
+        if not trusted and self.ordered and (companion.time_limit is None or companion.time_limit > longest):
+            return self._back_out("the companion has a longer time limit than was asked for", now)
         return replace(self._to(Phase.OFFERED, now, joined=now), target_nodes=nodes)
 
     def merge_failed(self, why: str, now: float) -> MalleableJob:
@@ -291,14 +303,27 @@ class MalleableJob(ResizeState):
     def shrunk(self, now: float) -> MalleableJob:
         """Slurm has taken the job's own nodes back."""
         if self.phase is Phase.RELEASING:
-            return self._to(Phase.IDLE, now, released=now)._clear()
+            return self._released(now)
         if self.phase is Phase.GIVING_BACK:
             return replace(self, marks=MappingProxyType({**self.marks, "released": now}))._idle(now, self.note)
         return self
 
+    def _released(self, now: float) -> MalleableJob:
+        """The shrink has come: what it earns is owed from now on."""
+        me = replace(self, owed=self.extend, earned=len(self.nodes)) if self.extend else self
+        return me._to(Phase.IDLE, now, released=now)._clear()
+
+    def raising(self, before: float) -> MalleableJob:
+        """The limit is about to be raised from so many seconds; a repetition does not know any more from where."""
+        return self if self.before else replace(self, before=before)
+
     def extended(self) -> MalleableJob:
-        """Slurm knows the new time limit, or will never take it."""
+        """Slurm knows the new time limit; whether the job is as small as then is still to be seen."""
         return replace(self, owed=0.0)
+
+    def kept(self, why: str = "") -> MalleableJob:
+        """The limit is what it shall be from now on: the raised one, or the old one, and then why."""
+        return replace(self, owed=0.0, earned=0, before=0.0, note=why or self.note)
 
     def steps_seen(
         self, steps: Mapping[int, Sequence[Step]], limits: Deadlines, now: float
@@ -332,18 +357,20 @@ class MalleableJob(ResizeState):
             me = me._back_out("the companion's nodes did not come up in time", now)
         if me.phase is Phase.PROPOSED and now - me.since > limits.accept:
             me = me._idle(now, "the application did not answer in time")
-        owed: tuple[Instruction, ...] = (Extend(me.job, me.owed),) if me.owed else ()
         # Without a shrink that was asked for, only companions are given back.
         returned = set(job.nodes) == set(me.own) or "done" not in me.marks
         if me.phase is Phase.RELEASING and not me.leaving and returned:
-            me = me._to(Phase.IDLE, now, released=now)._clear()
-        return me, owed + me._needs(job, limits, now)
+            me = me._released(now)
+        return me, me._needs(limits, now)
 
-    def _needs(self, job: Job, limits: Deadlines, now: float) -> tuple[Instruction, ...]:
+    def _needs(self, limits: Deadlines, now: float) -> tuple[Instruction, ...]:
         match self.phase:
+            case Phase.IDLE if self.owed:
+                return (Extend(self.job, self.owed, self.earned),)
+            case Phase.IDLE if self.before:
+                return (Confirm(self.job, self.before, self.earned),)
             case Phase.ALLOCATING:
-                remaining = 60.0 if job.end is None else max(60.0, job.end - now)
-                return (Allocate(self.job, self.resizer_name, self.missing, remaining, self.way, self.patience),)
+                return (Allocate(self.job, self.resizer_name, self.missing, self.ordered, self.way, self.patience),)
             case Phase.MERGING if self.resizer is not None:
                 return (Merge(self.resizer, self.job),)
             case Phase.JOINING if self.resizer is not None:

@@ -8,14 +8,15 @@ from penstock.api import JointPolicy, ResizePolicy, SiteConfig
 from penstock.malleable.caps import Caps
 from penstock.malleable.ways import Preference
 from penstock.malleable.words import Deadlines
+from penstock.merging import Version
 
 __all__ = ["Settings"]
 
 
 @dataclass(slots=True)
 class Settings:
-    """`preference` is `malleable.backend`; `site` is None until it has been looked at, and nothing grows before. `all`:
-    jobs of all users are served."""
+    """`preference` is `malleable.backend`; `merge_releases` and `extend` are the keys of those names. `site` is None
+    until it has been looked at, and nothing grows before. `all`: jobs of all users are served."""
 
     policy: ResizePolicy | JointPolicy
     limits: Deadlines
@@ -23,3 +24,5 @@ class Settings:
     site: SiteConfig | None = None
     all: bool = False
     caps: Caps = field(default_factory=Caps)
+    merge_releases: tuple[Version, ...] = ()
+    extend: bool = False

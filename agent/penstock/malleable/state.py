@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Self
 
-from penstock.api import Offer
+from penstock.api import Job, Offer
 from penstock.malleable.words import Announcement, Companion, Phase, Way
 
 __all__ = ["ResizeState"]
@@ -20,8 +20,10 @@ class ResizeState:
     `origin` and `target` are its sizes in processes, before and after. `started` is the job's start: a requeued job, or
     another one of the same number, has another. `accepted_at` is the sender's clock when it accepted: what it sent
     before and arrives later is old. `start_size` is the size (processes) that the job's user chose its time limit for.
-    `patience` is how long the grant under way may take, `extend` the time limit that the job needs if a shrink takes
-    place, and `owed` the one that Slurm is still to be told (seconds; 0: none). `failures` counts the growths in a row
+    `patience` is how long the grant under way may take, `ordered` the time limit of what is asked for (s). `extend` is
+    the time limit that the job needs if a shrink takes place, and `owed` the one that it has earned by one, and Slurm
+    is still to be told, while it has no more than `earned` nodes with its companions. `before` is the limit that it had
+    when it was raised, until it was seen to be as small then (seconds; 0: none). `failures` counts the growths in a row
     that Slurm had granted and that came to nothing.
     """
 
@@ -45,6 +47,9 @@ class ResizeState:
     patience: float = 40.0
     extend: float = 0.0
     owed: float = 0.0
+    earned: int = 0
+    before: float = 0.0
+    ordered: float = 0.0
     failures: int = 0
     beneficiary: int | None = None
     announced: Announcement | None = None
@@ -61,6 +66,11 @@ class ResizeState:
     def leaving(self) -> tuple[Companion, ...]:
         """In a shrink: the companions that are to be given back."""
         return tuple(c for c in self.companions if not set(c.nodes) & set(self.target_nodes))
+
+    def lives_in(self, job: Job) -> bool:
+        """Whether this is the life of the job that is known, and not one after a requeue or under a reused number."""
+        same = self.started is None or job.start is None or abs(self.started - job.start) < 1.0
+        return self.job == job.id and self.uid == job.uid and same
 
     def splits(self, count: int) -> bool:
         """Whether the first `count` nodes can stay without the others: a companion stays or leaves as a whole."""
@@ -81,7 +91,8 @@ class ResizeState:
         return replace(self._to(Phase.IDLE, now), note=note)._clear()
 
     def _clear(self) -> Self:
-        me = replace(self, resizer_name="", resizer=None, beneficiary=None, target=0, target_nodes=(), extend=0.0)
+        me = replace(self, resizer_name="", resizer=None, beneficiary=None, target=0, target_nodes=())
+        me = replace(me, extend=0.0, ordered=0.0)
         # An announcement is good for one attempt.
         return replace(me, way=Way.MERGE, announced=None if "announced" in me.marks else me.announced)
 
@@ -93,7 +104,10 @@ class ResizeState:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`; what an older release did not know has its default."""
+        """The inverse of `to_dict`; what an older release did not know has its default.
+
+        Up to 0.1.0 a limit was owed as soon as a shrink was accepted: it is owed no longer, but needed if that comes.
+        """
         announced = data.get("announced")
         read = {
             "offer": Offer(**{**data["offer"], "nodes": tuple(data["offer"]["nodes"])}),
@@ -105,4 +119,9 @@ class ResizeState:
             "announced": announced and Announcement(**announced),
             "marks": MappingProxyType(dict(data["marks"])),
         }
-        return cls(**{**data, **read})
+        me = cls(**{**data, **read})
+        if "earned" in data or not me.owed:
+            return me
+        if me.phase is Phase.IDLE and "released" in me.marks:
+            return replace(me, earned=len(me.nodes))
+        return replace(me, owed=0.0, extend=0.0 if me.phase is Phase.IDLE else me.owed)

@@ -1,22 +1,39 @@
 """Which way a job gets more nodes on this site, and why. Pure.
 
-*merge* moves a resizer's nodes into the job. Slurm allows it with `SchedulerParameters=permit_job_expansion` only, and
-refuses it when the resizer has any step: with `PrologFlags=Contain` or `X11` every job has one, called extern. Under
-select/cons_tres a job with GRES cannot take nodes, and Slurm says so when the resizer is half gone. What was merged can
-only be given back where shrinking is allowed. *companion* works on every site, but the application must be able to use
-nodes of a second job, and only the job's own user can start anything in that one: an agent that is somebody else has
-the application's launcher ask for it (`malleable.errands`).
+*companion*: a second job of the same user holds the added nodes. It works on every site, and what is added is charged
+to the job's owner, as Slurm itself enforces. The application must be able to use nodes of a second job, and only the
+job's own user can start anything in that one: an agent that is somebody else has the application's launcher ask for it
+(`malleable.errands`).
+
+*merge* moves a resizer's nodes into the job. It is done on releases on which it was tried only (`merging`), and
+for jobs of the agent's own user only: what a resizer brings is charged to who asked for it, not to the job's owner.
+Slurm allows it with `SchedulerParameters=permit_job_expansion` only, and refuses it when the resizer has any step: with
+`PrologFlags=Contain` or `X11` every job has one, called extern. Under select/cons_tres a job with GRES cannot take
+nodes, and Slurm says so when the resizer is half gone. What was merged can only be given back where shrinking is
+allowed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock import merging
 from penstock.api import Job, Offer, Reason, SiteConfig
 from penstock.malleable.words import Way
+from penstock.merging import Version
 
-__all__ = ["Choice", "Preference", "choose", "needs_gres", "obstacle_to_merge", "obstacles_to_merge", "shrinks"]
+__all__ = [
+    "Choice",
+    "Preference",
+    "choose",
+    "needs_gres",
+    "never_merged",
+    "obstacle_to_merge",
+    "obstacles_to_merge",
+    "shrinks",
+]
 
 Preference = Literal["auto", "merge", "companion"]
 
@@ -34,19 +51,22 @@ def shrinks(site: SiteConfig) -> bool:
     return "disable_job_shrink" not in site.scheduler_parameters
 
 
-def needs_gres(site: SiteConfig) -> bool:
-    """Whether the choice depends on the GRES of the job."""
-    return obstacle_to_merge(site, gres=False) is None and "linear" not in site.select_type
+def needs_gres(site: SiteConfig, added: Collection[Version] = ()) -> bool:
+    """Whether it depends on the GRES of the job if something can be merged into it."""
+    return obstacle_to_merge(site, gres=False, added=added) is None and "linear" not in site.select_type
 
 
-def obstacle_to_merge(site: SiteConfig, *, gres: bool) -> str | None:
-    """Why no resizer can be merged into a job, None when it can. `gres`: the job has some."""
-    return next((obstacle.text for obstacle in obstacles_to_merge(site, gres=gres)), None)
+def obstacle_to_merge(site: SiteConfig, *, gres: bool, added: Collection[Version] = ()) -> str | None:
+    """Why no resizer can be merged into a job, None when it can. `gres`: the job has some; `added`: releases on which
+    the site has tried it."""
+    return next((obstacle.text for obstacle in obstacles_to_merge(site, gres=gres, added=added)), None)
 
 
-def obstacles_to_merge(site: SiteConfig, *, gres: bool) -> tuple[Reason, ...]:
+def obstacles_to_merge(site: SiteConfig, *, gres: bool, added: Collection[Version] = ()) -> tuple[Reason, ...]:
     """All that keeps a resizer from being merged into a job here, each under a code of its own."""
     found = []
+    if (why := merging.why_not(site.version, added)) is not None:
+        found.append(Reason("merge-release", why))
     if "permit_job_expansion" not in site.scheduler_parameters:
         found.append(Reason("job-expansion", "SchedulerParameters lacks permit_job_expansion"))
     if flags := sorted(site.prolog_flags & {"CONTAIN", "X11"}):
@@ -60,9 +80,28 @@ def obstacles_to_merge(site: SiteConfig, *, gres: bool) -> tuple[Reason, ...]:
     return tuple(found)
 
 
-def choose(preference: Preference, site: SiteConfig, offer: Offer, job: Job, agent: str, *, gres: bool) -> Choice:
+def never_merged(site: SiteConfig | None, job: Job, agent: str, added: Collection[Version] = ()) -> str | None:
+    """Why nothing may be merged into this job, whatever was begun before (Slurm may be another release by now, and an
+    older agent merged into jobs of others); None where it may. `agent` is the user that the agent acts as."""
+    if site is None:
+        return "the site has not been looked at yet"
+    if job.user != agent:
+        return f"what {agent} merged into it would be charged to {agent}, past the limits of {job.user}"
+    return merging.why_not(site.version, added)
+
+
+def choose(
+    preference: Preference,
+    site: SiteConfig,
+    offer: Offer,
+    job: Job,
+    agent: str,
+    *,
+    gres: bool,
+    added: Collection[Version] = (),
+) -> Choice:
     """The way for `job`, whose application made `offer`; `agent` is the user that the agent acts as."""
-    merge = obstacle_to_merge(site, gres=gres)
+    merge = never_merged(site, job, agent, added) or obstacle_to_merge(site, gres=gres, added=added)
     companion = None
     if not offer.companion:
         companion = "the application cannot use nodes of a second job"
@@ -70,13 +109,13 @@ def choose(preference: Preference, site: SiteConfig, offer: Offer, job: Job, age
         companion = (
             f"a second job would belong to {agent}, and only {job.user} could use it; no launcher can ask for it"
         )
-    if preference == "merge" or (preference == "auto" and merge is None):
-        if merge is None:
-            return Choice(Way.MERGE, Reason("by-merge", "the added nodes become the job's own"))
-        return Choice(None, Reason("no-expansion", f"`malleable.backend: merge`, but {merge}"))
-    if preference == "companion" or companion is None:
-        if companion is None:
-            why = merge if preference == "auto" else "`malleable.backend` says so"
-            return Choice(Way.COMPANION, Reason("by-companion", f"a second job holds the added nodes: {why}"))
+    if preference != "merge" and companion is None:
+        return Choice(Way.COMPANION, Reason("by-companion", "a second job of the same user holds the added nodes"))
+    if preference == "companion":
         return Choice(None, Reason("no-expansion", f"`malleable.backend: companion`, but {companion}"))
-    return Choice(None, Reason("no-expansion", f"this job cannot grow: {merge}, and {companion}"))
+    if merge is None:
+        why = "`malleable.backend` says so" if preference == "merge" else companion
+        return Choice(Way.MERGE, Reason("by-merge", f"the added nodes become the job's own: {why}"))
+    if preference == "merge":
+        return Choice(None, Reason("no-expansion", f"`malleable.backend: merge`, but {merge}"))
+    return Choice(None, Reason("no-expansion", f"this job cannot grow: {companion}; and nothing is merged: {merge}"))

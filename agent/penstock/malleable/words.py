@@ -13,6 +13,7 @@ __all__ = [
     "AskSteps",
     "CancelResizer",
     "Companion",
+    "Confirm",
     "Deadlines",
     "Extend",
     "Instruction",
@@ -127,13 +128,25 @@ class AskSteps:
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """Raise the job's time limit to so many seconds, and those of its companions by as much."""
+    """Raise the job's time limit to so many seconds, and those of its companions by as much, if by now it has no more
+    than `nodes` nodes with theirs; then come back with `raising` (before), `extended` and `kept`."""
 
     job: int
     time_limit: float
+    nodes: int
 
 
-Instruction = Allocate | Merge | LookAt | Shrink | CancelResizer | AskSteps | Extend
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """See that the job whose limit was raised has no more than `nodes` nodes, with those of its companions; else its
+    limit becomes `time_limit` seconds again. Then come back with `kept`."""
+
+    job: int
+    time_limit: float
+    nodes: int
+
+
+Instruction = Allocate | Merge | LookAt | Shrink | CancelResizer | AskSteps | Extend | Confirm
 
 
 @dataclass(frozen=True, slots=True)

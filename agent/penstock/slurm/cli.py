@@ -13,9 +13,12 @@ import pwd
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection
+from typing import Any, Self
 
+from penstock import merging
 from penstock.api import Job, JobState, Reservation, ReservationSpec
 from penstock.errors import Infeasible, NotFound, NotNow, OutcomeUnknown, PenstockError
+from penstock.merging import Version
 from penstock.slurm.parse import HostListError, compress_hosts, format_minutes
 from penstock.slurm.queries import checked_name
 from penstock.slurm.submission import CliSubmission
@@ -28,12 +31,30 @@ _POLL = 0.2
 
 
 class CliBackend(CliSubmission):
-    """One cluster through Slurm's commands, as one user. The options are those of `CliQueries`."""
+    """One cluster through Slurm's commands, as one user. The options are those of `CliQueries`, and:
+
+    `merge_releases`: releases on which the site has tried that merging works (`penstock.merging`).
+    """
+
+    def __init__(self, *, merge_releases: Collection[Version] = (), **options: Any) -> None:  # noqa: ANN401 (theirs)
+        super().__init__(**options)
+        self._merge_releases = merge_releases
+
+    def on(self, cluster: str) -> Self:
+        """See `Backend.on`."""
+        view = super().on(cluster)
+        view._merge_releases = self._merge_releases
+        return view
 
     # -- resizing -----------------------------------------------------------------------------------------------
 
     async def merge(self, resizer: int, into: int) -> None:
-        """See `Backend.merge`. A merged resizer ends COMPLETED and without nodes, which no other job does."""
+        """See `Backend.merge`. A merged resizer ends COMPLETED and without nodes, which no other job does.
+
+        The release is asked for each time: slurmctld may have been replaced by another one since anybody looked.
+        """
+        if (why := merging.why_not(await self._release(), self._merge_releases)) is not None:
+            raise Infeasible(f"job {resizer} is not merged into job {into}: {why}")
         target, source = await asyncio.gather(self._look(into), self._look(resizer))
         if target is None:
             raise NotFound(f"job {into}, which should take the nodes of job {resizer}, is not there")

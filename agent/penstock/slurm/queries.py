@@ -160,6 +160,11 @@ class CliQueries:
             site = replace(site, max_jobs_accrue=await self._accrue_limit())
         return replace(site, operator=await self._operates(text, bool(site.accounting)))
 
+    async def _release(self) -> tuple[int, ...]:
+        """The controller's release, as it says now."""
+        text = await self._config()
+        return understood("scontrol show config", lambda: records.site_from_text(text)).version
+
     async def _accrue_limit(self) -> int | None:
         """The least MaxJobsAccruePU of any QOS; None where there is none, or nobody says."""
         argv = ("sacctmgr", "-nP", "show", "qos", "format=MaxJobsAccruePU")

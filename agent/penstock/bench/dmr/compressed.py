@@ -138,7 +138,7 @@ def settings(by: float) -> dict[str, dict[str, Any]]:
             "submissions_per_hour": round(60 * by),
         },
         "dmr": {"policy": _POLICY, "cooldown": 30.0 / by, "accept_timeout": 120.0 / by, "grant_timeout": 5.0},
-        "malleable": {"resize_timeout": 600.0 / by, "resize_cost": 15.0 / by},
+        "malleable": {"backend": "merge", "resize_timeout": 600.0 / by, "resize_cost": 15.0 / by},
     }
 
 

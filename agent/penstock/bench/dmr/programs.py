@@ -40,6 +40,7 @@ _SETTINGS: Final[Mapping[str, Mapping[str, object]]] = {
     "slurm": {"min_interval": 0.5, "requests_per_second": 20, "submissions_per_hour": 3600},
     "asa": {"predictor": "last", "watch_queue": False, "ask_slurm": False, "history": 0},
     "dmr": {"policy": "throughput", "cooldown": 2, "grant_timeout": 10},
+    "malleable": {"backend": "merge"},  # the paper's way
 }
 
 

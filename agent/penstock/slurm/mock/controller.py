@@ -10,6 +10,7 @@ import math
 from collections.abc import Collection
 from dataclasses import replace
 
+from penstock import merging
 from penstock.api import (
     AccountingRecord,
     Allocation,
@@ -82,8 +83,14 @@ class Controller:
     # -- changes ---------------------------------------------------------------------------------------------------
 
     def merge(self, user: str, resizer: int, into: int) -> None:
-        """`scontrol update jobid=RESIZER NumNodes=0`: its nodes go to `into`, and it ends as COMPLETED."""
+        """`scontrol update jobid=RESIZER NumNodes=0`: its nodes go to `into`, and it ends as COMPLETED.
+
+        On a release whose slurmctld does not survive this, the simulated one does not, either: whoever sends it there
+        takes this process along (SystemExit).
+        """
         engine = self.engine
+        if merging.kills(engine.config.version):
+            raise SystemExit(f"slurmctld {engine.config.site().release}: segmentation fault in a job expansion")
         b = engine.records.get(resizer) or engine.job(resizer)
         self._may(user, b)
         a = engine.job(into)
