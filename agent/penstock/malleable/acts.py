@@ -12,7 +12,7 @@ from penstock.malleable import ways
 from penstock.malleable.cleaner import Cleaner
 from penstock.malleable.grow import Grower
 from penstock.malleable.registry import Registry
-from penstock.malleable.rights import NOT_SEEN, Rights, held
+from penstock.malleable.rights import PASSING, Rights, node_count
 from penstock.malleable.settings import Settings
 from penstock.malleable.words import (
     Allocate,
@@ -141,21 +141,22 @@ class Acts:
         seen = await self._rights.sight(me)
         me = self._registry.jobs[job.id]
         if isinstance(seen, Reason):
-            if seen.code != NOT_SEEN:
-                self._registry.put(me.kept(f"its time limit is not raised: {seen.text}"))
+            self._not_raised(job, seen)
             return
         if self._registry.outdates(seen.snapshot.taken_at):
             return  # begun before the nodes went: the next pass has a newer one
-        now, taken = seen.job, held(me, seen.snapshot)
-        if taken > nodes:
-            text = f"its time limit is not raised: it has {taken} nodes, not the {nodes} that it was to keep"
-            self._registry.put(me.kept(text))
+        now, taken = seen.job, node_count(me, seen.snapshot)
+        if taken > nodes and me.before:  # the agent was killed in between, and it did not stay as small
+            self._registry.put(me.extended())
             return
-        if (denied := await self._rights.to_raise(me, now, limit)) is not None:
-            self._registry.put(self._registry.jobs[job.id].kept(f"its time limit is not raised: {denied.text}"))
+        if taken > nodes:
+            self._not_raised(job, Reason("grown", f"it has {taken} nodes, not the {nodes} that it was to keep"))
+            return
+        if (denied := await self._rights.to_raise(me, seen, limit)) is not None:
+            self._not_raised(job, denied)
             return
         if now.time_limit is None:
-            self._registry.put(me.kept())
+            self._registry.put(self._registry.jobs[job.id].kept())
             return
         # Stored before the request: whoever comes next knows what to go back to.
         self._registry.put(self._registry.jobs[job.id].raising(now.time_limit))
@@ -167,12 +168,17 @@ class Acts:
         self._registry.changed()
         self._registry.put(self._registry.jobs[job.id].extended())
 
+    def _not_raised(self, job: Job, why: Reason) -> None:
+        """The job keeps the limit that it has, and its application is told; or it is asked again in the next pass."""
+        me, text = self._registry.jobs[job.id], f"its time limit is not raised: {why.text}"
+        self._registry.put(replace(me, note=text) if why.code in PASSING else me.kept(text))
+
     async def _confirm(self, before: float, nodes: int, job: Job, snapshot: Snapshot) -> None:
         """After a raise: the job is still as small as then, or the limit is lowered again."""
         if self._registry.outdates(snapshot.taken_at) or not self._executor.ready(_limit(job.id)):
             return
         me = self._registry.jobs[job.id]
-        if held(me, snapshot) <= nodes:
+        if node_count(me, snapshot) <= nodes:
             self._registry.put(me.kept())
             return
         try:

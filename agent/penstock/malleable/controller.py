@@ -75,7 +75,7 @@ class MalleableController:
         self.settings = settings
         self._registry = Registry(store, clock, want_look)
         known = (backend, executor, self._registry, clock, settings)
-        rights = Rights(observer, clock)
+        rights = Rights(backend, observer, self._registry, clock, settings)
         self._grower = Grower(*known, rights, wake)
         self._cleaner = Cleaner(*known, self._grower)
         self._acts = Acts(*known, rights, self._grower, self._cleaner)

@@ -103,6 +103,12 @@ class Decider:
         if _odd(me):
             text = f"its {me.offer.size} ranks, {me.offer.per_node} on a node, do not fill whole nodes"
             return [*decisions, _nothing(job, Reason("part-of-a-node", text))]
+        if me.phase is Phase.PROPOSED and me.extend:
+            denied = await self._denied(me, job, me.target, me.extend)
+            me = self._registry.jobs[job.id]
+            if denied is not None:  # the program would leave for a limit that it does not get
+                self._registry.put(me.decided(ResizeVerdict(me.offer.size, (denied,)), job, "", limits, now))
+                return [*decisions, _nothing(job, denied)]
         # What was decided jointly was decided in view of all that this pass does.
         if self._registry.outdates(snapshot.taken_at) and not self._joint:
             return decisions
@@ -209,7 +215,7 @@ class Decider:
         if not extend:
             return None
         seen = await self._rights.sight(me)
-        return seen if isinstance(seen, Reason) else await self._rights.to_raise(me, seen.job, extend)
+        return seen if isinstance(seen, Reason) else await self._rights.to_raise(me, seen, extend)
 
     def _busy(
         self,

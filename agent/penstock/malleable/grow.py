@@ -72,7 +72,7 @@ class Grower:
             why = ways.never_merged(site, job, self._backend.whoami(), added)
             if why is not None:
                 return f"nothing is merged into it: {why}"
-        denied = await self._rights.to_grow(self._registry.jobs[job.id], job, order.nodes)
+        denied = await self._rights.to_grow(self._registry.jobs[job.id], job, order.nodes, asking=True)
         return None if denied is None else denied.text
 
     async def forget(self, name: str) -> None:
