@@ -19,7 +19,7 @@ from penstock.malleable.bounds import Bounds, bounded
 from penstock.malleable.caps import room
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.registry import Registry
-from penstock.malleable.rights import Rights
+from penstock.malleable.rights import PASSING, Rights
 from penstock.malleable.settings import Settings
 from penstock.malleable.words import Phase, Way
 from penstock.planning.leftover import Leftover, Room, Turns, turn_of
@@ -104,7 +104,7 @@ class Decider:
             text = f"its {me.offer.size} ranks, {me.offer.per_node} on a node, do not fill whole nodes"
             return [*decisions, _nothing(job, Reason("part-of-a-node", text))]
         if me.phase is Phase.PROPOSED and me.extend:
-            denied = await self._denied(me, job, me.target, me.extend)
+            _, denied = await self._may_have(me, job, me.target, me.extend, whole=True)
             me = self._registry.jobs[job.id]
             if denied is not None:  # the program would leave for a limit that it does not get
                 self._registry.put(me.decided(ResizeVerdict(me.offer.size, (denied,)), job, "", limits, now))
@@ -142,23 +142,31 @@ class Decider:
             only = self._executor.brake.rehearses(me.uid, f"it would be resized from {me.offer.size} to {size}")
             if only is not None:
                 return [*decisions, decision.rewritten(Verb.NOTHING, only.code, only.text)]
-        if decision.verb is not Verb.NOTHING and me.phase is Phase.IDLE:
-            denied = await self._denied(me, job, size, allowed.extend)
+        name = f"penstock-{job.id}-{secrets.token_hex(6)}"
+
+        def begun(me: MalleableJob, size: int, reasons: tuple[Reason, ...]) -> MalleableJob:
+            return me.decided(
+                replace(verdict, size=size, reasons=reasons),
+                job,
+                name,
+                limits,
+                now,
+                way=way,
+                patience=said.patience if said else None,
+                extend=allowed.extend,
+                announced=said is not None,
+            )
+
+        after = begun(me, size, decision.reasons)
+        if after.phase in (Phase.ALLOCATING, Phase.PROPOSED) and me.phase is Phase.IDLE:  # it is worth to ask
+            may, denied = await self._may_have(me, job, size, allowed.extend, whole=said is not None)
             # Messages of the application may have come in meanwhile.
             me = self._registry.jobs[job.id]
-            if denied is not None:
+            if denied is not None and may == me.offer.size:
                 return [*decisions, decision.rewritten(Verb.NOTHING, denied.code, denied.text)]
-        after = me.decided(
-            replace(verdict, size=size, reasons=decision.reasons),
-            job,
-            f"penstock-{job.id}-{secrets.token_hex(6)}",
-            limits,
-            now,
-            way=way,
-            patience=said.patience if said else None,
-            extend=allowed.extend,
-            announced=said is not None,
-        )
+            if denied is not None:
+                size, decision = may, decision.because(denied.code, f"{denied.text}: it grows to {may} only")
+            after = begun(me, size, decision.reasons)
         if after is me and decision.verb is not Verb.NOTHING:
             return decisions
         self._registry.put(after)
@@ -208,14 +216,28 @@ class Decider:
         site = self._settings.site
         return (False, True) if site is None else (site.operator and self._settings.extend, ways.shrinks(site))
 
-    async def _denied(self, me: MalleableJob, job: Job, size: int, extend: float) -> Reason | None:
-        """Why the owner may not have this. A shrink that pays only with a longer limit needs to be allowed that."""
-        if size > me.offer.size:
-            return await self._rights.to_grow(me, job, (size - me.offer.size) // me.offer.per_node)
-        if not extend:
-            return None
-        seen = await self._rights.sight(me)
-        return seen if isinstance(seen, Reason) else await self._rights.to_raise(me, seen, extend)
+    async def _may_have(
+        self, me: MalleableJob, job: Job, size: int, extend: float, *, whole: bool
+    ) -> tuple[int, Reason | None]:
+        """The size that the owner may have, and what is against the one that is wanted. A shrink that pays only with a
+        longer limit needs to be allowed that. `whole`: all of it or nothing."""
+        present, per_node = me.offer.size, me.offer.per_node
+        if size < present:
+            if not extend:
+                return size, None
+            seen = await self._rights.sight(me)
+            why = seen if isinstance(seen, Reason) else await self._rights.to_raise(me, seen, extend)
+            return (size, None) if why is None else (present, why)
+        first: Reason | None = None
+        smaller = [s for s in me.offer.reachable() if present < s < size]
+        for wanted in (size, *(() if whole else reversed(smaller))):
+            why = await self._rights.to_grow(me, job, (wanted - present) // per_node)
+            if why is None:
+                return wanted, first
+            first = first or why
+            if why.code in PASSING:
+                break
+        return present, first
 
     def _busy(
         self,
