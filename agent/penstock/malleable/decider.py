@@ -169,6 +169,8 @@ class Decider:
             after = begun(me, size, decision.reasons)
         if after is me and decision.verb is not Verb.NOTHING:
             return decisions
+        if after.phase is me.phase and decision.verb is not Verb.NOTHING:
+            decision = decision.rewritten(Verb.NOTHING, "not-its-nodes", after.note)
         self._registry.put(after)
         return [*decisions, replace(decision, details={"size": size})]
 
