@@ -21,7 +21,7 @@ TESTED: Final[tuple[Version, ...]] = ((22, 5, 8), (24, 11, 5), (26, 5, 5))
 """Releases on which merging was tried and works; later patches of these count as tried, too."""
 
 _KILLS: Final[tuple[tuple[Version, Version], ...]] = (((25, 11), (25, 11, 9999)), ((26, 5), (26, 5, 3)))
-_CRASH: Final = "the merging update ends slurmctld there (a SIGSEGV in _valid_license_job_expansion)"
+_CRASH: Final = "one merge ends slurmctld there (a SIGSEGV in _valid_license_job_expansion)"
 
 
 def kills(version: Version) -> bool:
@@ -45,7 +45,7 @@ def added(release: object) -> Version:
         raise ValueError("must be a release of Slurm with its patch, such as 25.05.3, as `scontrol version` writes it")
     version = tuple(int(part) for part in release.split("."))
     if kills(version):
-        raise ValueError(f"cannot be a release on which {_CRASH}: 25.11, and 26.05.0 to 26.05.3")
+        raise ValueError(f"cannot be of 25.11, or 26.05.0 to 26.05.3, as {_CRASH}")
     return version
 
 

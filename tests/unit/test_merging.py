@@ -66,8 +66,8 @@ def test_nobody_adds_one_that_ends_the_controller(release):
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        ("[25.11.7]", "cannot be a release on which the merging update ends slurmctld"),
-        ("[26.05.3]", "25.11, and 26.05.0 to 26.05.3"),
+        ("[25.11.7]", "cannot be of 25.11, or 26.05.0 to 26.05.3, as one merge ends slurmctld"),
+        ("[26.05.3]", "cannot be of 25.11, or 26.05.0 to 26.05.3"),
         ("[25.05]", "must be a release of Slurm with its patch, such as 25.05.3"),
         ("[25.5.3]", "must be a release of Slurm"),
         ("[newest]", "must be a release of Slurm"),
