@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from penstock.cli.keeping import check_agent
 from penstock.errors import NotFound, PenstockError, UserError
-from penstock.guided.admission import admit, plan, registration
+from penstock.guided.admission import admit, plan, planned, registration
 from penstock.guided.state import GuidedRun, GuidedStage, Kept
-from penstock.guided.stored import planned
 from penstock.workflow.state import Phase, RunPhase
 
 
@@ -144,8 +143,6 @@ def test_no_other_way_of_keeping_back_is_taken(said):
 
 
 def test_an_agent_that_would_never_let_a_job_go_is_found_out():
-    check_agent(
-        planned([], {"workflow": "w", "strategy": "asa", "stages": [{"name": "a", "job": 0, "after": []}]}, 0.0)
-    )
+    check_agent(planned(*plan([], asked(("a", 0)))))
     with pytest.raises(PenstockError, match="must be started anew"):
         check_agent({"run": None, "before": {}})  # what 0.1.0 answers
