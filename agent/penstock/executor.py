@@ -145,7 +145,11 @@ class Executor:
         that it was done for somebody else; nothing is journaled then.
         """
         self.check(concern)
-        await self._verify(concern)
+        try:
+            await self._verify(concern)
+        except NotPermitted as e:
+            self._audit.act(verb, subject, concern.owner, payload, concern.job, Outcome.REFUSED, e)
+            raise
         if concern.owner != os.geteuid():
             self._audit.require()
         intent = self._store.intend(verb, subject, payload, self._clock.now())

@@ -6,18 +6,16 @@ job, changed its dependency, it began) must not be overrun by it. All acts withi
 
 from __future__ import annotations
 
-from typing import Final
-
 import structlog
 
 from penstock.api import Snapshot
 from penstock.errors import NotNow
+from penstock.executor import FRESH
 from penstock.observe import Observer
 
 __all__ = ["SecondLook"]
 
 _log = structlog.get_logger(__name__)
-_YOUNG: Final = 1.0  # seconds
 
 
 class SecondLook:
@@ -31,7 +29,7 @@ class SecondLook:
 
         Raises NotNow where Slurm shows nothing.
         """
-        fresh = await self._observer.look(max_age=_YOUNG)
+        fresh = await self._observer.look(max_age=FRESH)
         if not fresh.usable:
             raise NotNow(f"job {job} is left alone, it cannot be looked at: {'; '.join(fresh.problems)}")
         if fresh.taken_at == decided.taken_at or _standing(fresh, job) == _standing(decided, job):
