@@ -113,6 +113,26 @@ def test_where_there_never_was_anything_there_is_nothing_to_do(site: AgentSite, 
     assert not state.exists(), "nothing is made for it"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root acts in the name of another user")
+def test_root_turns_off_the_state_of_a_service_user_in_its_name(site: AgentSite) -> None:
+    """Without an agent, and here without an answer of Slurm: the order lasts, and what is left is not known."""
+    state = site.folder / "service"
+    state.mkdir()
+    with closing(Store(state / "penstock.db")):
+        pass
+    for path in (state, state / "penstock.db"):
+        os.chown(path, 65534, 65534)
+    more = {"PENSTOCK_AGENT__STATE_DIR": str(state), "PENSTOCK_SLURM__MOCK_SOCKET": str(site.folder / "none.sock")}
+    config = site.config.stat().st_mode
+    site.config.chmod(0o644)
+    done = site.run("off", "--wait", "1", "--why", "it goes", **more)
+    assert done.returncode == 6 and "by root: it goes" in done.stdout and "is not known" in done.stdout, done.stderr
+    assert {path.stat().st_uid for path in state.iterdir()} == {65534}, "its owner can still open it"
+    assert site.run("off", "--dry-run", **more).returncode == 6
+    assert "Penstock is on." in said(site.run("on", **more))
+    site.config.chmod(config)
+
+
 def test_wrong_words_are_told(site: AgentSite) -> None:
     for words in (["--wait", "never"], ["--wait", "-1"]):
         done = site.run("off", *words)

@@ -267,7 +267,8 @@ def _as_owner(config: Config, uid: int, words: Sequence[str]) -> dict[str, Any]:
     )
     if done.returncode not in (0, NotNow.exit_code) or not done.stdout.strip():
         said = done.stderr.strip().removeprefix("penstock: ") or f"it ended with {done.returncode}"
-        raise PenstockError(f"as user {user.pw_name}: {said}")
+        error = NotNow if done.returncode == NotNow.exit_code else PenstockError
+        raise error(f"as user {user.pw_name}: {said}")
     told: dict[str, Any] = json.loads(done.stdout)
     return told
 
