@@ -156,7 +156,7 @@ class Drain:
     async def _own(self, number: int, snapshot: Snapshot) -> list[Decision]:
         await self._workflows.settle(number)
         steps = own_jobs(self._workflows.runs[number], snapshot)
-        return await self._workflows.hand_back(number, steps, snapshot)
+        return await self._workflows.carry_out(number, steps, snapshot)
 
     async def _held_slots(self, snapshot: Snapshot, *, act: bool, drop: bool = False) -> list[Item]:
         config = self._config()

@@ -310,17 +310,7 @@ class WorkflowController:
         self._learn(step.run, step.instructions)
         if not any(isinstance(i, Lookup) for i in step.instructions):
             self._lookups.pop(number, None)
-        for instruction in step.instructions:
-            try:
-                decision = await self._carry_out(number, instruction, snapshot)
-            except StoreError:
-                raise
-            except PenstockError as e:  # stages side by side: what one cannot do now keeps no other back
-                _log.info("not now", workflow=number, why=str(e))
-                continue
-            if decision is not None:
-                decisions.append(decision)
-        return decisions
+        return decisions + await self.carry_out(number, step.instructions, snapshot)
 
     async def _decide(self, number: int, view: View) -> Step:
         """The runner's step. Where it asked for an estimate, others are asked what they expect, and it steps anew."""
@@ -363,8 +353,8 @@ class WorkflowController:
         """Find out what became of submissions without an answer, although the run is left alone."""
         await self._recover(number)
 
-    async def hand_back(self, number: int, instructions: Collection[Instruction], snapshot: Snapshot) -> list[Decision]:
-        """Carry these out while all is off: its jobs shall do without an agent."""
+    async def carry_out(self, number: int, instructions: Collection[Instruction], snapshot: Snapshot) -> list[Decision]:
+        """What comes of these. Stages are side by side: what one cannot do now keeps no other back."""
         decisions = []
         for instruction in instructions:
             try:
