@@ -150,6 +150,7 @@ class Executor:
         except NotPermitted as e:
             self._audit.act(verb, subject, concern.owner, payload, concern.job, Outcome.REFUSED, e)
             raise
+        self.check(concern)  # somebody may have been told meanwhile that it is paused
         if concern.owner != os.geteuid():
             self._audit.require()
         intent = self._store.intend(verb, subject, payload, self._clock.now())

@@ -151,6 +151,21 @@ def test_an_act_is_refused_where_the_brake_is_on_and_an_end_is_not(store):
     assert slurm.cancelled == [0, 3] and len(store._rows("SELECT * FROM intents")) == 2
 
 
+def test_a_pause_that_comes_while_the_job_is_looked_at_holds_for_the_act(store):
+    slurm = Shown()
+    executor = Executor(store, ManualClock(), slurm)
+    glance = slurm.jobs
+
+    async def jobs():  # somebody is told that it is paused before the request has gone out
+        executor.brake.pause(Pause("malleable"))
+        return await glance()
+
+    slurm.jobs = jobs
+    with pytest.raises(LeftAlone, match="malleable paused by root"):
+        run(executor.act("submit", "job 1", {}, lambda slurm: slurm.cancel(0), Concern("malleable", 7, 1)))
+    assert slurm.cancelled == [] and store._rows("SELECT * FROM intents") == []
+
+
 RESERVATION = Reservation("maint", 10.0, 20.0, ("n1",), frozenset({"root"}), frozenset(), frozenset({"MAINT"}), False)
 
 
