@@ -246,6 +246,17 @@ FORGETS = 300.0
 ARRAY = 100
 
 
+def test_a_number_that_was_taken_by_a_command_that_was_killed_at_once_is_no_bag(world, monkeypatch):
+    with monkeypatch.context() as here:
+        here.setattr(world.bags, "save", lambda run: None)
+        killed = world.bags.new(world.bag, 3, START, {})
+    other = world.bags.new(world.bag, 1, START, {})
+    assert other.id == killed.id + 1
+    assert world.bags.numbers() == [other.id]
+    with pytest.raises(NotFound, match=f"there is no bag {killed.id}"):
+        world.bags.load(killed.id)
+
+
 @settings(deadline=None, max_examples=200)
 @given(
     st.lists(st.tuples(st.integers(1, 2000), st.booleans()), min_size=1, max_size=12),

@@ -88,7 +88,9 @@ class Bags:
     def numbers(self) -> list[int]:
         """All there are, ascending. Raises `StoreError`, `NotPermitted`."""
         try:
-            return sorted(int(p.stem) for p in self._folder.iterdir() if p.suffix == ".json" and p.stem.isdigit())
+            files = [p for p in self._folder.iterdir() if p.suffix == ".json" and p.stem.isdigit()]
+            # A command that was killed right after it had taken a number has left an empty file, and sent nothing.
+            return sorted(int(p.stem) for p in files if p.stat().st_size)
         except FileNotFoundError:
             return []
         except OSError as e:
@@ -130,7 +132,10 @@ class Bags:
         """Raises `NotFound`, `StoreError`."""
         path = self._path(number)
         try:
-            state = json.loads(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+            if not text:
+                raise FileNotFoundError
+            state = json.loads(text)
             if state["version"] != _VERSION:
                 raise StoreError(f"{path} was written by another release of Penstock")
             return BagRun(
