@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from agent_world import World, chain, virtual
 
+from penstock.errors import StoreError
 from penstock.guided.state import GuidedRun, GuidedStage, guided_to_dict
 from penstock.workflow.state import Phase, RunPhase
 
@@ -28,6 +29,27 @@ async def test_a_stage_is_explained_though_the_agent_was_killed_after_its_submis
         world.kill()
         k += 1
     assert taken_over
+
+
+@virtual
+async def test_a_stage_is_explained_though_the_disk_was_full_after_its_submission(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    await world.boot()
+    number = await world.submit(chain(5, 5, 5), "perstage")
+    write = world.store._execute
+
+    def full(sql, args=()):
+        if sql.startswith("INSERT INTO decisions") and args[2] == f"workflow {number}/b":
+            raise StoreError("database or disk is full")
+        return write(sql, args)
+
+    with monkeypatch.context() as here:
+        here.setattr(world.store, "_execute", full)
+        await world.until(lambda: world.app.workflows.runs[number].stage("b").job is not None)
+        await world.until(lambda: world.app.workflows.runs[number].stage("c").job is not None)
+    run = await world.finish(number)
+    (told,) = world.store.decisions(f"workflow {number}/b")
+    assert told["reasons"][0][0] == "not-written" and f"job {run.stage('b').job} " in told["reasons"][0][1]
 
 
 @virtual

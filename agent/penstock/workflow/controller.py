@@ -328,13 +328,16 @@ class WorkflowController:
 
     def _explain_taken_over(self, run: WorkflowRun) -> None:
         """An agent that was killed right after a submission could not write down why it was made."""
-        if run.id not in self._taken_over:
-            return
+        if run.id in self._taken_over:
+            self._explain(run, "taken-over", "was submitted right before the agent was started anew")
+            self._taken_over.discard(run.id)
+
+    def _explain(self, run: WorkflowRun, code: str, text: str) -> None:
+        """Something about each stage that has a job, and of which nothing is known."""
         for stage in run.stages:
             if stage.job is not None and not self._store.decisions(_subject(run, stage.name), limit=1):
-                reason = Reason("taken-over", f"job {stage.job} was submitted right before the agent was started anew")
+                reason = Reason(code, f"job {stage.job} {text}")
                 self._store.record(Decision(Verb.ADOPT, _subject(run, stage.name), (reason,)), self._clock.now())
-        self._taken_over.discard(run.id)
 
     def _watched(self, run: WorkflowRun) -> Collection[int]:
         return {*run.jobs(), *(s.job for s in run.stages if s.job is not None)}
@@ -397,6 +400,7 @@ class WorkflowController:
 
     def _finish(self, number: int, code: str, why: str) -> Decision:
         run = self.runs[number]
+        self._explain(run, "not-written", "was submitted while the reason could not be written down")  # a full disk
         self._store.save_run(number, run_to_dict(run), finished=self._clock.now())
         del self.runs[number]
         self.finished[run.phase.value] += 1
