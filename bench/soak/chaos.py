@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from typing import Any, Final
 from dmr import credential, wire
 from penstock.api import FAR, JobSpec, JobState
 from penstock.errors import OutcomeUnknown, SlurmUnavailable
+from penstock.provision.holding import Wanted
 from penstock.slurm.mock.codec import CHANGING
 from penstock.slurm.mock.faults import Fault, FaultKind
 from penstock.workflow.model import workflow_to_dict
@@ -71,6 +73,7 @@ class Storm:
             (90 * MINUTE / load, self._guided),
             (50 * MINUTE / load, self._malleable),
             (12 * MINUTE / load, self._rigid),
+            (70 * MINUTE / load, self._slot),
             (20 * MINUTE, self._forge),
             (40 * MINUTE, self._look),
         ]
@@ -243,6 +246,32 @@ class Storm:
             JobSpec(rigid.name, f"#!/bin/sh\nsleep {rigid.seconds:g}\n", rigid.nodes, rigid.limit, array=array)
         )
         world.counts["rigid jobs"] += rigid.tasks
+
+    async def _slot(self) -> None:
+        """A slot that a job holds which idles until it begins; now and then it is given up again."""
+        draw, world = self._draw, self.world
+        name, now = f"slot{next(self._number)}", world.now
+        nodes, length = draw.choice((1, 2)), draw.uniform(1, 20) * MINUTE
+        submit_at = now + draw.choice((0.0, draw.uniform(0, 30) * MINUTE))
+        start = float(math.ceil(submit_at + draw.uniform(1, 60) * MINUTE))
+        wanted = Wanted(
+            name, OWNER, "lab", nodes, "batch", start, length, "var", base=nodes * length, f=math.inf,
+            submit_at=submit_at, run_time=start + length - submit_at,
+            command=f"sleep {length * draw.uniform(0.2, 0.9):.0f}",
+        )  # fmt: skip
+        world.slots[name] = start
+        with world.office() as office:
+            number = await office.keeper.open(wanted)
+        world.counts["slots"] += 1
+        world.tell(f"{name} is hold {number}")
+        if draw.random() < 0.3:
+
+            async def give_up() -> None:
+                with world.office() as office:
+                    await office.keeper.cancel(number)
+                world.tell(f"hold {number} is given up")
+
+            self._at(now + draw.uniform(0, 2) * (start - now), give_up)
 
     async def _look(self) -> None:
         """Somebody asks how it goes."""

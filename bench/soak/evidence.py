@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from penstock.api import Allocation, JobSpec, JobState
 from penstock.slurm.mock.jobs import SimJob
@@ -29,13 +29,19 @@ def holder_of(name: str) -> int | None:
 
 
 def seen_of(
-    job: SimJob, malleable: Mapping[int, str], guided: Mapping[int, tuple[str, str]], names: Mapping[int, str]
+    job: SimJob,
+    malleable: Mapping[int, str],
+    guided: Mapping[int, tuple[str, str]],
+    names: Mapping[int, str],
+    slots: Collection[str] = (),
 ) -> Seen:
     """A record of the simulated accounting. `malleable` and `guided` are known by their job, `names` are the names of
-    workflows by the number of their run."""
+    workflows by the number of their run, `slots` those of slots."""
     kind, run, unit, of = Kind.BYSTANDER, "", "", None
     if isinstance(job.spec, Allocation):
         kind, of = Kind.HOLDER, holder_of(job.name)
+    elif job.name in slots:
+        kind = Kind.SLOT
     elif job.id in malleable:
         kind = Kind.MALLEABLE
     elif job.id in guided:

@@ -49,6 +49,9 @@ class Kind(StrEnum):
     GUIDED = "guided"  # its user did, and asked the agent to release it in time
     MALLEABLE = "malleable"  # its program asks the agent about its size
     HOLDER = "holder"  # a resizer or a companion, which the agent asked for
+    SLOT = "slot"  # it idles in a slot that a user holds
+    BAG = "bag"  # tasks of a bag
+    RESERVED = "reserved"  # of a workflow in reserved slots
     BYSTANDER = "bystander"  # nobody asked the agent for anything
 
 
@@ -89,7 +92,8 @@ class Event:
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A workflow that was handed over, and what became of it: `after` are the parents of each stage, `phase` the
-    agent's last word. `fails` names the stage that fails by itself; empty: none does."""
+    agent's last word. `fails` names the stage that fails by itself; empty: none does. `given_up`: by its user, or its
+    slots were lost: it need not have completed."""
 
     run: str
     user: str
@@ -97,6 +101,7 @@ class Asked:
     phase: str
     why: str = ""
     fails: str = ""
+    given_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +187,7 @@ def _fate(one: Asked, ends: Mapping[tuple[str, str], int], excused: Collection[s
         return [f"{one.run} has completed, but {', '.join(missing)} was never done"]
     if one.fails:
         return [] if one.phase in ("failed", "cancelled") else [f"{one.run} is {one.phase}, though {one.fails} fails"]
-    if one.phase != "completed" and one.run not in excused:
+    if one.phase != "completed" and one.run not in excused and not one.given_up:
         return [f"{one.run} is {one.phase} ({one.why}), though nothing was wrong with it"]
     return []
 
@@ -221,7 +226,7 @@ def accounting_agrees(asked: Iterable[Asked], events: Iterable[Event], jobs: Ite
         elif job.user != users.get(e.run, job.user):
             wrong.append(f"{e.run}/{e.stage} of {users[e.run]} ran in job {e.job} of {job.user}")
     for job in by_job.values():
-        if job.kind is Kind.STAGE and job.run not in users:
+        if job.kind in (Kind.STAGE, Kind.RESERVED) and job.run not in users:
             wrong.append(f"job {job.job} is of {job.run}, which nobody asked for")
     return list(dict.fromkeys(wrong))
 
@@ -249,14 +254,15 @@ def nothing_orphaned(jobs: Iterable[Seen], now: float, patience: float) -> list[
 
 
 _MAY: Mapping[str, frozenset[Kind]] = {
-    "submit": frozenset({Kind.STAGE}),
+    "submit": frozenset({Kind.STAGE, Kind.SLOT, Kind.BAG, Kind.RESERVED}),
     "allocate": frozenset({Kind.HOLDER}),
-    "cancel": frozenset({Kind.STAGE, Kind.HOLDER}),
+    "cancel": frozenset({Kind.STAGE, Kind.HOLDER, Kind.SLOT, Kind.BAG, Kind.RESERVED}),
+    "hold": frozenset({Kind.BAG}),
     "merge": frozenset({Kind.HOLDER}),
     "shrink": frozenset({Kind.MALLEABLE}),
-    "release": frozenset({Kind.STAGE, Kind.GUIDED}),
+    "release": frozenset({Kind.STAGE, Kind.GUIDED, Kind.BAG}),
     "requeue": frozenset({Kind.GUIDED}),
-    "update": frozenset({Kind.STAGE, Kind.GUIDED, Kind.MALLEABLE, Kind.HOLDER}),
+    "update": frozenset({Kind.STAGE, Kind.GUIDED, Kind.MALLEABLE, Kind.HOLDER, Kind.RESERVED}),
 }
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import heapq
-import json
 import random
 import shlex
-import sqlite3
+import shutil
 import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -24,10 +24,13 @@ from penstock.bench.dmr.paper import Application
 from penstock.bench.dmr.standin import Order
 from penstock.speedup import Amdahl
 from penstock.workflow.model import Workflow, workflow_to_dict
-from soak import invariants
+from soak import bounds, invariants
+from soak.brakes import Brakes
+from soak.errands import USERS, Errands
 from soak.invariants import Forgery, Memory
 from soak.load import REAL, random_rigid, random_workflow
-from soak.site import OWNER, Mood, Site, site
+from soak.site import ALLOWED, CAPS, OWNER, Mood, Site, site
+from soak.stranger import forge
 from soak.virtual import Report
 from soak.witness import Handed, Known, Witness
 from soak.world import Violated
@@ -37,7 +40,12 @@ __all__ = ["Chances", "soak"]
 _CALM: Final = 1200.0
 _CROWD: Final = 40
 """Jobs that wait at which nobody brings more work: all of it has to end in the calm."""
+_FLOWS: Final = 14
+"""Workflows that are under way at which nobody brings more: what the cap leaves has to be enough for them."""
+_TIDY: Final = 20.0  # s of calm between two looks at what users still have
+_PATIENT: Final = 300.0  # s of calm after which they give it up
 _BY_COMMAND: Final = 0.25  # the share of workflows that are submitted by `penstock submit`
+_FINAL: Final = ("completed", "failed", "cancelled")
 _ORPHAN: Final = 300.0  # a back-off ladder's pauses
 _MOST_MEMORY: Final = 150e6
 _GROWTH: Final = 10e6  # bytes a day
@@ -50,43 +58,6 @@ _MOODS: Final = (
     Mood(slow=50, fail=50, lost=50),
     Mood(before=15, after=15),
 )
-
-# A stranger at the applications' door and at that of commands: what is answered, one JSON list.
-_STRANGER: Final = """\
-import json, socket, sys
-from pathlib import Path
-from dmr import credential, wire
-from penstock.errors import PenstockError
-from penstock.ipc.client import ask
-address, munge, path, jobs, run = sys.argv[1], sys.argv[2], Path(sys.argv[3]), json.loads(sys.argv[4]), int(sys.argv[5])
-said = []
-host, _, port = address.rpartition(":")
-for job in jobs:
-    for request in (
-        wire.Check(job=job, epoch=0, size=1, minimum=1, maximum=8),
-        wire.Accept(job=job, epoch=1),
-        wire.Finished(job=job, epoch=1, size=8, nodes=("n1",)),
-        wire.Announce(job=job, epoch=0, size=8, in_seconds=1.0),
-    ):
-        line = wire.encode(wire.signed(request, lambda digest: credential.sign_munge(digest, munge)))
-        try:
-            with socket.create_connection((host, int(port)), timeout=10) as connection:
-                connection.sendall(line)
-                with connection.makefile("rb") as stream:
-                    reply = wire.decode_reply(stream.readline())
-        except (OSError, ValueError) as e:
-            continue
-        unseen = isinstance(reply, wire.CheckReply) and "not seen this job" in reply.reason
-        said.append([f"a stranger's {request.op} for job {job}", not isinstance(reply, wire.Failure) and not unseen,
-                     repr(reply)])
-for op, arguments in (("cancel", {"run": run}), ("retry", {"run": run}), ("queue", {}), ("pause", {}),
-                      ("explain", {"subject": f"workflow {run}"})):
-    try:
-        said.append([f"a stranger's {op}", True, repr(ask(path, op, arguments, timeout=10))])
-    except PenstockError as e:
-        said.append([f"a stranger's {op}", False, repr(e)])
-print(json.dumps(said))
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +82,15 @@ class _Soak:
         self.forgeries: list[Forgery] = []
         self.latencies: list[float] = []
         self.disk_full: list[tuple[float, float]] = []
-        self.ledger = place.home / "ledger"
+        self.ledger = place.cluster.folder / "ledger"
         self._number = count(1)
         self._order = count()
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._began = time.time()
         self._storm_until = self._began + 60 * chances.minutes
-        self.witness = Witness(place, self.known, self.ledger, self._began)
+        self.errands = Errands(place, random.Random(f"errands {seed}"), self.counts, self.ledger, self.event)
+        self.brakes = Brakes(place, random.Random(f"brakes {seed}"), self.counts, self.event)
+        self.witness = Witness(place, self.known, self.errands, self.ledger, self._began)
         self._environment: Mapping[str, str] = {}
         self._dead_nodes: set[str] = set()
         self._told_at = 0.0
@@ -129,6 +102,10 @@ class _Soak:
 
     def run(self) -> None:
         """The storm and the calm. Raises `Violated`."""
+        self.errands.prepare()
+        # All users write down there what their scripts do.
+        self.ledger.touch()
+        self.ledger.chmod(0o666)
         self.site.launch()
         self._wait(lambda: self.site.ask("ping") is not None, 120, "the agent does not answer")
         self._environment = self.site.ask("env")
@@ -140,9 +117,18 @@ class _Soak:
     def _storm(self) -> None:
         length = self._storm_until - time.time()
         for mean, what in (
-            (14.0, self._if_room(self._workflow)),
+            (14.0, self._if_room(self._if_few(self._workflow))),
             (40.0, self._if_room(self._malleable)),
             (12.0, self._if_room(self._rigid)),
+            (40.0, self.errands.hold),
+            (110.0, self.errands.give_up),
+            (60.0, self._if_room(self.errands.bag)),
+            (70.0, self._if_room(self.errands.guide)),
+            (100.0, self.errands.reserve),
+            (30.0, self.errands.tick),
+            (60.0, self._pause),
+            (200.0, self._allow),
+            (4.0, self._limits),
             (90.0, self._forge),
             (5.0, self._ping),
             (10.0, self._measure),
@@ -169,6 +155,7 @@ class _Soak:
             self.counts["agent kills"] += 1
             self.event(f"the agent was killed, and lives again ({self.site.lives})")
         self._exits()
+        self.errands.tend()
         if now - self._told_at > 60:
             self._told_at = now
             self._throughout()
@@ -202,6 +189,15 @@ class _Soak:
     def _if_room(self, what: Callable[[], None]) -> Callable[[], None]:
         def perhaps() -> None:
             if len(self.site.slurm("squeue", "-h", "-r", "-t", "PD", "-o", "%i").split()) < _CROWD:
+                what()
+
+        return perhaps
+
+    def _if_few(self, what: Callable[[], None]) -> Callable[[], None]:
+        def perhaps() -> None:
+            status = self.site.ask("status")
+            live = [w for w in (status or {}).get("workflows", []) if w["phase"] not in _FINAL]
+            if len(live) < _FLOWS:
                 what()
 
         return perhaps
@@ -296,30 +292,38 @@ class _Soak:
             self.report.memory.append(Memory(time.time(), size, self.site.lives))
 
     def _forge(self) -> None:
-        jobs = self.site.slurm("squeue", "-h", "-t", "R", "-o", "%i", "-u", self.site.cluster.users[OWNER]).split()
-        numbers = [int(j) for j in jobs if j.isdecimal()][:3]
         runs = [h.run for h in self.known.handed if h.run is not None] or [1]
-        words = (sys.executable, "-c", _STRANGER, self._environment["DMR_AGENT"], str(self.site.cluster.munge_socket))
-        done = self.site.command("bob", *words, str(self.site.socket), json.dumps(numbers), str(self.draw.choice(runs)))
-        if done.returncode:
-            self.event(f"the stranger failed: {done.stderr.strip()[-300:]}")
-            return
-        self.forgeries += [Forgery(*said) for said in json.loads(done.stdout)]
+        said = forge(self.site, self._environment["DMR_AGENT"], self.draw.choice(runs))
+        if isinstance(said, str):
+            self.event(f"the stranger failed: {said}")
+        else:
+            self.forgeries += said
+
+    def _limits(self) -> None:
+        """Nobody has more than the site leaves, at any look."""
+        if wrong := bounds.within_limits(self.witness.look(), ALLOWED):
+            raise Violated(wrong)
+        self.counts["looks at limits"] += 1
 
     # -- what goes wrong -----------------------------------------------------------------------------------------------
 
     def _weather(self) -> None:
-        mood = self.draw.choice(
-            (
-                Mood(),
-                Mood(slow=150),
-                Mood(fail=150, lost=50),
-                Mood(slow=50, fail=50, lost=50),
-                Mood(before=15, after=15),
-            )
-        )
+        mood = self.draw.choice(_MOODS)
         self.site.mood(mood)
         self.event(f"calls: {mood}")
+
+    def _pause(self) -> None:
+        """For a while; several may hold at a time."""
+        self.brakes.pause()
+        self._at(time.time() + self.draw.uniform(5, 40), self._resume)
+
+    def _resume(self) -> None:
+        if not self.brakes.resume():
+            self._at(time.time() + 2.0, self._resume)
+
+    def _allow(self) -> None:
+        self.brakes.allow()
+        self._at(time.time() + self.draw.uniform(10, 40), self.brakes.allow_all)
 
     def _kill(self) -> None:
         if self.site.running:
@@ -390,14 +394,26 @@ class _Soak:
         wrong += invariants.memory_flat(self.report.memory, _GROWTH, _LONG, _MOST_MEMORY)
         self.counts["forged requests refused"] += len(self.forgeries)
         self.forgeries.clear()
+        wrong += self.errands.wrong + self._bounds()
         if wrong:
             raise Violated(wrong)
+
+    def _bounds(self) -> list[str]:
+        """No brake and no cap was crossed so far."""
+        entries = self.witness.entries()
+        wrong = bounds.left_alone(entries, self.brakes.all, self.errands.spans)
+        for who in USERS:
+            mine = [e for e in entries if e.book == who or (who == OWNER and e.book == "agent")]
+            wrong += bounds.within_cap(mine, CAPS[who], who)
+        return wrong
 
     def _calm(self) -> None:
         self.tell("the calm")
         self.event("the weather is fine again")
         self.site.mood(Mood())
         self._agenda = []
+        self.errands.kills = False
+        self.brakes.allow_all()
         if self.site._ballast.exists():
             self.site.empty_disk()
             self.disk_full.append((time.time(), time.time()))
@@ -406,11 +422,21 @@ class _Soak:
         for node in self.site.cluster.nodes:
             self.site.start_node(node)
         self._wait(lambda: self.site.ask("ping") is not None, 120, "the agent does not answer")
+        self._wait(self.brakes.resume, 120, "pauses cannot be lifted")
         for one in self.known.handed:
             if one.run is None:
                 self._hand_over(one)
-        end = time.time() + _CALM
+        began = tidy = time.time()
+        end = began + _CALM
         while time.time() < end and not self._settled():
+            if time.time() >= tidy and not self.errands.busy:
+                tidy = time.time() + _TIDY
+                self.errands.tidy()
+                if time.time() > began + _PATIENT:
+                    self.errands.cancel_all()
+                self.errands.tick()
+            self.errands.tend()
+            self._limits()
             while self._agenda and self._agenda[0][0] <= time.time():
                 heapq.heappop(self._agenda)[2]()
             self.site.tend()
@@ -424,8 +450,8 @@ class _Soak:
         status = self.site.ask("status")
         if status is None or status["malleable"] or any(h.run is None for h in self.known.handed):
             return False
-        live = [w for w in status["workflows"] if w["phase"] not in ("completed", "failed", "cancelled")]
-        return not live and not self.site.slurm("squeue", "-h", "-o", "%i").strip()
+        live = [w for w in (*status["workflows"], *status["guided"]) if w["phase"] not in _FINAL]
+        return not live and self.errands.over() and not self.site.slurm("squeue", "-h", "-o", "%i").strip()
 
     def _verify(self, *, over: bool) -> None:
         self._wait(self.witness.accounted, 120, "accounting does not know the end of all jobs")
@@ -440,15 +466,23 @@ class _Soak:
         wrong += [] if not (left := self.site.slurm("squeue", "-h").strip()) else [f"jobs are left: {left}"]
         wrong += invariants.bystanders_untouched(jobs)
         wrong += invariants.refused(self.forgeries)
-        acts, still_open = self.witness.journal()
-        wrong += invariants.authorised(acts, jobs, OWNER)
-        wrong += invariants.journal_closed(still_open)
+        for book in ("agent", *USERS):
+            acts, still_open = self.witness.journal(book)
+            wrong += invariants.authorised(acts, jobs, OWNER if book == "agent" else book)
+            if book == "agent":  # of a command that was killed the next one closes what was open
+                wrong += invariants.journal_closed(still_open)
+        entries = self.witness.entries()
+        records, broken = self.witness.records()
+        wrong += broken + bounds.audited(entries, records, [(a, b + _DISK_OVER) for a, b in self.disk_full])
+        wrong += bounds.nothing_left(self.witness.reservations(), self.errands.holds(), self.errands.bags())
+        wrong += self.errands.wrong + self._bounds()
         wrong += invariants.explained(self.witness.explanations())
         wrong += invariants.memory_flat(self.report.memory, _GROWTH, _LONG, _MOST_MEMORY)
         wrong += self.witness.tracebacks()
         self.counts["stages done"] = sum(e.what == "end" for e in events)
         self.counts["jobs in accounting"] = len(jobs)
-        self.counts["acts in the journal"] = len(acts)
+        self.counts["acts in the journals"] = len(entries)
+        self.counts["acts in the audit trails"] = len(records)
         if wrong:
             raise Violated(wrong)
 
@@ -481,10 +515,11 @@ def soak(folder: Path, seed: int, chances: Chances, tell: Callable[[str], None] 
         except Violated as e:
             report.wrong = e.what
             report.last = list(it.last)
-            for name in ("ledger",):
-                if (place.home / name).exists():
-                    (folder / name).write_text((place.home / name).read_text())
+            if it.ledger.exists():
+                shutil.copy(it.ledger, folder / "ledger")
             _copy_state(place, folder)
+        finally:
+            it.errands.end()
         it.counts["lives"] = place.lives
         report.counts = dict(sorted(it.counts.items()))
         report.door = {
@@ -500,11 +535,8 @@ def soak(folder: Path, seed: int, chances: Chances, tell: Callable[[str], None] 
 
 
 def _copy_state(place: Site, folder: Path) -> None:
-    """The state file as it is, for looking at."""
-    try:
-        with sqlite3.connect(f"file:{place.state}/penstock.db?mode=ro", uri=True, timeout=10) as source:
-            target = sqlite3.connect(folder / "penstock.db")
-            source.backup(target)
-            target.close()
-    except sqlite3.Error:
-        return
+    """The journals, ledgers, bags and audit trails as they are, for looking at."""
+    for who in USERS:
+        with suppress(OSError, shutil.Error):
+            ignore = shutil.ignore_patterns("ballast", "*.sock", "*.lock")
+            shutil.copytree(place.folder(who), folder / f"state-{who}", dirs_exist_ok=True, ignore=ignore)

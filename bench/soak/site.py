@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import psutil
 import yaml
@@ -25,11 +25,24 @@ import yaml
 from penstock.cluster import Cluster, ClusterSpec, down, up
 from penstock.errors import PenstockError
 from penstock.ipc.client import ask
+from soak.bounds import Allowed
 
-__all__ = ["OWNER", "Mood", "Site", "site"]
+__all__ = ["ALLOWED", "BOB", "CAPS", "OPERATOR", "OWNER", "Mood", "Site", "site"]
 
 OWNER: Final = "alice"
-NODES: Final = 8
+BOB: Final = "bob"
+OPERATOR: Final = "operator"
+NODES: Final = 10
+_WALL: Final = 45  # minutes: what a workflow in one job may ask for, and no more
+_LONGEST: Final = 60  # of the partition
+ALLOWED: Final = {
+    OWNER: Allowed(nodes=6, job=5, wall=60.0 * _WALL),
+    BOB: Allowed(nodes=3, job=5, wall=60.0 * _WALL),
+    OPERATOR: Allowed(nodes=6, job=5, wall=60.0 * _WALL),
+}
+"""What the site's limits leave to each user: those of the QOS, and bob's own association."""
+CAPS: Final = {OWNER: 600, BOB: 24, OPERATOR: 200}
+"""`slurm.submissions_per_hour` of each user, over agent and commands; bob's is one that his commands reach."""
 _COMMAND: Final = (sys.executable, "-c", "from penstock.cli import main; main()")
 _DISK: Final = "48m"
 _PATIENCE: Final = 120.0  # the machine may have much else to do
@@ -40,7 +53,9 @@ _SCRIPT: Final = """\
 slow=0 fail=0 lost=0 before=0 after=0
 {{ read -r slow fail lost before after; }} 2>/dev/null <{mood}
 draw=$((RANDOM % 1000))
-agent() {{ kill -9 "$(<{pid})"; }}
+# A command is what has started this; of the agent it may be a child.
+agent() {{ kill -9 "${{SOAK_VICTIM:-$(<{pid})}}"; }}
+[[ ${{SOAK_VICTIM:-}} == parent ]] && SOAK_VICTIM=$PPID
 if ((draw < slow)); then
     sleep "$((RANDOM % 8)).$((RANDOM % 10))"
 elif ((draw < slow + fail)); then
@@ -90,7 +105,7 @@ class Site:
         self._bin = cluster.folder / "soak-bin"
         self._mood = cluster.folder / "mood"
         self._pid = self.home / "agent.pid"
-        self._config = cluster.folder / "penstock.yaml"
+        self._settings: dict[str, dict[str, Any]] = {}
         self._ballast = self.state / "ballast"
         self._process: subprocess.Popen[str] | None = None
         self.lives = 0
@@ -105,14 +120,14 @@ class Site:
         self.state.mkdir(mode=0o711)
         owner = f"uid={user.uid},gid={user.gid},mode=0711,size={_DISK}"
         subprocess.run(["mount", "-t", "tmpfs", "-o", owner, "penstock-soak", str(self.state)], check=True)
-        settings = {
+        self._settings[OWNER] = {
             "agent": {"state_dir": str(self.state), "interval": 2, "idle_interval": 2, "seed": 7},
             "slurm": {
                 "min_interval": 1,
                 "requests_per_second": 20,
                 "request_burst": 200,
                 "timeout": 15,
-                "submissions_per_hour": 100_000,
+                "submissions_per_hour": CAPS[OWNER],
             },
             "dmr": {
                 "listen": f"{self.cluster.address}:0",
@@ -123,9 +138,15 @@ class Site:
                 "accept_timeout": 20,
             },
             "malleable": {"resize_timeout": 60},
+            # What is known of the predictor of run times is not looked at: tasks move, if they can be done sooner.
+            "select": {"gain": 5, "gain_share": 0.0},
             "log": {"format": "json"},
         }
-        self._config.write_text(yaml.safe_dump(settings))
+        for who in (BOB, OPERATOR):  # who have no agent: their commands do all
+            slurm = {"requests_per_second": 20, "request_burst": 200, "timeout": 15, "submissions_per_hour": CAPS[who]}
+            state = str(self.cluster.home(who) / "agent")
+            self._settings[who] = {"agent": {"state_dir": state}, "slurm": slurm, "provision": {"margin": 60}}
+        self.allow(None)
         self._bin.mkdir(mode=0o755)
         self._pid.write_text("0")
         self.mood(Mood())
@@ -135,6 +156,35 @@ class Site:
             file = self._bin / name
             file.write_text(_SCRIPT.format(name=name, real=real, mood=self._mood, pid=self._pid))
             file.chmod(0o755)
+        self._limit()
+
+    def _limit(self) -> None:
+        """Set what `ALLOWED` says."""
+        own, most = ALLOWED[OWNER], ALLOWED[BOB].nodes
+        wall = [f"MaxWall={_WALL}", f"MaxTRESPerUser=node={own.nodes}", f"MaxTRESPerJob=node={own.job}"]
+        self.cluster.administer("modify", "qos", "normal", "set", *wall)
+        bob = self.cluster.user(BOB).name
+        self.cluster.administer("modify", "user", bob, "set", f"GrpTRES=node={most}")
+        self.cluster.administer("modify", "account", "penstock", "set", f"GrpTRES=node={own.nodes + most}")
+        change = ["scontrol", "update", "PartitionName=batch", f"MaxTime={_LONGEST}"]
+        self.cluster.run_as("root", change, check=True)
+
+    def allow(self, rules: list[dict[str, Any]] | None) -> None:
+        """`limits.allow` of all users from now on; the agent's once it is started again."""
+        for who, settings in self._settings.items():
+            limits = {} if rules is None else {"limits": {"allow": rules}}
+            fresh = self.config(who).with_suffix(".new")
+            fresh.write_text(yaml.safe_dump(settings | limits))
+            fresh.chmod(0o644)
+            fresh.replace(self.config(who))
+
+    def config(self, who: str) -> Path:
+        """The configuration of this user's commands; `OWNER`'s is the agent's, too."""
+        return self.cluster.folder / f"penstock-{who}.yaml"
+
+    def folder(self, who: str) -> Path:
+        """Where this user's journal of commands, ledger and bags are."""
+        return self.state if who == OWNER else self.cluster.home(who) / "agent"
 
     def clear(self) -> None:
         """End the agent and take its disk away."""
@@ -154,7 +204,7 @@ class Site:
     def launch(self) -> None:
         """Start its process; it answers some time later."""
         environment = {
-            "PENSTOCK_CONFIG": str(self._config),
+            "PENSTOCK_CONFIG": str(self.config(OWNER)),
             "PATH": f"{self._bin}:{self.cluster.user_env(OWNER)['PATH']}",
         }
         with self.log.open("a") as output:
@@ -195,8 +245,8 @@ class Site:
             return None
 
     def command(self, who: str, *words: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
-        """One command of a user, with the agent's configuration and the real commands of Slurm."""
-        environment = {"PENSTOCK_CONFIG": str(self._config), "DMR_MUNGE_SOCKET": str(self.cluster.munge_socket)}
+        """One command of a user, with the real commands of Slurm."""
+        environment = {"PENSTOCK_CONFIG": str(self.config(who)), "DMR_MUNGE_SOCKET": str(self.cluster.munge_socket)}
         return self.cluster.run_as(
             who, words, input=text, env=environment, cwd=self.cluster.home(who), timeout=_PATIENCE
         )
@@ -204,6 +254,23 @@ class Site:
     def penstock(self, who: str, *words: str) -> subprocess.CompletedProcess[str]:
         """One `penstock` command."""
         return self.command(who, *_COMMAND, *words)
+
+    def begin(self, who: str, words: Sequence[str], output: IO[str], errors: IO[str]) -> subprocess.Popen[str]:
+        """Start a `penstock` command of a user, for which Slurm is as it is for the agent: slow, failing, deadly."""
+        environment = {
+            "PENSTOCK_CONFIG": str(self.config(who)),
+            "PATH": f"{self._bin}:{self.cluster.user_env(who)['PATH']}",
+            "SOAK_VICTIM": "parent",
+        }
+        return self.cluster.popen_as(
+            who, [*_COMMAND, *words], env=environment, cwd=self.cluster.home(who), stdout=output, stderr=errors
+        )
+
+    @staticmethod
+    def end_group(process: subprocess.Popen[str], number: int) -> None:
+        """A signal to a command and all that it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
 
     # -- the weather ---------------------------------------------------------------------------------------------------
 
@@ -289,7 +356,9 @@ def site(folder: Path, extra: Sequence[str] = ()) -> Iterator[Site]:
     folder.chmod(0o755)
     made = None
     try:
-        cluster = up(ClusterSpec(nodes=NODES, folder=folder / "slurm", slurmd_timeout=15, extra=tuple(extra)))
+        cluster = up(
+            ClusterSpec(nodes=NODES, folder=folder / "slurm", slurmd_timeout=15, enforce=True, extra=tuple(extra))
+        )
         made = Site(cluster)
         made.prepare()
         yield made

@@ -20,7 +20,7 @@ import penstock.guided.controller
 from penstock.slurm.mock.jobs import SimJob
 from penstock.slurm.mock.model import ClusterConfig, PriorityType
 from penstock.workflow.state import WorkflowRun, run_from_dict
-from soak import invariants
+from soak import bounds, invariants
 from soak.chaos import Handed, Storm
 from soak.evidence import events_of, seen_of
 from soak.invariants import Asked, Held, Memory, Seen
@@ -147,7 +147,7 @@ class _Episodes:
 
     def _settled(self) -> bool:
         world = self.world
-        if world.living() or any(h.run is None for h in self.storm.handed):
+        if world.living() or world.held() or any(h.run is None for h in self.storm.handed):
             return False
         if not world.alive or world.fuse.dead or world.app.malleable.jobs:
             return False
@@ -161,7 +161,7 @@ class _Episodes:
         storm = self.storm
         names = {h.run: h.name for h in storm.handed if h.run is not None}
         records = [j for j in self.world.engine.records.values() if not j.waits_as_array]
-        return [(j, seen_of(j, storm.malleable, storm.guided, names)) for j in records]
+        return [(j, seen_of(j, storm.malleable, storm.guided, names, self.world.slots)) for j in records]
 
     async def _verify(self, *, over: bool) -> None:
         """What must hold when all is over."""
@@ -187,6 +187,8 @@ class _Episodes:
         wrong += invariants.accounting_agrees(asked, events, jobs)
         held = [Held(n, j) for n, j in world.engine.owner.items()]
         wrong += invariants.nodes_free(held, [s for s in jobs if not s.ended])
+        held_slots = {OWNER: [f"{number} ({phase})" for number, phase in world.held().items()]}
+        wrong += bounds.nothing_left([r.name for r in await world.backend.reservations()], held_slots, {})
         wrong += invariants.bystanders_untouched(jobs)
         wrong += invariants.journal_closed(
             [(i.verb, i.subject, i.opened) for i in store.open_intents() if i.state == "open"]

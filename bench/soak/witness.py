@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 import time
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from soak.bounds import Entry, Record, Row
+from soak.errands import SLOT_OF_RUN, USERS, Errands
 from soak.evidence import holder_of
 from soak.invariants import Act, Asked, Event, Held, Kind, Seen
 from soak.load import Rigid, WorkflowPlan
-from soak.site import OWNER, Site
+from soak.site import OPERATOR, OWNER, Site
 
-__all__ = ["Handed", "Known", "Witness"]
+__all__ = ["Handed", "Known", "Witness", "length"]
+
+_NO_FILE = 7
+_BOOKS = {"agent": (OWNER, "penstock.db"), **{who: (who, "acts.db") for who in USERS}}
+"""Whose file each journal is: the agent's, and those of the commands of each user."""
 
 
 @dataclass
@@ -36,8 +43,9 @@ class Known:
 class Witness:
     """Asks them all. `ledger` is what the scripts write."""
 
-    def __init__(self, place: Site, known: Known, ledger: Path, began: float) -> None:
+    def __init__(self, place: Site, known: Known, errands: Errands, ledger: Path, began: float) -> None:
         self._site = place
+        self._errands = errands
         self._known = known
         self._ledger = ledger
         self._began = began
@@ -54,7 +62,82 @@ class Witness:
             after = {s.name: s.after for s in workflow.stages}
             phase, why = str(run.get("phase", "")), str(run.get("why") or "")
             found.append(Asked(workflow.name, OWNER, after, phase, why, one.plan.fails))
+        return [*found, *self._guided(), *self._reserved()]
+
+    def _guided(self) -> list[Asked]:
+        """Those whose submission was never confirmed need not be known to the agent."""
+        rows = self._errands.query(OWNER, "penstock.db", "SELECT state FROM runs WHERE kind='guided'")
+        said = {state["name"]: state for (text,) in rows if (state := json.loads(text))}
+        found = []
+        for one in self._errands.guided:
+            state = said.get(one.name)
+            phase, why = ("", "") if state is None else (str(state["phase"]), str(state["why"] or ""))
+            if one.given_up and state is None:
+                phase = "cancelled"
+            after = one.after if one.whole else {}
+            found.append(Asked(one.name, OWNER, after, phase, why, given_up=one.given_up))
         return found
+
+    def _reserved(self) -> list[Asked]:
+        """As the operator's ledger has them: one that is not there had no slots. One may fail by its slots."""
+        rows = self._errands.query(OPERATOR, "ledger.db", "SELECT state, final FROM runs")
+        said = {state["flow"]["name"]: (state, final) for text, final in rows if (state := json.loads(text))}
+        found = []
+        for one in self._errands.reserved:
+            phase, why = "cancelled", "it had no slots"
+            if one.name in said:
+                state, final = said[one.name]
+                standings = {stage["standing"] for stage in state["stages"].values()}
+                phase = ("completed" if standings == {"done"} else "failed") if final else "active"
+                why = ", ".join(sorted(standings))
+            found.append(Asked(one.name, OPERATOR, one.after, phase, why, given_up=True))
+        return found
+
+    def look(self) -> list[Row]:
+        """All jobs as one look at the queue has them."""
+        roles = {login: role for role, login in self._site.cluster.users.items()}
+        text = self._site.slurm(
+            "squeue", "-h", "-a", "-O", "JobArrayID:|,JobID:|,UserName:|,State:|,NumNodes:|,TimeLimit:"
+        )
+        found = []
+        for line in text.splitlines():
+            _, job, user, state, nodes, limit = (word.strip() for word in line.split("|"))
+            found.append(Row(int(job), roles.get(user, user), state, int(nodes), length(limit)))
+        return found
+
+    def entries(self) -> list[Entry]:
+        """All acts of the agent and of the commands, as their journals have them."""
+        found = []
+        for book, (who, name) in _BOOKS.items():
+            sql = "SELECT id, verb, subject, state, opened, closed FROM intents"
+            found += [Entry(book, *row) for row in self._errands.query(who, name, sql)]
+        return found
+
+    def records(self) -> tuple[list[Record], list[str]]:
+        """The acts in the audit trails, as `penstock audit` tells them; and what `--verify` finds wrong."""
+        found, wrong = [], []
+        for who in USERS:
+            done = self._site.penstock(who, "audit", "-n", "0", "--json")
+            if done.returncode == _NO_FILE:
+                continue  # who has done nothing has none; what is missing else is seen
+            if done.returncode:
+                wrong.append(f"penstock audit of {who} ended with {done.returncode}: {done.stderr[-300:]}")
+                continue
+            for record in json.loads(done.stdout):
+                details = record.get("details") or {}
+                if record["kind"] == "act" and "intent" in details:
+                    book = who if record["door"] == "command" else "agent"
+                    found.append(Record(book, int(details["intent"]), record["verb"], record["outcome"]))
+            checked = self._site.penstock(who, "audit", "--verify")
+            if checked.returncode:
+                said = (checked.stdout + checked.stderr)[-600:]
+                wrong.append(f"penstock audit --verify of {who} ended with {checked.returncode}: {said}")
+        return found, wrong
+
+    def reservations(self) -> list[str]:
+        """Their names."""
+        lines = self._site.slurm("scontrol", "-o", "show", "reservations").splitlines()
+        return [line.split()[0].partition("=")[2] for line in lines if line.startswith("ReservationName=")]
 
     def explanations(self) -> dict[str, int | None]:
         found: dict[str, int | None] = {}
@@ -74,22 +157,21 @@ class Witness:
             time.sleep(1)
         return held
 
-    def journal(self) -> tuple[list[Act], list[tuple[str, str, float]]]:
-        """What the agent asked Slurm for in all its lives, and what of it is open."""
-        verbs = {"change": "update", "extend": "update"}
+    def journal(self, book: str) -> tuple[list[Act], list[tuple[str, str, float]]]:
+        """What a book's acts asked Slurm for, and what of it is open."""
+        verbs = {"change": "update", "extend": "update", "repoint": "update", "put off": "update"}
         acts, still_open = [], []
-        with self._state() as database:
-            for verb, subject, text, state, opened in database.execute(
-                "SELECT verb, subject, payload, state, opened FROM intents"
-            ):
-                payload = json.loads(text)
-                job = payload.get("job") or payload.get("resizer")
-                if job is None and verb == "shrink":
-                    job = subject.removeprefix("job ")
-                if job is not None:
-                    acts.append(Act(verbs.get(verb, verb), int(job), opened))
-                if state == "open":
-                    still_open.append((verb, subject, opened))
+        who, name = _BOOKS[book]
+        sql = "SELECT verb, subject, payload, state, opened FROM intents"
+        for verb, subject, text, state, opened in self._errands.query(who, name, sql):
+            payload = json.loads(text)
+            job = payload.get("job") or payload.get("resizer")
+            if job is None and verb == "shrink":
+                job = subject.removeprefix("job ")
+            if job is not None:
+                acts.append(Act(verbs.get(verb, verb), int(job), opened))
+            if state == "open":
+                still_open.append((verb, subject, opened))
         return acts, still_open
 
     def _state(self) -> closing[sqlite3.Connection]:
@@ -139,12 +221,21 @@ class Witness:
     def accounting(self) -> list[Seen]:
         roles = {login: role for role, login in self._site.cluster.users.items()}
         names = {str(h.run): h.plan.workflow.name for h in self._known.handed}
+        guided = {one.name for one in self._errands.guided}
         found = []
         for number, user, state, start, end, nodes, name in self._rows():
             kind, run, unit, of = Kind.BYSTANDER, "", "", None
             wanted = int(nodes)
             if (parent := holder_of(name)) is not None:
                 kind, of = Kind.HOLDER, parent
+            elif name.startswith("penstock.bag."):
+                kind, run = Kind.BAG, f"{roles.get(user, user)}.{name.rpartition('.')[0]}"
+            elif name in self._errands.slots:
+                kind = Kind.SLOT
+            elif (slot := SLOT_OF_RUN.match(name)) is not None:
+                kind, run, unit = Kind.RESERVED, slot[1], slot[2]
+            elif name.split(".")[0] in guided:
+                kind, run, unit = Kind.GUIDED, *name.split(".", 1)
             elif name.startswith("penstock."):
                 parts = name.split(".", 4)
                 kind, run, unit = Kind.STAGE, names.get(parts[1].split("-")[0], f"run {parts[1]}"), parts[4]
@@ -172,3 +263,14 @@ class Witness:
 
 def _time(text: str) -> float | None:
     return float(text) if text.isdecimal() else None
+
+
+def length(text: str) -> float:
+    """A time limit as squeue has it, in seconds."""
+    if text == "UNLIMITED":
+        return math.inf
+    days, _, rest = text.rpartition("-")
+    seconds = 0.0
+    for part in rest.split(":"):
+        seconds = 60 * seconds + float(part)
+    return seconds + 86400 * float(days or 0)

@@ -16,7 +16,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -29,6 +29,10 @@ from penstock.api import JobSpec, JobState, Step
 from penstock.app import App
 from penstock.config import Config
 from penstock.errors import NotNow, StoreError
+from penstock.executor import Executor
+from penstock.holding.ledger import Ledger
+from penstock.holding.office import Office, ledger_path
+from penstock.holding.tending import tend_once
 from penstock.ipc.auth import Verifier
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
 from penstock.slurm.mock.backend import MockBackend
@@ -38,6 +42,7 @@ from penstock.slurm.mock.faults import Fault, FaultKind, FaultyBackend
 from penstock.slurm.mock.jobs import SimJob
 from penstock.slurm.mock.model import ClusterConfig
 from penstock.slurm.mock.speedup import Work
+from penstock.store import Store
 from soak.evidence import stage_of
 from soak.invariants import Act
 
@@ -50,6 +55,7 @@ START: Final = 1_000_000_000.0
 OWNER: Final = "alice"
 _AFTER_FAILURE = 5.0  # as the loop's own
 _GATHER = 0.025
+_TEND: Final = 60.0  # as the agent's own
 _SLEEP = re.compile(r"\bsleep ([0-9.]+)")
 _GUARD = re.compile(r"^#PENSTOCK-GUARD .*?^unset -f penstock_guard$", re.MULTILINE | re.DOTALL)
 _AGAIN = re.compile(r'^\[ ! -e "\$penstock_marks/', re.MULTILINE)
@@ -164,6 +170,12 @@ class World:
         self.clock = self.backend.clock
         self.clock.steps = self._steps  # type: ignore[method-assign]
         self.config = Config.model_validate(settings)
+        self.slots: dict[str, float] = {}
+        """When each slot that was held begins, by its name."""
+        self.office_config = Config.model_validate(
+            {"agent": {"state_dir": folder / "own"}, "slurm": {"backend": "mock"}}
+        )
+        self.tend_at = math.inf
         self.key = credential.Key(self.engine.uid_of(OWNER), b"k" * 64)
         self.programs: list[Simulated] = []
         self.offset = 0.0
@@ -213,7 +225,10 @@ class World:
     def _work(self, spec: JobSpec) -> Work:
         """What a script has to do, its guard apart; nothing where an earlier attempt has left its mark."""
         script = _GUARD.sub("", spec.script)
-        work = Work(sum(map(float, _SLEEP.findall(script))) or 1.0, 3 if "exit 3" in script else 0)
+        seconds = sum(map(float, _SLEEP.findall(script))) or 1.0
+        if spec.name in self.slots:  # it idles until its slot begins
+            return Work(max(self.slots[spec.name] - self.clock.now(), 0.0) + seconds)
+        work = Work(seconds, 3 if "exit 3" in script else 0)
         parts = spec.name.split(".", 4)
         if stage_of(spec.name) is None:
             return work
@@ -319,7 +334,13 @@ class World:
     async def tick(self, latest: float) -> None:
         """On to the next thing that happens, `latest` at the latest."""
         agent = self.pass_at if self.alive else self.boot_at
-        due = [agent, latest, *(p.next_at for p in self.programs), *self.agenda]
+        due = [
+            agent,
+            self.tend_at if self.alive else math.inf,
+            latest,
+            *(p.next_at for p in self.programs),
+            *self.agenda,
+        ]
         self.clock.advance_to(max(min(due), self.now))
         for program in self.programs:
             if program.next_at <= self.now:
@@ -335,6 +356,7 @@ class World:
         else:
             try:
                 await self._pass_if_due()
+                await self._tend_if_due()
             except Killed:
                 self.fuse.dead = True
         if self.alive and self.fuse.dead:
@@ -363,6 +385,31 @@ class World:
             self.pass_at = self.now + _AFTER_FAILURE
             return
         self.pass_at = self.now + max(loop.next_pass() - self.app.clock.now(), 2 * _GATHER)
+
+    async def _tend_if_due(self) -> None:
+        """The agent's pass over the slots that are held, which it makes beside its loop."""
+        if self.now < self.tend_at or self.fuse.dead:
+            return
+        self.tend_at = self.now + _TEND
+        await tend_once(self.office_config, self.app.backend, self.app.executor, self.app.told_of_reserved)
+
+    @contextmanager
+    def office(self) -> Iterator[Office]:
+        """The ledger of the agent's user, as the user's own command works with it."""
+        with self.unwatched():
+            store = Store(self.file.parent / "acts.db")
+            office = Office(self.office_config, self.backend, Executor(store, self.clock, self.backend))
+            try:
+                yield office
+            finally:
+                office.close()
+                store.close()
+        self.tend_at = min(self.tend_at, self.now + _TEND)
+
+    def held(self) -> dict[int, str]:
+        """The slots that are not settled, by their phase."""
+        with self.unwatched(), closing(Ledger.copy_of(ledger_path(self.office_config))) as ledger:
+            return {number: str(hold.phase) for number, hold in ledger.holds().items()}
 
     # -- the doors -----------------------------------------------------------------------------------------------------
 

@@ -31,4 +31,8 @@ def test_minutes_of_chaos_on_a_real_slurm_break_nothing(folder):
     report = real.soak(folder, 5, real.Chances(minutes=3.0, agent_kills=5, controller_kills=1))
     assert report.wrong == [], report.last[-40:]
     assert report.counts["lives"] > 3
-    assert report.counts["workflows"] > 0
+    for what in ("workflows", "guided workflows", "slots", "bags", "reserved workflows", "pauses", "allow-lists"):
+        assert report.counts.get(what, 0) > 0, f"no {what}"
+    assert report.counts["commands"] > 10
+    assert report.counts["looks at limits"] > 20
+    assert report.counts["acts in the audit trails"] > 0

@@ -68,6 +68,8 @@ def test_a_workflow_that_fails_needs_a_reason():
     (wrong,) = invariants.stages_once([failed], EVENTS[:2], JOBS)
     assert "nothing was wrong with it" in wrong
     assert invariants.stages_once([replace(failed, fails="b")], EVENTS[:2], JOBS) == []
+    assert invariants.stages_once([replace(failed, given_up=True)], EVENTS[:2], JOBS) == []
+    assert invariants.stages_once([replace(ASKED[0], phase="active", given_up=True)], EVENTS, JOBS) != []
     dead = replace(B, state="NODE_FAIL")
     assert invariants.stages_once([failed], EVENTS[:2], [A, dead]) == []
 
@@ -130,6 +132,10 @@ def test_a_resizer_that_outlives_its_job():
         ("cancel", Seen(7, "alice", Kind.MALLEABLE, "CANCELLED")),
         ("requeue", Seen(7, "alice", Kind.STAGE, "PENDING")),
         ("reserve", Seen(7, "alice", Kind.STAGE, "PENDING")),
+        ("hold", Seen(7, "alice", Kind.STAGE, "PENDING")),
+        ("update", Seen(7, "alice", Kind.BAG, "PENDING")),
+        ("release", Seen(7, "alice", Kind.SLOT, "PENDING")),
+        ("cancel", Seen(7, "alice", Kind.GUIDED, "PENDING")),
     ],
 )
 def test_an_act_that_nobody_asked_for(act, job):
@@ -138,7 +144,9 @@ def test_an_act_that_nobody_asked_for(act, job):
 
 def test_acts_that_were_asked_for():
     jobs = [A, Seen(7, "alice", Kind.MALLEABLE, "RUNNING"), Seen(8, "alice", Kind.HOLDER, "RUNNING", of=7)]
+    jobs += [Seen(10 + n, "alice", kind, "PENDING") for n, kind in enumerate((Kind.SLOT, Kind.BAG, Kind.RESERVED))]
     acts = [Act("cancel", 1, 0.0), Act("shrink", 7, 0.0), Act("merge", 8, 0.0), Act("cancel", 99, 0.0)]
+    acts += [Act("submit", 10, 0.0), Act("cancel", 10, 0.0), Act("hold", 11, 0.0), Act("update", 12, 0.0)]
     assert invariants.authorised(acts, jobs, "alice") == []
 
 
