@@ -27,7 +27,7 @@ def own_log(monkeypatch):
 
 
 def test_hours_of_chaos_break_nothing(tmp_path):
-    report = virtual.soak(tmp_path, 11, 4.0, episode=(3.0, 4.0))
+    report = virtual.soak(tmp_path, 11, 6.0, episode=(3.0, 4.0))
     assert report.wrong == [], report.last[-20:]
     assert report.episodes >= 1
     assert report.counts["kills"] > 2
