@@ -106,7 +106,11 @@ contract() {
     run "the contract of the back ends" tests/contract -m "not release$and_not_long"
 }
 slurm() {
-    run "tests on Slurm" tests/slurm -m "not mpi and not release$and_not_long"
+    run "tests on Slurm" tests/slurm --ignore=tests/slurm/test_owner_limits.py -m "not mpi and not release$and_not_long"
+}
+# Each limit with each hostile program: as long as a third of the others together.
+limits() {
+    run "limits of owners on Slurm" tests/slurm/test_owner_limits.py -m "not release$and_not_long"
 }
 releases() {
     until [ -e "$work/built" ]; do sleep 1; done
@@ -122,8 +126,8 @@ lane() {
     for kind; do "$kind"; done
     return "$status"
 }
-unseen=(releases mpi contract unit)
-if [ -z "$and_not_long" ]; then unseen=("releases companion" "contract mpi unit" resizes); fi
+unseen=(releases mpi "contract limits" unit)
+if [ -z "$and_not_long" ]; then unseen=("releases companion" "contract mpi unit" "limits resizes"); fi
 lanes=()
 for kinds in "${unseen[@]}"; do
     # shellcheck disable=SC2086 # the names of several
