@@ -102,7 +102,7 @@ def test_mpi_crosses_hosts(isolated):
 
 @pytest.fixture
 def agent(isolated: Cluster) -> Iterator[Agent]:
-    it = Agent(isolated)
+    it = Agent(isolated, malleable={"backend": "merge"})
     yield it
     it.stop()
     print(it.log.read_text()[-6000:])
