@@ -379,8 +379,8 @@ class Storm:
         if theirs:
             job = draw.choice(theirs)
             made.append((f"{OWNER}'s request for bob's job {job}", await world.hear(_check(world, job, world.key))))
-        if world.last_line is not None:
-            made.append(("a request that was used before", await world.hear(world.last_line)))
+        for line in world.used_lines():
+            made.append(("a request that was used before", await world.hear(line)))
         for what, reply in made:
             if reply is not None:
                 # A job that was not in the last look yet: nothing is said of it, and nothing remembered.

@@ -33,7 +33,7 @@ from penstock.executor import Executor
 from penstock.holding.ledger import Ledger
 from penstock.holding.office import Office, ledger_path
 from penstock.holding.tending import tend_once
-from penstock.ipc.auth import Verifier
+from penstock.ipc.auth import FRESH, Verifier
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
 from penstock.slurm.mock.backend import MockBackend
 from penstock.slurm.mock.codec import CHANGING
@@ -56,6 +56,7 @@ OWNER: Final = "alice"
 _AFTER_FAILURE = 5.0  # as the loop's own
 _GATHER = 0.025
 _TEND: Final = 60.0  # as the agent's own
+_LINES = 5000  # requests, more than an hour of them as a rule
 _SLEEP = re.compile(r"\bsleep ([0-9.]+)")
 _GUARD = re.compile(r"^#PENSTOCK-GUARD .*?^unset -f penstock_guard$", re.MULTILINE | re.DOTALL)
 _AGAIN = re.compile(r'^\[ ! -e "\$penstock_marks/', re.MULTILINE)
@@ -188,7 +189,8 @@ class World:
         self.pass_at = START
         self.lives = self.passes = 0
         self.life_began = START
-        self._line: bytes | None = None
+        self._used: deque[tuple[float, bytes]] = deque(maxlen=_LINES)
+        self._draw_used = random.Random(f"used {seed}")
         self._bomb: Bomb | None = None
         self.app: App
         self.fuse = Fuse()
@@ -285,12 +287,12 @@ class World:
             return
         self._disarm()
         app = self.app
-        verifier = Verifier(self.key, None)
+        verifier = Verifier(self.key, None, lambda: self.now)
         self.remote = RemoteDoor(
             app.malleable, app.observer, verifier, app.clock, lambda uid: uid == self.key.uid, app.want_look
         )
         self.local = LocalDoor(app.operations)
-        self._line = None
+        self._used.clear()  # a new agent does not know them (docs/security.md)
         self.alive = True
         self.pass_at = self.life_began = self.now
         self.lives += 1
@@ -417,7 +419,8 @@ class World:
         """One message of a program of the agent's user; None when nobody answers."""
         line = wire.encode(wire.signed(request, lambda digest: credential.sign_key(digest, self.key)))
         reply = await self.hear(line)
-        self._line = line
+        if reply is not None and not (isinstance(reply, wire.Failure) and reply.error == "not-permitted"):
+            self._used.append((request.time, line))
         return reply
 
     async def hear(self, line: bytes) -> wire.Reply | None:
@@ -433,10 +436,16 @@ class World:
         self.latencies.append(time.perf_counter() - began)
         return reply
 
-    @property
-    def last_line(self) -> bytes | None:
-        """What this agent has been told last by a program."""
-        return self._line
+    def used_lines(self) -> list[bytes]:
+        """Of what this agent has let in: the last, and one that is as old as a good one by its clock of this moment.
+
+        What it refused was not used: sent while its clock was an hour off, it may be good once the clock is right.
+        """
+        if not self._used:
+            return []
+        clock = self.now + self.offset
+        fresh = [line for made, line in self._used if abs(clock - made) <= FRESH]
+        return [self._used[-1][1], *([self._draw_used.choice(fresh)] if fresh else [])]
 
     async def ask(self, op: str, uid: int | None = None, **arguments: Any) -> dict[str, Any] | None:
         """One request of a command; None when nobody answers."""

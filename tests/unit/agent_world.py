@@ -156,7 +156,7 @@ class World:
             auditor=self.auditor() if self.auditor is not None else None,
         )
         await self.app.start()
-        verifier = Verifier(self.key, None)
+        verifier = Verifier(self.key, None, lambda: self.now)
         self.door = RemoteDoor(
             self.app.malleable, self.app.observer, verifier, self.clock, lambda _uid: True, self.app.want_look
         )

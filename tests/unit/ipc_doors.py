@@ -72,8 +72,10 @@ class Door:
         self.controller = app.malleable
         self.controller._wake = self.woken.append
         self.observer = SimpleNamespace(last=make_snapshot([make_job(7, "n1", "n2", uid=UID, **changes)]))
+        self.steady = ManualClock(0.0)
+        verifier = Verifier(KEY, None, self.steady.now)
         self.door = RemoteDoor(
-            self.controller, self.observer, Verifier(KEY, None), self.clock, serves, lambda: self.woken.append("look")
+            self.controller, self.observer, verifier, self.clock, serves, lambda: self.woken.append("look")
         )
 
     def check(self, **changes):

@@ -115,19 +115,68 @@ def test_a_request_counts_once():
     assert "used before" in refused(door.raw(line))
 
 
+@pytest.mark.parametrize("hour", [3600.0, -3600.0])
+def test_a_request_that_was_refused_for_its_time_was_not_used(hour):
+    """Its sender cannot tell by which clock it was refused; the same line may be good once the clock is right."""
+    door = Door()
+    line = door.line(door.check())
+    door.clock.at += hour
+    assert "check the clocks" in refused(door.raw(line))
+    door.clock.at -= hour
+    assert isinstance(door.raw(line), wire.CheckReply)
+    assert "used before" in refused(door.raw(line))
+
+
+def test_a_used_request_is_remembered_while_the_clock_is_set_to_and_fro():
+    door = Door()
+    door.clock.at -= FRESH - 50
+    line = door.line(door.check(time=door.clock.at + FRESH - 50))
+    assert isinstance(door.raw(line), wire.CheckReply)
+    door.clock.at += 2 * (FRESH - 50) + 150
+    assert isinstance(door.say(door.check()), wire.CheckReply)
+    door.clock.at -= FRESH - 50
+    assert "used before" in refused(door.raw(line))
+
+
+def test_a_request_that_was_used_and_forgotten_is_not_good_again_when_the_clock_is_set_back():
+    door = Door()
+    line = door.line(door.check())
+    assert isinstance(door.raw(line), wire.CheckReply)
+    for clock in (door.clock, door.steady):
+        clock.at += 3600
+    latest = door.line(door.check())
+    assert isinstance(door.raw(latest), wire.CheckReply)
+    door.clock.at -= 3600
+    assert "set back" in refused(door.raw(line))
+    assert isinstance(door.say(door.check(time=door.clock.now() + 1)), wire.CheckReply), "nothing newer is refused"
+    assert "check the clocks" in refused(door.raw(latest))
+    door.clock.at += 3600
+    assert "used before" in refused(door.raw(latest))
+
+
+def test_of_clocks_that_differ_nobody_is_forgotten_too_soon_nor_refused_too_long():
+    """One host ahead and one behind, each by as much as is allowed, and an agent whose clock is never set."""
+    door = Door()
+    for _ in range(20):
+        for ahead in (FRESH, -FRESH):
+            assert isinstance(door.say(door.check(time=door.clock.now() + ahead)), wire.CheckReply)
+        for clock in (door.clock, door.steady):
+            clock.at += 100.0
+
+
 def test_nobody_can_have_the_requests_of_others_forgotten(monkeypatch):
     monkeypatch.setattr("penstock.ipc.auth._REMEMBERED", 10)
     verifier = Verifier(KEY, None)
-    verifier._once(UID, "mine", 0.0)
+    verifier._once(UID, "mine", 0.0, 0.0)
     for number in range(100):
-        verifier._once(UID + 1, str(number), 1.0)
+        verifier._once(UID + 1, str(number), 1.0, 1.0)
     with pytest.raises(NotPermitted, match="used before"):
-        verifier._once(UID, "mine", 2.0)
+        verifier._once(UID, "mine", 2.0, 2.0)
     assert len(verifier._seen[UID + 1]) <= 10
     for uid in range(50):
-        verifier._once(uid, "x", 10.0)
+        verifier._once(uid, "x", 10.0, 10.0)
     for number in range(100):
-        verifier._once(UID, str(number), 2 * FRESH + 100)
+        verifier._once(UID, str(number), 2 * FRESH + 100, 2 * FRESH + 100)
     assert set(verifier._seen) == {UID}, "who has gone is forgotten in time"
 
 

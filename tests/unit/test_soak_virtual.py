@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import sys
 from pathlib import Path
@@ -10,9 +11,12 @@ import pytest
 import structlog
 
 import penstock.app
+from penstock.errors import NotPermitted
+from penstock.ipc.auth import Verifier
 
 sys.path.append(str(Path(__file__).parents[2] / "bench"))
-from soak import virtual
+from soak import invariants, virtual
+from soak.chaos import Storm
 from soak.invariants import Act
 from soak.world import World
 
@@ -56,3 +60,48 @@ def test_the_soak_sees_an_act_that_nobody_asked_for(tmp_path, monkeypatch):
     monkeypatch.setattr(World, "tick", sly)
     report = virtual.soak(tmp_path, 12, 2.0, episode=(1.0, 2.0))
     assert any("cancel of job" in text for text in report.wrong)
+
+
+def test_what_the_agent_refused_while_its_clock_was_wrong_was_not_used(tmp_path, monkeypatch):
+    """Told at first "check the clocks", a program's line is good once the clock is right: nothing was repeated."""
+    heard = []
+    uid = Verifier.uid
+
+    async def proven(self, received, now):
+        try:
+            found = await uid(self, received, now)
+        except NotPermitted as e:
+            heard.append(str(e))
+            raise
+        heard.append("good")
+        return found
+
+    monkeypatch.setattr(Verifier, "uid", proven)
+
+    async def body():
+        world = World(tmp_path, 1, virtual.settings(), virtual.site_of(1))
+        storm = Storm(world, 1)
+        await world.boot()
+        await world.malleable(2, 3600.0, every=5.0)
+        while "good" not in heard:
+            await world.tick(world.now + 5.0)
+        world.offset = -3600.0
+        while "check the clocks" not in heard[-1]:
+            await world.tick(world.now + 5.0)
+        world.offset = 0.0
+        heard.clear()
+        await storm._forge()
+        world.app.store._db.close()
+        return storm.forgeries
+
+    forgeries = asyncio.run(body())
+    assert invariants.refused(forgeries) == []
+    repeated = [f for f in forgeries if "used before" in f.what]
+    assert len(repeated) == 2, "the last that was used, and one that is fresh by the clock"
+    assert heard.count("the request was used before") == 2
+
+
+def test_the_soak_sees_a_request_that_is_good_twice(tmp_path, monkeypatch):
+    monkeypatch.setattr(Verifier, "_once", lambda *_: None)
+    report = virtual.soak(tmp_path, 11, 4.0, episode=(3.0, 4.0))
+    assert any("used before was accepted" in text for text in report.wrong)

@@ -2,16 +2,19 @@
 
 On the Unix socket the kernel names the peer (SO_PEERCRED). Over TCP a credential binds the request to a uid: munge's,
 or an HMAC with the agent's key file, which only the agent's own user can read. A request is fresh for `FRESH` seconds
-and good once.
+and good once, also where this host's clock is set back or forth meanwhile. One that was refused was not used: with the
+clock right again, it may be good.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import secrets
 import socket
 import struct
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -54,12 +57,21 @@ def make_key(path: Path) -> credential.Key:
 
 
 class Verifier:
-    """Checks the credential, freshness and first use of every request over TCP."""
+    """Checks the credential, freshness and first use of every request over TCP.
 
-    def __init__(self, key: credential.Key | None, munge_socket: str | None) -> None:
+    `steady` is a clock (s) that nobody sets: what was used is forgotten by it.
+    """
+
+    def __init__(
+        self, key: credential.Key | None, munge_socket: str | None, steady: Callable[[], float] = time.monotonic
+    ) -> None:
         self._key = key
         self._munge_socket = munge_socket
-        self._seen: dict[int, OrderedDict[str, float]] = {}
+        self._steady = steady
+        # When each was heard, and the time it gives itself.
+        self._seen: dict[int, OrderedDict[str, tuple[float, float]]] = {}
+        # The latest of these times among what was forgotten. Only where the clock is set back is it fresh again.
+        self._forgotten = -math.inf
         # Threads of their own: those of asyncio are for the agent's other work.
         self._decoders = ThreadPoolExecutor(_MAX_DECODING, "munge")
         self._turns = asyncio.Semaphore(_MAX_DECODING)
@@ -70,7 +82,7 @@ class Verifier:
         if abs(now - request.time) > FRESH:
             raise NotPermitted(f"the request is {now - request.time:.0f} s old: check the clocks")
         uid = await self.prove(request.auth, received.digest)
-        self._once(uid, request.id, now)
+        self._once(uid, request.id, self._steady(), request.time)
         return uid
 
     async def prove(self, auth: str, digest: str) -> int:
@@ -115,21 +127,26 @@ class Verifier:
         if not work.cancelled():
             work.exception()  # whoever waited has it, or has given up
 
-    def _once(self, uid: int, nonce: str, now: float) -> None:
+    def _once(self, uid: int, nonce: str, heard: float, made: float) -> None:
         # Only proven requests are remembered, and each user's apart: nobody can have those of others forgotten.
         seen = self._seen.setdefault(uid, OrderedDict())
-        _forget(seen, now)
+        self._forget(seen, heard)
         if nonce in seen:
             raise NotPermitted("the request was used before")
-        seen[nonce] = now
+        if made <= self._forgotten:
+            raise NotPermitted("the request may have been used before this host's clock was set back: check the clocks")
+        seen[nonce] = heard, made
         # One of the others in its turn, who may never speak again.
         other = next(iter(self._seen))
         theirs = self._seen.pop(other)
-        _forget(theirs, now)
+        self._forget(theirs, heard)
         if theirs:
             self._seen[other] = theirs
 
-
-def _forget(seen: OrderedDict[str, float], now: float) -> None:
-    while seen and (next(iter(seen.values())) < now - 2 * FRESH or len(seen) >= _REMEMBERED):
-        seen.popitem(last=False)
+    def _forget(self, seen: OrderedDict[str, tuple[float, float]], now: float) -> None:
+        while seen and next(iter(seen.values()))[0] < now - 2 * FRESH:
+            _nonce, (_heard, made) = seen.popitem(last=False)
+            self._forgotten = max(self._forgotten, made)
+        # Of who has too many, some are forgotten while they are fresh: that is no reason to refuse what comes next.
+        while len(seen) >= _REMEMBERED:
+            seen.popitem(last=False)
