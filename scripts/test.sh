@@ -83,8 +83,12 @@ run() {
     shift
     python -m pytest --durations=12 --durations-min=5 "$@" || status=1
 }
-unit() {
-    run "unit tests" tests/unit -m "not mpi and not release$and_not_long"
+# Two halves by time, for two lanes.
+unit_a_to_d() {
+    run "unit tests, a to d" tests/unit/test_[a-d]*.py -m "not mpi and not release$and_not_long"
+}
+unit_e_to_z() {
+    run "unit tests, e to z" tests/unit/test_[!a-d]*.py -m "not mpi and not release$and_not_long"
 }
 mpi() {
     local others=()
@@ -108,7 +112,7 @@ contract() {
 slurm() {
     run "tests on Slurm" tests/slurm --ignore=tests/slurm/test_owner_limits.py -m "not mpi and not release$and_not_long"
 }
-# Each limit with each hostile program: as long as a third of the others together.
+# Each limit with each hostile program: a quarter of an hour by themselves.
 limits() {
     run "limits of owners on Slurm" tests/slurm/test_owner_limits.py -m "not release$and_not_long"
 }
@@ -126,8 +130,8 @@ lane() {
     for kind; do "$kind"; done
     return "$status"
 }
-unseen=(releases mpi "contract limits" unit)
-if [ -z "$and_not_long" ]; then unseen=("releases companion" "contract mpi unit" "limits resizes"); fi
+unseen=("releases limits" mpi "contract unit_e_to_z" unit_a_to_d)
+if [ -z "$and_not_long" ]; then unseen=("releases companion" "contract mpi unit_a_to_d unit_e_to_z" "limits resizes"); fi
 lanes=()
 for kinds in "${unseen[@]}"; do
     # shellcheck disable=SC2086 # the names of several
