@@ -33,7 +33,7 @@ from dataclasses import replace
 from dmr import errands, wire
 from dmr.client import Client
 
-way, report, steps_left = sys.argv[1:]
+way, report, steps_left, lasts = sys.argv[1:]
 job, began = int(os.environ["SLURM_JOB_ID"]), time.time()
 client = Client.from_environment()
 steps = {"steps_left": 30000 if way == "claims" else int(steps_left), "step_seconds": 1.0}
@@ -69,7 +69,7 @@ def launch(errand):
 nodes, epoch = own(), 0
 if way == "stays":  # a step on all of its nodes, whatever it says
     subprocess.Popen(["srun", "--overlap", "sleep", "300"])
-while time.time() < began + (12 if way == "honest" else 9):
+while time.time() < began + float(lasts):
     said = {"size": len(nodes), "nodes": tuple(nodes), "minimum": 1, "maximum": 6, "factor": 1}
     if way in ("claims", "breaks-off", "silent", "takes-back", "stays"):
         said |= {"maximum": len(nodes), "preferred": 1, **steps}
@@ -159,12 +159,23 @@ def limits(site: Cluster) -> Iterator[SiteLimits]:
 
 @pytest.fixture
 def agent(site: Cluster) -> Iterator[Agent]:
+    yield from serving(site, 5)
+
+
+@pytest.fixture
+def patient_agent(site: Cluster) -> Iterator[Agent]:
+    """For what Slurm grants: after many jobs it may take a while to do so."""
+    yield from serving(site, 30)
+
+
+def serving(site: Cluster, grant_timeout: int) -> Iterator[Agent]:
+    """An agent for all users that waits so long (s) for nodes."""
     it = Agent(
         site,
         "operator",
         agent={"serve": "all"},
         malleable={"extend": True, "resize_timeout": 3, "resize_cost": 1},
-        dmr={"cooldown": 0, "accept_timeout": 5, "grant_timeout": 5},
+        dmr={"cooldown": 0, "accept_timeout": 5, "grant_timeout": grant_timeout},
     )
     it.start()
     yield it
@@ -209,8 +220,8 @@ class Watch:
                 self.wrong.append(str(rows))
 
 
-def run(agent: Agent, site: Cluster, way: str, bound: Bound) -> list[str]:
-    """What became of a program of that way, in a job of two nodes and two minutes."""
+def run(agent: Agent, site: Cluster, way: str, bound: Bound, lasts: int = 9) -> list[str]:
+    """What became of a program of that way that lasts so long (s), in a job of two nodes and two minutes."""
     qos = "hostile" if bound.qos else "normal"
     # What a shrink to one node would take longer than the job has: in three minutes it could be done.
     steps = 60 if bound.minutes == 3 else 30_000
@@ -219,7 +230,7 @@ def run(agent: Agent, site: Cluster, way: str, bound: Bound) -> list[str]:
     report = home / f"hostile-{way}.jsonl"
     report.unlink(missing_ok=True)
     environment = {k: v for k, v in agent.ask("env").items() if k != "DMR_KEY_FILE"}
-    command = f"#!/bin/bash\nexec {PYTHON} hostile.py {way} {report} {steps}\n"
+    command = f"#!/bin/bash\nexec {PYTHON} hostile.py {way} {report} {steps} {lasts}\n"
     words = ["sbatch", "--parsable", "-N2", "-t2", f"--qos={qos}", "-o", "hostile-%j.out", "--no-requeue"]
     number = int(site.run_as("alice", words, input=command, env=environment, check=True).stdout)
 
@@ -256,7 +267,7 @@ def test_no_way_past_a_limit(site: Cluster, limits: SiteLimits, agent: Agent, bo
     with Watch(site, bound) as watch:
         for way in WAYS:
             watch.apart = way == "greedy" and bound.per_job
-            came[way] = run(agent, site, way, bound)
+            came[way] = run(agent, site, way, bound, lasts=12 if way == "honest" else 9)
     assert watch.wrong == []
     assert watch.looks > 50
     # It was not for nothing: the program was offered what its owner may have, and each did what it does.
@@ -266,7 +277,7 @@ def test_no_way_past_a_limit(site: Cluster, limits: SiteLimits, agent: Agent, bo
     assert watch.most == bound.nodes if bound.nodes < 6 else watch.most > 2
 
 
-def test_growth_works_as_the_guide_sets_it_up_and_is_charged_to_the_owner(site: Cluster, agent: Agent) -> None:
+def test_growth_works_as_the_guide_sets_it_up_and_is_charged_to_the_owner(site: Cluster, patient_agent: Agent) -> None:
     bound = Bound("none")
     with Watch(site, bound) as watch:
         charged = threading.Event()
@@ -284,7 +295,7 @@ def test_growth_works_as_the_guide_sets_it_up_and_is_charged_to_the_owner(site: 
         owners: set[tuple[str, str]] = set()
         looking = threading.Thread(target=look)
         looking.start()
-        came = run(agent, site, "honest", bound)
+        came = run(patient_agent, site, "honest", bound, lasts=30)
         charged.set()
         looking.join()
     assert {"expand", "accepted", "done"} <= set(came) and watch.most == 6
