@@ -53,6 +53,7 @@ class Concern:
     """Whose jobs an act is about: `feature` is one of `brake.FEATURES`, `owner` the uid of their user, `job` the one
     that is changed, if there is one yet. `partitions`, `accounts` and `qos` are where it is, as far as is known.
 
+    `cluster` names the one where the job is; empty: the one that is asked when none is named.
     `ends`: it ends, gives back or brings to its end what is under way, which is done whatever is paused.
     """
 
@@ -63,6 +64,7 @@ class Concern:
     accounts: tuple[str, ...] = ()
     qos: tuple[str, ...] = ()
     ends: bool = False
+    cluster: str = ""
 
     @classmethod
     def of(cls, feature: str, job: Job, *, ends: bool = False) -> Concern:
@@ -96,7 +98,7 @@ class Executor:
         self._audit = audit or Auditor(None, clock.now)
         self._slurm = slurm
         self._look = look or self._glance
-        self._glanced: Snapshot | None = None
+        self._glanced: dict[str, Snapshot] = {}
         self._scale = scale
         self._may_act = may_act
         self.brake = Brake(store)
@@ -210,7 +212,7 @@ class Executor:
         """Look at the job. One that is not there is left to Slurm's answer: it may be younger than the look."""
         if concern.job is None:
             return
-        seen = await self._look()
+        seen = await (self._glance(concern.cluster) if concern.cluster else self._look())
         if not seen.usable:
             raise NotNow(f"job {concern.job} cannot be looked at: {'; '.join(seen.problems)}")
         for job in (seen.jobs.get(concern.job), *(j for j in seen.jobs.values() if j.array_job == concern.job)):
@@ -221,12 +223,12 @@ class Executor:
         # Whom this process acts as in Slurm is told by name: in a simulation it may be anybody.
         return job.uid == uid or (uid == os.geteuid() and job.user == self._slurm.whoami())
 
-    async def _glance(self) -> Snapshot:
-        now = self._clock.now()
-        if self._glanced is None or not 0 <= now - self._glanced.taken_at < FRESH:
-            jobs = {job.id: job for job in await self._slurm.jobs()}
-            self._glanced = Snapshot(now, jobs, {}, {})
-        return self._glanced
+    async def _glance(self, cluster: str = "") -> Snapshot:
+        now, last = self._clock.now(), self._glanced.get(cluster)
+        if last is None or not 0 <= now - last.taken_at < FRESH:
+            asked = self._slurm.on(cluster) if cluster else self._slurm
+            last = self._glanced[cluster] = Snapshot(now, {job.id: job for job in await asked.jobs()}, {}, {})
+        return last
 
     def _settle(self, intent: int, state: str, outcome: str) -> None:
         """Write down how it went. Where that cannot be done now (a full disk), the caller must hear how it went all the

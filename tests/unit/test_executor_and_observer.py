@@ -133,6 +133,17 @@ def test_twenty_acts_at_once_share_one_look_and_none_touches_anothers_job(store)
     assert slurm.looks == 2
 
 
+def test_a_job_of_another_cluster_is_looked_at_there(store):
+    far = Shown(make_job(5, "n1", uid=7))
+    near = Shown(make_job(5, "n1", uid=8))
+    near.on = {"far": far}.__getitem__
+    executor = Executor(store, ManualClock(), near)
+    run(executor.cancel(5, "bag 1", Concern("select", 7, cluster="far")))
+    assert (near.looks, far.looks) == (0, 1)
+    with pytest.raises(NotPermitted):
+        run(executor.cancel(5, "bag 1", Concern("select", 7)))
+
+
 def test_an_act_is_refused_where_the_brake_is_on_and_an_end_is_not(store):
     slurm = Shown()
     executor = Executor(store, ManualClock(), slurm)
