@@ -28,7 +28,6 @@ from penstock.config import Config, load
 from penstock.errors import ConfigError, LeaseLost, PenstockError, SlurmUnavailable, UserError
 from penstock.executor import FRESH, Executor
 from penstock.figures import Figures
-from penstock.guided.controller import GuidedController
 from penstock.holding.office import pricing_rules
 from penstock.holding.tending import tend
 from penstock.inbox import Inbox
@@ -205,7 +204,6 @@ class App:
         self.owner_of = owner_of(store, self.observer, self.malleable)
         self.request_audit = RequestAudit(self.auditor, clock, self.owner_of)
         self.workflows: WorkflowController | None = None
-        self.guided: GuidedController | None = None
         self.inbox: Inbox | None = None
         self.drain: Drain | None = None
         self.leave: Callable[[], None] | None = None  # ends the process, where it is the agent's
@@ -260,7 +258,13 @@ class App:
             self.executor,
             self.store,
             self.clock,
-            Runner(accrues=rules.accrues, grace=self.config.workflows.grace, whole_nodes=rules.whole_nodes),
+            Runner(
+                accrues=rules.accrues,
+                grace=self.config.workflows.grace,
+                whole_nodes=rules.whole_nodes,
+                # A begin time is then what a job ages from, whatever else it waits for.
+                ages_from_release="limits" not in site.enforced,
+            ),
             self.predictions.shelf,
             self.wake,
             self.predictions.prepare,
@@ -269,22 +273,12 @@ class App:
             self.config.limits.share,
         )
         self.predictions.start(site.cluster)
-        known = (self.backend, self.observer, self.executor, self.store, self.clock)
-        self.guided = GuidedController(
-            *known,
-            self.predictions.shelf,
-            self.wake,
-            accrues=rules.accrues,
-            # A begin time is then what a job ages from, whatever else it waits for.
-            ages_from_release="limits" not in site.enforced,
-            share=self.config.limits.share,
-        )
         self.messenger.configure(self.config, site.mail_domain)
-        join(self.messenger, self.executor, self.workflows, self.guided, self.clock)
-        asked = (self.store, self.observer, self.executor, self.clock, self.workflows, self.guided, self.malleable)
+        join(self.messenger, self.executor, self.workflows, self.clock)
+        asked = (self.store, self.observer, self.executor, self.clock, self.workflows, self.malleable)
         outlook = Outlook(self.store, self.predictions.shelf, self.observer, self.predictions.prepare)
         overseers = Overseers(self.backend.operators, self.clock, self._serves)
-        parts = (self.workflows, self.guided, self.malleable)
+        parts = (self.workflows, self.malleable)
         drained = (self.backend, self.executor, self.store, self.clock, *parts)
         self.drain = Drain(lambda: self.config, *drained, accrues=rules.accrues)
         known_operations = operations(
@@ -310,7 +304,6 @@ class App:
                 self.inbox,
                 self.predictions.forecast,
                 self.workflows,
-                self.guided,
                 *([self.malleable] if resizes else []),
                 self.auditor,
                 self.drain,
@@ -353,11 +346,11 @@ class App:
         bound = await self._listen(host, [wanted] if int(port) or not wanted else [wanted, 0])
         self.store.remember("dmr.port", str(bound))
         address = f"{advertised_host(self.config)}:{bound}"
-        self.workflows.environment = {"DMR_AGENT": address, "DMR_PYTHON": sys.executable}
+        self.workflows.carrier.environment = {"DMR_AGENT": address, "DMR_PYTHON": sys.executable}
         if munge_socket is not None:
-            self.workflows.environment["DMR_MUNGE_SOCKET"] = munge_socket
+            self.workflows.carrier.environment["DMR_MUNGE_SOCKET"] = munge_socket
         if self.config.agent.serve == "own":
-            self.workflows.environment["DMR_KEY_FILE"] = str(key_path)
+            self.workflows.carrier.environment["DMR_KEY_FILE"] = str(key_path)
 
     async def _open_far_door(self, local: LocalDoor, verifier: Verifier) -> None:
         """Answer commands of other hosts, and let the lease say where."""
@@ -430,9 +423,8 @@ class App:
         settings.policy, settings.limits, settings.preference = policy, _limits(config), config.malleable.backend
         settings.caps, settings.extend = _caps(config), _extends(config)
         self._set_brake(config)
-        for controller in (self.workflows, self.guided):
-            if controller is not None:
-                controller.share = config.limits.share
+        if self.workflows is not None:
+            self.workflows.share = config.limits.share
         self.observer.min_interval, self.observer.stale_after = config.slurm.min_interval, _stale_after(config)
         self._set_limits(config)
         self.messenger.configure(config)

@@ -72,11 +72,11 @@ _ALL: Final = (
     Metric(
         "workflows",
         "gauge",
-        "Workflows that go on: run by the agent, or guided (their jobs are users').",
-        ("kind", "state"),
+        "Workflows that go on, by who submits their jobs: the agent, or their owner.",
+        ("submitter", "state"),
     ),
-    Metric("stages", "gauge", "Jobs of those workflows.", ("kind", "state")),
-    Metric("workflows_finished_total", "counter", "Workflows that have ended.", ("kind", "outcome")),
+    Metric("stages", "gauge", "Jobs of those workflows.", ("submitter", "state")),
+    Metric("workflows_finished_total", "counter", "Workflows that have ended.", ("submitter", "outcome")),
     Metric(
         "guard_interventions_total", "counter", "Jobs that started before their parents had ended, and were taken back."
     ),

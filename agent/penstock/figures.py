@@ -20,12 +20,10 @@ from penstock.catalogue import METRICS, PREFIX
 from penstock.malleable.words import Phase as ResizePhase
 from penstock.slurm.budget import Metered
 from penstock.tally import Tally
-from penstock.workflow.state import Phase, RunPhase
+from penstock.workflow.state import Phase, RunPhase, Submitter
 
 if TYPE_CHECKING:
     from penstock.executor import Executor
-    from penstock.guided.controller import GuidedController
-    from penstock.guided.state import GuidedRun
     from penstock.ipc.far import FarDoor
     from penstock.ipc.handlers import LocalDoor, RemoteDoor
     from penstock.ipc.server import Server
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     from penstock.observe import Observer
     from penstock.store import Store
     from penstock.workflow.controller import WorkflowController
-    from penstock.workflow.state import WorkflowRun
 
 __all__ = ["Figures", "Requests"]
 
@@ -43,7 +40,6 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _ACTS: Final = ("submit", "cancel", "release", "change", "repoint", "requeue", "expand", "merge", "shrink", "extend")
-_KINDS: Final = ("workflow", "guided")
 
 
 class Parts(Protocol):
@@ -55,7 +51,6 @@ class Parts(Protocol):
     malleable: MalleableController
     messenger: Messenger
     workflows: WorkflowController | None
-    guided: GuidedController | None
     server: Server | None
     local: LocalDoor | None
     remote: RemoteDoor | None
@@ -102,25 +97,19 @@ class Figures(Collector):
         yield _family("pauses", _by_one(pauses), _by(("all", *FEATURES)))
 
     def _workflows(self) -> Iterator[Family]:
-        workflows = self._parts.workflows
-        controllers: tuple[WorkflowController | GuidedController | None, ...] = (workflows, self._parts.guided)
+        book = self._parts.workflows.book if self._parts.workflows else None  # None: Slurm has not answered yet
         phases: Counter[Labels] = Counter()
         stages: Counter[Labels] = Counter()
-        ended: Counter[Labels] = Counter()
-        for kind, controller in zip(_KINDS, controllers, strict=True):
-            if controller is None:  # Slurm has not answered yet
-                continue
-            runs: list[WorkflowRun | GuidedRun] = [*controller.runs.values()]
-            for run in runs:
-                phases[kind, run.phase.value] += 1
-                stages.update((kind, stage.phase.value) for stage in run.stages)
-            ended.update({(kind, how): number for how, number in _copied(controller.finished).items()})
-        yield _family("workflows", phases, _by(_KINDS, (phase.value for phase in RunPhase if not phase.final)))
-        yield _family("stages", stages, _by(_KINDS, Phase))
+        for run in list(book.runs.values()) if book else ():
+            phases[run.submitter.value, run.phase.value] += 1
+            stages.update((run.submitter.value, stage.phase.value) for stage in run.stages)
+        ended = _copied(book.finished) if book else {}
+        yield _family("workflows", phases, _by(Submitter, (phase.value for phase in RunPhase if not phase.final)))
+        yield _family("stages", stages, _by(Submitter, Phase))
         yield _family(
-            "workflows_finished_total", ended, _by(_KINDS, (phase.value for phase in RunPhase if phase.final))
+            "workflows_finished_total", ended, _by(Submitter, (phase.value for phase in RunPhase if phase.final))
         )
-        yield _one("guard_interventions_total", workflows.misses if workflows else 0)
+        yield _one("guard_interventions_total", book.misses if book else 0)
 
     def _resizes(self) -> Iterator[Family]:
         malleable = self._parts.malleable

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from penstock.guided.state import GuidedRun, GuidedStage, guided_from_dict
 from penstock.store import Store
-from penstock.workflow.state import RunPhase, StageRun, WorkflowRun, run_from_dict
+from penstock.workflow.documents import run_from_dict
+from penstock.workflow.state import RunPhase, WorkflowRun
 
 __all__ = ["Figure", "Report", "Start", "as_text", "report_of", "started", "waiting"]
 
@@ -66,23 +66,14 @@ class Start:
         return max(0.0, self.start - self.ready)
 
 
-def started(run: WorkflowRun | GuidedRun, since: float, until: float) -> Iterator[Start]:
+def started(run: WorkflowRun, since: float, until: float) -> Iterator[Start]:
     """The stages of a run that come after others and started within the time."""
-    ready_at = _ready_at(run)
-    for i, stage in enumerate(_stages(run)):
-        ready = ready_at(i)
+    for i, stage in enumerate(run.stages):
+        ready = run.ready_at(i)
         if not stage.after or stage.start is None or ready is None or stage.submitted is None:
             continue
         if since < stage.start <= until:
             yield Start(max(stage.submitted, stage.released or 0.0), ready, stage.start, stage.estimate)
-
-
-def _stages(run: WorkflowRun | GuidedRun) -> Sequence[StageRun | GuidedStage]:
-    return run.stages
-
-
-def _ready_at(run: WorkflowRun | GuidedRun) -> Callable[[int], float | None]:
-    return run.ready_at if isinstance(run, WorkflowRun) else lambda i: run.ready_at(run.stages[i])
 
 
 def waiting(starts: Sequence[Start]) -> list[Figure]:
@@ -123,19 +114,17 @@ def report_of(store: Store, since: float, until: float) -> Report:
     starts: list[Start] = []
     ended: Counter[RunPhase] = Counter()
     idle = wasted = unread = 0.0
-    for kind, read in (("workflow", run_from_dict), ("guided", guided_from_dict)):
-        for state in store.runs_in(since, kind):
-            try:
-                run: WorkflowRun | GuidedRun = read(state)
-            except (KeyError, TypeError, ValueError):
-                unread += 1
-                continue
-            starts += started(run, since, until)
-            if run.phase.final and run.ended_at is not None and since < run.ended_at <= until:
-                ended[run.phase] += 1
-                if isinstance(run, WorkflowRun):
-                    idle += sum(stage.idle for stage in run.stages)
-                    wasted += sum(stage.wasted for stage in run.stages)
+    for state in store.runs_in(since):
+        try:
+            run = run_from_dict(state)
+        except (KeyError, TypeError, ValueError):
+            unread += 1
+            continue
+        starts += started(run, since, until)
+        if run.phase.final and run.ended_at is not None and since < run.ended_at <= until:
+            ended[run.phase] += 1
+            idle += sum(stage.idle for stage in run.stages)
+            wasted += sum(stage.wasted for stage in run.stages)
     resizes = store.resizes_in(since, until)
     done = [r for r in resizes if r["outcome"] == "completed"]
     nodes = {k: sum(r["nodes"] or 0 for r in done if r["kind"] == k) for k in ("expand", "shrink")}

@@ -53,6 +53,10 @@ MIGRATIONS: Final = (
         outcome TEXT NOT NULL DEFAULT '', UNIQUE (key, channel));
     """,
     f"PRAGMA application_id={APPLICATION_ID};",
+    """
+    ALTER TABLE runs RENAME COLUMN kind TO submitter;
+    UPDATE runs SET submitter = CASE submitter WHEN 'guided' THEN 'owner' ELSE 'agent' END;
+    """,
 )
 
 # What is over, by table: the condition under which a row may go, and the column that says since when.

@@ -18,14 +18,14 @@ from typing import Any, Final
 
 from penstock.audit.chain import Head
 from penstock.brake import Pause
-from penstock.guided.state import guided_from_dict
 from penstock.malleable.machine import MalleableJob
 from penstock.messages.events import Event
 from penstock.messages.outbox import State
 from penstock.off.order import Off
 from penstock.provision.holding import Hold
 from penstock.schema import UNREADABLE, statements
-from penstock.workflow.state import run_from_dict
+from penstock.workflow.documents import run_from_dict
+from penstock.workflow.state import Submitter
 
 __all__ = ["IN_LEDGER", "IN_STATE", "Column", "Documents", "Row", "columns_of", "flaw", "problems"]
 
@@ -244,9 +244,14 @@ def _reasons(row: Row) -> None:
 
 
 def _run(row: Row) -> None:
-    state = _map(_json(row["state"]))
-    run = guided_from_dict(state) if row.get("kind") == "guided" else run_from_dict(state)
+    run = run_from_dict(_map(_json(row["state"])))
     _same(run.id, row["id"])
+    _same(run.submitter.value, {"workflow": "agent", "guided": "owner"}.get(kind := _submitter(row), kind))
+
+
+def _submitter(row: Row) -> str:
+    """Versions before 6 called it otherwise, and those before 3 knew the agent's own alone."""
+    return str(row.get("submitter") or row.get("kind") or Submitter.AGENT)
 
 
 def _malleable(row: Row) -> None:
@@ -307,7 +312,11 @@ _INTENTS: Final = ("open", "done", "failed", "unknown", "interrupted")
 IN_STATE: Final[Documents] = {
     "intents": {"payload": _a_map("payload"), "state": _one_of("state", *_INTENTS)},
     "decisions": {"reasons": _reasons, "details": _a_map("details")},
-    "runs": {"kind": _one_of("kind", "workflow", "guided"), "state": _run},
+    "runs": {
+        "kind": _one_of("kind", "workflow", "guided"),
+        "submitter": _one_of("submitter", *Submitter),
+        "state": _run,
+    },
     "malleable": {"state": _malleable},
     "resizes": {"marks": _marks, "kind": _one_of("kind", "expand", "shrink")},
     "learned": {"state": _a_map("state")},

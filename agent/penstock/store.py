@@ -331,11 +331,11 @@ class Store:
 
     # -- workflows ---------------------------------------------------------------------------------------------------
 
-    def add_run(self, uid: int, state: Mapping[str, Any], now: float, kind: str = "workflow") -> int:
-        """A new run of a workflow; its number. `kind`: "workflow", or "guided" where its owner submits the jobs."""
+    def add_run(self, uid: int, state: Mapping[str, Any], now: float, submitter: str = "agent") -> int:
+        """A new run of a workflow; its number. `submitter`: who submits its jobs (`workflow.state.Submitter`)."""
         cursor = self._execute(
-            "INSERT INTO runs (uid, created, state, kind) VALUES (?, ?, ?, ?)",
-            (uid, now, json.dumps(dict(state)), kind),
+            "INSERT INTO runs (uid, created, state, submitter) VALUES (?, ?, ?, ?)",
+            (uid, now, json.dumps(dict(state)), submitter),
         )
         return int(cursor.lastrowid or 0)
 
@@ -348,14 +348,14 @@ class Store:
         *,
         live_only: bool = False,
         limit: int = -1,
-        kind: str = "workflow",
+        submitter: str | None = None,
         uid: int | None = None,
         most_text: int | None = None,
     ) -> list[tuple[int, int, dict[str, Any]]]:
-        """(number, uid, state) of the latest runs of a kind (all, unless limited, or of one user), newest last.
+        """(number, uid, state) of the latest runs (all, unless limited, or of one submitter or user), newest last.
 
         `most_text`: no more of them than have so many characters together, but one at least."""
-        found = self.run_texts(live_only=live_only, limit=limit, kind=kind, uid=uid, most_text=most_text)
+        found = self.run_texts(live_only=live_only, limit=limit, submitter=submitter, uid=uid, most_text=most_text)
         return [(number, owner, self._load(text, f"workflow {number}")) for number, owner, text in found]
 
     def run_texts(
@@ -363,15 +363,15 @@ class Store:
         *,
         live_only: bool = False,
         limit: int = -1,
-        kind: str = "workflow",
+        submitter: str | None = None,
         uid: int | None = None,
         most_text: int | None = None,
     ) -> list[tuple[int, int, str]]:
         """The same with the states as the JSON that they are stored as, which takes long to read where it is long."""
         cursor = self._execute(
-            "SELECT id, uid, state FROM runs WHERE kind=? AND (? IS NULL OR uid=?) "
+            "SELECT id, uid, state FROM runs WHERE (? IS NULL OR submitter=?) AND (? IS NULL OR uid=?) "
             "AND (NOT ? OR finished IS NULL) ORDER BY id DESC LIMIT ?",
-            (kind, uid, uid, live_only, limit),
+            (submitter, submitter, uid, uid, live_only, limit),
         )
         found: list[sqlite3.Row] = []
         text = 0
@@ -388,17 +388,14 @@ class Store:
             cursor.close()  # as long as it is open nobody may be able to write
         return [(row["id"], row["uid"], row["state"]) for row in reversed(found)]
 
-    def runs_in(self, since: float, kind: str) -> Iterator[dict[str, Any]]:
-        """The states of the runs of a kind that go on or have ended since then, oldest first, one after the other.
+    def runs_in(self, since: float) -> Iterator[dict[str, Any]]:
+        """The states of the runs that go on or have ended since then, oldest first, one after the other.
 
         They are read some at a time: without a write-ahead log nobody can write while somebody reads."""
-        sql = (
-            "SELECT id, state FROM runs WHERE id BETWEEN ? AND ? AND kind=? AND (finished IS NULL OR finished > ?) "
-            "ORDER BY id"
-        )
+        sql = "SELECT id, state FROM runs WHERE id BETWEEN ? AND ? AND (finished IS NULL OR finished > ?) ORDER BY id"
         first, last = self._rows("SELECT min(id), max(id) FROM runs")[0]
         for number in range(first or 0, (last or 0) + 1, _READ_AT_ONCE):
-            for row in self._rows(sql, number, number + _READ_AT_ONCE - 1, kind, since):
+            for row in self._rows(sql, number, number + _READ_AT_ONCE - 1, since):
                 yield self._load(row["state"], f"workflow {row['id']}")
 
     def owner(self, run: int) -> int | None:

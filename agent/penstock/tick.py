@@ -77,7 +77,6 @@ async def one_pass(app: App) -> Tick:
     """What a tick does with an agent that has been started."""
     assert app.loop is not None
     assert app.workflows is not None
-    assert app.guided is not None
     before = app.store.last_decision()
     app.store.remember(TICKED, str(app.clock.now()))
     await app.loop.one_pass()
@@ -85,5 +84,5 @@ async def one_pass(app: App) -> Tick:
         await app.loop.one_pass()
     seen = app.observer.last
     decisions = tuple(d for d in app.store.decisions_since(before) if d["subject"] != "agent")
-    left = len(app.workflows.runs) + len(app.guided.runs)
+    left = len(app.workflows.runs)
     return Tick(True, decisions, seen.problems if seen else (), left)

@@ -19,7 +19,8 @@ import penstock.app
 import penstock.guided.controller
 from penstock.slurm.mock.jobs import SimJob
 from penstock.slurm.mock.model import ClusterConfig, PriorityType
-from penstock.workflow.state import WorkflowRun, run_from_dict
+from penstock.workflow.documents import run_from_dict
+from penstock.workflow.state import WorkflowRun
 from soak import bounds, invariants
 from soak.chaos import Handed, Storm
 from soak.evidence import events_of, seen_of

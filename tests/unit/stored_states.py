@@ -22,7 +22,8 @@ from penstock.schema import MIGRATIONS
 from penstock.store import TICKED, Store
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.runner import Runner
-from penstock.workflow.state import Phase, RunPhase, run_to_dict
+from penstock.workflow.documents import run_to_dict
+from penstock.workflow.state import Phase, RunPhase
 
 AT = 1.7e9
 

@@ -27,7 +27,8 @@ from penstock.dashboard.planned import Outlook, look_ahead
 from penstock.errors import NotNow, UserError
 from penstock.guided.state import GuidedRun, GuidedStage, Kept, guided_to_dict
 from penstock.picture import jobs_of, picture_from_dict, picture_to_dict
-from penstock.workflow.state import Phase, RunPhase, run_to_dict
+from penstock.workflow.documents import run_to_dict
+from penstock.workflow.state import Phase, RunPhase
 
 NOW = 1_000_000.0
 

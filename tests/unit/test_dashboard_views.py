@@ -18,7 +18,7 @@ from penstock.picture import picture_from_dict
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.store import Store
 from penstock.workflow.model import workflow_to_dict
-from penstock.workflow.state import run_to_dict
+from penstock.workflow.documents import run_to_dict
 
 ME = os.geteuid()
 

@@ -16,7 +16,8 @@ from penstock.report import Report, Start, as_text, report_of, started, waiting
 from penstock.store import Store
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.runner import Runner
-from penstock.workflow.state import Phase, RunPhase, WorkflowRun, run_to_dict
+from penstock.workflow.documents import run_to_dict
+from penstock.workflow.state import Phase, RunPhase, WorkflowRun
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 

@@ -22,7 +22,8 @@ from penstock.workflow.metrics import run_metrics
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.registry import known_strategies, strategy_named
 from penstock.workflow.runner import Runner
-from penstock.workflow.state import Phase, RunPhase, run_from_dict, run_to_dict
+from penstock.workflow.documents import run_from_dict, run_to_dict
+from penstock.workflow.state import Phase, RunPhase
 from penstock.workflow.ties import Tie
 
 

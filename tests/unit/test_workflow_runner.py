@@ -24,7 +24,8 @@ from penstock.workflow.metrics import perceived_wait, run_metrics
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.reading import names_parent
 from penstock.workflow.runner import Runner
-from penstock.workflow.state import Phase, RunPhase, run_from_dict, run_to_dict
+from penstock.workflow.documents import run_from_dict, run_to_dict
+from penstock.workflow.state import Phase, RunPhase
 
 FLOW = Workflow(
     "mosaic",

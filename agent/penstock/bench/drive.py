@@ -25,8 +25,9 @@ from penstock.slurm.mock.engine import Engine
 from penstock.slurm.mock.model import ClusterConfig
 from penstock.slurm.mock.speedup import Work
 from penstock.store import Store
+from penstock.workflow.documents import run_from_dict
 from penstock.workflow.model import Workflow
-from penstock.workflow.state import WorkflowRun, run_from_dict
+from penstock.workflow.state import WorkflowRun
 
 __all__ = ["Submission", "drive"]
 

@@ -14,14 +14,13 @@ from penstock import statefile
 from penstock.cli.output import emit_json, plain, table
 from penstock.config import Config, load
 from penstock.errors import NotNow, StateHeld, StateRefused, StoreError
-from penstock.guided.state import guided_from_dict
 from penstock.holding.office import ledger_path
 from penstock.ownership import is_readable, own_folder
 from penstock.schema import too_new, way_out
 from penstock.statefile import LEDGER, STATE, Contents, Kind
 from penstock.store import Store
 from penstock.tenure import hold_state, open_store
-from penstock.workflow.state import run_from_dict
+from penstock.workflow.documents import run_from_dict
 
 __all__ = ["db"]
 
@@ -179,12 +178,10 @@ def salvage(source: Path, target: Path, ledger: bool, as_json: bool) -> None:
 def _going_on(path: Path) -> list[str]:
     """The workflows that are under way, a line each."""
     with closing(Store.read_only(path)) as store:
-        flows = [run_from_dict(state) for _n, _u, state in store.runs(live_only=True)]
-        guided = [guided_from_dict(state) for _n, _u, state in store.runs(live_only=True, kind="guided")]
-    named = [(run.id, run.workflow.name, run.jobs()) for run in flows] + [(r.id, r.name, r.jobs()) for r in guided]
+        runs = [run_from_dict(state) for _n, _u, state in store.runs(live_only=True)]
+    jobs = {run.id: ", ".join(map(str, run.jobs())) for run in runs}
     return [
-        f"goes on: workflow {number} {name}" + (f" (jobs {', '.join(map(str, jobs))})" if jobs else "")
-        for number, name, jobs in sorted(named)
+        f"goes on: workflow {run.id} {run.name}" + (f" (jobs {jobs[run.id]})" if jobs[run.id] else "") for run in runs
     ]
 
 

@@ -18,9 +18,6 @@ import click
 
 from penstock.config import Config
 from penstock.errors import AgentUnavailable, StateHeld
-from penstock.guided.admission import plan, planned, registration, with_waiting
-from penstock.guided.state import guided_to_dict
-from penstock.guided.stored import latest_runs
 from penstock.ipc.client import ask_agent
 from penstock.lease.machine import Card
 from penstock.off.order import REFUSED, off_in, refusal
@@ -104,7 +101,7 @@ def ask_or_leave(config: Config, op: str, arguments: Mapping[str, Any]) -> Any: 
 
 
 def plan_stages(config: Config, request: Mapping[str, Any]) -> dict[str, Any]:
-    """What registering these stages would mean; see `GuidedController.plan`. Raises what is wrong with them."""
+    """What registering these stages would mean; see `WorkflowController.plan`. Raises what is wrong with them."""
     try:
         answer: dict[str, Any] = ask_agent(config, "plan", request)
         return answer
@@ -112,6 +109,10 @@ def plan_stages(config: Config, request: Mapping[str, Any]) -> dict[str, Any]:
         with _own_store(config, e, write=False) as store:
             if (off := off_in(store)) is not None:
                 raise refusal(off) from e
+            # Not needed where an agent answers, and slow to load.
+            from penstock.workflow.admission import plan, planned, registration, with_waiting
+            from penstock.workflow.stored import latest_runs
+
             uid, now = os.geteuid(), time.time()
             left = [payload for _n, _at, _uid, op, payload in store.inbox() if op == "guide"]
             return planned(*plan(with_waiting(latest_runs(store, uid), left, uid, now), registration(request, now)))
@@ -141,21 +142,20 @@ def _stored_status(store: Store) -> dict[str, Any]:
     elif time.time() - ticked > _RECENT:
         problems.append("no agent runs, and no `penstock tick` has for a while" if ticked else "no agent runs")
     # Not needed where an agent answers, and slow to load.
-    from penstock.workflow.state import run_to_dict
+    from penstock.workflow.documents import run_to_dict
 
     return {
         "now": time.time(),
         "problems": problems,
         "paused_until": 0.0,
         "workflows": [run_to_dict(_readable(store, number, state)) for number, _u, state in store.runs(limit=_SHOWN)],
-        "guided": [guided_to_dict(run) for run in latest_runs(store)],
         "malleable": [],
         "resizes": [],
     }
 
 
 def _readable(store: Store, number: int, state: Mapping[str, Any]) -> WorkflowRun:
-    from penstock.workflow.state import run_from_dict
+    from penstock.workflow.documents import run_from_dict
 
     try:
         return run_from_dict(state)

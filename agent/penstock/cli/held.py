@@ -15,16 +15,16 @@ from penstock.cli.door import ask_or_leave, plan_stages
 from penstock.cli.keeping import KEEPS_BACK, check_agent
 from penstock.config import Config
 from penstock.errors import PenstockError
-from penstock.guided.state import Kept
 from penstock.sbatch.submission import submit
 from penstock.slurm.parse import format_minutes
 from penstock.workflow.checks import check_against, check_units
-from penstock.workflow.cuts import place_units
+from penstock.workflow.cuts import place_units, singles
 from penstock.workflow.model import Workflow
 from penstock.workflow.registry import strategy_named
 from penstock.workflow.scripts import job_spec
+from penstock.workflow.state import Kept
+from penstock.workflow.strategies.perstage import PerStage
 from penstock.workflow.strategy import Outlook
-from penstock.workflow.ties import Tie
 
 __all__ = ["submit_held"]
 
@@ -35,12 +35,11 @@ def submit_held(config: Config, workflow: Workflow, strategy: str) -> int | None
 
     Raises PenstockError, and then nothing of the workflow is left in the queue.
     """
-    rules = strategy_named(strategy)
-    units = place_units(workflow, rules.plan(workflow, Outlook(lambda _geometry: 0.0)).cut)
+    plan = strategy_named(strategy).plan(workflow, Outlook(lambda _geometry: 0.0, scripts=False))
+    units = place_units(workflow, plan.cut)
     partitions = asyncio.run(_partitions(config))
     default = next((p.name for p in partitions if p.default), None)
     check_units(workflow, units, check_against(workflow, {p.name: p for p in partitions}, default), strategy)
-    ahead = rules.ahead or rules.name == "auto" or rules.tie is not Tie.NONE
     known = {unit.name for unit in units}
     stages: list[dict[str, Any]] = [
         {
@@ -52,7 +51,8 @@ def submit_held(config: Config, workflow: Workflow, strategy: str) -> int | None
         }
         for u in units
     ]
-    request = {"workflow": workflow.name, "strategy": "asa" if ahead else "perstage", "stages": stages}
+    chosen = strategy if plan.cut == singles(workflow.order) else PerStage.name
+    request = {"workflow": workflow.name, "strategy": chosen, "stages": stages}
     check_agent(plan_stages(config, request))
     token = secrets.token_hex(3)
     jobs: dict[str, int] = {}

@@ -15,7 +15,7 @@ from penstock.api import FAR
 from penstock.config import Config
 from penstock.errors import NotFound, PenstockError
 from penstock.executor import Concern
-from penstock.guided.state import Kept
+from penstock.workflow.state import Kept
 
 __all__ = ["KEEPS_BACK", "check_agent", "put_off"]
 

@@ -15,11 +15,11 @@ from penstock.cli.door import ask_or_read
 from penstock.cli.output import ago, clock, table
 from penstock.config import Config
 from penstock.errors import AgentUnavailable, NotFound, NotPermitted
-from penstock.guided.state import GuidedRun, guided_from_dict
+from penstock.workflow.documents import run_from_dict
 from penstock.workflow.metrics import perceived_wait
-from penstock.workflow.state import Phase, WorkflowRun, run_from_dict
+from penstock.workflow.state import Phase, StageRun, WorkflowRun
 
-__all__ = ["STAGE_COLUMNS", "Shown", "Stage", "answered", "find", "in_slots", "shown"]
+__all__ = ["STAGE_COLUMNS", "Shown", "Stage", "answered", "find", "in_slots", "phase_of", "shown"]
 
 STAGE_COLUMNS: Final = ("stage", "phase", "job", "submit", "start", "end", "estimate", "perceived wait", "why")
 
@@ -46,7 +46,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A workflow. `guided`: its owner submitted the jobs, so only the owner can cancel them or submit them again. In
+    """A workflow. `owned`: its owner submitted the jobs, so only the owner can cancel them or submit them again. In
     slots (`reserved`) it has no `number`."""
 
     number: int | None
@@ -56,7 +56,7 @@ class Shown:
     final: bool
     why: str | None
     stages: tuple[Stage, ...]
-    guided: GuidedRun | None = None
+    owned: WorkflowRun | None = None
     flow: str = ""
 
     @property
@@ -97,7 +97,7 @@ def answered(config: Config) -> dict[str, Any]:
     except AgentUnavailable as e:
         if not reserved:
             raise
-        empty: dict[str, Any] = {kind: [] for kind in ("workflows", "guided", "malleable", "resizes")}
+        empty: dict[str, Any] = {kind: [] for kind in ("workflows", "malleable", "resizes")}
         answer = {"now": time.time(), "problems": [str(e)], "paused_until": 0.0, **empty}
     return {**answer, "reserved": reserved}
 
@@ -120,9 +120,7 @@ def in_slots(config: Config, *, final: bool = False) -> list[dict[str, Any]]:
 
 def shown(answer: Mapping[str, Any]) -> list[Shown]:
     """All workflows of an answer to `status`, oldest first, then those in slots."""
-    found = [_of_run(run_from_dict(w)) for w in answer["workflows"]]
-    found += [_of_guided(guided_from_dict(w)) for w in answer["guided"]]
-    numbered = sorted(found, key=lambda run: run.number or 0)
+    numbered = [_of_run(run_from_dict(w)) for w in answer["workflows"]]
     return [*numbered, *map(_of_reserved, answer.get("reserved", ()))]
 
 
@@ -137,21 +135,16 @@ def find(runs: Sequence[Shown], which: str) -> Shown:
 
 def _of_run(run: WorkflowRun) -> Shown:
     stages = tuple(
-        Stage(s.name, s.phase.value, s.job, s.submitted, s.start, s.end, s.estimate, perceived_wait(run, i), s.failure)
+        Stage(s.name, phase_of(s), s.job, s.submitted, s.start, s.end, s.estimate, perceived_wait(run, i), s.failure)
         for i, s in enumerate(run.stages)
     )
-    return Shown(run.id, run.workflow.name, run.strategy, run.phase.value, run.phase.final, run.why, stages)
-
-
-def _of_guided(run: GuidedRun) -> Shown:
-    stages = []
-    for s in run.stages:
-        ready = run.ready_at(s)
-        wait = None if s.start is None or ready is None else max(s.start - ready, 0.0)
-        phase = "held" if s.phase is Phase.SUBMITTED else s.phase.value
-        stages.append(Stage(s.name, phase, s.job, s.submitted, s.start, s.end, s.estimate, wait, s.failure))
     title = (run.id, run.name, run.strategy, run.phase.value, run.phase.final, run.why)
-    return Shown(*title, tuple(stages), guided=run)
+    return Shown(*title, stages, owned=run if run.owned else None)
+
+
+def phase_of(stage: StageRun) -> str:
+    """The phase in a word for people: a job that is in the queue and kept back does not wait to be asked for."""
+    return "kept back" if stage.own is not None and stage.phase is Phase.WAITING else stage.phase.value
 
 
 def _of_reserved(run: Mapping[str, Any]) -> Shown:

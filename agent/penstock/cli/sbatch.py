@@ -17,13 +17,13 @@ from penstock.cli.door import ask_or_leave, plan_stages
 from penstock.cli.keeping import KEEPS_BACK, check_agent, put_off
 from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, PenstockError, UserError
-from penstock.guided.state import GuidedRun, GuidedStage, Kept
 from penstock.ipc.client import ask_agent
 from penstock.off.handing import let_go
 from penstock.sbatch.directives import Request, read_directives, request, sbatch_lines
 from penstock.sbatch.moldable import moldable
 from penstock.sbatch.options import CommandLine, parse
 from penstock.sbatch.submission import Submitted, pass_on, script_lines, submit
+from penstock.workflow.state import Kept, StageRun, WorkflowRun
 
 __all__ = ["sbatch", "submit_again"]
 
@@ -226,16 +226,17 @@ def submit_stage(
     return Placed(done, kept)
 
 
-def submit_again(config: Config, run: GuidedRun, stage: GuidedStage) -> int:
+def submit_again(config: Config, run: WorkflowRun, stage: StageRun) -> int:
     """Submit a stage once more, as it was, in the place of its old job; its new job. Raises PenstockError."""
-    order = stage.order
+    order = stage.mine.order
     line = parse(order.words)
     if order.script is not None:
         lines = order.script.splitlines()
     else:
         lines = script_lines(line.script, line.value("chdir") or order.workdir) if line.script else []
     stdin = None if order.script is None else order.script.encode()
-    asked = Request(run.name, stage.name, stage.after, stage.expect, run.strategy)
+    after = tuple(run.stages[j].name for j in stage.after)
+    asked = Request(run.name, stage.name, after, stage.mine.expect, run.strategy)
     names = {"PENSTOCK_WORKFLOW": run.name, "PENSTOCK_STAGE": stage.name}
     script = _options_of(lines)
     workdir = order.workdir or None

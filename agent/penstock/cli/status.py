@@ -38,8 +38,7 @@ def status(workflow: str | None, as_json: bool) -> None:
     runs = shown(answer)
     if workflow is not None:
         runs = [find(runs, workflow)]
-        for kind in ("workflows", "guided"):
-            answer[kind] = [w for w in answer[kind] if w["id"] == runs[0].number]
+        answer["workflows"] = [w for w in answer["workflows"] if w["id"] == runs[0].number]
         answer["reserved"] = [w for w in answer["reserved"] if runs[0].reserved and w["name"] == runs[0].name]
     if as_json:
         emit_json(answer)
@@ -77,9 +76,8 @@ def top(interval: float, as_json: bool) -> None:
     answer = answered(config)
     if as_json:
         open_ = {run.number for run in shown(answer) if not run.final}
-        for kind in ("workflows", "guided"):
-            answer[kind] = [w for w in answer[kind] if w["id"] in open_]
-        emit_json({key: answer[key] for key in ("now", "problems", "workflows", "guided", "reserved", "malleable")})
+        answer["workflows"] = [w for w in answer["workflows"] if w["id"] in open_]
+        emit_json({key: answer[key] for key in ("now", "problems", "workflows", "reserved", "malleable")})
         return
     if not sys.stdout.isatty():
         Terminal(width=140).print(_screen(answer))

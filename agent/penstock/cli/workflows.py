@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -17,12 +16,11 @@ from penstock.cli.packing import Packed, packing_options
 from penstock.cli.runs import Shown, answered, find, shown
 from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, Infeasible, PenstockError, UserError
-from penstock.guided.state import GuidedRun, GuidedStage
 from penstock.ipc.client import ask_agent
 from penstock.workflow.formats import load_workflow
 from penstock.workflow.model import Workflow, workflow_to_dict
 from penstock.workflow.registry import known_strategies, strategy_named
-from penstock.workflow.state import Phase
+from penstock.workflow.state import Phase, WorkflowRun
 
 __all__ = ["cancel", "retry", "submit"]
 
@@ -125,8 +123,8 @@ def cancel(workflow: str, as_json: bool) -> None:
         jobs = [stage.job for stage in run.stages if stage.job is not None]
     else:
         ask_or_leave(config, "cancel", {"run": run.number})
-    if run.guided and (jobs := list(run.guided.jobs())):
-        failed = asyncio.run(cancel_all(config, jobs, run.guided.uid))
+    if run.owned and (jobs := list(run.owned.jobs())):
+        failed = asyncio.run(cancel_all(config, jobs, run.owned.uid))
     if as_json:
         emit_json({"run": run.number or run.name, "jobs": jobs, "failed": failed})
     else:
@@ -154,20 +152,20 @@ def retry(workflow: str, stage: str | None, as_json: bool) -> None:
     if stage is not None:
         run.stage(stage)
     jobs: dict[str, int] = {}
-    if run.guided is None:
+    if run.owned is None:
         ask_or_leave(config, "retry", {"run": run.number, "stage": stage})
     else:
-        jobs = _again(config, run, run.guided, stage)
+        jobs = _again(config, run, run.owned, stage)
     if as_json:
         emit_json({"run": run.number, "jobs": jobs})
         return
     for name, job in jobs.items():
         click.echo(f"Submitted batch job {job} for stage {name}")
-    if run.guided is None:
+    if run.owned is None:
         click.echo(f"Workflow {run.number} runs again")
 
 
-def _again(config: Config, shown_run: Shown, run: GuidedRun, stage: str | None) -> dict[str, int]:
+def _again(config: Config, shown_run: Shown, run: WorkflowRun, stage: str | None) -> dict[str, int]:
     """Submit the stages that did not complete, and those waiting after them, once more, in their order; the new jobs.
 
     Slurm 22.05 turns the owner's hold of a job whose dependency has failed into an administrator's within seconds: the
@@ -175,27 +173,17 @@ def _again(config: Config, shown_run: Shown, run: GuidedRun, stage: str | None) 
     """
     from penstock.cli.sbatch import submit_again
 
-    broken = [s for s in run.stages if s.phase in (Phase.FAILED, Phase.CANCELLED)]
+    broken = [i for i, s in enumerate(run.stages) if s.phase in (Phase.FAILED, Phase.CANCELLED)]
     if stage is not None:
-        broken = [s for s in broken if s.name in {stage, *run.below([stage])}]
-        broken = broken if any(s.name == stage for s in broken) else []
+        place = next(i for i, s in enumerate(run.stages) if s.name == stage)
+        broken = [i for i in broken if i in {place, *run.following([place])}] if place in broken else []
     if not broken:
         named = f"stage {stage!r} is {shown_run.stage(stage).phase}" if stage else f"it is {shown_run.phase}"
         raise UserError(f"nothing of workflow {run.id} failed that could run again: {named}")
-    below = run.below(s.name for s in broken)
-    waiting = [s for s in run.stages if s.name in below and s.phase is Phase.SUBMITTED]
-    failed = asyncio.run(cancel_all(config, [s.job for s in waiting], run.uid)) if waiting else []
+    waiting = [i for i in run.following(broken) if run.stages[i].phase is Phase.WAITING]
+    jobs = [job for i in waiting if (job := run.stages[i].job) is not None]
+    failed = asyncio.run(cancel_all(config, jobs, run.uid)) if jobs else []
     if failed:
         raise PenstockError(f"jobs that come after it could not be cancelled: {'; '.join(failed)}")
-    return {s.name: submit_again(config, run, s) for s in _in_order(run, [*broken, *waiting])}
-
-
-def _in_order(run: GuidedRun, stages: Sequence[GuidedStage]) -> list[GuidedStage]:
-    """Each after those that it comes after: a stage that was submitted twice may stand before its parents."""
-    left = {s.name: s for s in stages}
-    ordered: list[GuidedStage] = []
-    while left:
-        for name, stage in list(left.items()):
-            if not set(stage.after) & set(left):
-                ordered.append(left.pop(name))
-    return ordered
+    again = [run.stages[i] for i in sorted({*broken, *waiting})]  # parents stand before their children
+    return {s.name: submit_again(config, run, s) for s in again}

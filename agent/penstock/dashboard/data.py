@@ -15,9 +15,9 @@ from typing import Any, Final
 from penstock.api import Job, Reservation, Snapshot
 from penstock.dashboard.past import Held, Past
 from penstock.dashboard.planned import Expected, Outlook
-from penstock.guided.state import GuidedRun, guided_from_dict
+from penstock.workflow.documents import run_from_dict
 from penstock.workflow.metrics import perceived_wait
-from penstock.workflow.state import Phase, WorkflowRun, run_from_dict
+from penstock.workflow.state import Phase, WorkflowRun
 
 __all__ = [
     "cluster_model",
@@ -170,7 +170,6 @@ def _reserved_bar(reservation: Reservation, rows: Mapping[str, int]) -> Json | N
 def workflows_model(status: Mapping[str, Any], now: float) -> list[Json]:
     """Open workflows and the latest that have ended, newest first, out of an answer to `status`."""
     found = [_run(run_from_dict(w), now) for w in status["workflows"]]
-    found += [_guided(guided_from_dict(w), now) for w in status["guided"]]
     found.sort(key=lambda w: w["number"], reverse=True)
     ended = [w["number"] for w in found if w["final"]]
     return [w for w in found if not w["final"] or w["number"] in ended[:_ENDED_SHOWN]]
@@ -180,62 +179,33 @@ def _run(run: WorkflowRun, now: float) -> Json:
     stages: list[Json] = []
     for i, (s, unit) in enumerate(zip(run.stages, run.units, strict=True)):
         before = [stages[j] for j in s.after]
+        # A job that is kept back does not stand in the queue before it is let go.
+        queued = s.released if s.own is not None and s.own.kept else s.submitted
+        length = unit.run_time if math.isfinite(unit.run_time) else None
         stages.append(
             {
                 "name": s.name,
                 "after": [p["name"] for p in before],
-                "phase": s.phase.value,
+                "phase": "held" if s.own is not None and s.phase is Phase.WAITING else s.phase.value,
                 "job": s.job,
                 "nodes": unit.nodes,
-                "queued": s.submitted,
+                "queued": queued,
                 "start": s.start,
                 "end": s.end,
                 "estimate": s.estimate,
                 "waited": perceived_wait(run, i),
                 "why": s.failure,
-                **_expected(s.phase, s.submitted, s.start, s.end, s.estimate, unit.run_time, before, now),
+                **_expected(s.phase, queued, s.start, s.end, s.estimate, length, before, now),
             }
         )
-    asked = run.strategy if run.acting == run.strategy else f"{run.strategy}: {run.acting}"
-    return _workflow(run.id, run.workflow.name, asked, run.phase.value, run.phase.final, run.why, stages)
-
-
-def _guided(run: GuidedRun, now: float) -> Json:
-    stages: dict[str, Json] = {}
-    for s in run.stages:
-        before = [stages[name] for name in s.after if name in stages]
-        ready = run.ready_at(s)
-        queued = s.released if s.kept else s.submitted
-        length = s.expect if s.expect is not None else s.limit
-        stages[s.name] = {
-            "name": s.name,
-            "after": list(s.after),
-            "phase": "held" if s.phase is Phase.SUBMITTED else s.phase.value,
-            "job": s.job,
-            "nodes": s.nodes,
-            "queued": queued,
-            "start": s.start,
-            "end": s.end,
-            "estimate": s.estimate,
-            "waited": None if s.start is None or ready is None else max(s.start - ready, 0.0),
-            "why": s.failure,
-            **_expected(s.phase, queued, s.start, s.end, s.estimate, length, before, now),
-        }
-    final = run.phase.final
-    return _workflow(run.id, run.name, run.strategy, run.phase.value, final, run.why, list(stages.values()))
-
-
-def _workflow(
-    number: int, name: str, strategy: str, phase: str, final: bool, why: str | None, stages: Sequence[Json]
-) -> Json:
     return {
-        "number": number,
-        "name": name,
-        "strategy": strategy,
-        "phase": phase,
-        "final": final,
-        "why": why,
-        "stages": list(stages),
+        "number": run.id,
+        "name": run.name,
+        "strategy": run.strategy if run.acting == run.strategy else f"{run.strategy}: {run.acting}",
+        "phase": run.phase.value,
+        "final": run.phase.final,
+        "why": run.why,
+        "stages": stages,
     }
 
 

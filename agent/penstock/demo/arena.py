@@ -18,8 +18,9 @@ from penstock.slurm.base import Backend
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.slurm.mock.model import ClusterConfig
 from penstock.store import Store
+from penstock.workflow.documents import run_from_dict
 from penstock.workflow.model import Workflow, workflow_to_dict
-from penstock.workflow.state import WorkflowRun, run_from_dict
+from penstock.workflow.state import WorkflowRun
 
 __all__ = ["Arena", "LiveArena", "VirtualArena"]
 

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import Any
 
 from dmr.wire import clean
 from penstock import __version__
@@ -16,9 +16,6 @@ from penstock.brake import FEATURES, Pause
 from penstock.clock import Clock
 from penstock.errors import NotFound, NotPermitted, UserError
 from penstock.executor import Executor
-from penstock.guided.controller import GuidedController
-from penstock.guided.state import GuidedRun, guided_to_dict
-from penstock.guided.stored import read_latest
 from penstock.ipc.handlers import LocalOp
 from penstock.ipc.overseers import Overseers
 from penstock.ipc.views import views
@@ -28,8 +25,10 @@ from penstock.outlook import Outlook, geometry_of
 from penstock.pace import Pace
 from penstock.store import Store
 from penstock.workflow.controller import WorkflowController
+from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.model import workflow_from_dict
-from penstock.workflow.state import WorkflowRun, run_from_dict, run_to_dict
+from penstock.workflow.state import Submitter, WorkflowRun
+from penstock.workflow.stored import read_latest
 
 __all__ = ["operations", "owner_of"]
 
@@ -38,8 +37,6 @@ _TEXT = 4_000_000  # characters of stored workflows that are looked through for 
 _PARTITION = re.compile(r"[A-Za-z0-9_.-]{1,200}", re.ASCII)
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
 
-_Run = TypeVar("_Run", WorkflowRun, GuidedRun)
-
 
 def operations(
     store: Store,
@@ -47,7 +44,6 @@ def operations(
     executor: Executor,
     clock: Clock,
     workflows: WorkflowController,
-    guided: GuidedController,
     malleable: MalleableController,
     outlook: Outlook,
     serves: Callable[[int], bool],
@@ -82,20 +78,20 @@ def operations(
         if uid not in (0, os.geteuid()):
             return []
         found = []
-        for number, _owner, text in store.run_texts(limit=_SHOWN, most_text=_TEXT):
+        for number, _owner, text in store.run_texts(submitter=Submitter.AGENT, limit=_SHOWN, most_text=_TEXT):
             found.append(workflows.runs.get(number) or run_from_dict(json.loads(text)))
             await pace.after(len(found[-1].stages))
-        return _with_older(found, workflows.runs.values())
+        return _with_older(found, (run for run in workflows.runs.values() if not run.owned))
 
-    async def guided_runs(uid: int, pace: Pace) -> list[GuidedRun]:
-        latest = await pace.walk(read_latest(store, None if uid == 0 else uid, guided.runs))
-        return _with_older(latest, (run for run in guided.runs.values() if uid in (0, run.uid)))
+    async def owned_runs(uid: int, pace: Pace) -> list[WorkflowRun]:
+        latest = await pace.walk(read_latest(store, None if uid == 0 else uid, workflows.runs))
+        return _with_older(latest, (r for r in workflows.runs.values() if r.owned and uid in (0, r.uid)))
 
-    async def shown(runs: Iterable[_Run], as_dict: Callable[[_Run], dict[str, Any]], pace: Pace) -> list[object]:
+    async def shown(runs: Iterable[WorkflowRun], pace: Pace) -> list[object]:
         """Runs as JSON-able values; there may be ten thousand stages of them."""
         told: list[object] = []
         for run in runs:
-            told.append(as_dict(run))
+            told.append(run_to_dict(run))
             await pace.after(len(run.stages))
         return told
 
@@ -104,9 +100,8 @@ def operations(
         seen = observer.last.jobs if observer.last else {}
         if executor.brake.rules is None:
             return
-        own = workflows.runs.items() if uid in (0, os.geteuid()) else ()
-        found = [(f"workflow {n}", guided.held(run)) for n, run in guided.runs.items() if uid in (0, run.uid)]
-        found += [(f"workflow {n}", workflows.held(run)) for n, run in own]
+        mine = ((n, run) for n, run in workflows.runs.items() if uid in (0, run.uid if run.owned else os.geteuid()))
+        found = [(f"workflow {n}", workflows.held(run)) for n, run in mine]
         jobs = ((n, seen[n]) for n, me in malleable.jobs.items() if n in seen and uid in (0, me.uid))
         found += [(f"job {n}", malleable.held(job)) for n, job in jobs]
         for subject, why in found:
@@ -128,7 +123,7 @@ def operations(
     async def status(uid: int, _request: Mapping[str, Any]) -> object:
         uid = await as_root(uid)
         snapshot, pace = observer.last, Pace()
-        own, others = await own_runs(uid, pace), await guided_runs(uid, pace)
+        runs = sorted([*await own_runs(uid, pace), *await owned_runs(uid, pace)], key=lambda run: run.id)
         return {
             "now": clock.now(),
             "problems": [
@@ -139,8 +134,7 @@ def operations(
                 *not_allowed(uid),
             ],
             "paused_until": executor.paused_until,
-            "workflows": await shown(own, run_to_dict, pace),
-            "guided": await shown(others, guided_to_dict, pace),
+            "workflows": await shown(runs, pace),
             "malleable": [m.to_dict() for m in malleable.jobs.values() if uid in (0, m.uid)],
             "resizes": store.resizes() if uid in (0, os.geteuid()) else [],
         }
@@ -154,11 +148,12 @@ def operations(
     async def cancel(uid: int, request: Mapping[str, Any]) -> object:
         """The jobs that the caller has to cancel, which are those that it submitted itself."""
         number = _number(request)
-        if number in guided.runs:
-            return {"jobs": guided.cancel(uid, number)}
-        may(uid)
-        workflows.cancel(number, "cancelled by the user")
-        return {"jobs": []}
+        run = workflows.runs.get(number)
+        if run is None or not run.owned:
+            may(uid)
+        elif uid not in (0, run.uid):
+            raise NotFound(f"no running workflow {number}")
+        return {"jobs": workflows.cancel(number, "cancelled by its owner")}
 
     async def retry(uid: int, request: Mapping[str, Any]) -> object:
         may(uid)
@@ -169,11 +164,11 @@ def operations(
     async def plan(uid: int, request: Mapping[str, Any]) -> object:
         """What `guide` would do with these stages, before their jobs are submitted."""
         serving(uid)
-        return await guided.plan(uid, request)
+        return await workflows.plan(uid, request)
 
     async def guide(uid: int, request: Mapping[str, Any]) -> object:
         serving(uid)
-        return {"run": await guided.register(uid, request)}
+        return {"run": await workflows.register(uid, request)}
 
     async def scope(uid: int, request: Mapping[str, Any]) -> Pause:
         """What a pause is to be about. Users may speak of their own jobs, the agent's user of all."""
@@ -221,7 +216,7 @@ def operations(
 
     async def environment(uid: int, _request: Mapping[str, Any]) -> object:
         serving(uid)
-        return workflows.environment
+        return workflows.carrier.environment
 
     async def queue(uid: int, _request: Mapping[str, Any]) -> object:
         """The last picture, without asking Slurm again. Not for everybody: a site may hide others' jobs."""
@@ -290,7 +285,7 @@ def _number(request: Mapping[str, Any]) -> int:
     return number
 
 
-def _with_older(latest: list[_Run], live: Iterable[_Run]) -> list[_Run]:
+def _with_older(latest: list[WorkflowRun], live: Iterable[WorkflowRun]) -> list[WorkflowRun]:
     """The latest workflows, and before them those that go on although so many have begun after them."""
     older = sorted((run for run in live if latest and run.id < latest[0].id), key=lambda run: run.id)
     return older[-_SHOWN:] + latest

@@ -11,8 +11,6 @@ import structlog
 from penstock.clock import Clock
 from penstock.errors import StoreError
 from penstock.executor import Executor
-from penstock.guided.controller import GuidedController
-from penstock.guided.state import GuidedRun
 from penstock.logins import login
 from penstock.messages.events import failed_stages, paused, reserved
 from penstock.messages.messenger import Messenger
@@ -24,23 +22,15 @@ __all__ = ["join", "tell_reserved"]
 _log = structlog.get_logger(__name__)
 
 
-def join(
-    messenger: Messenger, executor: Executor, workflows: WorkflowController, guided: GuidedController, clock: Clock
-) -> None:
+def join(messenger: Messenger, executor: Executor, workflows: WorkflowController, clock: Clock) -> None:
     """From now on the messenger hears of automatic pauses and of stages that fail; first of those that had failed when
     the agent before this one ended."""
     me, own = os.geteuid(), login(os.geteuid())
 
     def of_run(before: WorkflowRun | None, after: WorkflowRun) -> None:
         known = before.stages if before else ()
-        name = after.workflow.name
-        for event in failed_stages(after.id, name, after.stages, known, uid=me, user=own, now=clock.now()):
-            messenger.tell(event)
-
-    def of_guided(before: GuidedRun | None, after: GuidedRun) -> None:
-        known = before.stages if before else ()
-        owner = {"uid": after.uid, "user": after.user}
-        for event in failed_stages(after.id, after.name, after.stages, known, **owner, now=clock.now()):  # type: ignore[arg-type]
+        uid, user = (after.uid, after.user) if after.owned else (me, own)
+        for event in failed_stages(after.id, after.name, after.stages, known, uid=uid, user=user, now=clock.now()):
             messenger.tell(event)
 
     def of_pause(until: float, why: str, count: int) -> None:
@@ -49,11 +39,9 @@ def join(
         except StoreError as error:  # the pause matters more than the word about it
             _log.warning("nobody is told of the pause", why=str(error))
 
-    workflows.on_change, guided.on_change, executor.on_pause = of_run, of_guided, of_pause
+    workflows.book.on_change, executor.on_pause = of_run, of_pause
     for run in workflows.runs.values():
         of_run(None, run)
-    for one in guided.runs.values():
-        of_guided(None, one)
 
 
 def tell_reserved(messenger: Messenger, runs: Iterable[Mapping[str, Any]], now: float) -> None:

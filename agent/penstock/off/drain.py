@@ -20,14 +20,15 @@ from penstock.clock import Clock
 from penstock.config import Config
 from penstock.errors import NotFound, PenstockError, StoreError
 from penstock.executor import Concern, Executor
-from penstock.guided.controller import GuidedController
 from penstock.malleable.controller import MalleableController
-from penstock.off.handing import own_jobs, released, rows_by_job
-from penstock.off.items import Item, of_guided, of_left, of_malleable, of_own, stray
+from penstock.off.handing import own_jobs, released
+from penstock.off.items import Item, of_left, of_malleable, of_own, of_owned, stray
 from penstock.off.slots import bags_left, slots_left
 from penstock.slurm.base import Reader
 from penstock.store import Store
 from penstock.workflow.controller import WorkflowController
+from penstock.workflow.instructions import Instruction
+from penstock.workflow.state import WorkflowRun
 
 __all__ = ["Drain", "Report"]
 
@@ -74,7 +75,6 @@ class Drain:
         store: Store,
         clock: Clock,
         workflows: WorkflowController,
-        guided: GuidedController,
         malleable: MalleableController,
         *,
         accrues: bool,
@@ -85,7 +85,6 @@ class Drain:
         self._store = store
         self._clock = clock
         self._workflows = workflows
-        self._guided = guided
         self._malleable = malleable
         self._accrues = accrues
         self._slots = _Aside()
@@ -111,13 +110,9 @@ class Drain:
             self.report = None
             return []
         decisions: list[Decision] = []
+        self._workflows.carrier.begin_pass()
         for number in list(self._workflows.runs):
-            decisions += await self._guarded(number, self._own(number, snapshot))
-        if off.release:
-            seen = rows_by_job(snapshot)
-            for number, run in list(self._guided.runs.items()):
-                steps = released(run, snapshot, seen, accrues=self._accrues)
-                decisions += await self._guarded(number, self._guided.hand_back(number, steps, snapshot))
+            decisions += await self._guarded(number, self._handed_back(number, snapshot, release=off.release))
         if snapshot.taken_at >= self._slots.at + _SLOTS_EVERY:
             self._slots = _Aside(snapshot.taken_at, await self._held_slots(snapshot, act=True, drop=off.drop_slots))
         # What was changed in this pass is seen in the next.
@@ -153,10 +148,16 @@ class Drain:
             _log.exception("a workflow could not be handed back", workflow=number)
         return []
 
-    async def _own(self, number: int, snapshot: Snapshot) -> list[Decision]:
-        await self._workflows.settle(number)
-        steps = own_jobs(self._workflows.runs[number], snapshot)
-        return await self._workflows.carry_out(number, steps, snapshot)
+    async def _handed_back(self, number: int, snapshot: Snapshot, *, release: bool) -> list[Decision]:
+        await self._workflows.carrier.settle(number)
+        steps = self._steps(self._workflows.runs[number], snapshot, release=release)
+        return await self._workflows.carrier.carry_out(number, steps, snapshot)
+
+    def _steps(self, run: WorkflowRun, snapshot: Snapshot, *, release: bool) -> tuple[Instruction, ...]:
+        """What is to be done yet to the jobs of a workflow."""
+        if run.owned:
+            return released(run, snapshot, accrues=self._accrues) if release else ()
+        return own_jobs(run, snapshot)
 
     async def _held_slots(self, snapshot: Snapshot, *, act: bool, drop: bool = False) -> list[Item]:
         config = self._config()
@@ -214,12 +215,8 @@ class Drain:
             yield from of_malleable(state, snapshot, malleable.leaver.staying(state.job))
         me = os.geteuid()
         for run in self._workflows.runs.values():
-            open_ = {job for step in own_jobs(run, snapshot) if isinstance(job := getattr(step, "job", None), int)}
-            yield from of_own(run, me, snapshot, open_)
-        seen = rows_by_job(snapshot) if release else {}
-        for guided in self._guided.runs.values():
-            steps = released(guided, snapshot, seen, accrues=self._accrues) if release else ()
+            steps = self._steps(run, snapshot, release=release)
             open_ = {job for step in steps if isinstance(job := getattr(step, "job", None), int)}
-            yield from of_guided(guided, snapshot, open_)
+            yield from of_owned(run, snapshot, open_) if run.owned else of_own(run, me, snapshot, open_)
         for number, _at, uid, op, payload in self._store.inbox():
             yield of_left(number, uid, op, payload, snapshot)

@@ -10,25 +10,21 @@ after those before it, at the latest when its wait has passed. Slurm itself then
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from penstock.api import Geometry, Job, JobState, Reason, Snapshot
-from penstock.guided import instructions as guided
-from penstock.guided.machine import step
-from penstock.guided.state import GuidedRun, GuidedStage, Kept
+from penstock.api import Job, JobState, Reason, Snapshot
 from penstock.off.order import CODE
-from penstock.waits.base import Estimate
-from penstock.workflow.instructions import Cancel, Change, Instruction, VerifyAndRelease
-from penstock.workflow.reading import names_parent
+from penstock.workflow.instructions import Cancel, Change, Instruction, Release, View, tasks_of
+from penstock.workflow.owned import all_due
+from penstock.workflow.reading import Site, names_parent
 from penstock.workflow.scripts import dependency_text
-from penstock.workflow.state import Phase, StageRun, WorkflowRun
+from penstock.workflow.state import Kept, Phase, StageRun, WorkflowRun
 from penstock.workflow.ties import Tie
 
-__all__ = ["KeptBack", "kept_back", "let_go", "own_jobs", "released", "rows_by_job"]
+__all__ = ["KeptBack", "kept_back", "let_go", "own_jobs", "released"]
 
-_LONG: Final = 1e10  # seconds; a stage that waits so much longer than those before it is due, whenever they end
+_BROKEN: Final = (Phase.FAILED, Phase.CANCELLED)
 _WHY: Final = (Reason(CODE, "Penstock is off: it starts after the stages before it, without an agent"),)
 
 
@@ -69,7 +65,7 @@ def _tied(run: WorkflowRun, i: int, stage: StageRun, job: Job, snapshot: Snapsho
         wish = () if pinned else None
         return Change(stage.name, job.id, tie, depends_on, dependency=text, nodelist=wish, reasons=_WHY)
     if stage.phase is Phase.SUBMITTED and job.held and job.reason != "JobHeldAdmin" and not lacking:
-        return VerifyAndRelease(stage.name, job.id, needed, _WHY)
+        return Release(stage.name, job.id, _WHY)
     return None
 
 
@@ -93,53 +89,27 @@ class KeptBack:
     begin: float | None = None
 
 
-def kept_back(run: GuidedRun, snapshot: Snapshot) -> list[KeptBack]:
+def kept_back(run: WorkflowRun, snapshot: Snapshot) -> list[KeptBack]:
     """The jobs of a run that its owner submitted which wait for the agent. What others hold is not ours to speak of."""
     found = []
     for stage in run.stages:
-        job = snapshot.jobs.get(stage.job)
+        job, own = snapshot.jobs.get(stage.job or 0), stage.mine
         if job is None or not job.pending or job.uid != run.uid or stage.phase.final or stage.released is not None:
             continue
-        if stage.kept is Kept.HOLD and job.reason == "JobHeldUser":
+        if own.kept is Kept.HOLD and job.reason == "JobHeldUser":
             found.append(KeptBack(stage.name, job.id, Kept.HOLD))
-        elif stage.kept is Kept.BEGIN and job.put_off:
-            later = stage.begin is not None and stage.begin > snapshot.taken_at
-            found.append(KeptBack(stage.name, job.id, Kept.BEGIN, stage.begin if later else None))
+        elif own.kept is Kept.BEGIN and job.put_off:
+            later = own.begin is not None and own.begin > snapshot.taken_at
+            found.append(KeptBack(stage.name, job.id, Kept.BEGIN, own.begin if later else None))
     return found
 
 
-def rows_by_job(snapshot: Snapshot) -> dict[int, list[Job]]:
-    """What is seen of each job; the tasks of an array stand under the array's number, too."""
-    rows: dict[int, list[Job]] = {}
-    for job in snapshot.jobs.values():
-        for number in {job.id, job.array_job or job.id}:
-            rows.setdefault(number, []).append(job)
-    return rows
-
-
-def released(
-    run: GuidedRun, snapshot: Snapshot, seen: Mapping[int, Sequence[Job]], *, accrues: bool
-) -> tuple[guided.Instruction, ...]:
-    """What lets these jobs go behind those before them: guiding's own steps, as if all of them were due now. One whose
-    dependency has been lost gets it back first; one behind a stage that did not complete stays. `seen` is
-    `rows_by_job`; `accrues`: jobs age here while they depend on others."""
-    rows = {stage.job: seen[stage.job] for stage in run.stages if stage.job in seen}
-    due = replace(run, strategy="asa", stages=tuple(_due(stage, k) for k, stage in enumerate(run.stages, start=1)))
-    rules = guided.Rules(accrues=accrues, predict=_now)
-    now = snapshot.taken_at
+def released(run: WorkflowRun, snapshot: Snapshot, *, accrues: bool) -> tuple[Instruction, ...]:
+    """What lets these jobs go behind those before them, all of them now. One whose dependency has been lost gets it
+    back first; one behind a stage that did not complete stays. `accrues`: jobs age here while they depend on others."""
+    view = View(snapshot.taken_at, snapshot.jobs, tasks=tasks_of(snapshot))
     ours = {kept.job for kept in kept_back(run, snapshot)}
-    done = step(due, guided.View(now, rows, nodes=snapshot.nodes), now, rules)
-    broken = [stage.name for stage in done.run.stages if stage.phase in (Phase.FAILED, Phase.CANCELLED)]
-    vain = done.run.below(broken)
-    acts = [i for i in done.instructions if isinstance(i, guided.Release | guided.Repoint)]
-    steps = [i for i in acts if i.job in ours and i.stage not in vain]
-    return tuple(replace(i, reasons=(*_WHY, *i.reasons[1:])) for i in steps)
-
-
-def _due(stage: GuidedStage, place: int) -> GuidedStage:
-    # Those before it are expected to end within their waits and run times: its own wait is longer than all of these.
-    return replace(stage, estimate=place * _LONG, expect=stage.expect or stage.limit or 60.0)
-
-
-def _now(_geometry: Geometry) -> Estimate:
-    return Estimate(0, _LONG)
+    seen, orders = all_due(Site(accrues, cycle=0.0), run, view, snapshot.taken_at, _WHY[0])
+    vain = {run.stages[i].name for i in seen.following(i for i, s in enumerate(seen.stages) if s.phase in _BROKEN)}
+    acts = [i for i in orders if isinstance(i, Release | Change) and i.job in ours and i.stage not in vain]
+    return tuple(i if isinstance(i, Release) else replace(i, reasons=(*_WHY, *i.reasons[1:])) for i in acts)

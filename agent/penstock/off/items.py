@@ -10,16 +10,15 @@ from enum import StrEnum
 from typing import Any, Final
 
 from penstock.api import Job, JobState, Snapshot
-from penstock.guided.state import GuidedRun, Kept
 from penstock.logins import login
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.words import Phase as Resize
 from penstock.off.handing import kept_back, let_go
 from penstock.provision.holding import Hold
 from penstock.provision.holding import Phase as Slot
-from penstock.workflow.state import Phase, WorkflowRun
+from penstock.workflow.state import Kept, Phase, WorkflowRun
 
-__all__ = ["Item", "Place", "droppable", "of_bag", "of_guided", "of_hold", "of_left", "of_malleable", "of_own", "stray"]
+__all__ = ["Item", "Place", "droppable", "of_bag", "of_hold", "of_left", "of_malleable", "of_own", "of_owned", "stray"]
 
 _RESIZER: Final = re.compile(r"penstock-[0-9]+-[0-9a-f]{12}")
 
@@ -102,7 +101,7 @@ def stray(job: Job, name: str, known: Iterable[int], *, ours: bool) -> Item | No
 
 def of_own(run: WorkflowRun, uid: int, snapshot: Snapshot, open_: Iterable[int]) -> list[Item]:
     """A workflow whose jobs the agent submits. `open_` are those jobs to which something is still to be done."""
-    subject = f"workflow {run.id} ({run.workflow.name})"
+    subject = f"workflow {run.id} ({run.name})"
     at = snapshot.taken_at
     alive = [job for job in run.jobs() if (seen := snapshot.jobs.get(job)) is None or not seen.state.ended]
     unseen = [s.job for s in run.stages if s.job and s.job not in snapshot.jobs and (s.submitted or 0.0) >= at]
@@ -126,7 +125,7 @@ def of_own(run: WorkflowRun, uid: int, snapshot: Snapshot, open_: Iterable[int])
     return items
 
 
-def of_guided(run: GuidedRun, snapshot: Snapshot, open_: Iterable[int]) -> list[Item]:
+def of_owned(run: WorkflowRun, snapshot: Snapshot, open_: Iterable[int]) -> list[Item]:
     """A workflow whose owner has submitted its jobs. `open_` are those that are about to be released."""
     subject = f"workflow {run.id} ({run.name})"
     kept = kept_back(run, snapshot)
@@ -145,11 +144,8 @@ def of_guided(run: GuidedRun, snapshot: Snapshot, open_: Iterable[int]) -> list[
         pending = not still.isdisjoint(numbers)
         items.append(Item("stage", run.uid, Place.LEFT, text, numbers, pending=pending, todo=todo))
     waiting = {k.job for k in kept}
-    free = tuple(
-        stage.job
-        for stage in run.stages
-        if stage.job not in waiting and (seen := snapshot.jobs.get(stage.job)) is not None and not seen.state.ended
-    )
+    jobs = [stage.job for stage in run.stages if stage.job is not None and stage.job not in waiting]
+    free = tuple(job for job in jobs if (seen := snapshot.jobs.get(job)) is not None and not seen.state.ended)
     if free:
         items.append(Item("workflow", run.uid, Place.ALONE, f"{subject}: {_numbers(free)}", free))
     return items

@@ -7,13 +7,12 @@ from dataclasses import replace
 from penstock.api import Job, JobState, Reason
 from penstock.waits.causes import noted
 from penstock.workflow.instructions import Cancel
+from penstock.workflow.seen import look_up, ran
 from penstock.workflow.state import Phase, RunPhase, StageRun, WorkflowRun
 from penstock.workflow.turn import Turn, fresh
 
 __all__ = ["absorb", "back_off", "clear_discarded"]
 
-# ends that a job can meet without having run; Slurm then gives the moment of the end as its start
-_WITHOUT_RUNNING = frozenset({JobState.CANCELLED, JobState.DEADLINE, JobState.BOOT_FAIL})
 # ends that are no fault of the stage
 _MISHAPS = frozenset({JobState.NODE_FAIL, JobState.BOOT_FAIL, JobState.PREEMPTED})
 _MOST_MISHAPS = 3
@@ -42,15 +41,14 @@ def absorb(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
         turn.note(stage.name, "state-unknown", f"job {job.id} is in a state that is not understood: left alone")
         return run
     if job is not None and not job.state.ended:
-        return run.with_stage(_alive(turn, run, i, job))
+        return run.put(i, _alive(turn, run, i, job))
     if job is not None:
         exit_code = 0 if job.state is JobState.COMPLETED else None
         return _conclude(turn, run, i, job.state, job.eligible, job.start, job.end, exit_code)
     if record is not None and record.state.ended:
         return _conclude(turn, run, i, record.state, record.eligible, record.start, record.end, record.exit_code)
     if stage.submitted is None or turn.view.taken_at > stage.submitted:
-        turn.lookups.add(stage.job)
-        turn.note(stage.name, "not-seen", f"job {stage.job} is not in the queue: accounting must say what became of it")
+        look_up(turn, stage)
     return run
 
 
@@ -82,7 +80,8 @@ def _alive(turn: Turn, run: WorkflowRun, i: int, job: Job) -> StageRun:
         stage = replace(stage, phase=Phase.SUBMITTED if held else Phase.QUEUED, start=None)
     if stage.phase is not Phase.SUBMITTED and job.id in turn.view.hindered:
         stage = replace(stage, hindered=noted(stage.hindered, turn.view.hindered[job.id]))
-    return replace(stage, submitted=job.submit, eligible=job.eligible, restarts=job.restarts)
+    stage = replace(stage, submitted=job.submit, eligible=job.eligible, restarts=job.restarts)
+    return stage if stage.asked_at is None else replace(stage, asked=0, asked_at=None)
 
 
 def _requeued(turn: Turn, run: WorkflowRun, i: int, job: Job) -> StageRun:
@@ -109,7 +108,7 @@ def _reopened(turn: Turn, run: WorkflowRun, i: int, job: Job) -> WorkflowRun:
         return run
     turn.note(stage.name, "requeued", f"job {job.id} had completed and was requeued: it has to complete again")
     live = replace(stage, phase=Phase.QUEUED, end=None, slurm_state=None, exit_code=None)
-    return run.with_stage(_alive(turn, run.with_stage(live), i, job))
+    return run.put(i, _alive(turn, run.put(i, live), i, job))
 
 
 def _conclude(
@@ -125,11 +124,7 @@ def _conclude(
     stage, parents = run.stages[i], run.parents(i)
     active = run.phase is RunPhase.ACTIVE
     lost = next((q for q in parents if q.phase in (Phase.FAILED, Phase.CANCELLED)), None)
-    ran = not (
-        state in _WITHOUT_RUNNING
-        and stage.phase is not Phase.RUNNING
-        and (start is None or end is None or start >= end)
-    )
+    began = ran(stage, state, start, end)
     # A guarded job does not begin its work before all parents are done: a failure before that is the guard's.
     guarded = turn.strategy.tie.guarded and state is JobState.FAILED and bool(stage.depends_on)
     for_parents = guarded and any(q.phase is not Phase.DONE for q in parents)
@@ -139,23 +134,23 @@ def _conclude(
         phase, failure = Phase.CANCELLED, f"{lost.name} did not complete"
     elif not active and state is JobState.CANCELLED:
         phase, failure = Phase.CANCELLED, "cancelled with the workflow"
-    elif active and (for_parents or (not ran and stage.depends_on)) and any(_fate_open(turn, q) for q in parents):
+    elif active and (for_parents or (not began and stage.depends_on)) and any(_fate_open(turn, q) for q in parents):
         # Slurm itself cancels a job whose parent failed (kill_invalid_depend): first learn what became of the parent
         turn.note(stage.name, "parent-first", f"job {stage.job} ended {state}; a parent's end is not known yet")
         return run
     elif active and for_parents:
         return _again(turn, run, i, start, end, "it had started before its parents had ended", miss=True)
-    elif active and not ran and any(job not in {q.job for q in parents} for job in stage.depends_on):
+    elif active and not began and any(job not in {q.job for q in parents} for job in stage.depends_on):
         return _again(turn, run, i, start, end, "the attempt of a parent that it depended on failed")
     elif active and (why := _repeatable(run, i, state)):
         stage = _counted(turn, stage, state)
-        return _again(turn, run.with_stage(stage), i, start, end, why, pause=True)
+        return _again(turn, run.put(i, stage), i, start, end, why, pause=True)
     else:
         code = "" if exit_code is None else f" with exit code {exit_code}"
         phase, failure = Phase.FAILED, f"job {stage.job} ended {state}{code}"
-    times = {"eligible": eligible, "start": start} if ran else {"eligible": None, "start": None}
-    return run.with_stage(
-        replace(stage, phase=phase, failure=failure, slurm_state=state.value, exit_code=exit_code, end=end, **times)
+    times = {"eligible": eligible, "start": start} if began else {"eligible": None, "start": None}
+    return run.put(
+        i, replace(stage, phase=phase, failure=failure, slurm_state=state.value, exit_code=exit_code, end=end, **times)
     )
 
 
@@ -195,15 +190,16 @@ def _again(
 ) -> WorkflowRun:
     """The attempt has ended in vain: wait for the next one, with a pause that grows."""
     stage = run.stages[i]
-    ran = max(end - start, 0.0) if start is not None and end is not None else 0.0
-    spent = run.units[i].nodes * ran
+    worked = max(end - start, 0.0) if start is not None and end is not None else 0.0
+    spent = run.units[i].nodes * worked
     turn.note(stage.name, "again", f"job {stage.job} came to nothing and is submitted again: {why}")
-    return run.with_stage(
+    return run.put(
+        i,
         replace(
             fresh(stage),
             misses=stage.misses + miss,
             wasted=stage.wasted + spent,
             idle=stage.idle + (spent if miss else 0.0),
             retry_at=turn.now + back_off(stage.retries + stage.mishaps - 1) if pause else None,
-        )
+        ),
     )

@@ -1,7 +1,7 @@
-"""Carries out what the workflow runner asks for, and keeps every run's state in the store before and after.
+"""Serves all workflows of one agent, whoever submits their jobs: pass after pass each as far as its user's share goes.
 
-A submission is journaled as INTENDED before sbatch is called; whatever is still INTENDED at the next pass (the agent
-was killed, or the answer was lost) is looked for by its unique name before it is ever sent again.
+What is asked for them comes in at the top (`submit`, `register`, `cancel`, `retry`); `reconcile` has the runner step
+over each run of which there is news, keeps what comes of that (`book.py`), and has it carried out (`carrying.py`).
 """
 
 from __future__ import annotations
@@ -10,56 +10,42 @@ import contextlib
 import math
 import os
 import secrets
-from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 import structlog
 
-from penstock.api import AccountingRecord, Decision, Geometry, Reason, Snapshot, Verb
+from penstock.api import Decision, Geometry, Job, Reason, Snapshot, Verb
 from penstock.clock import Clock, Rest
-from penstock.errors import (
-    Infeasible,
-    NotFound,
-    NotNow,
-    NotPermitted,
-    OutcomeUnknown,
-    PenstockError,
-    StoreError,
-    UserError,
-)
-from penstock.executor import Concern, Executor
-from penstock.fair import Claim, Rounds, Share, work_of
+from penstock.errors import NotFound, NotNow, NotPermitted, PenstockError, StoreError, UserError
+from penstock.executor import Executor
+from penstock.fair import Claim, Rounds, Share
+from penstock.logins import login
 from penstock.observe import Observer
-from penstock.pace import Pace
-from penstock.second_look import SecondLook
+from penstock.pace import Pace, at_once
 from penstock.slurm.base import Reader
 from penstock.store import Store
 from penstock.waits.base import Estimate
 from penstock.waits.causes import hindrance
 from penstock.waits.shelf import Shelf
+from penstock.workflow.accounting import Accounting
+from penstock.workflow.admission import Registration, admit, plan, plan_for_owner, planned, read_registration
+from penstock.workflow.book import Book
+from penstock.workflow.carrying import Carrier, subject_of
 from penstock.workflow.checks import check_against, check_units
 from penstock.workflow.cuts import place_units
+from penstock.workflow.documents import run_from_dict
 from penstock.workflow.expectations import expected_by
-from penstock.workflow.instructions import (
-    Cancel,
-    Change,
-    Finished,
-    Instruction,
-    Lookup,
-    Observe,
-    Step,
-    Submit,
-    VerifyAndRelease,
-    View,
-)
+from penstock.workflow.instructions import Finished, Lookup, Observe, Step, View, tasks_of
+from penstock.workflow.measure import Measure, check_room, measured
 from penstock.workflow.model import Workflow
-from penstock.workflow.reading import names_parent
 from penstock.workflow.registry import strategy_named
 from penstock.workflow.retrying import retried
 from penstock.workflow.runner import Runner
-from penstock.workflow.state import RunPhase, WorkflowRun, run_from_dict, run_to_dict
+from penstock.workflow.state import RunPhase, Submitter, WorkflowRun
+from penstock.workflow.stored import read_latest
 from penstock.workflow.strategy import Outlook, Rules
 
 __all__ = ["WorkflowController"]
@@ -68,15 +54,28 @@ _log = structlog.get_logger(__name__)
 
 # Of so many earlier runs the run times are learned.
 _EARLIER_RUNS = 200
-_PARTS = 10  # how much longer it takes to look through a stage here than it does `penstock.guided`
+_AGENTS_OWN = -1  # whose share those count for that the agent submits
+
+
+@dataclass(frozen=True, slots=True)
+class _Stepped:
+    """What the last step over a run has left, over which look and when. `wake`: when it has something to do without
+    news, infinite if never. `complete`: all that there was to do is done."""
+
+    run: WorkflowRun
+    look: Snapshot
+    brake: tuple[object, ...]
+    at: float
+    wake: float
+    complete: bool
 
 
 class WorkflowController:
-    """All workflow runs of one agent. `environment` is added to every stage's job (it tells MPI jobs the agent).
+    """All workflow runs of one agent.
 
     `prepare` is told of geometries that are about to be predicted; whether somebody has something new to say of them.
-    For the metrics, since the start: `finished` counts runs by how they ended, `misses` starts that were too early and
-    that the guard in the job's script took back.
+    A pass serves each user as far as `share` allows, and takes the rest up at the next (`penstock.fair`). `steps`
+    counts the runs that were looked through.
     """
 
     def __init__(
@@ -94,9 +93,7 @@ class WorkflowController:
         core_hour_weight: float = 0.0,
         share: Share | None = None,
     ) -> None:
-        self._backend = backend
         self._observer = observer
-        self._second_look = SecondLook(observer)
         self._executor = executor
         self._store = store
         self._clock = clock
@@ -106,29 +103,36 @@ class WorkflowController:
         self._prepare = prepare
         self._rules = rules
         self.core_hour_weight = core_hour_weight
-        self._records: dict[int, AccountingRecord] = {}
-        # Until when unanswered submissions are not looked for again, by run; until when accounting is not asked again.
-        self._recoveries: dict[int, Rest] = {}
-        self._lookups: dict[int, Rest] = {}
-        self.share = share or Share()
+        self._share = share or Share()
+        self.book = Book(store)
+        self.carrier = Carrier(backend, observer, executor, store, clock, runner, self.book, wake, self._share.changes)
+        self._accounting = Accounting(backend, clock, self._share.lookups)
+        # Until when accounting is not asked again for jobs that were given up, by run and job.
+        self._sought: dict[int, dict[int, Rest]] = {}
         self._rounds: Rounds[int] = Rounds()
         self._left = False  # the last pass has left something to the next, for want of room
-        # What the last step over a run has left, over which look, and when.
-        self._stepped: dict[int, tuple[WorkflowRun, Snapshot, float]] = {}
+        self._measures: dict[int, tuple[WorkflowRun, Measure]] = {}
+        self._stepped: dict[int, _Stepped] = {}
+        self._tasks: tuple[Snapshot | None, Mapping[int, Sequence[Job]]] = (None, {})
+        self._failures = store.errors
+        self._said: dict[int, dict[str, str]] = {}  # by run and stage: the code of what was decided last
         self.steps = 0
-        self.environment: dict[str, str] = {}
-        self._cancelled_at: dict[int, float] = {}
-        self.finished: Counter[str] = Counter()
-        self.misses = 0
-        # Called with a run as it was (None: not known) and as it is, in the transaction that saves it.
-        self.on_change: Callable[[WorkflowRun | None, WorkflowRun], None] = lambda _before, _after: None
-        self.runs: dict[int, WorkflowRun] = {}
-        for number, _uid, state in store.runs(live_only=True):
-            try:
-                self.runs[number] = run_from_dict(state)
-            except (KeyError, TypeError, ValueError):
-                _log.exception("a stored workflow cannot be read; its jobs are left alone", workflow=number)
-        self._taken_over = set(self.runs)
+        self._taken_over = {number for number, run in self.runs.items() if not run.owned}
+
+    @property
+    def runs(self) -> dict[int, WorkflowRun]:
+        """All that have not ended, by number."""
+        return self.book.runs
+
+    @property
+    def share(self) -> Share:
+        """What one user may have."""
+        return self._share
+
+    @share.setter
+    def share(self, share: Share) -> None:
+        self._share = share
+        self.carrier.most, self._accounting.most = share.changes, share.lookups
 
     # -- what users ask (any time, from the door) ----------------------------------------------------------------------
 
@@ -157,8 +161,8 @@ class WorkflowController:
         )
         plan = strategy_named(strategy).plan(workflow, outlook)
         check_units(workflow, place_units(workflow, plan.cut), partition, strategy)
-        with self._kept():
-            number = self._store.add_run(uid, {}, now)
+        with self.book.together():
+            number = self._store.add_run(uid, {}, now, Submitter.AGENT)
             run = self._runner.start(
                 number,
                 workflow,
@@ -169,25 +173,96 @@ class WorkflowController:
                 plan=plan,
                 max_time=partition.max_time,
             )
-            self._save(run)
+            self.book.save(run)
             if plan.reasons:
-                self._store.record(Decision(Verb.NOTHING, _subject(run), plan.reasons), now)
+                self._store.record(Decision(Verb.NOTHING, subject_of(run), plan.reasons), now)
         self._wake(f"workflow {number} was submitted")
         return number
 
     def _earlier(self, uid: int) -> Iterator[WorkflowRun]:
         """The user's latest runs, oldest first."""
-        for _number, owner, state in self._store.runs(limit=_EARLIER_RUNS):
-            if owner == uid and state:
+        for _number, _owner, state in self._store.runs(limit=_EARLIER_RUNS, submitter=Submitter.AGENT, uid=uid):
+            if state:
                 with contextlib.suppress(KeyError, TypeError, ValueError, UserError):  # of another release
                     yield run_from_dict(state)
 
-    def cancel(self, number: int, why: str) -> None:
-        """End a run: its jobs are cancelled in the coming passes. Raises `NotFound`."""
+    async def plan(self, uid: int, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Whether these stages could be registered, and which jobs they come after. Raises what `register` would."""
+        self._check_allowed(uid)
+        asked = await Pace().walk(read_registration(request, self._clock.now()))
+        runs = await Pace().walk(read_latest(self._store, uid, self.runs))
+        run, before = plan(runs, asked)
+        plan_for_owner(asked.strategy, self._rules)
+        self._check_room(uid, asked, run)
+        return planned(run, before)
+
+    async def register(self, uid: int, request: Mapping[str, Any]) -> int:
+        """Take charge of stages whose jobs the user has submitted; the workflow's number.
+
+        Raises UserError, NotFound, NotNow, and NotPermitted for a job that Slurm says is somebody else's. One that the
+        last look does not show is believed until the next look, and nothing is done to it before.
+        """
+        self._check_allowed(uid)
+        asked = await Pace().walk(read_registration(request, self._clock.now()))
+        seen = self._observer.last
+        for stage in asked.stages:
+            job = seen.jobs.get(stage.job) if seen else None
+            if job is not None and job.uid != uid:
+                raise NotPermitted(f"job {job.id} is not yours")
+        if any(stage.job == 0 for stage in asked.stages):
+            raise NotFound("stages are registered with their jobs")
+        stored = await Pace().walk(read_latest(self._store, uid, self.runs))
+        # From here on nothing else is done: what is planned must be what is there.
+        now = self._clock.now()
+        if any(run.id not in self.runs and not run.phase.final for run in stored):  # it has ended meanwhile
+            stored = at_once(read_latest(self._store, uid, self.runs))
+        known = {run.id: run for run in stored if run.phase.final}
+        known |= {number: run for number, run in self.runs.items() if run.owned and run.uid == uid}
+        run, _before = plan([known[number] for number in sorted(known)], asked)
+        made = plan_for_owner(asked.strategy, self._rules)
+        self._check_room(uid, asked, run)
+        with self.book.together():
+            if run is None:
+                number = self._store.add_run(uid, {}, now, Submitter.OWNER)
+                run = asked.begun(number, uid, login(uid), now, made)
+                if made.reasons:
+                    self._store.record(Decision(Verb.NOTHING, subject_of(run), made.reasons), now)
+            self.book.save(admit(run, asked.stages, earlier=[known[n] for n in sorted(known)]))
+        self._wake(f"workflow {run.id} has new stages")
+        self._observer.want()
+        return run.id
+
+    def _check_room(self, uid: int, asked: Registration, run: WorkflowRun | None) -> None:
+        """One user's workflows must not fill the agent's memory, nor the state file, nor its time."""
+        open_ = [self._measure(other) for other in self.runs.values() if other.owned and other.uid == uid]
+        more = [stage.entry for stage in asked.stages]
+        if run is not None and run.id not in self.runs:  # it goes on with all that it had
+            more += [stage for stage in run.stages if stage.name not in {s.name for s in asked.stages}]
+        after = sum(len(stage.after) for stage in asked.stages)
+        check_room(open_, replace(measured(more), dependencies=after), self._share, fresh=run is None)
+
+    def _measure(self, run: WorkflowRun) -> Measure:
+        """Taken anew only of what has changed."""
+        known = self._measures.get(run.id)
+        if known is None or known[0] is not run:
+            known = self._measures[run.id] = run, measured(run.stages)
+        return known[1]
+
+    def _check_allowed(self, uid: int) -> None:
+        brake = self._executor.brake
+        refused = brake.refuses("workflows", uid, strict=False) or brake.rehearses(uid, "no workflows are taken yet")
+        if refused is not None:
+            raise NotPermitted(refused.text)
+
+    def cancel(self, number: int, why: str) -> list[int]:
+        """End a run: the jobs that the agent has submitted are cancelled in the coming passes, and no more are let go;
+        the jobs that their owner has to cancel. Raises `NotFound`."""
         if number not in self.runs:
             raise NotFound(f"no running workflow {number}")
-        self._save(self._runner.cancel(self.runs[number], why))
+        run = self._runner.cancel(self.runs[number], why)
+        self.book.save(run)
         self._wake(f"workflow {number} is to be cancelled")
+        return list(run.jobs()) if run.owned else []
 
     def retry(self, number: int, stage: str | None = None) -> None:
         """Run what has not completed of a workflow again. Raises `NotFound`, and `UserError` while it still runs."""
@@ -197,27 +272,43 @@ class WorkflowController:
             if not stored:
                 raise NotFound(f"there is no workflow {number}")
             run = run_from_dict(stored[0])
-        self._save(retried(run, stage, token=_token()))
+        if run.owned:
+            raise UserError(f"the jobs of workflow {number} are its owner's: `penstock retry {number}` as {run.user}")
+        self.book.save(retried(run, stage, token=_token()))
         self._wake(f"workflow {number} is to be retried")
 
     # -- one pass ----------------------------------------------------------------------------------------------------
 
     async def reconcile(self, snapshot: Snapshot) -> list[Decision]:
-        """One step of every run, as far as a pass goes; the decisions taken."""
+        """One step of as many runs as each user may have in a pass; the decisions taken."""
         decisions: list[Decision] = []
-        down = frozenset(name for name, node in snapshot.nodes.items() if not node.usable)
+        self._left = False
+        if not self.runs:
+            return decisions
         pace = Pace()
-        for number, work in self._chosen(snapshot).items():
-            await pace.after(_PARTS * work)
-            if (run := self.runs.get(number)) is None:
+        self.carrier.begin_pass()
+        if self._store.errors != self._failures:  # what was said last may have been lost
+            self._failures = self._store.errors
+            self._said.clear()
+        now = self._clock.now()
+        claims = [
+            Claim(number, run.uid if run.owned else _AGENTS_OWN, self._measure(run).work)
+            for number, run in self.runs.items()
+            if self._has_news(run, snapshot, now)
+        ]
+        await pace.after(len(self.runs))
+        chosen, self._left = self._rounds.choose(claims, self._share.work)
+        down = frozenset(name for name, node in snapshot.nodes.items() if not node.usable)
+        for number in chosen:
+            await pace.after(1)
+            run = self.runs.get(number)
+            if run is None:
                 continue
             if (held := self.held(run)) is not None:
-                decisions.append(Decision(Verb.HOLD, _subject(run), (held,)))
+                decisions.append(Decision(Verb.HOLD, subject_of(run), (held,)))
                 continue
             try:
-                decisions.extend(await self._step(number, snapshot, down))
-                if number in self.runs:
-                    self._stepped[number] = self.runs[number], snapshot, self._clock.now()
+                decisions += self._news(number, await self._step(number, snapshot, down, pace))
             except StoreError:
                 raise  # nothing can be written down, of no workflow: the loop says so
             except PenstockError as e:
@@ -225,348 +316,223 @@ class WorkflowController:
             except Exception:
                 # One bad subject must not keep the others from being served.
                 _log.exception("a workflow could not be served", workflow=number)
+        await self._look_up(pace)
         return decisions
 
-    def _chosen(self, snapshot: Snapshot) -> dict[int, int]:
-        """The runs that this pass looks through, with what each costs: all of them, if they are no more than a pass of
-        one user goes through; they are all of one."""
-        costs = {
-            number: work_of(len(run.stages), sum(len(s.after) for s in run.stages)) for number, run in self.runs.items()
-        }
-        now, many = self._clock.now(), sum(costs.values()) > self.share.work
-        claims = [
-            Claim(number, 0, costs[number], needed=not many or self._has_news(run, snapshot, now))
-            for number, run in self.runs.items()
-        ]
-        chosen, self._left = self._rounds.choose(claims, self.share.work)
-        return {number: costs[number] for number in chosen}
-
     def _has_news(self, run: WorkflowRun, snapshot: Snapshot, now: float) -> bool:
-        """Whether there is anything new for a step over this run since the last one."""
-        left, look, at = self._stepped.get(run.id, (None, None, 0.0))
-        return left is not run or look is not snapshot or any(t <= now for t in self._instants(run, at))
+        """Whether a step over this run can come to anything else than the last one did: the look is another one, the
+        run is not what that step has left, something of it has become due, or what may be done has changed."""
+        known = self._stepped.get(run.id)
+        if known is None or not known.complete or known.run is not run or known.look is not snapshot:
+            return True
+        if known.brake != self._brake() or known.wake <= now or self._runner.asks(run):
+            return True
+        return not all(rest.lasts(now) for rest in self._sought.get(run.id, {}).values())
 
-    def _instants(self, run: WorkflowRun, now: float) -> list[float]:
-        """When something of a run is due or should end, after now."""
-        due = self._runner.next_wake(run, now)
-        return [*_expected(run, now), *([] if due is None else [due])]
+    def _brake(self) -> tuple[object, ...]:
+        brake = self._executor.brake
+        return brake.pauses, brake.rules, brake.dry_run, brake.off
+
+    def _news(self, number: int, decisions: list[Decision]) -> list[Decision]:
+        """Those that say something else than the last one of their stage; the store would find that out one by one."""
+        said = self._said.setdefault(number, {})
+        fresh = []
+        for decision in decisions:
+            codes = f"{decision.verb} {' '.join(reason.code for reason in decision.reasons)}"
+            if said.get(decision.subject) != codes:
+                said[decision.subject] = codes
+                fresh.append(decision)
+        if number not in self.runs:
+            del self._said[number]
+        return fresh
 
     def next_wake(self, now: float) -> float | None:
-        """The next instant at which a stage is due or expected to end; infinity while runs merely go on."""
+        """When something of a run is due or should end; infinity while runs merely go on."""
         if not self.runs:
             return None
-        if self._left:
+        if self._left or self.carrier.left:
             return now
         last = self._observer.last
         due = math.inf
         for run in self.runs.values():
             if self.held(run) is not None:
                 continue
-            instants = self._instants(run, now)
+            known = self._stepped.get(run.id)
+            if known is not None and known.run is run:
+                due = min(due, known.wake)
+            elif (instant := self._runner.next_wake(run, now)) is not None:
+                due = min(due, instant)
             if last is not None and self._runner.wants_look(run, last.taken_at):
-                instants.append(last.taken_at + self._observer.min_interval)
-            if self._runner.intended(run):
-                instants.append(max(now + 1.0, self._recoveries.get(run.id, Rest()).end(now)))
-            if run.id in self._lookups:
-                instants.append(self._lookups[run.id].end(now))
-            due = min([due, *instants])
+                due = min(due, last.taken_at + self._observer.min_interval)
+            if self._runner.asks(run):
+                due = min(due, self.carrier.settles_at(run.id, now))
+        if (asks := self._accounting.due(now)) is not None:
+            due = min(due, asks)
+        for sought in self._sought.values():
+            due = min([due, *(rest.end(now) for rest in sought.values())])
         return max(due, now)
 
     def held(self, run: WorkflowRun) -> Reason | None:
         """Why the run is left alone for now."""
-        off = self._executor.brake.off
-        if run.phase is RunPhase.CANCELLING or (off is not None and run.phase is RunPhase.FAILING):
+        brake, seen = self._executor.brake, self._observer.last.jobs if self._observer.last else {}
+        if run.phase is RunPhase.CANCELLING:
             return None  # what it has in the queue is taken away
+        if run.owned:
+            return self._held_of_owner(run, seen)
+        if brake.off is not None and run.phase is RunPhase.FAILING:
+            return None
         # What the workflow does not name was Slurm's choice.
-        seen, flow = self._observer.last, run.workflow
-        jobs = [seen.jobs[i] for i in run.jobs() if i in seen.jobs] if seen else []
+        flow, jobs = run.workflow, [seen[i] for i in run.jobs() if i in seen]
         accounts = [flow.account] if flow.account else [job.account for job in jobs]
         qos = [flow.qos] if flow.qos else [job.qos for job in jobs]
-        return self._executor.brake.on("workflows", os.geteuid(), [run.partition], accounts, qos)
+        return brake.on("workflows", os.geteuid(), [run.partition], accounts, qos)
 
-    async def _step(self, number: int, snapshot: Snapshot, down: frozenset[str]) -> list[Decision]:
+    def _held_of_owner(self, run: WorkflowRun, seen: Mapping[int, Job]) -> Reason | None:
+        """One of its jobs is to be left alone."""
+        brake = self._executor.brake
+        paused = brake.paused("workflows", run.uid, [stage.mine.partition for stage in run.stages])
+        paused = paused or brake.rehearses(run.uid, "nothing is done to its jobs")
+        if paused is not None or brake.rules is None:
+            return paused
+        for stage in run.stages:
+            job = seen.get(stage.job or 0)
+            if job is None and stage.phase.final:
+                continue
+            place = stage.mine if job is None else job
+            where = ([place.partition], [place.account], [place.qos])
+            # What is not known of a job that was never seen is not held against it: nothing is done to it.
+            if (refused := brake.refuses("workflows", run.uid, *where, strict=job is not None)) is not None:
+                return refused
+        return None
+
+    async def _step(self, number: int, snapshot: Snapshot, down: frozenset[str], pace: Pace) -> list[Decision]:
         self.steps += 1
-        await self._recover(number)
+        await self.carrier.settle(number)
         run = self.runs[number]
-        self._explain_taken_over(run)
+        if run.id in self._taken_over:
+            # An agent that was killed right after a submission could not write down why it was made.
+            self._explain(run, "taken-over", "was submitted right before the agent was started anew")
+            self._taken_over.discard(run.id)
         if run.phase.final:  # the agent died between the last step and this
             return [self._finish(number, run.phase.value, run.why or "")]
-        watched = self._watched(run)
-        jobs = {i: snapshot.jobs[i] for i in watched if i in snapshot.jobs}
-        records = {i: self._records[i] for i in watched if i in self._records and i not in jobs}
-        hindered = {i: cause for i, job in jobs.items() if (cause := hindrance(job, snapshot.nodes)) is not None}
+        now = self._clock.now()
+        step = await self._decide(run, self._view(run, snapshot, down), pace)
+        if self.runs.get(number) is not run:
+            return []  # its user has changed it meanwhile, and asked for a pass by that
+        observed = [order for order in step.instructions if isinstance(order, Observe)]
+        if step.run is not run or observed:
+            # A wait is never learned twice, nor forgotten.
+            with self.book.together():
+                self.book.save(step.run)
+                for one in observed:
+                    self._shelf.observe(one.geometry, one.observation, one.estimate)
+            await pace.breathe()
+        self._left |= step.more
+        decisions = [Decision(Verb.NOTHING, subject_of(step.run, stage), (reason,)) for stage, reason in step.notes]
+        complete = not step.more
+        for order in step.instructions:
+            if isinstance(order, Finished):
+                decisions.append(self._finish(number, "completed" if order.ok else step.run.phase.value, order.why))
+            elif isinstance(order, Lookup):
+                self._want(step.run, order.jobs, now)
+            elif not isinstance(order, Observe):
+                decision = await self.carrier.carried_out(number, order, snapshot)
+                complete &= decision is not None
+                decisions += [] if decision is None else [decision]
+        if number in self._sought:
+            self._sought[number] = {j: r for j, r in self._sought[number].items() if j in step.run.discarded}
+        if (left := self.runs.get(number)) is not None:
+            wake = self._runner.next_wake(left, now)
+            wake = math.inf if wake is None else wake
+            self._stepped[number] = _Stepped(left, snapshot, self._brake(), now, wake, complete)
+        return decisions
+
+    def _view(self, run: WorkflowRun, snapshot: Snapshot, down: frozenset[str]) -> View:
+        if self._tasks[0] is not snapshot:
+            self._tasks = snapshot, tasks_of(snapshot)
+        watched = {*run.discarded, *(stage.job for stage in run.stages if stage.job is not None)}
+        known = self._accounting.records
         view = View(
             snapshot.taken_at,
-            jobs,
-            MappingProxyType(records),
+            snapshot.jobs,
+            MappingProxyType({job: known[job] for job in watched if job in known and job not in snapshot.jobs}),
             usable=snapshot.usable,
-            hindered=MappingProxyType(hindered),
             reservations=snapshot.reservations,
             partitions=snapshot.partitions,
             down=down,
+            tasks=self._tasks[1],
         )
-        step = await self._decide(number, view)
-        decisions = [Decision(Verb.NOTHING, _subject(run, stage), (reason,)) for stage, reason in step.notes]
-        self._learn(step.run, step.instructions)
-        if not any(isinstance(i, Lookup) for i in step.instructions):
-            self._lookups.pop(number, None)
-        return decisions + await self.carry_out(number, step.instructions, snapshot)
+        rows = [row for job in watched for row in view.rows(job)]
+        hindered = {row.id: cause for row in rows if (cause := hindrance(row, snapshot.nodes)) is not None}
+        return replace(view, hindered=MappingProxyType(hindered))
 
-    async def _decide(self, number: int, view: View) -> Step:
-        """The runner's step. Where it asked for an estimate, others are asked what they expect, and it steps anew."""
+    async def _decide(self, run: WorkflowRun, view: View, pace: Pace) -> Step:
+        """The runner's step. Where it asked for an estimate for a job of the agent's own, others are asked what they
+        expect, and it steps anew."""
         asked: list[Geometry] = []
 
         def predict(geometry: Geometry) -> Estimate:
             asked.append(geometry)
             return self._shelf.predict(geometry)
 
-        step = self._runner.step(self.runs[number], view, self._clock.now(), predict)
-        if asked and await self._prepare(asked):
-            # The user may have cancelled the run meanwhile, so the state of before is old.
-            step = self._runner.step(self.runs[number], view, self._clock.now(), self._shelf.predict)
+        step = await pace.walk(self._runner.steps(run, view, self._clock.now(), predict))
+        if asked and not run.owned and await self._prepare(asked) and self.runs.get(run.id) is run:
+            step = await pace.walk(self._runner.steps(run, view, self._clock.now(), self._shelf.predict))
         return step
-
-    def _explain_taken_over(self, run: WorkflowRun) -> None:
-        """An agent that was killed right after a submission could not write down why it was made."""
-        if run.id in self._taken_over:
-            self._explain(run, "taken-over", "was submitted right before the agent was started anew")
-            self._taken_over.discard(run.id)
 
     def _explain(self, run: WorkflowRun, code: str, text: str) -> None:
         """Something about each stage that has a job, and of which nothing is known."""
         for stage in run.stages:
-            if stage.job is not None and not self._store.decisions(_subject(run, stage.name), limit=1):
+            if stage.job is not None and not self._store.decisions(subject_of(run, stage.name), limit=1):
                 reason = Reason(code, f"job {stage.job} {text}")
-                self._store.record(Decision(Verb.ADOPT, _subject(run, stage.name), (reason,)), self._clock.now())
+                self._store.record(Decision(Verb.ADOPT, subject_of(run, stage.name), (reason,)), self._clock.now())
 
-    def _watched(self, run: WorkflowRun) -> Collection[int]:
-        return {*run.jobs(), *(s.job for s in run.stages if s.job is not None)}
+    # -- accounting ----------------------------------------------------------------------------------------------------
 
-    def _learn(self, run: WorkflowRun, instructions: Collection[Instruction]) -> None:
-        """Store the new state and what was learned together: a wait is never learned twice, nor forgotten."""
-        if self.runs.get(run.id) == run and not any(isinstance(i, Observe) for i in instructions):
+    def _want(self, run: WorkflowRun, jobs: Iterable[int], now: float) -> None:
+        """These jobs left the queue: accounting is asked at growing intervals, since it may lag."""
+        asked = {stage.job: stage.asked_at or 0.0 for stage in run.stages}
+        wanted = {}
+        for job in jobs:
+            if job in asked:
+                wanted[job] = asked[job]
+            elif not (rest := self._sought.get(run.id, {}).get(job, Rest())).lasts(now):
+                self._sought.setdefault(run.id, {})[job] = rest.longer(now, 0.5)
+                wanted[job] = 0.0
+        if wanted:
+            self._accounting.want(run.uid if run.owned else _AGENTS_OWN, wanted)
+
+    async def _look_up(self, pace: Pace) -> None:
+        """One question for all users' jobs; how often it was put is kept with each stage."""
+        asked = frozenset(await self._accounting.ask())
+        if not asked:
             return
-        with self._kept():
-            self._save(run)
-            for instruction in instructions:
-                if isinstance(instruction, Observe):
-                    self._shelf.observe(instruction.geometry, instruction.observation, instruction.estimate)
-
-    async def settle(self, number: int) -> None:
-        """Find out what became of submissions without an answer, although the run is left alone."""
-        await self._recover(number)
-
-    async def carry_out(self, number: int, instructions: Collection[Instruction], snapshot: Snapshot) -> list[Decision]:
-        """What comes of these. Stages are side by side: what one cannot do now keeps no other back."""
-        decisions = []
-        for instruction in instructions:
-            try:
-                if (decision := await self._carry_out(number, instruction, snapshot)) is not None:
-                    decisions.append(decision)
-            except StoreError:
-                raise
-            except PenstockError as e:
-                _log.info("not now", workflow=number, why=str(e))
-        return decisions
-
-    async def _carry_out(self, number: int, instruction: Instruction, snapshot: Snapshot) -> Decision | None:
-        match instruction:
-            case Submit(stage=stage, reasons=reasons):
-                await self._submit(number, instruction)
-                return Decision(Verb.SUBMIT, _subject(self.runs[number], stage), reasons, self._figures(number, stage))
-            case VerifyAndRelease(stage=stage, reasons=reasons):
-                if not await self._release(number, instruction, snapshot):
-                    return None
-                return Decision(Verb.RELEASE, _subject(self.runs[number], stage), reasons)
-            case Change(stage=stage, reasons=reasons):
-                if not await self._change(number, instruction, snapshot):
-                    return None
-                return Decision(Verb.CHANGE, _subject(self.runs[number], stage), reasons)
-            case Cancel(stage=stage, job=job, reasons=reasons):
-                subject = _subject(self.runs[number], stage)
-                # Once per picture: until the next one the job is seen alive although it is being cancelled.
-                if self._executor.ready(subject) and self._cancelled_at.get(job, -math.inf) < snapshot.taken_at:
-                    await self._executor.cancel(job, subject, self._concern(number))
-                    self._cancelled_at[job] = self._clock.now()
-                    self._observer.want()
-                return Decision(Verb.CANCEL, subject, reasons)
-            case Lookup(jobs=jobs):
-                await self._look_up(number, jobs)
-            case Finished(ok=ok, why=why):
-                return self._finish(number, "completed" if ok else "failed", why)
-            case Observe():
-                pass
-        return None
+        now, known = self._clock.now(), self._accounting.records
+        ended = {job for job in asked if job in known and known[job].state.ended}
+        for number, run in list(self.runs.items()):
+            await pace.after(len(run.stages))
+            if self.runs.get(number) is not run or asked.isdisjoint(run.jobs()):
+                continue  # one that its user has changed meanwhile is asked for once more
+            stages = tuple(
+                replace(s, asked=s.asked + 1, asked_at=now) if s.job in asked and not s.phase.final else s
+                for s in run.stages
+            )
+            self.book.save(replace(run, stages=stages))
+        if ended:
+            self._wake("accounting answered")
 
     def _finish(self, number: int, code: str, why: str) -> Decision:
         run = self.runs[number]
-        self._explain(run, "not-written", "was submitted while the reason could not be written down")  # a full disk
-        self._store.save_run(number, run_to_dict(run), finished=self._clock.now())
-        del self.runs[number]
-        self.finished[run.phase.value] += 1
-        for job in self._watched(run):
-            self._records.pop(job, None)
-            self._cancelled_at.pop(job, None)
-        for waiting in (self._lookups, self._recoveries, self._stepped):
-            waiting.pop(number, None)
-        return Decision(Verb.NOTHING, _subject(run), (Reason(code, why),))
-
-    def _figures(self, number: int, stage: str) -> dict[str, str | int | float | None]:
-        entry = self.runs[number].stage(stage)
-        return {"job": entry.job, "estimate": entry.estimate, "parent_end": entry.parent_end, "due": entry.due}
-
-    async def _submit(self, number: int, order: Submit) -> None:
-        run, now = self.runs[number], self._clock.now()
-        subject = _subject(run, order.stage)
-        if not self._executor.ready(subject):
-            self._save(self._runner.submit_failed(run, order.stage, False, "backing off", now))
-            return
-        spec = replace(order.spec, environment=MappingProxyType({**self.environment, **order.spec.environment}))
-        try:
-            job = await self._executor.act(
-                "submit",
-                subject,
-                {"name": spec.name, "nodes": spec.nodes},
-                lambda slurm: slurm.submit(spec),
-                self._concern(number),
-            )
-        except OutcomeUnknown:
-            self._save(self._runner.unseen(self.runs[number], order.stage, self._clock.now()))
-            return
-        except PenstockError as e:
-            failed: PenstockError | None = e
-        else:
-            failed = None
-        # The user may have cancelled the run while sbatch was answering, so the state of before is old.
-        run, now = self.runs[number], self._clock.now()
-        if failed is None:
-            self._save(self._runner.submitted(run, order.stage, job, now))
-        else:
-            final = isinstance(failed, Infeasible | NotPermitted)
-            self._save(self._runner.submit_failed(run, order.stage, final, str(failed), now))
-
-    async def _recover(self, number: int) -> None:
-        """Settle what is INTENDED: find it by name, or conclude after a while that it was never sent."""
-        rest = self._recoveries.get(number, Rest())
-        orders = self._runner.intended(self.runs[number])
-        if not orders:
-            self._recoveries.pop(number, None)
-            return
-        if rest.lasts(now := self._clock.now()):
-            return
-        self._recoveries[number] = rest.longer(now, 1.0)
-        for order in orders:
-            found = list(await self._backend.find(order.spec.name))
-            if not found:
-                since = self.runs[number].submitted_at - 60
-                found = [r.id for r in await self._backend.history(name=order.spec.name, since=since)]
-            run, now = self.runs[number], self._clock.now()
-            if found:
-                for job in found:
-                    run = self._runner.submitted(run, order.stage, job, now)
-                reason = Reason("found", f"job {found[0]} was submitted before the answer was lost")
-                self._store.record(Decision(Verb.ADOPT, _subject(run, order.stage), (reason,)), now)
-            else:
-                run = self._runner.unseen(run, order.stage, now)
-            self._save(run)
-
-    async def _release(self, number: int, order: VerifyAndRelease, snapshot: Snapshot) -> bool:
-        subject = _subject(self.runs[number], order.stage)
-        if not self._executor.ready(subject):
-            return False
-        job = snapshot.jobs.get(order.job)
-        if job is None or not all(names_parent(job.dependency, parent) for parent in order.parents):
-            return False
-        if not await self._confirmed(order.job, snapshot):
-            return False
-        await self._executor.act(
-            "release",
-            subject,
-            {"job": order.job},
-            lambda slurm: slurm.release(order.job),
-            self._concern(number, order.job),
-        )
-        self._save(self._runner.released(self.runs[number], order.stage, self._clock.now()))
-        return True
-
-    async def _confirmed(self, job: int, snapshot: Snapshot) -> bool:
-        """Whether the job is right before the act as it was when that was decided on."""
-        if await self._second_look.confirms(job, snapshot):
-            return True
-        self._wake(f"job {job} is decided anew")
-        return False
-
-    async def _change(self, number: int, order: Change, snapshot: Snapshot) -> bool:
-        subject = _subject(self.runs[number], order.stage)
-        if not self._executor.ready(subject) or not await self._confirmed(order.job, snapshot):
-            return False
-        payload = {"job": order.job, "dependency": order.dependency, "nodes": ",".join(order.pins)}
-        await self._executor.act(
-            "change",
-            subject,
-            payload,
-            lambda slurm: slurm.update(order.job, dependency=order.dependency, nodelist=order.nodelist),
-            self._concern(number, order.job),
-        )
-        self._save(self._runner.changed(self.runs[number], order, self._clock.now()))
-        return True
-
-    def _concern(self, number: int, job: int | None = None) -> Concern:
-        run = self.runs[number]
-        flow = run.workflow
-        place = ((run.partition,), (flow.account or "",), (flow.qos or "",))
-        # While all is off nothing is submitted, but what was is tied so that it may stay there without an agent.
-        handing_back = job is not None and self._executor.brake.off is not None
-        return Concern("workflows", os.geteuid(), job, *place, run.phase is RunPhase.CANCELLING or handing_back)
-
-    async def _look_up(self, number: int, jobs: Collection[int]) -> None:
-        """Accounting for jobs that left the queue; asked at growing intervals, since it may lag."""
-        now = self._clock.now()
-        rest = self._lookups.get(number, Rest())
-        if rest.lasts(now):
-            return
-        self._lookups[number] = rest.longer(now, 0.5)
-        for record in await self._backend.history(ids=jobs):
-            self._records[record.id] = record
-        if all(i in self._records and self._records[i].state.ended for i in jobs):
-            self._wake("accounting answered")
-
-    def _save(self, run: WorkflowRun) -> None:
-        """On the disk first: what is known here alone would be acted on, and forgotten when the agent dies."""
-        before = self.runs.get(run.id)
-        if before != run:
-            self._store.save_run(run.id, run_to_dict(run))
-            if before is not None:
-                self.misses += max(0, _misses(run) - _misses(before))
-            self.runs[run.id] = run
-            self.on_change(before, run)
-
-    @contextlib.contextmanager
-    def _kept(self) -> Iterator[None]:
-        """What is saved inside holds if all of it became durable; else all is as before."""
-        before, misses = dict(self.runs), self.misses
-        try:
-            with self._store.together():
-                yield
-        except BaseException:
-            self.runs, self.misses = before, misses
-            raise
-
-
-def _expected(run: WorkflowRun, now: float) -> list[float]:
-    """When running stages should end, so that their end is seen soon: the next stage may wait for it."""
-    pairs = zip(run.stages, run.units, strict=True)
-    ends = (s.start + unit.run_time + 1.0 for s, unit in pairs if s.phase.live and s.start is not None)
-    return [t for t in ends if t > now]
+        if not run.owned:
+            self._explain(run, "not-written", "was submitted while the reason could not be written down")  # a full disk
+        self.book.finish(number, self._clock.now())
+        self.carrier.forget(run)
+        jobs = [job for job in (*run.discarded, *(stage.job for stage in run.stages)) if job is not None]
+        self._accounting.forget(jobs)
+        for known in (self._sought, self._measures, self._stepped):
+            known.pop(number, None)
+        return Decision(Verb.NOTHING, subject_of(run), (Reason(code, why),))
 
 
 def _token() -> str:
     return secrets.token_hex(3)
-
-
-def _misses(run: WorkflowRun) -> int:
-    return sum(stage.misses for stage in run.stages)
-
-
-def _subject(run: WorkflowRun, stage: str = "") -> str:
-    return f"workflow {run.id}/{stage}" if stage else f"workflow {run.id}"

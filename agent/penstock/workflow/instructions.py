@@ -1,4 +1,4 @@
-"""What the runner asks the loop to do, and what it is shown. Values only.
+"""What the runner asks the controller to do, and what it is shown. Values only.
 
 An instruction is repeated pass after pass until the view, or an event, shows that it is no longer needed; only
 `Submit`, `Observe` and `Finished` are given out exactly once.
@@ -6,14 +6,14 @@ An instruction is repeated pass after pass until the view, or an event, shows th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from penstock.api import AccountingRecord, Geometry, Job, JobSpec, Partition, Reason, Reservation
+from penstock.api import AccountingRecord, Geometry, Job, JobSpec, Partition, Reason, Reservation, Snapshot
 from penstock.waits.base import Estimate, Observation
 from penstock.waits.causes import Cause
-from penstock.workflow.state import WorkflowRun
+from penstock.workflow.state import Kept, WorkflowRun
 from penstock.workflow.ties import Tie
 
 __all__ = [
@@ -23,10 +23,12 @@ __all__ = [
     "Instruction",
     "Lookup",
     "Observe",
+    "Release",
+    "Requeue",
     "Step",
     "Submit",
-    "VerifyAndRelease",
     "View",
+    "tasks_of",
 ]
 
 
@@ -35,7 +37,8 @@ class View:
     """What Slurm says: `jobs` from one snapshot *begun* at `taken_at`, `records` from accounting for jobs not in it.
 
     A job in neither is not seen, and nothing is concluded from that. Nothing at all is done on a view not `usable`.
-    `down` are the nodes that cannot be used. `hindered` says of these jobs what keeps them besides their turn;
+    `tasks` are those of job arrays that have begun, by the array's number. `down` are the nodes that cannot be used.
+    `hindered` says of these jobs what keeps them besides their turn;
     maintenance is read off `reservations` and `partitions`.
     """
 
@@ -47,11 +50,26 @@ class View:
     reservations: tuple[Reservation, ...] = ()
     partitions: Mapping[str, Partition] = field(default_factory=lambda: MappingProxyType({}))
     down: frozenset[str] = frozenset()
+    tasks: Mapping[int, Sequence[Job]] = field(default_factory=lambda: MappingProxyType({}))
+
+    def rows(self, job: int) -> tuple[Job, ...]:
+        """All that the snapshot shows of it: an array's waiting and running tasks are several."""
+        seen = self.jobs.get(job)
+        return (*(() if seen is None else (seen,)), *self.tasks.get(job, ()))
 
     def alive(self, job: int) -> bool:
         """Whether the snapshot lists the job as not ended (and in a state that is understood)."""
         seen = self.jobs.get(job)
         return seen is not None and not seen.state.ended and seen.state.value != "UNKNOWN"
+
+
+def tasks_of(snapshot: Snapshot) -> Mapping[int, Sequence[Job]]:
+    """The tasks of job arrays that it shows apart from those that wait, by the array's number."""
+    tasks: dict[int, list[Job]] = {}
+    for job in snapshot.jobs.values():
+        if job.array_job is not None and job.array_job != job.id:
+            tasks.setdefault(job.array_job, []).append(job)
+    return tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +85,23 @@ class Submit:
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyAndRelease:
-    """Release the held `job` if a fresh look still shows a dependency on each of `parents`; none: none is needed now.
-
-    Report `Runner.released`. If the dependency is not there: do nothing, the next step decides again.
-    """
+class Release:
+    """Let `job` go, which was kept back like this, and whose dependency has been read back from the view; then report
+    `Runner.released`. `reset_age`: its age is to count from now on."""
 
     stage: str
     job: int
-    parents: tuple[int, ...]
+    reasons: tuple[Reason, ...] = ()
+    kept: Kept = Kept.HOLD
+    reset_age: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """Put the running `job` back into the queue: it was started too early. Then report `Runner.requeued`."""
+
+    stage: str
+    job: int
     reasons: tuple[Reason, ...] = ()
 
 
@@ -135,13 +161,15 @@ class Finished:
     why: str
 
 
-Instruction = Submit | VerifyAndRelease | Change | Cancel | Lookup | Observe | Finished
+Instruction = Submit | Release | Requeue | Change | Cancel | Lookup | Observe | Finished
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The outcome of one step: the state to store, what to do, and per stage ("" for the run) why nothing more."""
+    """The outcome of one step: the state to store, what to do, and per stage ("" for the run) why nothing more. `more`:
+    there is more to learn than one pass shall."""
 
     run: WorkflowRun
     instructions: tuple[Instruction, ...] = ()
     notes: tuple[tuple[str, Reason], ...] = ()
+    more: bool = False

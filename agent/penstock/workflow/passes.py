@@ -1,15 +1,17 @@
-"""The parts of one pass of the runner, in their order: absorb the view, draw consequences, plan, observe, finish.
+"""The parts of one pass of the runner, in their order: absorb, draw consequences, watch, plan, observe, finish.
 
-Functions of (turn, run); `Runner` is the way in and says what holds. A `Turn` only gathers instructions and notes.
+Functions of (turn, run); `Runner` is the way in and says what holds. A `Turn` only gathers instructions and notes. The
+order is the same whoever submits the jobs; what is particular to those of an owner is in `owned.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 
 from penstock.api import Geometry, Reason
 from penstock.waits.base import Estimate
+from penstock.workflow import owned
 from penstock.workflow.absorb import absorb, clear_discarded
 from penstock.workflow.calm import kept_back
 from penstock.workflow.instructions import Cancel, Finished, Lookup, Step, Submit, View
@@ -21,11 +23,13 @@ from penstock.workflow.ties import Tie
 from penstock.workflow.turn import Turn, geometry, spec_of
 from penstock.workflow.watch import after_minutes, pins_for, watch
 
-__all__ = ["step"]
+__all__ = ["steps"]
 
 
-def step(site: Site, run: WorkflowRun, view: View, now: float, predict: Callable[[Geometry], Estimate]) -> Step:
-    """See `Runner.step`."""
+def steps(
+    site: Site, run: WorkflowRun, view: View, now: float, predict: Callable[[Geometry], Estimate]
+) -> Generator[int, None, Step]:
+    """See `Runner.steps`."""
     if run.phase.final:
         return Step(run)
     if not view.usable:
@@ -33,22 +37,25 @@ def step(site: Site, run: WorkflowRun, view: View, now: float, predict: Callable
     turn = Turn(site, view, now, strategy_named(run.acting), predict)
     places = range(len(run.stages))
     for i in places:
-        run = absorb(turn, run, i)
-    run = clear_discarded(turn, run)
-    run = _consequences(turn, run)
-    if run.phase is RunPhase.ACTIVE:
+        run = owned.absorb(turn, run, i) if run.owned else absorb(turn, run, i)
+        yield 1
+    run = owned.verdict(run) if run.owned else _consequences(turn, clear_discarded(turn, run))
+    if run.phase is RunPhase.ACTIVE or (run.owned and run.phase is RunPhase.FAILING):
         for i in places:
-            run = watch(turn, run, i)
+            run = owned.watch(turn, run, i) if run.owned else watch(turn, run, i)
+            yield 1 + len(run.stages[i].after)
         for i in places:
             run = _plan(turn, run, i)
-    else:
+            yield 1 + len(run.stages[i].after)
+    elif not run.owned:
         run = _stop(turn, run)
     for i in places:
         run = turn.observe(run, i)
+        yield 1
     run = _finish(turn, run)
     if turn.lookups:
         turn.out.append(Lookup(tuple(sorted(turn.lookups))))
-    return Step(run, tuple(turn.out), tuple(turn.notes))
+    return Step(run, tuple(turn.out), tuple(turn.notes), turn.more)
 
 
 def _consequences(turn: Turn, run: WorkflowRun) -> WorkflowRun:
@@ -67,7 +74,7 @@ def _stop(turn: Turn, run: WorkflowRun) -> WorkflowRun:
     reason = Reason("workflow-cancelled" if run.phase is RunPhase.CANCELLING else "workflow-failed", run.why or "")
     for i, stage in enumerate(run.stages):
         if stage.phase is Phase.WAITING:
-            run = run.with_stage(replace(stage, phase=Phase.CANCELLED, failure=reason.text))
+            run = run.put(i, replace(stage, phase=Phase.CANCELLED, failure=reason.text))
         elif stage.phase is Phase.INTENDED:
             turn.note(stage.name, "submit-open", "its submission is under way; it is cancelled when its id is known")
         elif stage.phase.live and stage.job is not None:
@@ -79,9 +86,9 @@ def _stop(turn: Turn, run: WorkflowRun) -> WorkflowRun:
 
 
 def _plan(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
-    """Estimate the wait of a stage whose parents have been submitted, and submit it when it is due."""
+    """Estimate the wait of a stage whose parents have been submitted, and submit it, or let it go, when it is due."""
     stage = run.stages[i]
-    if stage.phase is not Phase.WAITING:
+    if stage.phase is not Phase.WAITING or (run.owned and not owned.may_go(turn, i)):
         return run
     parents = run.parents(i)
     if turn.strategy.ahead and stage.estimate is None and all(parent.submitted is not None for parent in parents):
@@ -89,18 +96,28 @@ def _plan(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
         stage = replace(
             stage, estimate=estimate.seconds, estimate_index=estimate.index, estimate_said=dict(estimate.said)
         )
-        run = run.with_stage(stage)
+        run = run.put(i, stage)
     due = turn.strategy.due(run, i, turn.now)
     if (stage.due, stage.parent_end) != (due.at, due.parent_end):
         stage = replace(stage, due=due.at, parent_end=due.parent_end)
-        run = run.with_stage(stage)
+        run = run.put(i, stage)
     if due.at is None or due.at > turn.now:
         turn.notes.append((stage.name, due.reason))
         return run
     starts = turn.now if due.parent_end is None else max(turn.now, due.parent_end)  # not before its parents have ended
-    if (maintenance := kept_back(turn.view, run.partition, run.units[i], starts)) is not None:
+    partition = run.partition if stage.own is None else stage.own.partition
+    if (maintenance := kept_back(turn.view, partition, run.unit(i), starts)) is not None:
         turn.notes.append((stage.name, maintenance))
         return run
+    if run.owned:
+        owned.released(turn, run, i, due.reason)
+        return run
+    return _submit(turn, run, i, due.reason)
+
+
+def _submit(turn: Turn, run: WorkflowRun, i: int, due: Reason) -> WorkflowRun:
+    """Submit the stage, which is due, behind those of its parents that have not ended, once these are seen alive."""
+    stage = run.stages[i]
     if stage.retry_at is not None and turn.now < stage.retry_at:
         turn.note(stage.name, "back-off", f"tried again later: {stage.failure or 'the last attempt came to nothing'}")
         return run
@@ -109,7 +126,7 @@ def _plan(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
         turn.note(stage.name, "given-up-first", f"job {run.discarded[0]} was given up and must be seen to end")
         return run
     live = live_parents(run, i)
-    reasons = [due.reason]
+    reasons = [due]
     for j in live:
         parent = run.stages[j]
         if parent.phase not in (Phase.QUEUED, Phase.RUNNING) or parent.job is None or not turn.view.alive(parent.job):
@@ -118,17 +135,8 @@ def _plan(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
     jobs = tuple(job for j in live if (job := run.stages[j].job) is not None)
     stage, tied = _tied(turn, run, i, jobs)
     reasons += tied
-    run = run.with_stage(
-        replace(
-            stage,
-            phase=Phase.INTENDED,
-            attempt=stage.attempt + 1,
-            depends_on=jobs,
-            retry_at=None,
-            sought=None,
-            failure=None,
-        )
-    )
+    stage = replace(stage, phase=Phase.INTENDED, attempt=stage.attempt + 1, depends_on=jobs)
+    run = run.put(i, replace(stage, retry_at=None, sought=None, failure=None))
     turn.out.append(Submit(stage.name, spec_of(turn.site, turn.strategy, run, i), tuple(reasons)))
     return run
 
@@ -160,13 +168,17 @@ def _tied(turn: Turn, run: WorkflowRun, i: int, jobs: tuple[int, ...]) -> tuple[
 
 
 def _finish(turn: Turn, run: WorkflowRun) -> WorkflowRun:
-    if run.discarded or not all(s.phase.final for s in run.stages):
+    if turn.more or run.discarded or not all(s.phase.final for s in run.stages):
         return run
-    if all(s.phase is Phase.DONE for s in run.stages):
-        phase, why = RunPhase.COMPLETED, f"all {len(run.stages)} jobs completed"
-        ended = max((s.end for s in run.stages if s.end is not None), default=None)
+    broken = [s for s in run.stages if s.phase is not Phase.DONE]
+    ended = max((s.end for s in run.stages if s.end is not None), default=None)
+    if not broken:
+        phase, why = RunPhase.COMPLETED, f"all {len(run.stages)} {'stages' if run.owned else 'jobs'} completed"
+    elif run.phase is RunPhase.CANCELLING or (run.owned and all(s.phase is Phase.CANCELLED for s in broken)):
+        phase, why = RunPhase.CANCELLED, run.why or f"{broken[0].name} was cancelled"
     else:
-        phase = RunPhase.CANCELLED if run.phase is RunPhase.CANCELLING else RunPhase.FAILED
-        why, ended = run.why or "", None
+        phase, why = RunPhase.FAILED, run.why or f"{broken[0].name}: {broken[0].failure}"
+    if broken and not run.owned:
+        ended = None  # its jobs are cancelled since
     turn.out.append(Finished(phase is RunPhase.COMPLETED, why))
     return replace(run, phase=phase, why=why, ended_at=turn.now if ended is None else ended)

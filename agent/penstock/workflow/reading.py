@@ -8,7 +8,7 @@ from typing import Final
 
 from penstock.waits.base import Observation
 from penstock.workflow.model import Stage
-from penstock.workflow.state import StageRun
+from penstock.workflow.state import Kept, StageRun
 from penstock.workflow.ties import Tie
 
 __all__ = ["Site", "names_parent", "observed_wait", "parents_named"]
@@ -27,6 +27,11 @@ class Site:
     cycle: float
     grace: float = 300.0
     whole_nodes: bool = False
+    ages_from_release: bool = False
+
+    def ages(self, kept: Kept) -> bool:
+        """Whether a job that was kept back so, and depends on others, ages from its release on."""
+        return self.accrues or (self.ages_from_release and kept is Kept.BEGIN)
 
     def grace_of(self, unit: Stage) -> float:
         """How long (s) this job may idle before its work: the time limit has to cover both."""
@@ -57,8 +62,8 @@ def observed_wait(site: Site, stage: StageRun, ready_at: float | None) -> Observ
         return None
     if stage.tie is Tie.NODES:
         since = stage.eligible
-    elif stage.tie is Tie.AFTEROK and stage.depends_on and site.accrues:
-        since = None if stage.submitted is None else max(stage.submitted, stage.released or stage.submitted)
+    elif _ages_behind_parents(site, stage):
+        since = _let_go_at(stage)
     else:
         return None if stage.eligible is None else Observation(max(stage.start - stage.eligible, 0.0))
     if since is None or ready_at is None:
@@ -66,3 +71,19 @@ def observed_wait(site: Site, stage: StageRun, ready_at: float | None) -> Observ
     if since < ready_at and abs(stage.start - ready_at) <= site.cycle:
         return Observation.at_most(ready_at - since)
     return Observation(max(stage.start - since, 0.0))
+
+
+def _ages_behind_parents(site: Site, stage: StageRun) -> bool:
+    if stage.own is not None:
+        return bool(stage.after) and site.ages(stage.own.kept)
+    return stage.tie is Tie.AFTEROK and bool(stage.depends_on) and site.accrues
+
+
+def _let_go_at(stage: StageRun) -> float | None:
+    """Since when it has aged; None: nobody knows, or it waited for more than its parents."""
+    own = stage.own
+    if stage.submitted is None or (own is not None and own.base):
+        return None
+    if own is not None and own.kept is Kept.BEGIN and stage.released is None:
+        return None
+    return max(stage.submitted, stage.released or stage.submitted)

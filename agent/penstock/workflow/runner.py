@@ -15,10 +15,12 @@ What it holds to (from what was seen on real Slurm):
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Generator
 from dataclasses import replace
 
 from penstock.api import Geometry
+from penstock.pace import at_once
 from penstock.waits.base import Estimate
 from penstock.workflow import passes
 from penstock.workflow.absorb import back_off
@@ -27,6 +29,7 @@ from penstock.workflow.instructions import Change, Step, Submit, View
 from penstock.workflow.model import Workflow
 from penstock.workflow.reading import Site
 from penstock.workflow.registry import strategy_named
+from penstock.workflow.seen import ask_again
 from penstock.workflow.state import Phase, RunPhase, StageRun, WorkflowRun
 from penstock.workflow.strategy import Outlook, Plan
 from penstock.workflow.ties import Tie
@@ -43,11 +46,20 @@ class Runner:
     `accrues`: a job with an unfulfilled dependency gains priority while it waits here (ACCRUE_ALWAYS, or
     priority/basic). `cycle`: one scheduler cycle in seconds; a dependent job that starts this soon after its parent's
     end was ready before it. `grace`: how long (s) a job that was started too early may idle. `whole_nodes`: jobs share
-    no nodes, so that one can wait for a node of another.
+    no nodes, so that one can wait for a node of another. `ages_from_release`: jobs that are let go by their begin time
+    age from then on, too, while they depend on others (no limits are enforced).
     """
 
-    def __init__(self, *, accrues: bool, cycle: float = 5.0, grace: float = 300.0, whole_nodes: bool = False) -> None:
-        self._site = Site(accrues, cycle, grace, whole_nodes)
+    def __init__(
+        self,
+        *,
+        accrues: bool,
+        cycle: float = 5.0,
+        grace: float = 300.0,
+        whole_nodes: bool = False,
+        ages_from_release: bool = False,
+    ) -> None:
+        self._site = Site(accrues, cycle, grace, whole_nodes, ages_from_release)
 
     def start(
         self,
@@ -76,7 +88,8 @@ class Runner:
         stages = [StageRun(unit.name, tuple(place[p] for p in unit.after), covers=covers[unit.name]) for unit in units]
         return WorkflowRun(
             id=run_id,
-            workflow=workflow,
+            name=workflow.name,
+            flow=workflow,
             strategy=strategy,
             by=planned.by,
             submitted_at=now,
@@ -92,7 +105,14 @@ class Runner:
     def step(self, run: WorkflowRun, view: View, now: float, predict: Callable[[Geometry], Estimate]) -> Step:
         """One pass. `predict` is called once per stage, under a strategy that submits ahead, when its parents have
         been submitted (without any: right away)."""
-        return passes.step(self._site, run, view, now, predict)
+        return at_once(self.steps(run, view, now, predict))
+
+    def steps(
+        self, run: WorkflowRun, view: View, now: float, predict: Callable[[Geometry], Estimate]
+    ) -> Generator[int, None, Step]:
+        """The same in small parts (see `Pace.walk`): each does as much work as it says, in stages and edges looked
+        through."""
+        return passes.steps(self._site, run, view, now, predict)
 
     def submitted(self, run: WorkflowRun, stage: str, job: int, now: float) -> WorkflowRun:
         """The stage's Submit succeeded as `job` (also: found again by its name). Idempotent.
@@ -146,16 +166,23 @@ class Runner:
         return self.submit_failed(run, stage, False, "it never reached Slurm", now)
 
     def released(self, run: WorkflowRun, stage: str, now: float) -> WorkflowRun:
-        """The stage's held job was verified and released. Idempotent."""
+        """The stage's job, which was kept back, was let go. Idempotent."""
         entry = run.stage(stage)
-        if entry.phase is not Phase.SUBMITTED:
+        if entry.phase is not (Phase.WAITING if run.owned else Phase.SUBMITTED):
             return run
         return run.with_stage(replace(entry, phase=Phase.QUEUED, released=now))
+
+    def requeued(self, run: WorkflowRun, stage: str, job: int, now: float) -> WorkflowRun:
+        """The stage's running job, which its owner has submitted, was put back into the queue."""
+        entry = run.stage(stage)
+        if entry.job != job or entry.own is None:
+            return run
+        return run.with_stage(replace(entry, own=replace(entry.own, requeued_at=now)))
 
     def changed(self, run: WorkflowRun, order: Change, now: float) -> WorkflowRun:
         """What ties the job to its parents was changed as ordered. Idempotent."""
         entry = run.stage(order.stage)
-        if entry.job != order.job:
+        if entry.job != order.job or run.owned:  # what an owner's job depends on is what Slurm shows
             return run
         return run.with_stage(
             replace(
@@ -176,22 +203,33 @@ class Runner:
         return replace(run, phase=RunPhase.CANCELLING, why=why)
 
     def next_wake(self, run: WorkflowRun, now: float) -> float | None:
-        """The next instant after `now` at which a step has something to do even without news from Slurm, or None.
+        """The next instant after `now` at which a step has something to do even without news from Slurm, or None: a
+        stage is due, should have ended (its end is to be seen soon), or is to be asked for again.
 
         What is due already but could not be done waits for a new snapshot (`wants_look`), not for an instant.
         """
-        if run.phase is not RunPhase.ACTIVE:
+        if run.phase.final:
             return None
         strategy = strategy_named(run.acting)
+        active = run.phase is RunPhase.ACTIVE or (run.owned and run.phase is RunPhase.FAILING)
         instants = []
         for i, stage in enumerate(run.stages):
-            if stage.phase is not Phase.WAITING:
+            if stage.phase.live and stage.start is not None:
+                instants.append(stage.start + run.units[i].run_time + 1.0)
+            if not stage.phase.final and (again := ask_again(stage)) is not None:
+                instants.append(again)
+            if stage.phase is not Phase.WAITING or not active:
                 continue
             due = strategy.due(run, i, now)
-            if due.at is None or not due.fixed:
-                continue
-            instants.append(max(due.at, stage.retry_at or due.at))
-        return min((t for t in instants if t > now), default=None)
+            if due.at is not None and due.fixed:
+                instants.append(max(due.at, stage.retry_at or due.at))
+            if stage.own is not None and stage.own.begin is not None:
+                instants.append(stage.own.begin)
+        return min((t for t in instants if now < t < math.inf), default=None)
+
+    def asks(self, run: WorkflowRun) -> bool:
+        """Whether a Submit was given out that was not reported on."""
+        return any(stage.phase is Phase.INTENDED for stage in run.stages)
 
     def wants_look(self, run: WorkflowRun, taken_at: float) -> bool:
         """Whether a snapshot newer than the one of `taken_at` is wanted before the usual interval is over: a job was

@@ -1,28 +1,50 @@
 """The state of one running workflow: frozen, and to and from JSON-able values, so that it survives the agent.
 
-Times are seconds since the epoch, None means not known (yet).
+Who puts its jobs into the queue is part of it (`Submitter`). Times are seconds since the epoch, None means not known
+(yet).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final
 
-from penstock.workflow.cuts import place_units, singles, together
-from penstock.workflow.model import Stage, Workflow, workflow_from_dict, workflow_to_dict
+from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.ties import Tie
 
-__all__ = ["Phase", "RunPhase", "StageRun", "WorkflowRun", "run_from_dict", "run_to_dict"]
+__all__ = ["Kept", "Order", "Own", "Phase", "RunPhase", "StageRun", "Submitter", "WorkflowRun", "units_of"]
 
-_VERSION: Final = 3
+
+class Submitter(StrEnum):
+    """Who puts the jobs of a workflow into the queue.
+
+    AGENT: the agent, each when it is due. OWNER: their owner has put all of them there, most of them kept back, and the
+    agent lets each go when it is due: so it may serve users whom it cannot act as.
+    """
+
+    AGENT = "agent"
+    OWNER = "owner"
+
+
+class Kept(StrEnum):
+    """How a job was kept back for the agent when its owner submitted it.
+
+    BEGIN: by a begin time that does not come (`reading.FAR`), which is brought forward to let it go. HOLD: by a hold of
+    its owner's, as release 0.1.0 did; when an Operator lifts that, an administrator's hold of the same moment goes with
+    it.
+    """
+
+    NOT = ""
+    BEGIN = "begin"
+    HOLD = "hold"
 
 
 class Phase(StrEnum):
     """Where a stage's job is."""
 
-    WAITING = "waiting"  # not asked for yet
+    WAITING = "waiting"  # not asked for yet; of an owner's: in the queue, kept back
     INTENDED = "intended"  # a Submit was given out; the executor has it until it reports
     SUBMITTED = "submitted"  # in the queue, held until its dependency has been read back
     QUEUED = "queued"
@@ -59,6 +81,46 @@ class RunPhase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Order:
+    """How a stage's job was submitted, to submit it again: sbatch's `words`, in the folder `workdir`.
+
+    Without what Penstock added to it. `script` is what sbatch read from its standard input, None when it read a file.
+    """
+
+    words: tuple[str, ...] = ()
+    workdir: str = ""
+    script: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What is known of a job that its owner has submitted.
+
+    `kept`: how it is kept back until the agent lets it go; any other hold is left alone. `begin` is the owner's own
+    earliest start, before which it is not let go, `base` the owner's own dependency, which stays whatever else is
+    changed. `registered`: when it was taken charge of. `expect` is its run time (s) as its owner said or earlier runs
+    had it, None: neither, then its `limit` counts. `user`, `partition`, `qos`, `account`, `nodes` (how many) and
+    `limit` (s, None: not known) are as Slurm shows them. `trouble` is the state in which a task of an array ended that
+    did not complete. `former` are the jobs of earlier tries, `requeued_at` is when it was put back by the agent.
+    """
+
+    kept: Kept = Kept.NOT
+    begin: float | None = None
+    base: str = ""
+    order: Order = Order()
+    registered: float = 0.0
+    expect: float | None = None
+    partition: str = ""
+    qos: str = ""
+    account: str = ""
+    nodes: int = 0
+    limit: float | None = None
+    trouble: str | None = None
+    former: tuple[int, ...] = ()
+    requeued_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StageRun:
     """One job of a workflow: usually a stage; under `bigjob` all stages in one.
 
@@ -76,6 +138,8 @@ class StageRun:
     `estimate` when it is to be submitted. `submitted` is our time until Slurm's is seen. `slurm_state` and `exit_code`
     are Slurm's last word; `sought` is since when the job of a Submit without an answer is looked for, `observed` says
     that its wait was reported, `hindered` (a `waits.causes.Cause`) what else than its turn it was seen to wait for.
+    `asked` counts how often accounting has been asked what became of the job without an answer that settles it, last at
+    `asked_at`. `own` is what else is known of one that its owner has submitted.
     """
 
     name: str
@@ -117,14 +181,25 @@ class StageRun:
     sought: float | None = None
     observed: bool = False
     hindered: str | None = None
+    asked: int = 0
+    asked_at: float | None = None
+    own: Own | None = None
 
-
-_STAGE_FIELDS: Final = tuple(f.name for f in fields(StageRun))
+    @property
+    def mine(self) -> Own:
+        """`own`, of a job that its owner has submitted. Raises ValueError for one of the agent's."""
+        if self.own is None:
+            raise ValueError(f"stage {self.name} was not submitted by its owner")
+        return self.own
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowRun:
-    """One submission of a workflow under a strategy. `partition` and `qos` are what its geometries are learned under.
+    """One run of a workflow under a strategy. `partition` and `qos` are what its geometries are learned under.
+
+    `submitter` says who submits its jobs. `name` is the workflow's, `uid` and `user` say whose it is; `flow` is the
+    workflow itself, None if its owner submits the jobs: then they are registered as they come, `submitted_at` is when
+    the first was, and where they run is in `StageRun.own`.
 
     `strategy` is the one that was asked for, `by` the one that acts (`auto` picks another); None: the same. `units` are
     its jobs as stages, one for each of `stages`. `max_time` (s) is the partition's limit, None: there is none.
@@ -132,16 +207,23 @@ class WorkflowRun:
     `token` keeps job names unique when numbers start again with a new state file.
     `stages` has one entry per job, each after all that it comes after. `discarded` are jobs given up (their dependency
     was lost) that must be seen to end. `why` says what made it fail or who cancelled it.
+
+    FAILING: a stage did not complete. The agent then cancels what is left of its own jobs; those of an owner stay where
+    they are, and wait for their owner to retry or to cancel. CANCELLING: nothing of it is submitted or let go any more.
     """
 
     id: int
-    workflow: Workflow
+    name: str
     strategy: str
     submitted_at: float
     partition: str
     qos: str
     stages: tuple[StageRun, ...]
     units: tuple[Stage, ...]
+    flow: Workflow | None = None
+    submitter: Submitter = Submitter.AGENT
+    uid: int = 0
+    user: str = ""
     by: str | None = None
     max_time: float | None = None
     levels_ahead: int = 2
@@ -150,6 +232,28 @@ class WorkflowRun:
     ended_at: float | None = None
     discarded: tuple[int, ...] = ()
     token: str = ""
+
+    @property
+    def workflow(self) -> Workflow:
+        """What the agent submits. Raises ValueError for a workflow whose owner does."""
+        if self.flow is None:
+            raise ValueError(f"workflow {self.id}: its owner submits the jobs")
+        return self.flow
+
+    @property
+    def owned(self) -> bool:
+        """Whether its owner submits the jobs."""
+        return self.submitter is Submitter.OWNER
+
+    @property
+    def doing(self) -> str:
+        """What the agent does with a stage that is due, in a word for people."""
+        return "release" if self.owned else "submit"
+
+    @property
+    def done(self) -> str:
+        """The same when it has been done."""
+        return "released" if self.owned else "submitted"
 
     @property
     def acting(self) -> str:
@@ -172,8 +276,14 @@ class WorkflowRun:
         """The same run with the entry of that name replaced; itself when nothing changes."""
         for i, old in enumerate(self.stages):
             if old.name == stage.name:
-                return self if old == stage else replace(self, stages=(*self.stages[:i], stage, *self.stages[i + 1 :]))
+                return self.put(i, stage)
         raise KeyError(stage.name)
+
+    def put(self, i: int, stage: StageRun) -> WorkflowRun:
+        """The same with this as entry `i`; itself when nothing changes."""
+        if self.stages[i] == stage:
+            return self
+        return replace(self, stages=(*self.stages[:i], stage, *self.stages[i + 1 :]))
 
     def unit(self, i: int) -> Stage:
         """Number `i` as it is asked for now: after attempts that ran into their limit with half as much time again for
@@ -211,95 +321,23 @@ class WorkflowRun:
         live = (s.job for s in self.stages if s.job is not None and not s.phase.final)
         return tuple(sorted({*live, *self.discarded}))
 
-
-def run_to_dict(run: WorkflowRun) -> dict[str, Any]:
-    """The run as JSON-able values, versioned."""
-    return {
-        "version": _VERSION,
-        "id": run.id,
-        "workflow": workflow_to_dict(run.workflow),
-        "strategy": run.strategy,
-        "by": run.by,
-        "max_time": run.max_time,
-        "levels_ahead": run.levels_ahead,
-        "submitted_at": run.submitted_at,
-        "partition": run.partition,
-        "qos": run.qos,
-        "stages": [_stage_to_dict(s) for s in run.stages],
-        "phase": run.phase.value,
-        "why": run.why,
-        "ended_at": run.ended_at,
-        "discarded": list(run.discarded),
-        "token": run.token,
-    }
+    @property
+    def edges(self) -> int:
+        """How often a stage comes after another."""
+        return sum(len(stage.after) for stage in self.stages)
 
 
-def run_from_dict(data: Mapping[str, Any]) -> WorkflowRun:
-    """What `run_to_dict` gave, by this release or an earlier one. Raises ValueError for another version."""
-    if data.get("version") == 1:
-        data = _from_version_1(data)
-    workflow = workflow_from_dict(data["workflow"]) if data.get("version") in (2, _VERSION) else None
-    if workflow is None:
-        raise ValueError(f"stored run has version {data.get('version')!r}, this release reads 1 to {_VERSION}")
-    if data["version"] == 2:
-        data = _from_version_2(data, workflow)
-    stages = tuple(_stage_from_dict(s) for s in data["stages"])
-    return WorkflowRun(
-        id=data["id"],
-        workflow=workflow,
-        strategy=data["strategy"],
-        by=data["by"],
-        max_time=data["max_time"],
-        levels_ahead=data["levels_ahead"],
-        submitted_at=data["submitted_at"],
-        partition=data["partition"],
-        qos=data["qos"],
-        stages=stages,
-        units=place_units(workflow, tuple((stage.name, stage.covers) for stage in stages)),
-        phase=RunPhase(data["phase"]),
-        why=data["why"],
-        ended_at=data["ended_at"],
-        discarded=tuple(data["discarded"]),
-        token=data.get("token", ""),
+def units_of(stages: Iterable[StageRun]) -> tuple[Stage, ...]:
+    """What jobs that their owner has submitted ask for, as far as Slurm has shown it; infinite times are not known."""
+    known = tuple(stages)
+    return tuple(
+        Stage(
+            stage.name,
+            max(stage.mine.nodes, 1),
+            stage.mine.limit or math.inf,
+            stage.mine.expect or stage.mine.limit or math.inf,
+            "",
+            tuple(known[j].name for j in stage.after),
+        )
+        for stage in known
     )
-
-
-def _stage_to_dict(stage: StageRun) -> dict[str, Any]:
-    """By name, not with `asdict`, which copies every value and takes ten times as long: all runs may change at once."""
-    values = {name: getattr(stage, name) for name in _STAGE_FIELDS}
-    return {**values, "phase": stage.phase.value, "tie": stage.tie.value, "estimate_said": dict(stage.estimate_said)}
-
-
-def _stage_from_dict(data: Mapping[str, Any]) -> StageRun:
-    tuples = {key: tuple(data[key]) for key in ("after", "depends_on", "covers", "minutes", "pins", "nodes", "exclude")}
-    return StageRun(**{**data, **tuples, "phase": Phase(data["phase"]), "tie": Tie(data["tie"])})
-
-
-def _from_version_2(data: Mapping[str, Any], workflow: Workflow) -> Mapping[str, Any]:
-    """Version 2 knew three strategies, which are cut by their names, and no tie but a dependency."""
-    bigjob = data["strategy"] == "bigjob"
-    cut = together("bigjob", workflow.order) if bigjob else singles(workflow.order)
-    covers = dict(cut)
-    stages = [
-        {
-            **stage,
-            "covers": covers[stage["name"]],
-            "tie": (Tie.AFTEROK if stage["depends_on"] else Tie.NONE).value,
-            **{key: [] for key in ("minutes", "pins", "nodes", "exclude")},
-        }
-        for stage in data["stages"]
-    ]
-    return {**data, "version": _VERSION, "by": None, "max_time": None, "levels_ahead": 2, "stages": stages}
-
-
-def _from_version_1(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Version 1 knew chains only: every job came after the one before it and depended on one job or none."""
-    stages = [
-        {
-            **stage,
-            "after": [i - 1] if i > 0 else [],
-            "depends_on": [] if stage["depends_on"] is None else [stage["depends_on"]],
-        }
-        for i, stage in enumerate(data["stages"])
-    ]
-    return {**data, "version": 2, "stages": stages}

@@ -23,6 +23,7 @@ found by the entry point `penstock.strategies`. A complete one, which submits a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -95,7 +96,8 @@ class Outlook:
 
     `wait` gives the predicted wait (s) of a geometry submitted now. `partition`, `qos` and `account` are where the jobs
     will run, `max_time` (s) the partition's limit. `cores` is how many a node has, `core_hour_weight` how many seconds
-    of makespan one core-hour is worth.
+    of makespan one core-hour is worth. `scripts`: the jobs' scripts are the agent's to write, so that there can be a
+    guard in them, and one job for several stages.
     """
 
     wait: Callable[[Geometry], float]
@@ -106,6 +108,7 @@ class Outlook:
     max_time: float | None = None
     cores: float = 1.0
     core_hour_weight: float = 0.0
+    scripts: bool = True
 
     def geometry(self, nodes: int, time_limit: float) -> Geometry:
         """What such a job asks for here."""
@@ -168,7 +171,7 @@ def after_parents(run: WorkflowRun, i: int, now: float) -> Due:
     """At once when all parents have completed; not before."""
     stage, parents = run.stages[i], run.parents(i)
     if not parents:
-        text = f"submit {stage.name} at once: it waits for no other"
+        text = f"{run.doing} {stage.name} at once: it waits for no other"
         return Due(run.submitted_at, Reason(f"{run.acting}-first", text))
     still = [parent for parent in parents if parent.phase is not Phase.DONE]
     if still:
@@ -177,7 +180,7 @@ def after_parents(run: WorkflowRun, i: int, now: float) -> Due:
     end = run.ready_at(i)
     at = now if end is None else min(end, now)  # Slurm's clock may be ahead of ours
     others = "" if len(parents) == 1 else f", the last of {len(parents)}"
-    text = f"submit {stage.name} now: {last.name} (job {last.job}{others}) completed {clock(at)}"
+    text = f"{run.doing} {stage.name} now: {last.name} (job {last.job}{others}) completed {clock(at)}"
     return Due(at, Reason(f"{run.acting}-parent-done", text), parent_end=end)
 
 
@@ -192,16 +195,19 @@ def ahead_of_parents(run: WorkflowRun, i: int, now: float) -> Due:
         return after_parents(run, i, now)
     first = [run.stages[j] for j in still if run.stages[j].phase in (Phase.WAITING, Phase.INTENDED)]
     if first:
-        return Due(None, Reason(f"{run.acting}-parent-first", f"{names(first)} must be submitted before {stage.name}"))
+        text = f"{names(first)} must be {run.done} before {stage.name}"
+        return Due(None, Reason(f"{run.acting}-parent-first", text))
     if stage.estimate is None:
         return Due(None, Reason(f"{run.acting}-no-estimate", f"there is no estimate for {stage.name} yet"))
     ends = expected_ends(run, still, now)
     # of two that end at the same instant the one that stays there is the better news
     (end, fixed), last = max(((ends[j], run.stages[j].name) for j in still), key=lambda found: found[0])
+    if math.isinf(end):
+        text = f"how long {last} will run is not known: no expect=, no time limit"
+        return Due(None, Reason(f"{run.acting}-no-end", text))
     at = end - stage.estimate
-    text = (
-        f"submit {stage.name} at {clock(at)}: {last} expected to end {clock(end)}, estimated wait {stage.estimate:g} s"
-    )
+    expected = f"{last} expected to end {clock(end)}, estimated wait {stage.estimate:g} s"
+    text = f"{run.doing} {stage.name} at {clock(at)}: {expected}"
     return Due(at, Reason(f"{run.acting}-due", text), fixed, end)
 
 
@@ -215,13 +221,13 @@ def soon(run: WorkflowRun, i: int, now: float) -> Due:
         return after_parents(run, i, now)
     first = [run.stages[j] for j in still if run.stages[j].phase in (Phase.WAITING, Phase.INTENDED)]
     if first:
-        text = f"{names(first)} must be submitted before {stage.name}"
+        text = f"{names(first)} must be {run.done} before {stage.name}"
         return Due(None, Reason(f"{run.acting}-parent-first", text))
     far = [run.stages[j] for j in still if not _near(run, j, run.levels_ahead - 1)]
     if far:
         text = f"{stage.name} is submitted when {names(far)} is nearer to its start"
         return Due(None, Reason(f"{run.acting}-too-far-ahead", text))
-    text = f"submit {stage.name} now: {names(run.stages[j] for j in still)} is in the queue"
+    text = f"{run.doing} {stage.name} now: {names(run.stages[j] for j in still)} is in the queue"
     end = max(expected_ends(run, still, now)[j][0] for j in still)
     return Due(now, Reason(f"{run.acting}-soon", text), fixed=False, parent_end=end)
 
@@ -265,8 +271,9 @@ def expected_ends(run: WorkflowRun, wanted: Iterable[int], now: float) -> dict[i
             found[j] = (end, True) if end >= now else (now, False)
         else:
             start, fixed = now, False
-            if stage.submitted is not None and stage.submitted + (stage.estimate or 0.0) >= now:
-                start, fixed = stage.submitted + (stage.estimate or 0.0), True
+            since = stage.submitted if stage.own is None else stage.released
+            if since is not None and since + (stage.estimate or 0.0) >= now:
+                start, fixed = since + (stage.estimate or 0.0), True
             start, fixed = max([(start, fixed), *(found[k] for k in stage.after if k in found)])
             found[j] = (start + unit.run_time, fixed)
     return found

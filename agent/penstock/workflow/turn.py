@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
-from penstock.api import Geometry, JobSpec, JobState, Reason
+from penstock.api import Geometry, Job, JobSpec, JobState, Reason
 from penstock.waits.base import Estimate
 from penstock.waits.causes import Cause, learnable
 from penstock.workflow.guard import Guard
@@ -18,6 +19,7 @@ from penstock.workflow.ties import Tie
 
 __all__ = ["NOT_OVER", "Turn", "fresh", "geometry", "spec_of"]
 
+_MOST_LEARNED: Final = 20  # waits of a run in one pass: each costs milliseconds
 # states of a parent in which a job that is `afterok` it cannot have been started by Slurm
 NOT_OVER = frozenset(
     {JobState.PENDING, JobState.CONFIGURING, JobState.RUNNING, JobState.SUSPENDED, JobState.RESIZING, JobState.REQUEUED}
@@ -26,7 +28,8 @@ NOT_OVER = frozenset(
 
 @dataclass(slots=True)
 class Turn:
-    """What a pass knows, and the instructions and notes it has come to."""
+    """What a pass knows, and the instructions and notes it has come to. `free` are the waiting jobs, by the entry, that
+    may be let go when they are due; `learned` and `more`: see `observe`."""
 
     site: Site
     view: View
@@ -36,6 +39,9 @@ class Turn:
     out: list[Instruction] = field(default_factory=list)
     notes: list[tuple[str, Reason]] = field(default_factory=list)
     lookups: set[int] = field(default_factory=set)
+    free: dict[int, Job] = field(default_factory=dict)
+    learned: int = 0
+    more: bool = False
 
     def note(self, stage: str, code: str, text: str) -> None:
         """Say why nothing more is done for a stage ("": for the run)."""
@@ -47,9 +53,12 @@ class Turn:
         return seen is not None and seen.state in NOT_OVER
 
     def observe(self, run: WorkflowRun, i: int) -> WorkflowRun:
-        """Learn from the wait of entry `i` once it is known."""
+        """Learn from the wait of entry `i` once it is known, unless enough is learned in this pass."""
         stage = run.stages[i]
         if stage.observed or stage.start is None:
+            return run
+        if self.learned >= _MOST_LEARNED:
+            self.more = True
             return run
         observation = observed_wait(self.site, stage, run.ready_at(i))
         if observation is None:
@@ -60,7 +69,8 @@ class Turn:
         if stage.estimate is not None and stage.estimate_index is not None:
             estimate = Estimate(stage.estimate_index, stage.estimate, stage.estimate_said)
         self.out.append(Observe(stage.name, geometry(run, i), observation, estimate))
-        return run.with_stage(replace(stage, observed=True))
+        self.learned += 1
+        return run.put(i, replace(stage, observed=True))
 
     def discard(self, run: WorkflowRun, i: int, reason: Reason, *, miss: bool = False) -> WorkflowRun:
         """Cancel the job of entry `i` and decide again; the estimate stays. `miss`: it had started too early."""
@@ -76,7 +86,7 @@ class Turn:
             wasted=stage.wasted + spent,
             idle=stage.idle + (spent if miss else 0.0),
         )
-        return replace(run.with_stage(again), discarded=(*run.discarded, stage.job))
+        return replace(run.put(i, again), discarded=(*run.discarded, stage.job))
 
 
 def fresh(stage: StageRun) -> StageRun:
@@ -101,7 +111,9 @@ def fresh(stage: StageRun) -> StageRun:
 
 def geometry(run: WorkflowRun, i: int) -> Geometry:
     """What the wait of entry `i` is learned under."""
-    unit = run.unit(i)
+    unit, own = run.unit(i), run.stages[i].own
+    if own is not None:
+        return Geometry(own.partition, own.qos, unit.nodes, own.limit or 0.0, account=own.account, user=run.user)
     return Geometry(run.partition, run.qos, unit.nodes, unit.time_limit, account=run.workflow.account or "")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.api import Job, Reason
-from penstock.workflow.instructions import Change, VerifyAndRelease
+from penstock.workflow.instructions import Change, Release
 from penstock.workflow.reading import names_parent
 from penstock.workflow.scripts import dependency_text
 from penstock.workflow.state import Phase, StageRun, WorkflowRun
@@ -131,10 +131,10 @@ def _held(turn: Turn, run: WorkflowRun, i: int, job: Job) -> WorkflowRun:
         turn.note(stage.name, "held", f"job {job.id} is held by an administrator: it is left alone")
     elif not needed:
         reason = Reason("parent-done", f"{names(parents.values())} completed: no dependency is needed any more")
-        turn.out.append(VerifyAndRelease(stage.name, job.id, (), (reason,)))
+        turn.out.append(Release(stage.name, job.id, (reason,)))
     elif not missing:
         reason = Reason("dependency-read-back", f"job {job.id} depends on {job.dependency}: safe to release")
-        turn.out.append(VerifyAndRelease(stage.name, job.id, needed, (reason,)))
+        turn.out.append(Release(stage.name, job.id, (reason,)))
     for number in missing:
         # ending or unseen parents are left out: Slurm clears a dependency when it is fulfilled
         if turn.at_work(number):
@@ -192,7 +192,7 @@ def _timed(turn: Turn, run: WorkflowRun, i: int, job: Job) -> WorkflowRun:
             estimate_index=found.index,
             estimate_said=dict(found.said),
         )
-        run = run.with_stage(stage)
+        run = run.put(i, stage)
     places = tuple(j for j in stage.after if run.stages[j].job in stage.depends_on)
     minutes = after_minutes(run, i, places)
     if any(abs(a - b) >= _MINUTES for a, b in zip(minutes, stage.minutes, strict=True)):

@@ -32,12 +32,12 @@ class Auto:
 
     def plan(self, workflow: Workflow, outlook: Outlook) -> Plan:
         """The plan of the strategy that was picked, with the reasons, and what the alternatives would have cost."""
-        chosen, reasons = _choose(workflow, outlook.rules)
+        chosen, reasons = _choose(workflow, outlook)
         plan = chosen.plan(workflow, outlook)
         told = tuple(
             _told(strategy, predicted(place_units(workflow, strategy.plan(workflow, outlook).cut), outlook, hidden))
             for strategy, hidden in ((chosen, chosen.tie is not Tie.NONE), (PerStage(), False), (BigJob(), False))
-            if strategy.name != chosen.name or strategy is chosen
+            if (strategy.name != chosen.name or strategy is chosen) and (outlook.scripts or strategy.name != "bigjob")
         )
         return Plan(plan.cut, (*reasons, *plan.reasons, *told), chosen.name, _levels_ahead(outlook.rules))
 
@@ -46,14 +46,15 @@ class Auto:
         return after_parents(run, i, now)
 
 
-def _choose(workflow: Workflow, rules: Rules) -> tuple[Strategy, tuple[Reason, ...]]:
+def _choose(workflow: Workflow, outlook: Outlook) -> tuple[Strategy, tuple[Reason, ...]]:
     if not any(stage.after for stage in workflow.stages):
         return PerStage(), (Reason("auto-nothing-ahead", "perstage: no stage comes after another"),)
-    return by_rules(rules)
+    return by_rules(outlook.rules, scripts=outlook.scripts)
 
 
-def by_rules(rules: Rules) -> tuple[Strategy, tuple[Reason, ...]]:
-    """What a site's rules make the best way to submit stages that come after one another, and why."""
+def by_rules(rules: Rules, *, scripts: bool = True) -> tuple[Strategy, tuple[Reason, ...]]:
+    """What a site's rules make the best way to submit stages that come after one another, and why. `scripts`: they can
+    be given a guard."""
     site = []
     if rules.basic:
         text = "priority/basic: the order of submission is the order of the queue, also for jobs that depend on others"
@@ -71,11 +72,12 @@ def by_rules(rules: Rules) -> tuple[Strategy, tuple[Reason, ...]]:
             f"age counts for {rules.max_accrue} pending jobs of a user: stages are submitted two levels ahead at most"
         )
         site.append(Reason("auto-accrue-limit", text))
-    if rules.whole_nodes:
+    if rules.whole_nodes and scripts:
         text = "handover: jobs do not share nodes, so a stage can wait for a node of the one before it; it never idles"
         return Handover(), (*site, Reason("auto-handover", text))
     gain = "keeps its place in the queue" if rules.accrues else "is there when the one before it ends, but without age"
-    text = f"eager: jobs share nodes, so only a dependency keeps a stage from starting too early; it {gain}"
+    why = "the stages' scripts have no guard" if rules.whole_nodes else "jobs share nodes"
+    text = f"eager: {why}, so only a dependency keeps a stage from starting too early; it {gain}"
     return Eager(), (*site, Reason("auto-eager", text))
 
 

@@ -1,4 +1,4 @@
-"""What the state file holds of guided workflows, read without an agent."""
+"""What the state file holds of workflows whose owners submit the jobs, read without an agent."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import json
 from collections.abc import Generator, Mapping
 from typing import Final
 
-from penstock.guided.state import GuidedRun, guided_from_dict
 from penstock.pace import at_once
 from penstock.schema import UNREADABLE
 from penstock.store import Store
+from penstock.workflow.documents import run_from_dict
+from penstock.workflow.state import Submitter, WorkflowRun
 
 __all__ = ["latest_runs", "read_latest"]
 
@@ -18,22 +19,24 @@ _CONSIDERED: Final = 200  # latest workflows of a user that a new stage may belo
 _A_PART: Final = 1000  # characters that cost about as much to read as a stage to look through
 
 
-def latest_runs(store: Store, uid: int | None = None) -> list[GuidedRun]:
-    """The latest guided workflows of a user, or of all, as they were last stored, oldest first. Raises `StoreError`."""
+def latest_runs(store: Store, uid: int | None = None) -> list[WorkflowRun]:
+    """The latest workflows of a user who submits the jobs, or of all such, as they were last stored, oldest first.
+
+    Raises `StoreError`."""
     return at_once(read_latest(store, uid, {}))
 
 
 def read_latest(
-    store: Store, uid: int | None, at_hand: Mapping[int, GuidedRun]
-) -> Generator[int, None, list[GuidedRun]]:
+    store: Store, uid: int | None, at_hand: Mapping[int, WorkflowRun]
+) -> Generator[int, None, list[WorkflowRun]]:
     """The same in parts (see `Pace.walk`), with those `at_hand` by their numbers, which need not be read. Raises
     `StoreError`."""
     found = []
-    for number, _uid, text in store.run_texts(kind="guided", uid=uid, limit=_CONSIDERED, most_text=_TEXT):
+    for number, _uid, text in store.run_texts(submitter=Submitter.OWNER, uid=uid, limit=_CONSIDERED, most_text=_TEXT):
         run = at_hand.get(number)
         if run is None:
             try:
-                run = guided_from_dict(json.loads(text))
+                run = run_from_dict(json.loads(text))
             except UNREADABLE as e:
                 raise store.unreadable(f"workflow {number}") from e
             yield len(text) // _A_PART

@@ -12,18 +12,49 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from penstock.errors import NotFound, UserError
-from penstock.guided.measure import OF_A_STAGE, weight
-from penstock.guided.state import GuidedRun, GuidedStage, Kept, Order
 from penstock.pace import at_once
-from penstock.workflow.model import NAME_PATTERN
-from penstock.workflow.state import Phase, RunPhase
+from penstock.workflow.cuts import singles
+from penstock.workflow.documents import in_order
+from penstock.workflow.expectations import took_in
+from penstock.workflow.measure import OF_A_STAGE, weight
+from penstock.workflow.model import NAME_PATTERN, Stage, Workflow
+from penstock.workflow.registry import known_strategies, strategy_named
+from penstock.workflow.state import Kept, Order, Own, Phase, RunPhase, StageRun, Submitter, WorkflowRun, units_of
+from penstock.workflow.strategy import Outlook, Plan, Rules
 
-__all__ = ["Registration", "admit", "plan", "planned", "read_registration", "registration", "with_waiting"]
+__all__ = [
+    "Asked",
+    "Registration",
+    "admit",
+    "plan",
+    "plan_for_owner",
+    "planned",
+    "read_registration",
+    "registration",
+    "with_waiting",
+]
 
 _MOST_STAGES: Final = 1000
 _MOST_TEXT: Final = 2_000_000  # characters
 _LAST: Final = 2.0**32  # no begin time is later (epoch s)
-_STRATEGIES: Final = ("asa", "perstage")
+
+
+_PAIR: Final = Workflow("pair", (Stage("a", 1, 60.0, 60.0, ":"), Stage("b", 1, 60.0, 60.0, ":", ("a",))))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A stage whose `job` its owner has put into the queue; `after` names those that it comes after."""
+
+    name: str
+    job: int
+    after: tuple[str, ...] = ()
+    own: Own = field(default_factory=Own)
+
+    @property
+    def entry(self) -> StageRun:
+        """Its entry, which does not know the places of those before it yet."""
+        return StageRun(self.name, phase=Phase.WAITING if self.own.kept else Phase.QUEUED, job=self.job, own=self.own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +66,27 @@ class Registration:
 
     workflow: str
     strategy: str
-    stages: tuple[GuidedStage, ...]
+    stages: tuple[Asked, ...]
     run: int | None = None
     replaces: Mapping[str, int] = field(default_factory=dict)
+
+    def begun(self, number: int, uid: int, user: str, now: float, plan: Plan) -> WorkflowRun:
+        """A new run for them, still without stages."""
+        return WorkflowRun(
+            id=number,
+            name=self.workflow,
+            strategy=self.strategy,
+            by=plan.by,
+            levels_ahead=plan.levels_ahead,
+            submitted_at=now,
+            partition="",
+            qos="",
+            stages=(),
+            units=(),
+            submitter=Submitter.OWNER,
+            uid=uid,
+            user=user,
+        )
 
 
 def registration(data: Mapping[str, Any], now: float) -> Registration:
@@ -63,13 +112,31 @@ def read_registration(data: Mapping[str, Any], now: float) -> Generator[int, Non
         raise UserError(f"not a registration of stages: {e!r}") from e
     if not NAME_PATTERN.fullmatch(found.workflow):
         raise UserError(f"workflow: must be 1 to 40 of A-Z a-z 0-9 _ . -, not {found.workflow[:60]!r}")
-    if found.strategy not in _STRATEGIES:
-        raise UserError(f"strategy: must be one of {', '.join(_STRATEGIES)}, not {found.strategy[:60]!r}")
-    _check_size(stages)
+    if found.strategy not in known_strategies():
+        raise UserError(f"strategy: must be one of {', '.join(known_strategies())}, not {found.strategy[:60]!r}")
+    _check_size(stage.entry for stage in stages)
     return found
 
 
-def _check_size(stages: Iterable[GuidedStage]) -> None:
+def plan_for_owner(strategy: str, rules: Rules) -> Plan:
+    """What a strategy makes of jobs that their owner submits: who acts, and why. Raises UserError for one that has to
+    write their scripts: one job for several stages, or one whose script waits for others."""
+    if (found := _for_owners(strategy, rules)) is None:
+        possible = ", ".join(name for name in known_strategies() if _for_owners(name, rules) is not None)
+        raise UserError(
+            f"strategy: {strategy} has to write the jobs' scripts, and their owner has; possible are {possible}"
+        )
+    return found
+
+
+def _for_owners(strategy: str, rules: Rules) -> Plan | None:
+    outlook = Outlook(lambda _geometry: 0.0, rules=rules, scripts=False)
+    found = strategy_named(strategy).plan(_PAIR, outlook)
+    guarded = strategy_named(found.by or strategy).tie.guarded
+    return None if guarded or found.cut != singles(_PAIR.order) else found
+
+
+def _check_size(stages: Iterable[StageRun]) -> None:
     """Of a whole workflow, which is stored anew with every change."""
     if weight(stages) > _MOST_TEXT:
         raise UserError(
@@ -78,7 +145,7 @@ def _check_size(stages: Iterable[GuidedStage]) -> None:
         )
 
 
-def _stage(data: Mapping[str, Any], now: float) -> GuidedStage:
+def _stage(data: Mapping[str, Any], now: float) -> Asked:
     name, after, expect = str(data["name"]), tuple(str(a) for a in data["after"]), data.get("expect")
     for text in (name, *after):
         if not NAME_PATTERN.fullmatch(text):
@@ -89,10 +156,7 @@ def _stage(data: Mapping[str, Any], now: float) -> GuidedStage:
     begin = data.get("begin")
     if begin is not None and not 0 <= float(begin) <= _LAST:
         raise ValueError(f"stage {name}: begin {begin}")
-    return GuidedStage(
-        name=name,
-        job=job,
-        after=after,
+    own = Own(
         expect=None if expect is None else float(expect),
         # "hold" is what release 0.1.0 says.
         kept=Kept(str(data["kept"])) if "kept" in data else Kept.HOLD if data.get("hold") else Kept.NOT,
@@ -101,6 +165,7 @@ def _stage(data: Mapping[str, Any], now: float) -> GuidedStage:
         order=_order(data.get("order") or {}),
         registered=now,
     )
+    return Asked(name, job, after, own)
 
 
 def _order(data: Mapping[str, Any]) -> Order:
@@ -109,20 +174,22 @@ def _order(data: Mapping[str, Any]) -> Order:
     return Order(words, str(data.get("workdir", "")), None if script is None else str(script))
 
 
-def plan(runs: Sequence[GuidedRun], asked: Registration) -> tuple[GuidedRun | None, dict[str, tuple[GuidedStage, ...]]]:
+def plan(
+    runs: Sequence[WorkflowRun], asked: Registration
+) -> tuple[WorkflowRun | None, dict[str, tuple[StageRun, ...]]]:
     """The run that these stages would join (None: a new one), and the known stages before each of them.
 
     `runs` are the owner's, oldest first. Raises UserError or NotFound.
     """
     run = _home(runs, asked)
     known = {} if run is None else {stage.name: stage for stage in run.stages}
-    fresh: dict[str, GuidedStage] = {}
-    before: dict[str, tuple[GuidedStage, ...]] = {}
+    fresh: dict[str, Asked] = {}
+    before: dict[str, tuple[StageRun, ...]] = {}
     for stage in asked.stages:
         if stage.name in fresh:
             raise UserError(f"stage {stage.name!r} is there twice")
         old = known.get(stage.name)
-        replaced = old is not None and old.phase is Phase.SUBMITTED and asked.replaces.get(old.name) == old.job
+        replaced = old is not None and old.phase is Phase.WAITING and asked.replaces.get(old.name) == old.job
         if old is not None and not replaced and (not old.phase.final or old.phase is Phase.DONE):
             raise UserError(
                 f"workflow {asked.workflow!r} has a stage {stage.name!r} already: job {old.job} ({old.phase.value}); "
@@ -137,7 +204,7 @@ def plan(runs: Sequence[GuidedRun], asked: Registration) -> tuple[GuidedRun | No
                 )
         fresh[stage.name] = stage
         before[stage.name] = tuple(known[p] for p in stage.after if p in known and p not in fresh)
-    whole = {**known, **fresh}
+    whole = {**({} if run is None else _afters(run)), **{name: stage.after for name, stage in fresh.items()}}
     # What is new comes after what was there before it.
     if not fresh.keys().isdisjoint(known) and (turned := _in_a_circle(whole, fresh)) is not None:
         raise UserError(f"stage {turned!r} would come after itself")
@@ -145,11 +212,16 @@ def plan(runs: Sequence[GuidedRun], asked: Registration) -> tuple[GuidedRun | No
         raise UserError(
             f"workflow {asked.workflow!r} would have {len(whole)} stages, at most {_MOST_STAGES} are possible"
         )
-    _check_size(whole.values())
+    _check_size([*(s for s in known.values() if s.name not in fresh), *(s.entry for s in asked.stages)])
     return run, before
 
 
-def planned(run: GuidedRun | None, before: Mapping[str, Sequence[GuidedStage]]) -> dict[str, Any]:
+def _afters(run: WorkflowRun) -> dict[str, tuple[str, ...]]:
+    """The names of those that each stage comes after."""
+    return {stage.name: tuple(run.stages[j].name for j in stage.after) for stage in run.stages}
+
+
+def planned(run: WorkflowRun | None, before: Mapping[str, Sequence[StageRun]]) -> dict[str, Any]:
     """What `plan` has found, JSON-able: the number of the run, per stage the known ones before it, and which ways of
     keeping jobs back are known (`Kept`)."""
     stages = {
@@ -159,12 +231,12 @@ def planned(run: GuidedRun | None, before: Mapping[str, Sequence[GuidedStage]]) 
     return {"run": None if run is None else run.id, "before": stages, "keeps": [kept.value for kept in Kept if kept]}
 
 
-def _in_a_circle(whole: Mapping[str, GuidedStage], fresh: Collection[str]) -> str | None:
+def _in_a_circle(whole: Mapping[str, tuple[str, ...]], fresh: Collection[str]) -> str | None:
     """A fresh stage that comes after itself, if there is one."""
-    left = {name: len(frozenset(stage.after) & whole.keys()) for name, stage in whole.items()}
+    left = {name: len(frozenset(after) & whole.keys()) for name, after in whole.items()}
     children: dict[str, list[str]] = {}
-    for name, stage in whole.items():
-        for parent in frozenset(stage.after) & whole.keys():
+    for name, after in whole.items():
+        for parent in frozenset(after) & whole.keys():
             children.setdefault(parent, []).append(name)
     ready = [name for name, count in left.items() if count == 0]
     while ready:
@@ -176,7 +248,7 @@ def _in_a_circle(whole: Mapping[str, GuidedStage], fresh: Collection[str]) -> st
     return next((name for name in left if name in fresh), None)
 
 
-def _home(runs: Sequence[GuidedRun], asked: Registration) -> GuidedRun | None:
+def _home(runs: Sequence[WorkflowRun], asked: Registration) -> WorkflowRun | None:
     if asked.run is not None:
         named = next((r for r in runs if r.id == asked.run), None)
         if named is None:
@@ -188,24 +260,33 @@ def _home(runs: Sequence[GuidedRun], asked: Registration) -> GuidedRun | None:
     return None
 
 
-def admit(run: GuidedRun, stages: Iterable[GuidedStage]) -> GuidedRun:
-    """The run with these stages, which `plan` has found right, in it; one that had ended goes on."""
-    known = {stage.name: stage for stage in run.stages}
+def admit(run: WorkflowRun, stages: Iterable[Asked], earlier: Iterable[WorkflowRun] = ()) -> WorkflowRun:
+    """The run with these stages, which `plan` has found right, in it; one that had ended goes on.
+
+    Where nobody has said how long a stage runs, what it took in `earlier` runs (oldest first) is expected.
+    """
+    afters = _afters(run)
+    entries = {stage.name: (stage, afters[stage.name]) for stage in run.stages}
+    took = took_in(earlier, run.name)
     for stage in stages:
-        old = known.get(stage.name)
-        former = () if old is None else (*old.former, old.job)
-        known[stage.name] = replace(stage, former=former)
+        old = entries.get(stage.name)
+        former = () if old is None else (*old[0].mine.former, *(() if old[0].job is None else (old[0].job,)))
+        expect = stage.own.expect or took.get(stage.name)
+        entries[stage.name] = (replace(stage.entry, own=replace(stage.own, former=former, expect=expect)), stage.after)
+    ordered = in_order(entries)
     phase = RunPhase.CANCELLING if run.phase is RunPhase.CANCELLING else RunPhase.ACTIVE
-    return replace(run, stages=tuple(known.values()), phase=phase, why=None, ended_at=None)
+    return replace(run, stages=ordered, units=units_of(ordered), phase=phase, why=None, ended_at=None)
 
 
-def with_waiting(runs: Sequence[GuidedRun], left: Iterable[Mapping[str, Any]], uid: int, now: float) -> list[GuidedRun]:
+def with_waiting(
+    runs: Sequence[WorkflowRun], left: Iterable[Mapping[str, Any]], uid: int, now: float
+) -> list[WorkflowRun]:
     """The user's runs as they will be when the registrations that wait in the inbox have been taken."""
     found = {run.id: run for run in runs}
     for place, payload in enumerate(left, start=1):
         asked = registration(payload, now)
         run, _before = plan(list(found.values()), asked)
         if run is None:
-            run = GuidedRun(-place, uid, "", asked.workflow, asked.strategy, now)
+            run = asked.begun(-place, uid, "", now, Plan(()))
         found[run.id] = admit(run, asked.stages)
     return list(found.values())

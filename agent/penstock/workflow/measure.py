@@ -1,4 +1,4 @@
-"""How much there is of a guided workflow, and what its owner may have of all of them together. Pure."""
+"""How much there is of a workflow, and what the owner of jobs that are in the queue may have of all together. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from operator import attrgetter
 
 from penstock.errors import NotNow, UserError
 from penstock.fair import Share, work_of
-from penstock.guided.absorbing import ask_again
-from penstock.guided.state import GuidedStage
+from penstock.workflow.state import StageRun
 
 __all__ = ["MOST_OPEN", "MOST_TEXT", "OF_A_STAGE", "Measure", "check_room", "measured", "weight"]
 
@@ -24,13 +23,12 @@ OF_A_STAGE = 500
 @dataclass(frozen=True, slots=True)
 class Measure:
     """Of some stages: how many there are, how often one comes after another, how many jobs Slurm has never shown, and
-    how many characters the agent keeps. `instants` (ascending) are when something of them is due."""
+    how many characters the agent keeps."""
 
     stages: int = 0
     dependencies: int = 0
     unseen: int = 0
     text: int = 0
-    instants: tuple[float, ...] = ()
 
     @property
     def work(self) -> int:
@@ -38,31 +36,26 @@ class Measure:
         return work_of(self.stages, self.dependencies)
 
 
-def weight(stages: Iterable[GuidedStage]) -> int:
-    """How many characters the agent keeps for these stages, about."""
-    return sum(
-        OF_A_STAGE + sum(len(w) for w in (*s.order.words, s.order.workdir, s.order.script or "", s.base, *s.after))
-        for s in stages
-    )
+def weight(stages: Iterable[StageRun]) -> int:
+    """How many characters the agent keeps for these stages that their owner has submitted, about."""
+    return sum(OF_A_STAGE + _texts(stage) for stage in stages)
 
 
-def measured(stages: Iterable[GuidedStage]) -> Measure:
+def _texts(stage: StageRun) -> int:
+    if stage.own is None:
+        return 0
+    order = stage.own.order
+    return sum(len(w) for w in (*order.words, order.workdir, order.script or "", stage.own.base))
+
+
+def measured(stages: Iterable[StageRun]) -> Measure:
     """The measure of these."""
     known = tuple(stages)
-    instants = set()
-    for stage in known:
-        if stage.start is not None and stage.expect is not None:
-            instants.add(stage.start + stage.expect + 1.0)
-        if stage.released is None and stage.due is not None and not stage.phase.final:
-            instants.add(stage.due)
-        if not stage.phase.final and (again := ask_again(stage)) is not None:
-            instants.add(again)
     return Measure(
         len(known),
         sum(len(stage.after) for stage in known),
         sum(stage.submitted is None and not stage.phase.final for stage in known),
         weight(known),
-        tuple(sorted(instants)),
     )
 
 

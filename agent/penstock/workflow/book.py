@@ -1,0 +1,74 @@
+"""All runs of workflows that have not ended: on the disk first, then in memory.
+
+What is known in memory alone would be acted on, and forgotten when the agent dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import structlog
+
+from penstock.store import Store
+from penstock.workflow.documents import run_from_dict, run_to_dict
+from penstock.workflow.state import WorkflowRun
+
+__all__ = ["Book"]
+
+_log = structlog.get_logger(__name__)
+
+
+class Book:
+    """The runs of one state file by their numbers. For the metrics, since the start: `finished` counts runs by who
+    submits their jobs and how they ended, `misses` starts that were too early and that the guard in the job's script
+    took back.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.finished: Counter[tuple[str, str]] = Counter()
+        self.misses = 0
+        # Called with a run as it was (None: not known) and as it is, in the transaction that saves it.
+        self.on_change: Callable[[WorkflowRun | None, WorkflowRun], None] = lambda _before, _after: None
+        self.runs: dict[int, WorkflowRun] = {}
+        for number, _uid, state in store.runs(live_only=True):
+            try:
+                self.runs[number] = run_from_dict(state)
+            except (KeyError, TypeError, ValueError):
+                _log.exception("a stored workflow cannot be read; its jobs are left alone", workflow=number)
+
+    def save(self, run: WorkflowRun) -> None:
+        """Keep the run as it is now."""
+        before = self.runs.get(run.id)
+        if before is run or before == run:
+            return
+        self._store.save_run(run.id, run_to_dict(run))
+        if before is not None:
+            self.misses += max(0, _misses(run) - _misses(before))
+        self.runs[run.id] = run
+        self.on_change(before, run)
+
+    def finish(self, number: int, now: float) -> WorkflowRun:
+        """The run has ended."""
+        run = self.runs[number]
+        self._store.save_run(number, run_to_dict(run), finished=now)
+        del self.runs[number]
+        self.finished[run.submitter.value, run.phase.value] += 1
+        return run
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """What is saved inside holds if all of it became durable; else all is as before."""
+        before, misses = dict(self.runs), self.misses
+        try:
+            with self._store.together():
+                yield
+        except BaseException:
+            self.runs, self.misses = before, misses
+            raise
+
+
+def _misses(run: WorkflowRun) -> int:
+    return sum(stage.misses for stage in run.stages)

@@ -1,0 +1,203 @@
+"""How runs of workflows are written down: to and from JSON-able values, those of earlier releases, too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, Final
+
+from penstock.workflow.cuts import place_units, singles, together
+from penstock.workflow.model import Workflow, workflow_from_dict, workflow_to_dict
+from penstock.workflow.state import Kept, Order, Own, Phase, RunPhase, StageRun, Submitter, WorkflowRun, units_of
+from penstock.workflow.ties import Tie
+
+__all__ = ["in_order", "run_from_dict", "run_to_dict"]
+
+_VERSION: Final = 4
+# Where its owner submits the jobs, version 1 was another kind of document, with stages by name.
+_GUIDED: Final = 1
+
+_STAGE: Final = tuple(f.name for f in fields(StageRun))
+_OWN: Final = tuple(f.name for f in fields(Own))
+_TUPLES: Final = ("after", "depends_on", "covers", "minutes", "pins", "nodes", "exclude")
+
+
+def run_to_dict(run: WorkflowRun) -> dict[str, Any]:
+    """The run as JSON-able values, versioned."""
+    return {
+        "version": _VERSION,
+        "id": run.id,
+        "name": run.name,
+        "submitter": run.submitter.value,
+        "uid": run.uid,
+        "user": run.user,
+        "workflow": None if run.flow is None else workflow_to_dict(run.flow),
+        "strategy": run.strategy,
+        "by": run.by,
+        "max_time": run.max_time,
+        "levels_ahead": run.levels_ahead,
+        "submitted_at": run.submitted_at,
+        "partition": run.partition,
+        "qos": run.qos,
+        "stages": [_stage_to_dict(s) for s in run.stages],
+        "phase": run.phase.value,
+        "why": run.why,
+        "ended_at": run.ended_at,
+        "discarded": list(run.discarded),
+        "token": run.token,
+    }
+
+
+def run_from_dict(data: Mapping[str, Any]) -> WorkflowRun:
+    """What `run_to_dict` gave, by this release or an earlier one. Raises ValueError for another version."""
+    version = data.get("version")
+    if version == _GUIDED and "workflow" not in data:
+        return _from_guided(data)
+    if version == 1:
+        data = _from_version_1(data)
+    if data.get("version") not in (2, 3, _VERSION):
+        raise ValueError(f"stored run has version {version!r}, this release reads 1 to {_VERSION}")
+    flow = None if data["workflow"] is None else workflow_from_dict(data["workflow"])
+    if flow is not None and data["version"] == 2:
+        data = _from_version_2(data, flow)
+    stages = tuple(map(_stage_from_dict, data["stages"]))
+    owned = flow is None
+    return WorkflowRun(
+        id=data["id"],
+        name=data["name"] if flow is None else flow.name,
+        submitter=Submitter(data["submitter"]) if owned else Submitter.AGENT,
+        uid=data.get("uid", 0),
+        user=data.get("user", ""),
+        flow=flow,
+        strategy=data["strategy"],
+        by=data["by"],
+        max_time=data["max_time"],
+        levels_ahead=data["levels_ahead"],
+        submitted_at=data["submitted_at"],
+        partition=data["partition"],
+        qos=data["qos"],
+        stages=stages,
+        units=units_of(stages) if flow is None else place_units(flow, tuple((s.name, s.covers) for s in stages)),
+        phase=RunPhase(data["phase"]),
+        why=data["why"],
+        ended_at=data["ended_at"],
+        discarded=tuple(data["discarded"]),
+        token=data.get("token", ""),
+    )
+
+
+def in_order(entries: Mapping[str, tuple[StageRun, Sequence[str]]]) -> tuple[StageRun, ...]:
+    """Entries by name, with the names of those that each comes after, so that each stands behind these; otherwise as
+    they are. One that would come after itself stays where it is found."""
+    placed: dict[str, None] = {}
+    for name in entries:
+        way = [(name, iter(entries[name][1]))]
+        seen = {name}
+        while way:  # no recursion: there may be a thousand one behind the other
+            at, parents = way[-1]
+            parent = next((p for p in parents if p in entries and p not in placed and p not in seen), None)
+            if parent is None:
+                placed.setdefault(at)
+                way.pop()
+            else:
+                seen.add(parent)
+                way.append((parent, iter(entries[parent][1])))
+    place = {name: i for i, name in enumerate(placed)}
+    found = []
+    for name in placed:
+        stage, after = entries[name]
+        places = tuple(sorted({place[p] for p in after if p in place}))
+        found.append(stage if stage.after == places else replace(stage, after=places))
+    return tuple(found)
+
+
+def _stage_to_dict(stage: StageRun) -> dict[str, Any]:
+    """By name, not with `asdict`, which copies every value and takes ten times as long: all runs may change at once."""
+    values = {name: getattr(stage, name) for name in _STAGE}
+    own = None if stage.own is None else _own_to_dict(stage.own)
+    told = {"phase": stage.phase.value, "tie": stage.tie.value, "estimate_said": dict(stage.estimate_said)}
+    return {**values, **told, "own": own}
+
+
+def _own_to_dict(own: Own) -> dict[str, Any]:
+    order = {"words": own.order.words, "workdir": own.order.workdir, "script": own.order.script}
+    return {**{name: getattr(own, name) for name in _OWN}, "kept": own.kept.value, "order": order}
+
+
+def _stage_from_dict(data: Mapping[str, Any]) -> StageRun:
+    tuples = {key: tuple(data[key]) for key in _TUPLES}
+    own = None if data.get("own") is None else _own_from_dict(data["own"])
+    return StageRun(**{**data, **tuples, "phase": Phase(data["phase"]), "tie": Tie(data["tie"]), "own": own})
+
+
+def _own_from_dict(data: Mapping[str, Any]) -> Own:
+    order = Order(**{**data["order"], "words": tuple(data["order"]["words"])})
+    return Own(**{**data, "kept": Kept(data["kept"]), "order": order, "former": tuple(data["former"])})
+
+
+# -- earlier releases --------------------------------------------------------------------------------------------------
+
+
+def _from_guided(data: Mapping[str, Any]) -> WorkflowRun:
+    """Release 0.1.0 kept workflows whose owners submit the jobs apart, with stages by name, some before their parents.
+    It kept a job back by a hold."""
+    entries = {stage["name"]: (_from_guided_stage(stage), tuple(stage["after"])) for stage in data["stages"]}
+    stages = in_order(entries)
+    return WorkflowRun(
+        id=data["id"],
+        name=data["name"],
+        submitter=Submitter.OWNER,
+        uid=data["uid"],
+        user=data["user"],
+        strategy=data["strategy"],
+        submitted_at=data["created"],
+        partition="",
+        qos="",
+        stages=stages,
+        units=units_of(stages),
+        phase=RunPhase(data["phase"]),
+        why=data["why"],
+        ended_at=data["ended_at"],
+    )
+
+
+def _from_guided_stage(data: Mapping[str, Any]) -> StageRun:
+    order = {"order": Order(**{**data["order"], "words": tuple(data["order"]["words"])})}
+    named = {name: data[name] for name in _OWN if name in data}
+    kept = Kept.HOLD if data["hold"] else Kept.NOT
+    own = Own(**{**named, **order, "kept": kept, "former": tuple(data["former"])})
+    phase = Phase(data["phase"])
+    if phase is Phase.SUBMITTED:  # in the queue and held: for the agent, or by somebody else
+        phase = Phase.WAITING if kept and data["released"] is None else Phase.QUEUED
+    common = {name: data[name] for name in _STAGE if name in data and name not in ("after", "nodes", "own")}
+    return StageRun(**{**common, "phase": phase, "own": own})
+
+
+def _from_version_2(data: Mapping[str, Any], workflow: Workflow) -> Mapping[str, Any]:
+    """Version 2 knew three strategies, which are cut by their names, and no tie but a dependency."""
+    bigjob = data["strategy"] == "bigjob"
+    cut = together("bigjob", workflow.order) if bigjob else singles(workflow.order)
+    covers = dict(cut)
+    stages = [
+        {
+            **stage,
+            "covers": covers[stage["name"]],
+            "tie": (Tie.AFTEROK if stage["depends_on"] else Tie.NONE).value,
+            **{key: [] for key in ("minutes", "pins", "nodes", "exclude")},
+        }
+        for stage in data["stages"]
+    ]
+    return {**data, "version": 3, "by": None, "max_time": None, "levels_ahead": 2, "stages": stages}
+
+
+def _from_version_1(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Version 1 knew chains only: every job came after the one before it and depended on one job or none."""
+    stages = [
+        {
+            **stage,
+            "after": [i - 1] if i > 0 else [],
+            "depends_on": [] if stage["depends_on"] is None else [stage["depends_on"]],
+        }
+        for i, stage in enumerate(data["stages"])
+    ]
+    return {**data, "version": 2, "stages": stages}
