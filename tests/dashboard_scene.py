@@ -9,8 +9,8 @@ from typing import Any
 from penstock.api import Job, JobState, Node, Partition, Reservation, Snapshot
 from penstock.errors import AgentUnavailable
 from penstock.picture import picture_to_dict
-from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.documents import run_to_dict
+from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.state import Phase, RunPhase, StageRun, WorkflowRun
 
 NASTY = '<img src=x onerror="window.hurt=1"><script>window.hurt=1</script>&amp;"\'>'

@@ -13,7 +13,6 @@ from functools import partial
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import structlog
 
@@ -67,6 +66,7 @@ from penstock.tenure import Lock, Tenure, hold_state, open_acts
 from penstock.workflow.controller import WorkflowController
 from penstock.workflow.registry import strategy_named
 from penstock.workflow.runner import Runner
+from penstock.workflow.state import WorkflowRun
 from penstock.workflow.strategy import Rules
 
 __all__ = ["App", "advertised_host", "check", "make_backend", "make_policy", "serve"]
@@ -396,7 +396,7 @@ class App:
         after beside the passes."""
         return any(op == "pause" for _n, _at, _uid, op, _payload in self.store.inbox())
 
-    def told_of_reserved(self, runs: Iterable[Mapping[str, Any]]) -> None:
+    def told_of_reserved(self, runs: Iterable[WorkflowRun]) -> None:
         """Tell what went wrong with reserved workflows, as the ledger has them."""
         tell_reserved(self.messenger, runs, self.clock.now())
 

@@ -324,4 +324,7 @@ IN_STATE: Final[Documents] = {
     "messages": {"event": lambda row: Event.from_dict(_json(row["event"])), "state": _one_of("state", *State)},
     "facts": {"value": _fact},
 }
-IN_LEDGER: Final[Documents] = {"holds": {"state": _hold}, "runs": {"state": _a_map("state")}}
+IN_LEDGER: Final[Documents] = {
+    "holds": {"state": _hold},
+    "runs": {"state": lambda row: _same(run_from_dict(_map(_json(row["state"]))).name, row["name"])},
+}

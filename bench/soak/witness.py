@@ -66,7 +66,7 @@ class Witness:
 
     def _guided(self) -> list[Asked]:
         """Those whose submission was never confirmed need not be known to the agent."""
-        rows = self._errands.query(OWNER, "penstock.db", "SELECT state FROM runs WHERE kind='guided'")
+        rows = self._errands.query(OWNER, "penstock.db", "SELECT state FROM runs WHERE submitter='owner'")
         said = {state["name"]: state for (text,) in rows if (state := json.loads(text))}
         found = []
         for one in self._errands.guided:
@@ -81,13 +81,13 @@ class Witness:
     def _reserved(self) -> list[Asked]:
         """As the operator's ledger has them: one that is not there had no slots. One may fail by its slots."""
         rows = self._errands.query(OPERATOR, "ledger.db", "SELECT state, final FROM runs")
-        said = {state["flow"]["name"]: (state, final) for text, final in rows if (state := json.loads(text))}
+        said = {state["workflow"]["name"]: (state, final) for text, final in rows if (state := json.loads(text))}
         found = []
         for one in self._errands.reserved:
             phase, why = "cancelled", "it had no slots"
             if one.name in said:
                 state, final = said[one.name]
-                standings = {stage["standing"] for stage in state["stages"].values()}
+                standings = {stage["phase"] for stage in state["stages"]}
                 phase = ("completed" if standings == {"done"} else "failed") if final else "active"
                 why = ", ".join(sorted(standings))
             found.append(Asked(one.name, OPERATOR, one.after, phase, why, given_up=True))

@@ -27,8 +27,8 @@ from penstock.slurm.mock.faults import Fault, FaultKind, FaultyBackend
 from penstock.slurm.mock.jobs import SimJob
 from penstock.slurm.mock.model import ClusterConfig
 from penstock.store import Store
-from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.documents import run_from_dict
+from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.state import WorkflowRun
 
 START = 1_000_000_000.0

@@ -10,19 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from penstock.guided.state import GuidedRun, GuidedStage, Kept, guided_to_dict
+
 from penstock.api import Decision, Offer, Reason, Verb
 from penstock.audit.chain import Head
 from penstock.audit.opening import HEAD
 from penstock.brake import Brake, Pause
-from penstock.guided.state import GuidedRun, GuidedStage, Kept, guided_to_dict
 from penstock.malleable.machine import MalleableJob
 from penstock.messages.events import Event
 from penstock.off.order import Off, keep_off
 from penstock.schema import MIGRATIONS
 from penstock.store import TICKED, Store
+from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.runner import Runner
-from penstock.workflow.documents import run_to_dict
 from penstock.workflow.state import Phase, RunPhase
 
 AT = 1.7e9

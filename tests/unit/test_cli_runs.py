@@ -12,12 +12,12 @@ from dataclasses import replace
 import pytest
 import yaml
 from click.testing import CliRunner
+from penstock.guided.state import GuidedRun, GuidedStage, guided_to_dict
 
 from penstock.cli import cli
 from penstock.cli.joblog import output_files
 from penstock.cli.runs import find, shown
 from penstock.errors import NotFound, UserError
-from penstock.guided.state import GuidedRun, GuidedStage, guided_to_dict
 from penstock.statefile import inspect
 from penstock.store import TICKED, Store
 from penstock.workflow.model import Stage, Workflow

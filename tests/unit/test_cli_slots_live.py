@@ -193,7 +193,7 @@ def test_a_workflow_in_slots_is_shown_explained_and_cancelled_like_any_other(que
         shown = queue("status", which)
         assert f"workflow {name} (reserved): active" in shown.stdout, shown
         assert "slot of hold" in shown.stdout
-    numbers = [stage["hold"] for stage in run["stages"].values()]
+    numbers = [stage["slot"]["hold"] for stage in run["stages"]]
     for number in numbers:
         assert "reserve" in {d["verb"] for d in told(queue, "explain", f"hold:{number}")}
     refused = queue("retry", name)

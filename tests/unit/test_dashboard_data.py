@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from factories import NODES, make_job, make_snapshot
+from penstock.guided.state import GuidedRun, GuidedStage, Kept, guided_to_dict
 
 from dashboard_scene import MINUTE, NASTY, Scene
 from penstock.api import JobState, Partition, Reservation
@@ -25,7 +26,6 @@ from penstock.dashboard.feed import Feed
 from penstock.dashboard.past import KEPT, Past
 from penstock.dashboard.planned import Outlook, look_ahead
 from penstock.errors import NotNow, UserError
-from penstock.guided.state import GuidedRun, GuidedStage, Kept, guided_to_dict
 from penstock.picture import jobs_of, picture_from_dict, picture_to_dict
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.state import Phase, RunPhase

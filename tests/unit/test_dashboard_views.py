@@ -6,19 +6,19 @@ import asyncio
 import os
 
 import pytest
+from penstock.guided.state import guided_to_dict
 
 from dashboard_scene import Scene
 from penstock.api import Decision, JobSpec, Offer, Reason, Verb
 from penstock.app import App
 from penstock.config import Config
 from penstock.errors import UserError
-from penstock.guided.state import guided_to_dict
 from penstock.malleable.machine import MalleableJob
 from penstock.picture import picture_from_dict
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.store import Store
-from penstock.workflow.model import workflow_to_dict
 from penstock.workflow.documents import run_to_dict
+from penstock.workflow.model import workflow_to_dict
 
 ME = os.geteuid()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from factories import make_job, make_snapshot
+from penstock.guided import admission, measure
 
 from penstock.api import Decision, Reason, Verb
 from penstock.app import App
@@ -19,7 +20,6 @@ from penstock.brake import Pause
 from penstock.cli.door import ask_or_read
 from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, ConfigError, NotFound, NotNow, NotPermitted, UserError
-from penstock.guided import admission, measure
 from penstock.inbox import LATER, Inbox
 from penstock.ipc import overseers
 from penstock.slurm.mock.backend import virtual_cluster

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from agent_world import World, chain, virtual
+from penstock.guided.state import GuidedRun, GuidedStage, guided_to_dict
 
 from penstock.errors import StoreError
-from penstock.guided.state import GuidedRun, GuidedStage, guided_to_dict
 from penstock.workflow.state import Phase, RunPhase
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")

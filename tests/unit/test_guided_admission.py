@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from penstock.guided.admission import admit, plan, planned, registration
+from penstock.guided.state import GuidedRun, GuidedStage, Kept
 
 from penstock.cli.keeping import check_agent
 from penstock.errors import NotFound, PenstockError, UserError
-from penstock.guided.admission import admit, plan, planned, registration
-from penstock.guided.state import GuidedRun, GuidedStage, Kept
 from penstock.workflow.state import Phase, RunPhase
 
 

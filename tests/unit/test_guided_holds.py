@@ -14,11 +14,11 @@ from agent_world import World as AgentWorld
 from agent_world import virtual
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from penstock.guided.controller import GuidedController
 
 from penstock.api import FAR, JobSpec, JobState, Snapshot
 from penstock.errors import SlurmUnavailable
 from penstock.executor import Executor
-from penstock.guided.controller import GuidedController
 from penstock.observe import Observer
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.slurm.mock.codec import CHANGING

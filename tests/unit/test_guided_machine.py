@@ -8,8 +8,6 @@ from itertools import pairwise
 
 import pytest
 from factories import make_job
-
-from penstock.api import AccountingRecord, JobState
 from penstock.guided.instructions import (
     Finished,
     Lookup,
@@ -23,6 +21,8 @@ from penstock.guided.instructions import (
 )
 from penstock.guided.machine import step, steps
 from penstock.guided.state import GuidedRun, GuidedStage, Kept, Order, guided_from_dict, guided_to_dict
+
+from penstock.api import AccountingRecord, JobState
 from penstock.waits.base import Estimate, Known, Observation
 from penstock.workflow.state import Phase, RunPhase
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import os
 from dataclasses import replace
@@ -19,15 +20,19 @@ from penstock.errors import Infeasible, LeftAlone, NotNow
 from penstock.holding.keeper import Keeper
 from penstock.holding.ledger import Ledger
 from penstock.holding.office import Office
-from penstock.holding.runs import Run, Runs, StageRun
+from penstock.holding.runs import Runs
 from penstock.holding.tending import tend_once
 from penstock.messages.events import reserved
 from penstock.provision.holding import Limits, Phase, Wanted
-from penstock.provision.repair import Free, Standing
+from penstock.provision.repair import Free
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.slurm.mock.model import ClusterConfig
 from penstock.store import Store
+from penstock.workflow.documents import in_slots
 from penstock.workflow.formats import parse_workflow
+from penstock.workflow.model import workflow_to_dict
+from penstock.workflow.state import Phase as Stands
+from penstock.workflow.state import Slot
 
 FLOW = """
 name: flow
@@ -74,8 +79,8 @@ class World:
             )  # fmt: skip
             number = self.run(self.keeper.open(wanted))
             assert self.ledger.hold(number).phase is Phase.HELD
-            stages[stage.name] = StageRun(wanted.name, number, whole=self.whole.get(stage.name))
-        return self.run(self.runs.begin(Run("flow-1", self.flow, stages)))
+            stages[stage.name] = Slot(wanted.name, number, whole=self.whole.get(stage.name))
+        return self.run(self.runs.begin(in_slots("flow-1", self.flow, stages, self.start)))
 
     async def _tend(self):
         await self.keeper.tick()
@@ -95,7 +100,13 @@ class World:
 
     def state(self):
         (stored,) = self.ledger.runs()
-        return Run.from_dict(stored)
+        return stored
+
+    def stages(self):
+        return {stage.name: stage for stage in self.state().stages}
+
+    def slot(self, stage):
+        return self.stages()[stage].slot
 
     def jobs(self):
         return {j.id: j for j in self.run(self.backend.jobs())}
@@ -130,7 +141,7 @@ def test_stages_run_in_their_slots_and_give_back_what_is_left_of_them():
 def test_a_job_that_its_user_cancels_takes_what_comes_after_it_along():
     world = World()
     world.begin()
-    world.run(world.backend.cancel(world.state().stages["b"].job))
+    world.run(world.backend.cancel(world.stages()["b"].job))
     assert world.to(900) == ["flow-1: stage c is given up: b, which it comes after, has failed"]
     assert world.reservations() == ["flow-1-a"]
     world.to(1400)
@@ -141,9 +152,9 @@ def test_a_job_that_its_user_cancels_takes_what_comes_after_it_along():
 def test_a_slot_that_was_missed_is_exchanged_and_later_stages_follow():
     world = World()
     world.begin()
-    world.run(world.backend.hold(world.state().stages["a"].job))
+    world.run(world.backend.hold(world.stages()["a"].job))
     assert world.to(1200) == ["flow-1: stage a gets another slot: it did not begin in time"]
-    assert world.state().stages["a"].slot == "flow-1-a-1" and "flow-1-a" not in world.reservations()
+    assert world.slot("a").name == "flow-1-a-1" and "flow-1-a" not in world.reservations()
     said = [line for at in (1210, 1220) for line in world.to(at)]
     late = "what it comes after ends too late for its slot"
     assert said == [f"flow-1: stage {name} gets another slot: {late}" for name in "bc"]
@@ -160,7 +171,7 @@ def test_an_earlier_slot_is_taken_and_its_price_paid_only_if_it_is_worth_it():
     assert world.to(1400) == [], "giving up b's slot costs 10"
     world.again(worth=0.1)
     assert world.to(1410) == ["flow-1: stage b gets another slot: it can begin earlier"]
-    assert world.state().stages["b"].slot == "flow-1-b-1"
+    assert world.slot("b").name == "flow-1-b-1"
     kinds = {(line.hold, line.kind): line.amount for line in world.ledger.lines()}
     assert kinds[2, "penalty"] == pytest.approx(10.0) and kinds[2, "refund"] == -110.0
     assert (4, "charge") in kinds
@@ -173,13 +184,13 @@ def test_an_earlier_slot_is_taken_and_its_price_paid_only_if_it_is_worth_it():
 def test_a_slot_that_is_of_no_use_is_exchanged_without_notice_and_for_an_earlier_one_only_with_it():
     world = World(limits=Limits(notice=900))
     world.begin()
-    world.run(world.backend.hold(world.state().stages["a"].job))
+    world.run(world.backend.hold(world.stages()["a"].job))
     assert world.to(1200) == ["flow-1: stage a gets another slot: it did not begin in time"]
     world = World(limits=Limits(notice=150))
     world.begin()
     world.offered.insert(1, Free(world.start + 1600, ("n3", "n4")))
     assert world.to(1400) == ["flow-1: stage b gets another slot: it can begin earlier"]
-    assert world.ledger.hold(world.state().stages["b"].hold).wanted.start == world.start + 1600, "1500 is too soon"
+    assert world.ledger.hold(world.slot("b").hold).wanted.start == world.start + 1600, "1500 is too soon"
 
 
 def test_nobody_is_told_of_an_earlier_slot_that_cannot_be_had():
@@ -187,7 +198,7 @@ def test_nobody_is_told_of_an_earlier_slot_that_cannot_be_had():
     world.begin()
     world.ledger.set_budget("lab", 30.0)
     assert world.to(1400) == [] and told(world) == [], "b keeps the slot that was planned"
-    assert world.state().stages["b"].slot == "flow-1-b"
+    assert world.slot("b").name == "flow-1-b"
     world.ledger.set_budget("lab", 100.0)
     assert world.to(1410) == ["flow-1: stage b gets another slot: it can begin earlier"]
     assert told(world) == []
@@ -209,9 +220,9 @@ def test_a_stage_that_takes_longer_than_its_short_slot_gets_one_of_its_whole_lim
     world.begin()
     said = world.to(1700)
     assert said == ["flow-1: stage a takes longer than its slot", "flow-1: stage a gets another slot: its slot is gone"]
-    stage = world.state().stages["a"]
-    assert (stage.slot, stage.whole) == ("flow-1-a-1", None)
-    hold = world.ledger.hold(stage.hold).wanted
+    stage = world.stages()["a"]
+    assert (stage.slot.name, stage.slot.whole) == ("flow-1-a-1", None)
+    hold = world.ledger.hold(stage.slot.hold).wanted
     assert (hold.start - world.start, hold.duration) == (4000, 1800)
     assert hold.base == pytest.approx(10.0 * 1860 / 660), "a longer slot costs more"
     late = "what it comes after ends too late for its slot"
@@ -235,11 +246,11 @@ def test_what_comes_after_a_stage_without_a_slot_waits_until_there_is_one():
     said = [line for at in (1001, 1661, 1720, 1780, 2100) for line in world.to(at)]
     assert [line for line in said if "afterok" in line or "ependency" in line] == []
     assert "flow-1: stage b gets another slot: what it comes after ends too late for its slot" in said
-    assert world.state().stages["b"].job is None and world.state().leaving == ()
+    assert world.stages()["b"].job is None and world.state().leaving == ()
     world.down = False
     assert "flow-1: stage a gets another slot: its slot is gone" in world.to(2400)
     world.to(2410)
-    assert all(stage.job is not None for stage in world.state().stages.values())
+    assert all(stage.job is not None for stage in world.stages().values())
     for at in (2420, 3001, 3910, 4501, 4700, 6001, 6100, 8001, 8100, 12001, 12100):
         world.to(at)
     world.over()
@@ -251,7 +262,7 @@ def test_jobs_that_slurm_cancels_behind_a_stage_that_takes_longer_are_submitted_
     world = World(duration=900, whole={"a": 1200})
     world.begin()
     world.to(1001)
-    first = world.state().stages
+    first = world.stages()
     world.backend.clock.advance_to(world.start + 1690)
 
     def hopeless():
@@ -289,8 +300,8 @@ def test_jobs_that_slurm_cancels_behind_a_stage_that_takes_longer_are_submitted_
         monkeypatch.undo()
     for at in (1720, 1730, 1740):
         world.to(at)
-    stages = world.state().stages
-    assert {name: stage.standing for name, stage in stages.items()} == dict.fromkeys("abc", Standing.WAITING)
+    stages = world.stages()
+    assert {name: stage.phase for name, stage in stages.items()} == dict.fromkeys("abc", Stands.QUEUED)
     assert all(stage.job is not None and stage.job != first[name].job for name, stage in stages.items())
     world.offered = []
     for at in (4001, 5000, 6001, 6100, 8001, 8100):
@@ -303,7 +314,7 @@ def test_nothing_follows_from_a_cancelled_job_until_it_is_known_what_became_of_t
     world = World(duration=900, whole={"a": 1200})
     world.begin()
     world.to(1001)
-    first = world.state().stages
+    first = world.stages()
     world.backend.clock.advance_to(world.start + 1690)
     world.run(world.backend.cancel(first["b"].job))
     jobs, history = world.backend.jobs, world.backend.history
@@ -319,10 +330,10 @@ def test_nothing_follows_from_a_cancelled_job_until_it_is_known_what_became_of_t
         patched.setattr(world.backend, "history", lagging)
         world.offered = []
         world.to(1700)
-        assert world.state().stages["b"].standing is Standing.WAITING
+        assert world.stages()["b"].phase is Stands.QUEUED
     assert world.to(1710) == ["flow-1: stage a takes longer than its slot"]
-    stage = world.state().stages["b"]
-    assert (stage.standing, stage.job, stage.killed) == (Standing.WAITING, None, first["b"].job)
+    stage = world.stages()["b"]
+    assert (stage.phase, stage.job) == (Stands.WAITING, None)
 
 
 def test_a_stage_that_takes_longer_than_its_whole_limit_has_failed():
@@ -338,12 +349,12 @@ def test_a_stage_that_takes_longer_than_its_whole_limit_has_failed():
 def test_what_cannot_be_done_is_said_once_and_the_others_go_on():
     world = World()
     world.begin()
-    world.run(world.backend.hold(world.state().stages["a"].job))
+    world.run(world.backend.hold(world.stages()["a"].job))
     world.ledger.set_budget("lab", 35.0)
     said = world.to(1200)
     assert len(said) == 1 and "stage a keeps its slot though it did not begin in time" in said[0]
     assert "would be enough" in said[0], "the budget is exhausted"
-    assert world.to(1210) == [] and world.state().stages["a"].slot == "flow-1-a"
+    assert world.to(1210) == [] and world.slot("a").name == "flow-1-a"
     world.ledger.set_budget("lab", 100.0)
     assert world.to(1220) == ["flow-1: stage a gets another slot: it did not begin in time"]
 
@@ -431,7 +442,7 @@ def test_the_brake_holds_reserved_workflows_too(tmp_path):
     world.again()
     world.begin()
     app = App(config, world.backend, world.backend.clock, Store(":memory:"))
-    world.run(world.backend.hold(world.state().stages["a"].job))
+    world.run(world.backend.hold(world.stages()["a"].job))
     world.backend.clock.advance_to(world.start + 1200)  # a's slot is missed, and it should have another
 
     def tended():
@@ -454,7 +465,7 @@ def test_the_brake_holds_reserved_workflows_too(tmp_path):
     assert tended() is None
     brake.rules = None
     brake.pause(Pause("malleable"))
-    assert tended().stages["a"].moves == 1
+    assert tended().stages[0].slot.moves == 1
     office.close()
 
 
@@ -500,10 +511,10 @@ def test_people_are_told_of_a_slot_that_was_lost_and_of_stages_that_fail():
     world.begin()
     world.to(900)
     assert told(world) == []
-    world.run(world.backend.hold(world.state().stages["a"].job))
+    world.run(world.backend.hold(world.stages()["a"].job))
     world.to(1200)
     assert ("deadline", "a") in told(world)
-    world.run(world.backend.cancel(world.state().stages["b"].job))
+    world.run(world.backend.cancel(world.stages()["b"].job))
     world.to(1210)
     assert {("stage-failed", "b"), ("stage-failed", "c")} <= set(told(world))
 
@@ -515,13 +526,88 @@ def test_the_agent_shows_what_it_looked_after_also_when_that_is_over(tmp_path):
     world.ledger = office.ledger
     world.again()
     world.begin()
-    for stage in world.state().stages.values():
+    for stage in world.stages().values():
         world.run(world.backend.cancel(stage.job))
     shown = []
     world.run(tend_once(config, world.backend, hand(world.backend), shown.append))
     assert world.ledger.runs() == []
     ((run,),) = shown
-    assert {stage["standing"] for stage in run["stages"].values()} == {"failed"}
+    assert {stage.phase.value for stage in run.stages} == {"failed", "cancelled"}
     world.run(tend_once(config, world.backend, hand(world.backend), shown.append))
     assert shown[1] == []
     office.close()
+
+
+def of_0_1_0(run, **stages):
+    """The document that release 0.1.0 kept of a workflow in slots: stages by name, and words of their own."""
+    words = {"queued": "waiting", "running": "running", "done": "done", "failed": "failed", "cancelled": "failed"}
+    told = {
+        stage.name: {
+            "slot": stage.slot.name,
+            "hold": stage.slot.hold,
+            "job": stage.job,
+            "standing": words[stage.phase.value],
+            "moves": stage.slot.moves,
+            "whole": stage.slot.whole,
+            "behind": list(stage.depends_on),
+            "killed": None,
+            **stages.get(stage.name, {}),
+        }
+        for stage in run.stages
+    }
+    flow = workflow_to_dict(run.workflow)
+    return {"name": run.name, "flow": flow, "stages": told, "leaving": [list(one) for one in run.leaving], "told": {}}
+
+
+def older(world, **stages):
+    """What is stored is as release 0.1.0 had it."""
+    document = json.dumps(of_0_1_0(world.state(), **stages))
+    world.ledger._execute("UPDATE runs SET state = ?", document)
+    world.again()
+
+
+@pytest.mark.parametrize("at", [0, 900, 1010, 1400, 2010, 2100, 3010])
+def test_a_workflow_that_release_0_1_0_left_at_any_time_goes_on(at):
+    world = World()
+    world.begin()
+    world.offered = []
+    for when in (900, 1010, 1400, 2010, 2100, 3010):
+        if when <= at:
+            world.to(when)
+    jobs = {stage.name: stage.job for stage in world.state().stages}
+    older(world)
+    assert {stage.name: stage.job for stage in world.state().stages} == jobs
+    for when in (900, 1010, 1400, 2010, 2100, 3010, 3100):
+        if when > at:
+            world.to(when)
+    world.over()
+    assert world.completed() == ["a", "b", "c"]
+    records = world.run(world.backend.history(since=world.start - 1))
+    assert sorted(r.id for r in records) == sorted(jobs.values()), "nothing was submitted once more"
+
+
+def test_a_job_that_0_1_0_had_submitted_right_before_it_was_killed_is_found():
+    world = World()
+    world.begin()
+    jobs = {stage.name: stage.job for stage in world.state().stages}
+    older(world, b={"job": None, "behind": []}, c={"job": None, "behind": []})
+    world.offered = []
+    world.to(900)
+    assert {stage.name: stage.job for stage in world.state().stages} == jobs
+    for when in (1010, 1400, 2010, 2100, 3010, 3100):
+        world.to(when)
+    world.over()
+    assert world.completed() == ["a", "b", "c"]
+
+
+def test_a_job_that_slurm_had_cancelled_in_vain_under_0_1_0_is_not_taken_for_a_new_one():
+    world = World()
+    world.begin()
+    killed = world.stages()["c"].job
+    world.run(world.backend.cancel(killed))
+    older(world, c={"job": None, "behind": [], "killed": killed})
+    world.offered = []
+    for when in (10, 50, 90, 900, 1010, 1400, 2010, 2100, 3010, 3100):
+        world.to(when)
+    world.over()
+    assert world.completed() == ["a", "b", "c.2"]

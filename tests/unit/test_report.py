@@ -14,9 +14,9 @@ from penstock.errors import UserError
 from penstock.messages.events import Event
 from penstock.report import Report, Start, as_text, report_of, started, waiting
 from penstock.store import Store
+from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.runner import Runner
-from penstock.workflow.documents import run_to_dict
 from penstock.workflow.state import Phase, RunPhase, WorkflowRun
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")

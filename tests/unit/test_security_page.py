@@ -6,11 +6,12 @@ import asyncio
 import re
 from pathlib import Path
 
+from penstock.guided import absorbing, admission, measure
+
 from dmr import wire
 from penstock.app import App
 from penstock.config import AgentSection, Config, LimitsSection
 from penstock.fair import Share
-from penstock.guided import absorbing, admission, measure
 from penstock.inbox import LATER
 from penstock.ipc import auth, descriptors, handlers, server
 from penstock.slurm.mock.backend import virtual_cluster

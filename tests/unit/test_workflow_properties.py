@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from penstock.api import AccountingRecord, Job, JobState
 from penstock.waits.base import Estimate
+from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.instructions import Cancel, Change, Finished, Lookup, Observe, Submit, VerifyAndRelease, View
 from penstock.workflow.metrics import run_metrics
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.registry import known_strategies, strategy_named
 from penstock.workflow.runner import Runner
-from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.state import Phase, RunPhase
 from penstock.workflow.ties import Tie
 

@@ -10,6 +10,7 @@ import pytest
 from penstock.api import AccountingRecord, Geometry, Job, JobState, Partition, Reservation
 from penstock.waits.base import Estimate, Observation
 from penstock.waits.causes import Cause
+from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.instructions import (
     Cancel,
     Change,
@@ -24,7 +25,6 @@ from penstock.workflow.metrics import perceived_wait, run_metrics
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.reading import names_parent
 from penstock.workflow.runner import Runner
-from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.state import Phase, RunPhase
 
 FLOW = Workflow(

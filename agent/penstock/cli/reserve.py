@@ -11,11 +11,12 @@ from penstock.cli.hold import with_office
 from penstock.cli.planning import LiveSource
 from penstock.errors import Infeasible, NotFound, PenstockError
 from penstock.holding.office import Office
-from penstock.holding.runs import Run, StageRun
 from penstock.provision.heft import Placed
 from penstock.provision.holding import Phase, Wanted
 from penstock.provision.workflows import Choice
+from penstock.workflow.documents import in_slots
 from penstock.workflow.model import Stage
+from penstock.workflow.state import Slot, WorkflowRun
 
 __all__ = ["give_up", "reserve_and_submit"]
 
@@ -30,19 +31,20 @@ def reserve_and_submit(flows: Flows, source: LiveSource, found: Choice, account:
 
     async def work(office: Office) -> dict[str, int]:
         slots = await _open_all(office, flows, source, found, account, token)
-        begun: list[Run] = []
+        begun: list[WorkflowRun] = []
         try:
             for i, flow in enumerate(flows.flows):
                 here = replace(flow, workdir=flow.workdir or str(Path.cwd()), partition=source.partition.name)
                 stages = {item.stage.name: slots.pop(item.name) for item in flows.items if item.flow == i}
-                begun.append(await office.runs.begin(Run(f"{flow.name}-{token}", here, stages)))
+                run = in_slots(f"{flow.name}-{token}", here, stages, office.backend.now())
+                begun.append(await office.runs.begin(run))
         except PenstockError:
             for run in begun:
                 await office.runs.abandon(run)
             for slot in slots.values():
                 await office.keeper.cancel(slot.hold)
             raise
-        jobs = {(i, name): stage.job or 0 for i, run in enumerate(begun) for name, stage in run.stages.items()}
+        jobs = {(i, stage.name): stage.job or 0 for i, run in enumerate(begun) for stage in run.stages}
         return {item.name: jobs[item.flow, item.stage.name] for item in flows.items}
 
     return with_office(work)
@@ -55,23 +57,23 @@ def give_up(name: str) -> None:
         stored = office.ledger.run(name)
         if stored is None:
             raise NotFound(f"there is no workflow {name}")
-        await office.runs.abandon(Run.from_dict(stored))
+        await office.runs.abandon(stored)
 
     with_office(work)
 
 
 async def _open_all(
     office: Office, flows: Flows, source: LiveSource, found: Choice, account: str, token: str
-) -> dict[str, StageRun]:
+) -> dict[str, Slot]:
     """The slots, held, by the names of the items."""
-    opened: dict[str, StageRun] = {}
+    opened: dict[str, Slot] = {}
     user, sight = office.backend.whoami(), office.keeper.look()
     try:
         for placed, f in zip(found.schedule.placed, _prices(found), strict=True):
             item = flows.items[placed.task]
             name = f"{flows.flows[item.flow].name}-{token}-{item.stage.name}"
             got = await office.keeper.open(_wanted(name, item.stage, placed, f, source, account, user), sight)
-            opened[item.name] = StageRun(name, got, whole=item.whole)
+            opened[item.name] = Slot(name, got, whole=item.whole)
             held = office.ledger.hold(got)
             if held.phase is not Phase.HELD:
                 raise Infeasible(f"the slot of stage {item.name} cannot be had: {held.reason or held.phase}")

@@ -15,7 +15,7 @@ from penstock.cli.door import ask_or_read
 from penstock.cli.output import ago, clock, table
 from penstock.config import Config
 from penstock.errors import AgentUnavailable, NotFound, NotPermitted
-from penstock.workflow.documents import run_from_dict
+from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.metrics import perceived_wait
 from penstock.workflow.state import Phase, StageRun, WorkflowRun
 
@@ -113,7 +113,7 @@ def in_slots(config: Config, *, final: bool = False) -> list[dict[str, Any]]:
         return []
     with closing(copy) as ledger:
         return [
-            {**run, "slots": {name: ledger.hold(stage["hold"]).to_dict() for name, stage in run["stages"].items()}}
+            {**run_to_dict(run), "slots": {s.name: ledger.hold(s.held.hold).to_dict() for s in run.stages}}
             for run in ledger.runs(final)
         ]
 
@@ -147,13 +147,14 @@ def phase_of(stage: StageRun) -> str:
     return "kept back" if stage.own is not None and stage.phase is Phase.WAITING else stage.phase.value
 
 
-def _of_reserved(run: Mapping[str, Any]) -> Shown:
+def _of_reserved(answer: Mapping[str, Any]) -> Shown:
+    run = run_from_dict(answer)
     stages = []
-    for name, stage in run["stages"].items():
-        wanted = run["slots"][name]["wanted"]
-        why = str(run["told"].get(name, "")) or None
-        slot = f"slot of hold {stage['hold']} at {clock(wanted['start'])}"
+    for s in run.stages:
+        slot = f"slot of hold {s.held.hold} at {clock(answer['slots'][s.name]['wanted']['start'])}"
+        why = run.told.get(s.name) or s.failure
         told = f"{slot}: {why}" if why else slot
-        stages.append(Stage(name, stage["standing"], stage["job"], None, None, None, None, None, told))
-    why = str(run["told"].get("", "")) or None
-    return Shown(None, str(run["name"]), "reserved", "active", False, why, tuple(stages), flow=str(run["flow"]["name"]))
+        stages.append(Stage(s.name, s.phase.value, s.job, s.submitted, s.start, s.end, None, None, told))
+    why = run.told.get("") or run.why
+    title = (None, run.name, "reserved", run.phase.value, run.phase.final, why)
+    return Shown(*title, tuple(stages), flow=run.workflow.name)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from penstock.birth import there_or_made
 from penstock.errors import Infeasible, NotFound, StoreError
@@ -20,10 +20,12 @@ from penstock.ownership import denied, is_readable
 from penstock.provision.holding import Entry, Hold
 from penstock.provision.transfers import Measured
 from penstock.reading import reading
+from penstock.workflow.documents import run_from_dict, run_to_dict
+from penstock.workflow.state import WorkflowRun
 
 __all__ = ["MIGRATIONS", "VERSION", "Account", "Ledger", "Line"]
 
-VERSION: Final = 3
+VERSION: Final = 4
 _SCHEMA: Final = """
 CREATE TABLE accounts (name TEXT PRIMARY KEY, budget REAL);
 CREATE TABLE holds (id INTEGER PRIMARY KEY, user TEXT NOT NULL, account TEXT NOT NULL, final INTEGER NOT NULL,
@@ -40,7 +42,10 @@ CREATE TABLE transfers (id INTEGER PRIMARY KEY, source TEXT NOT NULL, target TEX
     bytes REAL NOT NULL, predicted REAL NOT NULL, seconds REAL NOT NULL);
 """
 """What the third has: measured transfers between sites."""
-MIGRATIONS: Final = (_SCHEMA, _RUNS, _TRANSFERS)
+_DOCUMENTS: Final = "UPDATE runs SET final = final;"
+"""The fourth has the same tables: what is in `runs` is a workflow's run like any other's, which older releases cannot
+read."""
+MIGRATIONS: Final = (_SCHEMA, _RUNS, _TRANSFERS, _DOCUMENTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,24 +168,24 @@ class Ledger:
         rows = self._execute("SELECT id, state FROM holds WHERE final = 0 OR ? ORDER BY id", final)
         return {row["id"]: Hold.from_dict(json.loads(row["state"])) for row in rows}
 
-    def store_run(self, name: str, state: Mapping[str, Any], final: bool) -> None:
+    def store_run(self, run: WorkflowRun) -> None:
         """The state of a workflow in its slots, new or not."""
         with self._transaction():
             self._db.execute(
                 "INSERT INTO runs (name, final, state) VALUES (?, ?, ?) "
                 "ON CONFLICT (name) DO UPDATE SET final = excluded.final, state = excluded.state",
-                (name, final, json.dumps(state)),
+                (run.name, run.phase.final, json.dumps(run_to_dict(run))),
             )
 
-    def runs(self, final: bool = False) -> list[dict[str, Any]]:
-        """The states of the workflows that are not over, or all, by name."""
+    def runs(self, final: bool = False) -> list[WorkflowRun]:
+        """The workflows that are not over, or all, by name."""
         rows = self._execute("SELECT state FROM runs WHERE final = 0 OR ? ORDER BY name", final)
-        return [json.loads(row[0]) for row in rows]
+        return [run_from_dict(json.loads(row[0])) for row in rows]
 
-    def run(self, name: str) -> dict[str, Any] | None:
-        """The state of one, over or not; None: there is none of this name."""
+    def run(self, name: str) -> WorkflowRun | None:
+        """One of them, over or not; None: there is none of this name."""
         rows = list(self._execute("SELECT state FROM runs WHERE name = ?", name))
-        return json.loads(rows[0][0]) if rows else None
+        return run_from_dict(json.loads(rows[0][0])) if rows else None
 
     def add_transfer(self, source: str, target: str, at: float, size: float, moved: Measured) -> None:
         """Data of `size` bytes went from one site to another."""

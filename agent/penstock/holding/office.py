@@ -25,7 +25,7 @@ from penstock.executor import Executor
 from penstock.holding.keeper import Keeper, RequestFolder
 from penstock.holding.ledger import Ledger
 from penstock.holding.requests import load_key
-from penstock.holding.runs import Run, Runs
+from penstock.holding.runs import Runs
 from penstock.ownership import check_root, denied, own_folder
 from penstock.provision.holding import Hold, Limits
 from penstock.provision.live import from_snapshot, partition_of
@@ -33,6 +33,7 @@ from penstock.provision.pricing import PaperPricing, Pricing
 from penstock.provision.repair import Find, Free
 from penstock.slurm.base import Reader
 from penstock.tenure import is_shared
+from penstock.workflow.state import WorkflowRun
 
 __all__ = ["LEAD", "Office", "ledger_path", "open_ledger", "pricing_rules", "take_snapshot"]
 
@@ -136,10 +137,10 @@ class Office:
         found = await self.keeper.tick()
         return found, await self.runs.tend(self._finder)
 
-    async def _finder(self, run: Run) -> Find:
+    async def _finder(self, run: WorkflowRun) -> Find:
         """The search for other slots of a run's stages, on the cluster as it is now."""
         snapshot = await take_snapshot(self.backend)
-        partition = partition_of(snapshot, run.flow.partition)
+        partition = partition_of(snapshot, run.workflow.partition)
         situation = from_snapshot(snapshot, partition, pricing_rules(self._config))
         free = situation.plan().profile
         soonest = math.ceil(snapshot.taken_at + LEAD)

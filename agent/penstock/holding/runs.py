@@ -1,89 +1,63 @@
 """Workflows whose stages have slots of their own: submitted into them, followed, and mended when a slot is of no use.
 
-A run is stored before each act, and every act looks first whether it was done already, so a kill in between leaves
-nothing twice: the next pass goes on from the store and from what Slurm says.
+They are run like any other (`penstock.workflow.runner`); here is what slots need besides: exchanging them, and giving
+them back. A run is stored before each act, and every act looks first whether it was done already, so a kill in between
+leaves nothing twice: the next pass goes on from the store and from what Slurm says.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
 
-from penstock.api import AccountingRecord, Decision, Job, JobSpec, JobState, Reason, Verb
+from penstock.api import AccountingRecord, Decision, Job, Reason, Snapshot, Verb
 from penstock.errors import Infeasible, LeftAlone, NotFound, NotNow, NotPermitted, PenstockError
 from penstock.executor import Concern, Executor
 from penstock.holding.keeper import Keeper
 from penstock.holding.ledger import Ledger
+from penstock.observe import Observer
 from penstock.provision.holding import Hold, Phase, Wanted
 from penstock.provision.pricing import cancelling
 from penstock.provision.repair import CAN_BEGIN_EARLIER, Drop, Find, Move, StageNow, Standing, repair
 from penstock.slurm.base import Reader
-from penstock.workflow.model import Stage, Workflow, workflow_from_dict, workflow_to_dict
+from penstock.waits.base import Estimate
+from penstock.workflow.carrying import Carrier, subject_of
+from penstock.workflow.instructions import Finished, Step, Submit, View
+from penstock.workflow.runner import Runner
+from penstock.workflow.state import Phase as Stands
+from penstock.workflow.state import RunPhase, Slot, StageRun, WorkflowRun
+from penstock.workflow.turn import fresh
 
-__all__ = ["Finder", "Run", "Runs", "StageRun"]
+__all__ = ["Finder", "Runs"]
 
-Finder = Callable[["Run"], Awaitable[Find]]
+Finder = Callable[[WorkflowRun], Awaitable[Find]]
 """Makes the search for free slots from a look at the cluster as it is now."""
 
-
-@dataclass(frozen=True, slots=True)
-class StageRun:
-    """A stage's hold and job; `slot` names its reservation and its job. `moves` counts the slots that it had before.
-
-    `whole` is the time limit of its next slot if it takes longer than this one, which was made short on purpose.
-    `behind` are the jobs that its job waits for, `killed` is one in this slot that Slurm cancelled as waiting in vain.
-    """
-
-    slot: str
-    hold: int
-    job: int | None = None
-    standing: Standing = Standing.WAITING
-    moves: int = 0
-    whole: float | None = None
-    behind: tuple[int, ...] = ()
-    killed: int | None = None
+_STALE: Final = 60.0  # seconds; each pass takes its own look
+_FAILED: Final = (Stands.FAILED, Stands.CANCELLED)
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A workflow in its slots. `leaving` are (slot, hold) that are given up and may have a job or reservation left."""
+class _Page:
+    """One run of the ledger."""
 
-    name: str
-    flow: Workflow
-    stages: Mapping[str, StageRun]
-    leaving: tuple[tuple[str, int], ...] = ()
-    told: Mapping[str, str] = field(default_factory=dict)
+    def __init__(self, ledger: Ledger, run: WorkflowRun) -> None:
+        self._ledger = ledger
+        self.runs: dict[int, WorkflowRun] = {run.id: run}
 
     @property
-    def final(self) -> bool:
-        """Whether nothing is left to do or to give back."""
-        return not self.leaving and all(s.standing.final for s in self.stages.values())
+    def run(self) -> WorkflowRun:
+        """As it is now."""
+        (run,) = self.runs.values()
+        return run
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-able values."""
-        return {
-            "name": self.name,
-            "flow": workflow_to_dict(self.flow),
-            "stages": {name: asdict(stage) for name, stage in self.stages.items()},
-            "leaving": [list(one) for one in self.leaving],
-            "told": dict(self.told),
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Run:
-        """What `to_dict` gave."""
-        stages = {
-            name: StageRun(**{**s, "standing": Standing(s["standing"]), "behind": tuple(s.get("behind", ()))})
-            for name, s in data["stages"].items()
-        }
-        leaving = tuple((str(slot), int(hold)) for slot, hold in data["leaving"])
-        return cls(data["name"], workflow_from_dict(data["flow"]), stages, leaving, data["told"])
-
-    def with_stage(self, name: str, stage: StageRun) -> Run:
-        """With another state of one stage."""
-        return replace(self, stages={**self.stages, name: stage})
+    def save(self, run: WorkflowRun) -> None:
+        """Keep the run as it is now."""
+        if self.runs[run.id] != run:
+            self._ledger.store_run(run)
+            self.runs[run.id] = run
 
 
 class Runs:
@@ -94,122 +68,121 @@ class Runs:
     ) -> None:
         self._backend, self._executor, self._keeper = backend, executor, keeper
         self._ledger, self._second = ledger, second
+        self._observer = Observer(backend, backend, min_interval=0.0, stale_after=_STALE)
+        self._runner = Runner(accrues=False)
 
-    async def begin(self, run: Run) -> Run:
+    async def begin(self, run: WorkflowRun) -> WorkflowRun:
         """Store a run whose slots are all held, and submit its jobs. If Slurm takes one of them not, all is given back
         and the reason raised."""
-        self._store(run)
+        self._executor.check(self._concern(run))
+        self._ledger.store_run(run)
+        page, carrier = self._opened(run)
         try:
-            return await self._submit(run, new=True)
+            await self._advance(page, carrier, await self._look())
+            for stage in page.run.stages:
+                if stage.job is None:
+                    raise Infeasible(f"stage {stage.name}: {stage.failure or 'it was not submitted'}")
         except PenstockError:
-            await self.abandon(run)
+            await self.abandon(page.run)
             raise
+        return page.run
 
-    async def abandon(self, run: Run) -> None:
+    async def abandon(self, run: WorkflowRun) -> None:
         """Give up all of it: its jobs and its slots."""
         told = Reason("given-up", "it is given up, with all its jobs and slots")
-        self._executor.record(Decision(Verb.CANCEL, f"workflow {run.name}", (told,)))
-        await self._clear(self._dropped(run, dict.fromkeys(run.stages, "")))
+        self._executor.record(Decision(Verb.CANCEL, subject_of(run), (told,)))
+        page, _ = self._opened(run)
+        page.save(replace(_dropped(run, {s.name: "" for s in run.stages}), phase=RunPhase.CANCELLING))
+        await self._clear(page)
+        self._close(page, await self._look())
 
     async def tend(self, finder: Finder) -> list[str]:
         """One pass over all runs that are not over; what was done, in words. One that the brake is on for is left as it
         is."""
         said: list[str] = []
-        for stored in self._ledger.runs():
-            run = Run.from_dict(stored)
+        for run in self._ledger.runs():
+            page, carrier = self._opened(run)
+            news: list[str] = []
             try:
-                self._executor.check(self._subject(run))
-                news = await self._tend(run, finder)
+                self._executor.check(self._concern(run))
+                await self._tend(page, carrier, finder, news)
             except LeftAlone as why:
-                _, news = self._news(self._stored(run), "", f"left alone: {why}")
+                _tell(page, "", f"left alone: {why}", news)
             except (Infeasible, NotPermitted, NotNow) as error:
-                _, news = self._news(self._stored(run), "", str(error))
+                _tell(page, "", str(error), news)
             said += [f"{run.name}: {line}" for line in news]
             for line in news:
-                self._executor.record(Decision(Verb.CHANGE, f"workflow {run.name}", (Reason(line, line),)))
+                self._executor.record(Decision(Verb.CHANGE, subject_of(run), (Reason(line, line),)))
         return said
 
-    def _stored(self, run: Run) -> Run:
-        """As far as it has come."""
-        return Run.from_dict(next(r for r in self._ledger.runs() if r["name"] == run.name))
+    def _opened(self, run: WorkflowRun) -> tuple[_Page, Carrier]:
+        page = _Page(self._ledger, run)
+        backend, executor = self._backend, self._executor
+        return page, Carrier(backend, self._observer, executor, backend, self._runner, page, lambda _why: None, 0)
 
-    def _subject(self, run: Run) -> Concern:
-        wanted = [self._ledger.hold(stage.hold).wanted for stage in run.stages.values()]
+    def _concern(self, run: WorkflowRun) -> Concern:
+        wanted = [self._ledger.hold(stage.held.hold).wanted for stage in run.stages]
         partitions, accounts = {w.partition for w in wanted}, {w.account for w in wanted}
-        return Concern("workflows", os.geteuid(), None, (*partitions,), (*accounts,), (run.flow.qos or "",))
+        return Concern("workflows", os.geteuid(), None, (*partitions,), (*accounts,), (run.qos,))
 
-    async def _tend(self, run: Run, finder: Finder) -> list[str]:
-        jobs = {job.id: job for job in await self._backend.jobs()}
-        run, news = await self._look(run, jobs)
-        run = await self._clear(await self._submit(run))
-        run, more = await self._mend(run, jobs, finder)
-        await self._clear(await self._submit(run))
-        return news + more
+    async def _tend(self, page: _Page, carrier: Carrier, finder: Finder, news: list[str]) -> None:
+        await carrier.settle(page.run.id)
+        snapshot = await self._look()
+        await self._advance(page, carrier, snapshot, news)
+        await self._clear(page)
+        await self._mend(page, snapshot, finder, news)
+        await self._advance(page, carrier, snapshot, news)
+        await self._clear(page)
+        self._close(page, await self._look())
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- running -----------------------------------------------------------------------------------------------------
 
-    async def _look(self, run: Run, jobs: Mapping[int, Job]) -> tuple[Run, list[str]]:
-        """How its jobs stand, and what is to be told. The slots of those that have ended are given back."""
-        said: list[str] = []
-        unknown: set[str] = set()
-        for name, parents in [(stage.name, stage.after) for stage in run.flow.order]:
-            stage = run.stages[name]
-            if stage.job is None or stage.standing.final:
-                continue
-            seen = await self._seen(stage.job, jobs.get(stage.job))
-            if seen is None or (_never_ran(seen) and not unknown.isdisjoint(parents)):
-                unknown.add(name)  # accounting lags, of it or of what it waited for
-                continue
-            state = seen.state
-            if _never_ran(seen) and _in_vain(stage, [run.stages[parent] for parent in parents]):
-                run = run.with_stage(name, replace(stage, job=None, behind=(), killed=stage.job))
-                self._store(run)
-                continue
-            if state is JobState.TIMEOUT and stage.whole is not None:
-                run, news = self._news(self._overrun(run, name, stage.whole), name, "takes longer than its slot")
-                said += news
-                continue
-            standing = _standing(state)
-            if standing is not stage.standing:
-                run = run.with_stage(name, replace(stage, standing=standing))
-                if standing.final:
-                    run = replace(run, leaving=(*run.leaving, (stage.slot, stage.hold)))
-                self._store(run)
-        return run, said
+    async def _look(self) -> Snapshot:
+        """A look of now. Raises NotNow where Slurm does not answer."""
+        snapshot = await self._observer.look(max_age=0.0)
+        if not snapshot.usable:
+            raise NotNow("; ".join(snapshot.problems))
+        return snapshot
 
-    async def _seen(self, number: int, job: Job | None) -> Job | AccountingRecord | None:
-        if job is not None:
-            return job
-        records = await self._backend.history(ids=[number])
-        return records[-1] if records else None
+    async def _advance(self, page: _Page, carrier: Carrier, snapshot: Snapshot, news: list[str] | None = None) -> None:
+        """Steps of the runner over one look, until all jobs that can be are in their slots, each behind those before
+        it."""
+        gone = [job for job in page.run.jobs() if job not in snapshot.jobs]
+        records = {record.id: record for record in await self._backend.history(ids=gone)} if gone else {}
+        for _ in range(len(page.run.stages) + 1):
+            step = self._step(page.run, snapshot, records)
+            page.save(step.run)
+            for stage, reason in step.notes:
+                self._executor.record(Decision(Verb.NOTHING, subject_of(step.run, stage), (reason,)))
+                if reason.code == "overrun" and news is not None:
+                    _tell(page, stage, reason.text, news)
+            acts = [order for order in step.instructions if not isinstance(order, Finished)]
+            for decision in await carrier.carry_out(page.run.id, acts, snapshot):
+                self._executor.record(decision)
+            if not any(isinstance(order, Submit) for order in acts):
+                break
 
-    def _overrun(self, run: Run, name: str, whole: float) -> Run:
-        """What it did is lost: it waits for another slot, of its whole time limit."""
-        old = run.stages[name]
-        stages = tuple(replace(s, time_limit=whole) if s.name == name else s for s in run.flow.stages)
-        run = run.with_stage(name, StageRun(old.slot, old.hold, moves=old.moves))
-        return replace(run, flow=replace(run.flow, stages=stages), leaving=(*run.leaving, (old.slot, old.hold)))
+    def _close(self, page: _Page, snapshot: Snapshot) -> None:
+        """What has ended, and has nothing left, is over."""
+        run = page.run
+        if run.leaving or not all(stage.phase.final for stage in run.stages):
+            return
+        page.save(self._step(run, snapshot, {}).run)
 
-    def _now(self, run: Run, jobs: Mapping[int, Job]) -> list[StageNow]:
-        out = []
-        for stage in run.flow.order:
-            mine = run.stages[stage.name]
-            hold, job = self._ledger.hold(mine.hold), jobs.get(mine.job or -1)
-            wanted = hold.wanted
-            slot = None if hold.phase.final else (wanted.start, wanted.end + wanted.margin)
-            latest = self._backend.now() + stage.time_limit if job is None or job.end is None else job.end
-            penalty = cancelling(wanted.f, wanted.penalty)
-            out.append(
-                StageNow(stage.name, stage.nodes, stage.time_limit, stage.after, mine.standing, slot, latest, penalty)
-            )
-        return out
+    def _step(self, run: WorkflowRun, snapshot: Snapshot, records: Mapping[int, AccountingRecord]) -> Step:
+        holds = frozenset(number for number, hold in self._ledger.holds().items() if not hold.phase.final)
+        held = holds - {number for _slot, number in run.leaving}
+        view = View(snapshot.taken_at, snapshot.jobs, MappingProxyType(records), held=held)
+        return self._runner.step(run, view, self._backend.now(), lambda _geometry: Estimate(0, 0.0))
 
-    # -- acting ------------------------------------------------------------------------------------------------------
+    # -- mending -----------------------------------------------------------------------------------------------------
 
-    async def _mend(self, run: Run, jobs: Mapping[int, Job], finder: Finder) -> tuple[Run, list[str]]:
-        """Exchange or give up slots where that is needed; the run then, and what was done."""
-        said: list[str] = []
-        stages, now, searched = self._now(run, jobs), self._backend.now(), []
+    async def _mend(self, page: _Page, snapshot: Snapshot, finder: Finder, news: list[str]) -> None:
+        """Exchange or give up slots where that is needed."""
+        run = page.run
+        over = [s.held for s in run.stages if s.phase.final and not self._ledger.hold(s.held.hold).phase.final]
+        page.save(replace(run, leaving=tuple(dict.fromkeys((*run.leaving, *((s.name, s.hold) for s in over))))))
+        stages, now, searched = self._now(page.run, snapshot.jobs), self._backend.now(), []
 
         def nothing(*_search: float) -> None:
             searched.append(True)
@@ -217,30 +190,33 @@ class Runs:
         notice = self._keeper.limits.notice
         changes = repair(stages, now, nothing, self._second, notice)
         if searched:  # only then the whole cluster is looked at
-            changes = repair(stages, now, await finder(run), self._second, notice)
+            changes = repair(stages, now, await finder(page.run), self._second, notice)
         for change in changes:
             if isinstance(change, Drop):
-                run = self._dropped(run, {change.stage: change.why})
-                said.append(f"stage {change.stage} is given up: {change.why}")
+                page.save(_dropped(page.run, {change.stage: change.why}))
+                news.append(f"stage {change.stage} is given up: {change.why}")
             else:
-                run, news = await self._move(run, change)
-                said += news
-        return run, said
+                await self._move(page, change, news)
 
-    def _dropped(self, run: Run, why: Mapping[str, str]) -> Run:
-        for name, reason in why.items():
-            stage = run.stages[name]
-            run = run.with_stage(name, replace(stage, standing=Standing.FAILED))
-            run = replace(run, leaving=(*run.leaving, (stage.slot, stage.hold)), told={**run.told, name: reason})
-        self._store(run)
-        return run
+    def _now(self, run: WorkflowRun, jobs: Mapping[int, Job]) -> list[StageNow]:
+        out = []
+        for stage, unit in zip(run.stages, run.units, strict=True):
+            hold, job = self._ledger.hold(stage.held.hold), jobs.get(stage.job or -1)
+            wanted = hold.wanted
+            gone = hold.phase.final or (stage.held.name, stage.held.hold) in run.leaving
+            slot = None if gone else (wanted.start, wanted.end + wanted.margin)
+            latest = self._backend.now() + unit.time_limit if job is None or job.end is None else job.end
+            penalty = cancelling(wanted.f, wanted.penalty)
+            standing = _standing(stage)
+            out.append(StageNow(stage.name, unit.nodes, unit.time_limit, unit.after, standing, slot, latest, penalty))
+        return out
 
-    async def _move(self, run: Run, move: Move) -> tuple[Run, list[str]]:
+    async def _move(self, page: _Page, move: Move, news: list[str]) -> None:
         """The new slot first; the old one is given up once the job stands for the new one."""
-        stage = run.stages[move.stage]
-        old = self._ledger.hold(stage.hold).wanted
-        moves = stage.moves + 1
-        length = run.flow.stages[run.flow.index(move.stage)].time_limit
+        run = page.run
+        place = next(i for i, stage in enumerate(run.stages) if stage.name == move.stage)
+        stage, length = run.stages[place], run.units[place].time_limit
+        old, moves = self._ledger.hold(stage.held.hold).wanted, stage.held.moves + 1
         wanted = replace(
             old,
             name=f"{run.name}-{move.stage}-{moves}",
@@ -253,19 +229,15 @@ class Runs:
         try:
             number, held = await self._held(wanted)
         except Infeasible as error:
-            return self._kept(run, move, str(error))
+            _kept(page, move, str(error), news)
+            return
         if held.phase is not Phase.HELD:
-            return self._kept(run, move, held.reason)
-        run = run.with_stage(move.stage, StageRun(wanted.name, number, moves=moves, whole=stage.whole))
-        run = replace(run, leaving=(*run.leaving, (stage.slot, stage.hold)), told={**run.told, move.stage: move.why})
-        self._store(run)
-        return run, [f"stage {move.stage} gets another slot: {move.why}"]
-
-    def _kept(self, run: Run, move: Move, reason: str) -> tuple[Run, list[str]]:
-        """It has no other slot. No news if the one that it has will do: people are told of delays."""
-        if move.why == CAN_BEGIN_EARLIER:
-            return run, []
-        return self._news(run, move.stage, f"keeps its slot though {move.why}: {reason}")
+            _kept(page, move, held.reason, news)
+            return
+        again = replace(fresh(stage), attempt=0, slot=Slot(wanted.name, number, moves, stage.held.whole))
+        leaving = dict.fromkeys((*run.leaving, (stage.held.name, stage.held.hold)))
+        page.save(replace(run.put(place, again), leaving=(*leaving,), told={**run.told, move.stage: move.why}))
+        news.append(f"stage {move.stage} gets another slot: {move.why}")
 
     async def _held(self, wanted: Wanted) -> tuple[int, Hold]:
         """A hold of this name, opened now or before a kill."""
@@ -275,138 +247,55 @@ class Runs:
         number = await self._keeper.open(wanted, exchange=True)
         return number, self._ledger.hold(number)
 
-    def _news(self, run: Run, stage: str, text: str) -> tuple[Run, list[str]]:
-        """Said once, of a stage or, if it has no name, of the run."""
-        if run.told.get(stage) == text:
-            return run, []
-        run = replace(run, told={**run.told, stage: text})
-        self._store(run)
-        return run, [f"stage {stage} {text}" if stage else text]
-
-    async def _submit(self, run: Run, new: bool = False) -> Run:
-        """Every stage that waits has a job in its slot, behind the jobs of those it comes after. Of a `new` run none
-        can be there yet."""
-        changed = False
-        for stage in run.flow.order:
-            mine = run.stages[stage.name]
-            if mine.standing is not Standing.WAITING:
-                continue
-            after = [run.stages[parent] for parent in stage.after]
-            jobs = [p.job for p in after if p.standing is not Standing.DONE]
-            behind = tuple(job for job in jobs if job is not None)
-            if len(behind) < len(jobs):
-                continue  # one that it comes after needs another slot first
-            dependency = ",".join(f"afterok:{job}" for job in behind)
-            if mine.job is None:
-                if (mine.slot, mine.hold) in run.leaving or self._ledger.hold(mine.hold).phase.final:
-                    continue  # it needs another slot first
-                found = [] if new else await self._backend.find(mine.slot)
-                there = bool(found) and found[-1] != mine.killed
-                job = found[-1] if there else await self._sent(run, stage, dependency)
-                run, changed = run.with_stage(stage.name, replace(mine, job=job, behind=behind)), True
-                self._store(run)
-            elif changed or _outdated(mine, after):
-                try:
-                    await self._pointed(run, stage.name, mine.job, dependency)
-                except (Infeasible, NotFound):
-                    continue  # it has begun, or is gone: the next look says which
-                run = run.with_stage(stage.name, replace(mine, behind=behind))
-                self._store(run)
-        return run
-
-    async def _sent(self, run: Run, stage: Stage, dependency: str) -> int:
-        spec = self._spec(run, stage, dependency)
-        return await self._executor.act(
-            "submit",
-            _named(run, stage.name),
-            {"name": spec.name, "nodes": spec.nodes},
-            lambda slurm: slurm.submit(spec),
-            self._concern(run, stage.name),
-        )
-
-    async def _pointed(self, run: Run, stage: str, job: int, dependency: str) -> None:
-        await self._executor.act(
-            "repoint",
-            _named(run, stage),
-            {"job": job, "dependency": dependency},
-            lambda slurm: slurm.update(job, dependency=dependency),
-            self._concern(run, stage, job),
-        )
-
-    def _concern(self, run: Run, stage: str, job: int | None = None) -> Concern:
-        wanted = self._ledger.hold(run.stages[stage].hold).wanted
-        place = ((wanted.partition,), (run.flow.account or wanted.account,), (run.flow.qos or "",))
-        return Concern("workflows", os.geteuid(), job, *place)
-
-    def _spec(self, run: Run, stage: Stage, dependency: str) -> JobSpec:
-        flow, slot = run.flow, run.stages[stage.name].slot
-        wanted = self._ledger.hold(run.stages[stage.name].hold).wanted
-        return JobSpec(
-            name=slot,
-            script=f"#!/bin/sh\n{stage.command}\n",
-            nodes=stage.nodes,
-            time_limit=stage.time_limit,
-            partition=wanted.partition,
-            account=flow.account,
-            qos=flow.qos,
-            workdir=flow.workdir,
-            reservation=slot,
-            dependency=dependency or None,
-            environment={**flow.environment, "PENSTOCK_RUN": run.name, "PENSTOCK_STAGE": stage.name},
-        )
-
-    async def _clear(self, run: Run) -> Run:
+    async def _clear(self, page: _Page) -> None:
         """Give back what is to be given up: jobs first, because Slurm keeps a reservation that one waits for."""
-        if not run.leaving:
-            return run
-        for slot, number in run.leaving:
-            subject = f"workflow {run.name}"
-            concern = Concern("workflows", os.geteuid())
-            for job in await self._backend.find(slot):
-                try:
-                    await self._executor.cancel(job, subject, concern)
-                except NotFound:
-                    continue
+        if not page.run.leaving:
+            return
+        subject, concern = subject_of(page.run), Concern("workflows", os.geteuid(), ends=True)
+        for slot, number in page.run.leaving:
+            for job in await self._backend.jobs():
+                if job.reservation == slot and not job.state.ended:
+                    try:
+                        await self._executor.cancel(job.id, subject, concern)
+                    except NotFound:
+                        continue
             await self._keeper.cancel(number)
             if slot in {r.name for r in await self._backend.reservations()}:
                 try:
-                    await self._dropped_slot(subject, slot)
+                    await self._unreserve(slot, subject, concern)
                 except NotNow:
                     continue  # its job is still leaving: at the next pass
-            run = replace(run, leaving=tuple(one for one in run.leaving if one != (slot, number)))
-        self._store(run)
-        return run
+            page.save(replace(page.run, leaving=tuple(one for one in page.run.leaving if one != (slot, number))))
 
-    async def _dropped_slot(self, subject: str, slot: str) -> None:
-        concern = Concern("workflows", os.geteuid(), ends=True)
+    async def _unreserve(self, slot: str, subject: str, concern: Concern) -> None:
         await self._executor.act("unreserve", subject, {"slot": slot}, lambda slurm: slurm.unreserve(slot), concern)
 
-    def _store(self, run: Run) -> None:
-        self._ledger.store_run(run.name, run.to_dict(), run.final)
+
+def _standing(stage: StageRun) -> Standing:
+    if stage.phase in _FAILED:
+        return Standing.FAILED
+    return {Stands.RUNNING: Standing.RUNNING, Stands.DONE: Standing.DONE}.get(stage.phase, Standing.WAITING)
 
 
-def _named(run: Run, stage: str) -> str:
-    return f"workflow {run.name}/{stage}"
+def _dropped(run: WorkflowRun, why: Mapping[str, str]) -> WorkflowRun:
+    """The run without these stages, and why each is given up."""
+    for i, stage in enumerate(run.stages):
+        if stage.name in why:
+            left = tuple(dict.fromkeys((*run.leaving, (stage.held.name, stage.held.hold))))
+            run = replace(run, leaving=left, told={**run.told, stage.name: why[stage.name]})
+            if not stage.phase.final:
+                run = run.put(i, replace(stage, phase=Stands.CANCELLED, failure=why[stage.name]))
+    return run
 
 
-def _standing(state: JobState) -> Standing:
-    if state.ended:
-        return Standing.DONE if state is JobState.COMPLETED else Standing.FAILED
-    return Standing.WAITING if state in (JobState.PENDING, JobState.REQUEUED) else Standing.RUNNING
+def _kept(page: _Page, move: Move, reason: str, news: list[str]) -> None:
+    """It has no other slot. No news if the one that it has will do: people are told of delays."""
+    if move.why != CAN_BEGIN_EARLIER:
+        _tell(page, move.stage, f"keeps its slot though {move.why}: {reason}", news)
 
 
-def _never_ran(seen: Job | AccountingRecord) -> bool:
-    """Whether it was cancelled while it waited. Slurm then gives the moment of the end as its start."""
-    began = seen.start is not None and seen.end is not None and seen.start < seen.end
-    return seen.state is JobState.CANCELLED and not began
-
-
-def _in_vain(stage: StageRun, parents: Sequence[StageRun]) -> bool:
-    """Whether a stage's job was cancelled because of one that a parent has given up (Slurm's kill_invalid_depend), and
-    not because a parent failed, or by its user."""
-    return any(not p.standing.final for p in parents) and _outdated(stage, parents)
-
-
-def _outdated(stage: StageRun, parents: Sequence[StageRun]) -> bool:
-    """Whether its job waits for one that is no parent's any more."""
-    return not {p.job for p in parents}.issuperset(stage.behind)
+def _tell(page: _Page, stage: str, text: str, news: list[str]) -> None:
+    """Said once, of a stage or, if it has no name, of the run."""
+    if page.run.told.get(stage) != text:
+        page.save(replace(page.run, told={**page.run.told, stage: text}))
+        news.append(f"stage {stage} {text}" if stage else text)

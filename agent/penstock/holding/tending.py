@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -14,6 +14,7 @@ from penstock.executor import Executor
 from penstock.holding.office import Office, ledger_path
 from penstock.ownership import is_readable
 from penstock.slurm.base import Reader
+from penstock.workflow.state import WorkflowRun
 
 __all__ = ["Told", "tend", "tend_once"]
 
@@ -21,7 +22,7 @@ _log = structlog.get_logger(__name__)
 _INTERVAL: Final = 60.0
 
 
-Told = Callable[[list[dict[str, Any]]], None]
+Told = Callable[[list[WorkflowRun]], None]
 """Is shown the reserved workflows, as the ledger has them, that were looked after."""
 
 
@@ -41,7 +42,7 @@ async def tend_once(config: Config, backend: Reader, executor: Executor, told: T
         office = Office(config, backend, executor)
         try:
             async with office.alone(0.0):
-                before = [str(run["name"]) for run in office.ledger.runs()]
+                before = [run.name for run in office.ledger.runs()]
                 _, changes = await office.tick()
                 told([run for name in before if (run := office.ledger.run(name)) is not None])
         finally:

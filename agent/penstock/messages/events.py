@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from dmr.wire import clean
 from penstock.provision.repair import CAN_BEGIN_EARLIER
-from penstock.workflow.state import Phase
+from penstock.workflow.state import Phase, WorkflowRun
 
 __all__ = ["KINDS", "Event", "failed_stages", "paused", "reserved"]
 
@@ -97,16 +97,17 @@ def failed_stages(
         )
 
 
-def reserved(run: Mapping[str, Any], *, uid: int, user: str, now: float) -> Iterator[Event]:
+def reserved(run: WorkflowRun, *, uid: int, user: str, now: float) -> Iterator[Event]:
     """What went wrong with a reserved workflow, as the ledger has it: stages that failed or were given up, and those
     that got a later slot or should have another one, so that it does not end when it was to end."""
-    name, told = str(run["name"]), run["told"]
-    for stage, entry in run["stages"].items():
-        why = clean(str(told.get(stage, "")))
-        details = {"reserved": name, "stage": stage, "job": entry["job"], "why": why}
-        if entry["standing"] == "failed":
+    name = run.name
+    for entry in run.stages:
+        stage, hold = entry.name, entry.held.hold
+        why = clean(run.told.get(stage) or entry.failure or "")
+        details = {"reserved": name, "stage": stage, "job": entry.job, "why": why}
+        if entry.phase in (Phase.FAILED, Phase.CANCELLED):
             yield Event(
-                f"stage-failed reserved {name}/{stage} hold {entry['hold']}",
+                f"stage-failed reserved {name}/{stage} hold {hold}",
                 "stage-failed",
                 now,
                 f"stage {stage} of the reserved workflow {name} has failed",
@@ -115,9 +116,9 @@ def reserved(run: Mapping[str, Any], *, uid: int, user: str, now: float) -> Iter
                 user,
                 details,
             )
-        elif why and why != CAN_BEGIN_EARLIER and entry["standing"] != "done":
+        elif why and why != CAN_BEGIN_EARLIER and entry.phase is not Phase.DONE:
             yield Event(
-                f"deadline reserved {name}/{stage} hold {entry['hold']}",
+                f"deadline reserved {name}/{stage} hold {hold}",
                 "deadline",
                 now,
                 f"the reserved workflow {name} will end later than planned",

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import structlog
 
@@ -44,7 +43,7 @@ def join(messenger: Messenger, executor: Executor, workflows: WorkflowController
         of_run(None, run)
 
 
-def tell_reserved(messenger: Messenger, runs: Iterable[Mapping[str, Any]], now: float) -> None:
+def tell_reserved(messenger: Messenger, runs: Iterable[WorkflowRun], now: float) -> None:
     """What went wrong with these reserved workflows, which are the agent's user's."""
     for run in runs:
         for event in reserved(run, uid=os.geteuid(), user=login(os.geteuid()), now=now):

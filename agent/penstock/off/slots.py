@@ -40,7 +40,7 @@ async def slots_left(
             holds = office.ledger.holds()
             items = [i for n, hold in holds.items() if (i := of_hold(n, hold, uid, snapshot)) is not None]
             for run in office.ledger.runs():
-                text = f"reserved workflow {run['name']}: its stages run in their slots; no slot is exchanged meanwhile"
+                text = f"reserved workflow {run.name}: its stages run in their slots; no slot is exchanged meanwhile"
                 items.append(Item("workflow", uid, Place.ALONE, text))
             return items
     except PenstockError as e:

@@ -8,7 +8,7 @@ from penstock.api import Job, JobState, Reason
 from penstock.waits.causes import noted
 from penstock.workflow.instructions import Cancel
 from penstock.workflow.seen import look_up, ran
-from penstock.workflow.state import Phase, RunPhase, StageRun, WorkflowRun
+from penstock.workflow.state import Phase, StageRun, WorkflowRun
 from penstock.workflow.turn import Turn, fresh
 
 __all__ = ["absorb", "back_off", "clear_discarded"]
@@ -122,7 +122,7 @@ def _conclude(
     exit_code: int | None,
 ) -> WorkflowRun:
     stage, parents = run.stages[i], run.parents(i)
-    active = run.phase is RunPhase.ACTIVE
+    active = run.goes_on
     lost = next((q for q in parents if q.phase in (Phase.FAILED, Phase.CANCELLED)), None)
     began = ran(stage, state, start, end)
     # A guarded job does not begin its work before all parents are done: a failure before that is the guard's.
@@ -142,6 +142,8 @@ def _conclude(
         return _again(turn, run, i, start, end, "it had started before its parents had ended", miss=True)
     elif active and not began and any(job not in {q.job for q in parents} for job in stage.depends_on):
         return _again(turn, run, i, start, end, "the attempt of a parent that it depended on failed")
+    elif active and state is JobState.TIMEOUT and stage.slot is not None and stage.slot.whole is not None:
+        return _overrun(turn, run, i, stage.slot.whole)
     elif active and (why := _repeatable(run, i, state)):
         stage = _counted(turn, stage, state)
         return _again(turn, run.put(i, stage), i, start, end, why, pause=True)
@@ -152,6 +154,17 @@ def _conclude(
     return run.put(
         i, replace(stage, phase=phase, failure=failure, slurm_state=state.value, exit_code=exit_code, end=end, **times)
     )
+
+
+def _overrun(turn: Turn, run: WorkflowRun, i: int, whole: float) -> WorkflowRun:
+    """What it did is lost: it waits for another slot, of its whole time limit."""
+    stage, old = run.stages[i], run.stages[i].held
+    turn.note(stage.name, "overrun", "takes longer than its slot")
+    stages = tuple(replace(s, time_limit=whole) if s.name == stage.name else s for s in run.workflow.stages)
+    units = tuple(replace(u, time_limit=whole) if u.name == stage.name else u for u in run.units)
+    again = replace(fresh(stage), slot=replace(old, whole=None))
+    run = replace(run, flow=replace(run.workflow, stages=stages), units=units)
+    return replace(run.put(i, again), leaving=(*run.leaving, (old.name, old.hold)))
 
 
 def _fate_open(turn: Turn, parent: StageRun) -> bool:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Final, Protocol
 
 import structlog
 
@@ -24,15 +25,24 @@ from penstock.executor import Concern, Executor, Payload
 from penstock.observe import Observer
 from penstock.second_look import SecondLook
 from penstock.slurm.base import Changer, Reader
-from penstock.store import Store
-from penstock.workflow.book import Book
 from penstock.workflow.instructions import Cancel, Change, Instruction, Release, Requeue, Submit
 from penstock.workflow.runner import Runner
 from penstock.workflow.state import Kept, RunPhase, WorkflowRun
 
-__all__ = ["Carrier", "subject_of"]
+__all__ = ["Carrier", "Runs", "subject_of"]
 
 _log = structlog.get_logger(__name__)
+_FARTHEST_BACK: Final = 30 * 86400.0  # s; no submission without an answer is that old
+
+
+class Runs(Protocol):
+    """Where the runs are kept, by number."""
+
+    runs: dict[int, WorkflowRun]
+
+    def save(self, run: WorkflowRun) -> None:
+        """Keep the run as it is now."""
+        ...
 
 
 class Carrier:
@@ -44,17 +54,15 @@ class Carrier:
         backend: Reader,
         observer: Observer,
         executor: Executor,
-        store: Store,
         clock: Clock,
         runner: Runner,
-        book: Book,
+        book: Runs,
         wake: Callable[[str], None],
         most: int,
     ) -> None:
         self._backend = backend
         self._observer = observer
         self._executor = executor
-        self._store = store
         self._clock = clock
         self._runner = runner
         self._book = book
@@ -171,16 +179,20 @@ class Carrier:
             return
         self._recoveries[number] = rest.longer(now, 1.0)
         for order in orders:
+            run = self._book.runs[number]
+            slot = run.stage(order.stage).slot
+            given_up = {*run.discarded, slot.killed if slot else None}
             found = list(await self._backend.find(order.spec.name))
             if not found:
-                since = self._book.runs[number].submitted_at - 60
+                since = max(self._book.runs[number].submitted_at - 60, now - _FARTHEST_BACK)
                 found = [r.id for r in await self._backend.history(name=order.spec.name, since=since)]
+            found = [job for job in found if job not in given_up]
             run, now = self._book.runs[number], self._clock.now()
             if found:
                 for job in found:
                     run = self._runner.submitted(run, order.stage, job, now)
                 reason = Reason("found", f"job {found[0]} was submitted before the answer was lost")
-                self._store.record(Decision(Verb.ADOPT, subject_of(run, order.stage), (reason,)), now)
+                self._executor.record(Decision(Verb.ADOPT, subject_of(run, order.stage), (reason,)))
             else:
                 run = self._runner.unseen(run, order.stage, now)
             self._book.save(run)
@@ -251,7 +263,7 @@ class Carrier:
 
 def subject_of(run: WorkflowRun, stage: str = "") -> str:
     """What decisions and acts about it are told under."""
-    return f"workflow {run.id}/{stage}" if stage else f"workflow {run.id}"
+    return f"workflow {run.called}/{stage}" if stage else f"workflow {run.called}"
 
 
 def _releasing(order: Release) -> Callable[[Changer], Awaitable[None]]:

@@ -105,7 +105,7 @@ class WorkflowController:
         self.core_hour_weight = core_hour_weight
         self._share = share or Share()
         self.book = Book(store)
-        self.carrier = Carrier(backend, observer, executor, store, clock, runner, self.book, wake, self._share.changes)
+        self.carrier = Carrier(backend, observer, executor, clock, runner, self.book, wake, self._share.changes)
         self._accounting = Accounting(backend, clock, self._share.lookups)
         # Until when accounting is not asked again for jobs that were given up, by run and job.
         self._sought: dict[int, dict[int, Rest]] = {}

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any, Final
 
 from penstock.workflow.cuts import place_units, singles, together
 from penstock.workflow.model import Workflow, workflow_from_dict, workflow_to_dict
-from penstock.workflow.state import Kept, Order, Own, Phase, RunPhase, StageRun, Submitter, WorkflowRun, units_of
+from penstock.workflow.state import Kept, Order, Own, Phase, RunPhase, Slot, StageRun, Submitter, WorkflowRun, units_of
 from penstock.workflow.ties import Tie
 
-__all__ = ["in_order", "run_from_dict", "run_to_dict"]
+__all__ = ["in_order", "in_slots", "run_from_dict", "run_to_dict"]
 
 _VERSION: Final = 4
 # Where its owner submits the jobs, version 1 was another kind of document, with stages by name.
 _GUIDED: Final = 1
+# In slots there was no version, and these words.
+_STANDINGS: Final = {"waiting": Phase.WAITING, "running": Phase.RUNNING, "done": Phase.DONE, "failed": Phase.FAILED}
 
 _STAGE: Final = tuple(f.name for f in fields(StageRun))
 _OWN: Final = tuple(f.name for f in fields(Own))
@@ -45,6 +47,8 @@ def run_to_dict(run: WorkflowRun) -> dict[str, Any]:
         "ended_at": run.ended_at,
         "discarded": list(run.discarded),
         "token": run.token,
+        "leaving": [list(one) for one in run.leaving],
+        "told": dict(run.told),
     }
 
 
@@ -53,6 +57,8 @@ def run_from_dict(data: Mapping[str, Any]) -> WorkflowRun:
     version = data.get("version")
     if version == _GUIDED and "workflow" not in data:
         return _from_guided(data)
+    if version is None and "flow" in data:
+        return _from_slots(data)
     if version == 1:
         data = _from_version_1(data)
     if data.get("version") not in (2, 3, _VERSION):
@@ -61,11 +67,10 @@ def run_from_dict(data: Mapping[str, Any]) -> WorkflowRun:
     if flow is not None and data["version"] == 2:
         data = _from_version_2(data, flow)
     stages = tuple(map(_stage_from_dict, data["stages"]))
-    owned = flow is None
     return WorkflowRun(
         id=data["id"],
-        name=data["name"] if flow is None else flow.name,
-        submitter=Submitter(data["submitter"]) if owned else Submitter.AGENT,
+        name=data["name"] if data["version"] == _VERSION else workflow_from_dict(data["workflow"]).name,
+        submitter=Submitter(data.get("submitter", Submitter.AGENT)),
         uid=data.get("uid", 0),
         user=data.get("user", ""),
         flow=flow,
@@ -83,6 +88,8 @@ def run_from_dict(data: Mapping[str, Any]) -> WorkflowRun:
         ended_at=data["ended_at"],
         discarded=tuple(data["discarded"]),
         token=data.get("token", ""),
+        leaving=_leaving(data),
+        told=data.get("told", {}),
     )
 
 
@@ -116,7 +123,8 @@ def _stage_to_dict(stage: StageRun) -> dict[str, Any]:
     values = {name: getattr(stage, name) for name in _STAGE}
     own = None if stage.own is None else _own_to_dict(stage.own)
     told = {"phase": stage.phase.value, "tie": stage.tie.value, "estimate_said": dict(stage.estimate_said)}
-    return {**values, **told, "own": own}
+    slot = None if stage.slot is None else asdict(stage.slot)
+    return {**values, **told, "own": own, "slot": slot}
 
 
 def _own_to_dict(own: Own) -> dict[str, Any]:
@@ -127,12 +135,37 @@ def _own_to_dict(own: Own) -> dict[str, Any]:
 def _stage_from_dict(data: Mapping[str, Any]) -> StageRun:
     tuples = {key: tuple(data[key]) for key in _TUPLES}
     own = None if data.get("own") is None else _own_from_dict(data["own"])
-    return StageRun(**{**data, **tuples, "phase": Phase(data["phase"]), "tie": Tie(data["tie"]), "own": own})
+    slot = None if data.get("slot") is None else Slot(**data["slot"])
+    words = {"phase": Phase(data["phase"]), "tie": Tie(data["tie"])}
+    return StageRun(**{**data, **tuples, **words, "own": own, "slot": slot})
+
+
+def _leaving(data: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    return tuple((str(slot), int(hold)) for slot, hold in data.get("leaving", ()))
 
 
 def _own_from_dict(data: Mapping[str, Any]) -> Own:
     order = Order(**{**data["order"], "words": tuple(data["order"]["words"])})
     return Own(**{**data, "kept": Kept(data["kept"]), "order": order, "former": tuple(data["former"])})
+
+
+def in_slots(name: str, flow: Workflow, slots: Mapping[str, Slot], now: float) -> WorkflowRun:
+    """A workflow whose stages have these slots: all are put into theirs at once, each behind those before it."""
+    entries = {s.name: (StageRun(s.name, covers=(s.name,), slot=slots[s.name]), s.after) for s in flow.order}
+    stages = in_order(entries)
+    return WorkflowRun(
+        id=0,
+        name=name,
+        submitter=Submitter.SLOT,
+        flow=flow,
+        strategy="eager",
+        levels_ahead=len(stages),
+        submitted_at=now,
+        partition=flow.partition or "",
+        qos=flow.qos or "",
+        stages=stages,
+        units=place_units(flow, tuple((stage.name, stage.covers) for stage in stages)),
+    )
 
 
 # -- earlier releases --------------------------------------------------------------------------------------------------
@@ -171,6 +204,27 @@ def _from_guided_stage(data: Mapping[str, Any]) -> StageRun:
         phase = Phase.WAITING if kept and data["released"] is None else Phase.QUEUED
     common = {name: data[name] for name in _STAGE if name in data and name not in ("after", "nodes", "own")}
     return StageRun(**{**common, "phase": phase, "own": own})
+
+
+def _from_slots(data: Mapping[str, Any]) -> WorkflowRun:
+    """Release 0.1.0 kept workflows in slots apart, with stages by name. A stage without a job may have one that was
+    submitted right before the process was killed: it is looked for."""
+    flow, told = workflow_from_dict(data["flow"]), data["told"]
+    slots = {
+        name: Slot(s["slot"], s["hold"], s["moves"], s["whole"], s.get("killed")) for name, s in data["stages"].items()
+    }
+    run = in_slots(data["name"], flow, slots, 0.0)
+    for i, stage in enumerate(run.stages):
+        old = data["stages"][stage.name]
+        phase, behind = _STANDINGS[old["standing"]], tuple(old.get("behind", ()))
+        if phase is Phase.WAITING:
+            phase = Phase.INTENDED if old["job"] is None else Phase.QUEUED
+        failure = (told.get(stage.name) or "its job has failed") if phase is Phase.FAILED else None
+        stage = replace(stage, depends_on=behind, tie=Tie.AFTEROK if behind else Tie.NONE)
+        run = run.put(i, replace(stage, phase=phase, attempt=1, job=old["job"], failure=failure))
+    failing = any(stage.phase is Phase.FAILED for stage in run.stages)
+    goes = RunPhase.FAILING if failing else RunPhase.ACTIVE
+    return replace(run, phase=goes, leaving=_leaving(data), told=dict(told))
 
 
 def _from_version_2(data: Mapping[str, Any], workflow: Workflow) -> Mapping[str, Any]:

@@ -37,9 +37,9 @@ class View:
     """What Slurm says: `jobs` from one snapshot *begun* at `taken_at`, `records` from accounting for jobs not in it.
 
     A job in neither is not seen, and nothing is concluded from that. Nothing at all is done on a view not `usable`.
-    `tasks` are those of job arrays that have begun, by the array's number. `down` are the nodes that cannot be used.
-    `hindered` says of these jobs what keeps them besides their turn;
-    maintenance is read off `reservations` and `partitions`.
+    `tasks` are those of job arrays that have begun, by the array's number. `held` are the numbers of the holds that are
+    in force. `down` are the nodes that cannot be used. `hindered` says of these jobs what keeps them besides their
+    turn; maintenance is read off `reservations` and `partitions`.
     """
 
     taken_at: float
@@ -50,6 +50,7 @@ class View:
     reservations: tuple[Reservation, ...] = ()
     partitions: Mapping[str, Partition] = field(default_factory=lambda: MappingProxyType({}))
     down: frozenset[str] = frozenset()
+    held: frozenset[int] = frozenset()
     tasks: Mapping[int, Sequence[Job]] = field(default_factory=lambda: MappingProxyType({}))
 
     def rows(self, job: int) -> tuple[Job, ...]:

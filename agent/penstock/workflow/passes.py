@@ -40,7 +40,7 @@ def steps(
         run = owned.absorb(turn, run, i) if run.owned else absorb(turn, run, i)
         yield 1
     run = owned.verdict(run) if run.owned else _consequences(turn, clear_discarded(turn, run))
-    if run.phase is RunPhase.ACTIVE or (run.owned and run.phase is RunPhase.FAILING):
+    if run.goes_on:
         for i in places:
             run = owned.watch(turn, run, i) if run.owned else watch(turn, run, i)
             yield 1 + len(run.stages[i].after)
@@ -106,7 +106,11 @@ def _plan(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
         return run
     starts = turn.now if due.parent_end is None else max(turn.now, due.parent_end)  # not before its parents have ended
     partition = run.partition if stage.own is None else stage.own.partition
-    if (maintenance := kept_back(turn.view, partition, run.unit(i), starts)) is not None:
+    if run.in_slots:  # what is held for a stage is no maintenance in its way
+        if stage.held.hold not in turn.view.held:
+            turn.note(stage.name, "no-slot", f"{stage.name} has no slot now, and waits for another")
+            return run
+    elif (maintenance := kept_back(turn.view, partition, run.unit(i), starts)) is not None:
         turn.notes.append((stage.name, maintenance))
         return run
     if run.owned:
@@ -129,7 +133,7 @@ def _submit(turn: Turn, run: WorkflowRun, i: int, due: Reason) -> WorkflowRun:
     reasons = [due]
     for j in live:
         parent = run.stages[j]
-        if parent.phase not in (Phase.QUEUED, Phase.RUNNING) or parent.job is None or not turn.view.alive(parent.job):
+        if parent.phase not in (Phase.QUEUED, Phase.RUNNING) or not turn.there(run, parent):
             turn.note(stage.name, "look-first", f"{parent.name} must be seen alive before a job depends on it")
             return run
     jobs = tuple(job for j in live if (job := run.stages[j].job) is not None)
@@ -168,8 +172,10 @@ def _tied(turn: Turn, run: WorkflowRun, i: int, jobs: tuple[int, ...]) -> tuple[
 
 
 def _finish(turn: Turn, run: WorkflowRun) -> WorkflowRun:
-    if turn.more or run.discarded or not all(s.phase.final for s in run.stages):
+    if turn.more or run.discarded or run.leaving or not all(s.phase.final for s in run.stages):
         return run
+    if run.in_slots and any(stage.held.hold in turn.view.held for stage in run.stages):
+        return run  # a slot is still to be given back
     broken = [s for s in run.stages if s.phase is not Phase.DONE]
     ended = max((s.end for s in run.stages if s.end is not None), default=None)
     if not broken:

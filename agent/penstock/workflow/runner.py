@@ -124,7 +124,7 @@ class Runner:
             return run
         if entry.phase is not Phase.INTENDED:
             return replace(run, discarded=(*run.discarded, job))
-        held = entry.tie is Tie.AFTEROK and entry.depends_on
+        held = entry.tie is Tie.AFTEROK and entry.depends_on and not run.in_slots
         phase = Phase.SUBMITTED if held else Phase.QUEUED
         return run.with_stage(replace(entry, phase=phase, job=job, submitted=now, failures=0, retry_at=None))
 
@@ -211,14 +211,13 @@ class Runner:
         if run.phase.final:
             return None
         strategy = strategy_named(run.acting)
-        active = run.phase is RunPhase.ACTIVE or (run.owned and run.phase is RunPhase.FAILING)
         instants = []
         for i, stage in enumerate(run.stages):
             if stage.phase.live and stage.start is not None:
                 instants.append(stage.start + run.units[i].run_time + 1.0)
             if not stage.phase.final and (again := ask_again(stage)) is not None:
                 instants.append(again)
-            if stage.phase is not Phase.WAITING or not active:
+            if stage.phase is not Phase.WAITING or not run.goes_on:
                 continue
             due = strategy.due(run, i, now)
             if due.at is not None and due.fixed:

@@ -14,18 +14,20 @@ from enum import StrEnum
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.ties import Tie
 
-__all__ = ["Kept", "Order", "Own", "Phase", "RunPhase", "StageRun", "Submitter", "WorkflowRun", "units_of"]
+__all__ = ["Kept", "Order", "Own", "Phase", "RunPhase", "Slot", "StageRun", "Submitter", "WorkflowRun", "units_of"]
 
 
 class Submitter(StrEnum):
     """Who puts the jobs of a workflow into the queue.
 
     AGENT: the agent, each when it is due. OWNER: their owner has put all of them there, most of them kept back, and the
-    agent lets each go when it is due: so it may serve users whom it cannot act as.
+    agent lets each go when it is due: so it may serve users whom it cannot act as. SLOT: each has a slot of its own,
+    held for it, and is put into that as soon as those before it are in the queue.
     """
 
     AGENT = "agent"
     OWNER = "owner"
+    SLOT = "slot"
 
 
 class Kept(StrEnum):
@@ -121,6 +123,20 @@ class Own:
 
 
 @dataclass(frozen=True, slots=True)
+class Slot:
+    """What is held for a stage: `name` is that of its reservation, `hold` its number in the ledger. `moves` counts the
+    slots that the stage had before; `whole` is the time limit (s) of its next one if it takes longer than this, which
+    was made short on purpose. `killed` is a job of its name that Slurm had cancelled under release 0.1.0, which gave
+    the next one the same name."""
+
+    name: str
+    hold: int
+    moves: int = 0
+    whole: float | None = None
+    killed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StageRun:
     """One job of a workflow: usually a stage; under `bigjob` all stages in one.
 
@@ -139,7 +155,7 @@ class StageRun:
     are Slurm's last word; `sought` is since when the job of a Submit without an answer is looked for, `observed` says
     that its wait was reported, `hindered` (a `waits.causes.Cause`) what else than its turn it was seen to wait for.
     `asked` counts how often accounting has been asked what became of the job without an answer that settles it, last at
-    `asked_at`. `own` is what else is known of one that its owner has submitted.
+    `asked_at`. `own` is what else is known of one that its owner has submitted, `slot` what is held for it.
     """
 
     name: str
@@ -184,6 +200,7 @@ class StageRun:
     asked: int = 0
     asked_at: float | None = None
     own: Own | None = None
+    slot: Slot | None = None
 
     @property
     def mine(self) -> Own:
@@ -191,6 +208,13 @@ class StageRun:
         if self.own is None:
             raise ValueError(f"stage {self.name} was not submitted by its owner")
         return self.own
+
+    @property
+    def held(self) -> Slot:
+        """`slot`, of a stage that has one. Raises ValueError for another."""
+        if self.slot is None:
+            raise ValueError(f"stage {self.name} has no slot")
+        return self.slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +232,12 @@ class WorkflowRun:
     `stages` has one entry per job, each after all that it comes after. `discarded` are jobs given up (their dependency
     was lost) that must be seen to end. `why` says what made it fail or who cancelled it.
 
+    In slots, `leaving` are the names and holds of those that are given up and may have a job or a reservation left, and
+    `told` is what was said last of each stage ("" for the run).
+
     FAILING: a stage did not complete. The agent then cancels what is left of its own jobs; those of an owner stay where
-    they are, and wait for their owner to retry or to cancel. CANCELLING: nothing of it is submitted or let go any more.
+    they are, and wait for their owner to retry or to cancel; in slots all goes on that does not come after it.
+    CANCELLING: nothing of it is submitted or let go any more.
     """
 
     id: int
@@ -232,6 +260,13 @@ class WorkflowRun:
     ended_at: float | None = None
     discarded: tuple[int, ...] = ()
     token: str = ""
+    leaving: tuple[tuple[str, int], ...] = ()
+    told: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def called(self) -> str:
+        """What commands and decisions know it by."""
+        return self.name if self.in_slots else str(self.id)
 
     @property
     def workflow(self) -> Workflow:
@@ -244,6 +279,17 @@ class WorkflowRun:
     def owned(self) -> bool:
         """Whether its owner submits the jobs."""
         return self.submitter is Submitter.OWNER
+
+    @property
+    def in_slots(self) -> bool:
+        """Whether its stages have slots of their own."""
+        return self.submitter is Submitter.SLOT
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether stages are still submitted or let go."""
+        failing = self.phase is RunPhase.FAILING and self.submitter is not Submitter.AGENT
+        return self.phase is RunPhase.ACTIVE or failing
 
     @property
     def doing(self) -> str:
@@ -263,7 +309,7 @@ class WorkflowRun:
     @property
     def label(self) -> str:
         """What the run is called in job names: its number and token, unique beyond this agent's state."""
-        return f"{self.id}-{self.token}" if self.token else str(self.id)
+        return f"{self.id}-{self.token}" if self.token else self.called
 
     def stage(self, name: str) -> StageRun:
         """The entry of a stage. Raises KeyError."""

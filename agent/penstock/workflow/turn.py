@@ -52,10 +52,18 @@ class Turn:
         seen = None if job is None else self.view.jobs.get(job)
         return seen is not None and seen.state in NOT_OVER
 
+    def there(self, run: WorkflowRun, parent: StageRun) -> bool:
+        """Whether a parent's job is seen alive, so that another may be made to depend on it. In slots one that is
+        younger than the look will do: all are to be there before the first of them begins."""
+        if parent.job is None:
+            return False
+        young = run.in_slots and parent.submitted is not None and parent.submitted >= self.view.taken_at
+        return young or self.view.alive(parent.job)
+
     def observe(self, run: WorkflowRun, i: int) -> WorkflowRun:
         """Learn from the wait of entry `i` once it is known, unless enough is learned in this pass."""
         stage = run.stages[i]
-        if stage.observed or stage.start is None:
+        if stage.observed or stage.start is None or run.in_slots:  # a slot's begin is no wait in the queue
             return run
         if self.learned >= _MOST_LEARNED:
             self.more = True
@@ -106,6 +114,7 @@ def fresh(stage: StageRun) -> StageRun:
         estimate=stage.estimate,
         estimate_index=stage.estimate_index,
         estimate_said=stage.estimate_said,
+        slot=stage.slot,
     )
 
 
@@ -127,7 +136,7 @@ def spec_of(site: Site, strategy: Strategy, run: WorkflowRun, i: int) -> JobSpec
         guard = Guard(
             run.label, parents, site.grace_of(run.unit(i)), strategy.tie is not Tie.NODES and bool(parents), again
         )
-    return job_spec(
+    spec = job_spec(
         run.workflow,
         run.unit(i),
         run.label,
@@ -140,6 +149,11 @@ def spec_of(site: Site, strategy: Strategy, run: WorkflowRun, i: int) -> JobSpec
         guard=guard,
         mark=strategy.tie.guarded,
     )
+    if stage.slot is None:
+        return spec
+    # It is not held until its dependency has been read back: it could miss its slot.
+    name = stage.slot.name if stage.attempt == 1 else f"{stage.slot.name}.{stage.attempt}"
+    return replace(spec, name=name, reservation=stage.slot.name, hold=False)
 
 
 def _named(parents: Sequence[StageRun], jobs: Sequence[int]) -> list[tuple[int, str]]:

@@ -93,7 +93,7 @@ def _stale(turn: Turn, run: WorkflowRun, i: int, lost: int) -> WorkflowRun:
     if turn.strategy.tie.guarded or stage.phase in (Phase.RUNNING, Phase.SUBMITTED):
         return turn.discard(run, i, Reason("dependency-stale", text))
     live = [parent for parent in parents if parent.phase is not Phase.DONE]
-    if any(parent.job is None or not turn.view.alive(parent.job) for parent in live):
+    if not all(turn.there(run, parent) for parent in live):
         turn.note(stage.name, "dependency-stale", text + "; the new one is waited for")
         return run
     jobs = tuple(parent.job for parent in live if parent.job is not None)
