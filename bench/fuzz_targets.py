@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 
+from penstock.guided.admission import registration
+
 from dmr import credential, wire
 from penstock import config
 from penstock.app import App
 from penstock.documents import parse_yaml
 from penstock.errors import PenstockError, UserError
-from penstock.guided.admission import registration
 from penstock.holding import requests
 from penstock.ipc.handlers import LocalDoor
 from penstock.pool.taskfile import read_tasks

@@ -539,7 +539,6 @@ class Verb(StrEnum):
     SUBMIT = "submit"
     ADOPT = "adopt"
     RELEASE = "release"
-    REPOINT = "repoint"
     REQUEUE = "requeue"
     CANCEL = "cancel"
     CHANGE = "change"

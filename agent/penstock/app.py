@@ -28,7 +28,7 @@ from penstock.errors import ConfigError, LeaseLost, PenstockError, SlurmUnavaila
 from penstock.executor import FRESH, Executor
 from penstock.figures import Figures
 from penstock.holding.office import pricing_rules
-from penstock.holding.tending import tend
+from penstock.holding.tending import Slots
 from penstock.inbox import Inbox
 from penstock.ipc.audited import RequestAudit
 from penstock.ipc.auth import Verifier, make_key
@@ -305,6 +305,7 @@ class App:
                 self.predictions.forecast,
                 self.workflows,
                 *([self.malleable] if resizes else []),
+                Slots(self.config, self.backend, self.executor, self.clock, self.told_of_reserved),
                 self.auditor,
                 self.drain,
                 Retention(self.store, self.clock, lambda: self.config.agent.keep),
@@ -390,11 +391,6 @@ class App:
 
     def _set_brake(self, config: Config) -> None:
         self.executor.brake.rules, self.executor.brake.dry_run = config.limits.rules, config.limits.dry_run
-
-    def pause_waits(self) -> bool:
-        """Whether somebody has left a pause while no agent ran, which is taken with the next pass. Slots are looked
-        after beside the passes."""
-        return any(op == "pause" for _n, _at, _uid, op, _payload in self.store.inbox())
 
     def told_of_reserved(self, runs: Iterable[WorkflowRun]) -> None:
         """Tell what went wrong with reserved workflows, as the ledger has them."""
@@ -523,7 +519,6 @@ async def _serve(config: Config, config_path: Path | None, tenure: Tenure) -> No
         # However rarely it is to look, it is alive.
         app.loop.longest_rest = sdnotify.watchdog() / 2
         history = asyncio.ensure_future(app.predictions.learn_history())
-        holding = asyncio.ensure_future(tend(config, backend, app.executor, app.told_of_reserved, app.pause_waits))
         messages = asyncio.ensure_future(app.messenger.run())
         passes = asyncio.ensure_future(app.loop.run())
         stopped = asyncio.ensure_future(stop.wait())
@@ -532,7 +527,6 @@ async def _serve(config: Config, config_path: Path | None, tenure: Tenure) -> No
         app.loop.stop()
         stopped.cancel()
         history.cancel()
-        holding.cancel()
         messages.cancel()
         # A Slurm command may hang for its whole time limit; what it was about is read back at the next start.
         with contextlib.suppress(TimeoutError):

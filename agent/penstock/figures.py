@@ -39,7 +39,7 @@ Labels = tuple[str, ...]
 K = TypeVar("K")
 V = TypeVar("V")
 
-_ACTS: Final = ("submit", "cancel", "release", "change", "repoint", "requeue", "expand", "merge", "shrink", "extend")
+_ACTS: Final = ("submit", "cancel", "release", "change", "requeue", "expand", "merge", "shrink", "extend")
 
 
 class Parts(Protocol):

@@ -10,7 +10,6 @@ from penstock.app import App, make_backend
 from penstock.audit.opening import agent_auditor
 from penstock.config import Config
 from penstock.errors import LeaseLost, StateHeld
-from penstock.holding.tending import tend_once
 from penstock.off.order import off_in
 from penstock.statefile import open_checked
 from penstock.store import TICKED
@@ -64,8 +63,6 @@ async def _tick(config: Config, tenure: Tenure) -> Tick:
     try:
         await app.start(resizes=False)
         await app.predictions.learn_history()
-        if not app.pause_waits():
-            await tend_once(config, backend, app.executor, app.told_of_reserved)
         done = await one_pass(app)
         await app.messenger.flush(config.messages.timeout + 5.0)
         return done

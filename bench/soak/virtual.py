@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import penstock.guided.controller
 import psutil
 
 import penstock.app
-import penstock.guided.controller
 from penstock.slurm.mock.jobs import SimJob
 from penstock.slurm.mock.model import ClusterConfig, PriorityType
 from penstock.workflow.documents import run_from_dict

@@ -456,11 +456,6 @@ def test_the_brake_holds_reserved_workflows_too(tmp_path):
         assert tended() is None
         brake.resume([pause])
     assert world.state().told[""].startswith("left alone: everything of ")
-    assert not app.pause_waits()
-    number = app.store.post(os.geteuid(), "pause", {}, 0.0)
-    assert app.pause_waits(), "one that the first pass has still to take"
-    with app.store.taking(number):
-        pass
     brake.rules = [Rule(accounts=("physics",))]
     assert tended() is None
     brake.rules = None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
 import structlog
 
+from penstock.api import Decision, Snapshot
+from penstock.clock import Clock, Rest
 from penstock.config import Config
 from penstock.errors import NotNow, PenstockError
 from penstock.executor import Executor
@@ -16,7 +17,7 @@ from penstock.ownership import is_readable
 from penstock.slurm.base import Reader
 from penstock.workflow.state import WorkflowRun
 
-__all__ = ["Told", "tend", "tend_once"]
+__all__ = ["Slots", "Told", "tend_once"]
 
 _log = structlog.get_logger(__name__)
 _INTERVAL: Final = 60.0
@@ -26,12 +27,26 @@ Told = Callable[[list[WorkflowRun]], None]
 """Is shown the reserved workflows, as the ledger has them, that were looked after."""
 
 
-async def tend(config: Config, backend: Reader, executor: Executor, told: Told, not_yet: Callable[[], bool]) -> None:
-    """Until it is cancelled. `not_yet`: something else has to be done before."""
-    while True:
-        if not not_yet():
-            await tend_once(config, backend, executor, told)
-        await asyncio.sleep(_INTERVAL)
+class Slots:
+    """A controller of the loop: what is held, and the workflows in slots. What it does is written down by the executor
+    as it happens; `told` is called with what it has looked after."""
+
+    def __init__(self, config: Config, backend: Reader, executor: Executor, clock: Clock, told: Told) -> None:
+        self._config, self._backend, self._executor = config, backend, executor
+        self._clock, self._told = clock, told
+        self._rest = Rest()
+
+    async def reconcile(self, snapshot: Snapshot) -> list[Decision]:
+        """One pass over the ledger, if the last one was a minute ago."""
+        now = self._clock.now()
+        if not self._rest.lasts(now):
+            self._rest = Rest(now, now + _INTERVAL)
+            await tend_once(self._config, self._backend, self._executor, self._told)
+        return []
+
+    def next_wake(self, now: float) -> float | None:
+        """When the next one is due; None where nothing was ever held."""
+        return self._rest.end(now) if is_readable(ledger_path(self._config)) else None
 
 
 async def tend_once(config: Config, backend: Reader, executor: Executor, told: Told = lambda _runs: None) -> None:
