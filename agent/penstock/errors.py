@@ -35,6 +35,7 @@ __all__ = [
     "NotNow",
     "NotPermitted",
     "OutcomeUnknown",
+    "Overtaken",
     "PenstockError",
     "SlurmUnavailable",
     "StateHeld",
@@ -108,6 +109,10 @@ class OutcomeUnknown(NotNow):
 
 class LeftAlone(NotNow):
     """People have said that nothing is to be done here for now: a pause, the allow-list, a dry run."""
+
+
+class Overtaken(NotNow):
+    """What is to be changed is not any more as it was when that was decided on."""
 
 
 class StateHeld(NotNow):

@@ -23,7 +23,16 @@ from penstock.audit.auditor import Auditor
 from penstock.audit.record import Outcome
 from penstock.brake import Brake
 from penstock.clock import Clock, Rest
-from penstock.errors import LeftAlone, NotNow, NotPermitted, OutcomeUnknown, PenstockError, SlurmUnavailable, StoreError
+from penstock.errors import (
+    LeftAlone,
+    NotNow,
+    NotPermitted,
+    OutcomeUnknown,
+    Overtaken,
+    PenstockError,
+    SlurmUnavailable,
+    StoreError,
+)
 from penstock.slurm.base import Backend, Changer
 from penstock.store import Store
 
@@ -53,7 +62,9 @@ class Concern:
     """Whose jobs an act is about: `feature` is one of `brake.FEATURES`, `owner` the uid of their user, `job` the one
     that is changed, if there is one yet. `partitions`, `accounts` and `qos` are where it is, as far as is known.
 
-    `cluster` names the one where the job is; empty: the one that is asked when none is named.
+    `cluster` names the one where the job is; empty: the one that is asked when none is named. `decided` is the picture
+    on which the act was decided, which may be as old as the interval between looks: if the job stands otherwise by now
+    (somebody held it, changed its dependency, it began), that must not be overrun.
     `ends`: it ends, gives back or brings to its end what is under way, which is done whatever is paused.
     """
 
@@ -65,6 +76,7 @@ class Concern:
     qos: tuple[str, ...] = ()
     ends: bool = False
     cluster: str = ""
+    decided: Snapshot | None = None
 
     @classmethod
     def of(cls, feature: str, job: Job, *, ends: bool = False) -> Concern:
@@ -143,8 +155,9 @@ class Executor:
         """Journal, request, journal; the request's answer. Its errors pass through after the back-off is set.
 
         Raises LeftAlone where the brake is on for what it is about, NotNow or NotPermitted where the job that it
-        changes cannot be looked at or is somebody else's by now, and AuditUnwritable where it could not be written down
-        that it was done for somebody else; nothing is journaled then.
+        changes cannot be looked at or is somebody else's by now, Overtaken where that is not as it was decided on, and
+        AuditUnwritable where it could not be written down that it was done for somebody else; nothing is journaled
+        then.
         """
         self.check(concern)
         try:
@@ -218,6 +231,11 @@ class Executor:
         for job in (seen.jobs.get(concern.job), *(j for j in seen.jobs.values() if j.array_job == concern.job)):
             if job is not None and not self._owns(concern.owner, job):
                 raise NotPermitted(f"job {concern.job} belongs to {job.user}: its number was another job's before")
+        then = concern.decided
+        if then is None or then.taken_at == seen.taken_at:
+            return
+        if _standing(then, concern.job) != _standing(seen, concern.job):
+            raise Overtaken(f"job {concern.job} has changed since this was decided: it is decided anew")
 
     def _owns(self, uid: int, job: Job) -> bool:
         # Whom this process acts as in Slurm is told by name: in a simulation it may be anybody.
@@ -273,6 +291,16 @@ class Executor:
             self._in_a_row = 0
             _log.error("paused: too many requests failed in a row", until=self._pause.until)
             self.on_pause(self._pause.until, f"{verb} {subject}: {error}", _PAUSE_AFTER)
+
+
+def _standing(picture: Snapshot, job: int) -> frozenset[tuple[object, ...]]:
+    """What a change of the job goes by; of an array whose tasks have all begun, of all of these."""
+    waiting = picture.jobs.get(job)
+    rows = [waiting] if waiting is not None else [row for row in picture.jobs.values() if row.array_job == job]
+    return frozenset(
+        (row.id, row.uid, row.state, row.held, row.held and row.reason, row.put_off, row.dependency, row.restarts)
+        for row in rows
+    )
 
 
 def _named(names: Iterable[str]) -> list[str]:

@@ -20,10 +20,9 @@ import structlog
 
 from penstock.api import Decision, Reason, Snapshot, Verb
 from penstock.clock import Clock, Rest
-from penstock.errors import Infeasible, NotPermitted, OutcomeUnknown, PenstockError, StoreError
+from penstock.errors import Infeasible, NotPermitted, OutcomeUnknown, Overtaken, PenstockError, StoreError
 from penstock.executor import Concern, Executor, Payload
 from penstock.observe import Observer
-from penstock.second_look import SecondLook
 from penstock.slurm.base import Changer, Reader
 from penstock.workflow.instructions import Cancel, Change, Instruction, Release, Requeue, Submit
 from penstock.workflow.runner import Runner
@@ -67,7 +66,6 @@ class Carrier:
         self._runner = runner
         self._book = book
         self._wake = wake
-        self._second_look = SecondLook(observer)
         self.most = most
         self.left = False
         self._changes: Counter[int] = Counter()  # made in this pass, by user
@@ -224,11 +222,12 @@ class Carrier:
                 self.left = True
                 return False
             self._changes[run.uid] += 1
-        if not await self._second_look.confirms(job, snapshot):
-            self._wake(f"job {job} is decided anew")
+        concern = self._concern(run, job, snapshot, keeps=verb is not Verb.REQUEUE)
+        try:
+            await self._executor.act(verb.value, subject, payload, request, replace(concern, decided=snapshot))
+        except Overtaken as e:
+            self._wake(str(e))
             return False
-        concern = self._concern(self._book.runs[number], job, snapshot, keeps=verb is not Verb.REQUEUE)
-        await self._executor.act(verb.value, subject, payload, request, concern)
         self._changed(job)
         return True
 
