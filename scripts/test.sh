@@ -83,12 +83,15 @@ run() {
     shift
     python -m pytest --durations=12 --durations-min=5 "$@" || status=1
 }
-# Two halves by time, for two lanes.
+# In parts by time, for several lanes.
 unit_a_to_d() {
     run "unit tests, a to d" tests/unit/test_[a-d]*.py -m "not mpi and not release$and_not_long"
 }
-unit_e_to_z() {
-    run "unit tests, e to z" tests/unit/test_[!a-d]*.py -m "not mpi and not release$and_not_long"
+unit_e_to_o() {
+    run "unit tests, e to o" tests/unit/test_[e-o]*.py -m "not mpi and not release$and_not_long"
+}
+unit_p_to_z() {
+    run "unit tests, p to z" tests/unit/test_[!a-o]*.py -m "not mpi and not release$and_not_long"
 }
 mpi() {
     local others=()
@@ -109,10 +112,14 @@ stress() {
 contract() {
     run "the contract of the back ends" tests/contract -m "not release$and_not_long"
 }
-slurm() {
-    run "tests on Slurm" tests/slurm --ignore=tests/slurm/test_owner_limits.py -m "not mpi and not release$and_not_long"
+slurm_a_to_i() {
+    run "tests on Slurm, a to i" tests/slurm/test_[a-i]*.py -m "not mpi and not release$and_not_long"
 }
-# Each limit with each hostile program: a quarter of an hour by themselves.
+slurm_j_to_z() {
+    run "tests on Slurm, j to z" tests/slurm/test_[!a-i]*.py --ignore=tests/slurm/test_owner_limits.py \
+        -m "not mpi and not release$and_not_long"
+}
+# Each limit with each hostile program: ten minutes by themselves.
 limits() {
     run "limits of owners on Slurm" tests/slurm/test_owner_limits.py -m "not release$and_not_long"
 }
@@ -130,15 +137,20 @@ lane() {
     for kind; do "$kind"; done
     return "$status"
 }
-unseen=("releases limits" mpi "contract unit_e_to_z" unit_a_to_d)
-if [ -z "$and_not_long" ]; then unseen=("releases companion" "contract mpi unit_a_to_d unit_e_to_z" "limits resizes"); fi
+seen="slurm_j_to_z unit_e_to_o"
+unseen=("releases limits" mpi "slurm_a_to_i unit_p_to_z" "contract unit_a_to_d")
+if [ -z "$and_not_long" ]; then
+    seen="slurm_j_to_z slurm_a_to_i"
+    unseen=("releases companion" "contract mpi unit_a_to_d unit_e_to_o unit_p_to_z" "limits resizes")
+fi
 lanes=()
 for kinds in "${unseen[@]}"; do
     # shellcheck disable=SC2086 # the names of several
     lane $kinds >"$work/${kinds%% *}.lane" 2>&1 </dev/null &
     lanes+=("$!")
 done
-lane slurm </dev/null &
+# shellcheck disable=SC2086 # as above
+lane $seen </dev/null &
 lanes+=("$!")
 groups+=("${lanes[@]}")
 status=0
