@@ -26,8 +26,8 @@ LONG = [pytest.mark.release, pytest.mark.long]
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900, func_only=True)]
 
 # What a program says, without MPI: `honest` grows and uses what it gets; the others lie, or do not do as they said.
-# What has happened is written down. Each ends `lasts` seconds after all that it waits for has happened, or after `latest`
-# seconds: Slurm may take its time to grant nodes. One that waits for nothing in particular ends after twice `lasts`.
+# What has happened is written down. Each ends `lasts` seconds after all that it waits for has happened, or after
+# `latest` seconds: Slurm may take its time to grant nodes. One that waits for nothing ends after twice `lasts`.
 HOSTILE = r"""
 import json, os, subprocess, sys, threading, time
 from dataclasses import replace
