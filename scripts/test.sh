@@ -116,7 +116,7 @@ slurm_a_to_i() {
     run "tests on Slurm, a to i" tests/slurm/test_[a-i]*.py -m "not mpi and not release$and_not_long"
 }
 slurm_j_to_z() {
-    run "tests on Slurm, j to z" tests/slurm/test_[!a-i]*.py --ignore=tests/slurm/test_owner_limits.py \
+    run "tests on Slurm, j to z" tests/slurm/test_[!a-i]*.py --deselect=tests/slurm/test_owner_limits.py \
         -m "not mpi and not release$and_not_long"
 }
 # Each limit with each hostile program: ten minutes by themselves.
