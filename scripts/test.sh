@@ -137,8 +137,8 @@ lane() {
     for kind; do "$kind"; done
     return "$status"
 }
-seen="slurm_j_to_z unit_e_to_o"
-unseen=("releases limits" mpi "slurm_a_to_i unit_p_to_z" "contract unit_a_to_d")
+seen=slurm_j_to_z
+unseen=("releases unit_a_to_d" "mpi unit_e_to_o" "slurm_a_to_i unit_p_to_z" "limits contract")
 if [ -z "$and_not_long" ]; then
     seen="slurm_j_to_z slurm_a_to_i"
     unseen=("releases companion" "contract mpi unit_a_to_d unit_e_to_o unit_p_to_z" "limits resizes")
