@@ -81,7 +81,7 @@ async def agent(options: argparse.Namespace, folder: Path) -> None:
     assert app.loop is not None and app.workflows is not None
     running = asyncio.ensure_future(app.loop.run())
     jobs = [j.id for j in await backend.jobs()]
-    port = int(app.workflows.environment["DMR_AGENT"].rpartition(":")[2])
+    port = int(app.workflows.carrier.environment["DMR_AGENT"].rpartition(":")[2])
     print(json.dumps({"port": port, "jobs": jobs, "key": str(folder / "dmr.key")}), flush=True)
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

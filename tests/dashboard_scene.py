@@ -193,7 +193,6 @@ class Scene:
                 "now": self.now,
                 "problems": self.problems,
                 "workflows": [run_to_dict(self.run)],
-                "guided": [],
                 "malleable": [],
                 "resizes": [],
             }

@@ -174,7 +174,7 @@ def test_prometheus_gets_all_that_the_dashboard_and_the_alerts_ask_for(prometheu
         assert prometheus.values(f'count({{__name__=~"{PREFIX}{metric.name}(_count)?"}})'), metric.name
         assert kinds[PREFIX + metric.name.removesuffix("_total")][0]["type"] == metric.kind, metric.name
     counts(prometheus, "sum(penstock_nodes_moved_total)", 2.0)
-    counts(prometheus, 'penstock_workflows_finished_total{kind="workflow",outcome="completed"}', 1.0)
+    counts(prometheus, 'penstock_workflows_finished_total{submitter="agent",outcome="completed"}', 1.0)
     assert prometheus.values('sum(penstock_slurm_requests_total{outcome="unanswered"})') in ([], [0.0])
 
     # The rules are understood and have what they look at; nothing is wrong, so nothing fires.

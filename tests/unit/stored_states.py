@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from penstock.guided.state import GuidedRun, GuidedStage, Kept, guided_to_dict
-
 from penstock.api import Decision, Offer, Reason, Verb
 from penstock.audit.chain import Head
 from penstock.audit.opening import HEAD
@@ -24,7 +22,7 @@ from penstock.store import TICKED, Store
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.runner import Runner
-from penstock.workflow.state import Phase, RunPhase
+from penstock.workflow.state import Kept, Own, Phase, RunPhase, StageRun, Submitter, WorkflowRun, units_of
 
 AT = 1.7e9
 
@@ -53,16 +51,34 @@ def workflow_state(number: int, *, over: bool = False, name: str = "mosaic") -> 
     return as_stored(run_to_dict(run))
 
 
-def guided_state(number: int, uid: int = 0) -> dict[str, Any]:
-    stages = (GuidedStage("a", 5, phase=Phase.DONE, start=AT, end=AT + 9), GuidedStage("b", 6, ("a",), kept=Kept.BEGIN))
-    return as_stored(guided_to_dict(GuidedRun(number, uid, "me", "guided", "asa", AT, stages)))
+def owners_run(number: int, stages: tuple[StageRun, ...], uid: int = 0, user: str = "me", **more: Any) -> WorkflowRun:
+    """A workflow whose owner has submitted the jobs; a stage without `own` is one that is not kept back."""
+    known = tuple(s if s.own is not None else replace(s, own=Own()) for s in stages)
+    what: dict[str, Any] = {"name": "own", "strategy": "asa", "submitted_at": AT, "partition": "", "qos": "", **more}
+    who: dict[str, Any] = {"submitter": Submitter.OWNER, "uid": uid, "user": user}
+    return WorkflowRun(id=number, stages=known, units=units_of(known), **who, **what)
 
 
-def guided_state_of_0_1_0(number: int) -> dict[str, Any]:
+def owners_state(number: int, uid: int = 0) -> dict[str, Any]:
+    first = StageRun("a", phase=Phase.DONE, job=5, start=AT, end=AT + 9)
+    kept = StageRun("b", (0,), job=6, own=Own(kept=Kept.BEGIN))
+    return as_stored(run_to_dict(owners_run(number, (first, kept), uid)))
+
+
+def owners_state_of_0_1_0(number: int) -> dict[str, Any]:
     """As that release wrote it, which knew no way to keep a job back but to hold it."""
-    state = guided_state(number)
-    stages = [{k: v for k, v in s.items() if k not in ("kept", "begin")} for s in state["stages"]]
-    return {**state, "version": 1, "stages": [{**s, "hold": s["name"] == "b"} for s in stages]}
+    order = {"words": ["job.sh"], "workdir": "/home/me", "script": None}
+    times = ("estimate", "due", "submitted", "released", "eligible", "start", "end", "limit", "requeued_at", "expect")
+    nothing = ("estimate_index", "trouble", "hindered", "slurm_state", "exit_code", "failure")
+    stage = {
+        **dict.fromkeys((*times, *nothing)),
+        **dict.fromkeys(("base", "partition", "qos", "account"), ""),
+        "order": order, "estimate_said": {}, "registered": AT, "nodes": 0, "observed": False, "former": [],
+    }
+    first = {**stage, "name": "a", "job": 5, "after": [], "hold": False, "phase": "done", "start": AT, "end": AT + 9}
+    held = {**stage, "name": "b", "job": 6, "after": ["a"], "hold": True, "phase": "submitted"}
+    whose = {"id": number, "uid": 7, "user": "me", "name": "own", "strategy": "asa", "created": AT}
+    return {"version": 1, **whose, "stages": [first, held], "phase": "active", "why": None, "ended_at": None}
 
 
 def malleable_state(job: int, uid: int = 0) -> dict[str, Any]:
@@ -79,7 +95,7 @@ def fill(store: Store, decisions: int = 30, runs: int = 6) -> Store:
             store.record(Decision(Verb.SUBMIT, f"workflow {1 + i % max(runs, 1)}/a{i}", reasons, details), AT + i)
         for number in range(1, runs + 1):
             if number % 5 == 4:
-                store.add_run(0, guided_state(number), AT, kind="guided")
+                store.add_run(0, owners_state(number), AT, Submitter.OWNER)
             else:
                 over = number % 3 == 0
                 store.add_run(0, {}, AT)
@@ -121,7 +137,7 @@ def of_version(path: Path, version: int) -> Path:
         db.execute(f"PRAGMA user_version={version}")
         db.execute("INSERT INTO runs (id, uid, created, state) VALUES (1, 7, 1.0, ?)", (json.dumps(workflow_state(1)),))
         if version >= 3:
-            state = json.dumps(guided_state_of_0_1_0(8))
+            state = json.dumps(owners_state_of_0_1_0(8))
             db.execute("INSERT INTO runs (id, uid, created, state, kind) VALUES (8, 7, 1.0, ?, 'guided')", (state,))
         db.execute("INSERT INTO waits (at, key, wait, censored) VALUES (1.0, 'k', 5.0, 0)")
         db.commit()

@@ -92,16 +92,16 @@ def test_the_story_of_pause_resume_submission_cancel_and_retry_is_all_there(ever
     assert isinstance(told(site, ALICE, "resume", feature="workflows"), NotPermitted)
     assert told(site, 0, "resume")["pauses"]
     stages = [{"name": "a", "job": 77, "after": [], "expect": None}]
-    guided = told(site, ALICE, "guide", workflow="hers", strategy="asa", stages=stages)["run"]
+    hers = told(site, ALICE, "guide", workflow="hers", strategy="asa", stages=stages)["run"]
     assert isinstance(told(site, ALICE, "submit", workflow={}, strategy="asa"), NotPermitted)
-    assert isinstance(told(site, BOB, "cancel", run=guided), PenstockError)
-    assert isinstance(told(site, BOB, "retry", run=guided), NotPermitted)
+    assert isinstance(told(site, BOB, "cancel", run=hers), PenstockError)
+    assert isinstance(told(site, BOB, "retry", run=hers), NotPermitted)
     (site.folder / "w.yaml").write_text(FLOW)
     assert site.run("submit", "w.yaml", "--strategy", "perstage").returncode == 0
-    own = guided + 1
+    own = hers + 1
     site.until(lambda: ask(site.socket, "status")["workflows"][0]["phase"] == "failed", "its failure")
     assert site.run("retry", str(own)).returncode == 0
-    assert told(site, ALICE, "cancel", run=guided) == {"jobs": [77]}
+    assert told(site, ALICE, "cancel", run=hers) == {"jobs": [77]}
     site.stop(signal.SIGKILL)
 
     story = [

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 import yaml
 from click.testing import CliRunner
-from penstock.guided.state import GuidedRun, GuidedStage, guided_to_dict
+from stored_states import owners_run
 
 from penstock.cli import cli
 from penstock.cli.joblog import output_files
@@ -20,26 +20,25 @@ from penstock.cli.runs import find, shown
 from penstock.errors import NotFound, UserError
 from penstock.statefile import inspect
 from penstock.store import TICKED, Store
+from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.retrying import retried
 from penstock.workflow.runner import Runner
-from penstock.workflow.state import Phase, RunPhase
+from penstock.workflow.state import Kept, Own, Phase, RunPhase, StageRun, Submitter
 
 FLOW = Workflow("w", tuple(Stage(n, 1, 60.0, 30.0, "true", a) for n, a in (("a", ()), ("b", ("a",)), ("c", ("b",)))))
-BROKEN = GuidedRun(
+BROKEN = owners_run(
     7,
-    os.geteuid(),
-    "me",
-    "w",
-    "asa",
-    0.0,
     (
-        GuidedStage("a", 1, phase=Phase.DONE, start=5.0, end=9.0, submitted=0.0, slurm_state="COMPLETED"),
-        GuidedStage("b", 2, ("a",), phase=Phase.FAILED, failure="job 2 ended FAILED", start=12.0, end=13.0),
-        GuidedStage("c", 3, ("b",)),
+        StageRun("a", phase=Phase.DONE, job=1, start=5.0, end=9.0, submitted=0.0, slurm_state="COMPLETED"),
+        StageRun("b", (0,), Phase.FAILED, job=2, failure="job 2 ended FAILED", start=12.0, end=13.0),
+        StageRun("c", (1,), job=3, own=Own(kept=Kept.BEGIN)),
     ),
-    RunPhase.FAILING,
-    "b: job 2 ended FAILED",
+    os.geteuid(),
+    name="w",
+    submitted_at=0.0,
+    phase=RunPhase.FAILING,
+    why="b: job 2 ended FAILED",
 )
 
 
@@ -78,8 +77,8 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "state").mkdir()
     store = Store(tmp_path / "state" / "penstock.db")
     for _ in range(6):
-        store.add_run(os.geteuid(), {}, 0.0, kind="other")
-    store.add_run(os.geteuid(), guided_to_dict(BROKEN), 0.0, kind="guided")
+        store.add_run(os.geteuid(), {}, 0.0, "other")
+    store.add_run(os.geteuid(), run_to_dict(BROKEN), 0.0, Submitter.OWNER)
     store.remember(TICKED, str(time.time()))
     store.close()
     return tmp_path
@@ -102,7 +101,7 @@ def test_top_shows_what_is_open_once_where_there_is_no_terminal(place):
     assert "workflows 1  running 0  waiting 1" in shown_
     assert "job 2 ended FAILED" in shown_
     answer = json.loads(run("top", "--json"))
-    assert [w["id"] for w in answer["guided"]] == [7]
+    assert [w["id"] for w in answer["workflows"]] == [7]
     assert answer["problems"] == []
 
 
@@ -112,7 +111,7 @@ def test_a_workflow_is_found_by_its_number_or_name(place, which):
     answer = json.loads(run("status", which, "--json"))
     stage = find(shown(answer), which).stage("b")
     assert (stage.phase, stage.wait) == ("failed", 3.0)
-    assert find(shown(answer), which).stage("c").phase == "held"
+    assert find(shown(answer), which).stage("c").phase == "kept back"
 
 
 def test_what_is_not_there_is_said(place):
@@ -168,7 +167,7 @@ def test_logs_are_printed_or_it_is_said_why_not(place):
     file = place / "out.txt"
     program(place, "scontrol", f'echo "   StdOut={file}"')
     assert "the file is not there (failed)" in run("logs", "w", "b", code=6)
-    assert "it has not begun (held)" in run("logs", "w", "c", code=6)
+    assert "it has not begun (kept back)" in run("logs", "w", "c", code=6)
     file.write_text("said\n")
     assert run("logs", "w") == "said\n"
     assert run("logs", "w", "-f") == "said\n"
@@ -179,7 +178,7 @@ def test_logs_are_printed_or_it_is_said_why_not(place):
 
 
 def test_find_takes_the_latest_of_a_name():
-    answer = {"workflows": [], "guided": [guided_to_dict(replace(BROKEN, id=n)) for n in (7, 9)]}
+    answer = {"workflows": [run_to_dict(replace(BROKEN, id=n)) for n in (7, 9)]}
     assert find(shown(answer), "w").number == 9
     with pytest.raises(NotFound):
         find([], "1")

@@ -365,7 +365,7 @@ def opened(config: Config) -> tuple[App, str]:
         await app.start()
         try:
             await app.open_doors()
-            return app.workflows.environment["DMR_AGENT"]
+            return app.workflows.carrier.environment["DMR_AGENT"]
         finally:
             await app.close()
 

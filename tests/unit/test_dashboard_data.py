@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from factories import NODES, make_job, make_snapshot
-from penstock.guided.state import GuidedRun, GuidedStage, Kept, guided_to_dict
+from stored_states import owners_run
 
 from dashboard_scene import MINUTE, NASTY, Scene
 from penstock.api import JobState, Partition, Reservation
@@ -28,7 +28,7 @@ from penstock.dashboard.planned import Outlook, look_ahead
 from penstock.errors import NotNow, UserError
 from penstock.picture import jobs_of, picture_from_dict, picture_to_dict
 from penstock.workflow.documents import run_to_dict
-from penstock.workflow.state import Phase, RunPhase
+from penstock.workflow.state import Kept, Own, Phase, RunPhase, StageRun
 
 NOW = 1_000_000.0
 
@@ -275,20 +275,21 @@ def test_a_failed_stage_expects_nothing():
 
 def test_workflows_whose_owner_submitted_the_jobs_are_shown_alike():
     stages = (
-        GuidedStage("a", 11, expect=600.0, phase=Phase.RUNNING, submitted=NOW - 900, start=NOW - 100, nodes=2),
-        GuidedStage("b", 12, after=("a",), kept=Kept.BEGIN, submitted=NOW - 900, estimate=60.0, limit=300.0, nodes=1),
+        StageRun("a", (), Phase.RUNNING, job=11, start=NOW - 100, own=Own(expect=600.0, nodes=2)),
+        StageRun("b", (0,), job=12, estimate=60.0, own=Own(kept=Kept.BEGIN, limit=300.0, nodes=1)),
     )
-    run = GuidedRun(3, 1101, "alice", "mine", "asa", NOW - 900, stages)
-    (workflow,) = workflows_model({"workflows": [], "guided": [guided_to_dict(run)]}, NOW)
+    stages = tuple(replace(stage, submitted=NOW - 900) for stage in stages)
+    run = owners_run(3, stages, 1101, "alice", name="mine", submitted_at=NOW - 900)
+    (workflow,) = workflows_model({"workflows": [run_to_dict(run)]}, NOW)
     a, b = workflow["stages"]
     assert (a["expected_end"], a["phase"]) == (NOW + 500, "running")
-    assert (b["phase"], b["queued"], b["expected_start"], b["expected_end"]) == ("held", None, NOW + 500, NOW + 800)
+    assert (b["phase"], b["queued"], b["expected_start"], b["expected_end"]) == ("kept back", None, NOW + 500, NOW + 800)
 
 
 def test_old_workflows_that_are_over_are_left_out():
     scene = Scene(NOW)
     over = [run_to_dict(replace(scene.run, id=n, phase=RunPhase.COMPLETED)) for n in range(1, 31)]
-    status = {"workflows": [*over, run_to_dict(replace(scene.run, id=2))], "guided": []}
+    status = {"workflows": [*over, run_to_dict(replace(scene.run, id=2))]}
     found = workflows_model(status, NOW)
     assert [w["number"] for w in found if w["final"]] == list(range(30, 20, -1))
     assert [w["number"] for w in found if not w["final"]] == [2]

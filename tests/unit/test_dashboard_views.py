@@ -6,7 +6,6 @@ import asyncio
 import os
 
 import pytest
-from penstock.guided.state import guided_to_dict
 
 from dashboard_scene import Scene
 from penstock.api import Decision, JobSpec, Offer, Reason, Verb
@@ -19,6 +18,7 @@ from penstock.slurm.mock.backend import virtual_cluster
 from penstock.store import Store
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import workflow_to_dict
+from penstock.workflow.state import Submitter
 
 ME = os.geteuid()
 
@@ -170,16 +170,16 @@ def test_a_workflow_that_goes_on_is_shown_however_many_have_begun_after_it(agent
     assert number in [run["id"] for run in agent.ask(ME, "status")["workflows"]]
 
 
-def test_a_guided_workflow_that_goes_on_is_shown_however_many_have_begun_after_it(agent):
+def test_a_users_own_workflow_that_goes_on_is_shown_however_many_have_begun_after_it(agent):
     stage = {"name": "a", "job": 1, "after": [], "order": {"words": [], "workdir": "/"}}
     number = agent.ask(agent.alice, "guide", workflow="w", strategy="asa", stages=[stage])["run"]
-    over = {**guided_to_dict(agent.app.guided.runs[number]), "phase": "completed"}
+    over = {**run_to_dict(agent.app.workflows.runs[number]), "phase": "completed"}
     for _ in range(200):
-        run = agent.app.store.add_run(agent.alice, over, 2.0, kind="guided")
+        run = agent.app.store.add_run(agent.alice, over, 2.0, Submitter.OWNER)
         agent.app.store.save_run(run, {**over, "id": run}, finished=3.0)
     for uid in (0, agent.alice):
-        assert number in [run["id"] for run in agent.ask(uid, "status")["guided"]]
-    assert agent.ask(agent.bob, "status")["guided"] == []
+        assert number in [run["id"] for run in agent.ask(uid, "status")["workflows"]]
+    assert agent.ask(agent.bob, "status")["workflows"] == []
 
 
 def test_of_many_malleable_jobs_all_that_run_are_shown_and_ones_own_that_have_ended(agent):

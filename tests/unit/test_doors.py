@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from factories import make_job, make_snapshot
-from penstock.guided import admission, measure
+from penstock.workflow import admission, measure
 
 from penstock.api import Decision, Reason, Verb
 from penstock.app import App
@@ -147,7 +147,7 @@ def test_nobody_speaks_for_another_user(agent):
         agent.ask(BOB, "cancel", run=number)
     with pytest.raises(NotFound):
         agent.ask(BOB, "guide", workflow="w", run=number, strategy="asa", stages=stages("b"))
-    assert agent.ask(BOB, "status")["guided"] == []
+    assert agent.ask(BOB, "status")["workflows"] == []
     for op, request in (
         ("submit", {"workflow": {}, "strategy": "asa"}), ("retry", {"run": 1}), ("queue", {}), ("waits", {}),
         ("pause", {}), ("resume", {}), ("pause", {"uid": ALICE}), ("resume", {"uid": ALICE}),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from agent_world import World, chain, virtual
-from penstock.guided.state import GuidedRun, GuidedStage, guided_to_dict
+from stored_states import owners_run
 
 from penstock.errors import StoreError
-from penstock.workflow.state import Phase, RunPhase
+from penstock.workflow.documents import run_to_dict
+from penstock.workflow.state import Phase, RunPhase, StageRun, Submitter
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 
@@ -53,18 +54,16 @@ async def test_a_stage_is_explained_though_the_disk_was_full_after_its_submissio
 
 
 @virtual
-async def test_a_guided_workflow_is_over_though_the_agent_was_killed_when_it_had_ended(tmp_path):
+async def test_a_users_own_workflow_is_over_though_the_agent_was_killed_when_it_had_ended(tmp_path):
     world = World(tmp_path)
     await world.boot()
-    number = world.store.add_run(1000, {}, world.now, kind="guided")
-    stage = GuidedStage("a", 7, phase=Phase.DONE)
-    ended = GuidedRun(
-        number, 1000, "alice", "w", "asa", world.now, (stage,), RunPhase.COMPLETED, "all 1 stages completed"
-    )
-    world.store.save_run(number, guided_to_dict(ended))
+    number = world.store.add_run(1000, {}, world.now, Submitter.OWNER)
+    over = {"phase": RunPhase.COMPLETED, "why": "all 1 stages completed"}
+    ended = owners_run(number, (StageRun("a", phase=Phase.DONE, job=7),), 1000, "alice", **over)
+    world.store.save_run(number, run_to_dict(ended))
     await world.restart()
-    await world.until(lambda: number not in world.app.guided.runs)
-    assert world.store.runs(live_only=True, kind="guided") == []
+    await world.until(lambda: number not in world.app.workflows.runs)
+    assert world.store.runs(live_only=True, submitter=Submitter.OWNER) == []
     assert [d["reasons"] for d in world.store.decisions(f"workflow {number}")] == [
         [["completed", "all 1 stages completed"]]
     ]
@@ -76,7 +75,7 @@ async def test_a_cancelled_workflow_of_jobs_that_never_were_ends(tmp_path):
     await world.boot()
     stage = {"name": "a", "job": 4_000_000, "after": [], "hold": True}
     uid = world.engine.uid_of("alice")
-    number = await world.app.guided.register(uid, {"workflow": "w", "strategy": "asa", "stages": [stage]})
-    world.app.guided.cancel(uid, number)
-    await world.until(lambda: number not in world.app.guided.runs, 500)
-    assert world.store.runs(live_only=True, kind="guided") == []
+    number = await world.app.workflows.register(uid, {"workflow": "w", "strategy": "asa", "stages": [stage]})
+    world.app.workflows.cancel(number, "cancelled by its owner")
+    await world.until(lambda: number not in world.app.workflows.runs, 500)
+    assert world.store.runs(live_only=True, submitter=Submitter.OWNER) == []

@@ -147,7 +147,7 @@ async def test_a_workflow_that_a_reload_leaves_outside_goes_no_further(tmp_path)
 
 
 @virtual
-async def test_guided_workflows_go_by_what_slurm_says_of_their_jobs(tmp_path):
+async def test_workflows_of_users_own_jobs_go_by_what_slurm_says_of_their_jobs(tmp_path):
     world = World(tmp_path, {"limits": {"allow": [{"users": ["nobody-of-this-name"]}]}})
     await world.boot()
     job = await world.backend.submit(JobSpec("s", "#!/bin/sh\nsleep 5\n", 1, 60, hold=True))
@@ -158,22 +158,22 @@ async def test_guided_workflows_go_by_what_slurm_says_of_their_jobs(tmp_path):
         "stages": [{"name": "s", "job": job, "after": [], "hold": True}],
     }
     with pytest.raises(NotPermitted, match="is not one of nobody-of-this-name"):
-        await world.app.operations["guide"](uid, request) if uid == ME else await world.app.guided.register(
+        await world.app.operations["guide"](uid, request) if uid == ME else await world.app.workflows.register(
             uid, request
         )
     world.app.executor.brake.rules = [Rule(partitions=("gpu",))]
-    number = await world.app.guided.register(uid, request)
+    number = await world.app.workflows.register(uid, request)
     start = world.now
     await world.until(lambda: world.now > start + 60)
     assert world.living()[0].state == "PENDING"
     last = world.store.decisions(f"workflow {number}")[-1]
     assert "partition main is not one of gpu" in last["reasons"][0][1]
     world.app.executor.brake.rules = [Rule(accounts=("physics",))]
-    why = world.app.guided.held(world.app.guided.runs[number])
+    why = world.app.workflows.held(world.app.workflows.runs[number])
     assert "account" in why.text, "Slurm has shown the job, so what it does not say is outside"
     world.app.executor.brake.rules = [Rule(partitions=("main",))]
-    await world.until(lambda: not world.app.guided.runs, 120)
-    assert world.app.guided.finished == {"completed": 1}
+    await world.until(lambda: not world.app.workflows.runs, 120)
+    assert world.app.workflows.book.finished == {"completed": 1}
 
 
 def test_bags_are_neither_sent_nor_moved_to_where_they_are_not_allowed():

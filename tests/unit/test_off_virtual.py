@@ -20,7 +20,7 @@ from penstock.holding.office import Office
 from penstock.malleable.words import Phase
 from penstock.off.items import Place
 from penstock.provision.holding import Wanted
-from penstock.workflow.state import RunPhase
+from penstock.workflow.state import Kept, RunPhase
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 
@@ -242,7 +242,7 @@ async def test_a_submission_without_an_answer_is_found_while_it_is_off(tmp_path)
 # -- workflows whose owners have submitted the jobs --------------------------------------------------------------------
 
 
-async def guided(world: World, strategy: str, kept: Kept = Kept.BEGIN) -> tuple[int, list[int]]:
+async def own_jobs(world: World, strategy: str, kept: Kept = Kept.BEGIN) -> tuple[int, list[int]]:
     """Stages a, b, c of alice's own, b and c kept back; the workflow's number and the jobs."""
     jobs: list[int] = []
     stages = []
@@ -256,7 +256,7 @@ async def guided(world: World, strategy: str, kept: Kept = Kept.BEGIN) -> tuple[
         stages.append({"name": letter, "job": jobs[-1], "after": after, "kept": how.value, "expect": 30.0})
     uid = world.engine.uid_of("alice")
     asked = {"workflow": "w", "strategy": strategy, "stages": stages}
-    return await world.app.guided.register(uid, asked), jobs
+    return await world.app.workflows.register(uid, asked), jobs
 
 
 def site_of_all(folder, **cluster) -> World:
@@ -269,7 +269,7 @@ def site_of_all(folder, **cluster) -> World:
 async def test_stages_kept_back_are_listed_with_what_to_type_and_go_on_when_it_is_on_again(tmp_path, strategy, kept):
     world = site_of_all(tmp_path)
     await world.boot()
-    number, jobs = await guided(world, strategy, kept)
+    number, jobs = await own_jobs(world, strategy, kept)
     await world.until(lambda: world.engine.job(jobs[0]).state is JobState.RUNNING)
     await turn_off(world)
     told = await ask(world, "left")
@@ -288,7 +288,7 @@ async def test_stages_kept_back_are_listed_with_what_to_type_and_go_on_when_it_i
     await world.until(lambda: world.now > before + 200)
     assert world.engine.records[jobs[0]].state is JobState.COMPLETED
     await turn_on(world)
-    await world.until(lambda: number not in world.app.guided.runs)
+    await world.until(lambda: number not in world.app.workflows.runs)
     assert [world.engine.records[j].state for j in jobs] == [JobState.COMPLETED] * 3
 
 
@@ -299,7 +299,7 @@ async def test_stages_kept_back_are_listed_with_what_to_type_and_go_on_when_it_i
 async def test_released_stages_run_in_order_without_an_agent(tmp_path, strategy, seconds, kept):
     world = site_of_all(tmp_path)
     await world.boot()
-    number, jobs = await guided(world, strategy, kept)
+    number, jobs = await own_jobs(world, strategy, kept)
     begun = world.now
     await world.until(lambda: world.now > begun + seconds)
     await turn_off(world, release=True)
@@ -312,14 +312,14 @@ async def test_released_stages_run_in_order_without_an_agent(tmp_path, strategy,
     assert [job.state for job in ran] == [JobState.COMPLETED] * 3
     assert ran[0].end <= ran[1].start and ran[1].end <= ran[2].start
     await turn_on(world)
-    await world.until(lambda: number not in world.app.guided.runs)
+    await world.until(lambda: number not in world.app.workflows.runs)
 
 
 @virtual
 async def test_a_lost_dependency_is_put_back_before_a_stage_is_released_and_a_foreign_hold_stays(tmp_path):
     world = site_of_all(tmp_path)
     await world.boot()
-    _number, jobs = await guided(world, "perstage")
+    _number, jobs = await own_jobs(world, "perstage")
     await world.until(lambda: world.engine.job(jobs[0]).state is JobState.RUNNING)
     await world.backend.update(jobs[1], dependency="")  # its begin time still keeps it
     await world.backend.as_user("root").hold(jobs[2])
@@ -333,7 +333,7 @@ async def test_a_lost_dependency_is_put_back_before_a_stage_is_released_and_a_fo
 async def test_a_stage_behind_one_that_failed_stays_and_is_listed(tmp_path):
     world = site_of_all(tmp_path)
     await world.boot()
-    _number, jobs = await guided(world, "perstage")
+    _number, jobs = await own_jobs(world, "perstage")
     await world.until(lambda: world.engine.job(jobs[0]).state is JobState.RUNNING)
     await world.backend.cancel(jobs[0])
     before = world.now
@@ -351,7 +351,7 @@ async def test_off_killed_anywhere_with_workflows_of_both_kinds_loses_no_stage_a
         world = World(tmp_path / str(k), nodes=8)
         await world.boot()
         own = await world.submit(chain(40.0, 30.0, 20.0, nodes=3), "handover")
-        number, jobs = await guided(world, "perstage")
+        number, jobs = await own_jobs(world, "perstage")
         begun = world.now
         await world.until(lambda w=world, t=begun: w.now > t + 5)
         world.fuse.at = world.fuse.points + k
@@ -367,7 +367,7 @@ async def test_off_killed_anywhere_with_workflows_of_both_kinds_loses_no_stage_a
         assert [kind for kind, _ in left(world)] == ([] if release else ["stage"]), k
         await turn_on(world)
         assert (await world.finish(own)).phase is RunPhase.COMPLETED
-        await world.until(lambda w=world, n=number: n not in w.app.guided.runs)
+        await world.until(lambda w=world, n=number: n not in w.app.workflows.runs)
         assert [world.engine.records[j].state for j in jobs] == [JobState.COMPLETED] * 3
         names = Counter(j.name for j in world.engine.records.values())
         assert set(names.values()) == {1}, names
@@ -388,7 +388,7 @@ async def test_a_stage_that_its_owner_wants_later_is_listed_with_that_time(tmp_p
         {"name": "b", "job": second, "after": ["a"], "kept": "begin", "begin": world.now + 3600},
     ]
     asked = {"workflow": "w", "strategy": "asa", "stages": stages}
-    await world.app.guided.register(world.engine.uid_of("alice"), asked)
+    await world.app.workflows.register(world.engine.uid_of("alice"), asked)
     await world.until(lambda: world.engine.job(first).state is JobState.RUNNING)
     await turn_off(world, release=True)
     (item,) = [i for i in world.app.drain.report.items if i.place is Place.LEFT]

@@ -15,8 +15,7 @@ _MAKERS = {"app", "acting", "tick", "broker.market", "cli.backends", "doctor.rea
 _HOLDERS = {"app", "acting", "executor"}
 # These write what the executor is to do with the changing half that it hands them for the time of an act.
 _WRITERS = {
-    "broker.acts", "broker.look", "executor", "holding.keeper", "malleable.acts", "malleable.grow",
-    "workflow.carrying",
+    "broker.acts", "broker.look", "executor", "holding.keeper", "malleable.acts", "malleable.grow", "workflow.carrying",
 }  # fmt: skip
 
 

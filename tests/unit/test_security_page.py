@@ -6,7 +6,6 @@ import asyncio
 import re
 from pathlib import Path
 
-from penstock.guided import absorbing, admission, measure
 
 from dmr import wire
 from penstock.app import App
@@ -16,6 +15,7 @@ from penstock.inbox import LATER
 from penstock.ipc import auth, descriptors, handlers, server
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.store import Store
+from penstock.workflow import admission, measure, owned, seen
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
 
@@ -70,7 +70,7 @@ def test_the_limits_are_those_of_the_program():
     assert f"{measure.MOST_OPEN:,} open workflows, {admission._MOST_STAGES:,} stages" in guide
     assert f"{admission._MOST_TEXT // 1_000_000} MB of text" in guide
     assert f"{measure.MOST_TEXT // 1_000_000} MB in all" in guide
-    assert f"asked for it {absorbing.UNSEEN_TRIES} times" in guide
+    assert f"asked for it {owned.UNSEEN_TRIES} times" in guide
     assert (handlers._CHEAP, f"up to {handlers._DEAREST:g}" in limits) == (0.01, True), "10 ms"
     assert f"{server._MAX_ANONYMOUS:,} a door, half of" in limits
     assert [descriptors.reserve(n) for n in (64, 1024, 10**6)] == [24, 128, 1024]
@@ -91,5 +91,5 @@ def test_the_limits_page_has_the_defaults():
         assert f"  {key}: {getattr(limits, key)}\n" in page
         assert f"| `{key}` |" in page
     assert limits.share == Share()
-    assert f"(asked {absorbing.UNSEEN_TRIES} times)" in page
-    assert absorbing.UNSEEN_PAUSE * (2 ** (absorbing.UNSEEN_TRIES - 1) - 1) == 225, "four minutes"
+    assert f"(asked {owned.UNSEEN_TRIES} times)" in page
+    assert seen.UNSEEN_PAUSE * (2 ** (owned.UNSEEN_TRIES - 1) - 1) == 225, "four minutes"

@@ -194,7 +194,7 @@ def test_a_kill_in_making_the_first_one_leaves_none(state):
     [
         ("UPDATE runs SET state=substr(state, 2) WHERE id=1", "runs 1: state cannot be read"),
         ("UPDATE runs SET state=replace(state, '\"id\"', '\"ie\"') WHERE id=1", "runs 1: state cannot be read"),
-        ("UPDATE runs SET kind='workflos' WHERE id=1", "runs 1: kind cannot be read"),
+        ("UPDATE runs SET submitter='agens' WHERE id=1", "runs 1: submitter cannot be read"),
         ('UPDATE runs SET state=replace(state, \'"phase": "active"\', \'"phase": "bctive"\')', "RunPhase"),
         ("UPDATE runs SET uid=-5 WHERE id=2", "runs 2: uid is no user id"),
         ("UPDATE malleable SET state=replace(state, '\"offer\"', '\"ofger\"')", "malleable 7[01]: state cannot"),

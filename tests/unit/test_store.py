@@ -103,13 +103,14 @@ def test_who_reads_run_after_run_keeps_nobody_from_writing(tmp_path, monkeypatch
     store = Store(path, Holder())
     store._db.execute("PRAGMA busy_timeout=0")
     for n in range(9):
-        store.save_run(store.add_run(0, {"n": n}, 0.0, "guided" if n == 4 else "workflow"), {"n": n}, n or None)
+        store.save_run(store.add_run(0, {"n": n}, 0.0, "owner" if n == 4 else "agent"), {"n": n}, n or None)
     reader, found = Store.read_only(path), []
-    for state in reader.runs_in(2.5, "workflow"):
+    for state in reader.runs_in(2.5):
         found.append(state["n"])
         store.remember("n", str(state["n"]))
-    assert found == [0, 3, 5, 6, 7, 8]
+    assert found == [0, 3, 4, 5, 6, 7, 8]
+    assert [n for n, _uid, _state in reader.runs(submitter="owner")] == [5]
     assert [n for n, _uid, _state in reader.runs(most_text=1)] == [9]
     store.remember("n", "still")
     assert store.errors == 0
-    assert list(Store(":memory:").runs_in(0.0, "workflow")) == []
+    assert list(Store(":memory:").runs_in(0.0)) == []
