@@ -152,7 +152,16 @@ class Scene:
             ),
         )
         return WorkflowRun(
-            7, Workflow("mosaic", units), "auto", at - 20 * MINUTE, "batch", "normal", stages, units, by="asa_after"
+            id=7,
+            name="mosaic",
+            flow=Workflow("mosaic", units),
+            strategy="auto",
+            submitted_at=at - 20 * MINUTE,
+            partition="batch",
+            qos="normal",
+            stages=stages,
+            units=units,
+            by="asa_after",
         )
 
     def _decided(self, number: int, minutes: float, verb: str, subject: str, *reasons: str) -> dict[str, Any]:

@@ -73,7 +73,12 @@ def owners_state_of_0_1_0(number: int) -> dict[str, Any]:
     stage = {
         **dict.fromkeys((*times, *nothing)),
         **dict.fromkeys(("base", "partition", "qos", "account"), ""),
-        "order": order, "estimate_said": {}, "registered": AT, "nodes": 0, "observed": False, "former": [],
+        "order": order,
+        "estimate_said": {},
+        "registered": AT,
+        "nodes": 0,
+        "observed": False,
+        "former": [],
     }
     first = {**stage, "name": "a", "job": 5, "after": [], "hold": False, "phase": "done", "start": AT, "end": AT + 9}
     held = {**stage, "name": "b", "job": 6, "after": ["a"], "hold": True, "phase": "submitted"}

@@ -77,8 +77,10 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "state").mkdir()
     store = Store(tmp_path / "state" / "penstock.db")
     for _ in range(6):
-        store.add_run(os.geteuid(), {}, 0.0, "other")
+        store.add_run(os.geteuid(), {}, 0.0, Submitter.OWNER)
     store.add_run(os.geteuid(), run_to_dict(BROKEN), 0.0, Submitter.OWNER)
+    with store.together():
+        store._execute("DELETE FROM runs WHERE id < 7")
     store.remember(TICKED, str(time.time()))
     store.close()
     return tmp_path

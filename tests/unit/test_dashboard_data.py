@@ -283,7 +283,7 @@ def test_workflows_whose_owner_submitted_the_jobs_are_shown_alike():
     (workflow,) = workflows_model({"workflows": [run_to_dict(run)]}, NOW)
     a, b = workflow["stages"]
     assert (a["expected_end"], a["phase"]) == (NOW + 500, "running")
-    assert (b["phase"], b["queued"], b["expected_start"], b["expected_end"]) == ("kept back", None, NOW + 500, NOW + 800)
+    assert (b["phase"], b["queued"], b["expected_start"], b["expected_end"]) == ("kept", None, NOW + 500, NOW + 800)
 
 
 def test_old_workflows_that_are_over_are_left_out():

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from factories import make_job, make_snapshot
-from penstock.workflow import admission, measure
 
 from penstock.api import Decision, Reason, Verb
 from penstock.app import App
@@ -26,6 +25,7 @@ from penstock.slurm.mock.backend import virtual_cluster
 from penstock.slurm.mock.model import ClusterConfig
 from penstock.store import Store
 from penstock.tenure import hold_state, lock_state
+from penstock.workflow import admission, measure
 
 ME, ALICE, BOB, OPER = os.geteuid(), 1101, 1102, 1103
 

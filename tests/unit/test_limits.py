@@ -173,7 +173,7 @@ async def test_workflows_of_users_own_jobs_go_by_what_slurm_says_of_their_jobs(t
     assert "account" in why.text, "Slurm has shown the job, so what it does not say is outside"
     world.app.executor.brake.rules = [Rule(partitions=("main",))]
     await world.until(lambda: not world.app.workflows.runs, 120)
-    assert world.app.workflows.book.finished == {"completed": 1}
+    assert world.app.workflows.book.finished == {("owner", "completed"): 1}
 
 
 def test_bags_are_neither_sent_nor_moved_to_where_they_are_not_allowed():

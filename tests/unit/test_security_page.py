@@ -6,7 +6,6 @@ import asyncio
 import re
 from pathlib import Path
 
-
 from dmr import wire
 from penstock.app import App
 from penstock.config import AgentSection, Config, LimitsSection

@@ -19,8 +19,10 @@ from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.metrics import perceived_wait
 from penstock.workflow.state import Phase, StageRun, WorkflowRun
 
-__all__ = ["STAGE_COLUMNS", "Shown", "Stage", "answered", "find", "in_slots", "phase_of", "shown"]
+__all__ = ["KEPT_BACK", "STAGE_COLUMNS", "Shown", "Stage", "answered", "find", "in_slots", "phase_of", "shown"]
 
+KEPT_BACK: Final = "kept back"
+"""What the phase of a job that waits in the queue for the agent to let it go is called."""
 STAGE_COLUMNS: Final = ("stage", "phase", "job", "submit", "start", "end", "estimate", "perceived wait", "why")
 
 
@@ -143,8 +145,8 @@ def _of_run(run: WorkflowRun) -> Shown:
 
 
 def phase_of(stage: StageRun) -> str:
-    """The phase in a word for people: a job that is in the queue and kept back does not wait to be asked for."""
-    return "kept back" if stage.own is not None and stage.phase is Phase.WAITING else stage.phase.value
+    """The phase in a word for people: a job that is kept back is in the queue and does not wait to be asked for."""
+    return KEPT_BACK if stage.own is not None and stage.phase is Phase.WAITING else stage.phase.value
 
 
 def _of_reserved(answer: Mapping[str, Any]) -> Shown:

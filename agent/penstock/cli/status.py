@@ -16,7 +16,7 @@ from rich.text import Text
 
 from penstock.cli.door import ask_or_read
 from penstock.cli.output import Terminal, ago, build_table, clock, emit_json, plain, table
-from penstock.cli.runs import STAGE_COLUMNS, Stage, answered, find, in_slots, shown
+from penstock.cli.runs import KEPT_BACK, STAGE_COLUMNS, Stage, answered, find, in_slots, shown
 from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, PenstockError, UserError
 from penstock.store import Store
@@ -106,10 +106,10 @@ def _screen(answer: dict[str, Any]) -> Group:
     """Open workflows with what is not over of them, then the malleable jobs."""
     open_ = [run for run in shown(answer) if not run.final]
     stages = [s for run in open_ for s in run.stages]
-    running = sum(s.phase == "running" for s in stages)
+    running, queued = sum(s.phase == "running" for s in stages), (KEPT_BACK, "submitted", "queued")
     parts: list[Any] = [
         f"penstock  {clock(answer['now'])}  workflows {len(open_)}  running {running}  "
-        f"waiting {sum(s.job is not None and s.phase in ('held', 'submitted', 'queued') for s in stages)}"
+        f"waiting {sum(s.job is not None and s.phase in queued for s in stages)}"
     ]
     parts += [Text(plain(f"on hold: {problem}")) for problem in answer["problems"]]
     rows = [

@@ -186,7 +186,7 @@ def _run(run: WorkflowRun, now: float) -> Json:
             {
                 "name": s.name,
                 "after": [p["name"] for p in before],
-                "phase": "held" if s.own is not None and s.phase is Phase.WAITING else s.phase.value,
+                "phase": "kept" if s.own is not None and s.phase is Phase.WAITING else s.phase.value,
                 "job": s.job,
                 "nodes": unit.nodes,
                 "queued": queued,

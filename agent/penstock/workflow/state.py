@@ -354,13 +354,15 @@ class WorkflowRun:
         return frozenset(found - start)
 
     def ready_at(self, i: int) -> float | None:
-        """When the last parent of number `i` ended (for one without: when the workflow was submitted), epoch s.
+        """When the last parent of number `i` ended, epoch s; None while that is not known of all of them.
 
-        None while that is not known of all of them.
+        For one without: when the workflow was submitted, or an owner's job was registered, which may be much later.
         """
         ends = [parent.end for parent in self.parents(i)]
         known = [end for end in ends if end is not None]
-        return None if len(known) < len(ends) else max(known, default=self.submitted_at)
+        own = self.stages[i].own
+        begun = self.submitted_at if own is None else own.registered
+        return None if len(known) < len(ends) else max(known, default=begun)
 
     def jobs(self) -> tuple[int, ...]:
         """Ids of all jobs whose fate matters to the run still, ascending: what the loop's view should cover."""

@@ -7,7 +7,7 @@ const WORDS = {
   waiting: "to come",
   intended: "being submitted",
   submitted: "in the queue",
-  held: "held",
+  kept: "kept back",
   queued: "in the queue",
   running: "runs",
   done: "done",
