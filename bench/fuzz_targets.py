@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 
-from penstock.guided.admission import registration
-
 from dmr import credential, wire
 from penstock import config
 from penstock.app import App
@@ -37,6 +35,7 @@ from penstock.slurm.mock.backend import virtual_cluster
 from penstock.slurm.parse import ParseError
 from penstock.slurm.texts import texts_from_json
 from penstock.store import Store
+from penstock.workflow.admission import registration
 from penstock.workflow.formats import parse_workflow
 from penstock.workflow.model import workflow_from_dict
 from penstock.workflow.wfformat import Packing

@@ -17,6 +17,7 @@ from penstock.provision.holding import Wanted
 from penstock.slurm.mock.codec import CHANGING
 from penstock.slurm.mock.faults import Fault, FaultKind
 from penstock.workflow.model import workflow_to_dict
+from penstock.workflow.state import Submitter
 from soak.invariants import Forgery
 from soak.load import VIRTUAL, WorkflowPlan, random_rigid, random_workflow
 from soak.world import OWNER, World
@@ -32,7 +33,8 @@ _DEAREST_LOOK: Final = 40.0
 
 @dataclass(slots=True)
 class Handed:
-    """A workflow that was handed over: its plan and, once the agent has taken it, its run. A guided one has `jobs`."""
+    """A workflow that was handed over: its plan and, once the agent has taken it, its run. Where its user has submitted
+    the jobs, these are `jobs`."""
 
     plan: WorkflowPlan
     run: int | None = None
@@ -139,7 +141,7 @@ class Storm:
     async def _hand_over(self, one: Handed) -> None:
         """As a user who tries again where there was no answer, and looks first whether it was taken."""
         world, name = self.world, one.name
-        one.run = self._taken("workflow", name)
+        one.run = self._taken(Submitter.AGENT, name)
         if one.run is not None:
             return
         with world.unwatched():
@@ -152,14 +154,14 @@ class Storm:
             world.tell(f"{name} was not taken: {reply}")
             self._again(lambda: self._hand_over(one))
 
-    def _taken(self, kind: str, name: str) -> int | None:
+    def _taken(self, submitter: Submitter, name: str) -> int | None:
         """The run of that name that the agent has already, as a user sees it by `penstock status`."""
         if not self.world.alive or self.world.fuse.dead:
             return None
         with self.world.unwatched():
-            runs = self.world.app.store.runs(kind=kind)
+            runs = self.world.app.store.runs(submitter=submitter)
         for number, _uid, state in runs:
-            if state and (state["workflow"]["name"] if kind == "workflow" else state["name"]) == name:
+            if state and state["name"] == name:
                 return number
         return None
 
@@ -200,7 +202,7 @@ class Storm:
     async def _guide(self, one: Handed) -> None:
         world = self.world
         assert one.jobs is not None
-        one.run = self._taken("guided", one.name)
+        one.run = self._taken(Submitter.OWNER, one.name)
         if one.run is not None:
             return
         stages = [
@@ -409,7 +411,7 @@ class Storm:
         reply = await world.ask("status", uid=stranger)
         if reply is not None:
             shown = reply.get("result") or {}
-            seen = [key for key in ("workflows", "guided", "malleable", "resizes") if shown.get(key)]
+            seen = [key for key in ("workflows", "malleable", "resizes") if shown.get(key)]
             self.forgeries.append(Forgery("status for a stranger", bool(seen), f"it shows {seen}"))
 
 

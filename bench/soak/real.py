@@ -450,7 +450,7 @@ class _Soak:
         status = self.site.ask("status")
         if status is None or status["malleable"] or any(h.run is None for h in self.known.handed):
             return False
-        live = [w for w in (*status["workflows"], *status["guided"]) if w["phase"] not in _FINAL]
+        live = [w for w in status["workflows"] if w["phase"] not in _FINAL]
         return not live and self.errands.over() and not self.site.slurm("squeue", "-h", "-o", "%i").strip()
 
     def _verify(self, *, over: bool) -> None:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import penstock.guided.controller
 import psutil
 
 import penstock.app
+import penstock.workflow.controller
 from penstock.slurm.mock.jobs import SimJob
 from penstock.slurm.mock.model import ClusterConfig, PriorityType
 from penstock.workflow.documents import run_from_dict
@@ -153,8 +153,8 @@ class _Episodes:
             return False
         if not world.alive or world.fuse.dead or world.app.malleable.jobs:
             return False
-        assert world.app.workflows is not None and world.app.guided is not None
-        return not world.app.workflows.runs and not world.app.guided.runs
+        assert world.app.workflows is not None
+        return not world.app.workflows.runs
 
     def _jobs(self) -> list[Seen]:
         return [seen for _job, seen in self._pairs()]
@@ -178,10 +178,9 @@ class _Episodes:
         store = world.app.store
         for _n, _uid, state in store.runs():
             run = run_from_dict(state)
-            runs[run.workflow.name] = run
-            phases[run.workflow.name] = (run.phase.value, run.why or "")
-        for _n, _uid, state in store.runs(kind="guided"):
-            phases[state["name"]] = (state["phase"], state["why"] or "")
+            phases[run.name] = (run.phase.value, run.why or "")
+            if not run.owned:
+                runs[run.name] = run
         asked = [self._asked(h, phases) for h in self.storm.handed]
         events = events_of(pairs, runs, world.idle_jobs)
         wrong += invariants.stages_once(asked, events, jobs)
@@ -283,5 +282,5 @@ def soak(
     # Else each of a hundred agents would look through all that is installed.
     penstock.app.make_policy = functools.cache(penstock.app.make_policy)
     # The simulated users have no accounts on this machine.
-    penstock.guided.controller.login = lambda uid: OWNER if uid == os.geteuid() else str(uid)
+    penstock.workflow.controller.login = lambda uid: OWNER if uid == os.geteuid() else str(uid)
     return asyncio.run(_soak(folder, seed, hours, tell, episode))

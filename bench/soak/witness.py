@@ -53,8 +53,10 @@ class Witness:
     def asked(self) -> list[Asked]:
         # From the state file: `status` shows the latest ones only.
         with self._state() as database:
-            states = [json.loads(text) for (text,) in database.execute("SELECT state FROM runs WHERE kind='workflow'")]
-        said = {state["workflow"]["name"]: state for state in states}
+            states = [
+                json.loads(text) for (text,) in database.execute("SELECT state FROM runs WHERE submitter='agent'")
+            ]
+        said = {state["name"]: state for state in states}
         found = []
         for one in self._known.handed:
             workflow = one.plan.workflow

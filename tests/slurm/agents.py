@@ -189,7 +189,7 @@ class Desk:
 
     def workflow(self, name: str = "w") -> dict:
         """The workflow as `penstock status --json` tells it."""
-        return json.loads(self.say("penstock", "status", name, "--json"))["guided"][0]
+        return json.loads(self.say("penstock", "status", name, "--json"))["workflows"][0]
 
     def phases(self) -> dict[str, str]:
         return {s["name"]: s["phase"] for s in self.workflow()["stages"]}

@@ -17,8 +17,8 @@ from penstock.store import Store
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 
 
-def guided(site: SlurmAgent, number: int) -> dict:
-    (found,) = [w for w in ask(site.socket, "status")["guided"] if w["id"] == number]
+def seen(site: SlurmAgent, number: int) -> dict:
+    (found,) = [w for w in ask(site.socket, "status")["workflows"] if w["id"] == number]
     return dict(found)
 
 
@@ -42,16 +42,16 @@ def test_an_account_outside_the_allow_list_is_left_alone_until_a_reload(make_age
         file = desk.write("w.yaml", HELD.format(account=account, home=desk.home))
         done = site.run(desk.who, "submit", file)
         assert done.returncode == 0, done.stderr
-    flows = {w["uid"]: w["id"] for w in ask(site.socket, "status")["guided"]}
+    flows = {w["uid"]: w["id"] for w in ask(site.socket, "status")["workflows"]}
     hers, his = (flows[cluster.user(who).uid] for who in ("alice", "bob"))
-    site.until(lambda: guided(site, hers)["phase"] == "completed", "the workflow of the allowed account", 120)
+    site.until(lambda: seen(site, hers)["phase"] == "completed", "the workflow of the allowed account", 120)
 
     def reasons() -> list[list[str]]:
         return [r for d in ask(site.socket, "explain", {"subject": f"workflow {his}"}) for r in d["reasons"]]
 
     site.until(lambda: "not-allowed" in [code for code, _text in reasons()], "the reason")
     assert "account chem is not one of penstock" in reasons()[-1][1]
-    (job,) = [stage["job"] for stage in guided(site, his)["stages"]]
+    (job,) = [stage["job"] for stage in seen(site, his)["stages"]]
     row = cluster.run_as("root", ["squeue", "-h", "-j", str(job), "-o", "%T %r"], check=True).stdout.split()
     assert row == ["PENDING", "BeginTime"], "as its user has left it"
     assert f"on hold: workflow {his}: outside of `limits.allow`" in site.run("bob", "status").stderr
@@ -60,7 +60,7 @@ def test_an_account_outside_the_allow_list_is_left_alone_until_a_reload(make_age
     site.config.write_text(yaml.safe_dump(settings))
     assert site.process is not None
     site.process.send_signal(signal.SIGHUP)
-    site.until(lambda: guided(site, his)["phase"] == "completed", "the workflow of the account allowed now", 120)
+    site.until(lambda: seen(site, his)["phase"] == "completed", "the workflow of the account allowed now", 120)
 
 
 FAILING = "name: {name}\nstages:\n  - {{name: a, nodes: 1, time: 60, expect: 1, run: exit 3}}\n"

@@ -68,7 +68,7 @@ def _rows(cluster: Cluster, jobs: list[int]) -> dict[int, tuple[str, str]]:
 
 
 def _stages(site: SlurmAgent) -> dict[str, dict]:
-    (run,) = ask(site.socket, "status")["guided"]
+    (run,) = ask(site.socket, "status")["workflows"]
     return {stage["name"]: stage for stage in run["stages"]}
 
 

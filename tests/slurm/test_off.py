@@ -82,7 +82,7 @@ def test_a_site_gets_rid_of_it_and_takes_it_up_again(contained: Cluster) -> None
         service.start()
         assert service.ask("left")["off"] is None
         jacobi.assert_exact()
-        until("the workflow has ended", lambda: service.ask("status")["guided"][-1]["phase"] == "completed", 90)
+        until("the workflow has ended", lambda: service.ask("status")["workflows"][-1]["phase"] == "completed", 90)
         states = ["sacct", "-nX", "-P", "-j", f"{first},{second}", "-o", "State,Start,End"]
         rows = [r.split("|") for r in contained.run_as("root", states).stdout.splitlines()]
         assert [r[0] for r in rows] == ["COMPLETED"] * 2 and rows[0][2] <= rows[1][1], rows

@@ -111,7 +111,7 @@ def test_a_workflow_by_ticks_alone_with_a_failure_and_a_retry(make_agent):
         return desk.phases()
 
     until(lambda: tick() and released, "the release ahead")
-    assert [(d["subject"], d["reasons"][0][0]) for d in released] == [("workflow 1/b", "due")]
+    assert [(d["subject"], d["reasons"][0][0]) for d in released] == [("workflow 1/b", "asa-due")]
     assert desk.phases()["a"] == "running"
     desk.write("go", "")
     until(lambda: tick()["b"] == "failed", "the failure")
@@ -127,7 +127,7 @@ def test_a_workflow_by_ticks_alone_with_a_failure_and_a_retry(make_agent):
     assert desk.say("penstock", "logs", "w", "b") == "it is there now\n"
     ended = desk.workflow()
     assert ended["phase"] == "completed"
-    assert [(s["name"], s["job"], s["former"]) for s in ended["stages"]] == [
+    assert [(s["name"], s["job"], s["own"]["former"]) for s in ended["stages"]] == [
         ("a", jobs["a"], []),
         ("b", again["b"], [jobs["b"]]),
         ("c", again["c"], [jobs["c"]]),
@@ -203,19 +203,19 @@ def test_a_begin_time_and_a_hold_of_the_owners_own_are_kept(make_agent):
     own = desk.say(*said, "--penstock-stage=own", "--hold").strip()
     ends = desk.say(*said, "--penstock-stage=ends", "--deadline=now+1hour").strip()
     stages = {s["name"]: s for s in desk.workflow()["stages"]}
-    assert {name: s["kept"] for name, s in stages.items()} == {
+    assert {name: s["own"]["kept"] for name, s in stages.items()} == {
         "a": "",
         "late": "begin",
         "soon": "begin",
         "own": "",
         "ends": "begin",
     }
-    assert stages["late"]["begin"] == pytest.approx(now + 3600, abs=30)
-    assert stages["soon"]["begin"] is None
+    assert stages["late"]["own"]["begin"] == pytest.approx(now + 3600, abs=30)
+    assert stages["soon"]["own"]["begin"] is None
     assert all(begin.startswith("2099-") for begin in desk.begins(late.stdout.strip(), soon, ends))
     desk.say("scontrol", "release", first)
     until(lambda: desk.phases()["soon"] == desk.phases()["ends"] == "done", "the stages whose time has come")
-    assert [desk.phases()[name] for name in ("late", "own")] == ["submitted", "submitted"]
+    assert [desk.phases()[name] for name in ("late", "own")] == ["waiting", "queued"]
     assert desk.queue()[own][:2] == ["PENDING", "JobHeldUser"]
     assert desk.begins(late.stdout.strip())[0].startswith("2099-")
     desk.say("scontrol", "release", own)
@@ -256,7 +256,7 @@ stages:
         """Bob asks for things about Alice's jobs and workflow, by the command line and by hand."""
         assert bob.run("penstock", "cancel", "1").returncode == 5
         assert bob.run("penstock", "explain", "w1").returncode == 4
-        assert [w["uid"] for w in json.loads(bob.say("penstock", "status", "--json"))["guided"]] == [
+        assert [w["uid"] for w in json.loads(bob.say("penstock", "status", "--json"))["workflows"]] == [
             site.cluster.user("bob").uid
         ]
         program = (

@@ -290,7 +290,7 @@ def test_a_running_agent_says_what_is_damaged_and_no_more(tmp_path, filled):
         db.execute("UPDATE runs SET state='{' WHERE id=1")
         db.execute("UPDATE decisions SET reasons='{' WHERE id=1")
         db.commit()
-    for look in (store.runs, lambda: store.decisions("workflow 1"), lambda: list(store.runs_in(0.0, "workflow"))):
+    for look in (store.runs, lambda: store.decisions("workflow 1"), lambda: list(store.runs_in(0.0))):
         with pytest.raises(StateRefused, match=r"(workflow|decision) 1 cannot be read.*db salvage"):
             look()
     store.close()
