@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from penstock.api import AccountingRecord, Job, JobState
 from penstock.waits.base import Estimate
 from penstock.workflow.documents import run_from_dict, run_to_dict
-from penstock.workflow.instructions import Cancel, Change, Finished, Lookup, Observe, Submit, VerifyAndRelease, View
+from penstock.workflow.instructions import Cancel, Change, Finished, Lookup, Observe, Release, Submit, View
 from penstock.workflow.metrics import run_metrics
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.registry import known_strategies, strategy_named
@@ -245,11 +245,11 @@ class Agent:
                 self.stage_of[number] = stage
                 if not self.chance(0.3):  # else the answer is lost, or the agent killed: found by name below
                     self.run = self.runner.submitted(self.run, stage, number, now)
-            case VerifyAndRelease(stage=stage, job=number, parents=parents):
+            case Release(stage=stage, job=number):
                 entry = self.queue.entries[number]
-                open_ = [n for n in parents if self.queue.entries[n].state is not JobState.COMPLETED]
-                if not set(open_) <= set(entry.parents):
-                    return
+                needed = self.run.stage(stage).depends_on
+                open_ = [n for n in needed if self.queue.entries[n].state is not JobState.COMPLETED]
+                assert set(open_) <= set(entry.parents), "it has been read back"
                 if not self.chance(0.3):
                     entry.held = False
                     if not self.chance(0.3):

@@ -10,7 +10,7 @@ from test_workflow_runner import Driver, job, record, to_running_parent
 from penstock.api import JobState
 from penstock.waits.base import Observation
 from penstock.workflow.guard import TOO_EARLY
-from penstock.workflow.instructions import Cancel, Change, Finished, Observe, Submit, VerifyAndRelease
+from penstock.workflow.instructions import Cancel, Change, Finished, Observe, Release, Submit
 from penstock.workflow.metrics import run_metrics
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.runner import Runner
@@ -253,7 +253,7 @@ def test_where_jobs_share_nodes_it_stays_with_the_dependency():
     order = d.submit(1110, 2, job(1, "RUNNING", start=1100.0, nodes=("n4", "n5")))
     assert (order.spec.dependency, order.spec.nodelist) == ("afterok:1", ())
     held = job(2, submit=1110.0, priority=0, reason="JobHeldUser", eligible=None, dependency="afterok:1(unfulfilled)")
-    only(VerifyAndRelease, d.step(1112, job(1, "RUNNING", start=1100.0, nodes=("n4", "n5")), held))
+    only(Release, d.step(1112, job(1, "RUNNING", start=1100.0, nodes=("n4", "n5")), held))
 
 
 # -- parents that come back --------------------------------------------------------------------------------------------

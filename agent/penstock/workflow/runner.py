@@ -204,7 +204,8 @@ class Runner:
 
     def next_wake(self, run: WorkflowRun, now: float) -> float | None:
         """The next instant after `now` at which a step has something to do even without news from Slurm, or None: a
-        stage is due, should have ended (its end is to be seen soon), or is to be asked for again.
+        stage is due, is to be asked for again, or should have ended (its end is to be seen soon; not of one that is
+        being cancelled).
 
         What is due already but could not be done waits for a new snapshot (`wants_look`), not for an instant.
         """
@@ -213,7 +214,7 @@ class Runner:
         strategy = strategy_named(run.acting)
         instants = []
         for i, stage in enumerate(run.stages):
-            if stage.phase.live and stage.start is not None:
+            if stage.phase.live and stage.start is not None and run.phase is not RunPhase.CANCELLING:
                 instants.append(stage.start + run.units[i].run_time + 1.0)
             if not stage.phase.final and (again := ask_again(stage)) is not None:
                 instants.append(again)
