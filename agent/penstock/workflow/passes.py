@@ -45,7 +45,12 @@ def steps(
             run = owned.watch(turn, run, i) if run.owned else watch(turn, run, i)
             yield 1 + len(run.stages[i].after)
         for i in places:
-            run = _plan(turn, run, i)
+            run = _estimated(turn, run, i)
+            yield 1
+        planned = run
+        for i in places:
+            # No job of an owner's goes by what is planned for another in the same pass: so ends are worked out once.
+            run = _plan(turn, run, i, planned if run.owned else run)
             yield 1 + len(run.stages[i].after)
     elif not run.owned:
         run = _stop(turn, run)
@@ -85,19 +90,28 @@ def _stop(turn: Turn, run: WorkflowRun) -> WorkflowRun:
     return run
 
 
-def _plan(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
-    """Estimate the wait of a stage whose parents have been submitted, and submit it, or let it go, when it is due."""
+def _open(turn: Turn, run: WorkflowRun, i: int) -> bool:
+    """Whether there is something to plan for entry `i`."""
+    return run.stages[i].phase is Phase.WAITING and (not run.owned or owned.may_go(turn, i))
+
+
+def _estimated(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
+    """Estimate the wait of a stage whose parents have been submitted."""
     stage = run.stages[i]
-    if stage.phase is not Phase.WAITING or (run.owned and not owned.may_go(turn, i)):
+    if not turn.strategy.ahead or stage.estimate is not None or not _open(turn, run, i):
         return run
-    parents = run.parents(i)
-    if turn.strategy.ahead and stage.estimate is None and all(parent.submitted is not None for parent in parents):
-        estimate = turn.predict(geometry(run, i))
-        stage = replace(
-            stage, estimate=estimate.seconds, estimate_index=estimate.index, estimate_said=dict(estimate.said)
-        )
-        run = run.put(i, stage)
-    due = turn.strategy.due(run, i, turn.now)
+    if any(parent.submitted is None for parent in run.parents(i)):
+        return run
+    estimate = turn.predict(geometry(run, i))
+    said = dict(estimate.said)
+    return run.put(i, replace(stage, estimate=estimate.seconds, estimate_index=estimate.index, estimate_said=said))
+
+
+def _plan(turn: Turn, run: WorkflowRun, i: int, planned: WorkflowRun) -> WorkflowRun:
+    """Submit a stage, or let it go, when it is due by what `planned` shows of the workflow."""
+    if not _open(turn, run, i):
+        return run
+    stage, due = run.stages[i], turn.strategy.due(planned, i, turn.now)
     if (stage.due, stage.parent_end) != (due.at, due.parent_end):
         stage = replace(stage, due=due.at, parent_end=due.parent_end)
         run = run.put(i, stage)

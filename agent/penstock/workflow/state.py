@@ -230,7 +230,8 @@ class WorkflowRun:
     `levels_ahead` is how many levels of jobs that have not started are in the queue at most (`strategy.soon`).
     `token` keeps job names unique when numbers start again with a new state file.
     `stages` has one entry per job, each after all that it comes after. `discarded` are jobs given up (their dependency
-    was lost) that must be seen to end. `why` says what made it fail or who cancelled it.
+    was lost) that must be seen to end. `why` says what made it fail or who cancelled it. `outlook` is what
+    `strategy.expected_ends` has worked out of this very state, by the moment that it was asked for.
 
     In slots, `leaving` are the names and holds of those that are given up and may have a job or a reservation left, and
     `told` is what was said last of each stage ("" for the run).
@@ -262,6 +263,9 @@ class WorkflowRun:
     token: str = ""
     leaving: tuple[tuple[str, int], ...] = ()
     told: Mapping[str, str] = field(default_factory=dict)
+    outlook: dict[float, dict[int, tuple[float, bool]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def called(self) -> str:
@@ -327,9 +331,12 @@ class WorkflowRun:
 
     def put(self, i: int, stage: StageRun) -> WorkflowRun:
         """The same with this as entry `i`; itself when nothing changes."""
-        if self.stages[i] == stage:
+        if (old := self.stages[i]) == stage:
             return self
-        return replace(self, stages=(*self.stages[:i], stage, *self.stages[i + 1 :]))
+        units = self.units
+        if stage.own is not None and stage.own != old.own:
+            units = (*units[:i], _unit(stage, units[i].after), *units[i + 1 :])
+        return replace(self, stages=(*self.stages[:i], stage, *self.stages[i + 1 :]), units=units)
 
     def unit(self, i: int) -> Stage:
         """Number `i` as it is asked for now: after attempts that ran into their limit with half as much time again for
@@ -378,14 +385,10 @@ class WorkflowRun:
 def units_of(stages: Iterable[StageRun]) -> tuple[Stage, ...]:
     """What jobs that their owner has submitted ask for, as far as Slurm has shown it; infinite times are not known."""
     known = tuple(stages)
-    return tuple(
-        Stage(
-            stage.name,
-            max(stage.mine.nodes, 1),
-            stage.mine.limit or math.inf,
-            stage.mine.expect or stage.mine.limit or math.inf,
-            "",
-            tuple(known[j].name for j in stage.after),
-        )
-        for stage in known
-    )
+    return tuple(_unit(stage, tuple(known[j].name for j in stage.after)) for stage in known)
+
+
+def _unit(stage: StageRun, after: tuple[str, ...]) -> Stage:
+    own = stage.mine
+    limit = own.limit or math.inf
+    return Stage(stage.name, max(own.nodes, 1), limit, own.expect or limit, "", after)

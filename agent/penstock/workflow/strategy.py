@@ -253,15 +253,21 @@ def expected_end(run: WorkflowRun, i: int, now: float) -> tuple[float, bool]:
 
 
 def expected_ends(run: WorkflowRun, wanted: Iterable[int], now: float) -> dict[int, tuple[float, bool]]:
-    """`expected_end` of these jobs and of the open ones they come after, each looked at once."""
+    """`expected_end` of these jobs and of the open ones they come after, each looked at once.
+
+    Others may be in it that were asked for before, of the same run at the same moment.
+    """
+    if now not in run.outlook:
+        run.outlook.clear()
+        run.outlook[now] = {}
+    found = run.outlook[now]
     needed, todo = set[int](), list(wanted)
     while todo:
         j = todo.pop()
-        if j not in needed:
+        if j not in needed and j not in found:
             needed.add(j)
             if run.stages[j].start is None:
                 todo += (k for k in run.stages[j].after if not run.stages[k].phase.final)
-    found: dict[int, tuple[float, bool]] = {}
     for j in sorted(needed):  # parents stand before their children
         stage, unit = run.stages[j], run.units[j]
         if stage.end is not None:
@@ -274,7 +280,7 @@ def expected_ends(run: WorkflowRun, wanted: Iterable[int], now: float) -> dict[i
             since = stage.submitted if stage.own is None else stage.released
             if since is not None and since + (stage.estimate or 0.0) >= now:
                 start, fixed = since + (stage.estimate or 0.0), True
-            start, fixed = max([(start, fixed), *(found[k] for k in stage.after if k in found)])
+            start, fixed = max([(start, fixed), *(found[k] for k in stage.after if not run.stages[k].phase.final)])
             found[j] = (start + unit.run_time, fixed)
     return found
 

@@ -1,0 +1,86 @@
+"""Short ways to make workflows whose owner, Alice, submits the jobs, and what Slurm shows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields, replace
+from typing import Any
+
+from factories import NODES, make_job, make_snapshot
+
+from penstock.api import AccountingRecord, Job, JobState
+from penstock.waits.base import Estimate
+from penstock.waits.causes import hindrance
+from penstock.workflow.instructions import Step, View, tasks_of
+from penstock.workflow.runner import Runner
+from penstock.workflow.state import Kept, Own, Phase, StageRun, Submitter, WorkflowRun, units_of
+
+RUNNER = Runner(accrues=True)
+NEVER = 4_102_358_400.0  # 2099-12-31
+# As Slurm shows a job that is kept back in this way.
+LOOKS: dict[Kept, dict[str, Any]] = {
+    Kept.BEGIN: {"reason": "BeginTime", "eligible": NEVER},
+    Kept.HOLD: {"priority": 0, "reason": "JobHeldUser", "eligible": None},
+}
+_OWN = {f.name for f in fields(Own)}
+
+
+def stage_of(name: str, job: int, after: Iterable[int] = (), kept: Kept = Kept.NOT, **more: Any) -> StageRun:
+    """A stage as it is registered; `after` are places."""
+    own = Own(kept=kept, **{key: value for key, value in more.items() if key in _OWN})
+    rest = {key: value for key, value in more.items() if key not in _OWN}
+    phase = Phase.WAITING if kept else Phase.QUEUED
+    return StageRun(name, tuple(after), **{"phase": phase, "job": job, "own": own, **rest})
+
+
+def with_own(stage: StageRun, **changes: Any) -> StageRun:
+    """The stage with these of `Own`."""
+    return replace(stage, own=replace(stage.mine, **changes))
+
+
+def run_of(stages: Iterable[StageRun], strategy: str = "asa", **more: Any) -> WorkflowRun:
+    """Alice's workflow of these stages, parents first."""
+    made = tuple(stages)
+    values = {"name": "w", "strategy": strategy, "submitted_at": 0.0, "partition": "", "qos": "", **more}
+    whose = {"submitter": Submitter.OWNER, "uid": 1000, "user": "alice"}
+    return WorkflowRun(id=3, stages=made, units=units_of(made), **whose, **values)
+
+
+def ended(number: int, state: JobState = JobState.COMPLETED, **more: Any) -> Job:
+    """A job that has run from 10 to 60."""
+    return make_job(number, state=state, **{"start": 10.0, "end": 60.0, **more})
+
+
+def record(number: int, state: JobState, user: str = "alice") -> AccountingRecord:
+    """What accounting says of it."""
+    return AccountingRecord(number, "x", user, "batch", "", "", state, 0, 0.0, 5.0, 10.0, 60.0, 600.0, 1)
+
+
+def seen(*jobs: Job, at: float, records: Iterable[AccountingRecord] = (), **more: Any) -> View:
+    """A look that shows these."""
+    snapshot = make_snapshot(jobs, at)
+    nodes = {name: snapshot.nodes[name] for name in NODES}
+    hindered = {job.id: cause for job in jobs if (cause := hindrance(job, nodes)) is not None}
+    return View(at, snapshot.jobs, {r.id: r for r in records}, hindered=hindered, tasks=tasks_of(snapshot), **more)
+
+
+def look(
+    run: WorkflowRun,
+    *jobs: Job,
+    now: float = 50.0,
+    records: Iterable[AccountingRecord] = (),
+    runner: Runner = RUNNER,
+    wait: float = 100.0,
+) -> Step:
+    """One pass over what Slurm shows now; every wait is predicted to be `wait` seconds."""
+    return runner.step(run, seen(*jobs, at=now, records=records), now, lambda _geometry: Estimate(0, wait))
+
+
+def of(kind: Any, step: Step) -> list[Any]:
+    """The instructions of this kind."""
+    return [order for order in step.instructions if isinstance(order, kind)]
+
+
+def codes(step: Step, stage: str) -> list[str]:
+    """Why nothing more is done for the stage."""
+    return [reason.code for name, reason in step.notes if name == stage]
