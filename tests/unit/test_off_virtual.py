@@ -12,7 +12,6 @@ from itertools import pairwise
 
 import pytest
 from agent_world import APP, SITE, WAYS, Killed, World, chain, settled, the_phase, virtual
-from penstock.guided.state import Kept
 
 from penstock.api import FAR, Allocation, JobSpec, JobState
 from penstock.errors import LeftAlone, NotPermitted, UserError
