@@ -32,7 +32,6 @@ from penstock.errors import NotNow, StoreError
 from penstock.executor import Executor
 from penstock.holding.ledger import Ledger
 from penstock.holding.office import Office, ledger_path
-from penstock.holding.tending import tend_once
 from penstock.ipc.auth import FRESH, Verifier
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
 from penstock.slurm.mock.backend import MockBackend
@@ -55,7 +54,6 @@ START: Final = 1_000_000_000.0
 OWNER: Final = "alice"
 _AFTER_FAILURE = 5.0  # as the loop's own
 _GATHER = 0.025
-_TEND: Final = 60.0  # as the agent's own
 _LINES = 5000  # requests, more than an hour of them as a rule
 _SLEEP = re.compile(r"\bsleep ([0-9.]+)")
 _GUARD = re.compile(r"^#PENSTOCK-GUARD .*?^unset -f penstock_guard$", re.MULTILINE | re.DOTALL)
@@ -170,13 +168,14 @@ class World:
         self.bob = self.backend.as_user("bob")
         self.clock = self.backend.clock
         self.clock.steps = self._steps  # type: ignore[method-assign]
-        self.config = Config.model_validate(settings)
+        (folder / "own").mkdir()
+        ledger = {"ledger": folder / "own" / "ledger.db"}
+        self.config = Config.model_validate({**settings, "provision": ledger})
         self.slots: dict[str, float] = {}
         """When each slot that was held begins, by its name."""
         self.office_config = Config.model_validate(
-            {"agent": {"state_dir": folder / "own"}, "slurm": {"backend": "mock"}}
+            {"agent": {"state_dir": folder / "own"}, "slurm": {"backend": "mock"}, "provision": ledger}
         )
-        self.tend_at = math.inf
         self.key = credential.Key(self.engine.uid_of(OWNER), b"k" * 64)
         self.programs: list[Simulated] = []
         self.offset = 0.0
@@ -338,7 +337,6 @@ class World:
         agent = self.pass_at if self.alive else self.boot_at
         due = [
             agent,
-            self.tend_at if self.alive else math.inf,
             latest,
             *(p.next_at for p in self.programs),
             *self.agenda,
@@ -358,7 +356,6 @@ class World:
         else:
             try:
                 await self._pass_if_due()
-                await self._tend_if_due()
             except Killed:
                 self.fuse.dead = True
         if self.alive and self.fuse.dead:
@@ -388,13 +385,6 @@ class World:
             return
         self.pass_at = self.now + max(loop.next_pass() - self.app.clock.now(), 2 * _GATHER)
 
-    async def _tend_if_due(self) -> None:
-        """The agent's pass over the slots that are held, which it makes beside its loop."""
-        if self.now < self.tend_at or self.fuse.dead:
-            return
-        self.tend_at = self.now + _TEND
-        await tend_once(self.office_config, self.app.backend, self.app.executor, self.app.told_of_reserved)
-
     @contextmanager
     def office(self) -> Iterator[Office]:
         """The ledger of the agent's user, as the user's own command works with it."""
@@ -406,7 +396,6 @@ class World:
             finally:
                 office.close()
                 store.close()
-        self.tend_at = min(self.tend_at, self.now + _TEND)
 
     def held(self) -> dict[int, str]:
         """The slots that are not settled, by their phase."""
