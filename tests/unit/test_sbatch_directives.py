@@ -66,7 +66,7 @@ def test_an_ordinary_script_asks_for_nothing():
         ("#PENSTOCK workflow=a stage=x after=y,", "after: a name has"),
         ("#PENSTOCK workflow=a stage=x expect=soon", "expect: must be a duration"),
         ("#PENSTOCK workflow=a stage=x expect=-1", "expect: must be a duration"),
-        ("#PENSTOCK workflow=a stage=x strategy=bigjob", "strategy: must be one of asa, perstage, not 'bigjob'"),
+        ("#PENSTOCK workflow=a stage=x strategy='a b'", "strategy: must be the name of one, such as asa, not 'a b'"),
         ("#PENSTOCK malleable=8", "min:max"),
         ("#PENSTOCK malleable=8:4", "the minimum 8 is above the maximum 4"),
         ("#PENSTOCK malleable=2:4:8", "preferred size 8 is outside 2..4"),

@@ -25,7 +25,6 @@ __all__ = ["Request", "Said", "read_directives", "request", "sbatch_lines"]
 
 _OURS: Final = re.compile(r"#PENSTOCK(?=\s|$)(.*)", re.DOTALL)
 _THEIRS: Final = re.compile(r"#SBATCH(.*)", re.DOTALL)
-STRATEGIES: Final = ("asa", "perstage")
 _MOST: Final = 2**31 - 1
 _PROCESSES: Final = re.compile(r"[0-9]{1,10}", re.ASCII)  # more digits than int() reads are none
 
@@ -159,10 +158,11 @@ def _expect(said: Said | None) -> float | None:
 
 
 def _strategy(said: Said | None) -> str:
+    """Which of them there are, and which of these serve jobs that their owner submits, is the agent's to say."""
     if said is None:
-        return STRATEGIES[0]
-    if said.value not in STRATEGIES:
-        raise UserError(f"{said.where}: strategy: must be one of {', '.join(STRATEGIES)}, not {said.value!r}")
+        return "asa"
+    if not NAME_PATTERN.fullmatch(said.value):
+        raise UserError(f"{said.where}: strategy: must be the name of one, such as asa, not {said.value!r}")
     return said.value
 
 
