@@ -41,9 +41,9 @@ def with_own(stage: StageRun, **changes: Any) -> StageRun:
 def run_of(stages: Iterable[StageRun], strategy: str = "asa", **more: Any) -> WorkflowRun:
     """Alice's workflow of these stages, parents first."""
     made = tuple(stages)
-    values = {"name": "w", "strategy": strategy, "submitted_at": 0.0, "partition": "", "qos": "", **more}
+    values = {"id": 3, "name": "w", "strategy": strategy, "submitted_at": 0.0, "partition": "", "qos": "", **more}
     whose = {"submitter": Submitter.OWNER, "uid": 1000, "user": "alice"}
-    return WorkflowRun(id=3, stages=made, units=units_of(made), **whose, **values)
+    return WorkflowRun(stages=made, units=units_of(made), **whose, **values)
 
 
 def ended(number: int, state: JobState = JobState.COMPLETED, **more: Any) -> Job:

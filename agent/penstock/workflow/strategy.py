@@ -225,7 +225,7 @@ def soon(run: WorkflowRun, i: int, now: float) -> Due:
         return Due(None, Reason(f"{run.acting}-parent-first", text))
     far = [run.stages[j] for j in still if not _near(run, j, run.levels_ahead - 1)]
     if far:
-        text = f"{stage.name} is submitted when {names(far)} is nearer to its start"
+        text = f"{stage.name} is {run.done} when {names(far)} is nearer to its start"
         return Due(None, Reason(f"{run.acting}-too-far-ahead", text))
     text = f"{run.doing} {stage.name} now: {names(run.stages[j] for j in still)} is in the queue"
     end = max(expected_ends(run, still, now)[j][0] for j in still)
