@@ -27,16 +27,19 @@ from penstock.slurm.mock.model import ClusterConfig
 from penstock.store import Store
 from penstock.waits.learners import make
 from penstock.waits.shelf import Shelf
+from penstock.workflow.controller import WorkflowController
 from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.runner import Runner
 from penstock.workflow.state import RunPhase
+from penstock.workflow.strategy import Rules
 
 START = 1_000_000_000.0
 
 
 class World:
-    """Alice's cluster, and an operator's controller of guided workflows; `before` is run before each of its acts."""
+    """Alice's cluster, and an operator's controller of workflows; `before` is run before each of its acts."""
 
-    def __init__(self, folder: Path, **config: Any) -> None:
+    def __init__(self, folder: Path, runner: Runner, **config: Any) -> None:
         self.slurm = virtual_cluster(ClusterConfig(nodes=4, **config), "alice", start=START)
         self.engine, self.root = self.slurm.engine, self.slurm.as_user("root")
         self.before: Callable[[], object] = lambda: None
@@ -47,8 +50,8 @@ class World:
         executor = Executor(store, self.slurm, backend)
         shelf = Shelf(store, self.slurm.now, partial(make, "asa-default", (2.0, 10.0)), seed=1)
         self.wakes: list[str] = []
-        known = (backend, self.observer, executor, store, self.slurm, shelf, self.wakes.append)
-        self.guided = GuidedController(*known, accrues=False, ages_from_release=True)
+        known = (backend, self.observer, executor, store, self.slurm, runner, shelf, self.wakes.append)
+        self.flows = WorkflowController(*known, _nobody, Rules())
 
     def _called(self, method: str) -> Fault | None:
         if method in CHANGING:
@@ -66,7 +69,7 @@ class World:
         jobs = [await self.slurm.submit(spec) for _ in range(count)]
         stages = [{"name": f"s{job}", "job": job, "after": [], **kept} for job in jobs]
         uid = self.engine.uid_of("alice")
-        await self.guided.register(uid, {"workflow": "w", "strategy": "perstage", "stages": stages})
+        await self.flows.register(uid, {"workflow": "w", "strategy": "perstage", "stages": stages})
         return jobs
 
     def to(self, seconds: float) -> None:
@@ -76,16 +79,25 @@ class World:
         return {number: job.held for number, job in self.engine.jobs.items()}
 
 
-def run(body: Callable[[World], Awaitable[None]], **config: Any) -> None:
+async def _nobody(_geometries: object) -> bool:
+    """No expert has anything to say of a wait."""
+    return False
+
+
+def run(
+    body: Callable[[World], Awaitable[None]],
+    runner: Runner = Runner(accrues=False, ages_from_release=True),  # noqa: B008
+    **config: Any,
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(body(World(Path(folder), **config)))  # type: ignore[arg-type]
+        asyncio.run(body(World(Path(folder), runner, **config)))  # type: ignore[arg-type]
 
 
 def test_a_hold_of_the_very_moment_stays():
     async def body(w: World) -> None:
         (job,) = await w.submit(1)
         w.before = lambda: w.hold(job)
-        decisions = await w.guided.reconcile(await w.observer.look())
+        decisions = await w.flows.reconcile(await w.observer.look())
         assert [d.verb for d in decisions] == ["release"]
         w.to(100)
         assert (w.engine.job(job).held, w.engine.job(job).state) == ("admin", JobState.PENDING)
@@ -103,14 +115,14 @@ def test_what_was_held_since_the_look_is_left_alone_and_decided_anew(options):
         old = await w.observer.look()
         w.to(2)
         await w.root.hold(job)
-        assert await w.guided.reconcile(old) == []
+        assert await w.flows.reconcile(old) == []
         assert w.wakes[-1] == f"job {job} is decided anew"
         assert w.held()[job] == "admin"
-        (note,) = await w.guided.reconcile(await w.observer.look(0.0))
+        (note,) = await w.flows.reconcile(await w.observer.look(0.0))
         assert note.reasons[0].code == "held"
         await w.root.release(job)
         w.to(100)
-        await w.guided.reconcile(await w.observer.look())
+        await w.flows.reconcile(await w.observer.look())
         if "hold" not in options:  # else the administrator's release was one of the owner's hold, too
             assert w.engine.job(job).state is JobState.RUNNING
 
@@ -124,7 +136,7 @@ def test_acts_of_one_moment_share_a_look(options):
         old = await w.observer.look()
         w.to(5)
         looks = w.observer.looks
-        decisions = await w.guided.reconcile(old)
+        decisions = await w.flows.reconcile(old)
         assert ([d.verb for d in decisions], w.observer.looks - looks) == (["release"] * 20, 1)
         w.to(1)
         assert sum(w.engine.records[job].state is JobState.RUNNING for job in jobs) == 4
@@ -138,7 +150,7 @@ def test_without_an_answer_nothing_is_done():
         old = await w.observer.look()
         w.to(2)
         w.away = True
-        assert await w.guided.reconcile(old) == []
+        assert await w.flows.reconcile(old) == []
         assert w.engine.job(job).begin > w.slurm.now()
 
     run(body)
@@ -147,11 +159,10 @@ def test_without_an_answer_nothing_is_done():
 @pytest.mark.parametrize("accrue_always", [False, True])
 def test_what_is_let_go_ages_from_then_on(accrue_always):
     async def body(w: World) -> None:
-        w.guided._ages = (accrue_always, not accrue_always)
         (job,) = await w.submit(1)
         await w.slurm.submit(JobSpec("x", "#!/bin/sh\n#MOCK duration=900 exit=0\n", 4, 1000))
         w.to(50)
-        await w.guided.reconcile(await w.observer.look())
+        await w.flows.reconcile(await w.observer.look())
         let_go = w.slurm.now()
         w.to(500)
         assert w.engine.job(job).state is JobState.PENDING
@@ -159,7 +170,8 @@ def test_what_is_let_go_ages_from_then_on(accrue_always):
         aged = int(1000 * (w.slurm.now() - since) / 1000)
         assert w.engine.priority(w.engine.job(job)) == 1 + aged
 
-    run(body, accrue_always=accrue_always, max_age=1000.0)
+    runner = Runner(accrues=accrue_always, ages_from_release=not accrue_always)
+    run(body, runner, accrue_always=accrue_always, max_age=1000.0)
 
 
 EVENTS = ("pass", "late pass", "root holds", "owner holds", "root releases", "owner releases", "owner lets go", "later")
@@ -182,7 +194,7 @@ def test_no_act_of_the_agent_ever_changes_a_hold(events, which):
             match event:
                 case "pass" | "late pass":
                     expected.update(w.held())
-                    await w.guided.reconcile(old if event == "late pass" else await w.observer.look(0.0))
+                    await w.flows.reconcile(old if event == "late pass" else await w.observer.look(0.0))
                     assert w.held() == expected
                 case "root holds":
                     await w.root.hold(job.id)
@@ -211,7 +223,7 @@ async def test_what_the_agent_submits_as_itself_is_looked_at_again_before_it_is_
     flow = Workflow("w", (Stage("a", 1, 600, 60, "sleep 60"), Stage("b", 1, 600, 5, "sleep 5", ("a",))))
     run = await world.submit(flow, "asa")
     flows, observer = world.app.workflows, world.app.observer
-    before, old = flows._second_look.confirms, []
+    before, old = flows.carrier._second_look.confirms, []
 
     async def late(job: int, decided: Snapshot) -> bool:
         """What was decided on is two seconds old by now, and an administrator has held the job meanwhile."""
@@ -221,7 +233,7 @@ async def test_what_the_agent_submits_as_itself_is_looked_at_again_before_it_is_
             old.append(job)
         return bool(await before(job, decided))
 
-    flows._second_look.confirms = late
+    flows.carrier._second_look.confirms = late
     await world.until(lambda: old, 300)
     (job,) = old
     looks = observer.looks
