@@ -14,11 +14,10 @@ from agent_world import World as AgentWorld
 from agent_world import virtual
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from penstock.guided.controller import GuidedController
 
-from penstock.api import FAR, JobSpec, JobState, Snapshot
+from penstock.api import FAR, JobSpec, JobState
 from penstock.errors import SlurmUnavailable
-from penstock.executor import Executor
+from penstock.executor import Concern, Executor, Payload
 from penstock.observe import Observer
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.slurm.mock.codec import CHANGING
@@ -222,18 +221,18 @@ async def test_what_the_agent_submits_as_itself_is_looked_at_again_before_it_is_
     await world.boot()
     flow = Workflow("w", (Stage("a", 1, 600, 60, "sleep 60"), Stage("b", 1, 600, 5, "sleep 5", ("a",))))
     run = await world.submit(flow, "asa")
-    flows, observer = world.app.workflows, world.app.observer
-    before, old = flows.carrier._second_look.confirms, []
+    observer, executor = world.app.observer, world.app.executor
+    before, old = executor.act, []
 
-    async def late(job: int, decided: Snapshot) -> bool:
+    async def late(verb: str, subject: str, payload: Payload, request: Any, concern: Concern) -> Any:
         """What was decided on is two seconds old by now, and an administrator has held the job meanwhile."""
-        if not old:
+        if verb == "release" and concern.job is not None and not old:
             world.clock.advance(2)
-            world.backend._controller.hold("carol", job)
-            old.append(job)
-        return bool(await before(job, decided))
+            world.backend._controller.hold("carol", concern.job)
+            old.append(concern.job)
+        return await before(verb, subject, payload, request, concern)
 
-    flows.carrier._second_look.confirms = late
+    executor.act = late
     await world.until(lambda: old, 300)
     (job,) = old
     looks = observer.looks
