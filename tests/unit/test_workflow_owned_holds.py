@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from penstock.api import FAR, JobSpec, JobState
 from penstock.errors import SlurmUnavailable
-from penstock.executor import Concern, Executor, Payload
+from penstock.executor import FRESH, Concern, Executor, Payload
 from penstock.observe import Observer
 from penstock.slurm.mock.backend import virtual_cluster
 from penstock.slurm.mock.codec import CHANGING
@@ -46,7 +46,7 @@ class World:
         store = Store(folder / "db")
         backend = FaultyBackend(self.root, self._called)
         self.observer = Observer(backend, self.slurm, min_interval=10.0, stale_after=60.0)
-        executor = Executor(store, self.slurm, backend)
+        executor = Executor(store, self.slurm, backend, look=partial(self.observer.look, FRESH))
         shelf = Shelf(store, self.slurm.now, partial(make, "asa-default", (2.0, 10.0)), seed=1)
         self.wakes: list[str] = []
         known = (backend, self.observer, executor, store, self.slurm, runner, shelf, self.wakes.append)
@@ -115,7 +115,7 @@ def test_what_was_held_since_the_look_is_left_alone_and_decided_anew(options):
         w.to(2)
         await w.root.hold(job)
         assert await w.flows.reconcile(old) == []
-        assert w.wakes[-1] == f"job {job} is decided anew"
+        assert w.wakes[-1] == f"job {job} has changed since this was decided: it is decided anew"
         assert w.held()[job] == "admin"
         (note,) = await w.flows.reconcile(await w.observer.look(0.0))
         assert note.reasons[0].code == "held"
