@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from agent_world import START, Killed, World, chain, virtual
@@ -16,9 +17,11 @@ from penstock.slurm.mock.codec import CHANGING
 from penstock.slurm.mock.model import PriorityType
 from penstock.waits.base import BOUND
 from penstock.waits.geometry import parse
+from penstock.workflow.accounting import Accounting
 from penstock.workflow.metrics import perceived_wait, run_metrics
 from penstock.workflow.model import Stage, Workflow
-from penstock.workflow.state import RunPhase, WorkflowRun
+from penstock.workflow.seen import look_up
+from penstock.workflow.state import Phase, RunPhase, StageRun, WorkflowRun
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 
@@ -473,22 +476,25 @@ async def test_a_cancel_of_a_job_that_slurm_has_forgotten_holds_up_nobody(tmp_pa
 
 
 @virtual
-async def test_accounting_is_asked_again_after_the_clock_was_set_back(tmp_path):
-    world = World(tmp_path)
-    await world.boot()
-    controller, clock, asked = world.app.workflows, ManualClock(1e9), []
+async def test_accounting_is_asked_again_after_the_clock_was_set_back():
+    """Of all jobs at once (`Accounting`), and of each as it is due (`look_up`)."""
+    clock, asked = ManualClock(1e9), []
 
     async def history(ids):
         asked.append(ids)
         return []
 
-    controller._clock, controller._backend.history = clock, history
-    await controller._look_up(1, (5,))
-    await controller._look_up(1, (5,))
-    assert len(asked) == 1
-    clock.at -= 7200
-    await controller._look_up(1, (5,))
-    assert len(asked) == 2
+    accounting = Accounting(SimpleNamespace(history=history), clock, 10)
+    for back, times in ((0, 1), (0, 1), (7200, 2)):
+        clock.at -= back
+        accounting.want(0, {5: 0.0})
+        await accounting.ask()
+        assert len(asked) == times
+    stage = StageRun("a", phase=Phase.RUNNING, job=5, asked=8, asked_at=1e9)
+    for now, due in ((1e9 + 1, False), (1e9 + 60, True), (1e9 - 7200, True)):
+        turn = SimpleNamespace(now=now, note=lambda *_said: None, lookups=set())
+        look_up(turn, stage)
+        assert (turn.lookups == {5}) == due, now
 
 
 @virtual
