@@ -18,13 +18,14 @@ from penstock.errors import PenstockError
 from penstock.sbatch.submission import submit
 from penstock.slurm.parse import format_minutes
 from penstock.workflow.checks import check_against, check_units
-from penstock.workflow.cuts import place_units, singles
+from penstock.workflow.cuts import place_units
 from penstock.workflow.model import Workflow
 from penstock.workflow.registry import strategy_named
 from penstock.workflow.scripts import job_spec
 from penstock.workflow.state import Kept
 from penstock.workflow.strategies.perstage import PerStage
 from penstock.workflow.strategy import Outlook
+from penstock.workflow.ties import Tie
 
 __all__ = ["submit_held"]
 
@@ -35,7 +36,8 @@ def submit_held(config: Config, workflow: Workflow, strategy: str) -> int | None
 
     Raises PenstockError, and then nothing of the workflow is left in the queue.
     """
-    plan = strategy_named(strategy).plan(workflow, Outlook(lambda _geometry: 0.0, scripts=False))
+    rules = strategy_named(strategy)
+    plan = rules.plan(workflow, Outlook(lambda _geometry: 0.0, scripts=False))
     units = place_units(workflow, plan.cut)
     partitions = asyncio.run(_partitions(config))
     default = next((p.name for p in partitions if p.default), None)
@@ -51,7 +53,9 @@ def submit_held(config: Config, workflow: Workflow, strategy: str) -> int | None
         }
         for u in units
     ]
-    chosen = strategy if plan.cut == singles(workflow.order) else PerStage.name
+    # One that is about how stages become jobs, which has been done by now, lets each go when those before it have ended.
+    cuts = rules.tie is Tie.NONE and not rules.ahead and plan.by is None
+    chosen = PerStage.name if cuts else strategy
     request = {"workflow": workflow.name, "strategy": chosen, "stages": stages}
     check_agent(plan_stages(config, request))
     token = secrets.token_hex(3)
