@@ -8,10 +8,8 @@ from penstock.api import Partition
 from penstock.cli import held
 from penstock.config import Config
 from penstock.errors import UserError
-from penstock.sbatch.directives import STRATEGIES
 from penstock.workflow.admission import plan_for_owner, registration
 from penstock.workflow.model import Stage, Workflow
-from penstock.workflow.registry import known_strategies
 from penstock.workflow.strategy import Rules
 
 TWO = Workflow("w", (Stage("a", 1, 60.0, 30.0, "true"), Stage("b", 8, 60.0, 30.0, "true", ("a",))))
@@ -53,13 +51,3 @@ def test_every_way_to_cut_a_workflow_can_be_let_go(asked_for, flow, strategy):
 def test_a_guard_that_nobody_writes_into_the_scripts_is_refused_with_what_is_possible(asked_for, strategy):
     with pytest.raises(UserError, match="possible are auto, asa, eager, perstage"):
         plan_for_owner(asked_for(TWO, strategy).strategy, Rules())
-
-
-def test_sbatch_takes_the_strategies_that_are_possible_for_jobs_of_a_users_own():
-    def possible(name):
-        try:
-            return bool(plan_for_owner(name, Rules()))
-        except UserError:
-            return False
-
-    assert sorted(STRATEGIES) == sorted(name for name in known_strategies() if possible(name))
