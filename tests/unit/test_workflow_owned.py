@@ -300,6 +300,8 @@ def test_a_job_that_started_too_early_is_put_back_once():
     assert requeue.job == 2
     marked = RUNNER.requeued(run, "b", 2, 50.0)
     assert not of(Requeue, look(marked, *jobs, now=60.0))
+    old = look(marked, jobs[0], ended(2, JobState.FAILED), now=50.0)
+    assert old.run.stage("b").phase is not Phase.FAILED, "the look is no younger than what was done to it"
     assert RUNNER.requeued(run, "b", 77, 50.0) == run, "it has another job by now"
 
 

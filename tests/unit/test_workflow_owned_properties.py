@@ -158,6 +158,7 @@ class Agent:
         self.keep(run_of(made, strategy, by=acting, levels_ahead=self.rng.choice([1, 2, 8])))
         self.wanted, self.finished, self.observed = set(), [], []
         self.acts = Counter()
+        self.view = None
         for whose in (BOB, NOBODY):
             if self.chance(0.1):
                 self.queue.entries[self.rng.choice(jobs)].uid = whose
@@ -185,7 +186,9 @@ class Agent:
     # -- a pass --------------------------------------------------------------------------------------------------------
 
     def one_pass(self):
-        view = self.queue.view(self.wanted)
+        view = self.view
+        if view is None or not self.chance(0.1):  # else the same look again
+            view = self.view = self.queue.view(self.wanted)
         self.looked_at = view.taken_at
         if self.chance(0.2):
             self.queue.advance(self.queue.now + self.rng.choice([1, 5, 30]))  # the view is old when it is used
@@ -309,8 +312,7 @@ class Agent:
             case "more" if len(self.run.stages) < 12:
                 self.add(f"s{len(self.run.stages)}", self.rng.sample([s.name for s in self.run.stages], 1))
             case "stop" if self.rng.random() < 0.1:
-                self.keep(self.runner.cancel(self.run, "asked for"))
-                self.scancel()
+                self.keep(self.runner.cancel(self.run, "asked for"))  # and its owner is slow with the jobs
 
     def submit_again(self):
         """What `penstock retry` does: a new job for a stage that did not complete."""
@@ -338,7 +340,7 @@ class Agent:
         self.trouble = 0.0
         for entry in self.queue.entries.values():
             entry.by = "" if entry.by == "admin" or entry.kept is not Kept.HOLD else entry.by
-        if self.run.phase is RunPhase.FAILING:
+        if self.run.phase in (RunPhase.FAILING, RunPhase.CANCELLING):
             self.scancel()
 
     # -- until the end -------------------------------------------------------------------------------------------------
