@@ -53,7 +53,7 @@ def submit_held(config: Config, workflow: Workflow, strategy: str) -> int | None
         }
         for u in units
     ]
-    # One that is about how stages become jobs has done that by now: each is let go when those before it have ended.
+    # What cuts stages into jobs, which has been done by now, lets each go when those before it have ended.
     cuts = rules.tie is Tie.NONE and not rules.ahead and plan.by is None
     chosen = PerStage.name if cuts else strategy
     request = {"workflow": workflow.name, "strategy": chosen, "stages": stages}
