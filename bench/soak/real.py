@@ -221,7 +221,7 @@ class _Soak:
         """As a user who tries again where there was no answer, and looks first whether it was taken."""
         status = self.site.ask("status")
         name = one.plan.workflow.name
-        taken = [w["id"] for w in (status or {}).get("workflows", []) if w["workflow"]["name"] == name]
+        taken = [w["id"] for w in (status or {}).get("workflows", []) if w["name"] == name]
         if taken:
             one.run = int(taken[0])
             return

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -31,7 +32,9 @@ from penstock.messages.messenger import Courier, Messenger
 from penstock.messages.outbox import LADDER, MOST, OLDEST, Letter, Outbox, State
 from penstock.slurm.records import site_from_text
 from penstock.store import Store
-from penstock.workflow.state import Phase, StageRun
+from penstock.workflow.documents import in_slots
+from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.state import Phase, Slot, StageRun
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 
@@ -71,15 +74,16 @@ def test_a_stage_is_told_of_when_it_fails_and_again_when_its_next_job_does():
 
 
 def test_a_reserved_workflow_is_told_of_when_a_stage_fails_or_loses_its_slot():
-    def told(why="", **entry):
-        stage = {"slot": "r-a", "hold": 4, "job": 7, "standing": "waiting", "moves": 0, **entry}
-        run = {"name": "r", "stages": {"a": stage}, "told": {"a": why} if why else {}}
+    def told(why="", phase=Phase.QUEUED):
+        flow = Workflow("r", (Stage("a", 1, 60.0, 60.0, "true"),))
+        run = in_slots("r", flow, {"a": Slot("r-a", 4)}, 0.0)
+        run = replace(run.put(0, replace(run.stages[0], job=7, phase=phase)), told={"a": why} if why else {})
         return [(e.kind, e.key) for e in reserved(run, uid=1, user="u", now=2.0)]
 
-    assert told() == told("it can begin earlier") == told("its reservation is gone", standing="done") == []
+    assert told() == told("it can begin earlier") == told("its reservation is gone", Phase.DONE) == []
     assert told("its reservation is gone") == [("deadline", "deadline reserved r/a hold 4")]
-    assert told(standing="failed") == [("stage-failed", "stage-failed reserved r/a hold 4")]
-    assert told("b, which it comes after, has failed", standing="failed")[0][0] == "stage-failed"
+    assert told(phase=Phase.FAILED) == [("stage-failed", "stage-failed reserved r/a hold 4")]
+    assert told("b, which it comes after, has failed", Phase.CANCELLED)[0][0] == "stage-failed"
 
 
 # -- what goes out, and when -------------------------------------------------------------------------------------------
