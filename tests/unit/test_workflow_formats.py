@@ -73,7 +73,6 @@ def test_a_good_file():
     assert [s.run_time for s in workflow.stages] == [720, 600, 90], "expect is the limit where it is left out"
     assert workflow.stages[1].command == "cd out\n./merge\n"
     assert workflow.environment == {"THREADS": "4", "MODE": "fast"}
-    assert workflow.is_chain
     assert workflow_from_dict(workflow_to_dict(workflow)) == workflow
 
 
@@ -83,7 +82,7 @@ def test_stages_may_stand_in_any_order():
         "- {name: a, after: [], nodes: 1, time: 1h, run: x}"
     )
     workflow = parse_workflow(text)
-    assert [s.name for s in workflow.order] == ["a", "b"] and workflow.is_chain
+    assert [s.name for s in workflow.order] == ["a", "b"]
 
 
 def test_a_workflow_may_branch_but_is_then_no_chain():
@@ -92,7 +91,7 @@ def test_a_workflow_may_branch_but_is_then_no_chain():
         "- {name: c, after: a, nodes: 1, time: 1h, run: x}\n- {name: d, after: [b, c], nodes: 1, time: 1h, run: x}"
     )
     workflow = parse_workflow(text)
-    assert [s.name for s in workflow.order] == ["a", "b", "c", "d"] and not workflow.is_chain
+    assert [s.name for s in workflow.order] == ["a", "b", "c", "d"]
 
 
 def test_scalars_are_those_of_yaml_1_2():

@@ -103,13 +103,6 @@ class Workflow:
         names = nx.lexicographical_topological_sort(self._graph(), key=place.__getitem__)
         return tuple(self.stages[place[name]] for name in names)
 
-    @property
-    def is_chain(self) -> bool:
-        """Whether every stage but the first comes after exactly the one before it in `order`."""
-        order = self.order
-        expected = ((), *((stage.name,) for stage in order[:-1]))
-        return all(stage.after == after for stage, after in zip(order, expected, strict=True))
-
     def index(self, name: str) -> int:
         """The place of a stage in `stages`, as messages count it. Raises KeyError."""
         for i, stage in enumerate(self.stages):

@@ -376,11 +376,6 @@ class WorkflowRun:
         live = (s.job for s in self.stages if s.job is not None and not s.phase.final)
         return tuple(sorted({*live, *self.discarded}))
 
-    @property
-    def edges(self) -> int:
-        """How often a stage comes after another."""
-        return sum(len(stage.after) for stage in self.stages)
-
 
 def units_of(stages: Iterable[StageRun]) -> tuple[Stage, ...]:
     """What jobs that their owner has submitted ask for, as far as Slurm has shown it; infinite times are not known."""
