@@ -31,7 +31,7 @@ from penstock.workflow.controller import WorkflowController
 from penstock.workflow.instructions import View
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.runner import Runner
-from penstock.workflow.state import Phase
+from penstock.workflow.state import Phase, Submitter
 from penstock.workflow.strategy import Rules
 
 NOW = 1_000_000_000.0
@@ -130,8 +130,8 @@ async def whole(folder: Path, runs: int, stages: int, strategy: str) -> dict[str
     )
     with store.together():
         for run in started(runner, runs, stages, strategy):
-            store.add_run(1, {}, NOW)
-            controller._save(run)
+            store.add_run(1, {}, NOW, Submitter.AGENT)
+            controller.book.save(run)
     found = {}
     for name, at, ended in (("settle", 290.0, False), ("nothing new", 291.0, False), ("all have ended", 294.0, True)):
         snapshot = picture(runs, NOW + at, ended)

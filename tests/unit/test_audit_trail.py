@@ -237,7 +237,7 @@ def test_another_user_cannot_read_it():
 # -- kills -------------------------------------------------------------------------------------------------------------
 
 WRITER = """
-import sys
+import sys, time
 from pathlib import Path
 from penstock.audit.trail import Trail
 from penstock.audit.record import Kind, Outcome, Record
@@ -250,6 +250,7 @@ while True:
         trail.append([said], durable=n % 5 == 0)
         print(n, flush=True)
     trail.append([Record(float(n), Kind.REQUEST, "more", Outcome.DONE, text="y" * 900)] * 20, durable=False)
+    time.sleep(0.005)  # nobody writes without end, and the other waits for its turn
 """
 
 

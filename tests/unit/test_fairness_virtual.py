@@ -7,7 +7,7 @@ from agent_world import World, virtual
 
 from penstock.api import JobSpec, JobState
 from penstock.errors import NotNow, UserError
-from penstock.workflow.state import Phase, RunPhase
+from penstock.workflow.state import Phase, RunPhase, Submitter
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 
@@ -41,10 +41,10 @@ class Site:
             self.asked.append((world.now, tuple(query.get("ids", ()))))
             return await real(**query)
 
-        world.app.guided._accounting._backend.history = history
+        world.app.workflows._accounting._backend.history = history
 
-    async def guide(self, uid, request):
-        number = await self.world.app.guided.register(uid, request)
+    async def register(self, uid, request):
+        number = await self.world.app.workflows.register(uid, request)
         self.world.pass_at = self.world.now
         return number
 
@@ -52,12 +52,12 @@ class Site:
         spec = JobSpec("a", f"#!/bin/sh\nsleep {seconds:g}\n", 1, 600.0)
         first = await self.world.bob.submit(spec)
         held = JobSpec("b", f"#!/bin/sh\nsleep {seconds:g}\n", 1, 600.0, dependency=f"afterok:{first}", hold=True)
-        return await self.guide(
+        return await self.register(
             self.world.engine.uid_of("bob"), flow("bobs", [first, await self.world.bob.submit(held)])
         )
 
     def phases(self, number):
-        run = self.world.app.guided.runs.get(number)
+        run = self.world.app.workflows.runs.get(number)
         return None if run is None else [stage.phase for stage in run.stages]
 
 
@@ -74,11 +74,11 @@ async def test_what_a_user_may_have_is_said_when_it_is_asked_for(tmp_path):
         ),
         (flow("w", jobs[:41]), r"these are 41 jobs that Slurm has not shown yet: at most 40 .*`limits.unseen_of_user`"),
     ):
-        for ask in (site.world.app.guided.plan, site.world.app.guided.register):
+        for ask in (site.world.app.workflows.plan, site.world.app.workflows.register):
             with pytest.raises(UserError, match=text):
                 await ask(site.mallory, request)
-    await site.guide(site.mallory, flow("v", jobs[:30], 3))
-    for ask in (site.world.app.guided.plan, site.world.app.guided.register):
+    await site.register(site.mallory, flow("v", jobs[:30], 3))
+    for ask in (site.world.app.workflows.plan, site.world.app.workflows.register):
         with pytest.raises(
             NotNow, match=r"have 30 stages, with these 60: at most 50 .* cancel some workflows, wait"
         ) as e:
@@ -88,7 +88,7 @@ async def test_what_a_user_may_have_is_said_when_it_is_asked_for(tmp_path):
             await ask(site.mallory, flow("w", jobs[100:110], 3))
         with pytest.raises(NotNow, match="30 jobs that Slurm has not shown yet, with these 45"):
             await ask(site.mallory, flow("w", jobs[100:115], 0))
-    await site.guide(site.world.engine.uid_of("bob"), flow("w", jobs[200:230], 3))
+    await site.register(site.world.engine.uid_of("bob"), flow("w", jobs[200:230], 3))
 
 
 @virtual
@@ -96,18 +96,18 @@ async def test_a_pass_serves_every_user_and_nobody_more_than_the_budget(tmp_path
     site = Site(tmp_path, work_of_user=100)
     await site.boot()
     many = [
-        await site.guide(site.mallory, flow(f"w{i}", range(UNSEEN + 1000 * i, UNSEEN + 1000 * i + 40)))
+        await site.register(site.mallory, flow(f"w{i}", range(UNSEEN + 1000 * i, UNSEEN + 1000 * i + 40)))
         for i in range(20)
     ]
     bob = await site.bobs()
-    guided, served = site.world.app.guided, []
-    real = guided._step
+    flows, served = site.world.app.workflows, []
+    real = flows._step
 
     async def step(number, *rest):
         served[-1].append(number)
         return await real(number, *rest)
 
-    guided._step = step
+    flows._step = step
     looked = {}
     for _ in range(40):
         served.append([])
@@ -115,7 +115,7 @@ async def test_a_pass_serves_every_user_and_nobody_more_than_the_budget(tmp_path
         look = site.world.app.observer.last
         looked.setdefault(look.taken_at, []).append(served[-1])
         assert len([n for n in served[-1] if n != bob]) <= 2, "45 each: two are 90"
-        site.world.clock.advance_to(min(guided.next_wake(site.world.now), site.world.now + 5.0))
+        site.world.clock.advance_to(min(flows.next_wake(site.world.now), site.world.now + 5.0))
         if len(looked) > 3:
             break
     first, second, *_ = looked.values()
@@ -130,11 +130,11 @@ async def test_unseen_jobs_are_asked_for_a_bounded_number_of_times_and_given_up_
     site = Site(tmp_path, lookups=300)
     await site.boot()
     many = [
-        await site.guide(site.mallory, flow(f"w{i}", range(UNSEEN + 1000 * i, UNSEEN + 1000 * i + 900), 9))
+        await site.register(site.mallory, flow(f"w{i}", range(UNSEEN + 1000 * i, UNSEEN + 1000 * i + 900), 9))
         for i in range(2)
     ]
-    bob = await site.guide(site.world.engine.uid_of("bob"), flow("typo", [UNSEEN * 2]))
-    await site.world.until(lambda: not site.world.app.guided.runs, 3600)
+    bob = await site.register(site.world.engine.uid_of("bob"), flow("typo", [UNSEEN * 2]))
+    await site.world.until(lambda: not site.world.app.workflows.runs, 3600)
     assert max(len(jobs) for _at, jobs in site.asked) == 300
     per_job = {}
     for _at, jobs in site.asked:
@@ -150,7 +150,7 @@ async def test_unseen_jobs_are_asked_for_a_bounded_number_of_times_and_given_up_
     await site.world.app.loop.one_pass()
     assert len(site.asked) == questions, "forgotten"
     for number in (*many, bob):
-        (state,) = [s for n, _u, s in site.world.store.runs(kind="guided") if n == number]
+        (state,) = [s for n, _u, s in site.world.store.runs(submitter=Submitter.OWNER) if n == number]
         assert (state["phase"], "asked 5 times" in state["why"]) == (RunPhase.FAILED, True)
         said = site.world.store.decisions(f"workflow {number}")[-1]["reasons"]
         assert "was seen neither in the queue nor in accounting" in said[0][1]
@@ -161,7 +161,7 @@ async def test_ticks_count_together_how_often_accounting_was_asked(tmp_path):
     """Each is a process of its own."""
     site = Site(tmp_path)
     await site.boot()
-    number = await site.guide(site.mallory, flow("w", [UNSEEN]))
+    number = await site.register(site.mallory, flow("w", [UNSEEN]))
     asked = 0
     for _ in range(12):
         site.asked.clear()
@@ -172,21 +172,21 @@ async def test_ticks_count_together_how_often_accounting_was_asked(tmp_path):
         site.asked = []
         await site.boot()
     assert asked == 5
-    assert number not in site.world.app.guided.runs
+    assert number not in site.world.app.workflows.runs
 
 
 @virtual
 async def test_an_answer_that_is_lost_counts_for_nothing(tmp_path):
     site = Site(tmp_path)
     await site.boot()
-    number = await site.guide(site.mallory, flow("w", [UNSEEN]))
+    number = await site.register(site.mallory, flow("w", [UNSEEN]))
     site.world.app.backend.faults = lambda method: NotNow("slurmdbd is away") if method == "history" else None
     end = site.world.now + 7200
     await site.world.until(lambda: site.world.now >= end, 8000)
-    assert site.phases(number) == [Phase.SUBMITTED]
+    assert site.phases(number) == [Phase.WAITING]
     assert len(site.asked) < 200, "asked ever more rarely"
     site.world.app.backend.faults = lambda _method: None
-    await site.world.until(lambda: number not in site.world.app.guided.runs, 900)
+    await site.world.until(lambda: number not in site.world.app.workflows.runs, 900)
 
 
 @virtual
@@ -198,18 +198,18 @@ async def test_bob_is_served_as_if_there_were_nobody_else(tmp_path):
             for i in range(7):
                 for size in (1000, 500, 250, 100):
                     try:
-                        await site.guide(
+                        await site.register(
                             site.mallory, flow(f"w{i}", range(UNSEEN + 2000 * i, UNSEEN + 2000 * i + size), 50)
                         )
                         break
                     except NotNow:
                         continue
         number = await site.bobs()
-        began, steps = site.world.now, site.world.app.guided.steps
-        await site.world.until(lambda: number not in site.world.app.guided.runs)
+        began, steps = site.world.now, site.world.app.workflows.steps
+        await site.world.until(lambda: number not in site.world.app.workflows.runs)
         jobs = [j for j in site.world.engine.records.values() if j.user == "bob"]
         assert [j.state for j in jobs] == [JobState.COMPLETED] * 2
-        return [j.start - began for j in jobs], site.world.app.guided.steps - steps
+        return [j.start - began for j in jobs], site.world.app.workflows.steps - steps
 
     alone, _steps = await times(tmp_path / "alone", False)
     beside, _more = await times(tmp_path / "attacked", True)
@@ -225,7 +225,7 @@ async def test_a_pass_makes_so_many_changes_for_each_user(tmp_path):
     for user in ("mallory", "bob"):
         backend = world.backend.as_user(user)
         for i in range(8 if user == "mallory" else 2):
-            await site.guide(world.engine.uid_of(user), flow(f"w{i}", [await backend.submit(spec)]))
+            await site.register(world.engine.uid_of(user), flow(f"w{i}", [await backend.submit(spec)]))
     released = []
 
     async def counted():
@@ -242,19 +242,19 @@ async def test_over_the_same_look_nothing_is_gone_through_twice(tmp_path):
     site = Site(tmp_path)
     await site.boot()
     for i in range(5):
-        await site.guide(site.mallory, flow(f"w{i}", range(UNSEEN + 10 * i, UNSEEN + 10 * i + 5)))
+        await site.register(site.mallory, flow(f"w{i}", range(UNSEEN + 10 * i, UNSEEN + 10 * i + 5)))
     site.world.app.observer.min_interval = 1000.0
     site.world.clock.advance(1.0)
     await site.world.app.loop.one_pass()
     await site.world.app.loop.one_pass()  # what accounting said
-    steps = site.world.app.guided.steps
+    steps = site.world.app.workflows.steps
     await site.world.app.loop.one_pass()
-    assert site.world.app.guided.steps == steps
-    await site.guide(
+    assert site.world.app.workflows.steps == steps
+    await site.register(
         site.mallory, flow("w0", [UNSEEN + 7], 0) | {"stages": [{"name": "x", "job": UNSEEN + 7, "after": []}]}
     )
     await site.world.app.loop.one_pass()
-    assert site.world.app.guided.steps == steps + 1, "one of them has changed"
+    assert site.world.app.workflows.steps == steps + 1, "one of them has changed"
     site.world.clock.advance(15.0)
     await site.world.app.loop.one_pass()
-    assert site.world.app.guided.steps >= steps + 6, "of all something is due"
+    assert site.world.app.workflows.steps >= steps + 6, "of all something is due"

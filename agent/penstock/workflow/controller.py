@@ -54,6 +54,8 @@ _log = structlog.get_logger(__name__)
 
 # Of so many earlier runs the run times are learned.
 _EARLIER_RUNS = 200
+# What it costs to write down a run, and each stage of it, as work of a pass (`Pace`).
+_SAVED, _SAVED_STAGE = 100, 10
 _AGENTS_OWN = -1  # whose share those count for that the agent submits
 
 
@@ -426,7 +428,7 @@ class WorkflowController:
                 self.book.save(step.run)
                 for one in observed:
                     self._shelf.observe(one.geometry, one.observation, one.estimate)
-            await pace.breathe()
+            await pace.after(_SAVED + _SAVED_STAGE * len(step.run.stages))
         self._left |= step.more
         decisions = [Decision(Verb.NOTHING, subject_of(step.run, stage), (reason,)) for stage, reason in step.notes]
         complete = not step.more

@@ -6,8 +6,9 @@ order is the same whoever submits the jobs; what is particular to those of an ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
+from typing import Final
 
 from penstock.api import Geometry, Reason
 from penstock.waits.base import Estimate
@@ -25,6 +26,8 @@ from penstock.workflow.watch import after_minutes, pins_for, watch
 
 __all__ = ["steps"]
 
+_PART: Final = 100  # stages and edges that are looked through without a break
+
 
 def steps(
     site: Site, run: WorkflowRun, view: View, now: float, predict: Callable[[Geometry], Estimate]
@@ -35,32 +38,47 @@ def steps(
     if not view.usable:
         return Step(run, (), (("", Reason("hold", "the picture of Slurm is incomplete or stale: nothing is done")),))
     turn = Turn(site, view, now, strategy_named(run.acting), predict)
-    places = range(len(run.stages))
-    for i in places:
-        run = owned.absorb(turn, run, i) if run.owned else absorb(turn, run, i)
-        yield 1
-    run = owned.verdict(run) if run.owned else _consequences(turn, clear_discarded(turn, run))
+    parts, theirs = tuple(_parts(run)), run.owned
+    for places, work in parts:
+        for i in places:
+            run = owned.absorb(turn, run, i) if theirs else absorb(turn, run, i)
+        yield work
+    run = owned.verdict(run) if theirs else _consequences(turn, clear_discarded(turn, run))
     if run.goes_on:
-        for i in places:
-            run = owned.watch(turn, run, i) if run.owned else watch(turn, run, i)
-            yield 1 + len(run.stages[i].after)
-        for i in places:
-            run = _estimated(turn, run, i)
-            yield 1
+        for places, work in parts:
+            for i in places:
+                run = _estimated(turn, owned.watch(turn, run, i), i) if theirs else watch(turn, run, i)
+            yield work
         planned = run
-        for i in places:
-            # No job of an owner's goes by what is planned for another in the same pass: so ends are worked out once.
-            run = _plan(turn, run, i, planned if run.owned else run)
-            yield 1 + len(run.stages[i].after)
-    elif not run.owned:
+        for places, work in parts:
+            for i in places:
+                if theirs:  # no job goes by what is planned for another in the same pass: ends are worked out once
+                    run = _plan(turn, run, i, planned)
+                else:
+                    run = _estimated(turn, run, i)
+                    run = _plan(turn, run, i, run)
+            yield work
+    elif not theirs:
         run = _stop(turn, run)
-    for i in places:
-        run = turn.observe(run, i)
-        yield 1
+    for places, work in parts:
+        for i in places:
+            run = turn.observe(run, i)
+        yield work
     run = _finish(turn, run)
     if turn.lookups:
         turn.out.append(Lookup(tuple(sorted(turn.lookups))))
     return Step(run, tuple(turn.out), tuple(turn.notes), turn.more)
+
+
+def _parts(run: WorkflowRun) -> Iterator[tuple[range, int]]:
+    """The entries in parts, and how much there is to look through in each: stages, and how often one comes after
+    another."""
+    first = work = 0
+    for i, stage in enumerate(run.stages):
+        work += 1 + len(stage.after)
+        if work >= _PART or i == len(run.stages) - 1:
+            yield range(first, i + 1), work
+            first, work = i + 1, 0
 
 
 def _consequences(turn: Turn, run: WorkflowRun) -> WorkflowRun:
