@@ -116,6 +116,13 @@ def test_a_workflow_is_found_by_its_number_or_name(place, which):
     assert find(shown(answer), which).stage("c").phase == "kept back"
 
 
+def test_a_stage_that_came_to_a_workflow_later_has_waited_since_then():
+    first, later = (StageRun(name, phase=Phase.RUNNING, job=n, start=100.0) for n, name in enumerate("ab", start=1))
+    later = replace(later, own=Own(registered=90.0))
+    (run,) = shown({"workflows": [run_to_dict(owners_run(3, (first, later), submitted_at=0.0))]})
+    assert [stage.wait for stage in run.stages] == [100.0, 10.0]
+
+
 def test_what_is_not_there_is_said(place):
     assert run("status", "w8", code=5) == "there is no workflow w8"
     assert run("logs", "w", "x", code=5) == "workflow 7 has no stage 'x' (stages: a, b, c)"
