@@ -80,8 +80,9 @@ def test_what_is_refused(stages, text):
     assert text in str(caught.value)
 
 
-def test_a_waiting_job_gives_its_place_only_to_the_one_that_names_it():
-    run = known(1, ("a", Phase.DONE), ("b", Phase.WAITING))
+@pytest.mark.parametrize("phase", [Phase.WAITING, Phase.QUEUED], ids=["kept back", "held by its owner"])
+def test_a_waiting_job_gives_its_place_only_to_the_one_that_names_it(phase):
+    run = known(1, ("a", Phase.DONE), ("b", phase))
     for replaces in ({}, {"b": 10}, {"a": 11}):
         with pytest.raises(UserError, match="already"):
             plan([run], replace(asked(("b", 20)), replaces=replaces))

@@ -180,7 +180,7 @@ def _again(config: Config, shown_run: Shown, run: WorkflowRun, stage: str | None
     if not broken:
         named = f"stage {stage!r} is {shown_run.stage(stage).phase}" if stage else f"it is {shown_run.phase}"
         raise UserError(f"nothing of workflow {run.id} failed that could run again: {named}")
-    waiting = [i for i in run.following(broken) if run.stages[i].phase is Phase.WAITING]
+    waiting = [i for i in run.following(broken) if run.stages[i].stands_by]
     jobs = [job for i in waiting if (job := run.stages[i].job) is not None]
     failed = asyncio.run(cancel_all(config, jobs, run.uid)) if jobs else []
     if failed:

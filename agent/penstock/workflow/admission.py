@@ -189,7 +189,7 @@ def plan(
         if stage.name in fresh:
             raise UserError(f"stage {stage.name!r} is there twice")
         old = known.get(stage.name)
-        replaced = old is not None and old.phase is Phase.WAITING and asked.replaces.get(old.name) == old.job
+        replaced = old is not None and old.stands_by and asked.replaces.get(old.name) == old.job
         if old is not None and not replaced and (not old.phase.final or old.phase is Phase.DONE):
             raise UserError(
                 f"workflow {asked.workflow!r} has a stage {stage.name!r} already: job {old.job} ({old.phase.value}); "

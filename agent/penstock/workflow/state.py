@@ -210,6 +210,11 @@ class StageRun:
         return self.own
 
     @property
+    def stands_by(self) -> bool:
+        """Whether a job of its owner's is in the queue, and nobody is known to have let it go."""
+        return self.phase is Phase.WAITING or (self.phase is Phase.QUEUED and not self.mine.kept)
+
+    @property
     def held(self) -> Slot:
         """`slot`, of a stage that has one. Raises ValueError for another."""
         if self.slot is None:
