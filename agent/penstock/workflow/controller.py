@@ -12,7 +12,6 @@ import os
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -454,19 +453,23 @@ class WorkflowController:
             self._tasks = snapshot, tasks_of(snapshot)
         watched = {*run.discarded, *(stage.job for stage in run.stages if stage.job is not None)}
         known = self._accounting.records
-        view = View(
+        tasks, hindered = self._tasks[1], {}
+        for job in watched:
+            seen = snapshot.jobs.get(job)
+            for row in (*(() if seen is None else (seen,)), *tasks.get(job, ())):
+                if (cause := hindrance(row, snapshot.nodes)) is not None:
+                    hindered[row.id] = cause
+        return View(
             snapshot.taken_at,
             snapshot.jobs,
-            MappingProxyType({job: known[job] for job in watched if job in known and job not in snapshot.jobs}),
+            {job: known[job] for job in watched if job in known and job not in snapshot.jobs},
             usable=snapshot.usable,
+            hindered=hindered,
             reservations=snapshot.reservations,
             partitions=snapshot.partitions,
             down=down,
-            tasks=self._tasks[1],
+            tasks=tasks,
         )
-        rows = [row for job in watched for row in view.rows(job)]
-        hindered = {row.id: cause for row in rows if (cause := hindrance(row, snapshot.nodes)) is not None}
-        return replace(view, hindered=MappingProxyType(hindered))
 
     async def _decide(self, run: WorkflowRun, view: View, pace: Pace) -> Step:
         """The runner's step. Where it asked for an estimate for a job of the agent's own, others are asked what they

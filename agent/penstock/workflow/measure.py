@@ -50,13 +50,13 @@ def _texts(stage: StageRun) -> int:
 
 def measured(stages: Iterable[StageRun]) -> Measure:
     """The measure of these."""
-    known = tuple(stages)
-    return Measure(
-        len(known),
-        sum(len(stage.after) for stage in known),
-        sum(stage.submitted is None and not stage.phase.final for stage in known),
-        weight(known),
-    )
+    count = dependencies = unseen = text = 0
+    for stage in stages:
+        count += 1
+        dependencies += len(stage.after)
+        unseen += stage.submitted is None and not stage.phase.final
+        text += OF_A_STAGE + _texts(stage)
+    return Measure(count, dependencies, unseen, text)
 
 
 def check_room(known: Iterable[Measure], asked: Measure, share: Share, *, fresh: bool) -> None:
