@@ -54,7 +54,7 @@ _log = structlog.get_logger(__name__)
 # Of so many earlier runs the run times are learned.
 _EARLIER_RUNS = 200
 # What it costs to write down a run, and each stage of it, as work of a pass (`Pace`).
-_SAVED, _SAVED_STAGE = 100, 10
+_SAVED, _SAVED_STAGE = 30, 5
 _AGENTS_OWN = -1  # whose share those count for that the agent submits
 
 

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from penstock.errors import NotNow, UserError
 from penstock.fair import Share, work_of
-from penstock.workflow.state import StageRun
+from penstock.workflow.state import Own, StageRun
 
 __all__ = ["MOST_OPEN", "MOST_TEXT", "OF_A_STAGE", "Measure", "check_room", "measured", "weight"]
 
@@ -38,14 +38,11 @@ class Measure:
 
 def weight(stages: Iterable[StageRun]) -> int:
     """How many characters the agent keeps for these stages that their owner has submitted, about."""
-    return sum(OF_A_STAGE + _texts(stage) for stage in stages)
+    return measured(stages).text
 
 
-def _texts(stage: StageRun) -> int:
-    if stage.own is None:
-        return 0
-    order = stage.own.order
-    return sum(len(w) for w in (*order.words, order.workdir, order.script or "", stage.own.base))
+def _texts(own: Own) -> int:
+    return sum(len(w) for w in (*own.order.words, own.order.workdir, own.order.script or "", own.base))
 
 
 def measured(stages: Iterable[StageRun]) -> Measure:
@@ -55,7 +52,7 @@ def measured(stages: Iterable[StageRun]) -> Measure:
         count += 1
         dependencies += len(stage.after)
         unseen += stage.submitted is None and not stage.phase.final
-        text += OF_A_STAGE + _texts(stage)
+        text += OF_A_STAGE + (0 if stage.own is None else _texts(stage.own))
     return Measure(count, dependencies, unseen, text)
 
 

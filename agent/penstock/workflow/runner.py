@@ -212,11 +212,11 @@ class Runner:
         if run.phase.final:
             return None
         strategy = strategy_named(run.acting)
-        instants = []
+        instants: list[float] = []
         for i, stage in enumerate(run.stages):
-            if stage.phase.live and stage.start is not None and run.phase is not RunPhase.CANCELLING:
+            if stage.start is not None and stage.phase.live and run.phase is not RunPhase.CANCELLING:
                 instants.append(stage.start + run.units[i].run_time + 1.0)
-            if not stage.phase.final and (again := ask_again(stage)) is not None:
+            if stage.asked_at is not None and not stage.phase.final and (again := ask_again(stage)) is not None:
                 instants.append(again)
             if stage.phase is not Phase.WAITING or not run.goes_on:
                 continue
