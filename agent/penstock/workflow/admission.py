@@ -272,7 +272,9 @@ def admit(run: WorkflowRun, stages: Iterable[Asked], earlier: Iterable[WorkflowR
         old = entries.get(stage.name)
         former = () if old is None else (*old[0].mine.former, *(() if old[0].job is None else (old[0].job,)))
         expect = stage.own.expect or took.get(stage.name)
-        entries[stage.name] = (replace(stage.entry, own=replace(stage.own, former=former, expect=expect)), stage.after)
+        if former or expect != stage.own.expect:
+            stage = replace(stage, own=replace(stage.own, former=former, expect=expect))
+        entries[stage.name] = (stage.entry, stage.after)
     ordered = in_order(entries)
     phase = RunPhase.CANCELLING if run.phase is RunPhase.CANCELLING else RunPhase.ACTIVE
     return replace(run, stages=ordered, units=units_of(ordered), phase=phase, why=None, ended_at=None)

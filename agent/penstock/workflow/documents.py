@@ -97,8 +97,11 @@ def in_order(entries: Mapping[str, tuple[StageRun, Sequence[str]]]) -> tuple[Sta
     """Entries by name, with the names of those that each comes after, so that each stands behind these; otherwise as
     they are. One that would come after itself stays where it is found."""
     placed: dict[str, None] = {}
-    for name in entries:
-        way = [(name, iter(entries[name][1]))]
+    for name, (_stage, after) in entries.items():
+        if placed.keys() >= frozenset(after):  # so most stand already
+            placed.setdefault(name)
+            continue
+        way = [(name, iter(after))]
         seen = {name}
         while way:  # no recursion: there may be a thousand one behind the other
             at, parents = way[-1]
@@ -113,7 +116,7 @@ def in_order(entries: Mapping[str, tuple[StageRun, Sequence[str]]]) -> tuple[Sta
     found = []
     for name in placed:
         stage, after = entries[name]
-        places = tuple(sorted({place[p] for p in after if p in place}))
+        places = tuple(sorted(map(place.__getitem__, place.keys() & after)))
         found.append(stage if stage.after == places else replace(stage, after=places))
     return tuple(found)
 

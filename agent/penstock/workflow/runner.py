@@ -220,11 +220,12 @@ class Runner:
                 instants.append(again)
             if stage.phase is not Phase.WAITING or not run.goes_on:
                 continue
+            if stage.own is not None:  # as the last pass has found it: there may be thousands of them
+                instants += [t for t in (stage.due, stage.own.begin) if t is not None]
+                continue
             due = strategy.due(run, i, now)
             if due.at is not None and due.fixed:
                 instants.append(max(due.at, stage.retry_at or due.at))
-            if stage.own is not None and stage.own.begin is not None:
-                instants.append(stage.own.begin)
         return min((t for t in instants if now < t < math.inf), default=None)
 
     def asks(self, run: WorkflowRun) -> bool:

@@ -385,7 +385,8 @@ class WorkflowRun:
 def units_of(stages: Iterable[StageRun]) -> tuple[Stage, ...]:
     """What jobs that their owner has submitted ask for, as far as Slurm has shown it; infinite times are not known."""
     known = tuple(stages)
-    return tuple(_unit(stage, tuple(known[j].name for j in stage.after)) for stage in known)
+    names = [stage.name for stage in known]
+    return tuple(_unit(stage, tuple(map(names.__getitem__, stage.after))) for stage in known)
 
 
 def _unit(stage: StageRun, after: tuple[str, ...]) -> Stage:
