@@ -11,7 +11,7 @@ import pytest
 from factories import make_job
 from owned_jobs import LOOKS, NEVER, RUNNER, codes, ended, look, of, record, run_of, seen, stage_of, with_own
 
-from penstock.api import JobState
+from penstock.api import JobState, Partition, Reservation
 from penstock.pace import at_once
 from penstock.waits.base import Estimate, Known, Observation
 from penstock.workflow.documents import run_from_dict, run_to_dict
@@ -74,6 +74,20 @@ def test_without_an_expectation_the_limit_counts():
     assert (of(Release, unlimited), codes(unlimited, "b")) == ([], ["asa-no-end"])
     longer = look(seen_once.run, replace(jobs[0], time_limit=900.0), jobs[1])
     assert longer.run.stage("b").due == 800.0, "its owner has changed it since"
+
+
+def test_a_stage_that_would_run_into_a_maintenance_is_let_go_after_it():
+    part = Partition("batch", ("n1", "n2", "n3", "n4"), True, True, None, None, None)
+    ahead = Reservation("m", 2000.0, 5000.0, part.nodes, frozenset(), frozenset(), frozenset({"MAINT"}), False)
+    run = chain("a", "b", strategy="perstage")
+    jobs = (ended(1, time_limit=7200.0), kept(2, time_limit=7200.0))
+    for now, free in ((1000.0, False), (5000.0, True)):
+        view = seen(*jobs, at=now, reservations=(ahead,), partitions={"batch": part})
+        step = RUNNER.step(run, view, now, lambda _geometry: Estimate(0, 100.0))
+        assert bool(of(Release, step)) is free
+        told = [reason.text for _stage, reason in step.notes if reason.code == "maintenance"]
+        assert bool(told) is not free and all("it is released after that" in text for text in told)
+        run = step.run
 
 
 def test_what_a_stage_asks_for_is_what_slurm_shows():

@@ -15,8 +15,8 @@ from penstock.workflow.model import Stage
 __all__ = ["kept_back"]
 
 
-def kept_back(view: View, partition: str, unit: Stage, starts: float) -> Reason | None:
-    """Why the job of `unit` is not submitted yet although it is due; None: it may be.
+def kept_back(view: View, partition: str, unit: Stage, starts: float, done: str = "submitted") -> Reason | None:
+    """Why the job of `unit` is not submitted (`done`) yet although it is due; None: it may be.
 
     `starts` is when it could start at the earliest; `partition` may be several with commas between.
     """
@@ -25,7 +25,7 @@ def kept_back(view: View, partition: str, unit: Stage, starts: float) -> Reason 
     begin, reservation = earliest(view.reservations, nodes, unit.nodes, unit.time_limit, starts)
     if reservation is None:
         return None
-    then = "which has no end" if math.isinf(begin) else f"it is submitted after that, at {_when(begin)}"
+    then = "which has no end" if math.isinf(begin) else f"it is {done} after that, at {_when(begin)}"
     return Reason(
         "maintenance",
         f"{unit.nodes} nodes for {duration_text(unit.time_limit)} reach into maintenance {reservation.name}, "

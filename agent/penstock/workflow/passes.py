@@ -142,7 +142,7 @@ def _plan(turn: Turn, run: WorkflowRun, i: int, planned: WorkflowRun) -> Workflo
         if stage.held.hold not in turn.view.held:
             turn.note(stage.name, "no-slot", f"{stage.name} has no slot now, and waits for another")
             return run
-    elif (maintenance := kept_back(turn.view, partition, run.unit(i), starts)) is not None:
+    elif (maintenance := kept_back(turn.view, partition, run.unit(i), starts, run.done)) is not None:
         turn.notes.append((stage.name, maintenance))
         return run
     if run.owned:

@@ -60,12 +60,13 @@ class Turn:
         young = run.in_slots and parent.submitted is not None and parent.submitted >= self.view.taken_at
         return young or self.view.alive(parent.job)
 
-    def observe(self, run: WorkflowRun, i: int) -> WorkflowRun:
-        """Learn from the wait of entry `i` once it is known, unless enough is learned in this pass."""
+    def observe(self, run: WorkflowRun, i: int, *, last: bool = False) -> WorkflowRun:
+        """Learn from the wait of entry `i` once it is known, unless enough is learned in this pass. `last`: there is no
+        other pass in which it could be."""
         stage = run.stages[i]
         if stage.observed or stage.start is None or run.in_slots:  # a slot's begin is no wait in the queue
             return run
-        if self.learned >= _MOST_LEARNED:
+        if self.learned >= _MOST_LEARNED and not last:
             self.more = True
             return run
         observation = observed_wait(self.site, stage, run.ready_at(i))
@@ -82,7 +83,7 @@ class Turn:
 
     def discard(self, run: WorkflowRun, i: int, reason: Reason, *, miss: bool = False) -> WorkflowRun:
         """Cancel the job of entry `i` and decide again; the estimate stays. `miss`: it had started too early."""
-        run = self.observe(run, i)
+        run = self.observe(run, i, last=True)
         stage = run.stages[i]
         assert stage.job is not None
         self.notes.append((stage.name, reason))
