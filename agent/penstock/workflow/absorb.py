@@ -8,7 +8,7 @@ from penstock.api import Job, JobState, Reason
 from penstock.waits.causes import noted
 from penstock.workflow.instructions import Cancel
 from penstock.workflow.seen import look_up, ran
-from penstock.workflow.state import Phase, StageRun, WorkflowRun
+from penstock.workflow.state import Phase, StageRun, WorkflowRun, updated
 from penstock.workflow.turn import Turn, fresh
 
 __all__ = ["absorb", "back_off", "clear_discarded"]
@@ -72,16 +72,16 @@ def clear_discarded(turn: Turn, run: WorkflowRun) -> WorkflowRun:
 def _alive(turn: Turn, run: WorkflowRun, i: int, job: Job) -> StageRun:
     stage = run.stages[i]
     if job.state.holds_nodes:
-        stage = replace(stage, phase=Phase.RUNNING, start=job.start, nodes=job.nodes or stage.nodes)
+        stage = updated(stage, phase=Phase.RUNNING, start=job.start, nodes=job.nodes or stage.nodes)
     else:
         if stage.start is not None and job.restarts > stage.restarts:
             stage = _requeued(turn, run, i, job)
         held = stage.phase is Phase.SUBMITTED and job.held
-        stage = replace(stage, phase=Phase.SUBMITTED if held else Phase.QUEUED, start=None)
+        stage = updated(stage, phase=Phase.SUBMITTED if held else Phase.QUEUED, start=None)
     if stage.phase is not Phase.SUBMITTED and job.id in turn.view.hindered:
-        stage = replace(stage, hindered=noted(stage.hindered, turn.view.hindered[job.id]))
-    stage = replace(stage, submitted=job.submit, eligible=job.eligible, restarts=job.restarts)
-    return stage if stage.asked_at is None else replace(stage, asked=0, asked_at=None)
+        stage = updated(stage, hindered=noted(stage.hindered, turn.view.hindered[job.id]))
+    seen = {"submitted": job.submit, "eligible": job.eligible, "restarts": job.restarts}
+    return updated(stage, **seen, asked=0, asked_at=None)
 
 
 def _requeued(turn: Turn, run: WorkflowRun, i: int, job: Job) -> StageRun:

@@ -24,7 +24,7 @@ from penstock.workflow.instructions import Change, Instruction, Release, Requeue
 from penstock.workflow.reading import Site, parents_named
 from penstock.workflow.registry import strategy_named
 from penstock.workflow.seen import look_up, ran
-from penstock.workflow.state import Kept, Phase, RunPhase, StageRun, WorkflowRun
+from penstock.workflow.state import Kept, Phase, RunPhase, StageRun, WorkflowRun, updated
 from penstock.workflow.strategy import clock
 from penstock.workflow.ties import Tie
 from penstock.workflow.turn import NOT_OVER, Turn
@@ -109,9 +109,7 @@ def _own(stage: StageRun, **changes: Any) -> StageRun:  # noqa: ANN401
 def _seen(stage: StageRun, job: Job) -> StageRun:
     place = {"partition": job.partition, "qos": job.qos, "account": job.account}
     stage = _own(stage, **place, nodes=job.num_nodes, limit=job.time_limit)
-    if (stage.submitted, stage.eligible) == (job.submit, job.eligible):
-        return stage
-    return replace(stage, submitted=job.submit, eligible=job.eligible)
+    return updated(stage, submitted=job.submit, eligible=job.eligible)
 
 
 def _alive(stage: StageRun, live: Sequence[Job]) -> StageRun:
@@ -122,16 +120,14 @@ def _alive(stage: StageRun, live: Sequence[Job]) -> StageRun:
     else:
         waits = stage.mine.kept and stage.released is None and (live[0].held or live[0].put_off)
         phase, start = (Phase.WAITING if waits else Phase.QUEUED), None
-    stage = _seen(stage, running[0] if running else live[0])
-    return stage if (stage.phase, stage.start) == (phase, start) else replace(stage, phase=phase, start=start)
+    return updated(_seen(stage, running[0] if running else live[0]), phase=phase, start=start)
 
 
 def _hindered(turn: Turn, stage: StageRun, job: Job) -> StageRun:
     """Note what keeps a job besides its turn; not of one that is kept back, whose time is no part of the wait."""
     if job.put_off:
         return stage
-    cause = noted(stage.hindered, turn.view.hindered.get(job.id))
-    return stage if cause == stage.hindered else replace(stage, hindered=cause)
+    return updated(stage, hindered=noted(stage.hindered, turn.view.hindered.get(job.id)))
 
 
 def _concluded(

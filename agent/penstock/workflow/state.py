@@ -10,11 +10,24 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.ties import Tie
 
-__all__ = ["Kept", "Order", "Own", "Phase", "RunPhase", "Slot", "StageRun", "Submitter", "WorkflowRun", "units_of"]
+__all__ = [
+    "Kept",
+    "Order",
+    "Own",
+    "Phase",
+    "RunPhase",
+    "Slot",
+    "StageRun",
+    "Submitter",
+    "WorkflowRun",
+    "units_of",
+    "updated",
+]
 
 
 class Submitter(StrEnum):
@@ -220,6 +233,12 @@ class StageRun:
         if self.slot is None:
             raise ValueError(f"stage {self.name} has no slot")
         return self.slot
+
+
+def updated(stage: StageRun, **changes: Any) -> StageRun:  # noqa: ANN401
+    """The stage with these fields; itself where they say nothing new, which is so in most passes."""
+    news = any(getattr(stage, name) != value for name, value in changes.items())
+    return replace(stage, **changes) if news else stage
 
 
 @dataclass(frozen=True, slots=True)
