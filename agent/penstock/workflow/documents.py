@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
+from operator import attrgetter
 from typing import Any, Final
 
 from penstock.workflow.cuts import place_units, singles, together
@@ -21,6 +22,7 @@ _STANDINGS: Final = {"waiting": Phase.WAITING, "running": Phase.RUNNING, "done":
 
 _STAGE: Final = tuple(f.name for f in fields(StageRun))
 _OWN: Final = tuple(f.name for f in fields(Own))
+_values: Final = attrgetter(*_STAGE)
 _TUPLES: Final = ("after", "depends_on", "covers", "minutes", "pins", "nodes", "exclude")
 
 
@@ -123,7 +125,7 @@ def in_order(entries: Mapping[str, tuple[StageRun, Sequence[str]]]) -> tuple[Sta
 
 def _stage_to_dict(stage: StageRun) -> dict[str, Any]:
     """By name, not with `asdict`, which copies every value and takes ten times as long: all runs may change at once."""
-    values = {name: getattr(stage, name) for name in _STAGE}
+    values = dict(zip(_STAGE, _values(stage), strict=True))
     own = None if stage.own is None else _own_to_dict(stage.own)
     told = {"phase": stage.phase.value, "tie": stage.tie.value, "estimate_said": dict(stage.estimate_said)}
     slot = None if stage.slot is None else asdict(stage.slot)
