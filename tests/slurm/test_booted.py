@@ -21,19 +21,32 @@ pytestmark = [pytest.mark.slurm, pytest.mark.long, pytest.mark.timeout(900)]
 PROJECT = Path(__file__).parents[2]
 PENSTOCK = f"{sys.prefix}/bin/penstock"
 
-# Rank 0 of a malleable job, known by munge: offers itself, takes up what it gets, and says that it is done.
+# Rank 0 of a malleable job, known by munge: offers itself, asks Slurm for a companion when it is told to, takes up what
+# it gets, and says that it is done.
 RANK_0 = """
-import sys, time
-from dmr import wire
+import os, subprocess, sys, threading, time
+from dmr import errands, wire
 from dmr.client import Client
 job, port = int(sys.argv[1]), int(sys.argv[2])
 client = Client(("127.0.0.1", port), 20.0)
 def say(request, **fields):
     return client.request(request(job=job, time=time.time(), **fields), urgent=True)
-reply = None
+def told(*words):
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+def launch(errand):
+    threading.Thread(target=lambda: subprocess.run(errands.command(errand), timeout=100), daemon=True).start()
+while not (nodes := told("squeue", "-h", "-t", "RUNNING", "-j", str(job), "-o", "%N")):
+    time.sleep(0.3)
+nodes = tuple(told("scontrol", "show", "hostnames", *nodes))
+can = {"nodes": nodes, "per_node": 1, "method": "merge", "companion": True, "errands": True}
+reply, launched = None, set()
 while getattr(reply, "action", "") != "expand":
-    reply = say(wire.Check, epoch=0, size=2, minimum=2, maximum=4, factor=2)
+    reply = say(wire.Check, epoch=0, size=2, minimum=2, maximum=4, factor=2, **can)
     assert getattr(reply, "error", "") in ("", "unavailable", "busy"), reply
+    errand = getattr(reply, "errand", None)
+    if errand is not None and errand.name not in launched:
+        launched.add(errand.name)
+        launch(errand)
     time.sleep(0.3)
 assert say(wire.Accept, epoch=reply.epoch) == wire.Done()
 assert say(wire.Finished, epoch=reply.epoch, size=4, nodes=reply.nodes) == wire.Done()
@@ -138,7 +151,8 @@ def test_the_sandboxed_service_knows_users_resizes_jobs_and_comes_back(site: Sit
     more = {"DMR_MUNGE_SOCKET": str(cluster.munge_socket)}
     cluster.run_as("alice", [sys.executable, "-c", RANK_0, str(job), str(site.dmr)], env=more, timeout=200, check=True)
     until("it counts", lambda: site.told()['penstock_resizes_total{kind="expand",outcome="completed"}'] == 1, 90)
-    assert cluster.run_as("root", ["squeue", "-h", "-j", str(job), "-o", "%D"]).stdout.strip() == "4"
+    words = ["squeue", "-h", "-t", "RUNNING", "-u", alice, "-o", "%D"]
+    assert cluster.run_as("root", words).stdout.split() == ["2", "2"], "the job, and its companion of the same user"
     told = site.told()
     assert told["penstock_store_errors_total"] == told['penstock_passes_total{verdict="failed"}'] == 0
     assert sum(v for k, v in told.items() if "requests_total" in k and "unanswered" in k) == 0
@@ -160,7 +174,7 @@ def test_the_sandboxed_service_knows_users_resizes_jobs_and_comes_back(site: Sit
     assert (said["PRIORITY"], said["PENSTOCK_AUDIT_VERB"], said["PENSTOCK_AUDIT_OUTCOME"]) == ("4", "resume", "refused")
     assert (said["SYSLOG_IDENTIFIER"], said["_UID"]) == ("penstock-audit", str(cluster.user("operator").uid))
     acts = [r["verb"] for r in json.loads(site.penstock("root", "audit", "--json", "--job", str(job))[1])]
-    assert {"check", "expand", "merge", "accept", "done"} <= set(acts), acts
+    assert {"check", "ask the launcher", "accept", "done"} <= set(acts), acts
     machine.run("systemctl", "stop", "penstock", check=True)
     machine.run("bash", "-c", 'text=$(head -n -1 "$0"); echo "$text" >"$0"', "/var/lib/penstock/audit.log", check=True)
     code, text = site.penstock("root", "audit", "--verify")
