@@ -67,7 +67,7 @@ def owners_state(number: int, uid: int = 0) -> dict[str, Any]:
 
 def owners_state_of_0_1_0(number: int) -> dict[str, Any]:
     """As that release wrote it, which knew no way to keep a job back but to hold it."""
-    order = {"words": ["job.sh"], "workdir": "/home/me", "script": None}
+    order = {"words": ["job.sh"], "workdir": "/projects/me", "script": None}
     times = ("estimate", "due", "submitted", "released", "eligible", "start", "end", "limit", "requeued_at", "expect")
     nothing = ("estimate_index", "trouble", "hindered", "slurm_state", "exit_code", "failure")
     stage = {
