@@ -18,7 +18,6 @@ from penstock.errors import Infeasible, LeftAlone, NotFound, NotNow, NotPermitte
 from penstock.executor import Concern, Executor
 from penstock.holding.keeper import Keeper
 from penstock.holding.ledger import Ledger
-from penstock.observe import Observer
 from penstock.provision.holding import Hold, Phase, Wanted
 from penstock.provision.pricing import cancelling
 from penstock.provision.repair import CAN_BEGIN_EARLIER, Drop, Find, Move, StageNow, Standing, repair
@@ -36,7 +35,9 @@ __all__ = ["Finder", "Runs"]
 Finder = Callable[[WorkflowRun], Awaitable[Find]]
 """Makes the search for free slots from a look at the cluster as it is now."""
 
-_STALE: Final = 60.0  # seconds; each pass takes its own look
+Records = Mapping[int, AccountingRecord]
+"""What accounting says of jobs that are not in the queue any more, by their numbers."""
+
 _FAILED: Final = (Stands.FAILED, Stands.CANCELLED)
 
 
@@ -68,7 +69,6 @@ class Runs:
     ) -> None:
         self._backend, self._executor, self._keeper = backend, executor, keeper
         self._ledger, self._second = ledger, second
-        self._observer = Observer(backend, backend, min_interval=0.0, stale_after=_STALE)
         self._runner = Runner(accrues=False)
 
     async def begin(self, run: WorkflowRun) -> WorkflowRun:
@@ -78,7 +78,7 @@ class Runs:
         self._ledger.store_run(run)
         page, carrier = self._opened(run)
         try:
-            await self._advance(page, carrier, await self._look())
+            await self._advance(page, carrier, await self._look(), {}, [])
             for stage in page.run.stages:
                 if stage.job is None:
                     raise Infeasible(f"stage {stage.name}: {stage.failure or 'it was not submitted'}")
@@ -94,7 +94,7 @@ class Runs:
         page, _ = self._opened(run)
         page.save(replace(_dropped(run, {s.name: "" for s in run.stages}), phase=RunPhase.CANCELLING))
         await self._clear(page)
-        self._close(page, await self._look())
+        self._close(page, await self._look(), {})
 
     async def tend(self, finder: Finder) -> list[str]:
         """One pass over all runs that are not over; what was done, in words. One that the brake is on for is left as it
@@ -117,8 +117,8 @@ class Runs:
 
     def _opened(self, run: WorkflowRun) -> tuple[_Page, Carrier]:
         page = _Page(self._ledger, run)
-        backend, executor = self._backend, self._executor
-        return page, Carrier(backend, self._observer, executor, backend, self._runner, page, lambda _why: None, 0)
+        backend, executor = self._backend, self._executor  # each pass takes a look of its own: nobody is to be woken
+        return page, Carrier(backend, lambda: None, executor, backend, self._runner, page, lambda _why: None, 0)
 
     def _concern(self, run: WorkflowRun) -> Concern:
         wanted = [self._ledger.hold(stage.held.hold).wanted for stage in run.stages]
@@ -128,33 +128,33 @@ class Runs:
     async def _tend(self, page: _Page, carrier: Carrier, finder: Finder, news: list[str]) -> None:
         await carrier.settle(page.run.id)
         snapshot = await self._look()
-        await self._advance(page, carrier, snapshot, news)
+        gone = [job for job in page.run.jobs() if job not in snapshot.jobs]
+        records = {record.id: record for record in await self._backend.history(ids=gone)} if gone else {}
+        await self._advance(page, carrier, snapshot, records, news)
         await self._clear(page)
         await self._mend(page, snapshot, finder, news)
-        await self._advance(page, carrier, snapshot, news)
+        await self._advance(page, carrier, snapshot, records, news)
         await self._clear(page)
-        self._close(page, await self._look())
+        self._close(page, snapshot, records)
 
     # -- running -----------------------------------------------------------------------------------------------------
 
     async def _look(self) -> Snapshot:
-        """A look of now. Raises NotNow where Slurm does not answer."""
-        snapshot = await self._observer.look(max_age=0.0)
-        if not snapshot.usable:
-            raise NotNow("; ".join(snapshot.problems))
-        return snapshot
+        """The jobs that there are now: all that the runner goes by here."""
+        now = self._backend.now()
+        return Snapshot(now, {job.id: job for job in await self._backend.jobs()}, {}, {})
 
-    async def _advance(self, page: _Page, carrier: Carrier, snapshot: Snapshot, news: list[str] | None = None) -> None:
+    async def _advance(
+        self, page: _Page, carrier: Carrier, snapshot: Snapshot, records: Records, news: list[str]
+    ) -> None:
         """Steps of the runner over one look, until all jobs that can be are in their slots, each behind those before
         it."""
-        gone = [job for job in page.run.jobs() if job not in snapshot.jobs]
-        records = {record.id: record for record in await self._backend.history(ids=gone)} if gone else {}
         for _ in range(len(page.run.stages) + 1):
             step = self._step(page.run, snapshot, records)
             page.save(step.run)
             for stage, reason in step.notes:
                 self._executor.record(Decision(Verb.NOTHING, subject_of(step.run, stage), (reason,)))
-                if reason.code == "overrun" and news is not None:
+                if reason.code == "overrun":
                     _tell(page, stage, reason.text, news)
             acts = [order for order in step.instructions if not isinstance(order, Finished)]
             for decision in await carrier.carry_out(page.run.id, acts, snapshot):
@@ -162,14 +162,14 @@ class Runs:
             if not any(isinstance(order, Submit) for order in acts):
                 break
 
-    def _close(self, page: _Page, snapshot: Snapshot) -> None:
+    def _close(self, page: _Page, snapshot: Snapshot, records: Records) -> None:
         """What has ended, and has nothing left, is over."""
         run = page.run
         if run.leaving or not all(stage.phase.final for stage in run.stages):
             return
-        page.save(self._step(run, snapshot, {}).run)
+        page.save(self._step(run, snapshot, records).run)
 
-    def _step(self, run: WorkflowRun, snapshot: Snapshot, records: Mapping[int, AccountingRecord]) -> Step:
+    def _step(self, run: WorkflowRun, snapshot: Snapshot, records: Records) -> Step:
         holds = frozenset(number for number, hold in self._ledger.holds().items() if not hold.phase.final)
         held = holds - {number for _slot, number in run.leaving}
         view = View(snapshot.taken_at, snapshot.jobs, MappingProxyType(records), held=held)
@@ -181,7 +181,7 @@ class Runs:
         """Exchange or give up slots where that is needed."""
         run = page.run
         over = [s.held for s in run.stages if s.phase.final and not self._ledger.hold(s.held.hold).phase.final]
-        page.save(replace(run, leaving=tuple(dict.fromkeys((*run.leaving, *((s.name, s.hold) for s in over))))))
+        page.save(_leaving(run, *over))
         stages, now, searched = self._now(page.run, snapshot.jobs), self._backend.now(), []
 
         def nothing(*_search: float) -> None:
@@ -235,8 +235,8 @@ class Runs:
             _kept(page, move, held.reason, news)
             return
         again = replace(fresh(stage), attempt=0, slot=Slot(wanted.name, number, moves, stage.held.whole))
-        leaving = dict.fromkeys((*run.leaving, (stage.held.name, stage.held.hold)))
-        page.save(replace(run.put(place, again), leaving=(*leaving,), told={**run.told, move.stage: move.why}))
+        run = _leaving(run, stage.held)
+        page.save(replace(run.put(place, again), told={**run.told, move.stage: move.why}))
         news.append(f"stage {move.stage} gets another slot: {move.why}")
 
     async def _held(self, wanted: Wanted) -> tuple[int, Hold]:
@@ -252,8 +252,9 @@ class Runs:
         if not page.run.leaving:
             return
         subject, concern = subject_of(page.run), Concern("workflows", os.geteuid(), ends=True)
+        jobs = await self._backend.jobs()
         for slot, number in page.run.leaving:
-            for job in await self._backend.jobs():
+            for job in jobs:
                 if job.reservation == slot and not job.state.ended:
                     try:
                         await self._executor.cancel(job.id, subject, concern)
@@ -277,12 +278,16 @@ def _standing(stage: StageRun) -> Standing:
     return {Stands.RUNNING: Standing.RUNNING, Stands.DONE: Standing.DONE}.get(stage.phase, Standing.WAITING)
 
 
+def _leaving(run: WorkflowRun, *slots: Slot) -> WorkflowRun:
+    """The run, which gives these up, too."""
+    return replace(run, leaving=tuple(dict.fromkeys((*run.leaving, *((slot.name, slot.hold) for slot in slots)))))
+
+
 def _dropped(run: WorkflowRun, why: Mapping[str, str]) -> WorkflowRun:
     """The run without these stages, and why each is given up."""
     for i, stage in enumerate(run.stages):
         if stage.name in why:
-            left = tuple(dict.fromkeys((*run.leaving, (stage.held.name, stage.held.hold))))
-            run = replace(run, leaving=left, told={**run.told, stage.name: why[stage.name]})
+            run = replace(_leaving(run, stage.held), told={**run.told, stage.name: why[stage.name]})
             if not stage.phase.final:
                 run = run.put(i, replace(stage, phase=Stands.CANCELLED, failure=why[stage.name]))
     return run

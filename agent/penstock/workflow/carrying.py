@@ -22,7 +22,6 @@ from penstock.api import Decision, Reason, Snapshot, Verb
 from penstock.clock import Clock, Rest
 from penstock.errors import Infeasible, NotPermitted, OutcomeUnknown, Overtaken, PenstockError, StoreError
 from penstock.executor import Concern, Executor, Payload
-from penstock.observe import Observer
 from penstock.slurm.base import Changer, Reader
 from penstock.workflow.instructions import Cancel, Change, Instruction, Release, Requeue, Submit
 from penstock.workflow.runner import Runner
@@ -46,12 +45,13 @@ class Runs(Protocol):
 
 class Carrier:
     """Acts for the workflows of one agent. `environment` is added to the job of each stage that it submits (it tells
-    MPI jobs the agent). `most` changes are made for a user's own jobs in a pass; `left`: there were more to be made."""
+    MPI jobs the agent). `most` changes are made for a user's own jobs in a pass; `left`: there were more to be made.
+    `want` asks for a newer look."""
 
     def __init__(
         self,
         backend: Reader,
-        observer: Observer,
+        want: Callable[[], None],
         executor: Executor,
         clock: Clock,
         runner: Runner,
@@ -60,7 +60,7 @@ class Carrier:
         most: int,
     ) -> None:
         self._backend = backend
-        self._observer = observer
+        self._want = want
         self._executor = executor
         self._clock = clock
         self._runner = runner
@@ -236,7 +236,7 @@ class Carrier:
 
     def _changed(self, job: int) -> None:
         self._changed_at[job] = self._clock.now()
-        self._observer.want()
+        self._want()
 
     def _concern(self, run: WorkflowRun, job: int | None, snapshot: Snapshot | None, keeps: bool = True) -> Concern:
         """While all is off nothing is submitted, but what was is tied so that it may stay there without an agent

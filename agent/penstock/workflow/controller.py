@@ -27,7 +27,7 @@ from penstock.pace import Pace, at_once
 from penstock.slurm.base import Reader
 from penstock.store import Store
 from penstock.waits.base import Estimate
-from penstock.waits.causes import hindrance
+from penstock.waits.causes import Cause, hindrance
 from penstock.waits.shelf import Shelf
 from penstock.workflow.accounting import Accounting
 from penstock.workflow.admission import Registration, admit, plan, plan_for_owner, planned, read_registration
@@ -106,7 +106,7 @@ class WorkflowController:
         self.core_hour_weight = core_hour_weight
         self._share = share or Share()
         self.book = Book(store)
-        self.carrier = Carrier(backend, observer, executor, clock, runner, self.book, wake, self._share.changes)
+        self.carrier = Carrier(backend, observer.want, executor, clock, runner, self.book, wake, self._share.changes)
         self._accounting = Accounting(backend, clock, self._share.lookups)
         # Until when accounting is not asked again for jobs that were given up, by run and job.
         self._sought: dict[int, dict[int, Rest]] = {}
@@ -453,13 +453,8 @@ class WorkflowController:
             self._tasks = snapshot, tasks_of(snapshot)
         watched = {*run.discarded, *(stage.job for stage in run.stages if stage.job is not None)}
         known = self._accounting.records
-        tasks, hindered = self._tasks[1], {}
-        for job in watched:
-            seen = snapshot.jobs.get(job)
-            for row in (*(() if seen is None else (seen,)), *tasks.get(job, ())):
-                if (cause := hindrance(row, snapshot.nodes)) is not None:
-                    hindered[row.id] = cause
-        return View(
+        hindered: dict[int, Cause] = {}
+        view = View(
             snapshot.taken_at,
             snapshot.jobs,
             {job: known[job] for job in watched if job in known and job not in snapshot.jobs},
@@ -468,8 +463,13 @@ class WorkflowController:
             reservations=snapshot.reservations,
             partitions=snapshot.partitions,
             down=down,
-            tasks=tasks,
+            tasks=self._tasks[1],
         )
+        for job in watched:
+            for row in view.rows(job):
+                if (cause := hindrance(row, snapshot.nodes)) is not None:
+                    hindered[row.id] = cause
+        return view
 
     async def _decide(self, run: WorkflowRun, view: View, pace: Pace) -> Step:
         """The runner's step. Where it asked for an estimate for a job of the agent's own, others are asked what they

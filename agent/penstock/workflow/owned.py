@@ -99,11 +99,8 @@ def _absorbed(turn: Turn, run: WorkflowRun, stage: StageRun, number: int, rows: 
 
 
 def _own(stage: StageRun, **changes: Any) -> StageRun:  # noqa: ANN401
-    """The stage with these of `Own`; itself where they say nothing new, which is so in most passes."""
-    own = stage.mine
-    if all(getattr(own, name) == value for name, value in changes.items()):
-        return stage
-    return replace(stage, own=replace(own, **changes))
+    """The stage with these of `Own`."""
+    return updated(stage, own=updated(stage.mine, **changes))
 
 
 def _seen(stage: StageRun, job: Job) -> StageRun:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.ties import Tie
@@ -28,6 +28,8 @@ __all__ = [
     "units_of",
     "updated",
 ]
+
+E = TypeVar("E", "StageRun", "Own")
 
 
 class Submitter(StrEnum):
@@ -235,10 +237,10 @@ class StageRun:
         return self.slot
 
 
-def updated(stage: StageRun, **changes: Any) -> StageRun:  # noqa: ANN401
-    """The stage with these fields; itself where they say nothing new, which is so in most passes."""
-    news = any(getattr(stage, name) != value for name, value in changes.items())
-    return replace(stage, **changes) if news else stage
+def updated(entry: E, **changes: Any) -> E:  # noqa: ANN401
+    """The entry with these fields; itself where they say nothing new, which is so in most passes."""
+    news = any(getattr(entry, name) != value for name, value in changes.items())
+    return replace(entry, **changes) if news else entry
 
 
 @dataclass(frozen=True, slots=True)
