@@ -101,6 +101,8 @@ PYTHONHASHSEED=0 "$mine/bin/python" -m compileall -q -s "$root" -p / --invalidat
 
 # shellcheck source=/dev/null
 . /etc/os-release
+# In KiB, a folder as one: what a folder itself takes on a disk depends on what was in it before.
+size=$(find "$root" -type d -printf '1\n' -o -printf '%s\n' | awk '{ all += int(($1 + 1023) / 1024) } END { print all }')
 upstream=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$SOURCE/pyproject.toml")
 version=$upstream+deb${VERSION_ID:-sid}
 architecture=$(dpkg --print-architecture)
@@ -111,7 +113,7 @@ sed -e "s|@VERSION@|$version|" -e "s|@ARCHITECTURE@|$architecture|" \
     -e "s|@MAINTAINER@|${DEBFULLNAME:-Penstock} <${DEBEMAIL:-root@localhost}>|" \
     -e "s|@PYTHON@|$("$PYTHON" -c 'import sys; print("{}.{}".format(*sys.version_info))')|" \
     -e "s|@NEXT_PYTHON@|$("$PYTHON" -c 'import sys; print(f"{sys.version_info[0]}.{sys.version_info[1] + 1}")')|" \
-    -e "s|@SIZE@|$(du -sk --apparent-size --exclude=DEBIAN "$root" | cut -f1)|" \
+    -e "s|@SIZE@|$size|" \
     "$SOURCE/deploy/debian/control" >"$root/DEBIAN/control"
 (cd "$root" && find usr -type f -print0 | LC_ALL=C sort -z | xargs -0 md5sum >DEBIAN/md5sums)
 
