@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Builds the Debian package of Penstock, for the Debian release and the architecture that this runs on. No root needed.
-#   deploy/build-deb.sh [FOLDER]      where the package goes; default: dist. Nobody but you may be able to write there,
-#                                     since root is going to install what is in it.
+# Builds the Debian packages of Penstock, for the Debian release and the architecture that this runs on. No root needed.
+#   deploy/build-deb.sh [FOLDER]      where the packages go; default: dist. Nobody but you may be able to write there,
+#                                     since root is going to install what is in them.
+# Prints where they are: penstock, then penstock-lab, the laboratory, which no login node needs.
 # Needs the packages python3-venv and dpkg, and PyPI: what Penstock depends on is bundled, in a virtual environment of its
 # own below /usr/lib/penstock, so that installing needs no network. PIP_CONSTRAINT=FILE pins what is bundled. With that,
 # the same source gives the same bytes; the dates in it are SOURCE_DATE_EPOCH, else that of the last commit.
@@ -39,10 +40,11 @@ say "bundling Penstock and what it needs"
 "$PYTHON" -m venv "$work/tools"
 "$PYTHON" -m venv --without-pip --symlinks "$root/$PLACE"
 pip=$work/tools/bin/pip
-"$pip" -q wheel --no-deps --wheel-dir "$work" "$SOURCE"
+"$pip" -q wheel --no-deps --wheel-dir "$work" "$SOURCE" "$SOURCE/dmr" "$SOURCE/lab"
 wheel=$(ls "$work"/penstock-*.whl)
-"$pip" -q --python "$root/$PLACE/bin/python" install --no-compile --no-warn-script-location "${wheel}[$EXTRAS]"
-"$pip" --python "$root/$PLACE/bin/python" freeze --exclude penstock >"$work/bundled.txt"
+library=$(ls "$work"/penstock_dmr-*.whl)
+"$pip" -q --python "$root/$PLACE/bin/python" install --no-compile --no-warn-script-location "$library" "${wheel}[$EXTRAS]"
+"$pip" --python "$root/$PLACE/bin/python" freeze --exclude penstock --exclude penstock-dmr >"$work/bundled.txt"
 
 # A virtual environment knows its place by its interpreter; what else has the name of this folder is left out or made anew.
 mine=$root/$PLACE
@@ -84,7 +86,7 @@ sed -i 's|^ExecStart=%h/.local/bin/|ExecStart=/usr/bin/|' "$root/usr/lib/systemd
 put 644 "$SOURCE/systemd/penstock.sysusers" usr/lib/sysusers.d/penstock.conf
 put 644 "$SOURCE/systemd/penstock.tmpfiles" usr/lib/tmpfiles.d/penstock.conf
 # For users: the wheel, to `import dmr` in environments of their own; libdmr as source, since it must fit their MPI.
-put 644 "$wheel" "usr/share/penstock/${wheel##*/}"
+put 644 "$library" "usr/share/penstock/${library##*/}"
 put 644 "$SOURCE/deploy/penstock.yaml" usr/share/penstock/penstock.yaml
 for file in "$SOURCE"/deploy/{grafana,prometheus}/*; do put 644 "$file" "usr/share/penstock/${file#"$SOURCE/deploy/"}"; done
 for file in "$SOURCE"/dmr/c/{Makefile,*.[ch],examples/*.c}; do put 644 "$file" "usr/share/penstock/libdmr/${file#"$SOURCE/dmr/c/"}"; done
@@ -101,23 +103,46 @@ PYTHONHASHSEED=0 "$mine/bin/python" -m compileall -q -s "$root" -p / --invalidat
 
 # shellcheck source=/dev/null
 . /etc/os-release
-# In KiB, a folder as one: what a folder itself takes on a disk depends on what was in it before.
-size=$(find "$root" -type d -printf '1\n' -o -printf '%s\n' | awk '{ all += int(($1 + 1023) / 1024) } END { print all }')
-upstream=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$SOURCE/pyproject.toml")
+# 0.2.0.dev0 is before 0.2.0 for pip; for dpkg 0.2.0~dev0 is.
+upstream=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$SOURCE/pyproject.toml" | sed 's/\.dev/~dev/')
 version=$upstream+deb${VERSION_ID:-sid}
 architecture=$(dpkg --print-architecture)
 mkdir "$root/DEBIAN"
 install -m 755 "$SOURCE"/deploy/debian/{postinst,prerm,postrm} "$root/DEBIAN"
 echo /etc/penstock/penstock.yaml >"$root/DEBIAN/conffiles"
-sed -e "s|@VERSION@|$version|" -e "s|@ARCHITECTURE@|$architecture|" \
-    -e "s|@MAINTAINER@|${DEBFULLNAME:-Penstock} <${DEBEMAIL:-root@localhost}>|" \
-    -e "s|@PYTHON@|$("$PYTHON" -c 'import sys; print("{}.{}".format(*sys.version_info))')|" \
-    -e "s|@NEXT_PYTHON@|$("$PYTHON" -c 'import sys; print(f"{sys.version_info[0]}.{sys.version_info[1] + 1}")')|" \
-    -e "s|@SIZE@|$size|" \
-    "$SOURCE/deploy/debian/control" >"$root/DEBIAN/control"
-(cd "$root" && find usr -type f -print0 | LC_ALL=C sort -z | xargs -0 md5sum >DEBIAN/md5sums)
+# control ROOT FILE: what dpkg is told of the package in a folder. Its size is in KiB, and that of each folder in it one:
+# what a folder itself takes on a disk depends on what was in it before.
+control() {
+    local size
+    size=$(find "$1" -name DEBIAN -prune -o -type d -printf '1\n' -o -printf '%s\n' |
+        awk '{ all += int(($1 + 1023) / 1024) } END { print all }')
+    sed -e "s|@VERSION@|$version|" -e "s|@ARCHITECTURE@|$architecture|" -e "s|@SIZE@|$size|" \
+        -e "s|@MAINTAINER@|${DEBFULLNAME:-Penstock} <${DEBEMAIL:-root@localhost}>|" \
+        -e "s|@PYTHON@|$("$PYTHON" -c 'import sys; print("{}.{}".format(*sys.version_info))')|" \
+        -e "s|@NEXT_PYTHON@|$("$PYTHON" -c 'import sys; print(f"{sys.version_info[0]}.{sys.version_info[1] + 1}")')|" \
+        "$SOURCE/deploy/debian/$2" >"$1/DEBIAN/control"
+    (cd "$1" && find usr -type f -print0 | LC_ALL=C sort -z | xargs -0 md5sum >DEBIAN/md5sums)
+}
+control "$root" control
+
+say "the laboratory"
+lab=$work/lab-root
+packages=$("$mine/bin/python" -c 'import site; print(site.getsitepackages()[0])')
+"$pip" -q --python "$mine/bin/python" install --no-deps --no-compile --target "$lab/${packages#"$root/"}" "$work"/penstock_lab-*.whl
+find "$lab" -path '*.dist-info/*' \( -name RECORD -o -name direct_url.json -o -name REQUESTED \) -delete
+PYTHONPATH=$lab/${packages#"$root/"} "$mine/bin/python" -m penstock.cli.manpages "$work/man-lab"
+gzip -9n "$work"/man-lab/*
+for page in "$work"/man-lab/*; do
+    if [ ! -e "$work/man/${page##*/}" ]; then install -D -m 644 "$page" "$lab/usr/share/man/man1/${page##*/}"; fi
+done
+install -D -m 644 "$SOURCE/deploy/debian/copyright" "$lab/usr/share/doc/penstock-lab/copyright"
+PYTHONHASHSEED=0 "$mine/bin/python" -m compileall -q -s "$lab" -p / --invalidation-mode unchecked-hash "$lab/$PLACE"
+mkdir "$lab/DEBIAN"
+control "$lab" control-lab
 
 say "packing"
-deb=$OUT/penstock_${version}_$architecture.deb
-dpkg-deb --root-owner-group -Zzstd --build "$root" "$deb" >&2
-echo "$deb"
+for package in "penstock $root $architecture" "penstock-lab $lab all"; do
+    read -r name folder machine <<<"$package"
+    dpkg-deb --root-owner-group -Zzstd --build "$folder" "$OUT/${name}_${version}_$machine.deb" >&2
+    echo "$OUT/${name}_${version}_$machine.deb"
+done

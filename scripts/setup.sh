@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv with Penstock and all it needs; with root, installs Debian's Slurm packages where they are missing.
+# Makes .venv with Penstock, its laboratory and all they need; with root, installs Debian's Slurm packages where they are missing.
 # Sourced by test.sh and demo.sh, or run by itself. Sets VENV and HAVE_SLURM. Safe to repeat; quick when nothing changed.
 #   setup.sh [EXTRAS]      EXTRAS of the package, default: all,dev
 case $- in *i*)
@@ -61,7 +61,7 @@ setup_python() {
         }
     fi
     VENV=$ROOT/.venv
-    local how="-e" stamp have sum version
+    local how="-e" lab=$ROOT/lab stamp have sum version
     if ! others_can_read "$ROOT/pyproject.toml"; then
         # As root the tests act as ordinary users, who cannot reach this folder: install where they can.
         VENV=/var/tmp/penstock-venv-$(printf %s "$ROOT" | cksum | cut -d' ' -f1)
@@ -69,7 +69,7 @@ setup_python() {
         say "ordinary users cannot read $ROOT: using $VENV"
         own_folder "$VENV" || return 1 # what is in it is run as root
     fi
-    sum=$(cksum <"$ROOT/pyproject.toml")
+    sum=$(cat "$ROOT"/{,dmr/,lab/}pyproject.toml | cksum)
     stamp=$VENV/.penstock-setup
     if [ ! -x "$VENV/bin/python" ] || ! "$VENV/bin/python" -c '' 2>/dev/null; then
         say "making $VENV with $PYTHON"
@@ -81,11 +81,14 @@ setup_python() {
     # An environment made for the tests serves the demo as well.
     if [ "$have" != "$version $EXTRAS $sum" ] && [ "$have" != "$version $EXTRAS,dev $sum" ]; then
         say "installing Penstock and its dependencies"
-        (umask 022 && "$VENV/bin/python" -m pip -q --disable-pip-version-check install -e "$ROOT[$EXTRAS]")
+        case ",$EXTRAS," in *,all,*) lab="$ROOT/lab[all]" ;; esac
+        (umask 022 && "$VENV/bin/python" -m pip -q --disable-pip-version-check install \
+            -e "$ROOT/dmr" -e "$ROOT[$EXTRAS]" -e "$lab")
         printf '%s\n' "$version $EXTRAS $sum" >"$stamp"
     fi
     if [ "$how" != "-e" ]; then
-        (umask 022 && "$VENV/bin/python" -m pip -q --disable-pip-version-check install --no-deps "$how" "$ROOT")
+        (umask 022 && "$VENV/bin/python" -m pip -q --disable-pip-version-check install --no-deps "$how" \
+            "$ROOT/dmr" "$ROOT" "$ROOT/lab")
     fi
 }
 

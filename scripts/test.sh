@@ -74,7 +74,7 @@ fi
 echo "== style, types, import rules"
 ruff check .
 ruff format --check .
-MYPYPATH=agent:plugins:dmr:docs/_ext mypy -p penstock -p penstock_plugins -p dmr -p penstock_docs
+MYPYPATH=agent:plugins:dmr:lab:docs/_ext mypy -p penstock -p penstock_plugins -p dmr -p penstock_lab -p penstock_docs
 lint-imports
 
 # Lanes side by side: the unit tests compute, those on Slurm mostly wait for it, those of MPI, with Slurm and without,

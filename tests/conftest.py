@@ -9,9 +9,9 @@ from functools import cache
 import pytest
 from hypothesis import HealthCheck, settings
 
-from penstock.cluster.programs import check_programs
-from penstock.cluster.rootfs import prepare
 from penstock.errors import PenstockError, UserError
+from penstock_lab.cluster.programs import check_programs
+from penstock_lab.cluster.rootfs import prepare
 
 
 def pytest_configure() -> None:

@@ -23,7 +23,7 @@ from penstock.audit.auditor import Auditor
 from penstock.audit.opening import agent_auditor
 from penstock.audit.record import Door
 from penstock.clock import Clock
-from penstock.config import Config, load
+from penstock.config import Config, SlurmSection, load
 from penstock.errors import ConfigError, LeaseLost, PenstockError, SlurmUnavailable, UserError
 from penstock.executor import FRESH, Executor
 from penstock.figures import Figures
@@ -82,11 +82,7 @@ _ANYWHERE = "0.0.0.0:0"
 def make_backend(config: Config) -> Backend:
     """The backend that the configuration names."""
     if config.slurm.backend == "mock":
-        from penstock.slurm.mock.client import MockClient
-
-        if config.slurm.mock_socket is None:
-            raise ConfigError("`slurm.mock_socket` must be set for `slurm.backend: mock`")
-        return MockClient(config.slurm.mock_socket)
+        return _backend_of_others(config)
     from penstock.slurm.cli import CliBackend
     from penstock.slurm.pyslurm import PyslurmBackend
 
@@ -106,6 +102,16 @@ def make_backend(config: Config) -> Backend:
     if slurm.backend == "auto":
         _tell_fallback("pyslurm is not installed")
     return CliBackend(timeout=slurm.timeout, budget=budget, merge_releases=merges)
+
+
+def _backend_of_others(config: Config) -> Backend:
+    """A backend that another distribution brings, by its entry point."""
+    name = config.slurm.backend
+    known = {e.name: e for e in entry_points(group="penstock.backends")}
+    if name not in known:
+        raise ConfigError(f"`slurm.backend: {name}` comes with the laboratory: install penstock-lab")
+    connect: Callable[[SlurmSection], Backend] = known[name].load()
+    return connect(config.slurm)
 
 
 def _tell_fallback(why: str) -> None:

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Makes the image out of a bare Debian, as root inside it: Slurm, munge and MariaDB of that Debian, and Penstock's package.
+# Makes the image out of a bare Debian, as root inside it: Slurm, munge and MariaDB of that Debian, and Penstock's packages.
 # Run by the Dockerfile, and by chroot.sh where there is no Docker.
-#   build.sh PACKAGE.deb
+#   build.sh PACKAGE.deb…
 set -euo pipefail
 
 export DEBIAN_FRONTEND=noninteractive
@@ -13,7 +13,7 @@ apt-get -qq update
 apt-get -qq -y --no-install-recommends install \
     slurm-wlm slurmdbd slurm-wlm-mysql-plugin slurm-wlm-basic-plugins munge mariadb-server \
     iproute2 procps systemd-standalone-sysusers systemd-standalone-tmpfiles \
-    "$1"
+    "$@"
 apt-get clean
 rm -rf /usr/sbin/policy-rc.d /var/lib/apt/lists/*
 penstock --version

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The image of the Dockerfile without a Docker engine: the same two scripts, in a root file system of their own. As root.
-#   chroot.sh build DIR PACKAGE.deb            make it in DIR (Debian 12; needs mmdebstrap and the network)
+#   chroot.sh build DIR PACKAGE.deb…           make it in DIR (Debian 12; needs mmdebstrap and the network)
 #   chroot.sh run DIR [VARIABLE=VALUE…]        start it, in the foreground; it ends with SIGTERM or Ctrl-C
 #   chroot.sh exec DIR USER COMMAND…           a command in the running one
 # It has processes, mounts, host name and network of its own, which end with it.
@@ -18,15 +18,19 @@ dir=$2
 shift 2
 
 build() {
-    local package=$1 inside=/tmp/penstock.deb
+    local package upload=() inside=()
+    for package; do
+        inside+=("/tmp/${package##*/}")
+        upload+=("--customize-hook=upload '$package' '/tmp/${package##*/}'")
+    done
     # The mounts that are made on the way end with their namespace, also when this is killed.
     unshare --mount --propagation private -- mmdebstrap --variant=apt \
         --aptopt='Acquire::Check-Valid-Until "false"' --include=ca-certificates,mount \
-        --customize-hook="upload '$package' $inside" \
+        "${upload[@]}" \
         --customize-hook="upload '$HERE/build.sh' /usr/local/sbin/penstock-image-build" \
         --customize-hook="upload '$HERE/start.sh' /usr/local/sbin/penstock-image-start" \
-        --customize-hook="chroot \"\$1\" bash /usr/local/sbin/penstock-image-build $inside" \
-        --customize-hook="rm \"\$1$inside\"" \
+        --customize-hook="chroot \"\$1\" bash /usr/local/sbin/penstock-image-build ${inside[*]}" \
+        --customize-hook="rm \"\$1\"/tmp/*.deb" \
         "$RELEASE" "$dir"
     chmod 755 "$dir/usr/local/sbin/penstock-image-start"
 }
@@ -112,7 +116,7 @@ inside() {
 }
 
 case "$verb" in
-build) if [ $# = 1 ]; then build "$1"; else usage; fi ;;
+build) if [ $# -gt 0 ]; then build "$@"; else usage; fi ;;
 run) run "$@" ;;
 exec) if [ $# -gt 1 ]; then inside "$@"; else usage; fi ;;
 *) usage ;;

@@ -22,19 +22,19 @@ from pathlib import Path
 import pytest
 
 from penstock.api import Job, JobSpec, JobState
-from penstock.cluster import Cluster, ClusterSpec, up
-from penstock.cluster.programs import PATH
 from penstock.errors import Infeasible
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import BudgetLimits, RequestBudget
 from penstock.slurm.cli import CliBackend
-from penstock.slurm.mock import control
-from penstock.slurm.mock.backend import VirtualClock, virtual_cluster
-from penstock.slurm.mock.client import MockClient
-from penstock.slurm.mock.model import ClusterConfig, NodeLimits, PartitionConfig
 from penstock.slurm.parse import parse_version
 from penstock.slurm.pyslurm import PyslurmBackend
 from penstock.slurm.pyslurm_link import Versions, misfit
+from penstock_lab.cluster import Cluster, ClusterSpec, up
+from penstock_lab.cluster.programs import PATH
+from penstock_lab.mock import control
+from penstock_lab.mock.backend import VirtualClock, virtual_cluster
+from penstock_lab.mock.client import MockClient
+from penstock_lab.mock.model import ClusterConfig, NodeLimits, PartitionConfig
 
 # The installed Slurm, and those of other releases of Debian in file systems of their own. Bringing one up has limits of
 # its own; building its file system takes longer than a test may.

@@ -8,8 +8,8 @@ import pytest
 from contract_jobs import COMPLETED, RUNNING, finished, running, sleeper
 
 from penstock.api import Job
-from penstock.cluster import processes
 from penstock.errors import Infeasible, OutcomeUnknown, SlurmUnavailable
+from penstock_lab.cluster import processes
 
 pytestmark = pytest.mark.slurm
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import yaml
 
-from penstock.cluster import Cluster
 from penstock.errors import PenstockError
 from penstock.ipc.client import ask
+from penstock_lab.cluster import Cluster
 
 COMMAND = [sys.executable, "-c", "from penstock.cli import main; main()"]
 

@@ -11,8 +11,8 @@ import pytest
 from agents import SlurmAgent
 from site_limits import SiteLimits
 
-from penstock.cluster import Cluster, ClusterSpec, down, up
 from penstock.errors import NotNow, UserError
+from penstock_lab.cluster import Cluster, ClusterSpec, down, up
 
 # The number of the pytest process ends the name, so that sessions run side by side and those that were killed
 # are cleaned by the next one.

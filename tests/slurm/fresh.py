@@ -13,7 +13,7 @@ from pathlib import Path
 from booted import Booted
 
 from outside import need_program
-from penstock.cluster.rootfs import cache_folder
+from penstock_lab.cluster.rootfs import cache_folder
 
 # systemd and manual pages are on every Debian; the rest is what a site installs for its Slurm.
 _PACKAGES = "systemd,dbus,man-db,munge,mariadb-server,slurm-wlm,slurmdbd,slurm-wlm-mysql-plugin,slurm-wlm-basic-plugins"

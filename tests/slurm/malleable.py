@@ -17,9 +17,9 @@ import pytest
 import yaml
 
 from penstock import merging
-from penstock.cluster import Cluster
 from penstock.ipc.client import ask
 from penstock.slurm.parse import parse_version
+from penstock_lab.cluster import Cluster
 
 PYTHON = sys.executable
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.cluster import Cluster
+from penstock_lab.cluster import Cluster
 
 __all__ = ["ACCOUNT", "SiteLimits"]
 

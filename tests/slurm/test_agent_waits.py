@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from agents import SlurmAgent
 
-from penstock.cluster import Cluster
+from penstock_lab.cluster import Cluster
 
 pytestmark = pytest.mark.slurm
 

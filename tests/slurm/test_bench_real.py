@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bench.dmr import compressed
+from penstock_lab.papers.dmr import compressed
 
 pytestmark = [pytest.mark.slurm]
 NODES = 8

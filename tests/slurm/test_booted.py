@@ -14,7 +14,7 @@ import yaml
 from booted import Booted
 from malleable import until
 
-from penstock.cluster import Cluster
+from penstock_lab.cluster import Cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.long, pytest.mark.timeout(900)]
 

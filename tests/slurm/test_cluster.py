@@ -19,16 +19,16 @@ from click.testing import CliRunner
 from leftovers import once_free
 from malleable import mergeable
 
-from penstock.cli.cluster import cluster as command
-from penstock.cluster import Cluster, ClusterSpec, down, up
-from penstock.cluster.files import cgroup_conf
-from penstock.cluster.processes import MARK, other_clusters
 from penstock.errors import PenstockError, UserError
+from penstock_lab.cli.cluster import cluster as command
+from penstock_lab.cluster import Cluster, ClusterSpec, down, up
+from penstock_lab.cluster.files import cgroup_conf
+from penstock_lab.cluster.processes import MARK, other_clusters
 
 pytestmark = pytest.mark.slurm
 
 
-COMMAND = [sys.executable, "-c", "from penstock.cli.cluster import cluster; cluster()"]
+COMMAND = [sys.executable, "-c", "from penstock_lab.cli.cluster import cluster; cluster()"]
 
 
 def upping(folder: Path) -> list[str]:
@@ -485,7 +485,7 @@ class TestCommand:
         folder.unlink()
 
     def test_missing_programs_are_named_with_their_packages(self, folder, monkeypatch):
-        monkeypatch.setattr("penstock.cluster.programs.PATH", "/nonexistent")
+        monkeypatch.setattr("penstock_lab.cluster.programs.PATH", "/nonexistent")
         with pytest.raises(UserError, match=r"missing slurmctld.*munged.*mariadb-server.*apt-get install") as caught:
             up(ClusterSpec(nodes=1, folder=folder))
         assert "\n" not in str(caught.value)

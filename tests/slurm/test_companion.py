@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from malleable import Agent, Jacobi, assert_nothing_left, until
 
-from penstock.cluster import Cluster
+from penstock_lab.cluster import Cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.mpi, pytest.mark.timeout(900)]
 

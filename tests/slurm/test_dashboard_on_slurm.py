@@ -10,7 +10,7 @@ import pytest
 from agents import COMMAND, SlurmAgent
 
 from browser import CHECKS, browser
-from penstock.cluster import Cluster
+from penstock_lab.cluster import Cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from site_limits import SiteLimits
 
-from penstock.cluster import Cluster
+from penstock_lab.cluster import Cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(180)]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from site_limits import SiteLimits
 
-from penstock.cluster import Cluster, ClusterSpec, up
 from penstock.errors import PenstockError
+from penstock_lab.cluster import Cluster, ClusterSpec, up
 
 pytestmark = pytest.mark.slurm
 RELEASE = [pytest.mark.release, pytest.mark.timeout(180, func_only=True)]

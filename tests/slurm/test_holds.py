@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 from agents import Desk, SlurmAgent
 
-from penstock.cluster import Cluster
 from penstock.ipc.client import ask
+from penstock_lab.cluster import Cluster
 
 pytestmark = pytest.mark.slurm
 

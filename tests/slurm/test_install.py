@@ -57,11 +57,17 @@ def source(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def package(folder: Path, source: Path) -> Path:
+def packages(folder: Path, source: Path) -> list[Path]:
+    """penstock, penstock-lab."""
     words = [str(source / "deploy" / "build-deb.sh"), str(folder / "package")]
     done = subprocess.run(words, capture_output=True, text=True, timeout=1800, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
-    return Path(done.stdout.strip())
+    return [Path(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def package(packages: list[Path]) -> Path:
+    return packages[0]
 
 
 @pytest.fixture
@@ -108,8 +114,8 @@ def files(machine: Machine) -> set[str]:
 # -- the package -------------------------------------------------------------------------------------------------------
 
 
-def test_the_package_comes_and_goes_without_a_trace(machine: Machine, package: Path) -> None:
-    install = f"DEBIAN_FRONTEND=noninteractive apt-get -y -q install {package}"
+def test_the_package_comes_and_goes_without_a_trace(machine: Machine, packages: list[Path]) -> None:
+    install = f"DEBIAN_FRONTEND=noninteractive apt-get -y -q install {packages[0]}"
     # What it depends on stays; what it brings itself must not.
     machine.script("apt-get -q update; apt-get -y -q install python3", limit=_LIMIT)
     before = files(machine)
@@ -123,7 +129,7 @@ def test_the_package_comes_and_goes_without_a_trace(machine: Machine, package: P
     # What a user's modules set for another Python is no matter.
     machine.script("mkdir bad; echo 'raise SystemExit(9)' >bad/click.py", login="bob")
     machine.script("cd bad; export PYTHONPATH=$PWD; penstock config check", login="bob")
-    for page in ("penstock", "penstock-cluster-up"):
+    for page in ("penstock", "penstock-submit"):
         assert machine.script(f"man --warnings {page} | cat").startswith(page.upper())
     assert "malleable" not in machine.script("man -w penstock")
     found = machine.script("whatis penstock-submit 2>/dev/null || mandb -q && whatis penstock-submit")
@@ -141,6 +147,13 @@ def test_the_package_comes_and_goes_without_a_trace(machine: Machine, package: P
     imported = "import distributed, deap, dmr, penstock_plugins, numpy; print('all')"
     assert machine.script(f'cd /; /usr/lib/penstock/bin/python -c "{imported}"') == "all\n"
     machine.script("systemd-analyze verify --man=no /usr/lib/systemd/system/penstock.service")
+
+    # The laboratory is a package of its own.
+    assert "penstock-lab" in machine.run("penstock", "demo").stderr
+    machine.script(f"apt-get -y -q install {packages[1]}", limit=_LIMIT)
+    assert machine.script("man --warnings penstock-cluster-up | cat").startswith("PENSTOCK-CLUSTER-UP")
+    assert "cluster" in machine.script("penstock --help; penstock cluster --help >/dev/null")
+    machine.script("apt-get -y -q remove penstock-lab", limit=_LIMIT)
 
     # Removing keeps configuration and state, and ends the service.
     machine.run("systemctl", "enable", "penstock", check=True)
@@ -163,13 +176,13 @@ def test_the_package_comes_and_goes_without_a_trace(machine: Machine, package: P
     assert not left, sorted(left)[:20]
 
 
-def test_the_same_source_gives_the_same_package(folder: Path, source: Path, package: Path) -> None:
+def test_the_same_source_gives_the_same_packages(folder: Path, source: Path, packages: list[Path]) -> None:
     need_program("sha256sum", "coreutils")
     words = [str(source / "deploy" / "build-deb.sh"), str(folder / "again")]
     # What is bundled is pinned by what the first one has.
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as pins:
         unpacked = subprocess.run(
-            ["bash", "-c", f"dpkg-deb --fsys-tarfile {package} | tar -xO ./usr/share/doc/penstock/bundled.txt"],
+            ["bash", "-c", f"dpkg-deb --fsys-tarfile {packages[0]} | tar -xO ./usr/share/doc/penstock/bundled.txt"],
             capture_output=True,
             text=True,
             check=True,
@@ -180,7 +193,8 @@ def test_the_same_source_gives_the_same_package(folder: Path, source: Path, pack
             ["env", f"PIP_CONSTRAINT={pins.name}", *words], capture_output=True, text=True, timeout=1800
         )
     assert done.returncode == 0, done.stderr
-    assert Path(done.stdout.strip()).read_bytes() == package.read_bytes()
+    again = [Path(line) for line in done.stdout.splitlines()]
+    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in packages]
 
 
 # -- the guide ---------------------------------------------------------------------------------------------------------
@@ -242,10 +256,10 @@ def over(status: str) -> bool:
 # -- the image ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_image_without_docker(folder: Path, package: Path) -> None:
+def test_the_image_without_docker(folder: Path, packages: list[Path]) -> None:
     need_program("mmdebstrap", "mmdebstrap")
     chroot, root = PROJECT / "deploy" / "image" / "chroot.sh", folder / "image"
-    done = subprocess.run([chroot, "build", root, package], capture_output=True, text=True, timeout=1800)
+    done = subprocess.run([chroot, "build", root, *packages], capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr[-3000:]
 
     def inside(user: str, *words: str) -> subprocess.CompletedProcess[str]:

@@ -18,10 +18,10 @@ from click.testing import CliRunner
 from leftovers import once_free
 from malleable import PYTHON, Agent, Jacobi, assert_nothing_left, until
 
-from penstock.cli.cluster import cluster as command
-from penstock.cluster import Cluster, ClusterSpec, down, up
-from penstock.cluster.network import link_name
 from penstock.errors import PenstockError, UserError
+from penstock_lab.cli.cluster import cluster as command
+from penstock_lab.cluster import Cluster, ClusterSpec, down, up
+from penstock_lab.cluster.network import link_name
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(180, func_only=True)]
 
@@ -222,7 +222,9 @@ def test_another_one_beside_it_and_nothing_stays(isolated, folder):
 @pytest.mark.parametrize("moment", ["the link is there", pytest.param("a node is there", marks=pytest.mark.long)])
 def test_what_a_killed_up_leaves_goes_with_down(folder, moment):
     words = ["up", "--isolated", "--nodes", "20", "--dir", str(folder)]
-    process = subprocess.Popen([sys.executable, "-c", "from penstock.cli.cluster import cluster; cluster()", *words])
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from penstock_lab.cli.cluster import cluster; cluster()", *words]
+    )
     deadline = time.monotonic() + 90
     while not (traces(folder) if moment == "the link is there" else (folder / "log" / "n1.log").exists()):
         assert time.monotonic() < deadline
@@ -235,7 +237,7 @@ def test_what_a_killed_up_leaves_goes_with_down(folder, moment):
 
 def test_missing_programs_and_rights_are_named(folder, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("penstock.cluster.network.PATH", "/nonexistent")
+        patch.setattr("penstock_lab.cluster.network.PATH", "/nonexistent")
         with pytest.raises(UserError, match="--isolated: missing ip,") as caught:
             up(ClusterSpec(nodes=1, folder=folder, isolated=True))
         assert "apt-get install iproute2" in str(caught.value)

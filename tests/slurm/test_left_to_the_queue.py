@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from malleable import PYTHON, Agent, until
 
-from penstock.bench.dmr.application import COST
-from penstock.bench.dmr.models import Model
-from penstock.bench.dmr.paper import Application
-from penstock.bench.dmr.standin import Order
-from penstock.cluster import Cluster, ClusterSpec, down, up
 from penstock.speedup import Amdahl
+from penstock_lab.cluster import Cluster, ClusterSpec, down, up
+from penstock_lab.papers.dmr.application import COST
+from penstock_lab.papers.dmr.models import Model
+from penstock_lab.papers.dmr.paper import Application
+from penstock_lab.papers.dmr.standin import Order
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 ENDS = 3
@@ -50,7 +50,7 @@ def solver(agent: Agent) -> int:
     """A malleable job on one node that could be on four, without MPI."""
     model = Model(Application("solver", 6000, 1, 4, 4, 0.2), 600.0, Amdahl())
     order = Order(model, 1, COST, "solver.json")
-    command = shlex.join([PYTHON, "-m", "penstock.bench.dmr.standin", order.text()])
+    command = shlex.join([PYTHON, "-m", "penstock_lab.papers.dmr.standin", order.text()])
     submit = ["sbatch", "--parsable", "-N1", "-t15", "-o", "/dev/null", "--no-requeue"]
     script = f"#!/bin/sh\nexec {command}\n"
     return int(agent.cluster.run_as("alice", submit, input=script, env=agent.ask("env"), check=True).stdout)

@@ -17,11 +17,11 @@ import pytest
 from site_limits import SiteLimits
 
 from penstock.api import Job
-from penstock.cluster import Cluster, ClusterSpec, up
-from penstock.cluster.programs import PATH
 from penstock.ownlimits import Extension, Growth, Wish, held, obstacle, owner_of
 from penstock.slurm.budget import BudgetLimits, RequestBudget
 from penstock.slurm.cli import CliBackend
+from penstock_lab.cluster import Cluster, ClusterSpec, up
+from penstock_lab.cluster.programs import PATH
 
 pytestmark = pytest.mark.slurm
 NODES, MINUTES = 2, 2  # of the job

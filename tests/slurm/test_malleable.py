@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from malleable import Agent, Jacobi, assert_nothing_left, mergeable, until
 
-from penstock.cluster import Cluster
+from penstock_lab.cluster import Cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.mpi, pytest.mark.timeout(900)]
 

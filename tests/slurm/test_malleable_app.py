@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from malleable import PYTHON, Agent, assert_nothing_left, until
 
-from penstock.cluster import Cluster
+from penstock_lab.cluster import Cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.mpi, pytest.mark.timeout(300)]
 

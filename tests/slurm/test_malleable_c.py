@@ -9,7 +9,7 @@ import pytest
 from malleable import Agent, Jacobi, assert_nothing_left, until
 
 from dmr_c_build import built
-from penstock.cluster import Cluster
+from penstock_lab.cluster import Cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.mpi, pytest.mark.timeout(300)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from malleable import Agent, Jacobi, assert_nothing_left, mergeable, until
 
-from penstock.cluster import Cluster, ClusterSpec, up
+from penstock_lab.cluster import Cluster, ClusterSpec, up
 
 pytestmark = [
     pytest.mark.slurm,

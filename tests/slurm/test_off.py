@@ -9,8 +9,8 @@ import pytest
 from agents import SlurmAgent
 from malleable import Jacobi, assert_nothing_left, until
 
-from penstock.cluster import Cluster
 from penstock.ipc.client import ask
+from penstock_lab.cluster import Cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.mpi, pytest.mark.timeout(600)]
 

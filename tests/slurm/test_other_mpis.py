@@ -14,7 +14,7 @@ import pytest
 from malleable import Agent, Jacobi, assert_nothing_left, until
 
 import dmr
-from penstock.cluster import Cluster
+from penstock_lab.cluster import Cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.mpi, pytest.mark.long, pytest.mark.timeout(900)]
 

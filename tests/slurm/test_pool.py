@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from agents import SlurmAgent
 
-from penstock.cluster import Cluster
+from penstock_lab.cluster import Cluster
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.slurm

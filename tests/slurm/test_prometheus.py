@@ -25,9 +25,9 @@ from dmr.client import Client
 from monitoring import ALERTS, EXAMPLE, alerts, names_in, panels
 from outside import need_program
 from penstock.catalogue import METRICS, PREFIX
-from penstock.cluster import Cluster
-from penstock.cluster.layout import reserved_ports
 from penstock.ipc.client import ask
+from penstock_lab.cluster import Cluster
+from penstock_lab.cluster.layout import reserved_ports
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 

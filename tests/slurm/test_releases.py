@@ -16,13 +16,13 @@ from leftovers import once_free
 from malleable import mergeable
 
 from penstock.api import Allocation, JobSpec
-from penstock.cli.cluster import cluster as command
-from penstock.cluster import Cluster, ClusterSpec, down, up
-from penstock.cluster.processes import MARK
-from penstock.cluster.programs import version_pair
-from penstock.cluster.rootfs import prepare
 from penstock.errors import Infeasible, PenstockError, UserError
 from penstock.slurm.cli import CliBackend
+from penstock_lab.cli.cluster import cluster as command
+from penstock_lab.cluster import Cluster, ClusterSpec, down, up
+from penstock_lab.cluster.processes import MARK
+from penstock_lab.cluster.programs import version_pair
+from penstock_lab.cluster.rootfs import prepare
 
 pytestmark = [pytest.mark.slurm, pytest.mark.release, pytest.mark.timeout(180, func_only=True)]
 
@@ -149,7 +149,9 @@ def test_a_keeper_that_was_killed_is_started_again(another):
 def test_what_a_killed_up_leaves_goes_with_down(release, new_folder):
     folder = new_folder("killed")
     words = ["up", "--nodes", "2", "--release", release, "--dir", str(folder)]
-    process = subprocess.Popen([sys.executable, "-c", "from penstock.cli.cluster import cluster; cluster()", *words])
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from penstock_lab.cli.cluster import cluster; cluster()", *words]
+    )
     deadline = time.monotonic() + 90
     while len(marked(folder)) < 3:
         assert time.monotonic() < deadline
@@ -181,7 +183,7 @@ def test_a_build_that_fails_says_why_and_leaves_nothing(monkeypatch, tmp_path):
     stub = tmp_path / "mmdebstrap"
     stub.write_text('#!/bin/sh\nfor last; do :; done\nmkdir -p "$last/usr"\necho "E: no such suite"\nexit 2\n')
     stub.chmod(0o755)
-    monkeypatch.setattr("penstock.cluster.rootfs.PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr("penstock_lab.cluster.rootfs.PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with pytest.raises(PenstockError, match="E: no such suite"):
         prepare("sid")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from agents import COMMAND, SlurmAgent
 
-from penstock.cluster import Cluster, ClusterSpec, up
+from penstock_lab.cluster import Cluster, ClusterSpec, up
 
 # Bringing two clusters up has limits of its own.
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(240, func_only=True)]

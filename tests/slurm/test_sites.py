@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster import Cluster, ClusterSpec, up
+from penstock_lab.cluster import Cluster, ClusterSpec, up
 
 # Bringing a cluster up has limits of its own.
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(400, func_only=True)]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from malleable_cases import CASES
-from penstock.cluster import Cluster, ClusterSpec, up
+from penstock_lab.cluster import Cluster, ClusterSpec, up
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300, func_only=True)]
 

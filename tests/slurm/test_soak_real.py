@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[2] / "bench"))
-from soak import real
+from penstock_lab.soak import real
 
 pytestmark = [pytest.mark.slurm, pytest.mark.long]
 

@@ -10,8 +10,8 @@ import pytest
 from agents import COMMAND, SlurmAgent
 
 from conftest import folder_of
-from penstock.cluster import ClusterSpec, up
 from penstock.ipc.client import ask
+from penstock_lab.cluster import ClusterSpec, up
 
 pytestmark = pytest.mark.slurm
 

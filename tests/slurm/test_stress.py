@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from malleable import Agent, Jacobi, assert_nothing_left, until
 
-from penstock.cluster import Cluster, ClusterSpec, up
+from penstock_lab.cluster import Cluster, ClusterSpec, up
 
 pytestmark = [pytest.mark.slurm, pytest.mark.mpi, pytest.mark.long, pytest.mark.timeout(5400)]
 

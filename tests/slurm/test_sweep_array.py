@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster import Cluster
-from penstock.sim.swfout import write_workload
-from penstock.sim.workloads import generate
+from penstock_lab.cluster import Cluster
+from penstock_lab.sim.swfout import write_workload
+from penstock_lab.sim.workloads import generate
 
 pytestmark = pytest.mark.slurm
 

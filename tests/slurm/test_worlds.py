@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from malleable import mergeable, until
 
-from penstock.cluster import Cluster
+from penstock_lab.cluster import Cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.mpi, pytest.mark.timeout(300)]
 

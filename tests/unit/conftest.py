@@ -22,8 +22,8 @@ import yaml
 import penstock.app
 from penstock.errors import PenstockError
 from penstock.ipc.client import ask
-from penstock.slurm.mock import control
-from penstock.slurm.mock.model import ClusterConfig
+from penstock_lab.mock import control
+from penstock_lab.mock.model import ClusterConfig
 
 COMMAND = [sys.executable, "-c", "from penstock.cli import main; main()"]
 

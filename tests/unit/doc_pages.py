@@ -17,7 +17,7 @@ DOCS = ROOT / "docs"
 GENERATED = DOCS / "reference" / "generated"
 
 PAGES = sorted(
-    {ROOT / "README.md", ROOT / "bench" / "README.md"} | {p for p in DOCS.rglob("*.md") if GENERATED not in p.parents}
+    {ROOT / "README.md", ROOT / "lab" / "README.md"} | {p for p in DOCS.rglob("*.md") if GENERATED not in p.parents}
 )
 
 

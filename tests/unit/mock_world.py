@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from penstock.api import Allocation, JobSpec, ReservationSpec
-from penstock.slurm.mock import views
-from penstock.slurm.mock.controller import Controller
-from penstock.slurm.mock.engine import Engine
-from penstock.slurm.mock.model import ClusterConfig
+from penstock_lab.mock import views
+from penstock_lab.mock.controller import Controller
+from penstock_lab.mock.engine import Engine
+from penstock_lab.mock.model import ClusterConfig
 
 
 def spec(seconds=10.0, nodes=1, limit=100.0, exit=0, **more):

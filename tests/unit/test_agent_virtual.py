@@ -8,13 +8,10 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from agent_world import START, Killed, World, chain, virtual
 from factories import ManualClock
 
 from penstock.api import JobSpec, JobState
 from penstock.errors import Infeasible, NotFound, NotPermitted, OutcomeUnknown, SlurmUnavailable, StoreError, UserError
-from penstock.slurm.mock.codec import CHANGING
-from penstock.slurm.mock.model import PriorityType
 from penstock.waits.base import BOUND
 from penstock.waits.geometry import parse
 from penstock.workflow.accounting import Accounting
@@ -22,6 +19,9 @@ from penstock.workflow.metrics import perceived_wait, run_metrics
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.seen import look_up
 from penstock.workflow.state import Phase, RunPhase, StageRun, WorkflowRun
+from penstock_lab.agent_world import START, Killed, World, chain, virtual
+from penstock_lab.mock.codec import CHANGING
+from penstock_lab.mock.model import PriorityType
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 

@@ -25,8 +25,8 @@ from penstock.config import Config
 from penstock.errors import Infeasible, NotPermitted, PenstockError
 from penstock.executor import Concern
 from penstock.ipc.audited import CHANGING, RequestAudit
-from penstock.slurm.mock.backend import virtual_cluster
 from penstock.tenure import open_acts
+from penstock_lab.mock.backend import virtual_cluster
 
 HEAD = Head(7, "ab" * 32)
 

@@ -7,9 +7,9 @@ import asyncio
 from penstock.app import App
 from penstock.config import Config
 from penstock.ipc.audited import CHANGING
-from penstock.slurm.mock.backend import virtual_cluster
-from penstock.slurm.mock.model import ClusterConfig
 from penstock.store import Store
+from penstock_lab.mock.backend import virtual_cluster
+from penstock_lab.mock.model import ClusterConfig
 
 _ONLY_LOOK = {
     "cluster", "decisions", "env", "explain", "left", "pauses", "ping", "plan", "queue", "sizes", "status", "waits",

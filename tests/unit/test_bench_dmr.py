@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 from dmr import wire
-from penstock.bench.dmr import chapters, modes, paper, resize, table4
-from penstock.bench.dmr.application import COST, Application
-from penstock.bench.dmr.drive import drive
-from penstock.bench.dmr.models import models
-from penstock.bench.dmr.workload import Version, workload
-from penstock.cli.bench import dmr
+from penstock_lab.cli.bench import dmr
+from penstock_lab.papers.dmr import chapters, modes, paper, resize, table4
+from penstock_lab.papers.dmr.application import COST, Application
+from penstock_lab.papers.dmr.drive import drive
+from penstock_lab.papers.dmr.models import models
+from penstock_lab.papers.dmr.workload import Version, workload
 
 SIZES = (12, 18)
 NODES = tuple(f"n{i}" for i in range(1, 33))

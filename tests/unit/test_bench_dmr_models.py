@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.bench.dmr.models import models
-from penstock.bench.dmr.paper import INTERARRIVAL, JOBS, NODES, TABLE_4
+from penstock_lab.papers.dmr.models import models
+from penstock_lab.papers.dmr.paper import INTERARRIVAL, JOBS, NODES, TABLE_4
 
 
 def seconds(name, size, kind="fitted"):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from penstock.bench.dmr import chapters, others, others_logs
-from penstock.bench.dmr.others import Arm, Pair
-from penstock.cli.bench import dmr
 from penstock.errors import UserError
+from penstock_lab.cli.bench import dmr
+from penstock_lab.papers.dmr import chapters, others, others_logs
+from penstock_lab.papers.dmr.others import Arm, Pair
 
 
 def arm(starts, first, *sizes):

@@ -13,18 +13,18 @@ from click.testing import CliRunner
 
 from dmr import wire
 from penstock.api import Allocation, JobSpec, JobState
-from penstock.bench.dmr import compressed, programs, real
-from penstock.bench.dmr.accounts import Told, complete, outcome, periods
-from penstock.bench.dmr.application import COST
-from penstock.bench.dmr.drive import SITE, Site, drive
-from penstock.bench.dmr.models import models, narrow
-from penstock.bench.dmr.probe import Latencies, waits
-from penstock.bench.dmr.standin import Log, Order, play
-from penstock.bench.dmr.workload import Version, workload
-from penstock.cli.bench import dmr
 from penstock.errors import UserError
-from penstock.slurm.mock.backend import virtual_cluster
-from penstock.slurm.mock.model import ClusterConfig, Scheduler
+from penstock_lab.cli.bench import dmr
+from penstock_lab.mock.backend import virtual_cluster
+from penstock_lab.mock.model import ClusterConfig, Scheduler
+from penstock_lab.papers.dmr import compressed, programs, real
+from penstock_lab.papers.dmr.accounts import Told, complete, outcome, periods
+from penstock_lab.papers.dmr.application import COST
+from penstock_lab.papers.dmr.drive import SITE, Site, drive
+from penstock_lab.papers.dmr.models import models, narrow
+from penstock_lab.papers.dmr.probe import Latencies, waits
+from penstock_lab.papers.dmr.standin import Log, Order, play
+from penstock_lab.papers.dmr.workload import Version, workload
 
 BY = 20.0
 LATENCIES = Latencies(cycle=1.0, launch=0.3, clear=0.4, query=0.05, merge=0.2, shrink=0.1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.bench import fig5
 from penstock.waits.alternatives import ALTERNATIVES
+from penstock_lab.papers import fig5
 
 
 def test_levels_change_four_times_come_from_the_grid_and_never_repeat():

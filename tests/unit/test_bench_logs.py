@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.bench import logs
-from penstock.bench.queue_log import Submitted, read, walk
 from penstock.errors import UserError
 from penstock.waits.queue_view import FEATURES
+from penstock_lab.papers import logs
+from penstock_lab.papers.queue_log import Submitted, read, walk
 
 HEADER = "; Version: 2.2\n; MaxProcs: 16\n"
 

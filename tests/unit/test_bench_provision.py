@@ -6,16 +6,16 @@ import random
 import statistics
 from functools import partial
 
-from penstock.bench.provision_greedy import against_best_effort
-from penstock.bench.provision_machine import Machine, best_effort_on
-from penstock.bench.provision_prices import answers, duplicated, first_days, sell
-from penstock.bench.provision_sites import among_sites, over_sites
-from penstock.bench.provision_var import both_ways
-from penstock.bench.provision_world import World, a_workflow, best_effort, with_second_copy
 from penstock.provision.dag import one_site
 from penstock.provision.plan import make_plan
-from penstock.sim.replay import replay
-from penstock.sim.trace import Trace
+from penstock_lab.papers.provision_greedy import against_best_effort
+from penstock_lab.papers.provision_machine import Machine, best_effort_on
+from penstock_lab.papers.provision_prices import answers, duplicated, first_days, sell
+from penstock_lab.papers.provision_sites import among_sites, over_sites
+from penstock_lab.papers.provision_var import both_ways
+from penstock_lab.papers.provision_world import World, a_workflow, best_effort, with_second_copy
+from penstock_lab.sim.replay import replay
+from penstock_lab.sim.trace import Trace
 
 
 def some_jobs(count=300, seed=4):

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 from test_bench_logs import crowded
 
-from penstock.bench import accuracy, fig5, paper, tables
-from penstock.bench.report import Chapter, Goal, Table, as_html, as_markdown
-from penstock.cli.bench import asa
 from penstock.errors import UserError
+from penstock_lab.cli.bench import asa
+from penstock_lab.papers import accuracy, fig5, paper, tables
+from penstock_lab.papers.report import Chapter, Goal, Table, as_html, as_markdown
 
 SMALL = tables.Protocol(
     strategies=("bigjob", "perstage", "auto"), rules=("default",), machines=("hpc2n",), rounds=2, learning=1

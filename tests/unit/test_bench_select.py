@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.bench import select_bags, select_errors
-from penstock.bench.select_bags import Protocol
-from penstock.bench.select_chapters import PAPER, chapters
+from penstock_lab.papers import select_bags, select_errors
+from penstock_lab.papers.select_bags import Protocol
+from penstock_lab.papers.select_chapters import PAPER, chapters
 
 
 def test_errors_are_in_the_papers_ranges_and_the_correction_learns():

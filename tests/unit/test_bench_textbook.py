@@ -1,23 +1,14 @@
-"""The references of bench/simulate.py have to be right ones."""
+"""The references of penstock_lab.bench.simulate have to be right ones."""
 
 from __future__ import annotations
-
-import importlib.util
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.sim.replay import replay
-from penstock.sim.trace import Trace
-
-PATH = Path(__file__).parents[2] / "bench" / "textbook.py"
-_spec = importlib.util.spec_from_file_location("textbook", PATH)
-textbook = importlib.util.module_from_spec(_spec)
-sys.modules["textbook"] = textbook  # dataclasses look their module up
-_spec.loader.exec_module(textbook)
+from penstock_lab.bench import textbook
+from penstock_lab.sim.replay import replay
+from penstock_lab.sim.trace import Trace
 
 jobs = st.lists(
     st.tuples(st.integers(0, 30), st.integers(1, 12), st.integers(1, 4), st.integers(0, 8)).map(

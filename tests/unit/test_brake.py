@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 import pytest
-from agent_world import World, virtual
 
 from penstock.api import JobSpec, JobState
 from penstock.brake import Brake, Pause
@@ -13,6 +12,7 @@ from penstock.errors import NotFound, NotPermitted, UserError
 from penstock.store import Store
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.state import RunPhase
+from penstock_lab.agent_world import World, virtual
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 

@@ -16,7 +16,7 @@ import yaml
 
 import penstock.cli
 from penstock.ipc.client import ask
-from penstock.slurm.mock import control
+from penstock_lab.mock import control
 
 GOOD = """
 name: good

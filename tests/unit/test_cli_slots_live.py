@@ -11,8 +11,8 @@ import pytest
 from penstock.api import JobSpec
 from penstock.cli import main
 from penstock.durations import duration_text
-from penstock.slurm.mock import control
-from penstock.slurm.mock.client import MockClient
+from penstock_lab.mock import control
+from penstock_lab.mock.client import MockClient
 
 FLOW = """
 name: flow

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster import Cluster, ClusterSpec
-from penstock.cluster.layout import Layout
-from penstock.cluster.lifecycle import _claim_name as claim_name
-from penstock.cluster.lifecycle import _leave as leave
-from penstock.cluster.lifecycle import down, up
 from penstock.errors import NotNow, UserError
+from penstock_lab.cluster import Cluster, ClusterSpec
+from penstock_lab.cluster.layout import Layout
+from penstock_lab.cluster.lifecycle import _claim_name as claim_name
+from penstock_lab.cluster.lifecycle import _leave as leave
+from penstock_lab.cluster.lifecycle import down, up
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make what another user has planted")
 
@@ -41,8 +41,8 @@ def test_a_cluster_that_another_user_has_planted_is_not_used(planted: Path) -> N
 
 
 def test_nor_is_it_joined(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.cluster.lifecycle.check_programs", lambda: None)
-    monkeypatch.setattr("penstock.cluster.lifecycle.slurm_version", lambda: "22.05.8")
+    monkeypatch.setattr("penstock_lab.cluster.lifecycle.check_programs", lambda: None)
+    monkeypatch.setattr("penstock_lab.cluster.lifecycle.slurm_version", lambda: "22.05.8")
     with pytest.raises(UserError, match="not a folder that belongs to you or root"):
         up(ClusterSpec(nodes=1, folder=planted.with_name("new"), join=planted))
 
@@ -58,9 +58,9 @@ def test_users_pass_the_folders_above_whatever_the_umask(own: Path, monkeypatch:
     def build(*_: object) -> None:
         raise NotNow("far enough")
 
-    monkeypatch.setattr("penstock.cluster.lifecycle.check_programs", lambda: None)
-    monkeypatch.setattr("penstock.cluster.lifecycle.slurm_version", lambda: "22.05.8")
-    monkeypatch.setattr("penstock.cluster.lifecycle._build", build)
+    monkeypatch.setattr("penstock_lab.cluster.lifecycle.check_programs", lambda: None)
+    monkeypatch.setattr("penstock_lab.cluster.lifecycle.slurm_version", lambda: "22.05.8")
+    monkeypatch.setattr("penstock_lab.cluster.lifecycle._build", build)
     own.parent.chmod(0o755)
     before = os.umask(0o077)
     try:
@@ -108,8 +108,10 @@ def test_who_leaves_a_cluster_follows_no_settings_of_others(
     """The folder of the cluster that it joined has gone, and somebody has made another one."""
     (planted / "joined").mkdir()
     (planted / "joined" / "penstock2").symlink_to(own)
-    monkeypatch.setattr("penstock.cluster.database.forget", lambda *_: pytest.fail("ran a command with its settings"))
-    monkeypatch.setattr("penstock.cluster.lifecycle.load", lambda *_: pytest.fail("believed its record"))
+    monkeypatch.setattr(
+        "penstock_lab.cluster.database.forget", lambda *_: pytest.fail("ran a command with its settings")
+    )
+    monkeypatch.setattr("penstock_lab.cluster.lifecycle.load", lambda *_: pytest.fail("believed its record"))
     leave(Layout(planted), "penstock2", own)
 
 

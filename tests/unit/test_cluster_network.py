@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cluster.lifecycle import up
-from penstock.cluster.network import Subnet, free_subnet, hosts_file, link_name
-from penstock.cluster.spec import MAX_NODES, ClusterSpec
 from penstock.errors import PenstockError, UserError
+from penstock_lab.cluster.lifecycle import up
+from penstock_lab.cluster.network import Subnet, free_subnet, hosts_file, link_name
+from penstock_lab.cluster.spec import MAX_NODES, ClusterSpec
 
 POOL = ipaddress.IPv4Network("198.18.0.0/15")
 
@@ -68,10 +68,10 @@ def test_localhost_stays_the_loopback_where_the_machine_has_no_other_name(name):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can isolate")
 def test_a_machine_with_the_name_of_a_node_is_refused(monkeypatch):
     monkeypatch.setattr("socket.gethostname", lambda: "n2.example.org")
-    monkeypatch.setattr("penstock.cluster.lifecycle.check_programs", lambda: pytest.fail("went on"))
+    monkeypatch.setattr("penstock_lab.cluster.lifecycle.check_programs", lambda: pytest.fail("went on"))
     with pytest.raises(UserError, match="--isolated: this machine is called n2"):
         up(ClusterSpec(nodes=2, isolated=True))
-    monkeypatch.setattr("penstock.cluster.network._PACKAGE_OF", {"nosuch": "it"})
+    monkeypatch.setattr("penstock_lab.cluster.network._PACKAGE_OF", {"nosuch": "it"})
     with pytest.raises(UserError, match="missing nosuch"):
         up(ClusterSpec(nodes=1, isolated=True))
 

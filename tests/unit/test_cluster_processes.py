@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from penstock.cluster.processes import MARK, find, kill_all, of_users, other_clusters
+from penstock_lab.cluster.processes import MARK, find, kill_all, of_users, other_clusters
 
 # As slurmstepd does when it sets its title: the first variables are gone, the others are there.
 PROGRAM = """

@@ -16,7 +16,7 @@ import pytest
 PROGRAM = """
 import importlib, subprocess, sys
 
-module = importlib.import_module("penstock.cli.cluster")
+module = importlib.import_module("penstock_lab.cli.cluster")
 
 class Stub:
     def popen_as(self, who, argv, stdin):

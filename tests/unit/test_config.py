@@ -18,8 +18,6 @@ from click.testing import CliRunner
 from penstock import sdnotify
 from penstock.app import App, make_backend, make_policy, serve
 from penstock.cli import cli
-from penstock.cluster.rootfs import cache_folder
-from penstock.cluster.spec import default_folder
 from penstock.config import DEFAULT, Config, find, load, origins, schema
 from penstock.doctor.reader import _trouble, read_facts
 from penstock.errors import ConfigError, NotNow
@@ -28,10 +26,12 @@ from penstock.lease.holder import Lease
 from penstock.listening import cannot_listen
 from penstock.metrics import Metrics
 from penstock.reloading import taken_over
-from penstock.slurm.mock.backend import virtual_cluster
 from penstock.store import Store
 from penstock.tenure import hold_state, open_store
 from penstock.workflow import registry
+from penstock_lab.cluster.rootfs import cache_folder
+from penstock_lab.cluster.spec import default_folder
+from penstock_lab.mock.backend import virtual_cluster
 
 
 def wrong(path: Path, text: str) -> str:

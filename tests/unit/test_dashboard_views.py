@@ -14,11 +14,11 @@ from penstock.config import Config
 from penstock.errors import UserError
 from penstock.malleable.machine import MalleableJob
 from penstock.picture import picture_from_dict
-from penstock.slurm.mock.backend import virtual_cluster
 from penstock.store import Store
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import workflow_to_dict
 from penstock.workflow.state import Submitter
+from penstock_lab.mock.backend import virtual_cluster
 
 ME = os.geteuid()
 

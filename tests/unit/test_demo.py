@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from factories import make_job
 
-from penstock.demo.breathe import Breath
-from penstock.demo.compare import Comparison, Outcome, alternatives
-from penstock.demo.gantt import draw
-from penstock.demo.report import checks
-from penstock.demo.timeline import Timeline
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.state import Phase, RunPhase, StageRun, WorkflowRun
+from penstock_lab.demo.breathe import Breath
+from penstock_lab.demo.compare import Comparison, Outcome, alternatives
+from penstock_lab.demo.gantt import draw
+from penstock_lab.demo.report import checks
+from penstock_lab.demo.timeline import Timeline
 
 STAGES = (
     StageRun("a", phase=Phase.DONE, job=1, estimate=5.0, submitted=0.0, start=5.0, end=105.0),

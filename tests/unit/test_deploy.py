@@ -161,7 +161,9 @@ def test_nobody_can_plant_the_environment_that_root_sets_up():
     with tempfile.TemporaryDirectory() as name:  # which ordinary users cannot read
         scripts = Path(name) / "scripts"
         shutil.copytree(PROJECT / "scripts", scripts)
-        shutil.copy(PROJECT / "pyproject.toml", name)
+        for folder in (".", "dmr", "lab"):
+            (Path(name) / folder).mkdir(exist_ok=True)
+            shutil.copy(PROJECT / folder / "pyproject.toml", Path(name) / folder)
         summed = subprocess.run(["cksum"], input=name, capture_output=True, text=True, check=True).stdout.split()[0]
         environment = Path(f"/var/tmp/penstock-venv-{summed}")
         (environment / "bin").mkdir(parents=True)
@@ -195,6 +197,8 @@ def test_dpkg_takes_the_control_file(tmp_path):
     control = (DEPLOY / "debian" / "control").read_text()
     marks = set(re.findall(r"@\w+@", control))
     assert marks == set(re.findall(r"s\|(@\w+@)\|", build)), "each is filled in"
+    laboratory = (DEPLOY / "debian" / "control-lab").read_text()
+    assert set(re.findall(r"@\w+@", laboratory)) <= marks and "Depends: penstock (= @VERSION@)" in laboratory
     values = {"@VERSION@": "1.2+deb12", "@ARCHITECTURE@": "all", "@MAINTAINER@": "A <a@b.example>", "@SIZE@": "7"}
     values |= {"@PYTHON@": "3.11", "@NEXT_PYTHON@": "3.12"}
     for mark in marks:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-import agent_world
 import pytest
-from agent_world import APP, SITE, WAYS, MortalStore, World, chain, settled, virtual
 from factories import ManualClock, make_snapshot
 
 from penstock.api import JobSpec
@@ -16,6 +14,8 @@ from penstock.errors import OutcomeUnknown, SlurmUnavailable, StoreError
 from penstock.executor import Concern, Executor
 from penstock.store import Store
 from penstock.workflow.state import RunPhase
+from penstock_lab import agent_world
+from penstock_lab.agent_world import APP, SITE, WAYS, MortalStore, World, chain, settled, virtual
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 

@@ -21,11 +21,11 @@ from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, ConfigError, NotFound, NotNow, NotPermitted, UserError
 from penstock.inbox import LATER, Inbox
 from penstock.ipc import overseers
-from penstock.slurm.mock.backend import virtual_cluster
-from penstock.slurm.mock.model import ClusterConfig
 from penstock.store import Store
 from penstock.tenure import hold_state, lock_state
 from penstock.workflow import admission, measure
+from penstock_lab.mock.backend import virtual_cluster
+from penstock_lab.mock.model import ClusterConfig
 
 ME, ALICE, BOB, OPER = os.geteuid(), 1101, 1102, 1103
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from agent_world import World, chain, virtual
 from stored_states import owners_run
 
 from penstock.errors import StoreError
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.state import Phase, RunPhase, StageRun, Submitter
+from penstock_lab.agent_world import World, chain, virtual
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 

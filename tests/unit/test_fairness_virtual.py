@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from agent_world import World, virtual
 
 from penstock.api import JobSpec, JobState
 from penstock.errors import NotNow, UserError
 from penstock.workflow.state import Phase, RunPhase, Submitter
+from penstock_lab.agent_world import World, virtual
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 

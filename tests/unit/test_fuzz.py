@@ -1,11 +1,9 @@
-"""Every place where others' bytes are read bears damaged ones; what `bench/fuzz.py` has found stays found."""
+"""Every place where others' bytes are read bears damaged ones; what `penstock_lab.bench.fuzz` has found stays found."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -18,10 +16,7 @@ from penstock.pool.taskfile import read_tasks
 from penstock.sbatch import directives, moldable, options
 from penstock.slurm import records
 from penstock.workflow.model import workflow_from_dict, workflow_to_dict
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
-import fuzz
-import fuzz_targets
+from penstock_lab.bench import fuzz, fuzz_targets
 
 MANY = "9" * 5000  # digits; int() reads 4300 at most
 FIGURES = ("²", "٣", MANY)

@@ -19,8 +19,8 @@ from penstock.holding.keeper import Keeper, RequestFolder
 from penstock.holding.ledger import Ledger
 from penstock.provision.holding import Act, Entry, Hold, Limits, Phase, Seen, Wanted, step
 from penstock.provision.transfers import Measured
-from penstock.slurm.mock.backend import virtual_cluster
-from penstock.slurm.mock.model import ClusterConfig
+from penstock_lab.mock.backend import virtual_cluster
+from penstock_lab.mock.model import ClusterConfig
 
 KEY = b"0123456789abcdef"
 

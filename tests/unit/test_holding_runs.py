@@ -25,14 +25,14 @@ from penstock.holding.tending import tend_once
 from penstock.messages.events import reserved
 from penstock.provision.holding import Limits, Phase, Wanted
 from penstock.provision.repair import Free
-from penstock.slurm.mock.backend import virtual_cluster
-from penstock.slurm.mock.model import ClusterConfig
 from penstock.store import Store
 from penstock.workflow.documents import in_slots
 from penstock.workflow.formats import parse_workflow
 from penstock.workflow.model import workflow_to_dict
 from penstock.workflow.state import Phase as Stands
 from penstock.workflow.state import Slot
+from penstock_lab.mock.backend import virtual_cluster
+from penstock_lab.mock.model import ClusterConfig
 
 FLOW = """
 name: flow

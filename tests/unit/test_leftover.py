@@ -16,8 +16,8 @@ from penstock.planning.backfill import Request, backfill
 from penstock.planning.leftover import Leftover, Turns, turn_of
 from penstock.planning.profile import Profile
 from penstock.planning.queue import unable, waiting
-from penstock.slurm.mock import views
-from penstock.slurm.mock.model import Scheduler
+from penstock_lab.mock import views
+from penstock_lab.mock.model import Scheduler
 
 NOW, TURN = 10_000.0, 90.0
 

@@ -8,7 +8,6 @@ import pwd
 from dataclasses import replace
 
 import pytest
-from agent_world import APP, World, chain, virtual
 from click.testing import CliRunner
 from factories import ManualClock
 
@@ -25,6 +24,7 @@ from penstock.malleable.registry import Registry
 from penstock.malleable.words import Phase
 from penstock.store import Store
 from penstock.workflow.state import RunPhase
+from penstock_lab.agent_world import APP, World, chain, virtual
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 

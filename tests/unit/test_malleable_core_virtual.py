@@ -8,13 +8,13 @@ import math
 from dataclasses import replace
 
 import pytest
-from agent_world import APP, SITE, WAYS, Program, World, settled, the_phase, virtual
 
 from dmr import wire
 from penstock.api import Allocation, JobSpec, JobState, Reason, ResizeVerdict
 from penstock.errors import NotNow
 from penstock.malleable.words import Phase
-from penstock.slurm.mock.jobs import SimJob
+from penstock_lab.agent_world import APP, SITE, WAYS, Program, World, settled, the_phase, virtual
+from penstock_lab.mock.jobs import SimJob
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 

@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from agent_world import APP, Program, World, settled, the_phase, virtual
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,10 +18,11 @@ from dmr import wire
 from penstock.api import Allocation, JobSpec, JobState, Reason, ResizeVerdict, Step
 from penstock.errors import SlurmUnavailable
 from penstock.malleable.words import Phase
-from penstock.slurm.mock.clock import VirtualClock
-from penstock.slurm.mock.controller import Controller
-from penstock.slurm.mock.jobs import SimJob
-from penstock.slurm.mock.model import NodeLimits, PartitionConfig
+from penstock_lab.agent_world import APP, Program, World, settled, the_phase, virtual
+from penstock_lab.mock.clock import VirtualClock
+from penstock_lab.mock.controller import Controller
+from penstock_lab.mock.jobs import SimJob
+from penstock_lab.mock.model import NodeLimits, PartitionConfig
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 

@@ -7,13 +7,13 @@ import random
 from dataclasses import replace
 
 import pytest
-from agent_world import APP, SITE, START, WAYS, Killed, Program, World, chain, settled, the_phase, virtual
 
 from penstock.api import Allocation, JobSpec, JobState
 from penstock.errors import Infeasible, NotNow, NotPermitted, OutcomeUnknown, SlurmUnavailable
 from penstock.malleable.words import Phase
-from penstock.slurm.mock.codec import CHANGING
 from penstock.workflow.state import RunPhase
+from penstock_lab.agent_world import APP, SITE, START, WAYS, Killed, Program, World, chain, settled, the_phase, virtual
+from penstock_lab.mock.codec import CHANGING
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 

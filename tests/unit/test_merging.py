@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from agent_world import APP, World, settled, virtual
 
 from penstock import merging
 from penstock.api import Allocation, JobSpec, JobState
@@ -16,8 +15,9 @@ from penstock.errors import ConfigError, Infeasible
 from penstock.malleable.words import Phase, Way
 from penstock.slurm.cli import CliBackend
 from penstock.slurm.commands import Finished
-from penstock.slurm.mock.backend import virtual_cluster
-from penstock.slurm.mock.model import ClusterConfig
+from penstock_lab.agent_world import APP, World, settled, virtual
+from penstock_lab.mock.backend import virtual_cluster
+from penstock_lab.mock.model import ClusterConfig
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pytest
 import smtp_server
-from agent_world import World, chain, virtual
 from click.testing import CliRunner
 
 from penstock.api import JobSpec
@@ -35,6 +34,7 @@ from penstock.store import Store
 from penstock.workflow.documents import in_slots
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.state import Phase, Slot, StageRun
+from penstock_lab.agent_world import World, chain, virtual
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 

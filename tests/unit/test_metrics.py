@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from agent_world import World, chain, virtual
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
@@ -20,12 +19,13 @@ from monitoring import ALERTS, DASHBOARD, EXAMPLE, alerts, names_in, panels
 from outside import need_program
 from penstock.app import App
 from penstock.catalogue import METRICS, PREFIX, table
-from penstock.cluster.layout import reserved_ports
 from penstock.ipc.far import FarDoor
 from penstock.slurm.cli import CliBackend
 from penstock.store import Store
 from penstock.tally import Tally
 from penstock.workflow.state import RunPhase
+from penstock_lab.agent_world import World, chain, virtual
+from penstock_lab.cluster.layout import reserved_ports
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mock_world import World
 
 from penstock.errors import Infeasible, NotFound
-from penstock.slurm.mock.arrays import parse
+from penstock_lab.mock.arrays import parse
 
 
 @pytest.mark.parametrize(

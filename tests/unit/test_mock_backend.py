@@ -10,9 +10,9 @@ import pytest
 from penstock.api import Allocation, JobSpec
 from penstock.errors import NotNow, NotPermitted
 from penstock.slurm.base import Backend
-from penstock.slurm.mock.backend import MockBackend, VirtualClock, virtual_cluster
-from penstock.slurm.mock.engine import Engine
-from penstock.slurm.mock.model import ClusterConfig, Ended, Started
+from penstock_lab.mock.backend import MockBackend, VirtualClock, virtual_cluster
+from penstock_lab.mock.engine import Engine
+from penstock_lab.mock.model import ClusterConfig, Ended, Started
 
 
 def spec(seconds=10, nodes=1, limit=100.0, **more):

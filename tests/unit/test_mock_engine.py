@@ -7,10 +7,10 @@ from mock_world import World
 
 from penstock.api import JobSpec, JobState
 from penstock.errors import Infeasible, NotFound, NotPermitted
-from penstock.slurm.mock import views
-from penstock.slurm.mock.durations import from_script
-from penstock.slurm.mock.model import Ended, PartitionConfig, Requeued, Resized, Scheduler, Started
-from penstock.slurm.mock.speedup import Work
+from penstock_lab.mock import views
+from penstock_lab.mock.durations import from_script
+from penstock_lab.mock.model import Ended, PartitionConfig, Requeued, Resized, Scheduler, Started
+from penstock_lab.mock.speedup import Work
 
 
 def test_a_job_starts_at_once_and_ends_when_its_script_does():

@@ -9,9 +9,9 @@ from mock_world import spec
 
 from penstock.api import JobSpec, ReservationSpec
 from penstock.errors import NotFound, NotNow, OutcomeUnknown, SlurmUnavailable
-from penstock.slurm.mock.backend import virtual_cluster, virtual_site
-from penstock.slurm.mock.faults import Fault, FaultKind, FaultyBackend
-from penstock.slurm.mock.model import ClusterConfig
+from penstock_lab.mock.backend import virtual_cluster, virtual_site
+from penstock_lab.mock.faults import Fault, FaultKind, FaultyBackend
+from penstock_lab.mock.model import ClusterConfig
 
 
 def faulty(**more):

@@ -6,9 +6,9 @@ import pytest
 
 from penstock.api import JobSpec, JobState
 from penstock.errors import Infeasible
-from penstock.slurm.mock.backend import virtual_cluster
-from penstock.slurm.mock.controller import Controller
-from penstock.slurm.mock.model import ClusterConfig, Scheduler
+from penstock_lab.mock.backend import virtual_cluster
+from penstock_lab.mock.controller import Controller
+from penstock_lab.mock.model import ClusterConfig, Scheduler
 
 
 def cluster(**more):

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api import JobSpec, JobState
-from penstock.slurm.mock.controller import Controller
-from penstock.slurm.mock.engine import Engine
-from penstock.slurm.mock.model import ClusterConfig
+from penstock_lab.mock.controller import Controller
+from penstock_lab.mock.engine import Engine
+from penstock_lab.mock.model import ClusterConfig
 
 NODES = 5
 

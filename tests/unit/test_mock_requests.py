@@ -8,8 +8,8 @@ import pytest
 from mock_world import World, spec
 
 from penstock.errors import Infeasible, NotNow, NotPermitted
-from penstock.slurm.mock.begin import begin_time
-from penstock.slurm.mock.model import PartitionConfig
+from penstock_lab.mock.begin import begin_time
+from penstock_lab.mock.model import PartitionConfig
 
 # -- holds -------------------------------------------------------------------------------------------------------
 

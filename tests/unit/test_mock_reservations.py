@@ -12,8 +12,8 @@ from mock_world import World, spec
 
 from penstock.api import License
 from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted
-from penstock.slurm.mock import views
-from penstock.slurm.mock.model import Scheduler
+from penstock_lab.mock import views
+from penstock_lab.mock.model import Scheduler
 
 
 def test_others_are_planned_around_it_and_its_own_run_in_it_only():

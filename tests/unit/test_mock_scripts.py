@@ -9,11 +9,11 @@ from mock_world import World, spec
 
 from penstock.api import JobSpec
 from penstock.errors import Infeasible
-from penstock.slurm.mock.controller import Controller
-from penstock.slurm.mock.durations import from_script
-from penstock.slurm.mock.engine import Engine
-from penstock.slurm.mock.model import ClusterConfig
-from penstock.slurm.mock.speedup import Work
+from penstock_lab.mock.controller import Controller
+from penstock_lab.mock.durations import from_script
+from penstock_lab.mock.engine import Engine
+from penstock_lab.mock.model import ClusterConfig
+from penstock_lab.mock.speedup import Work
 
 
 def script(body, **more):

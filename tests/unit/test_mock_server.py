@@ -20,10 +20,10 @@ import pytest
 from penstock.api import Allocation, JobSpec, ReservationSpec
 from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted, OutcomeUnknown, SlurmUnavailable, UserError
 from penstock.slurm.base import Backend
-from penstock.slurm.mock import control, processes
-from penstock.slurm.mock.client import MockClient
-from penstock.slurm.mock.model import ClusterConfig
-from penstock.slurm.mock.server import main as server_main
+from penstock_lab.mock import control, processes
+from penstock_lab.mock.client import MockClient
+from penstock_lab.mock.model import ClusterConfig
+from penstock_lab.mock.server import main as server_main
 
 DEADLINE = 30.0
 
@@ -308,7 +308,7 @@ def test_jobs_run_as_the_user_who_asks(cluster):
     code = (
         "import asyncio, sys\n"
         "from penstock.api import JobSpec\n"
-        "from penstock.slurm.mock.client import MockClient\n"
+        "from penstock_lab.mock.client import MockClient\n"
         "b = MockClient(sys.argv[1])\n"
         "print(asyncio.run(b.submit(JobSpec('theirs', '#!/bin/sh\\nid -un; umask; ls -d $HOME', 1, 60))), b.whoami())\n"
     )

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from penstock.api import JobSpec
-from penstock.slurm.mock.controller import Controller
-from penstock.slurm.mock.engine import Engine
-from penstock.slurm.mock.model import ClusterConfig
-from penstock.slurm.mock.wall import WallDriver
+from penstock_lab.mock.controller import Controller
+from penstock_lab.mock.engine import Engine
+from penstock_lab.mock.model import ClusterConfig
+from penstock_lab.mock.wall import WallDriver
 
 DEADLINE = 30.0
 

@@ -11,7 +11,6 @@ from contextlib import closing
 from itertools import pairwise
 
 import pytest
-from agent_world import APP, SITE, WAYS, Killed, World, chain, settled, the_phase, virtual
 
 from penstock.api import FAR, Allocation, JobSpec, JobState
 from penstock.errors import LeftAlone, NotPermitted, UserError
@@ -20,6 +19,7 @@ from penstock.malleable.words import Phase
 from penstock.off.items import Place
 from penstock.provision.holding import Wanted
 from penstock.workflow.state import Kept, RunPhase
+from penstock_lab.agent_world import APP, SITE, WAYS, Killed, World, chain, settled, the_phase, virtual
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 

@@ -9,7 +9,7 @@ import penstock
 
 ROOT = Path(penstock.__file__).parent
 # The simulated and the real Slurm themselves, and the laboratory, which plays the users of clusters of its own.
-_OUTSIDE = ("slurm", "demo", "bench", "sim", "cluster")
+_OUTSIDE = ("slurm",)
 # What puts the program together makes the back end; the executor is given its changing half.
 _MAKERS = {"app", "acting", "tick", "broker.market", "cli.backends", "doctor.reader", "off.alone"}
 _HOLDERS = {"app", "acting", "executor"}

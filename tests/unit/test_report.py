@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from agent_world import World, chain, virtual
 from click.testing import CliRunner
 
 from penstock.cli import cli
@@ -18,6 +17,7 @@ from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.runner import Runner
 from penstock.workflow.state import Phase, RunPhase, WorkflowRun
+from penstock_lab.agent_world import World, chain, virtual
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 

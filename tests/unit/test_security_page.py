@@ -12,9 +12,9 @@ from penstock.config import AgentSection, Config, LimitsSection
 from penstock.fair import Share
 from penstock.inbox import LATER
 from penstock.ipc import auth, descriptors, handlers, server
-from penstock.slurm.mock.backend import virtual_cluster
 from penstock.store import Store
 from penstock.workflow import admission, measure, owned, seen
+from penstock_lab.mock.backend import virtual_cluster
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
 

@@ -23,10 +23,10 @@ from penstock.errors import NotFound, NotNow, OutcomeUnknown, SlurmUnavailable, 
 from penstock.select.correction import Corrections
 from penstock.select.ranking import OWN
 from penstock.select.spread import Hysteresis, spread
-from penstock.slurm.mock.backend import virtual_site
-from penstock.slurm.mock.controller import Controller
-from penstock.slurm.mock.model import ClusterConfig
-from penstock.slurm.mock.speedup import Work
+from penstock_lab.mock.backend import virtual_site
+from penstock_lab.mock.controller import Controller
+from penstock_lab.mock.model import ClusterConfig
+from penstock_lab.mock.speedup import Work
 
 START = 1_700_000_000.0
 KNOWN = SiteFile(partitions={"near/main": Facts(base=2e9), "far/main": Facts(base=1e9)})
@@ -173,7 +173,7 @@ def test_what_has_begun_stays_and_nothing_is_held_for_ever(world):
 @pytest.mark.parametrize("method", ["hold", "cancel", "release", "submit"])
 @pytest.mark.parametrize("lost", [False, True], ids=["refused", "answer lost"])
 def test_a_pass_that_breaks_off_is_taken_up_by_the_next(world, monkeypatch, method, lost):
-    from penstock.slurm.mock.backend import MockBackend
+    from penstock_lab.mock.backend import MockBackend
 
     async def story():
         world.block("far", 50_000.0, 60_000.0, 2)
@@ -209,7 +209,7 @@ def test_a_pass_that_breaks_off_is_taken_up_by_the_next(world, monkeypatch, meth
 
 
 def test_a_cluster_that_does_not_answer_is_left_out(world, monkeypatch):
-    from penstock.slurm.mock.backend import MockBackend
+    from penstock_lab.mock.backend import MockBackend
 
     async def story():
         whole = MockBackend.site

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parents[2]
+PACKAGES = (".", "dmr", "lab")
 PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd", "sbatch")
 FOUND = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -24,7 +25,9 @@ def source() -> Iterator[Path]:
         place = Path(name)
         place.chmod(0o755)
         shutil.copytree(PROJECT / "scripts", place / "scripts")
-        shutil.copy(PROJECT / "pyproject.toml", place)
+        for folder in PACKAGES:
+            (place / folder).mkdir(exist_ok=True)
+            shutil.copy(PROJECT / folder / "pyproject.toml", place / folder)
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", place / ".venv"], check=True, timeout=60)
         stamp(place, FOUND)
         (place / "bin").mkdir()
@@ -35,7 +38,7 @@ def source() -> Iterator[Path]:
 
 
 def stamp(place: Path, python: str, extras: str = "all") -> None:
-    text = (place / "pyproject.toml").read_bytes()
+    text = b"".join((place / folder / "pyproject.toml").read_bytes() for folder in PACKAGES)
     summed = subprocess.run(["cksum"], input=text, capture_output=True, check=True).stdout.decode().strip()
     (place / ".venv" / ".penstock-setup").write_text(f"{python} {extras} {summed}\n")
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from penstock.api import JobSpec, JobState, ReservationSpec
 from penstock.errors import UserError
-from penstock.sim.cluster import SimulatedJob, run
-from penstock.sim.replay import replay
-from penstock.sim.trace import Trace
-from penstock.slurm.mock.model import ClusterConfig, Failures, Scheduler
 from penstock.speedup import Amdahl
+from penstock_lab.mock.model import ClusterConfig, Failures, Scheduler
+from penstock_lab.sim.cluster import SimulatedJob, run
+from penstock_lab.sim.replay import replay
+from penstock_lab.sim.trace import Trace
 
 
 def job(submit, nodes, duration, limit=None, **more):

@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.api import JobState
-from penstock.cli.simulate import simulate
 from penstock.errors import PenstockError, UserError
-from penstock.sim.cluster import Outcome, run
-from penstock.sim.clusterlog import check_failures, fates_of, jobs_of, measure
-from penstock.sim.replay import replay
-from penstock.sim.score import score
-from penstock.sim.swf import SwfReader, load
-from penstock.sim.swfout import Fate, write_workload
-from penstock.sim.trace import Trace
-from penstock.sim.workloads import generate
-from penstock.slurm.mock.model import ClusterConfig, Scheduler
+from penstock_lab.cli.simulate import simulate
+from penstock_lab.mock.model import ClusterConfig, Scheduler
+from penstock_lab.sim.cluster import Outcome, run
+from penstock_lab.sim.clusterlog import check_failures, fates_of, jobs_of, measure
+from penstock_lab.sim.replay import replay
+from penstock_lab.sim.score import score
+from penstock_lab.sim.swf import SwfReader, load
+from penstock_lab.sim.swfout import Fate, write_workload
+from penstock_lab.sim.trace import Trace
+from penstock_lab.sim.workloads import generate
 
 CONFIG = ClusterConfig(nodes=4)
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.sim.replay import replay
-from penstock.sim.score import score
-from penstock.sim.swf import load
+from penstock_lab.sim.replay import replay
+from penstock_lab.sim.score import score
+from penstock_lab.sim.swf import load
 
 WHERE = (
     "PENSTOCK_TRACES must name a folder with CTC-SP2-1996-3.1-cln.swf.gz and "

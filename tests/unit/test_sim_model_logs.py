@@ -8,12 +8,12 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from penstock.cli.simulate import simulate
 from penstock.errors import PenstockError, UserError
-from penstock.sim.estimates import parse_estimates
-from penstock.sim.swf import SwfReader, load
-from penstock.sim.swfout import Fate, write_workload
-from penstock.sim.workloads import MODELS, generate
+from penstock_lab.cli.simulate import simulate
+from penstock_lab.sim.estimates import parse_estimates
+from penstock_lab.sim.swf import SwfReader, load
+from penstock_lab.sim.swfout import Fate, write_workload
+from penstock_lab.sim.workloads import MODELS, generate
 
 
 def run(*arguments):

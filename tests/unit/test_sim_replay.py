@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import UserError
-from penstock.sim.replay import POLICIES, TIES, replay
-from penstock.sim.score import score
-from penstock.sim.trace import Trace
+from penstock_lab.sim.replay import POLICIES, TIES, replay
+from penstock_lab.sim.score import score
+from penstock_lab.sim.trace import Trace
 
 PROCS = 4
 

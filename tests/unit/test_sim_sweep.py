@@ -13,20 +13,20 @@ from itertools import pairwise
 import pytest
 from click.testing import CliRunner
 
-from penstock.cli.simulate import simulate
 from penstock.errors import PenstockError, UserError
-from penstock.sim.loads import at_load
-from penstock.sim.replay import replay
-from penstock.sim.score import score
-from penstock.sim.sweep import local
-from penstock.sim.sweep.array import share_of, submit_array
-from penstock.sim.sweep.grid import Grid, read_grid
-from penstock.sim.sweep.one import COLUMNS, compute
-from penstock.sim.sweep.parts import Parts
-from penstock.sim.swf import load
-from penstock.sim.swfout import write_workload
-from penstock.sim.trace import Trace
-from penstock.sim.workloads import generate
+from penstock_lab.cli.simulate import simulate
+from penstock_lab.sim.loads import at_load
+from penstock_lab.sim.replay import replay
+from penstock_lab.sim.score import score
+from penstock_lab.sim.sweep import local
+from penstock_lab.sim.sweep.array import share_of, submit_array
+from penstock_lab.sim.sweep.grid import Grid, read_grid
+from penstock_lab.sim.sweep.one import COLUMNS, compute
+from penstock_lab.sim.sweep.parts import Parts
+from penstock_lab.sim.swf import load
+from penstock_lab.sim.swfout import write_workload
+from penstock_lab.sim.trace import Trace
+from penstock_lab.sim.workloads import generate
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_seeds_loads_and_estimates_reach_the_replay():
 def test_what_goes_wrong_is_a_row(log, monkeypatch):
     bad = grid(log=["/absent.swf", str(log)], procs=["16"]).combinations()
     assert compute(bad[0])["error"].endswith("/absent.swf: No such file or directory")
-    monkeypatch.setattr("penstock.sim.sweep.one.replay", lambda *_: 1 // 0)
+    monkeypatch.setattr("penstock_lab.sim.sweep.one.replay", lambda *_: 1 // 0)
     row = compute(bad[1])
     assert row["error"] == "ZeroDivisionError: integer division or modulo by zero"
     assert row.keys() == COLUMNS.keys()
@@ -257,7 +257,7 @@ def test_failed_combinations_are_rows_and_the_exit_code_and_tried_again(log, tmp
 
 def test_what_failed_is_computed_again_though_nothing_has_changed(log, tmp_path, monkeypatch):
     with monkeypatch.context() as broken:
-        broken.setattr("penstock.sim.sweep.one.replay", lambda *_: 1 // 0)
+        broken.setattr("penstock_lab.sim.sweep.one.replay", lambda *_: 1 // 0)
         assert run("--log", log, "--out", tmp_path / "r.csv")[0] == 1
     code, said, _ = run("--log", log, "--out", tmp_path / "r.csv")
     assert code == 0
@@ -284,9 +284,9 @@ def test_a_process_that_dies_is_a_row(log, tmp_path):
     code = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from penstock.sim.sweep import local\n"
-        "from penstock.sim.sweep.grid import Grid\n"
-        "from penstock.sim.sweep.parts import Parts\n"
+        "from penstock_lab.sim.sweep import local\n"
+        "from penstock_lab.sim.sweep.grid import Grid\n"
+        "from penstock_lab.sim.sweep.parts import Parts\n"
         "if __name__ != '__main__':\n    local.compute = lambda one: os._exit(9)\n"
         "else:\n"
         "    found = Grid.of({'log': [sys.argv[1]], 'policy': ['easy', 'fcfs']}, False, str).combinations()\n"
@@ -321,7 +321,7 @@ def test_parquet_without_pyarrow_is_refused_before_anything_is_computed(tmp_path
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     code, _, message = run(*AXES, "--out", tmp_path / "r.parquet")
     assert code == 2
-    assert "pip install 'penstock[parquet]'" in message
+    assert "pip install 'penstock-lab[parquet]'" in message
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import UserError
-from penstock.sim.replay import replay
-from penstock.sim.swf import SwfReader, load, machine_procs
-from penstock.sim.swfout import Fate, write_outcome
+from penstock_lab.sim.replay import replay
+from penstock_lab.sim.swf import SwfReader, load, machine_procs
+from penstock_lab.sim.swfout import Fate, write_outcome
 
 HEADER = "; Version: 2.2\n; Computer: made up\n"
 
@@ -229,7 +229,7 @@ def run(*arguments):
     """`penstock simulate swf` as main() runs it, wherever it is registered."""
     code = (
         "import sys\n"
-        "from penstock.cli.simulate import simulate\n"
+        "from penstock_lab.cli.simulate import simulate\n"
         "from penstock.errors import PenstockError\n"
         "try:\n    simulate(standalone_mode=False)\n"
         "except PenstockError as e:\n    print(e, file=sys.stderr); sys.exit(e.exit_code)\n"
@@ -326,7 +326,7 @@ def growth(path, procs):
     code = (
         "import re, sys\n"
         "from pathlib import Path\n"
-        "from penstock.sim.swf import load\n"
+        "from penstock_lab.sim.swf import load\n"
         # ru_maxrss would be that of the process that started this one, where that is larger
         "peak = lambda: 1024 * int(re.search('VmHWM:\\\\s+(\\\\d+)', Path('/proc/self/status').read_text())[1])\n"
         "before = peak()\n"

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import UserError
-from penstock.sim.estimates import parse_estimates
-from penstock.sim.workloads import KINDS, MODELS, generate
-from penstock.sim.workloads.feitelson import MEANS, UNIT, first_stage, repetitions, size_weights
-from penstock.sim.workloads.gamma import gamma_cdf
-from penstock.sim.workloads.lublin import BATCH, INTERACTIVE, UNTYPED, daily_cycle
+from penstock_lab.sim.estimates import parse_estimates
+from penstock_lab.sim.workloads import KINDS, MODELS, generate
+from penstock_lab.sim.workloads.feitelson import MEANS, UNIT, first_stage, repetitions, size_weights
+from penstock_lab.sim.workloads.gamma import gamma_cdf
+from penstock_lab.sim.workloads.lublin import BATCH, INTERACTIVE, UNTYPED, daily_cycle
 
 N = 40_000
 ONE = {"batch": BATCH, "interactive": INTERACTIVE, "untyped": UNTYPED}

@@ -22,9 +22,9 @@ from penstock.slurm.base import Backend, Changer, Reader
 from penstock.slurm.budget import BudgetLimits, Ladder, RequestBudget, TokenBucket
 from penstock.slurm.cli import CliBackend
 from penstock.slurm.meter import Meter
-from penstock.slurm.mock.backend import virtual_cluster
 from penstock.store import Store
 from penstock.tenure import open_acts
+from penstock_lab.mock.backend import virtual_cluster
 
 
 class Time:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[2] / "bench"))
-from soak import bounds
-from soak.bounds import Allowed, Brake, Entry, Record, Row, Span
-from soak.errands import SLOT_OF_RUN
-from soak.witness import length
+from penstock_lab.soak import bounds
+from penstock_lab.soak.bounds import Allowed, Brake, Entry, Record, Row, Span
+from penstock_lab.soak.errands import SLOT_OF_RUN
+from penstock_lab.soak.witness import length
 
 SUBMIT = Entry("agent", 1, "submit", "workflow 3/a", "done", 100.0, 101.0)
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[2] / "bench"))
-from soak import invariants
-from soak.invariants import Act, Asked, Event, Forgery, Held, Kind, Memory, Seen
+from penstock_lab.soak import invariants
+from penstock_lab.soak.invariants import Act, Asked, Event, Forgery, Held, Kind, Memory, Seen
 
 DAY = 86400.0
 A = Seen(1, "alice", Kind.STAGE, "COMPLETED", 0.0, 10.0, "w1", "a")

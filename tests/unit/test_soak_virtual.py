@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import sys
-from pathlib import Path
 
 import pytest
 import structlog
@@ -13,12 +11,10 @@ import structlog
 import penstock.app
 from penstock.errors import NotPermitted
 from penstock.ipc.auth import Verifier
-
-sys.path.append(str(Path(__file__).parents[2] / "bench"))
-from soak import invariants, virtual
-from soak.chaos import Storm
-from soak.invariants import Act
-from soak.world import World
+from penstock_lab.soak import invariants, virtual
+from penstock_lab.soak.chaos import Storm
+from penstock_lab.soak.invariants import Act
+from penstock_lab.soak.world import World
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from agent_world import START, World, virtual
 from click.testing import CliRunner
 from stored_states import FLOW, fill, of_version, settled, workflow_state
 
@@ -26,6 +25,7 @@ from penstock.schema import APPLICATION_ID, MIGRATIONS, VERSION
 from penstock.statefile import inspect, open_checked
 from penstock.store import Store
 from penstock.tenure import hold_state
+from penstock_lab.agent_world import START, World, virtual
 
 # All that look at a state without an agent, or leave something in it.
 COMMANDS = (

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_world import START, World, virtual
 from click.testing import CliRunner
 
 from penstock.api import JobSpec, JobState
@@ -26,6 +25,7 @@ from penstock.tenure import hold_state
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.model import workflow_from_dict
 from penstock.workflow.state import Kept, Own, RunPhase, StageRun, Submitter, WorkflowRun
+from penstock_lab.agent_world import START, World, virtual
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 

@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agent_world import World, virtual
 
 from outside import need_program
 from penstock import sdnotify
 from penstock.errors import ConfigError, LeaseLost, SlurmUnavailable, StateHeld, StateRefused, StoreError, UserError
-from penstock.slurm.mock import control
-from penstock.slurm.mock.model import ClusterConfig
+from penstock_lab.agent_world import World, virtual
+from penstock_lab.mock import control
+from penstock_lab.mock.model import ClusterConfig
 
 UNITS = Path(__file__).parents[2] / "systemd"
 

@@ -8,7 +8,6 @@ import os
 import re
 
 import pytest
-from agent_world import World, chain, virtual
 from factories import ManualClock
 
 from penstock.errors import ConfigError, LeaseLost, NotNow, StoreError
@@ -16,6 +15,7 @@ from penstock.executor import Concern, Executor
 from penstock.slurm.budget import RequestBudget
 from penstock.store import Store
 from penstock.tenure import lock_state
+from penstock_lab.agent_world import World, chain, virtual
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
 

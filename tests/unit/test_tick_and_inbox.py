@@ -8,7 +8,6 @@ import json
 import os
 
 import pytest
-from agent_world import SETTINGS, START, Killed
 from click.testing import CliRunner
 from factories import make_snapshot
 
@@ -18,13 +17,14 @@ from penstock.config import Config
 from penstock.errors import NotNow, OutcomeUnknown, UserError
 from penstock.inbox import LATER, Inbox
 from penstock.sbatch.submission import script_lines, submit
-from penstock.slurm.mock.backend import virtual_cluster
-from penstock.slurm.mock.model import ClusterConfig
 from penstock.store import Store
 from penstock.tenure import lock_state
 from penstock.tick import Tick, one_pass
 from penstock.workflow.formats import load_workflow
 from penstock.workflow.model import workflow_to_dict
+from penstock_lab.agent_world import SETTINGS, START, Killed
+from penstock_lab.mock.backend import virtual_cluster
+from penstock_lab.mock.model import ClusterConfig
 
 FLOW = """
 name: ticked

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from two_hosts import LIMIT, Host, inner, obstacle, two_hosts, until
 
-from penstock.slurm.mock import control
-from penstock.slurm.mock.model import ClusterConfig
+from penstock_lab.mock import control
+from penstock_lab.mock.model import ClusterConfig
 
 pytestmark = pytest.mark.timeout(900)
 FLOW = """

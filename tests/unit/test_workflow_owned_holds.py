@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_world import World as AgentWorld
-from agent_world import virtual
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,10 +17,6 @@ from penstock.api import FAR, JobSpec, JobState
 from penstock.errors import SlurmUnavailable
 from penstock.executor import FRESH, Concern, Executor, Payload
 from penstock.observe import Observer
-from penstock.slurm.mock.backend import virtual_cluster
-from penstock.slurm.mock.codec import CHANGING
-from penstock.slurm.mock.faults import Fault, FaultKind, FaultyBackend
-from penstock.slurm.mock.model import ClusterConfig
 from penstock.store import Store
 from penstock.waits.learners import make
 from penstock.waits.shelf import Shelf
@@ -31,6 +25,12 @@ from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.runner import Runner
 from penstock.workflow.state import RunPhase
 from penstock.workflow.strategy import Rules
+from penstock_lab.agent_world import World as AgentWorld
+from penstock_lab.agent_world import virtual
+from penstock_lab.mock.backend import virtual_cluster
+from penstock_lab.mock.codec import CHANGING
+from penstock_lab.mock.faults import Fault, FaultKind, FaultyBackend
+from penstock_lab.mock.model import ClusterConfig
 
 START = 1_000_000_000.0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from penstock import __version__
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, UserError
 
 __all__ = ["main"]
 
@@ -21,13 +22,10 @@ _COMMANDS = {
     "agent": "penstock.cli.agent:agent",
     "audit": "penstock.cli.audit:audit",
     "bags": "penstock.cli.bags:bags",
-    "bench": "penstock.cli.bench:bench",
     "cancel": "penstock.cli.workflows:cancel",
-    "cluster": "penstock.cli.cluster:cluster",
     "config": "penstock.cli.agent:config",
     "dashboard": "penstock.cli.dashboard:dashboard",
     "db": "penstock.cli.db:db",
-    "demo": "penstock.cli.demo:demo",
     "doctor": "penstock.cli.doctor:doctor",
     "env": "penstock.cli.agent:env",
     "explain": "penstock.cli.status:explain",
@@ -47,7 +45,6 @@ _COMMANDS = {
     "retry": "penstock.cli.workflows:retry",
     "sbatch": "penstock.cli.sbatch:sbatch",
     "select": "penstock.cli.select:select",
-    "simulate": "penstock.cli.simulate:simulate",
     "slots": "penstock.cli.slots:slots",
     "stage": "penstock.cli.stage:stage",
     "status": "penstock.cli.status:status",
@@ -55,6 +52,13 @@ _COMMANDS = {
     "tick": "penstock.cli.tick:tick",
     "top": "penstock.cli.status:top",
     "waits": "penstock.cli.waits:waits",
+}
+# Another distribution, which no login node needs.
+_LABORATORY = {
+    "bench": "penstock_lab.cli.bench:bench",
+    "cluster": "penstock_lab.cli.cluster:cluster",
+    "demo": "penstock_lab.cli.demo:demo",
+    "simulate": "penstock_lab.cli.simulate:simulate",
 }
 
 
@@ -67,6 +71,10 @@ def _reader_may_go() -> Iterator[None]:
         _end(lambda: None, 141)
 
 
+def _laboratory() -> bool:
+    return importlib.util.find_spec("penstock_lab") is not None
+
+
 class _Lazy(click.Group):
     def make_context(self, *args: Any, **extra: Any) -> click.Context:  # noqa: ANN401
         with _reader_may_go():  # --help is printed here
@@ -77,12 +85,15 @@ class _Lazy(click.Group):
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(_COMMANDS)
+        return sorted(_COMMANDS | _LABORATORY if _laboratory() else _COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
+        place = _COMMANDS.get(cmd_name) or _LABORATORY.get(cmd_name)
+        if place is None:
             return None
-        module, _, name = _COMMANDS[cmd_name].partition(":")
+        if cmd_name in _LABORATORY and not _laboratory():
+            raise UserError(f"`penstock {cmd_name}` comes with the laboratory: install penstock-lab (pip or apt-get)")
+        module, _, name = place.partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any, Final
 
 from penstock.errors import UserError
 
-__all__ = ["Bar", "as_picture", "as_text"]
+__all__ = ["Bar", "as_picture", "as_text", "require"]
 
 _ROWS: Final = 64
 _LETTERS: Final = ascii_uppercase + ascii_lowercase
@@ -29,6 +30,12 @@ class Bar:
     nodes: int
     start: float
     end: float
+
+
+def require() -> None:
+    """Fail early where the picture could not be drawn in the end. Raises `UserError`."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UserError("the Gantt picture needs matplotlib: pip install 'penstock[plot]'")
 
 
 def as_text(
@@ -66,8 +73,6 @@ def as_text(
 
 def as_picture(path: Path, bars: Sequence[Bar], names: Sequence[str], begin: float, end: float, unit: str) -> None:
     """The same as a file, its kind by the ending (.png, .svg, .pdf). UserError without matplotlib or a bad path."""
-    from penstock.demo.gantt import require
-
     require()
     import matplotlib as mpl
 

@@ -1,0 +1,176 @@
+"""How long one pass over many active workflows takes: the runner alone, and the whole controller with its store.
+
+    python -m penstock_lab.bench.workflows [--runs 1000] [--stages 8] [--strategy asa|eager|handover] [--json]
+
+Every workflow has one stage that runs, one in the queue behind it and others that wait; the queue holds as many jobs of
+other users. A pass is measured when nothing is new (the usual one), and when every running stage has just ended, so
+that each workflow has something to do; the answers of Slurm cost nothing here. Acts are journaled (two writes, and one
+for the run's new state, each durable): where a thousand jobs are submitted or changed in one pass, that is counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import structlog
+
+from penstock.api import Geometry, Job, JobState, Snapshot
+from penstock.executor import Executor
+from penstock.store import Store
+from penstock.waits.base import Estimate, Observation
+from penstock.workflow.controller import WorkflowController
+from penstock.workflow.instructions import View
+from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.runner import Runner
+from penstock.workflow.state import Phase, Submitter
+from penstock.workflow.strategy import Rules
+
+NOW = 1_000_000_000.0
+
+
+class Waits:
+    """Stands for the shelf of learners, which has a benchmark of its own."""
+
+    def predict(self, geometry: Geometry) -> Estimate:
+        return Estimate(0, 30.0)
+
+    def observe(self, geometry: Geometry, observation: Observation, estimate: Estimate | None) -> None:
+        pass
+
+
+class Slurm:
+    """Takes every job at once."""
+
+    def __init__(self) -> None:
+        self.last = 10_000_000
+
+    async def submit(self, spec: object) -> int:
+        self.last += 1
+        return self.last
+
+    async def release(self, job: int) -> None:
+        pass
+
+    async def update(self, job: int, **changes: object) -> None:
+        pass
+
+
+def job(number: int, state: str, **more: Any) -> Job:
+    values: dict[str, Any] = {
+        "uid": 1, "user": "ann", "account": "", "partition": "batch", "qos": "", "reason": "Priority", "submit": NOW,
+        "eligible": NOW, "start": None, "end": None, "time_limit": 600.0, "num_nodes": 1, "num_cpus": 1, "nodes": (),
+        "priority": 100,
+    }  # fmt: skip
+    return Job(id=number, state=JobState(state), **{**values, **more})
+
+
+def flow(stages: int) -> Workflow:
+    return Workflow(
+        "w", tuple(Stage(f"s{i}", 1, 600, 300, "srun ./x", (f"s{i - 1}",) if i else ()) for i in range(stages))
+    )
+
+
+def picture(runs: int, at: float, ended: bool) -> Snapshot:
+    jobs: dict[int, Job] = {}
+    for i in range(1, runs + 1):
+        state = "COMPLETED" if ended else "RUNNING"
+        jobs[i] = job(i, state, start=NOW, end=at if ended else NOW + 600, nodes=(f"n{i}",))
+        jobs[runs + i] = job(
+            runs + i, "PENDING", eligible=None, dependency="" if ended else f"afterok:{i}(unfulfilled)"
+        )
+        jobs[2 * runs + i] = job(2 * runs + i, "PENDING")
+    return Snapshot(at, jobs, {}, {})
+
+
+def started(runner: Runner, runs: int, stages: int, strategy: str) -> list[Any]:
+    """Runs whose first stage runs and whose second is in the queue."""
+    made = []
+    workflow = flow(stages)
+    for i in range(1, runs + 1):
+        run = runner.start(i, workflow, strategy, NOW, partition="batch", token="abc")
+        for number, place in ((i, 0), (runs + i, 1)):
+            view = View(NOW + place, {i: job(i, "RUNNING", start=NOW, nodes=(f"n{i}",))} if place else {})
+            run = runner.step(run, view, NOW + 290 * place, Waits().predict).run
+            assert run.stages[place].phase is Phase.INTENDED, run.stages[place]
+            run = runner.submitted(run, f"s{place}", number, NOW)
+        made.append(run)
+    return made
+
+
+def timed(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+async def _nobody(_geometries: object) -> bool:
+    """No expert has anything to say of a wait."""
+    return False
+
+
+async def whole(folder: Path, runs: int, stages: int, strategy: str) -> dict[str, float]:
+    """Passes of the controller, over a store on disk."""
+    runner = Runner(accrues=True)
+    store = Store(folder / "bench.db")
+    clock: Any = SimpleNamespace(now=lambda: NOW + 295.0)
+    observer: Any = SimpleNamespace(last=None, min_interval=1.0, want=lambda: None)
+    fake: Any = Slurm()
+    shelf: Any = Waits()
+    controller = WorkflowController(
+        fake, observer, Executor(store, clock, fake), store, clock, runner, shelf, lambda _why: None, _nobody, Rules()
+    )
+    with store.together():
+        for run in started(runner, runs, stages, strategy):
+            store.add_run(1, {}, NOW, Submitter.AGENT)
+            controller.book.save(run)
+    found = {}
+    for name, at, ended in (("settle", 290.0, False), ("nothing new", 291.0, False), ("all have ended", 294.0, True)):
+        snapshot = picture(runs, NOW + at, ended)
+        begin = time.perf_counter()
+        await controller.reconcile(snapshot)
+        found[name] = time.perf_counter() - begin
+    store.close()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--stages", type=int, default=8)
+    parser.add_argument("--strategy", choices=("asa", "eager", "handover"), default="asa")
+    parser.add_argument("--json", action="store_true")
+    chosen = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    runner = Runner(accrues=True)
+    runs = started(runner, chosen.runs, chosen.stages, chosen.strategy)
+    rows = {}
+    for name, ended in (("nothing new", False), ("all have ended", True)):
+        jobs = picture(chosen.runs, NOW + 291, ended).jobs
+        views = [View(NOW + 291, {n: jobs[n] for n in run.jobs()}) for run in runs]
+        pairs = list(zip(runs, views, strict=True))
+        rows[f"runner, {name}"] = timed(
+            lambda pairs=pairs: [runner.step(run, view, NOW + 291, Waits().predict) for run, view in pairs]
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        measured = asyncio.run(whole(Path(folder), chosen.runs, chosen.stages, chosen.strategy))
+    rows |= {f"controller, {name}": seconds for name, seconds in measured.items() if name != "settle"}
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    if chosen.json:
+        print(json.dumps({"runs": chosen.runs, "stages": chosen.stages, "seconds": rows, "memory_mb": memory}))
+        return
+    for name, seconds in rows.items():
+        print(f"{name:32} {seconds * 1000:8.0f} ms")
+    print(f"{'peak memory':32} {memory:8.0f} MB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""One MPI program that breathes: grows on idle nodes, shrinks when a job waits, and computes the same bits."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.api import JobSpec
+from penstock.slurm.base import Backend
+from penstock_lab.demo.arena import LiveArena
+from penstock_lab.demo.timeline import Timeline
+from penstock_lab.demo.view import View
+
+__all__ = ["Breath", "breathe"]
+
+_PATIENCE = 150.0
+
+
+@dataclass(slots=True)
+class Breath:
+    """What happened: the resizes with their instants, whether the rival ran, and the two results."""
+
+    resizes: list[dict[str, Any]] = field(default_factory=list)
+    rival_started: bool = False
+    same_bits: bool = False
+    residual: float = 0.0
+    sizes: list[int] = field(default_factory=list)
+    timeline: Timeline | None = None
+    problem: str | None = None
+
+
+async def breathe(arena: LiveArena, own: Backend, folder: Path, nodes: int, view: View) -> Breath:
+    """Run Jacobi fixed and malleable; a rival that needs all but two nodes makes the malleable one shrink."""
+    labels: dict[int, str] = {}
+    timeline = Timeline(lambda job: labels.get(job.id, "resizer" if job.dependency.startswith("expand") else "rival"))
+    breath = Breath(timeline=timeline)
+    environment = await arena.ask("env")
+    fixed = await own.submit(_jacobi(folder, "fixed", {}))
+    labels[fixed] = "fixed"
+    job = await own.submit(_jacobi(folder, "malleable", environment))
+    labels[job] = "jacobi"
+    view.say(f"job {job}: Jacobi on 2 nodes, malleable up to 4; job {fixed}: the same on 2 nodes throughout")
+    rival: int | None = None
+    seen = 0
+    deadline = arena.now() + _PATIENCE
+    while arena.now() < deadline:
+        jobs = {j.id: j for j in await arena.jobs()}
+        timeline.sample(arena.now(), jobs.values())
+        resizes = [r for r in (await arena.ask("status"))["resizes"] if r["job"] == job]
+        for r in resizes[seen:]:
+            view.say(f"job {job}: {r['kind']} {r['old_size']} to {r['new_size']} ranks: {r['outcome']}")
+            timeline.mark(r["marks"].get("done", r["finished"]), f"{r['kind']} to {r['new_size']}")
+        seen = len(resizes)
+        breath.resizes = resizes
+        if rival is None and any(r["kind"] == "expand" and r["outcome"] == "completed" for r in resizes):
+            rival = await arena.rival(JobSpec("rival", "#!/bin/bash\nsleep 4\n", nodes - 2, 60.0, output="/dev/null"))
+            view.say(f"job {rival}: a rival asks for {nodes - 2} nodes")
+        if rival is not None and rival in jobs and jobs[rival].running and not breath.rival_started:
+            breath.rival_started = True
+            view.say(f"job {rival}: the rival runs on {nodes - 2} nodes")
+        view.show("an MPI job that breathes", list(jobs.values()), labels)
+        if all(i in jobs and jobs[i].state.ended for i in (job, fixed)):
+            break
+        await arena.tick()
+    else:
+        breath.problem = f"job {job} did not end within {_PATIENCE:.0f} s"
+        for i in (job, fixed):
+            await own.cancel(i)
+    _read_results(folder, breath)
+    return breath
+
+
+def _jacobi(folder: Path, name: str, environment: dict[str, str]) -> JobSpec:
+    """300 sweeps: far from converged, so that a lost row would show."""
+    command = [sys.executable, "-m", "dmr.launch", "-n", "2", "-ppn", "1", sys.executable, "-m", "dmr.examples.jacobi"]
+    command += ["--rows", "192", "--cols", "192", "--sweeps", "300", "--check-every", "5"]
+    command += ["--min", "2", "--max", "4", "--factor", "2", "--sweep-seconds", "0.08" if environment else "0.0"]
+    command += ["--out", f"{folder}/{name}.npy", "--report", f"{folder}/{name}.jsonl"]
+    return JobSpec(
+        name=f"jacobi-{name}",
+        script=f"#!/bin/bash\nexec {shlex.join(command)}\n",
+        nodes=2,
+        time_limit=600.0,
+        workdir=str(folder),
+        output=str(folder / f"{name}.out"),
+        environment=environment,
+    )
+
+
+def _read_results(folder: Path, breath: Breath) -> None:
+    try:
+        fixed, malleable = np.load(folder / "fixed.npy"), np.load(folder / "malleable.npy")
+        events = [json.loads(line) for line in (folder / "malleable.jsonl").read_text().splitlines()]
+    except (OSError, ValueError) as e:
+        output = folder / "malleable.out"
+        tail = output.read_text(errors="replace")[-2000:] if output.exists() else ""
+        breath.problem = breath.problem or f"no result: {e}\n{tail}"
+        return
+    breath.same_bits = fixed.tobytes() == malleable.tobytes()
+    breath.residual = float(events[-1].get("change", 0.0))
+    breath.sizes = [e["size"] for e in events if e["event"] in ("start", "resized")]

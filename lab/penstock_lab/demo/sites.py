@@ -1,0 +1,173 @@
+"""A cluster and an agent as real processes, started for the demo and gone after it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from penstock import merging
+from penstock.errors import PenstockError, SlurmUnavailable
+from penstock.slurm.base import Backend
+from penstock.slurm.budget import BudgetLimits, RequestBudget
+from penstock.slurm.parse import parse_version
+from penstock_lab.demo.arena import LiveArena
+from penstock_lab.mock.client import MockClient
+
+__all__ = ["Site", "mock_site", "slurm_site"]
+
+NODES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where things run: the agent's arena, the demo user's own view of the cluster, a folder that user can write to."""
+
+    arena: LiveArena
+    own: Backend
+    folder: Path
+    agent_log: Path
+    agent: subprocess.Popen[Any]
+    config: Path
+
+
+def agent_settings(
+    folder: Path, alternatives: tuple[float, ...] | None, version: tuple[int, ...], **slurm: object
+) -> dict[str, Any]:
+    """An agent that looks every half second: for a demo on a cluster of one's own, not for a shared one.
+
+    Where Slurm is a `version` on which that is done, Jacobi grows by the merge: the picture then shows one job, and how
+    long each part of a resize takes is the paper's.
+    """
+    way = "merge" if merging.why_not(version) is None else "auto"
+    return {
+        "agent": {"state_dir": str(folder / "agent"), "interval": 0.5, "idle_interval": 0.5, "seed": 7},
+        "slurm": {"min_interval": 0.4, "requests_per_second": 20, "timeout": 20, **slurm},
+        "asa": {"alternatives": None if alternatives is None else list(alternatives)},
+        "dmr": {"listen": "127.0.0.1:0", "cooldown": 2, "grant_timeout": 15},
+        "malleable": {"backend": way},
+        "log": {"level": "info"},
+    }
+
+
+@asynccontextmanager
+async def mock_site(alternatives: tuple[float, ...]) -> AsyncIterator[Site]:
+    """A simulated Slurm whose jobs really run, and an agent."""
+    from penstock_lab.mock import control
+    from penstock_lab.mock.model import ClusterConfig
+
+    folder = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
+    made = ClusterConfig(nodes=NODES)
+    cluster = control.start(folder / "slurm", made)
+    try:
+        settings = agent_settings(folder, alternatives, made.version, backend="mock", mock_socket=str(cluster.socket))
+        environment = {**os.environ, **_write(folder, settings)}
+        log = folder / "agent.log"
+        with log.open("wb") as output:
+            agent = subprocess.Popen(_AGENT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        try:
+            client = MockClient(cluster.socket)
+            arena = LiveArena(folder / "agent" / "agent.sock", client, pause=0.25)
+            await _until_answering(arena, agent, log)
+            yield Site(arena, client, folder, log, agent, Path(environment["PENSTOCK_CONFIG"]))
+        finally:
+            _end(agent)
+    finally:
+        cluster.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@asynccontextmanager
+async def slurm_site(
+    alternatives: tuple[float, ...] | None,
+    *,
+    accrue_always: bool = True,
+    interval: float = 0.5,
+    policy: str | None = None,
+) -> AsyncIterator[Site]:
+    """A real Slurm with ordinary users (one, without root), and an agent that runs as one of them.
+
+    `alternatives` and `policy` None are the default ones; the agent looks every `interval` seconds. Several may be up
+    side by side.
+    """
+    from penstock.slurm.cli import CliBackend
+    from penstock_lab.cluster import Cluster, ClusterSpec, down, up
+
+    place = Path(tempfile.mkdtemp(prefix="penstock-demo-", dir="/var/tmp"))
+    place.chmod(0o755)
+    spec = ClusterSpec(nodes=NODES, folder=place / "slurm", accrue_always=accrue_always)
+    cluster: Cluster = await asyncio.to_thread(up, spec)
+    try:
+        owner, rival = ("alice", "bob") if "alice" in cluster.users else ("operator", "operator")
+        folder = cluster.home(owner) if owner == "alice" else place
+
+        def backend(who: str) -> CliBackend:
+            name = cluster.users[who]
+            prefix = ["runuser", "-u", name, "--"] if os.geteuid() == 0 else []
+            often = RequestBudget(BudgetLimits(burst=100, per_second=20.0, submissions_per_hour=3600))
+            conf = cluster.env["SLURM_CONF"]
+            return CliBackend(prefix=prefix, user=name, slurm_conf=conf, timeout=20, budget=often)
+
+        settings = agent_settings(folder, alternatives, parse_version(cluster.slurm_version))
+        settings["agent"] |= {"interval": interval, "idle_interval": interval}
+        settings["slurm"]["min_interval"] = 0.8 * interval
+        if policy is not None:
+            settings["dmr"]["policy"] = policy
+        environment = _write(place, settings)
+        log = place / "agent.log"
+        with log.open("w") as output:
+            agent = cluster.popen_as(owner, _AGENT, env=environment, cwd=folder, stdout=output, stderr=output)
+        own, others = backend(owner), backend(rival)
+        try:
+            arena = LiveArena(folder / "agent" / "agent.sock", others, pause=0.4)
+            await _until_answering(arena, agent, log)
+            yield Site(arena, own, folder, log, agent, Path(environment["PENSTOCK_CONFIG"]))
+        finally:
+            _end(agent)
+            await own.close()
+            await others.close()
+    finally:
+        await asyncio.to_thread(down, place / "slurm")
+        shutil.rmtree(place, ignore_errors=True)
+
+
+_AGENT = [sys.executable, "-c", "from penstock.cli import main; main()", "agent"]
+
+
+def _write(folder: Path, settings: Mapping[str, Any]) -> dict[str, str]:
+    path = folder / "penstock.yaml"
+    path.write_text(yaml.safe_dump(dict(settings), sort_keys=False))
+    return {"PENSTOCK_CONFIG": str(path)}
+
+
+async def _until_answering(arena: LiveArena, agent: subprocess.Popen[Any], log: Path, seconds: float = 30.0) -> None:
+    deadline = arena.now() + seconds
+    while True:
+        try:
+            await arena.ask("ping")
+            return
+        except PenstockError as e:
+            if agent.poll() is not None or arena.now() > deadline:
+                tail = "\n".join(log.read_text(errors="replace").splitlines()[-10:])
+                raise SlurmUnavailable(f"the agent did not start: {e}\n{tail}") from e
+        await asyncio.sleep(0.1)
+
+
+def _end(agent: subprocess.Popen[Any]) -> None:
+    agent.send_signal(signal.SIGTERM)
+    try:
+        agent.wait(10)
+    except subprocess.TimeoutExpired:
+        agent.kill()
+        agent.wait()
