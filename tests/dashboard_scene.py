@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.api import Job, JobState, Node, Partition, Reservation, Snapshot
+from penstock.core.picture import picture_to_dict
 from penstock.errors import AgentUnavailable
-from penstock.picture import picture_to_dict
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.state import Phase, RunPhase, StageRun, WorkflowRun

@@ -16,20 +16,26 @@ from pathlib import Path
 
 import structlog
 
-from penstock import __version__, logs, sdnotify
-from penstock.allowance import carry_on
+from penstock import __version__
 from penstock.api import Geometry, JointPolicy, ResizePolicy, Snapshot
 from penstock.audit.auditor import Auditor
 from penstock.audit.opening import agent_auditor
 from penstock.audit.record import Door
-from penstock.clock import Clock
 from penstock.config import Config, SlurmSection, load
+from penstock.core.allowance import carry_on
+from penstock.core.executor import FRESH, Executor
+from penstock.core.figures import Figures
+from penstock.core.inbox import Inbox
+from penstock.core.loop import Loop
+from penstock.core.metrics import Metrics
+from penstock.core.observe import Observer
+from penstock.core.reloading import taken_over
 from penstock.errors import ConfigError, LeaseLost, PenstockError, SlurmUnavailable, UserError
-from penstock.executor import FRESH, Executor
-from penstock.figures import Figures
 from penstock.holding.office import pricing_rules
 from penstock.holding.tending import Slots
-from penstock.inbox import Inbox
+from penstock.host import logs, sdnotify
+from penstock.host.clock import Clock
+from penstock.host.listening import bare, cannot_listen
 from penstock.ipc.audited import RequestAudit
 from penstock.ipc.auth import Verifier, make_key
 from penstock.ipc.descriptors import raise_limit
@@ -39,9 +45,6 @@ from penstock.ipc.limits import RateLimit
 from penstock.ipc.operations import operations, owner_of
 from penstock.ipc.overseers import Overseers
 from penstock.ipc.server import Server
-from penstock.lease.holder import Lease
-from penstock.listening import bare, cannot_listen
-from penstock.loop import Loop
 from penstock.malleable.caps import Caps
 from penstock.malleable.controller import MalleableController
 from penstock.malleable.settings import Settings
@@ -49,20 +52,18 @@ from penstock.malleable.ways import obstacle_to_merge
 from penstock.malleable.words import Deadlines
 from penstock.messages.messenger import Messenger
 from penstock.messages.sources import join, tell_reserved
-from penstock.metrics import Metrics
-from penstock.observe import Observer
 from penstock.off.doors import way_out
 from penstock.off.drain import Drain
-from penstock.outlook import Outlook
 from penstock.pool.placements import placement_named
-from penstock.predictions import Predictions
-from penstock.reloading import taken_over
-from penstock.retention import Retention
+from penstock.predictions.outlook import Outlook
+from penstock.predictions.predictor import Predictions
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import BudgetLimits, Metered, RequestBudget
-from penstock.statefile import open_checked
-from penstock.store import Store
-from penstock.tenure import Lock, Tenure, hold_state, open_acts
+from penstock.state.lease.holder import Lease
+from penstock.state.retention import Retention
+from penstock.state.store import Store
+from penstock.state.tenure import Lock, Tenure, hold_state, open_acts
+from penstock.upkeep.statefile import open_checked
 from penstock.workflow.controller import WorkflowController
 from penstock.workflow.registry import strategy_named
 from penstock.workflow.runner import Runner

@@ -9,11 +9,11 @@ from typing import Any, Final
 from penstock.app import App, make_backend
 from penstock.audit.opening import agent_auditor
 from penstock.config import Config
+from penstock.core.off import off_in
 from penstock.errors import LeaseLost, StateHeld
-from penstock.off.order import off_in
-from penstock.statefile import open_checked
-from penstock.store import TICKED
-from penstock.tenure import Tenure, hold_state
+from penstock.state.store import TICKED
+from penstock.state.tenure import Tenure, hold_state
+from penstock.upkeep.statefile import open_checked
 
 __all__ = ["Tick", "one_pass", "tick"]
 

@@ -1,8 +1,8 @@
 """`import dmr` as a wheel installs it: the package beside this file, under the name that programs know.
 
-Its folder has another name on purpose. Up to 0.1.0 the files `dmr/*.py` belonged to the distribution `penstock`, and pip
-removes what an old release of that owned after it has installed what the new one depends on. In 0.3.0 nobody upgrades
-from 0.1.0 any more, and the folder can be `dmr`.
+Its folder has another name on purpose. Up to 0.1.0 the files `dmr/*.py` belonged to the distribution `penstock`, and
+pip removes what an old release of that owned after it has installed what the new one depends on. In 0.3.0 nobody
+upgrades from 0.1.0 any more, and the folder can be `dmr`.
 """
 
 import sys

@@ -21,7 +21,7 @@ from penstock.config import Config
 from penstock.ipc.auth import Verifier
 from penstock.ipc.handlers import RemoteDoor
 from penstock.malleable.words import Phase
-from penstock.store import Store
+from penstock.state.store import Store
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.state import WorkflowRun

@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock import merging
 from penstock.api import JobSpec, JobState
+from penstock.values import merging
 
 PENDING, RUNNING, COMPLETED = JobState.PENDING, JobState.RUNNING, JobState.COMPLETED
 FAILED, CANCELLED, TIMEOUT = JobState.FAILED, JobState.CANCELLED, JobState.TIMEOUT

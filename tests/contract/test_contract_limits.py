@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.api import Job, JobSpec, JobState, Limit, LimitHolder, Owner, OwnerLimits
+from penstock.core.ownlimits import Extension, Growth, held, obstacle, owner_of
 from penstock.errors import Infeasible
-from penstock.ownlimits import Extension, Growth, held, obstacle, owner_of
 
 FOREVER = "#!/bin/sh\nsleep 600\n"
 

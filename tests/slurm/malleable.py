@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 import yaml
 
-from penstock import merging
 from penstock.ipc.client import ask
 from penstock.slurm.parse import parse_version
+from penstock.values import merging
 from penstock_lab.cluster import Cluster
 
 PYTHON = sys.executable

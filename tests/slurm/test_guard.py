@@ -12,7 +12,7 @@ import yaml
 from agents import Desk, SlurmAgent
 
 from penstock.ipc.client import ask
-from penstock.store import Store
+from penstock.state.store import Store
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from malleable import PYTHON, Agent, until
 
-from penstock.speedup import Amdahl
+from penstock.values.speedup import Amdahl
 from penstock_lab.cluster import Cluster, ClusterSpec, down, up
 from penstock_lab.papers.dmr.application import COST
 from penstock_lab.papers.dmr.models import Model

@@ -17,7 +17,7 @@ import pytest
 from site_limits import SiteLimits
 
 from penstock.api import Job
-from penstock.ownlimits import Extension, Growth, Wish, held, obstacle, owner_of
+from penstock.core.ownlimits import Extension, Growth, Wish, held, obstacle, owner_of
 from penstock.slurm.budget import BudgetLimits, RequestBudget
 from penstock.slurm.cli import CliBackend
 from penstock_lab.cluster import Cluster, ClusterSpec, up

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from penstock.api import Job, JobState, Node, Partition, Snapshot
-from penstock.executor import Executor
+from penstock.core.executor import Executor
 from penstock.slurm.base import Backend
-from penstock.store import Store
+from penstock.state.store import Store
 
 NODES = tuple(f"n{i}" for i in range(1, 9))
 

@@ -18,7 +18,7 @@ from penstock.ipc.handlers import LocalDoor, RemoteDoor
 from penstock.ipc.server import Server
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.words import Phase
-from penstock.store import Store
+from penstock.state.store import Store
 
 UID = 1000
 KEY = credential.Key(UID, b"k" * 64)

@@ -13,12 +13,12 @@ from typing import Any
 from penstock.api import Decision, Offer, Reason, Verb
 from penstock.audit.chain import Head
 from penstock.audit.opening import HEAD
-from penstock.brake import Brake, Pause
+from penstock.core.brake import Brake, Pause
+from penstock.core.off import Off, keep_off
 from penstock.malleable.machine import MalleableJob
 from penstock.messages.events import Event
-from penstock.off.order import Off, keep_off
-from penstock.schema import MIGRATIONS
-from penstock.store import TICKED, Store
+from penstock.state.schema import MIGRATIONS
+from penstock.state.store import TICKED, Store
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.runner import Runner

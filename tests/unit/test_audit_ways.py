@@ -13,7 +13,6 @@ from factories import ManualClock
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.acting import acting
 from penstock.api import JobSpec
 from penstock.audit.auditor import Auditor
 from penstock.audit.chain import Head
@@ -21,11 +20,12 @@ from penstock.audit.journal import ANCHOR_ID, RECORD_ID, SystemLog, anchors_in_j
 from penstock.audit.reading import Wanted, records, verify
 from penstock.audit.record import Door, Kind, Outcome, Record
 from penstock.audit.trail import Trail
+from penstock.cli.acting import acting
 from penstock.config import Config
+from penstock.core.executor import Concern
 from penstock.errors import Infeasible, NotPermitted, PenstockError
-from penstock.executor import Concern
 from penstock.ipc.audited import CHANGING, RequestAudit
-from penstock.tenure import open_acts
+from penstock.state.tenure import open_acts
 from penstock_lab.mock.backend import virtual_cluster
 
 HEAD = Head(7, "ab" * 32)

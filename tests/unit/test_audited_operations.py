@@ -7,7 +7,7 @@ import asyncio
 from penstock.app import App
 from penstock.config import Config
 from penstock.ipc.audited import CHANGING
-from penstock.store import Store
+from penstock.state.store import Store
 from penstock_lab.mock.backend import virtual_cluster
 from penstock_lab.mock.model import ClusterConfig
 

@@ -7,9 +7,9 @@ import os
 import pytest
 
 from penstock.api import JobSpec, JobState
-from penstock.brake import Brake, Pause
+from penstock.core.brake import Brake, Pause
 from penstock.errors import NotFound, NotPermitted, UserError
-from penstock.store import Store
+from penstock.state.store import Store
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.state import RunPhase
 from penstock_lab.agent_world import World, virtual

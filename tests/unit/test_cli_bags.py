@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 from test_select_bags import START, World
 
-from penstock import logs
 from penstock.broker.bags import Bags
 from penstock.cli import bags as module
 from penstock.errors import NotNow, SlurmUnavailable
+from penstock.host import logs
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from penstock.cli import cli
 from penstock.cli.joblog import output_files
 from penstock.cli.runs import find, shown
 from penstock.errors import NotFound, UserError
-from penstock.statefile import inspect
-from penstock.store import TICKED, Store
+from penstock.state.store import TICKED, Store
+from penstock.upkeep.statefile import inspect
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.retrying import retried

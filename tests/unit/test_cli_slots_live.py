@@ -10,7 +10,7 @@ import pytest
 
 from penstock.api import JobSpec
 from penstock.cli import main
-from penstock.durations import duration_text
+from penstock.values.durations import duration_text
 from penstock_lab.mock import control
 from penstock_lab.mock.client import MockClient
 

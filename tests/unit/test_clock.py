@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.clock import Rest
+from penstock.host.clock import Rest
 
 
 def test_each_rest_is_twice_as_long_as_that_before_up_to_a_minute():

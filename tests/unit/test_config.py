@@ -15,19 +15,19 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from penstock import sdnotify
 from penstock.app import App, make_backend, make_policy, serve
 from penstock.cli import cli
 from penstock.config import DEFAULT, Config, find, load, origins, schema
+from penstock.core.metrics import Metrics
+from penstock.core.reloading import taken_over
 from penstock.doctor.reader import _trouble, read_facts
 from penstock.errors import ConfigError, NotNow
 from penstock.holding.office import pricing_rules
-from penstock.lease.holder import Lease
-from penstock.listening import cannot_listen
-from penstock.metrics import Metrics
-from penstock.reloading import taken_over
-from penstock.store import Store
-from penstock.tenure import hold_state, open_store
+from penstock.host import sdnotify
+from penstock.host.listening import cannot_listen
+from penstock.state.lease.holder import Lease
+from penstock.state.store import Store
+from penstock.state.tenure import hold_state, open_store
 from penstock.workflow import registry
 from penstock_lab.cluster.rootfs import cache_folder
 from penstock_lab.cluster.spec import default_folder

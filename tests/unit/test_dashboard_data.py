@@ -12,6 +12,7 @@ from stored_states import owners_run
 
 from dashboard_scene import MINUTE, NASTY, Scene
 from penstock.api import JobState, Partition, Reservation
+from penstock.core.picture import jobs_of, picture_from_dict, picture_to_dict
 from penstock.dashboard.data import (
     cluster_model,
     decisions_model,
@@ -26,7 +27,6 @@ from penstock.dashboard.feed import Feed
 from penstock.dashboard.past import KEPT, Past
 from penstock.dashboard.planned import Outlook, look_ahead
 from penstock.errors import NotNow, UserError
-from penstock.picture import jobs_of, picture_from_dict, picture_to_dict
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.state import Kept, Own, Phase, RunPhase, StageRun
 

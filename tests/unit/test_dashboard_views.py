@@ -11,10 +11,10 @@ from dashboard_scene import Scene
 from penstock.api import Decision, JobSpec, Offer, Reason, Verb
 from penstock.app import App
 from penstock.config import Config
+from penstock.core.picture import picture_from_dict
 from penstock.errors import UserError
 from penstock.malleable.machine import MalleableJob
-from penstock.picture import picture_from_dict
-from penstock.store import Store
+from penstock.state.store import Store
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import workflow_to_dict
 from penstock.workflow.state import Submitter

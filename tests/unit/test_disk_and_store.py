@@ -9,10 +9,10 @@ import pytest
 from factories import ManualClock, make_snapshot
 
 from penstock.api import JobSpec
-from penstock.brake import Brake, Pause
+from penstock.core.brake import Brake, Pause
+from penstock.core.executor import Concern, Executor
 from penstock.errors import OutcomeUnknown, SlurmUnavailable, StoreError
-from penstock.executor import Concern, Executor
-from penstock.store import Store
+from penstock.state.store import Store
 from penstock.workflow.state import RunPhase
 from penstock_lab import agent_world
 from penstock_lab.agent_world import APP, SITE, WAYS, MortalStore, World, chain, settled, virtual

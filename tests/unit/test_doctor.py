@@ -22,7 +22,7 @@ from penstock.doctor.findings import Level
 from penstock.doctor.reader import _address, _messages, _within
 from penstock.doctor.verdict import verdict
 from penstock.errors import UserError
-from penstock.filesystems import is_network, mount_of
+from penstock.host.filesystems import is_network, mount_of
 
 ROOT = Path(__file__).parents[2]
 SITE = SiteConfig(

@@ -8,13 +8,13 @@ import os
 import pytest
 from factories import ManualClock, make_job, make_snapshot
 
-from penstock.allow import Rule
 from penstock.api import License, Reservation
-from penstock.brake import Pause
+from penstock.core.brake import Pause
+from penstock.core.executor import FRESH, Concern, Executor
+from penstock.core.observe import Observer
 from penstock.errors import Infeasible, LeftAlone, NotNow, NotPermitted, OutcomeUnknown, SlurmUnavailable
-from penstock.executor import FRESH, Concern, Executor
-from penstock.observe import Observer
-from penstock.store import Store
+from penstock.state.store import Store
+from penstock.values.allow import Rule
 
 ABOUT = Concern("workflows", os.geteuid())
 

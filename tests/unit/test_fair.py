@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.fair import Claim, Rounds, deal, work_of
-from penstock.pace import Pace, Timed, at_once
+from penstock.core.pace import Pace, Timed, at_once
+from penstock.values.fair import Claim, Rounds, deal, work_of
 
 WORKS = st.lists(st.integers(1, 40), min_size=1, max_size=30)
 BUDGET = 50

@@ -31,8 +31,8 @@ from penstock.ipc.far import FarDoor
 from penstock.ipc.handlers import LocalDoor
 from penstock.ipc.limits import RateLimit
 from penstock.ipc.server import Server
-from penstock.lease import files
-from penstock.lease.machine import Card, parse
+from penstock.state.lease import files
+from penstock.state.lease.machine import Card, parse
 
 LIMIT = 60.0
 

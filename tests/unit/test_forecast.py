@@ -11,10 +11,10 @@ from factories import NODES, ManualClock, make_job, make_snapshot
 from penstock.api import AccountingRecord, Geometry, JobSpec, JobState, StartEstimate
 from penstock.config import Config
 from penstock.errors import Infeasible, NotNow, SlurmUnavailable
-from penstock.forecast import Forecast
-from penstock.history import Standing, complete, defaults, learn_history
-from penstock.predictions import Predictions
-from penstock.store import Store
+from penstock.predictions.forecast import Forecast
+from penstock.predictions.history import Standing, complete, defaults, learn_history
+from penstock.predictions.predictor import Predictions
+from penstock.state.store import Store
 from penstock.waits.base import Observation
 from penstock.waits.geometry import key_of
 from penstock.waits.history import Median
@@ -128,7 +128,7 @@ def busy(at, number):
 
 
 def test_the_queue_is_watched_fitted_saved_and_taken_up_again(store, monkeypatch):
-    monkeypatch.setattr("penstock.forecast._SAVE_AFTER", 1e9)
+    monkeypatch.setattr("penstock.predictions.forecast._SAVE_AFTER", 1e9)
 
     async def live() -> None:
         one, _, clock = forecast(store)

@@ -11,11 +11,10 @@ from dataclasses import replace
 import pytest
 from factories import hand
 
-from penstock.allow import Rule
 from penstock.api import JobState
 from penstock.app import App
-from penstock.brake import Pause
 from penstock.config import Config
+from penstock.core.brake import Pause
 from penstock.errors import Infeasible, LeftAlone, NotNow
 from penstock.holding.keeper import Keeper
 from penstock.holding.ledger import Ledger
@@ -25,7 +24,8 @@ from penstock.holding.tending import tend_once
 from penstock.messages.events import reserved
 from penstock.provision.holding import Limits, Phase, Wanted
 from penstock.provision.repair import Free
-from penstock.store import Store
+from penstock.state.store import Store
+from penstock.values.allow import Rule
 from penstock.workflow.documents import in_slots
 from penstock.workflow.formats import parse_workflow
 from penstock.workflow.model import workflow_to_dict

@@ -16,11 +16,11 @@ import pytest
 
 from penstock.config import Config
 from penstock.errors import LeaseLost, NotNow, StateHeld, StoreError
-from penstock.lease import files, host
-from penstock.lease.holder import Lease
-from penstock.lease.machine import Place, sure_for
-from penstock.store import Store
-from penstock.tenure import is_shared
+from penstock.state.lease import files, host
+from penstock.state.lease.holder import Lease
+from penstock.state.lease.machine import Place, sure_for
+from penstock.state.store import Store
+from penstock.state.tenure import is_shared
 
 LIMIT = 120.0
 PATIENCE = 9.0  # far above what a slow machine keeps a process from its beats
@@ -28,10 +28,10 @@ PROCESS = """
 import sys
 from pathlib import Path
 from penstock.errors import PenstockError
-from penstock.lease import host
-from penstock.lease.holder import Lease
-from penstock.lease.machine import Place
-from penstock.store import Store
+from penstock.state.lease import host
+from penstock.state.lease.holder import Lease
+from penstock.state.lease.machine import Place
+from penstock.state.store import Store
 
 folder, name, patience, wait = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), float(sys.argv[4])
 host.place = lambda: Place("boot of " + name, "pid:[1]")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from penstock.lease.machine import (
+from penstock.state.lease.machine import (
     Card,
     Create,
     Fence,

@@ -11,18 +11,18 @@ import pytest
 from click.testing import CliRunner
 from factories import ManualClock
 
-from penstock.allow import NOT_ALLOWED, Rule, Subject, refusal
 from penstock.api import JobSpec, Offer
-from penstock.brake import Brake
 from penstock.broker.assess import Market
 from penstock.cli import cli
 from penstock.config import LimitsSection, load
+from penstock.core.brake import Brake
 from penstock.errors import ConfigError, NotPermitted
 from penstock.malleable.caps import CODE, Caps, Move, room
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.registry import Registry
 from penstock.malleable.words import Phase
-from penstock.store import Store
+from penstock.state.store import Store
+from penstock.values.allow import NOT_ALLOWED, Rule, Subject, refusal
 from penstock.workflow.state import RunPhase
 from penstock_lab.agent_world import APP, World, chain, virtual
 

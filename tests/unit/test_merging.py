@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from penstock import merging
 from penstock.api import Allocation, JobSpec, JobState
 from penstock.app import make_backend
 from penstock.config import Config, load
@@ -15,6 +14,7 @@ from penstock.errors import ConfigError, Infeasible
 from penstock.malleable.words import Phase, Way
 from penstock.slurm.cli import CliBackend
 from penstock.slurm.commands import Finished
+from penstock.values import merging
 from penstock_lab.agent_world import APP, World, settled, virtual
 from penstock_lab.mock.backend import virtual_cluster
 from penstock_lab.mock.model import ClusterConfig

@@ -23,14 +23,14 @@ from click.testing import CliRunner
 from penstock.api import JobSpec
 from penstock.cli import cli
 from penstock.config import Config, MessagesSection, load
+from penstock.core.executor import Concern
 from penstock.errors import ConfigError, SlurmUnavailable
-from penstock.executor import Concern
 from penstock.messages.channels import Command, Mail, Undelivered, Webhook, channels_of, read_secret
 from penstock.messages.events import Event, failed_stages, paused, reserved
 from penstock.messages.messenger import Courier, Messenger
 from penstock.messages.outbox import LADDER, MOST, OLDEST, Letter, Outbox, State
 from penstock.slurm.records import site_from_text
-from penstock.store import Store
+from penstock.state.store import Store
 from penstock.workflow.documents import in_slots
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.state import Phase, Slot, StageRun

@@ -18,11 +18,11 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 from monitoring import ALERTS, DASHBOARD, EXAMPLE, alerts, names_in, panels
 from outside import need_program
 from penstock.app import App
-from penstock.catalogue import METRICS, PREFIX, table
+from penstock.core.catalogue import METRICS, PREFIX, table
 from penstock.ipc.far import FarDoor
 from penstock.slurm.cli import CliBackend
-from penstock.store import Store
-from penstock.tally import Tally
+from penstock.state.store import Store
+from penstock.values.tally import Tally
 from penstock.workflow.state import RunPhase
 from penstock_lab.agent_world import World, chain, virtual
 from penstock_lab.cluster.layout import reserved_ports
@@ -258,7 +258,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "admin-metrics-and-systemd.md"
 def test_the_page_for_administrators_is_complete():
     text = PAGE.read_text()
     (rows,) = re.findall(r"compares it -->\n\n(.*?)\n\n", text, re.DOTALL)
-    assert rows == table(), "run `python -m penstock.catalogue` and put what it prints into the page"
+    assert rows == table(), "run `python -m penstock.core.catalogue` and put what it prints into the page"
     assert re.findall(r"(?m)^\| `(Penstock\w+)` \|", text) == list(alerts())
 
 

@@ -9,7 +9,7 @@ from mock_world import World, spec
 
 from penstock.api import JobState
 from penstock.errors import Infeasible
-from penstock.speedup import Amdahl, Downey, Table
+from penstock.values.speedup import Amdahl, Downey, Table
 from penstock_lab.mock.durations import from_script
 from penstock_lab.mock.model import ClusterConfig, Failures, PartitionConfig, PriorityType, Scheduler, Weights
 from penstock_lab.mock.speedup import Work

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from conftest import COMMAND, AgentSite
+from penstock.core.off import off_in
 from penstock.ipc.client import ask
-from penstock.off.order import off_in
 from penstock.off.units import Unit, known_unit, running_as
-from penstock.store import Store
+from penstock.state.store import Store
 
 PRERM = Path(__file__).parents[2] / "deploy" / "debian" / "prerm"
 FLOW = """

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api import HolderKind, Limit, LimitHolder, Owner, OwnerLimits, Partition
-from penstock.ownlimits import Extension, Growth, Held, after, held, obstacle, owner_of
+from penstock.core.ownlimits import Extension, Growth, Held, after, held, obstacle, owner_of
 
 ENFORCED = frozenset({"associations", "limits", "qos"})
 OWNER = Owner("alice", "physics", "batch", "normal")

@@ -12,9 +12,9 @@ from penstock.api import Job, JobState, Node, Partition, Reservation, Snapshot
 from penstock.cli.flows import Flows, Item
 from penstock.cli.planning import LiveSource, Where
 from penstock.errors import Infeasible, UserError
-from penstock.instants import parse_instant
 from penstock.provision.live import Needs, check_size, from_snapshot, gres_counts, node_price, partition_of
 from penstock.provision.pricing import PaperPricing, quote_all
+from penstock.values.instants import parse_instant
 from penstock.workflow.formats import parse_workflow
 
 NOW = 1000.0

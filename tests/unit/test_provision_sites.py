@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.durations import duration_text
 from penstock.errors import Infeasible, UserError
 from penstock.provision.dag import Dag
 from penstock.provision.front import Evaluation, exact
@@ -34,6 +33,7 @@ from penstock.provision.sites import (
 from penstock.provision.situation import Situation
 from penstock.provision.slots import Slot
 from penstock.provision.transfers import REMEMBERED, Link, Measured, between, correction
+from penstock.values.durations import duration_text
 
 BUSY = (
     '{"procs": 4, "jobs": [{"id": "A", "procs": 3, "duration": 10, "state": "running"}, '

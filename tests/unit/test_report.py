@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from penstock.cli import cli
 from penstock.errors import UserError
 from penstock.messages.events import Event
-from penstock.report import Report, Start, as_text, report_of, started, waiting
-from penstock.store import Store
+from penstock.messages.report import Report, Start, as_text, report_of, started, waiting
+from penstock.state.store import Store
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.runner import Runner

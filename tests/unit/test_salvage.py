@@ -13,16 +13,16 @@ import pytest
 from click.testing import CliRunner
 from stored_states import fill, of_version, owners_state_of_0_1_0, settled, workflow_state
 
-from penstock.brake import Brake
 from penstock.cli import cli
+from penstock.core.brake import Brake
 from penstock.errors import NotNow, StateRefused, StoreError, UserError
 from penstock.holding.ledger import Ledger
-from penstock.salvage.pages import Pages
-from penstock.salvage.rescue import Salvaged, salvage
-from penstock.schema import VERSION
-from penstock.statefile import LEDGER, inspect
-from penstock.store import Store
-from penstock.tenure import lock_state
+from penstock.state.schema import VERSION
+from penstock.state.store import Store
+from penstock.state.tenure import lock_state
+from penstock.upkeep.pages import Pages
+from penstock.upkeep.rescue import Salvaged, salvage
+from penstock.upkeep.statefile import LEDGER, inspect
 
 PAGE = 4096
 

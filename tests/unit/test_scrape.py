@@ -10,8 +10,8 @@ import urllib.request
 import pytest
 
 from browser import poll
-from penstock import scrape
-from penstock.metrics import Metrics
+from penstock.core.metrics import Metrics
+from penstock.host import scrape
 
 
 @pytest.fixture

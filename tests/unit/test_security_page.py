@@ -9,10 +9,10 @@ from pathlib import Path
 from dmr import wire
 from penstock.app import App
 from penstock.config import AgentSection, Config, LimitsSection
-from penstock.fair import Share
-from penstock.inbox import LATER
+from penstock.core.inbox import LATER
 from penstock.ipc import auth, descriptors, handlers, server
-from penstock.store import Store
+from penstock.state.store import Store
+from penstock.values.fair import Share
 from penstock.workflow import admission, measure, owned, seen
 from penstock_lab.mock.backend import virtual_cluster
 

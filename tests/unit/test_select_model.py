@@ -26,7 +26,7 @@ from penstock.select.matchmaking import nearest, res_select, satisfy_req, satisf
 from penstock.select.units import parse_amount, parse_rate
 from penstock.select.values import value_of
 from penstock.select.workload import times_of
-from penstock.speedup import Amdahl, Table
+from penstock.values.speedup import Amdahl, Table
 
 X86 = {"isa": ["x86"]}
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.api import JobSpec, JobState, ReservationSpec
 from penstock.errors import UserError
-from penstock.speedup import Amdahl
+from penstock.values.speedup import Amdahl
 from penstock_lab.mock.model import ClusterConfig, Failures, Scheduler
 from penstock_lab.sim.cluster import SimulatedJob, run
 from penstock_lab.sim.replay import replay

@@ -18,8 +18,8 @@ from penstock.errors import NotPermitted, StoreError
 from penstock.holding.ledger import Ledger
 from penstock.holding.office import Office, ledger_path, open_ledger
 from penstock.holding.requests import load_key
-from penstock.ownership import is_readable, own_folder
-from penstock.store import Store
+from penstock.state.ownership import is_readable, own_folder
+from penstock.state.store import Store
 from penstock_lab.mock.backend import virtual_cluster
 
 SERVICE, ALICE = 65533, 65534

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
 import penstock.slurm
-from penstock.allowance import carry_on
 from penstock.api import Allocation, JobSpec, Owner, ReservationSpec
 from penstock.app import App
 from penstock.config import Config
+from penstock.core.allowance import carry_on
+from penstock.core.metrics import Metrics
 from penstock.errors import NotNow, SlurmUnavailable, StoreError
-from penstock.metrics import Metrics
 from penstock.slurm.base import Backend, Changer, Reader
 from penstock.slurm.budget import BudgetLimits, Ladder, RequestBudget, TokenBucket
 from penstock.slurm.cli import CliBackend
 from penstock.slurm.meter import Meter
-from penstock.store import Store
-from penstock.tenure import open_acts
+from penstock.state.store import Store
+from penstock.state.tenure import open_acts
 from penstock_lab.mock.backend import virtual_cluster
 
 

@@ -15,16 +15,16 @@ import pytest
 from click.testing import CliRunner
 from stored_states import FLOW, fill, of_version, settled, workflow_state
 
-from penstock.birth import LOGS
 from penstock.cli import cli
 from penstock.config import load
 from penstock.errors import NotPermitted, PenstockError, StateRefused, StoreError
 from penstock.holding.ledger import Ledger
-from penstock.lease.fence import claim
-from penstock.schema import APPLICATION_ID, MIGRATIONS, VERSION
-from penstock.statefile import inspect, open_checked
-from penstock.store import Store
-from penstock.tenure import hold_state
+from penstock.state.birth import LOGS
+from penstock.state.lease.fence import claim
+from penstock.state.schema import APPLICATION_ID, MIGRATIONS, VERSION
+from penstock.state.store import Store
+from penstock.state.tenure import hold_state
+from penstock.upkeep.statefile import inspect, open_checked
 from penstock_lab.agent_world import START, World, virtual
 
 # All that look at a state without an agent, or leave something in it.
@@ -165,7 +165,7 @@ def test_an_emptied_ledger_is_no_new_one(state):
 def test_a_state_of_roots_is_final_for_the_agent(state, monkeypatch):
     fill(Store(state)).close()
     monkeypatch.setattr(os, "access", lambda *_args, **_more: False)
-    monkeypatch.setattr("penstock.ownership.owner", lambda _path: 4711)
+    monkeypatch.setattr("penstock.state.ownership.owner", lambda _path: 4711)
     with pytest.raises(StateRefused, match=r"it is the state of user 4711.*chown"):
         started()
     with pytest.raises(NotPermitted):
@@ -174,7 +174,7 @@ def test_a_state_of_roots_is_final_for_the_agent(state, monkeypatch):
 
 def test_a_kill_in_making_the_first_one_leaves_none(state):
     script = (
-        "import os, signal, sys, penstock.birth as b; from penstock.store import Store;"
+        "import os, signal, sys, penstock.state.birth as b; from penstock.state.store import Store;"
         "b.publish = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL); Store(sys.argv[1])"
     )
     done = subprocess.run([sys.executable, "-c", script, str(state)], timeout=60, check=False)
@@ -350,13 +350,13 @@ def test_a_killed_migration_leaves_the_file_as_it_was(state, at):
     of_version(state, 2)
     die = "os.kill(os.getpid(), signal.SIGKILL)"
     how = {
-        "publish": f"import penstock.statefile as f; f.publish = lambda *a, **k: {die}",
+        "publish": f"import penstock.upkeep.statefile as f; f.publish = lambda *a, **k: {die}",
         "statement": "s.MIGRATIONS = (*s.MIGRATIONS[:3], s.MIGRATIONS[3] + 'SELECT die();'); s.VERSION = 5",
         "commit": "s.VERSION = 5; s.MIGRATIONS = (*s.MIGRATIONS, 'SELECT die();')",
     }[at]
     script = f"""
 import os, signal, sqlite3, sys
-import penstock.store as s
+import penstock.state.store as s
 real = sqlite3.connect
 def connect(*a, **k):
     db = real(*a, **k)

@@ -19,9 +19,9 @@ from click.testing import CliRunner
 from penstock.api import JobSpec, JobState
 from penstock.cli import cli
 from penstock.config import Config
-from penstock.schema import VERSION
-from penstock.statefile import open_checked
-from penstock.tenure import hold_state
+from penstock.state.schema import VERSION
+from penstock.state.tenure import hold_state
+from penstock.upkeep.statefile import open_checked
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.model import workflow_from_dict
 from penstock.workflow.state import Kept, Own, RunPhase, StageRun, Submitter, WorkflowRun

@@ -10,8 +10,8 @@ import pytest
 
 from penstock.api import Decision, Reason, Verb
 from penstock.errors import StoreError
-from penstock.lease.fence import claim
-from penstock.store import Store
+from penstock.state.lease.fence import claim
+from penstock.state.store import Store
 
 
 def test_intents_stay_open_until_settled(tmp_path):
@@ -26,7 +26,7 @@ def test_intents_stay_open_until_settled(tmp_path):
 
 def test_a_killed_process_loses_nothing_that_was_written(tmp_path):
     script = (
-        "import os, signal, sys; from penstock.store import Store; s = Store(sys.argv[1]);"
+        "import os, signal, sys; from penstock.state.store import Store; s = Store(sys.argv[1]);"
         "s.intend('submit', 'w', {}, 1.0); os.kill(os.getpid(), signal.SIGKILL)"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "s.db")], timeout=60, check=False)
@@ -97,7 +97,7 @@ class Holder:
 
 def test_who_reads_run_after_run_keeps_nobody_from_writing(tmp_path, monkeypatch):
     """Without a write-ahead log, as where several hosts see the file, an open cursor would."""
-    monkeypatch.setattr("penstock.store._READ_AT_ONCE", 2)
+    monkeypatch.setattr("penstock.state.store._READ_AT_ONCE", 2)
     path = tmp_path / "s.db"
     assert claim(path, 1) == 0
     store = Store(path, Holder())

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from outside import need_program
-from penstock import sdnotify
 from penstock.errors import ConfigError, LeaseLost, SlurmUnavailable, StateHeld, StateRefused, StoreError, UserError
+from penstock.host import sdnotify
 from penstock_lab.agent_world import World, virtual
 from penstock_lab.mock import control
 from penstock_lab.mock.model import ClusterConfig

@@ -10,11 +10,11 @@ import re
 import pytest
 from factories import ManualClock
 
+from penstock.core.executor import Concern, Executor
 from penstock.errors import ConfigError, LeaseLost, NotNow, StoreError
-from penstock.executor import Concern, Executor
 from penstock.slurm.budget import RequestBudget
-from penstock.store import Store
-from penstock.tenure import lock_state
+from penstock.state.store import Store
+from penstock.state.tenure import lock_state
 from penstock_lab.agent_world import World, chain, virtual
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")

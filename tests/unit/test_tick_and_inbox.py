@@ -14,11 +14,11 @@ from factories import make_snapshot
 from penstock.app import App
 from penstock.cli import cli
 from penstock.config import Config
+from penstock.core.inbox import LATER, Inbox
 from penstock.errors import NotNow, OutcomeUnknown, UserError
-from penstock.inbox import LATER, Inbox
 from penstock.sbatch.submission import script_lines, submit
-from penstock.store import Store
-from penstock.tenure import lock_state
+from penstock.state.store import Store
+from penstock.state.tenure import lock_state
 from penstock.tick import Tick, one_pass
 from penstock.workflow.formats import load_workflow
 from penstock.workflow.model import workflow_to_dict

@@ -10,8 +10,8 @@ import pytest
 from penstock.api import Geometry
 from penstock.config import Config
 from penstock.errors import StoreError, UserError
-from penstock.outlook import from_store, geometry_of
-from penstock.store import Store
+from penstock.predictions.outlook import from_store, geometry_of
+from penstock.state.store import Store
 from penstock.waits.alternatives import LIVE_ALTERNATIVES
 from penstock.waits.base import Observation
 from penstock.waits.learners import make

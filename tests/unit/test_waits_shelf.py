@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from penstock.api import Geometry
-from penstock.store import Store
+from penstock.state.store import Store
 from penstock.waits.alternatives import LIVE_ALTERNATIVES
 from penstock.waits.base import BOUND, Observation
 from penstock.waits.geometry import key_of

@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.api import Partition
-from penstock.durations import duration_text, parse_duration
 from penstock.errors import UserError
+from penstock.values.durations import duration_text, parse_duration
 from penstock.workflow.checks import check_against, check_units
 from penstock.workflow.cuts import place_units
 from penstock.workflow.formats import load_workflow, parse_workflow

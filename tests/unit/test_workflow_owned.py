@@ -12,7 +12,7 @@ from factories import make_job
 from owned_jobs import LOOKS, NEVER, RUNNER, codes, ended, look, of, record, run_of, seen, stage_of, with_own
 
 from penstock.api import JobState, Partition, Reservation
-from penstock.pace import at_once
+from penstock.core.pace import at_once
 from penstock.waits.base import Estimate, Known, Observation
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.instructions import Change, Finished, Lookup, Observe, Release, Requeue

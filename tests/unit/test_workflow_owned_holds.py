@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.api import FAR, JobSpec, JobState
+from penstock.core.executor import FRESH, Concern, Executor, Payload
+from penstock.core.observe import Observer
 from penstock.errors import SlurmUnavailable
-from penstock.executor import FRESH, Concern, Executor, Payload
-from penstock.observe import Observer
-from penstock.store import Store
+from penstock.state.store import Store
 from penstock.waits.learners import make
 from penstock.waits.shelf import Shelf
 from penstock.workflow.controller import WorkflowController

@@ -23,7 +23,7 @@ from penstock.audit.chain import Head
 from penstock.audit.record import Door, Kind, Outcome, Record, Scalar, code_of
 from penstock.audit.trail import Trail
 from penstock.errors import AuditUnwritable, StoreError
-from penstock.logins import login
+from penstock.host.logins import login
 
 __all__ = ["ANCHOR_EVERY", "AgentLog", "Auditor", "Listener", "new_id"]
 

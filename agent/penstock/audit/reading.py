@@ -14,7 +14,7 @@ from typing import BinaryIO
 from penstock.audit import files
 from penstock.audit.chain import LONGEST, Anchor, Chain, Entry, Verdict, entry_of
 from penstock.audit.record import Record
-from penstock.ownership import denied, is_readable
+from penstock.state.ownership import denied, is_readable
 
 __all__ = ["Found", "Wanted", "is_there", "records", "verify"]
 

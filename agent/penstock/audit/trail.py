@@ -23,7 +23,7 @@ from penstock.audit import files
 from penstock.audit.chain import BEGIN, REMOVED, START, TORN, Entry, Head, digest, entry_of, line_of, torn
 from penstock.audit.record import Kind, Outcome, Record, Scalar
 from penstock.errors import AuditUnwritable
-from penstock.logins import login
+from penstock.host.logins import login
 
 __all__ = ["Trail", "Written"]
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from penstock.api import Decision, JobSpec, Reason, Verb
 from penstock.broker.bags import Array, BagRun
 from penstock.broker.look import View
-from penstock.executor import Concern, Executor, Payload
+from penstock.core.executor import Concern, Executor, Payload
 from penstock.slurm.base import Changer
 
 __all__ = ["Acts"]

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from penstock.allow import Rule, Subject, refusal
 from penstock.broker.look import View
 from penstock.broker.partitions import Candidate, candidates
 from penstock.broker.scripts import directives
@@ -21,6 +20,7 @@ from penstock.errors import Infeasible
 from penstock.select.correction import Corrections
 from penstock.select.ranking import NO_WAIT, Affinity, Row, Wait, rank
 from penstock.select.spread import Lane, spread
+from penstock.values.allow import Rule, Subject, refusal
 
 __all__ = ["Assessed", "Market", "assess", "divided", "lanes_of", "open_market", "rows_of"]
 

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from penstock.broker.tasks import Bag, bag_at, entry_of
 from penstock.errors import NotFound, NotNow, StoreError
-from penstock.ownership import denied
 from penstock.select.correction import Corrections
+from penstock.state.ownership import denied
 
 __all__ = ["Array", "BagRun", "Bags"]
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
-from penstock.documents import mapping, show
 from penstock.errors import UserError
 from penstock.select.consumables import Capability, Consumable, Metric, Parallel, Requirement
 from penstock.select.units import parse_amount, parse_rate
-from penstock.speedup import Amdahl, Speedup, Table
+from penstock.values.documents import mapping, show
+from penstock.values.speedup import Amdahl, Speedup, Table
 
 __all__ = ["amount_at", "capabilities_at", "count_at", "name_at", "parallel_at", "requirements_at", "text_at"]
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.documents import MAX_BYTES, flat, parse_yaml, show
 from penstock.errors import UserError
+from penstock.values.documents import MAX_BYTES, flat, parse_yaml, show
 
 __all__ = ["Entry", "entries", "read"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from math import inf
 
 from penstock.api import SiteConfig, Snapshot
+from penstock.core.observe import Observer
 from penstock.errors import PenstockError, SlurmUnavailable, UserError
-from penstock.observe import Observer
 from penstock.slurm.base import Changer, Reader
 
 __all__ = ["View", "look_around"]

@@ -18,11 +18,11 @@ import yaml
 
 from penstock.broker.files import read
 from penstock.broker.measure import Run
-from penstock.documents import mapping, show
 from penstock.errors import UserError
 from penstock.select.accuracy import amount_of, epsilon, over, p2a, ranked_right
 from penstock.select.architectures import ISAS
 from penstock.select.consumables import Consumable, Requirement
+from penstock.values.documents import mapping, show
 
 __all__ = ["Comparison", "Profile", "compare", "load_profile", "means", "requirements_of", "save_profile"]
 

@@ -19,11 +19,11 @@ from typing import Final
 
 from penstock.broker.consumables import capabilities_at, name_at
 from penstock.broker.files import entries
-from penstock.documents import mapping, show
-from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import UserError
 from penstock.select.consumables import Resource
 from penstock.select.ranking import Wait
+from penstock.values.documents import mapping, show
+from penstock.values.durations import DURATION_FORMS, parse_duration
 
 __all__ = ["Offered", "number_at", "read_resources", "wait_at"]
 

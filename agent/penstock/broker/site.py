@@ -21,10 +21,10 @@ from typing import Any, Final
 from penstock.broker.consumables import capabilities_at
 from penstock.broker.files import read
 from penstock.broker.resources import number_at
-from penstock.documents import mapping, show
 from penstock.errors import UserError
 from penstock.select.consumables import Capability, Consumable
 from penstock.select.units import parse_rate
+from penstock.values.documents import mapping, show
 
 __all__ = ["Facts", "SiteFile", "read_site"]
 

@@ -23,12 +23,12 @@ from typing import Any, Final
 from penstock.broker.consumables import count_at, name_at, parallel_at, requirements_at, text_at
 from penstock.broker.files import Entry, entries
 from penstock.broker.profiles import load_profile, requirements_of
-from penstock.documents import mapping, show
-from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import UserError
 from penstock.select.consumables import Instruction, Parallel, Requirement, Task
 from penstock.select.values import Value
-from penstock.speedup import Amdahl, Table
+from penstock.values.documents import mapping, show
+from penstock.values.durations import DURATION_FORMS, parse_duration
+from penstock.values.speedup import Amdahl, Table
 
 __all__ = ["FILLS", "Bag", "bag_at", "entry_of", "read_bags"]
 

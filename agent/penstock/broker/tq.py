@@ -17,11 +17,11 @@ from penstock.broker.partitions import Candidate
 from penstock.broker.shape import Shape
 from penstock.config import Config
 from penstock.errors import Infeasible, NotPermitted, PenstockError, StoreError
-from penstock.history import complete, usual
-from penstock.ownership import is_readable
+from penstock.predictions.history import complete, usual
 from penstock.select.buckets import Waited, mean_wait
 from penstock.select.ranking import Wait
-from penstock.store import Store
+from penstock.state.ownership import is_readable
+from penstock.state.store import Store
 from penstock.waits.accounting import waits_of
 from penstock.waits.alternatives import LIVE_ALTERNATIVES
 from penstock.waits.base import BOUND, Hints

@@ -128,7 +128,7 @@ def main() -> None:
     except BrokenPipeError:
         _end(lambda: None, 141)
     except OSError as e:
-        from penstock.filesystems import FAILING
+        from penstock.host.filesystems import FAILING
 
         if e.errno not in FAILING:
             raise

@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 import yaml
 
-from penstock import logs
 from penstock.config import find, load, origins, schema
+from penstock.host import logs
 from penstock.ipc.client import ask_agent
 
 __all__ = ["agent", "config", "env"]

@@ -20,12 +20,12 @@ from penstock.audit.reading import Wanted, is_there, records, verify
 from penstock.audit.record import Record
 from penstock.cli.output import emit_json, plain, table
 from penstock.config import load
-from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import PenstockError, StoreError, UserError
-from penstock.instants import parse_instant
-from penstock.logins import login
-from penstock.ownership import owner
-from penstock.store import Store
+from penstock.host.logins import login
+from penstock.state.ownership import owner
+from penstock.state.store import Store
+from penstock.values.durations import DURATION_FORMS, parse_duration
+from penstock.values.instants import parse_instant
 
 __all__ = ["audit"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from penstock.acting import acting
+from penstock.cli.acting import acting
 from penstock.config import Config
+from penstock.core.executor import Concern
 from penstock.errors import NotFound, PenstockError
-from penstock.executor import Concern
 from penstock.slurm.base import Reader
 
 __all__ = ["backend_of", "cancel_all"]

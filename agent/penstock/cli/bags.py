@@ -16,13 +16,13 @@ from penstock.broker.affinities import affinity_named
 from penstock.broker.assess import Market
 from penstock.broker.bags import BagRun, Bags
 from penstock.broker.follow import Progress, summary
-from penstock.broker.market import at_market, bags_of
 from penstock.broker.tend import Pass, tend
+from penstock.cli.market import at_market, bags_of
 from penstock.cli.output import ago, clock, emit_json, table
 from penstock.config import Config, load
-from penstock.durations import duration_text
 from penstock.errors import NotNow, PenstockError
 from penstock.select.spread import Hysteresis
+from penstock.values.durations import duration_text
 
 __all__ = ["bags"]
 

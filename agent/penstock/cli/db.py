@@ -10,16 +10,16 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from penstock import statefile
 from penstock.cli.output import emit_json, plain, table
 from penstock.config import Config, load
 from penstock.errors import NotNow, StateHeld, StateRefused, StoreError
 from penstock.holding.office import ledger_path
-from penstock.ownership import is_readable, own_folder
-from penstock.schema import too_new, way_out
-from penstock.statefile import LEDGER, STATE, Contents, Kind
-from penstock.store import Store
-from penstock.tenure import hold_state, open_store
+from penstock.state.ownership import is_readable, own_folder
+from penstock.state.schema import too_new, way_out
+from penstock.state.store import Store
+from penstock.state.tenure import hold_state, open_store
+from penstock.upkeep import statefile
+from penstock.upkeep.statefile import LEDGER, STATE, Contents, Kind
 from penstock.workflow.documents import run_from_dict
 
 __all__ = ["db"]
@@ -142,7 +142,7 @@ def salvage(source: Path, target: Path, ledger: bool, as_json: bool) -> None:
     move FROM and the files that are called like it with -wal, -shm and -journal at the end away, and put TO in its
     place.
     """
-    from penstock.salvage.rescue import salvage as rescue
+    from penstock.upkeep.rescue import salvage as rescue
 
     done = rescue(source, target, LEDGER if ledger else STATE)
     lost = [line for part in done.parts.values() for line in part.left_out]

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from penstock.config import Config
+from penstock.core.off import REFUSED, off_in, refusal
 from penstock.errors import AgentUnavailable, StateHeld
 from penstock.ipc.client import ask_agent
-from penstock.lease.machine import Card
-from penstock.off.order import REFUSED, off_in, refusal
-from penstock.schema import UNREADABLE
-from penstock.store import TICKED, Store
-from penstock.tenure import hold_state, is_shared, open_store
+from penstock.state.lease.machine import Card
+from penstock.state.schema import UNREADABLE
+from penstock.state.store import TICKED, Store
+from penstock.state.tenure import hold_state, is_shared, open_store
 
 if TYPE_CHECKING:
     from penstock.workflow.state import WorkflowRun

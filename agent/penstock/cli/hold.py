@@ -16,21 +16,21 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from penstock.acting import acting
+from penstock.cli.acting import acting
 from penstock.cli.options import number
 from penstock.cli.output import clock, emit_json, table
 from penstock.cli.planning import LiveSource, Where, cluster_options
 from penstock.config import Config, load
+from penstock.core.executor import Concern, Payload
 from penstock.errors import NotNow, PenstockError, UserError
-from penstock.executor import Concern, Payload
 from penstock.holding import requests
 from penstock.holding.idle import idle_submission
 from penstock.holding.keeper import NOT_PERMITTED
 from penstock.holding.ledger import Ledger
 from penstock.holding.office import Office, ledger_path, open_ledger, pricing_rules, take_snapshot
-from penstock.ownership import is_readable
 from penstock.provision.holding import METHODS, Hold, Phase, Wanted
 from penstock.provision.pricing import quote
+from penstock.state.ownership import is_readable
 
 __all__ = ["hold", "ledger", "with_office"]
 

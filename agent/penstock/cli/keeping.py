@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock.acting import acting
 from penstock.api import FAR
+from penstock.cli.acting import acting
 from penstock.config import Config
+from penstock.core.executor import Concern
 from penstock.errors import NotFound, PenstockError
-from penstock.executor import Concern
 from penstock.workflow.state import Kept
 
 __all__ = ["KEEPS_BACK", "check_agent", "put_off"]

@@ -11,7 +11,7 @@ from penstock.cli.output import clock, emit_json, plain, table
 from penstock.cli.report import open_state
 from penstock.config import Config, load
 from penstock.errors import PenstockError, UserError
-from penstock.logins import login
+from penstock.host.logins import login
 
 __all__ = ["message"]
 

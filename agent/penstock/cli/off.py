@@ -14,15 +14,15 @@ from typing import Any, Final
 import click
 
 from dmr.wire import clean
-from penstock import logs
 from penstock.cli.options import number
 from penstock.cli.output import emit_json, plain
 from penstock.config import Config, find, load
+from penstock.core.off import Off
 from penstock.errors import AgentUnavailable, NotNow, NotPermitted, PenstockError
+from penstock.host import logs
 from penstock.ipc.client import ask, ask_agent
-from penstock.off.order import Off
 from penstock.off.units import SYSTEM, USER, Unit, installed, running_as, start, stop
-from penstock.ownership import owner
+from penstock.state.ownership import owner
 
 __all__ = ["off", "on"]
 
@@ -110,7 +110,7 @@ def _look(config: Config) -> dict[str, Any]:
     except AgentUnavailable as e:
         if (whose := _other_owner(config, e)) is not None:
             return _as_owner(config, whose, ["off", "--dry-run", "--json"])
-        from penstock.off.alone import look_alone, there_is_state
+        from penstock.cli.off_alone import look_alone, there_is_state
 
         return asyncio.run(look_alone(config)) if there_is_state(config) else _nothing()
 
@@ -195,7 +195,7 @@ def _without_agent(
     config: Config, asked: _Asked, wait: float, unavailable: AgentUnavailable, *, keep_units: bool
 ) -> tuple[dict[str, Any], list[str], list[str]]:
     """By the state file itself. A unit whose agent does not answer (it waits for Slurm) has it: that goes first."""
-    from penstock.off.alone import drain_alone, there_is_state
+    from penstock.cli.off_alone import drain_alone, there_is_state
 
     whose = _other_owner(config, unavailable)
     mine = SYSTEM if os.geteuid() == 0 else USER
@@ -334,7 +334,7 @@ def on(as_json: bool) -> None:
             stored = _as_owner(config, whose, ["on", "--json"])["off"]
             order = None if stored is None else Off.from_dict(stored)
         else:
-            from penstock.off.alone import lift_alone, there_is_state
+            from penstock.cli.off_alone import lift_alone, there_is_state
 
             order = asyncio.run(lift_alone(config)) if there_is_state(config) else None
     started: list[str] = []

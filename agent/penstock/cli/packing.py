@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import click
 
 from penstock.config import Config
-from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import AgentUnavailable, UserError
+from penstock.values.durations import DURATION_FORMS, parse_duration
 from penstock.workflow.wfformat import Packing, PoolCommands
 
 __all__ = ["Packed", "packing_options"]

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import click
 
-from penstock.brake import FEATURES
 from penstock.cli.door import ask_or_leave
 from penstock.cli.output import emit_json
 from penstock.config import load
+from penstock.core.brake import FEATURES
 from penstock.errors import UserError
 
 __all__ = ["pause", "resume"]

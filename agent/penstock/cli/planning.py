@@ -17,15 +17,15 @@ from penstock.api import Partition, Snapshot
 from penstock.cli.backends import backend_of
 from penstock.cli.gantt import Bar
 from penstock.config import Config, load
-from penstock.durations import DURATION_FORMS, duration_text, parse_duration
 from penstock.errors import UserError
 from penstock.holding.office import pricing_rules, take_snapshot
-from penstock.instants import parse_instant
 from penstock.provision.live import Needs, check_size, from_snapshot, partition_of
 from penstock.provision.plan import Plan
 from penstock.provision.pricing import Pricing
 from penstock.provision.queuefile import decimals, parse_number, parse_queue
 from penstock.provision.situation import Situation
+from penstock.values.durations import DURATION_FORMS, duration_text, parse_duration
+from penstock.values.instants import parse_instant
 
 __all__ = [
     "FileSource",

@@ -12,16 +12,16 @@ from typing import Any
 
 import click
 
-from penstock import logs as logging
 from penstock.cli.output import emit_json
 from penstock.cli.poolstage import drain, stage
 from penstock.cli.poolview import cancel, in_pool, logs, status, top
 from penstock.config import load
-from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import AgentUnavailable, PenstockError, UserError
+from penstock.host import logs as logging
 from penstock.pool import extra
 from penstock.pool.client import ask, wait
 from penstock.pool.folder import PoolFolder, pool_folder
+from penstock.values.durations import DURATION_FORMS, parse_duration
 
 __all__ = ["pool"]
 

@@ -8,11 +8,11 @@ import click
 
 from penstock.cli.output import emit_json
 from penstock.config import Config, load
-from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import StoreError, UserError
-from penstock.ownership import is_readable
-from penstock.report import as_text, report_of
-from penstock.store import Store
+from penstock.messages.report import as_text, report_of
+from penstock.state.ownership import is_readable
+from penstock.state.store import Store
+from penstock.values.durations import DURATION_FORMS, parse_duration
 
 __all__ = ["open_state", "report"]
 

@@ -16,10 +16,10 @@ from penstock.broker.acts import Acts
 from penstock.broker.affinities import affinity_named
 from penstock.broker.assess import Assessed, Market, assess, divided, lanes_of, rows_of
 from penstock.broker.bags import BagRun
-from penstock.broker.market import at_market, bags_of
 from penstock.broker.place import place
 from penstock.broker.resources import read_resources
 from penstock.broker.tasks import Bag, read_bags
+from penstock.cli.market import at_market, bags_of
 from penstock.cli.output import ago, emit_json, table
 from penstock.config import load
 from penstock.errors import Infeasible, NotNow, PenstockError, UserError

@@ -15,9 +15,7 @@ from penstock.cli.front import show_front, values
 from penstock.cli.gantt import Bar
 from penstock.cli.output import table
 from penstock.cli.planning import instant_text
-from penstock.durations import duration_text
 from penstock.errors import UserError
-from penstock.instants import parse_instant
 from penstock.planning.bits import members
 from penstock.provision.dag import Dag
 from penstock.provision.queuefile import parse_number
@@ -25,6 +23,8 @@ from penstock.provision.sites import Offered, best_effort_if_any, moves, on_one_
 from penstock.provision.workflows import Choice, buy_within
 from penstock.sites.file import SiteEntry, SitesFile
 from penstock.sites.remote import LineOfSite, RemoteMarket
+from penstock.values.durations import duration_text
+from penstock.values.instants import parse_instant
 
 __all__ = ["SitePlan", "Wish", "readable"]
 

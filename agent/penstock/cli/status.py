@@ -19,8 +19,8 @@ from penstock.cli.output import Terminal, ago, build_table, clock, emit_json, pl
 from penstock.cli.runs import KEPT_BACK, STAGE_COLUMNS, Stage, answered, find, in_slots, shown
 from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, PenstockError, UserError
-from penstock.store import Store
-from penstock.tenure import acts_path
+from penstock.state.store import Store
+from penstock.state.tenure import acts_path
 
 __all__ = ["explain", "status", "top"]
 

@@ -6,10 +6,10 @@ import asyncio
 
 import click
 
-from penstock import logs
 from penstock.cli.output import clock, emit_json
 from penstock.config import load
 from penstock.errors import SlurmUnavailable
+from penstock.host import logs
 
 __all__ = ["tick"]
 

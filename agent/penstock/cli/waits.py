@@ -10,9 +10,9 @@ import click
 from penstock.api import Geometry
 from penstock.cli.output import ago, emit_json, table
 from penstock.config import Config, load
-from penstock.durations import DURATION_FORMS, duration_text, parse_duration
 from penstock.errors import AgentUnavailable, NotPermitted, UserError
 from penstock.ipc.client import ask_agent
+from penstock.values.durations import DURATION_FORMS, duration_text, parse_duration
 
 __all__ = ["waits"]
 
@@ -82,9 +82,9 @@ def waits(
 def _from_file(config: Config, wanted: dict[str, Any] | None, error: AgentUnavailable) -> dict[str, Any]:
     """What the agent's state file tells while no agent runs. Raises the error if there is none, NotPermitted if it is
     another's."""
-    from penstock.outlook import from_store
-    from penstock.ownership import is_readable
-    from penstock.store import Store
+    from penstock.predictions.outlook import from_store
+    from penstock.state.ownership import is_readable
+    from penstock.state.store import Store
 
     path = config.agent.state_dir / "penstock.db"
     try:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from penstock.api import Snapshot
+from penstock.core.picture import picture_from_dict
 from penstock.dashboard.data import (
     cluster_model,
     decisions_model,
@@ -28,7 +29,6 @@ from penstock.dashboard.data import (
 from penstock.dashboard.past import Past
 from penstock.dashboard.planned import Outlook, look_ahead
 from penstock.errors import PenstockError
-from penstock.picture import picture_from_dict
 
 __all__ = ["Ask", "Feed", "Page"]
 

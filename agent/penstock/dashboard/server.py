@@ -24,7 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 from penstock.dashboard.feed import Page
 from penstock.dashboard.peer import owner_of, tables
 from penstock.errors import UserError
-from penstock.fewthreads import FewThreads
+from penstock.host.fewthreads import FewThreads
 
 __all__ = ["Dashboard", "listen_address"]
 

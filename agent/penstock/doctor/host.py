@@ -8,7 +8,7 @@ from typing import Final
 
 from penstock.doctor.facts import Facts, Folder, Trouble
 from penstock.doctor.findings import Finding, failed, fine, note, unknown
-from penstock.filesystems import is_network, is_volatile
+from penstock.host.filesystems import is_network, is_volatile
 from penstock.pool.extra import INSTALL
 
 __all__ = ["check_host"]

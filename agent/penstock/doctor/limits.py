@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.api import Limit, LimitHolder, OwnerLimits, SiteConfig
+from penstock.core.ownlimits import Growth, Held, binding, obstacle, said
 from penstock.doctor.facts import Facts, Trouble
 from penstock.doctor.findings import Finding, failed, fine, note, unknown
-from penstock.ownlimits import Growth, Held, binding, obstacle, said
 
 __all__ = ["check_limits"]
 

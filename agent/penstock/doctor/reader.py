@@ -25,17 +25,15 @@ from dmr import credential, launch, quirks
 from penstock.api import JobSpec, Owner, OwnerLimits, Partition, SiteConfig
 from penstock.app import advertised_host, make_backend, make_policy
 from penstock.config import Config, find, load
+from penstock.core.off import off_in
 from penstock.doctor.facts import Address, Agent, Facts, Folder, Mpi, Probe, Queue, Services, Trouble
 from penstock.errors import AgentUnavailable, ConfigError, NotPermitted, PenstockError, StoreError, UserError
-from penstock.filesystems import mount_of
 from penstock.holding.requests import load_key
+from penstock.host.filesystems import mount_of
+from penstock.host.listening import bare
+from penstock.host.logins import login
 from penstock.ipc.client import ask_agent
-from penstock.lease.files import published
-from penstock.listening import bare
-from penstock.logins import login
 from penstock.messages.channels import Undelivered, read_secret
-from penstock.off.order import off_in
-from penstock.ownership import is_readable, own_folder
 from penstock.pool.extra import missing as pool_missing
 from penstock.pool.folder import base_folder
 from penstock.slurm.base import Reader
@@ -43,9 +41,11 @@ from penstock.slurm.budget import Metered
 from penstock.slurm.commands import PROGRAMS
 from penstock.slurm.pyslurm_link import Link, Unfit, misfit
 from penstock.slurm.queries import CliQueries
-from penstock.statefile import describe
-from penstock.store import TICKED, Store
-from penstock.tenure import is_shared
+from penstock.state.lease.files import published
+from penstock.state.ownership import is_readable, own_folder
+from penstock.state.store import TICKED, Store
+from penstock.state.tenure import is_shared
+from penstock.upkeep.statefile import describe
 
 __all__ = ["read_facts"]
 

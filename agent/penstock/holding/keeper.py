@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from penstock.api import Decision, Job, JobSpec, Reason, Reservation, ReservationSpec, Verb
+from penstock.core.executor import Concern, Executor, Payload
 from penstock.errors import (
     Infeasible,
     LeftAlone,
@@ -20,7 +21,6 @@ from penstock.errors import (
     StoreError,
     UserError,
 )
-from penstock.executor import Concern, Executor, Payload
 from penstock.holding import requests
 from penstock.holding.ledger import Ledger
 from penstock.provision.holding import Act, Hold, Limits, Seen, Wanted, step

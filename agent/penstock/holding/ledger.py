@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from penstock.birth import there_or_made
 from penstock.errors import Infeasible, NotFound, StoreError
-from penstock.ownership import denied, is_readable
 from penstock.provision.holding import Entry, Hold
 from penstock.provision.transfers import Measured
-from penstock.reading import reading
+from penstock.state.birth import there_or_made
+from penstock.state.ownership import denied, is_readable
+from penstock.state.reading import reading
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.state import WorkflowRun
 

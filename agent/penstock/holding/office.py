@@ -20,19 +20,19 @@ from typing import Final
 
 from penstock.api import Snapshot
 from penstock.config import Config
+from penstock.core.executor import Executor
 from penstock.errors import ConfigError, NotNow, NotPermitted
-from penstock.executor import Executor
 from penstock.holding.keeper import Keeper, RequestFolder
 from penstock.holding.ledger import Ledger
 from penstock.holding.requests import load_key
 from penstock.holding.runs import Runs
-from penstock.ownership import check_root, denied, own_folder
 from penstock.provision.holding import Hold, Limits
 from penstock.provision.live import from_snapshot, partition_of
 from penstock.provision.pricing import PaperPricing, Pricing
 from penstock.provision.repair import Find, Free
 from penstock.slurm.base import Reader
-from penstock.tenure import is_shared
+from penstock.state.ownership import check_root, denied, own_folder
+from penstock.state.tenure import is_shared
 from penstock.workflow.state import WorkflowRun
 
 __all__ = ["LEAD", "Office", "ledger_path", "open_ledger", "pricing_rules", "take_snapshot"]

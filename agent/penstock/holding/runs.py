@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Final
 
 from penstock.api import AccountingRecord, Decision, Job, Reason, Snapshot, Verb
+from penstock.core.executor import Concern, Executor
 from penstock.errors import Infeasible, LeftAlone, NotFound, NotNow, NotPermitted, PenstockError
-from penstock.executor import Concern, Executor
 from penstock.holding.keeper import Keeper
 from penstock.holding.ledger import Ledger
 from penstock.provision.holding import Hold, Phase, Wanted

@@ -8,13 +8,13 @@ from typing import Final
 import structlog
 
 from penstock.api import Decision, Snapshot
-from penstock.clock import Clock, Rest
 from penstock.config import Config
+from penstock.core.executor import Executor
 from penstock.errors import NotNow, PenstockError
-from penstock.executor import Executor
 from penstock.holding.office import Office, ledger_path
-from penstock.ownership import is_readable
+from penstock.host.clock import Clock, Rest
 from penstock.slurm.base import Reader
+from penstock.state.ownership import is_readable
 from penstock.workflow.state import WorkflowRun
 
 __all__ = ["Slots", "Told", "tend_once"]

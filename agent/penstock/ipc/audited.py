@@ -11,9 +11,9 @@ from dmr import wire
 from dmr.wire import clean
 from penstock.audit.auditor import Auditor, new_id
 from penstock.audit.record import Door, Kind, Outcome, Record, Scalar, code_of
-from penstock.clock import Clock
 from penstock.errors import AuditUnwritable, NotNow, PenstockError, StoreError
-from penstock.logins import login
+from penstock.host.clock import Clock
+from penstock.host.logins import login
 
 __all__ = ["CHANGING", "PEER", "RequestAudit"]
 

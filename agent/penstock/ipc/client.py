@@ -15,10 +15,10 @@ from dmr import credential
 from dmr.wire import clean
 from penstock import errors
 from penstock.config import Config
+from penstock.host.listening import bare
 from penstock.ipc import proof
-from penstock.lease.files import published
-from penstock.lease.machine import Card
-from penstock.listening import bare
+from penstock.state.lease.files import published
+from penstock.state.lease.machine import Card
 
 __all__ = ["ask", "ask_agent"]
 

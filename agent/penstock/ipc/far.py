@@ -1,6 +1,6 @@
 """The agent's door for commands on other hosts: the requests of the Unix socket over TCP, both sides proven.
 
-Only an agent that holds its state by a lease has it (`penstock.lease`): the lease tells commands where it is.
+Only an agent that holds its state by a lease has it (`penstock.state.lease`): the lease tells commands where it is.
 """
 
 from __future__ import annotations

@@ -14,15 +14,15 @@ import structlog
 from dmr import wire
 from penstock.api import Job, Offer
 from penstock.audit.record import Door
-from penstock.clock import Clock
+from penstock.core.observe import Observer
+from penstock.core.pace import Pace, Timed
 from penstock.errors import NotNow, NotPermitted, PenstockError, UserError
+from penstock.host.clock import Clock
 from penstock.ipc.audited import RequestAudit
 from penstock.ipc.auth import Verifier
 from penstock.ipc.limits import RateLimit
 from penstock.malleable.controller import MalleableController
 from penstock.malleable.machine import MalleableJob
-from penstock.observe import Observer
-from penstock.pace import Pace, Timed
 
 __all__ = ["LocalDoor", "RemoteDoor", "refused"]
 

@@ -11,19 +11,19 @@ from typing import Any
 
 from dmr.wire import clean
 from penstock import __version__
-from penstock.allow import NOT_ALLOWED
-from penstock.brake import FEATURES, Pause
-from penstock.clock import Clock
+from penstock.core.brake import FEATURES, Pause
+from penstock.core.executor import Executor
+from penstock.core.observe import Observer
+from penstock.core.pace import Pace
 from penstock.errors import NotFound, NotPermitted, UserError
-from penstock.executor import Executor
+from penstock.host.clock import Clock
 from penstock.ipc.handlers import LocalOp
 from penstock.ipc.overseers import Overseers
 from penstock.ipc.views import views
 from penstock.malleable.controller import MalleableController
-from penstock.observe import Observer
-from penstock.outlook import Outlook, geometry_of
-from penstock.pace import Pace
-from penstock.store import Store
+from penstock.predictions.outlook import Outlook, geometry_of
+from penstock.state.store import Store
+from penstock.values.allow import NOT_ALLOWED
 from penstock.workflow.controller import WorkflowController
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.model import workflow_from_dict

@@ -8,9 +8,9 @@ from typing import Final
 
 import structlog
 
-from penstock.clock import Clock, Rest
 from penstock.errors import PenstockError
-from penstock.logins import login
+from penstock.host.clock import Clock, Rest
+from penstock.host.logins import login
 
 __all__ = ["Overseers"]
 

@@ -20,7 +20,7 @@ import structlog
 
 from dmr.wire import MAX_LINE
 from penstock.errors import ConfigError, PenstockError
-from penstock.filesystems import unusable
+from penstock.host.filesystems import unusable
 from penstock.ipc import descriptors, proof
 from penstock.ipc.audited import PEER
 from penstock.ipc.auth import peer_uid

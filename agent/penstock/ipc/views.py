@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from penstock.clock import Clock
+from penstock.core.observe import Observer
+from penstock.core.picture import jobs_of, picture_to_dict
 from penstock.errors import UserError
+from penstock.host.clock import Clock
 from penstock.ipc.handlers import LocalOp
 from penstock.ipc.overseers import Overseers
 from penstock.malleable.controller import MalleableController
 from penstock.malleable.machine import MalleableJob
-from penstock.observe import Observer
-from penstock.picture import jobs_of, picture_to_dict
-from penstock.store import Store
+from penstock.state.store import Store
 
 __all__ = ["views"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.api import Job, Reason, Snapshot
-from penstock.clock import Clock
+from penstock.core.executor import Concern, Executor, Payload
 from penstock.errors import Infeasible, NotPermitted
-from penstock.executor import Concern, Executor, Payload
+from penstock.host.clock import Clock
 from penstock.malleable import ways
 from penstock.malleable.cleaner import Cleaner
 from penstock.malleable.grow import Grower

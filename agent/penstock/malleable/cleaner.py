@@ -5,8 +5,8 @@ from __future__ import annotations
 import structlog
 
 from penstock.api import Job
-from penstock.clock import Clock
-from penstock.executor import Concern, Executor
+from penstock.core.executor import Concern, Executor
+from penstock.host.clock import Clock
 from penstock.malleable.grow import Grower
 from penstock.malleable.registry import Registry
 from penstock.malleable.settings import Settings

@@ -15,9 +15,10 @@ from dataclasses import replace
 import structlog
 
 from penstock.api import Decision, Geometry, Job, JobState, Offer, Reason, Snapshot
-from penstock.clock import Clock
+from penstock.core.executor import Executor
+from penstock.core.observe import Observer
 from penstock.errors import NotNow, StoreError
-from penstock.executor import Executor
+from penstock.host.clock import Clock
 from penstock.malleable.acts import Acts
 from penstock.malleable.cleaner import Cleaner
 from penstock.malleable.decider import Decider
@@ -29,9 +30,8 @@ from penstock.malleable.registry import Registry
 from penstock.malleable.rights import Rights
 from penstock.malleable.settings import Settings
 from penstock.malleable.words import Announcement, Phase
-from penstock.observe import Observer
 from penstock.slurm.base import Reader
-from penstock.store import Store
+from penstock.state.store import Store
 
 __all__ = ["MalleableController"]
 

@@ -10,9 +10,9 @@ from typing import cast
 import structlog
 
 from penstock.api import Decision, Geometry, Job, Reason, ResizePolicy, ResizeVerdict, Snapshot, Verb, is_joint
-from penstock.clock import Clock
+from penstock.core.executor import Executor
 from penstock.errors import PenstockError
-from penstock.executor import Executor
+from penstock.host.clock import Clock
 from penstock.malleable import announce, ways
 from penstock.malleable.acts import growth
 from penstock.malleable.bounds import Bounds, bounded

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 
 from penstock.api import Allocation, Job, Snapshot
-from penstock.clock import Clock
+from penstock.core.executor import Concern, Executor, Payload
 from penstock.errors import NotNow, PenstockError
-from penstock.executor import Concern, Executor, Payload
+from penstock.host.clock import Clock
 from penstock.malleable import ways
 from penstock.malleable.errands import Errand, Errands
 from penstock.malleable.registry import Registry

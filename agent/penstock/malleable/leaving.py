@@ -11,14 +11,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.api import Decision, Job, Reason, ResizeVerdict, Snapshot, Verb
-from penstock.clock import Clock
+from penstock.core.off import CODE, Off
+from penstock.host.clock import Clock
 from penstock.malleable import ways
 from penstock.malleable.bounds import Bounds, bounded
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.registry import Registry
 from penstock.malleable.settings import Settings
 from penstock.malleable.words import Phase
-from penstock.off.order import CODE, Off
 
 __all__ = ["Leaver", "smaller"]
 

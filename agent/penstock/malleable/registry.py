@@ -10,12 +10,12 @@ from statistics import median
 
 import structlog
 
-from penstock.clock import Clock
+from penstock.host.clock import Clock
 from penstock.malleable.caps import WINDOW, Move
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.words import Phase
-from penstock.store import Store
-from penstock.tally import Tally
+from penstock.state.store import Store
+from penstock.values.tally import Tally
 
 __all__ = ["Registry"]
 

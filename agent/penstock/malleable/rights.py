@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.api import Job, Owner, OwnerLimits, Reason, Snapshot
-from penstock.clock import Clock
+from penstock.core.executor import FRESH
+from penstock.core.observe import Observer
+from penstock.core.ownlimits import Extension, Growth, Held, after, held, obstacle, owner_of
 from penstock.errors import PenstockError
-from penstock.executor import FRESH
+from penstock.host.clock import Clock
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.registry import Registry
 from penstock.malleable.settings import Settings
-from penstock.observe import Observer
-from penstock.ownlimits import Extension, Growth, Held, after, held, obstacle, owner_of
 from penstock.slurm.base import Reader
 
 __all__ = ["PASSING", "Rights", "Sight", "companions_of", "node_count"]

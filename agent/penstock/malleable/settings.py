@@ -8,7 +8,7 @@ from penstock.api import JointPolicy, ResizePolicy, SiteConfig
 from penstock.malleable.caps import Caps
 from penstock.malleable.ways import Preference
 from penstock.malleable.words import Deadlines
-from penstock.merging import Version
+from penstock.values.merging import Version
 
 __all__ = ["Settings"]
 

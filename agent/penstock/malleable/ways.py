@@ -19,10 +19,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from penstock import merging
 from penstock.api import Job, Offer, Reason, SiteConfig
 from penstock.malleable.words import Way
-from penstock.merging import Version
+from penstock.values import merging
+from penstock.values.merging import Version
 
 __all__ = [
     "Choice",

@@ -25,8 +25,8 @@ from typing import IO, Final, Protocol
 from urllib.parse import urlsplit
 
 from penstock.config import MessagesSection
-from penstock.listening import bare
-from penstock.logins import login
+from penstock.host.listening import bare
+from penstock.host.logins import login
 from penstock.messages.events import Event
 
 __all__ = ["Channel", "Command", "Mail", "Undelivered", "Webhook", "channels_of", "read_secret"]

@@ -18,13 +18,13 @@ from typing import Final
 
 import structlog
 
-from penstock.clock import Clock
 from penstock.config import Config, MessagesSection
 from penstock.errors import StoreError
+from penstock.host.clock import Clock
 from penstock.messages.channels import Channel, Undelivered, channels_of
 from penstock.messages.events import Event
 from penstock.messages.outbox import Letter, Outbox, State
-from penstock.store import Store
+from penstock.state.store import Store
 
 __all__ = ["Courier", "Messenger", "Post", "weekly"]
 
@@ -215,7 +215,7 @@ class Messenger:
 
 def weekly(path: Path, since: float, until: float) -> Event:
     """The report of the state file as a message. Raises `StoreError`."""
-    from penstock.report import as_text, report_of
+    from penstock.messages.report import as_text, report_of
 
     store = Store.read_only(path)
     try:

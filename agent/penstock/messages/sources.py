@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 import structlog
 
-from penstock.clock import Clock
+from penstock.core.executor import Executor
 from penstock.errors import StoreError
-from penstock.executor import Executor
-from penstock.logins import login
+from penstock.host.clock import Clock
+from penstock.host.logins import login
 from penstock.messages.events import failed_stages, paused, reserved
 from penstock.messages.messenger import Messenger
 from penstock.workflow.controller import WorkflowController

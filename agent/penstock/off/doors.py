@@ -7,14 +7,14 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from dmr.wire import clean
-from penstock.brake import Brake, as_pauses
-from penstock.clock import Clock
+from penstock.core.brake import Brake, as_pauses
+from penstock.core.observe import Observer
+from penstock.core.off import REFUSED, Off, refusal
 from penstock.errors import NotNow, NotPermitted, UserError
+from penstock.host.clock import Clock
 from penstock.ipc.handlers import LocalOp
 from penstock.ipc.overseers import Overseers
-from penstock.observe import Observer
 from penstock.off.drain import Drain
-from penstock.off.order import REFUSED, Off, refusal
 from penstock.off.units import known_unit
 
 __all__ = ["way_out"]

@@ -16,16 +16,16 @@ from typing import Any, Final
 import structlog
 
 from penstock.api import Decision, Snapshot
-from penstock.clock import Clock
 from penstock.config import Config
+from penstock.core.executor import Concern, Executor
 from penstock.errors import NotFound, PenstockError, StoreError
-from penstock.executor import Concern, Executor
+from penstock.host.clock import Clock
 from penstock.malleable.controller import MalleableController
 from penstock.off.handing import own_jobs, released
 from penstock.off.items import Item, of_left, of_malleable, of_own, of_owned, stray
 from penstock.off.slots import bags_left, slots_left
 from penstock.slurm.base import Reader
-from penstock.store import Store
+from penstock.state.store import Store
 from penstock.workflow.controller import WorkflowController
 from penstock.workflow.instructions import Instruction
 from penstock.workflow.state import WorkflowRun

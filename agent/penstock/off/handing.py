@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.api import Job, JobState, Reason, Snapshot
-from penstock.off.order import CODE
+from penstock.core.off import CODE
 from penstock.workflow.instructions import Cancel, Change, Instruction, Release, View, tasks_of
 from penstock.workflow.owned import all_due
 from penstock.workflow.reading import Site, names_parent

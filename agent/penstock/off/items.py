@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from penstock.api import Job, JobState, Snapshot
-from penstock.logins import login
+from penstock.host.logins import login
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.words import Phase as Resize
 from penstock.off.handing import kept_back, let_go

@@ -11,12 +11,12 @@ import structlog
 from penstock.api import Snapshot
 from penstock.broker.bags import Bags
 from penstock.config import Config
+from penstock.core.executor import Executor
 from penstock.errors import NotNow, PenstockError
-from penstock.executor import Executor
 from penstock.holding.office import Office, ledger_path
 from penstock.off.items import Item, Place, droppable, of_bag, of_hold
-from penstock.ownership import is_readable, own_folder
 from penstock.slurm.base import Reader
+from penstock.state.ownership import is_readable, own_folder
 
 __all__ = ["bags_left", "slots_left"]
 

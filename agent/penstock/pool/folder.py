@@ -18,7 +18,7 @@ from typing import Final
 
 from penstock.config import Config
 from penstock.errors import AgentUnavailable, NotPermitted, StoreError, UserError
-from penstock.ownership import denied, own_folder
+from penstock.state.ownership import denied, own_folder
 
 __all__ = ["Address", "PoolFolder", "base_folder", "pool_folder", "pools"]
 

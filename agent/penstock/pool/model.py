@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Final
 
-from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import UserError
 from penstock.select.units import AMOUNT_FORMS, parse_amount
+from penstock.values.durations import DURATION_FORMS, parse_duration
 
 __all__ = ["Capacity", "Member", "Outcome", "Phase", "Task", "Use", "memory_of", "task_from_dict", "task_to_dict"]
 

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import UserError
 from penstock.sbatch.options import OURS
+from penstock.values.durations import DURATION_FORMS, parse_duration
 from penstock.workflow.model import NAME_PATTERN
 
 __all__ = ["Request", "Said", "read_directives", "request", "sbatch_lines"]

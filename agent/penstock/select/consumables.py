@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from penstock.select.values import Value, value_of
-from penstock.speedup import Speedup
+from penstock.values.speedup import Speedup
 
 __all__ = [
     "Capability",

@@ -26,11 +26,11 @@ from typing import Any, Final
 
 from penstock.broker.files import read
 from penstock.broker.resources import number_at
-from penstock.documents import mapping, show
-from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import UserError
 from penstock.provision.transfers import Link
 from penstock.select.units import parse_rate
+from penstock.values.documents import mapping, show
+from penstock.values.durations import DURATION_FORMS, parse_duration
 
 __all__ = ["SiteEntry", "SitesFile", "read_sites"]
 

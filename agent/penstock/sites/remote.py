@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any, Final
 
-from penstock.documents import flat
 from penstock.errors import NotNow, UserError
 from penstock.provision.greedy import Market
 from penstock.provision.pricing import Quote
 from penstock.provision.session import number_in, set_in
 from penstock.provision.sites import Hello, Offered, offset
 from penstock.sites.file import SiteEntry
+from penstock.values.documents import flat
 
 __all__ = ["LineOfSite", "RemoteMarket", "SiteGone", "command_of", "greet", "words_of"]
 

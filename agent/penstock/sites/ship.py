@@ -8,10 +8,10 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from penstock.documents import flat
 from penstock.errors import Infeasible, NotNow, NotPermitted, OutcomeUnknown, PenstockError, UserError
 from penstock.sites.file import SiteEntry
 from penstock.sites.remote import command_of, words_of
+from penstock.values.documents import flat
 from penstock.workflow.model import Workflow
 
 __all__ = ["as_file", "reserve_at"]

@@ -164,7 +164,7 @@ class Changer(Protocol):
         """Move all nodes of the granted allocation `resizer` into the running job `into`, which ends `resizer`.
         Idempotent: when `resizer` has gone and its nodes are with `into` already, it returns. `NotNow` while `resizer`
         is still pending. A resizer merged into another job than `into` earlier is not told apart: its id is spent.
-        `Infeasible`, and nothing is sent, on a release on which the update may end slurmctld (`penstock.merging`)."""
+        `Infeasible`, and nothing is sent, where the update may end slurmctld (`penstock.values.merging`)."""
         ...
 
     async def shrink(self, job: int, keep: Collection[str]) -> None:

@@ -15,13 +15,13 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Self
 
-from penstock import merging
 from penstock.api import Job, JobState, Reservation, ReservationSpec
 from penstock.errors import Infeasible, NotFound, NotNow, OutcomeUnknown, PenstockError
-from penstock.merging import Version
 from penstock.slurm.parse import HostListError, compress_hosts, format_minutes
 from penstock.slurm.queries import checked_name
 from penstock.slurm.submission import CliSubmission
+from penstock.values import merging
+from penstock.values.merging import Version
 
 __all__ = ["CliBackend"]
 
@@ -33,7 +33,7 @@ _POLL = 0.2
 class CliBackend(CliSubmission):
     """One cluster through Slurm's commands, as one user. The options are those of `CliQueries`, and:
 
-    `merge_releases`: releases on which the site has tried that merging works (`penstock.merging`).
+    `merge_releases`: releases on which the site has tried that merging works (`penstock.values.merging`).
     """
 
     def __init__(self, *, merge_releases: Collection[Version] = (), **options: Any) -> None:  # noqa: ANN401 (theirs)

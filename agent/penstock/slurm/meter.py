@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from penstock.tally import Tally
+from penstock.values.tally import Tally
 
 __all__ = ["OUTCOMES", "Meter"]
 

@@ -26,7 +26,7 @@ from penstock.api import (
     Step,
 )
 from penstock.errors import Infeasible, NoCluster, NotFound, NotNow, PenstockError, SlurmUnavailable
-from penstock.logins import login
+from penstock.host.logins import login
 from penstock.slurm import records
 from penstock.slurm.budget import RequestBudget
 from penstock.slurm.clocks import ControllerClock, since_boot

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 import structlog
 
 from penstock.api import AccountingRecord
-from penstock.clock import Clock, Rest
 from penstock.errors import PenstockError
-from penstock.fair import deal
+from penstock.host.clock import Clock, Rest
 from penstock.slurm.base import Reader
+from penstock.values.fair import deal
 
 __all__ = ["Accounting"]
 

@@ -11,8 +11,8 @@ from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from penstock.core.pace import at_once
 from penstock.errors import NotFound, UserError
-from penstock.pace import at_once
 from penstock.workflow.cuts import singles
 from penstock.workflow.documents import in_order
 from penstock.workflow.expectations import took_in

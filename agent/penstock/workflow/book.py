@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import structlog
 
-from penstock.store import Store
+from penstock.state.store import Store
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.state import WorkflowRun
 

@@ -7,8 +7,8 @@ import math
 from datetime import UTC, datetime
 
 from penstock.api import Reason
-from penstock.durations import duration_text
 from penstock.planning.maintenance import earliest
+from penstock.values.durations import duration_text
 from penstock.workflow.instructions import View
 from penstock.workflow.model import Stage
 

@@ -19,9 +19,9 @@ from typing import Final, Protocol
 import structlog
 
 from penstock.api import Decision, Reason, Snapshot, Verb
-from penstock.clock import Clock, Rest
+from penstock.core.executor import Concern, Executor, Payload
 from penstock.errors import Infeasible, NotPermitted, OutcomeUnknown, Overtaken, PenstockError, StoreError
-from penstock.executor import Concern, Executor, Payload
+from penstock.host.clock import Clock, Rest
 from penstock.slurm.base import Changer, Reader
 from penstock.workflow.instructions import Cancel, Change, Instruction, Release, Requeue, Submit
 from penstock.workflow.runner import Runner

@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Mapping, Sequence
 
 from penstock.api import Partition
-from penstock.durations import duration_text
 from penstock.errors import UserError
+from penstock.values.durations import duration_text
 from penstock.workflow.model import Stage, Workflow
 
 __all__ = ["check_against", "check_units"]

@@ -17,15 +17,15 @@ from typing import Any
 import structlog
 
 from penstock.api import Decision, Geometry, Job, Reason, Snapshot, Verb
-from penstock.clock import Clock, Rest
+from penstock.core.executor import Executor
+from penstock.core.observe import Observer
+from penstock.core.pace import Pace, at_once
 from penstock.errors import NotFound, NotNow, NotPermitted, PenstockError, StoreError, UserError
-from penstock.executor import Executor
-from penstock.fair import Claim, Rounds, Share
-from penstock.logins import login
-from penstock.observe import Observer
-from penstock.pace import Pace, at_once
+from penstock.host.clock import Clock, Rest
+from penstock.host.logins import login
 from penstock.slurm.base import Reader
-from penstock.store import Store
+from penstock.state.store import Store
+from penstock.values.fair import Claim, Rounds, Share
 from penstock.waits.base import Estimate
 from penstock.waits.causes import Cause, hindrance
 from penstock.waits.shelf import Shelf
@@ -75,7 +75,7 @@ class WorkflowController:
     """All workflow runs of one agent.
 
     `prepare` is told of geometries that are about to be predicted; whether somebody has something new to say of them.
-    A pass serves each user as far as `share` allows, and takes the rest up at the next (`penstock.fair`). `steps`
+    A pass serves each user as far as `share` allows, and takes the rest up at the next (`values.fair`). `steps`
     counts the runs that were looked through.
     """
 

@@ -33,10 +33,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from penstock.documents import MAX_BYTES, flat, mapping, parse_yaml, show
-from penstock.durations import DURATION_FORMS, parse_duration
 from penstock.errors import UserError
 from penstock.select.units import parse_amount
+from penstock.values.documents import MAX_BYTES, flat, mapping, parse_yaml, show
+from penstock.values.durations import DURATION_FORMS, parse_duration
 from penstock.workflow.checks import check_against
 from penstock.workflow.model import NAME_PATTERN, Stage, Workflow
 from penstock.workflow.wfformat import Packing, from_wfformat, is_wfformat

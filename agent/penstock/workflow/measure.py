@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from penstock.errors import NotNow, UserError
-from penstock.fair import Share, work_of
+from penstock.values.fair import Share, work_of
 from penstock.workflow.state import Own, StageRun
 
 __all__ = ["MOST_OPEN", "MOST_TEXT", "OF_A_STAGE", "Measure", "check_room", "measured", "weight"]

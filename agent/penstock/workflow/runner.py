@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 
 from penstock.api import Geometry
-from penstock.pace import at_once
+from penstock.core.pace import at_once
 from penstock.waits.base import Estimate
 from penstock.workflow import passes
 from penstock.workflow.absorb import back_off

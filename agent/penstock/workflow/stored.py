@@ -6,9 +6,9 @@ import json
 from collections.abc import Generator, Mapping
 from typing import Final
 
-from penstock.pace import at_once
-from penstock.schema import UNREADABLE
-from penstock.store import Store
+from penstock.core.pace import at_once
+from penstock.state.schema import UNREADABLE
+from penstock.state.store import Store
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.state import Submitter, WorkflowRun
 

@@ -32,7 +32,7 @@ from dmr import credential, wire
 from penstock.api import JobSpec
 from penstock.app import App
 from penstock.config import Config
-from penstock.store import Store
+from penstock.state.store import Store
 from penstock_lab.mock.backend import virtual_cluster
 from penstock_lab.mock.engine import Engine
 from penstock_lab.mock.model import ClusterConfig

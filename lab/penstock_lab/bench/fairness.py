@@ -109,9 +109,10 @@ def attack(told: Connection, socket: Path, seconds: float) -> None:
 
 def agent(config: Path, out: Path) -> None:
     """The agent, whose passes, look-ups and the gaps between turns of its event loop are written down at its end."""
-    from penstock import app, logs
+    from penstock import app
     from penstock.config import load
-    from penstock.loop import Loop
+    from penstock.core.loop import Loop
+    from penstock.host import logs
     from penstock_lab.mock.client import MockClient
 
     passes: list[float] = []

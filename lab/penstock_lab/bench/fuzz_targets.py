@@ -19,7 +19,6 @@ from pathlib import Path
 from dmr import credential, wire
 from penstock import config
 from penstock.app import App
-from penstock.documents import parse_yaml
 from penstock.errors import PenstockError, UserError
 from penstock.holding import requests
 from penstock.ipc.handlers import LocalDoor
@@ -32,7 +31,8 @@ from penstock.sites.file import read_sites
 from penstock.slurm import parse, records, refusals
 from penstock.slurm.parse import ParseError
 from penstock.slurm.texts import texts_from_json
-from penstock.store import Store
+from penstock.state.store import Store
+from penstock.values.documents import parse_yaml
 from penstock.workflow.admission import registration
 from penstock.workflow.formats import parse_workflow
 from penstock.workflow.model import workflow_from_dict

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from penstock.api import Geometry, Job, JobState, Node, Partition, Snapshot
-from penstock.store import Store
+from penstock.state.store import Store
 from penstock.waits.alternatives import LIVE_ALTERNATIVES
 from penstock.waits.base import Learner, Observation
 from penstock.waits.learners import PREDICTORS, make

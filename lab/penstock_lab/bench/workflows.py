@@ -24,8 +24,8 @@ from typing import Any
 import structlog
 
 from penstock.api import Geometry, Job, JobState, Snapshot
-from penstock.executor import Executor
-from penstock.store import Store
+from penstock.core.executor import Executor
+from penstock.state.store import Store
 from penstock.waits.base import Estimate, Observation
 from penstock.workflow.controller import WorkflowController
 from penstock.workflow.instructions import View

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from penstock import logs
 from penstock.cli.gantt import require
 from penstock.config import Config
+from penstock.host import logs
 from penstock_lab.demo.arena import VirtualArena
 from penstock_lab.demo.breathe import breathe
 from penstock_lab.demo.compare import Comparison, Outcome, alternatives, compare

@@ -12,8 +12,8 @@ from click.core import ParameterSource
 from penstock.api import ReservationSpec
 from penstock.cli.options import check_read_twice, choice, number, out_option, whole
 from penstock.cli.output import emit_json
-from penstock.durations import DURATION_FORMS, duration_text, parse_duration
 from penstock.errors import UserError
+from penstock.values.durations import DURATION_FORMS, duration_text, parse_duration
 from penstock_lab.cli.simulate_model import MAX_SEED
 from penstock_lab.mock.model import ClusterConfig, Failures, Scheduler, Weights
 from penstock_lab.sim.cluster import run

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import NotNow, PenstockError, UserError
-from penstock.homes import home
+from penstock.host.homes import home
 from penstock_lab.cluster.programs import PATH, parse_version
 from penstock_lab.cluster.spec import RELEASES
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import UserError
-from penstock.homes import own_state
+from penstock.host.homes import own_state
 
 __all__ = ["MAX_NODES", "RELEASES", "SELECTS", "ClusterSpec", "check_folder", "default_folder"]
 

@@ -15,7 +15,7 @@ from penstock.app import App
 from penstock.config import Config
 from penstock.ipc.client import ask
 from penstock.slurm.base import Backend
-from penstock.store import Store
+from penstock.state.store import Store
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.model import Workflow, workflow_to_dict
 from penstock.workflow.state import WorkflowRun

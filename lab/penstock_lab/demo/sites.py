@@ -17,11 +17,11 @@ from typing import Any
 
 import yaml
 
-from penstock import merging
 from penstock.errors import PenstockError, SlurmUnavailable
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import BudgetLimits, RequestBudget
 from penstock.slurm.parse import parse_version
+from penstock.values import merging
 from penstock_lab.demo.arena import LiveArena
 from penstock_lab.mock.client import MockClient
 

@@ -30,7 +30,7 @@ from penstock.api import (
 )
 from penstock.config import SlurmSection
 from penstock.errors import ConfigError, NotNow, OutcomeUnknown, SlurmUnavailable
-from penstock.logins import login
+from penstock.host.logins import login
 from penstock_lab.mock.codec import CHANGING, decode, decode_error, encode, result_type
 
 __all__ = ["MockClient", "connect"]

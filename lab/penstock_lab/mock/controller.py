@@ -10,7 +10,6 @@ import math
 from collections.abc import Collection
 from dataclasses import replace
 
-from penstock import merging
 from penstock.api import (
     AccountingRecord,
     Allocation,
@@ -26,6 +25,7 @@ from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted
 from penstock.planning.bits import lowest
 from penstock.planning.planner import Ask
 from penstock.slurm.records import of_array
+from penstock.values import merging
 from penstock_lab.mock.admission import checked_dependency, make_job, required_nodes
 from penstock_lab.mock.begin import begin_time
 from penstock_lab.mock.engine import Engine

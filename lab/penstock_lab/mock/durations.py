@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from penstock.api import JobSpec
 from penstock.errors import Infeasible
-from penstock.speedup import Amdahl, Downey, Speedup, Table
+from penstock.values.speedup import Amdahl, Downey, Speedup, Table
 from penstock_lab.mock.speedup import Work
 
 __all__ = ["Duration", "from_script"]

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import Infeasible, NotPermitted, PenstockError, SlurmUnavailable
-from penstock.logins import login
+from penstock.host.logins import login
 from penstock_lab.mock.backend import MockBackend
 from penstock_lab.mock.clock import Driver
 from penstock_lab.mock.codec import CALLS, decode, decode_params, encode, encode_error

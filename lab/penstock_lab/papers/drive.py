@@ -18,7 +18,7 @@ import numpy as np
 from penstock.api import JobSpec
 from penstock.app import App
 from penstock.config import Config
-from penstock.store import Store
+from penstock.state.store import Store
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.model import Workflow
 from penstock.workflow.state import WorkflowRun

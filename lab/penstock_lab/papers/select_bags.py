@@ -29,7 +29,6 @@ from typing import Final
 
 import numpy as np
 
-from penstock import logs
 from penstock.api import JobSpec
 from penstock.broker.acts import Acts
 from penstock.broker.assess import Market, assess, lanes_of, open_market
@@ -39,13 +38,14 @@ from penstock.broker.place import place
 from penstock.broker.tasks import Bag
 from penstock.broker.tend import tend
 from penstock.config import Config
-from penstock.executor import Executor
+from penstock.core.executor import Executor
+from penstock.host import logs
 from penstock.select.buckets import Waited, mean_wait
 from penstock.select.consumables import Capability, Consumable, Requirement, Resource, Task
 from penstock.select.ranking import OWN, Wait, rank
 from penstock.select.spread import Hysteresis, spread
 from penstock.select.workload import Times, times_of
-from penstock.store import Store
+from penstock.state.store import Store
 from penstock_lab.mock.jobs import SimJob
 from penstock_lab.papers.select_world import AMOUNT, LOADED, MIXED, RESOURCES, World
 

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock import logs
+from penstock.host import logs
 from penstock.workflow.metrics import perceived_wait, run_metrics
 from penstock.workflow.model import Workflow
 from penstock.workflow.state import RunPhase, WorkflowRun

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from penstock.api import JobSpec, JobState, ReservationSpec
 from penstock.errors import UserError
-from penstock.speedup import Speedup
+from penstock.values.speedup import Speedup
 from penstock_lab.mock.controller import Controller
 from penstock_lab.mock.engine import Engine
 from penstock_lab.mock.jobs import SimJob

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from penstock.allow import FEATURES
+from penstock.values.allow import FEATURES
 from penstock_lab.soak.bounds import Brake
 from penstock_lab.soak.site import BOB, OPERATOR, OWNER, Site
 

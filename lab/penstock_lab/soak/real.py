@@ -18,7 +18,7 @@ from typing import Final
 
 import yaml
 
-from penstock.speedup import Amdahl
+from penstock.values.speedup import Amdahl
 from penstock.workflow.model import Workflow, workflow_to_dict
 from penstock_lab.papers.dmr.application import Cost
 from penstock_lab.papers.dmr.models import Model

@@ -28,13 +28,13 @@ from dmr import credential, wire
 from penstock.api import JobSpec, JobState, Step
 from penstock.app import App
 from penstock.config import Config
+from penstock.core.executor import Executor
 from penstock.errors import NotNow, StoreError
-from penstock.executor import Executor
 from penstock.holding.ledger import Ledger
 from penstock.holding.office import Office, ledger_path
 from penstock.ipc.auth import FRESH, Verifier
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
-from penstock.store import Store
+from penstock.state.store import Store
 from penstock_lab.agent_world import Fuse, Killed, MortalStore, Program
 from penstock_lab.mock.backend import MockBackend
 from penstock_lab.mock.codec import CHANGING

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from penstock import logs as logs_of_the_agent
+from penstock.host import logs as logs_of_the_agent
 from penstock_lab.cluster import Cluster
 from penstock_lab.mock.model import ClusterConfig, Scheduler
 from penstock_lab.papers.dmr.accounts import outcome

@@ -19,7 +19,7 @@ from penstock.app import App
 from penstock.config import Config
 from penstock.ipc.auth import Verifier
 from penstock.ipc.handlers import RemoteDoor
-from penstock.store import Store
+from penstock.state.store import Store
 from penstock_lab.mock.backend import MockBackend
 from penstock_lab.mock.controller import Controller
 from penstock_lab.mock.engine import Engine

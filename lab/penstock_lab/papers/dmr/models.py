@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
-from penstock.speedup import Amdahl
+from penstock.values.speedup import Amdahl
 from penstock_lab.papers.dmr.paper import APPLICATIONS, INTERARRIVAL, JOBS, NODES, TABLE_4, Application
 
 __all__ = ["Kind", "Model", "models", "narrow"]

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from penstock.errors import PenstockError
 from penstock.slurm.parse import parse_time
-from penstock.speedup import Amdahl
+from penstock.values.speedup import Amdahl
 from penstock_lab.cluster import Cluster, ClusterSpec, down, up
 from penstock_lab.papers.dmr.application import COST
 from penstock_lab.papers.dmr.live import USER, agent_on, answered

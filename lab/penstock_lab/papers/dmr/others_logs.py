@@ -18,9 +18,9 @@ from typing import Final
 
 import numpy as np
 
-from penstock import logs as logs_of_the_agent
 from penstock.api import JobSpec
-from penstock.speedup import Amdahl
+from penstock.host import logs as logs_of_the_agent
+from penstock.values.speedup import Amdahl
 from penstock_lab.papers.dmr.drive import SITE, Outcome, Site, drive
 from penstock_lab.papers.dmr.models import Model
 from penstock_lab.papers.dmr.paper import Application

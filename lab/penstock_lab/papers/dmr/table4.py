@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-from penstock import logs
+from penstock.host import logs
 from penstock_lab.papers.dmr import paper
 from penstock_lab.papers.dmr.drive import Outcome, drive
 from penstock_lab.papers.dmr.models import Kind

@@ -1,0 +1,1 @@
+"""The centre: one loop that looks at Slurm, asks the parts, and acts by one executor. It knows no part."""

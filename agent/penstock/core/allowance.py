@@ -1,0 +1,51 @@
+"""What is left of the submissions that Slurm is asked for in an hour, kept where all processes of a user see it.
+
+The limit is a promise for any hour, and a process may be shorter than that: a tick is, a command, and an agent that is
+restarted. Several may run at a time, so that what is left is read and written in one transaction for each submission.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from penstock.host.clock import Clock
+from penstock.slurm.budget import RequestBudget
+from penstock.state.store import Store
+
+__all__ = ["carry_on"]
+
+_LEFT: Final = "slurm.submissions"
+
+
+def carry_on(budget: RequestBudget, store: Store, clock: Clock, before: Store | None = None) -> None:
+    """Go on with what all processes have left, as `store` has it, and write down what this one leaves. `before`: 0.1.0
+    has kept it there. Raises `StoreError`."""
+    if before is not None and store.fact(_LEFT) is None and (known := before.fact(_LEFT)) is not None:
+        store.remember(_LEFT, known)
+    _recall(budget, store, clock)
+
+    @contextmanager
+    def shared() -> Iterator[None]:
+        with store.transaction():
+            _recall(budget, store, clock)
+            yield
+            _keep(budget, store, clock)
+
+    budget.shared = shared
+
+
+def _recall(budget: RequestBudget, store: Store, clock: Clock) -> None:
+    if (known := store.fact(_LEFT)) is None:
+        return
+    left, at = json.loads(known)
+    now = clock.now()
+    budget.resume(left, now - at)
+    if now < at:  # the clock was set back: time that passes from now on counts again
+        _keep(budget, store, clock)
+
+
+def _keep(budget: RequestBudget, store: Store, clock: Clock) -> None:
+    store.remember(_LEFT, json.dumps([budget.submissions, clock.now()]))

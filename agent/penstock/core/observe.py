@@ -1,0 +1,112 @@
+"""One shared look at Slurm per pass: a frozen Snapshot, with what is stale or failed marked.
+
+However many callers ask, Slurm is asked at most once per `min_interval`; when it does not answer, the old picture is
+kept, its problems say so, and the next try waits longer and longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from penstock.api import License, Node, Partition, Reservation, Snapshot
+from penstock.errors import NotNow, PenstockError
+from penstock.host.clock import Clock, Rest
+from penstock.slurm.base import Reader
+
+__all__ = ["Observer"]
+
+_LONGEST_BACKOFF = 300.0
+_SLOW_EVERY = 300.0  # partitions, reservations and licences, which people change; jobs and nodes change by themselves
+
+
+class Observer:
+    """Takes and caches snapshots of one backend.
+
+    `min_interval`: seconds between two looks. `stale_after`: a picture older than this is marked stale.
+    """
+
+    def __init__(self, backend: Reader, clock: Clock, *, min_interval: float, stale_after: float) -> None:
+        self._backend = backend
+        self._clock = clock
+        self.min_interval = min_interval
+        self.stale_after = stale_after
+        self.looks = 0
+        self.failures = 0
+        self._last: Snapshot | None = None
+        self._rest = Rest()
+        self._wanted = False
+        self._partitions: Mapping[str, Partition] = {}
+        self._reservations: tuple[Reservation, ...] = ()
+        self._licenses: tuple[License, ...] = ()
+        self._slow_at = float("-inf")
+        self._lock = asyncio.Lock()
+
+    @property
+    def last(self) -> Snapshot | None:
+        """The latest picture, however old."""
+        return self._last
+
+    def want(self) -> None:
+        """Somebody waits for a newer picture: the next look should come as soon as it may."""
+        self._wanted = True
+
+    def next_look(self) -> float | None:
+        """When the next look should come: after a failure when Slurm may be asked again, else if one is wanted."""
+        if self._last is None:
+            return None
+        if not self._last.usable:
+            return self._rest.end(self._clock.now())
+        return self._last.taken_at + self.min_interval if self._wanted else None
+
+    async def look(self, max_age: float | None = None) -> Snapshot:
+        """A picture at most `max_age` seconds old (default: the interval between looks) if Slurm answers and may be
+        asked; else the last one, with its problems."""
+        wanted = self.min_interval if max_age is None else max_age
+        async with self._lock:
+            now = self._clock.now()
+            age = float("inf") if self._last is None else now - self._last.taken_at
+            # An age below zero means that the clock was set back: look again.
+            if self._last is not None and self._last.usable and 0 <= age < wanted:
+                return self._last
+            if self._last is not None and self._rest.lasts(now):
+                return self._marked(self._last, age)
+            return await self._take(now)
+
+    async def _take(self, now: float) -> Snapshot:
+        try:
+            if not 0 <= now - self._slow_at < _SLOW_EVERY:
+                self._partitions = MappingProxyType({p.name: p for p in await self._backend.partitions()})
+                self._reservations = tuple(await self._backend.reservations())
+                self._licenses = tuple(await self._backend.licenses())
+                self._slow_at = now
+            nodes: Mapping[str, Node] = MappingProxyType({n.name: n for n in await self._backend.nodes()})
+            # Jobs last: a job started while we asked for nodes then counts as holding them.
+            jobs = MappingProxyType({j.id: j for j in await self._backend.jobs()})
+        except PenstockError as e:
+            pause = e.again_in if isinstance(e, NotNow) else None
+            if pause is None:  # what was not even asked is no new failure
+                self.failures += 1
+                pause = min(_LONGEST_BACKOFF, max(self.min_interval, 1.0) * 2 ** min(self.failures, 10))
+            self._rest = Rest(now, now + pause)
+            problem = f"slurm: {e}"
+            base = self._last or Snapshot(now, {}, {}, {})
+            self._last = replace(base, problems=(problem,))
+            return self._last
+        self.looks += 1
+        self.failures = 0
+        self._wanted = False
+        if any(part not in self._partitions for job in jobs.values() for part in job.partition.split(",")):
+            self._slow_at = float("-inf")  # a partition made since: read them again with the next look
+        self._rest = Rest()
+        self._last = Snapshot(
+            now, jobs, nodes, self._partitions, reservations=self._reservations, licenses=self._licenses
+        )
+        return self._last
+
+    def _marked(self, snapshot: Snapshot, age: float) -> Snapshot:
+        if age <= self.stale_after or snapshot.problems:
+            return snapshot
+        return replace(snapshot, problems=(f"stale: the last look is {age:.0f} s old",))

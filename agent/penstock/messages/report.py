@@ -1,0 +1,181 @@
+"""What the agent has done within a time, in figures that its state file can answer for. Pure but for the store.
+
+Each figure says how it was found. What would have happened without the agent is not known; where a figure has a
+prediction in it, it says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from penstock.state.store import Store
+from penstock.workflow.documents import run_from_dict
+from penstock.workflow.state import RunPhase, WorkflowRun
+
+__all__ = ["Figure", "Report", "Start", "as_text", "report_of", "started", "waiting"]
+
+_HOUR: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number: what it is, in which unit ("" for a count), and how it was found."""
+
+    name: str
+    title: str
+    value: float
+    unit: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The figures of the time from `since` to `until` (epoch s)."""
+
+    since: float
+    until: float
+    figures: tuple[Figure, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-able values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A stage that comes after others and has started: when it was in the queue from (epoch s), when those before it
+    had ended, when it started, and which wait had been predicted for it (s)."""
+
+    queued: float
+    ready: float
+    start: float
+    predicted: float | None
+
+    @property
+    def overlapped(self) -> float:
+        """Seconds in the queue while the stages before it still ran."""
+        return max(0.0, min(self.start, self.ready) - self.queued)
+
+    @property
+    def perceived(self) -> float:
+        """Seconds between the end of the stages before it and its start."""
+        return max(0.0, self.start - self.ready)
+
+
+def started(run: WorkflowRun, since: float, until: float) -> Iterator[Start]:
+    """The stages of a run that come after others and started within the time."""
+    for i, stage in enumerate(run.stages):
+        ready = run.ready_at(i)
+        if not stage.after or stage.start is None or ready is None or stage.submitted is None:
+            continue
+        if since < stage.start <= until:
+            yield Start(max(stage.submitted, stage.released or 0.0), ready, stage.start, stage.estimate)
+
+
+def waiting(starts: Sequence[Start]) -> list[Figure]:
+    """What submitting ahead was good for."""
+    ahead = [one for one in starts if one.overlapped > 0]
+    known = [one for one in ahead if one.predicted is not None]
+    saved = sum((one.predicted or 0.0) - one.perceived for one in known)
+    return [
+        Figure("stages_started", "stages started after others", len(starts), "", "as Slurm says"),
+        Figure("stages_ahead", "of these submitted ahead", len(ahead), "", "in the queue before those ended"),
+        Figure(
+            "waiting_overlapped",
+            "waiting behind the work",
+            sum(one.overlapped for one in ahead) / _HOUR,
+            "h",
+            "measured: time in the queue until the stages before had ended, or until the start",
+        ),
+        Figure(
+            "waiting_perceived",
+            "waiting that was left",
+            sum(one.perceived for one in starts) / _HOUR,
+            "h",
+            "measured: from the end of the stages before to the start",
+        ),
+        Figure(
+            "waiting_saved",
+            "waiting saved",
+            saved / _HOUR,
+            "h",
+            f"by prediction: the wait predicted when the stage was submitted, less the waiting that was left; of "
+            f"{len(known)} stages ahead with a prediction. Below 0 where predictions were too short",
+        ),
+    ]
+
+
+def report_of(store: Store, since: float, until: float) -> Report:
+    """The report of a state file. Runs that cannot be read (of another release) are left out and counted."""
+    starts: list[Start] = []
+    ended: Counter[RunPhase] = Counter()
+    idle = wasted = unread = 0.0
+    for state in store.runs_in(since):
+        try:
+            run = run_from_dict(state)
+        except (KeyError, TypeError, ValueError):
+            unread += 1
+            continue
+        starts += started(run, since, until)
+        if run.phase.final and run.ended_at is not None and since < run.ended_at <= until:
+            ended[run.phase] += 1
+            idle += sum(stage.idle for stage in run.stages)
+            wasted += sum(stage.wasted for stage in run.stages)
+    resizes = store.resizes_in(since, until)
+    done = [r for r in resizes if r["outcome"] == "completed"]
+    nodes = {k: sum(r["nodes"] or 0 for r in done if r["kind"] == k) for k in ("expand", "shrink")}
+    uncounted = sum(r["nodes"] is None for r in done)
+    of_resizes = "of completed resizes, each node once for each move"
+    figures = [
+        Figure("workflows_completed", "workflows completed", ended[RunPhase.COMPLETED], "", "ended within the time"),
+        Figure("workflows_failed", "workflows failed", ended[RunPhase.FAILED], "", "ended within the time"),
+        *waiting(starts),
+        Figure(
+            "node_hours_wasted",
+            "node-hours that came to nothing",
+            wasted / _HOUR,
+            "node h",
+            "of workflows that ended: attempts that failed or were taken back",
+        ),
+        Figure(
+            "node_hours_idle",
+            "of these idle, too early",
+            idle / _HOUR,
+            "node h",
+            "jobs that held nodes before the stages before had ended, and were taken back",
+        ),
+        Figure("resizes_completed", "resizes completed", len(done), "", "growths and shrinks"),
+        Figure("resizes_abandoned", "resizes given up", len(resizes) - len(done), "", "no nodes, or refused"),
+        Figure("nodes_added", "nodes added to jobs", nodes["expand"], "nodes", of_resizes),
+        Figure("nodes_given_back", "nodes given back", nodes["shrink"], "nodes", of_resizes),
+    ]
+    if uncounted:
+        how = "written by an older release, which did not count their nodes"
+        figures.append(Figure("resizes_uncounted", "resizes without nodes", uncounted, "", how))
+    if unread:
+        figures.append(Figure("workflows_unread", "workflows left out", unread, "", "of another release"))
+    return Report(since, until, tuple(figures))
+
+
+def as_text(report: Report) -> str:
+    """The report for people: figures, then how they were found."""
+    width = max(len(figure.title) for figure in report.figures)
+    lines = [f"From {_day(report.since)} to {_day(report.until)}:", ""]
+    lines += [f"  {figure.title:<{width}}  {_shown(figure)}" for figure in report.figures]
+    lines += ["", "How these were found:"]
+    lines += [f"  {figure.title}: {figure.how}" for figure in report.figures if figure.how]
+    lines.append("What would have happened without the agent is not known, and not claimed.")
+    return "\n".join(lines) + "\n"
+
+
+def _day(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+
+
+def _shown(figure: Figure) -> str:
+    value = f"{figure.value:.0f}" if figure.unit in ("", "nodes") else f"{figure.value:.1f}"
+    return f"{value} {figure.unit}".rstrip()

@@ -1,1 +1,0 @@
-"""What can still be read of a damaged state file, written to a new one."""

@@ -1,0 +1,1 @@
+"""State files as files: whether they are whole, copies to keep, and what can be saved of damaged ones."""
