@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from penstock.core.catalogue import METRICS, PREFIX
+from penstock.cli.catalogue import METRICS, PREFIX
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 ALERTS = DEPLOY / "prometheus" / "alerts.yml"

@@ -6,12 +6,9 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from importlib.metadata import entry_points
-from importlib.util import find_spec
 from pathlib import Path
 
 import structlog
@@ -21,11 +18,12 @@ from penstock.api import Geometry, JointPolicy, ResizePolicy, Snapshot
 from penstock.audit.auditor import Auditor
 from penstock.audit.opening import agent_auditor
 from penstock.audit.record import Door
-from penstock.config import Config, SlurmSection, load
+from penstock.config import Config, load
+from penstock.core import figures
 from penstock.core.allowance import carry_on
+from penstock.core.backends import make_backend
 from penstock.core.executor import FRESH, Executor
-from penstock.core.figures import Figures
-from penstock.core.inbox import Inbox
+from penstock.core.extensions import PLACEMENTS, POLICIES
 from penstock.core.loop import Loop
 from penstock.core.metrics import Metrics
 from penstock.core.observe import Observer
@@ -36,41 +34,46 @@ from penstock.holding.tending import Slots
 from penstock.host import logs, sdnotify
 from penstock.host.clock import Clock
 from penstock.host.listening import bare, cannot_listen
+from penstock.ipc import figures as door_figures
+from penstock.ipc.address import advertised_host, name_for
 from penstock.ipc.audited import RequestAudit
 from penstock.ipc.auth import Verifier, make_key
 from penstock.ipc.descriptors import raise_limit
 from penstock.ipc.far import FarDoor
 from penstock.ipc.handlers import LocalDoor, LocalOp, RemoteDoor
+from penstock.ipc.inbox import Inbox
 from penstock.ipc.limits import RateLimit
 from penstock.ipc.operations import operations, owner_of
 from penstock.ipc.overseers import Overseers
 from penstock.ipc.server import Server
+from penstock.malleable import figures as malleable_figures
 from penstock.malleable.caps import Caps
 from penstock.malleable.controller import MalleableController
 from penstock.malleable.settings import Settings
-from penstock.malleable.ways import obstacle_to_merge
 from penstock.malleable.words import Deadlines
+from penstock.messages import figures as message_figures
 from penstock.messages.messenger import Messenger
 from penstock.messages.sources import join, tell_reserved
 from penstock.off.doors import way_out
 from penstock.off.drain import Drain
-from penstock.pool.placements import placement_named
 from penstock.predictions.outlook import Outlook
 from penstock.predictions.predictor import Predictions
 from penstock.slurm.base import Backend
-from penstock.slurm.budget import BudgetLimits, Metered, RequestBudget
+from penstock.slurm.budget import Metered
 from penstock.state.lease.holder import Lease
 from penstock.state.retention import Retention
 from penstock.state.store import Store
 from penstock.state.tenure import Lock, Tenure, hold_state, open_acts
 from penstock.upkeep.statefile import open_checked
+from penstock.values.merging import obstacle_to_merge
+from penstock.workflow import figures as workflow_figures
 from penstock.workflow.controller import WorkflowController
 from penstock.workflow.registry import strategy_named
 from penstock.workflow.runner import Runner
 from penstock.workflow.state import WorkflowRun
 from penstock.workflow.strategy import Rules
 
-__all__ = ["App", "advertised_host", "check", "make_backend", "make_policy", "serve"]
+__all__ = ["App", "check", "make_policy", "serve"]
 
 _log = structlog.get_logger(__name__)
 # What is answered to a user's commands, to each of a user's jobs, and to all jobs of a user together.
@@ -80,54 +83,9 @@ _ANSWERED_WITHIN = 0.2  # seconds
 _ANYWHERE = "0.0.0.0:0"
 
 
-def make_backend(config: Config) -> Backend:
-    """The backend that the configuration names."""
-    if config.slurm.backend == "mock":
-        return _backend_of_others(config)
-    from penstock.slurm.cli import CliBackend
-    from penstock.slurm.pyslurm import PyslurmBackend
-
-    slurm, merges = config.slurm, config.malleable.merge_releases
-    limits = BudgetLimits(slurm.request_burst, slurm.requests_per_second, slurm.submissions_per_hour)
-    budget = RequestBudget(limits)
-    # Only looked for: importing it may end the process.
-    installed = slurm.backend != "cli" and find_spec("pyslurm") is not None
-    if slurm.backend == "pyslurm":
-        if not installed:
-            raise ConfigError(
-                "`slurm.backend: pyslurm`, but pyslurm is not installed (`pip install penstock[pyslurm]`)"
-            )
-        return PyslurmBackend(timeout=slurm.timeout, budget=budget, merge_releases=merges)
-    if slurm.backend == "auto" and installed:
-        return PyslurmBackend(fallback=_tell_fallback, timeout=slurm.timeout, budget=budget, merge_releases=merges)
-    if slurm.backend == "auto":
-        _tell_fallback("pyslurm is not installed")
-    return CliBackend(timeout=slurm.timeout, budget=budget, merge_releases=merges)
-
-
-def _backend_of_others(config: Config) -> Backend:
-    """A backend that another distribution brings, by its entry point."""
-    name = config.slurm.backend
-    known = {e.name: e for e in entry_points(group="penstock.backends")}
-    if name not in known:
-        raise ConfigError(f"`slurm.backend: {name}` comes with the laboratory: install penstock-lab")
-    connect: Callable[[SlurmSection], Backend] = known[name].load()
-    return connect(config.slurm)
-
-
-def _tell_fallback(why: str) -> None:
-    _log.info("slurm is asked by its commands", why=why)
-
-
 def make_policy(name: str) -> ResizePolicy | JointPolicy:
-    """The resize policy of that name among the installed plug-ins."""
-    known = {e.name: e for e in entry_points(group="penstock.policies")}
-    if name not in known:
-        raise ConfigError(f"`dmr.policy`: no policy {name!r} is installed (installed: {', '.join(sorted(known))})")
-    try:
-        policy: ResizePolicy | JointPolicy = known[name].load()()
-    except Exception as e:
-        raise ConfigError(f"`dmr.policy`: {name!r} cannot be loaded: {e!r}") from e
+    """The resize policy of that name."""
+    policy: ResizePolicy | JointPolicy = POLICIES.make(name)
     return policy
 
 
@@ -137,22 +95,11 @@ def check(config: Config) -> None:
         make_backend(config)
     make_policy(config.dmr.policy)
     pricing_rules(config)
-    placement_named(config.pool.placement)
+    PLACEMENTS.make(config.pool.placement)
     try:
         strategy_named(config.workflows.strategy)
     except UserError as e:
         raise ConfigError(f"`workflows.strategy`: {str(e).removeprefix('strategy: ')}") from e
-
-
-def advertised_host(config: Config) -> str:
-    """The name at which applications are told to find the agent."""
-    return config.dmr.advertise or _name_for(config.dmr.listen.rpartition(":")[0], config)
-
-
-def _name_for(host: str, config: Config) -> str:
-    """By which name others reach what listens at `host` here."""
-    everywhere = bare(host) in ("0.0.0.0", "", "::")  # noqa: S104
-    return (config.dmr.advertise or socket.gethostname()) if everywhere else host
 
 
 class App:
@@ -178,7 +125,7 @@ class App:
         self.store = store
         self.metrics = Metrics()
         if isinstance(backend, Metered):
-            self.metrics.watch(backend)
+            self.metrics.add(partial(figures.of_backend, backend))
             backend.budget.may_change = self.tenure.check
         self.observer = Observer(
             backend, clock, min_interval=config.slurm.min_interval, stale_after=_stale_after(config)
@@ -224,7 +171,18 @@ class App:
         self._limits = [RateLimit(1, 1) for _ in _FACTORS]
         self._acts: Store | None = None  # what is left of the submissions, which the user's commands share
         self.serving = False
-        self.metrics.show(Figures(self))
+        self._tell()
+
+    def _tell(self) -> None:
+        """What the parts count, for Prometheus. Some come later than this."""
+        add = self.metrics.add
+        add(partial(figures.of_observer, self.observer))
+        add(partial(figures.of_executor, self.executor))
+        add(partial(figures.of_store, self.store))
+        add(lambda: workflow_figures.families(self.workflows.book if self.workflows else None))
+        add(partial(malleable_figures.families, self.malleable))
+        add(lambda: door_figures.families(self.server, self.local, self.remote, self.far))
+        add(partial(message_figures.families, self.messenger))
 
     async def _fresh_look(self) -> Snapshot:
         return await self.observer.look(FRESH)
@@ -370,7 +328,7 @@ class App:
             bound = await self.server.listen_far(bare(host), int(port), self.far)
         except (OSError, ValueError) as e:
             raise cannot_listen("agent.listen", f"{host}:{port}", e) from e
-        self.tenure.advertise(f"{_name_for(host, self.config)}:{bound}")
+        self.tenure.advertise(f"{name_for(host, self.config)}:{bound}")
 
     def troubles(self) -> list[str]:
         """What keeps the agent from doing anything, or from writing it down."""

@@ -168,10 +168,10 @@ class AgentSection(_Section):
 class SlurmSection(_Section):
     """How Slurm is asked."""
 
-    backend: Literal["auto", "cli", "pyslurm", "mock"] = Field(
+    backend: str = Field(
         "cli",
         description="Real Slurm by its commands (cli) or by pyslurm; auto: by pyslurm where a fitting one is there, "
-        "else by the commands. Or a simulated Slurm (mock).",
+        "else by the commands. Or one of an extension, such as the simulated Slurm (mock) of penstock-lab.",
     )
     mock_socket: File | None = Field(None, description="Socket of the simulated Slurm.")
     min_interval: Seconds = Field(10.0, description="Shortest time between two looks at the queue.")

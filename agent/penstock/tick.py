@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.app import App, make_backend
+from penstock.app import App
 from penstock.audit.opening import agent_auditor
 from penstock.config import Config
+from penstock.core.backends import make_backend
 from penstock.core.off import off_in
 from penstock.errors import LeaseLost, StateHeld
 from penstock.state.store import TICKED

@@ -24,7 +24,7 @@ from dmr import credential, wire
 from dmr.client import Client
 from monitoring import ALERTS, EXAMPLE, alerts, names_in, panels
 from outside import need_program
-from penstock.core.catalogue import METRICS, PREFIX
+from penstock.cli.catalogue import METRICS, PREFIX
 from penstock.ipc.client import ask
 from penstock_lab.cluster import Cluster
 from penstock_lab.cluster.layout import reserved_ports

@@ -15,9 +15,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from penstock.app import App, make_backend, make_policy, serve
+from penstock.app import App, make_policy, serve
 from penstock.cli import cli
 from penstock.config import DEFAULT, Config, find, load, origins, schema
+from penstock.core.backends import make_backend
 from penstock.core.metrics import Metrics
 from penstock.core.reloading import taken_over
 from penstock.doctor.reader import _trouble, read_facts

@@ -18,8 +18,8 @@ from doc_pages import DOCS
 
 from penstock import api, errors
 from penstock.cli import cli
+from penstock.cli.catalogue import METRICS, PREFIX
 from penstock.config import Config
-from penstock.core.catalogue import METRICS, PREFIX
 
 # Half a minute where nothing else runs; on a machine that is busy it takes what it takes.
 pytestmark = pytest.mark.timeout(1200)

@@ -18,9 +18,9 @@ from penstock.app import App
 from penstock.cli.door import ask_or_read
 from penstock.config import Config, load
 from penstock.core.brake import Pause
-from penstock.core.inbox import LATER, Inbox
 from penstock.errors import AgentUnavailable, ConfigError, NotFound, NotNow, NotPermitted, UserError
 from penstock.ipc import overseers
+from penstock.ipc.inbox import LATER, Inbox
 from penstock.state.store import Store
 from penstock.state.tenure import hold_state, lock_state
 from penstock.workflow import admission, measure

@@ -11,8 +11,9 @@ from penstock.api import Job, JobState, Offer, Partition, SiteConfig
 from penstock.malleable import announce
 from penstock.malleable.bounds import Bounds, bounded
 from penstock.malleable.machine import MalleableJob
-from penstock.malleable.ways import choose, needs_gres, shrinks
+from penstock.malleable.ways import choose, needs_gres
 from penstock.malleable.words import Announcement, Companion, Deadlines, Way
+from penstock.values.merging import shrinks
 
 LIMITS = Deadlines(grant=40)
 SITE = SiteConfig(

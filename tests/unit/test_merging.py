@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from penstock.api import Allocation, JobSpec, JobState
-from penstock.app import make_backend
 from penstock.config import Config, load
+from penstock.core.backends import make_backend
 from penstock.errors import ConfigError, Infeasible
 from penstock.malleable.words import Phase, Way
 from penstock.slurm.cli import CliBackend

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 from monitoring import ALERTS, DASHBOARD, EXAMPLE, alerts, names_in, panels
 from outside import need_program
 from penstock.app import App
-from penstock.core.catalogue import METRICS, PREFIX, table
+from penstock.cli.catalogue import METRICS, PREFIX, table
 from penstock.ipc.far import FarDoor
 from penstock.slurm.cli import CliBackend
 from penstock.state.store import Store
@@ -258,7 +258,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "admin-metrics-and-systemd.md"
 def test_the_page_for_administrators_is_complete():
     text = PAGE.read_text()
     (rows,) = re.findall(r"compares it -->\n\n(.*?)\n\n", text, re.DOTALL)
-    assert rows == table(), "run `python -m penstock.core.catalogue` and put what it prints into the page"
+    assert rows == table(), "run `python -m penstock.cli.catalogue` and put what it prints into the page"
     assert re.findall(r"(?m)^\| `(Penstock\w+)` \|", text) == list(alerts())
 
 

@@ -7,9 +7,9 @@ import shutil
 import psutil
 import pytest
 
+from penstock.core.extensions import PLACEMENTS
 from penstock.errors import ConfigError, UserError
 from penstock.pool.allocation import capacity_here, seconds_left, spread_command
-from penstock.pool.placements import placement_named
 
 JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "3", "SLURM_JOB_CPUS_PER_NODE": "16(x2),8"}
 
@@ -53,6 +53,6 @@ def test_without_a_job_there_is_no_end():
 
 
 def test_placements_are_found_by_name():
-    assert placement_named("pack").name == "pack"
+    assert PLACEMENTS.make("pack").name == "pack"
     with pytest.raises(ConfigError, match=r"no placement 'best' is installed \(installed: .*pack"):
-        placement_named("best")
+        PLACEMENTS.make("best")

@@ -12,8 +12,8 @@ import pytest
 import structlog
 
 from penstock.api import JobSpec
-from penstock.app import make_backend
 from penstock.config import Config
+from penstock.core.backends import make_backend
 from penstock.errors import ConfigError, Infeasible, NotFound, NotPermitted, OutcomeUnknown, SlurmUnavailable
 from penstock.slurm.budget import BudgetLimits, RequestBudget
 from penstock.slurm.parse import ParseError

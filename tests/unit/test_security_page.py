@@ -9,8 +9,8 @@ from pathlib import Path
 from dmr import wire
 from penstock.app import App
 from penstock.config import AgentSection, Config, LimitsSection
-from penstock.core.inbox import LATER
 from penstock.ipc import auth, descriptors, handlers, server
+from penstock.ipc.inbox import LATER
 from penstock.state.store import Store
 from penstock.values.fair import Share
 from penstock.workflow import admission, measure, owned, seen

@@ -14,8 +14,8 @@ from factories import make_snapshot
 from penstock.app import App
 from penstock.cli import cli
 from penstock.config import Config
-from penstock.core.inbox import LATER, Inbox
 from penstock.errors import NotNow, OutcomeUnknown, UserError
+from penstock.ipc.inbox import LATER, Inbox
 from penstock.sbatch.submission import script_lines, submit
 from penstock.state.store import Store
 from penstock.state.tenure import lock_state

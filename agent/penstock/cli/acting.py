@@ -79,7 +79,7 @@ class Acting:
 @asynccontextmanager
 async def acting(config: Config, backend: Backend | None = None) -> AsyncIterator[Acting]:
     """Slurm as the configuration names it, or this `backend`, to look at and act on; closed in the end."""
-    from penstock.app import make_backend  # slow to load
+    from penstock.core.backends import make_backend  # slow to load
 
     hand = Acting(config, backend or make_backend(config))
     try:

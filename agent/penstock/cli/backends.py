@@ -17,7 +17,7 @@ __all__ = ["backend_of", "cancel_all"]
 @asynccontextmanager
 async def backend_of(config: Config) -> AsyncIterator[Reader]:
     """Slurm as the configuration names it, to look at; closed in the end."""
-    from penstock.app import make_backend  # slow to load
+    from penstock.core.backends import make_backend  # slow to load
 
     backend = make_backend(config)
     try:

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from penstock.app import make_backend
 from penstock.broker.assess import Market, open_market
 from penstock.broker.bags import Bags
 from penstock.broker.clock import base_clock
@@ -14,6 +13,7 @@ from penstock.broker.look import look_around
 from penstock.broker.site import SiteFile, read_site
 from penstock.cli.acting import Acting, acting
 from penstock.config import Config
+from penstock.core.backends import make_backend
 from penstock.state.ownership import own_folder
 
 __all__ = ["at_market", "bags_of"]

@@ -17,8 +17,9 @@ from typing import Any, Final
 
 import structlog
 
-from penstock.app import App, make_backend
+from penstock.app import App
 from penstock.config import Config
+from penstock.core.backends import make_backend
 from penstock.core.off import Off, keep_off, merged, off_in
 from penstock.errors import ConfigError, NotNow, StateHeld
 from penstock.off.drain import Drain

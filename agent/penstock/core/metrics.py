@@ -1,13 +1,14 @@
 """What the agent tells Prometheus: base units, `_total` on counters only, no label that grows with jobs or users.
 
-What the loop does is counted here, as it happens; what the other parts count themselves is read by `figures` when
-Prometheus asks.
+What the loop does is counted here, as it happens; what the parts count themselves, the centre's among them, is added by
+who knows them (`add`), and read when Prometheus asks.
 """
 
 from __future__ import annotations
 
 import platform
 import time
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from prometheus_client import (
@@ -18,18 +19,27 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
+from prometheus_client.registry import Collector
 
 from penstock import __version__
 from penstock.api import Decision, Snapshot, Verb
-from penstock.core.catalogue import METRICS, PREFIX
-from penstock.core.figures import Figures, Requests
+from penstock.core.families import PREFIX, Family
+from penstock.core.figures import METRICS
 from penstock.host.listening import bare, cannot_listen
 from penstock.host.scrape import Scraped, serve
-from penstock.slurm.budget import Metered
 
 __all__ = ["Metrics"]
 
 _SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class _Added(Collector):
+    def __init__(self, families: Callable[[], Iterable[Family]]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Family]:
+        """See `Collector`."""
+        return self._families()
 
 
 class Metrics:
@@ -64,13 +74,9 @@ class Metrics:
     def _gauge(self, name: str) -> Gauge:
         return Gauge(PREFIX + name, METRICS[name].text, METRICS[name].labels, registry=self.registry)
 
-    def watch(self, backend: Metered) -> None:
-        """Tell what the backend asks of Slurm, and what its budget does, whenever Prometheus looks."""
-        self.registry.register(Requests(backend))
-
-    def show(self, figures: Figures) -> None:
-        """Tell what the agent's parts count, whenever Prometheus looks."""
-        self.registry.register(figures)
+    def add(self, families: Callable[[], Iterable[Family]]) -> None:
+        """Tell these, too, whenever Prometheus looks."""
+        self.registry.register(_Added(families))
 
     def serve(self, listen: str) -> Scraped:
         """Serve /metrics at HOST:PORT, to whoever can connect."""

@@ -23,8 +23,9 @@ from typing import Final, TypeVar
 
 from dmr import credential, launch, quirks
 from penstock.api import JobSpec, Owner, OwnerLimits, Partition, SiteConfig
-from penstock.app import advertised_host, make_backend, make_policy
 from penstock.config import Config, find, load
+from penstock.core.backends import make_backend
+from penstock.core.extensions import POLICIES
 from penstock.core.off import off_in
 from penstock.doctor.facts import Address, Agent, Facts, Folder, Mpi, Probe, Queue, Services, Trouble
 from penstock.errors import AgentUnavailable, ConfigError, NotPermitted, PenstockError, StoreError, UserError
@@ -32,6 +33,7 @@ from penstock.holding.requests import load_key
 from penstock.host.filesystems import mount_of
 from penstock.host.listening import bare
 from penstock.host.logins import login
+from penstock.ipc.address import advertised_host
 from penstock.ipc.client import ask_agent
 from penstock.messages.channels import Undelivered, read_secret
 from penstock.pool.extra import missing as pool_missing
@@ -43,9 +45,9 @@ from penstock.slurm.pyslurm_link import Link, Unfit, misfit
 from penstock.slurm.queries import CliQueries
 from penstock.state.lease.files import published
 from penstock.state.ownership import is_readable, own_folder
+from penstock.state.reading import describe
 from penstock.state.store import TICKED, Store
 from penstock.state.tenure import is_shared
-from penstock.upkeep.statefile import describe
 
 __all__ = ["read_facts"]
 
@@ -85,7 +87,7 @@ def read_facts(limit: float, *, with_mpi: bool, environ: Mapping[str, str] = os.
         folder=_within(limit, lambda: _state_folder(config)),
         own=_within(limit, lambda: _own(config)),
         state=_within(limit, lambda: describe(state_folder / "penstock.db")),
-        policy=_trouble(lambda: make_policy(config.dmr.policy)),
+        policy=_trouble(lambda: POLICIES.make(config.dmr.policy)),
         munge=_within(limit, lambda: _munge(config)),
         key=_within(limit, lambda: _key(state_folder / "dmr.key")),
         address=_within(limit, lambda: _address(config)),

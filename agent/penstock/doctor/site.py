@@ -13,7 +13,7 @@ from penstock.api import SiteConfig
 from penstock.doctor.facts import Facts, Trouble
 from penstock.doctor.findings import Finding, failed, fine, note, unknown
 from penstock.doctor.limits import check_limits
-from penstock.malleable.ways import obstacles_to_merge
+from penstock.values.merging import obstacles_to_merge
 from penstock.workflow.strategies.auto import by_rules
 from penstock.workflow.strategy import Rules, Tie
 

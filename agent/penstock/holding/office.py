@@ -13,7 +13,6 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -21,14 +20,15 @@ from typing import Final
 from penstock.api import Snapshot
 from penstock.config import Config
 from penstock.core.executor import Executor
-from penstock.errors import ConfigError, NotNow, NotPermitted
+from penstock.core.extensions import PRICING
+from penstock.errors import NotNow, NotPermitted
 from penstock.holding.keeper import Keeper, RequestFolder
 from penstock.holding.ledger import Ledger
 from penstock.holding.requests import load_key
 from penstock.holding.runs import Runs
 from penstock.provision.holding import Hold, Limits
 from penstock.provision.live import from_snapshot, partition_of
-from penstock.provision.pricing import PaperPricing, Pricing
+from penstock.provision.pricing import Pricing
 from penstock.provision.repair import Find, Free
 from penstock.slurm.base import Reader
 from penstock.state.ownership import check_root, denied, own_folder
@@ -62,17 +62,7 @@ def open_ledger(config: Config) -> Ledger:
 
 def pricing_rules(config: Config) -> Callable[[float], Pricing]:
     """The site's rules, made from what a node costs for a second. ConfigError if they are not installed, or broken."""
-    name = config.provision.pricing
-    if name == PaperPricing.name:
-        return PaperPricing
-    known = {entry.name: entry for entry in entry_points(group="penstock.pricing")}
-    if name not in known:
-        there = ", ".join(sorted([PaperPricing.name, *known]))
-        raise ConfigError(f"`provision.pricing`: no rules {name!r} are installed (installed: {there})")
-    try:
-        rules: Callable[[float], Pricing] = known[name].load()
-    except Exception as e:
-        raise ConfigError(f"`provision.pricing`: {name!r} cannot be loaded: {e!r}") from e
+    rules: Callable[[float], Pricing] = PRICING.load(config.provision.pricing)
     return rules
 
 

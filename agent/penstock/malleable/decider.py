@@ -24,6 +24,7 @@ from penstock.malleable.settings import Settings
 from penstock.malleable.words import Phase, Way
 from penstock.planning.leftover import Leftover, Room, Turns, turn_of
 from penstock.slurm.base import Reader
+from penstock.values import merging
 
 __all__ = ["Decider"]
 
@@ -216,7 +217,7 @@ class Decider:
 
     def _allowed(self) -> tuple[bool, bool]:
         site = self._settings.site
-        return (False, True) if site is None else (site.operator and self._settings.extend, ways.shrinks(site))
+        return (False, True) if site is None else (site.operator and self._settings.extend, merging.shrinks(site))
 
     async def _may_have(
         self, me: MalleableJob, job: Job, size: int, extend: float, *, whole: bool

@@ -13,12 +13,12 @@ from dataclasses import replace
 from penstock.api import Decision, Job, Reason, ResizeVerdict, Snapshot, Verb
 from penstock.core.off import CODE, Off
 from penstock.host.clock import Clock
-from penstock.malleable import ways
 from penstock.malleable.bounds import Bounds, bounded
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.registry import Registry
 from penstock.malleable.settings import Settings
 from penstock.malleable.words import Phase
+from penstock.values import merging
 
 __all__ = ["Leaver", "smaller"]
 
@@ -61,7 +61,7 @@ class Leaver:
         if partition is None or self._registry.outdates(snapshot.taken_at):
             return []
         limits, site = self._settings.limits, self._settings.site
-        shrinks = site is None or ways.shrinks(site)
+        shrinks = site is None or merging.shrinks(site)
         # Never with a longer limit: nothing new is begun.
         bounds = Bounds(now, self._registry.cost(limits.cost), False, shrinks, partition)
         verdicts = [bounded(me, job, size, bounds) for size in smaller(me)]

@@ -22,7 +22,7 @@ from typing import Literal
 from penstock.api import Job, Offer, Reason, SiteConfig
 from penstock.malleable.words import Way
 from penstock.values import merging
-from penstock.values.merging import Version
+from penstock.values.merging import Version, obstacle_to_merge
 
 __all__ = [
     "Choice",
@@ -30,9 +30,6 @@ __all__ = [
     "choose",
     "needs_gres",
     "never_merged",
-    "obstacle_to_merge",
-    "obstacles_to_merge",
-    "shrinks",
 ]
 
 Preference = Literal["auto", "merge", "companion"]
@@ -46,38 +43,9 @@ class Choice:
     reason: Reason
 
 
-def shrinks(site: SiteConfig) -> bool:
-    """Whether jobs may give back nodes of their own here."""
-    return "disable_job_shrink" not in site.scheduler_parameters
-
-
 def needs_gres(site: SiteConfig, added: Collection[Version] = ()) -> bool:
     """Whether it depends on the GRES of the job if something can be merged into it."""
     return obstacle_to_merge(site, gres=False, added=added) is None and "linear" not in site.select_type
-
-
-def obstacle_to_merge(site: SiteConfig, *, gres: bool, added: Collection[Version] = ()) -> str | None:
-    """Why no resizer can be merged into a job, None when it can. `gres`: the job has some; `added`: releases on which
-    the site has tried it."""
-    return next((obstacle.text for obstacle in obstacles_to_merge(site, gres=gres, added=added)), None)
-
-
-def obstacles_to_merge(site: SiteConfig, *, gres: bool, added: Collection[Version] = ()) -> tuple[Reason, ...]:
-    """All that keeps a resizer from being merged into a job here, each under a code of its own."""
-    found = []
-    if (why := merging.why_not(site.version, added)) is not None:
-        found.append(Reason("merge-release", why))
-    if "permit_job_expansion" not in site.scheduler_parameters:
-        found.append(Reason("job-expansion", "SchedulerParameters lacks permit_job_expansion"))
-    if flags := sorted(site.prolog_flags & {"CONTAIN", "X11"}):
-        text = f"PrologFlags={','.join(flags)} gives every job a step that forbids the merge"
-        found.append(Reason("extern-step", text))
-    if not shrinks(site):
-        text = "SchedulerParameters has disable_job_shrink: what was merged could not be given back"
-        found.append(Reason("job-shrink", text))
-    if gres and "linear" not in site.select_type:
-        found.append(Reason("merge-gres", f"the job has GRES, and {site.select_type} cannot merge them"))
-    return tuple(found)
 
 
 def never_merged(site: SiteConfig | None, job: Job, agent: str, added: Collection[Version] = ()) -> str | None:

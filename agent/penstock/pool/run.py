@@ -6,8 +6,8 @@ import asyncio
 import signal
 
 from penstock.config import Config
+from penstock.core.extensions import PLACEMENTS
 from penstock.pool.folder import PoolFolder
-from penstock.pool.placements import placement_named
 from penstock.pool.scheduler import PoolScheduler
 
 __all__ = ["run_scheduler"]
@@ -15,7 +15,7 @@ __all__ = ["run_scheduler"]
 
 async def run_scheduler(config: Config, folder: PoolFolder) -> None:
     """Serve. Raises StoreError when another scheduler of the pool runs, ConfigError for an unknown placement."""
-    scheduler = PoolScheduler(folder, placement_named(config.pool.placement), config.pool.share, config.pool.host)
+    scheduler = PoolScheduler(folder, PLACEMENTS.make(config.pool.placement), config.pool.share, config.pool.host)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, scheduler.stop)
     await scheduler.serve()

@@ -25,7 +25,7 @@ from penstock.select.consumables import Metric, Resource, Task
 from penstock.select.cost import cost, run_time
 from penstock.select.matchmaking import unmet
 
-__all__ = ["NO_WAIT", "OWN", "Affinity", "Option", "Row", "Wait", "rank"]
+__all__ = ["NO_WAIT", "Affinity", "Cheaper", "Frugal", "Option", "Row", "Sooner", "Wait", "rank"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,29 +91,36 @@ class Affinity(Protocol):
         ...
 
 
-class _Sooner:
+class Sooner:
+    """The option that ends first."""
+
     name = "ttc"
     metric = Metric.TIME
 
     def value(self, option: Option) -> float:
+        """See `Affinity`."""
         return -option.ttc
 
 
-@dataclass(slots=True)
-class _Cheaper:
-    name: str
-    metric: Metric
+class Cheaper:
+    """The option that costs least."""
+
+    name = "cost"
+    metric = Metric.MONEY
 
     def value(self, option: Option) -> float:
+        """See `Affinity`."""
         return -option.cost
 
 
-OWN: Mapping[str, Affinity] = {
-    "ttc": _Sooner(),
-    "cost": _Cheaper("cost", Metric.MONEY),
-    "energy": _Cheaper("energy", Metric.ENERGY),
-}
-"""The affinities that come with Penstock, by name."""
+class Frugal(Cheaper):
+    """The option that takes least energy."""
+
+    name = "energy"
+    metric = Metric.ENERGY
+
+
+_SOONER: Final = Sooner()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +149,7 @@ def rank(
     waits: Mapping[str, Wait],
     *,
     excluded: Mapping[str, str] | None = None,
-    affinity: Affinity = OWN["ttc"],
+    affinity: Affinity = _SOONER,
     quantile: float | None = None,
 ) -> list[Row]:
     """A row per resource: viable ones best first, the first of equals first, then the others.

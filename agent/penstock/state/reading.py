@@ -12,9 +12,10 @@ from urllib.parse import quote
 
 from penstock.errors import StateRefused, StoreError
 from penstock.state.birth import refuse_other
-from penstock.state.schema import way_out
+from penstock.state.ownership import is_readable
+from penstock.state.schema import VERSION, too_new, way_out
 
-__all__ = ["PATIENCE", "SAID", "failed", "log_of", "reading"]
+__all__ = ["PATIENCE", "SAID", "describe", "failed", "log_of", "reading"]
 
 PATIENCE: Final = 5.0
 """Seconds that a lock is waited for."""
@@ -53,3 +54,16 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
             yield db
     except SAID as e:
         raise failed(path, f"{path} cannot be read", e) from e
+
+
+def describe(path: Path) -> str:
+    """Which version the state file is of, and what will become of it. Raises StoreError when it cannot be used."""
+    if not is_readable(path):
+        return "there is no state yet; it is made at the first start"
+    with reading(path) as db:
+        have = int(db.execute("PRAGMA user_version").fetchone()[0])
+    if have > VERSION:
+        raise StateRefused(too_new(path, have))
+    if have < VERSION:
+        return f"{path} is of version {have}; the agent brings it to version {VERSION} when it starts"
+    return f"{path}, version {have}"

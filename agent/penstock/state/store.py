@@ -22,6 +22,7 @@ from urllib.parse import quote
 from penstock.api import Decision
 from penstock.errors import LeaseLost, NotNow, StateRefused, StoreError
 from penstock.state.birth import refuse_other, there_or_made, version_in
+from penstock.state.copies import keep_before
 from penstock.state.lease.fence import PATIENCE, number_in, set_journal
 from penstock.state.lease.files import in_use
 from penstock.state.reading import SAID, failed
@@ -163,9 +164,6 @@ class Store:
             if have < VERSION:
                 self._still_ours()
                 if have:
-                    # Slow to load, and needed once.
-                    from penstock.upkeep.statefile import keep_before
-
                     keep_before(Path(self.path))
                 # All steps in one transaction: a kill leaves the file as it was.
                 for script in MIGRATIONS[have:]:

@@ -11,9 +11,18 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-from penstock.api import release_name
+from penstock.api import Reason, SiteConfig, release_name
 
-__all__ = ["TESTED", "Version", "added", "kills", "why_not"]
+__all__ = [
+    "TESTED",
+    "Version",
+    "added",
+    "kills",
+    "obstacle_to_merge",
+    "obstacles_to_merge",
+    "shrinks",
+    "why_not",
+]
 
 Version = tuple[int, ...]
 
@@ -37,6 +46,35 @@ def why_not(version: Version, added: Collection[Version] = ()) -> str | None:
     if version in added or any(version[:2] == tried[:2] and version >= tried for tried in TESTED):
         return None
     return f"Slurm is {release_name(version)}, and merging was tried on {_tested()} only"
+
+
+def shrinks(site: SiteConfig) -> bool:
+    """Whether jobs may give back nodes of their own here."""
+    return "disable_job_shrink" not in site.scheduler_parameters
+
+
+def obstacle_to_merge(site: SiteConfig, *, gres: bool, added: Collection[Version] = ()) -> str | None:
+    """Why no resizer can be merged into a job, None when it can. `gres`: the job has some; `added`: releases on which
+    the site has tried it."""
+    return next((obstacle.text for obstacle in obstacles_to_merge(site, gres=gres, added=added)), None)
+
+
+def obstacles_to_merge(site: SiteConfig, *, gres: bool, added: Collection[Version] = ()) -> tuple[Reason, ...]:
+    """All that keeps a resizer from being merged into a job here, each under a code of its own."""
+    found = []
+    if (why := why_not(site.version, added)) is not None:
+        found.append(Reason("merge-release", why))
+    if "permit_job_expansion" not in site.scheduler_parameters:
+        found.append(Reason("job-expansion", "SchedulerParameters lacks permit_job_expansion"))
+    if flags := sorted(site.prolog_flags & {"CONTAIN", "X11"}):
+        text = f"PrologFlags={','.join(flags)} gives every job a step that forbids the merge"
+        found.append(Reason("extern-step", text))
+    if not shrinks(site):
+        text = "SchedulerParameters has disable_job_shrink: what was merged could not be given back"
+        found.append(Reason("job-shrink", text))
+    if gres and "linear" not in site.select_type:
+        found.append(Reason("merge-gres", f"the job has GRES, and {site.select_type} cannot merge them"))
+    return tuple(found)
 
 
 def added(release: object) -> Version:

@@ -30,7 +30,7 @@ from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from penstock.api import Geometry, Reason, SiteConfig
-from penstock.malleable.ways import obstacle_to_merge
+from penstock.values.merging import obstacle_to_merge
 from penstock.workflow.cuts import Cut, singles
 from penstock.workflow.model import Workflow
 from penstock.workflow.state import Phase, StageRun, WorkflowRun

@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from penstock import errors
+from penstock.cli import catalogue
 from penstock.config import Config, schema
-from penstock.core import catalogue
 from penstock.errors import PenstockError
 from penstock_docs.markdown import cell, code_block, escape
 
@@ -122,7 +122,7 @@ def _duration(seconds: float) -> str:
 _METRICS = """\
 # Metrics
 
-Made from `penstock.core.catalogue`, from which the agent makes its registry. `metrics.listen` says where they are
+Made from `penstock.cli.catalogue`, from which the agent makes its registry. `metrics.listen` says where they are
 served; what to watch and what to do is in [Metrics and systemd](../../admin-metrics-and-systemd.md). Counters begin at
 0 when the agent starts. No label grows with users, jobs or nodes.
 

@@ -28,7 +28,7 @@ from penstock.api import (
     StartEstimate,
     Step,
 )
-from penstock.config import SlurmSection
+from penstock.config import Config
 from penstock.errors import ConfigError, NotNow, OutcomeUnknown, SlurmUnavailable
 from penstock.host.logins import login
 from penstock_lab.mock.codec import CHANGING, decode, decode_error, encode, result_type
@@ -38,11 +38,11 @@ __all__ = ["MockClient", "connect"]
 _LINE_LIMIT = 64 * 2**20  # a snapshot of a long queue is one line
 
 
-def connect(slurm: SlurmSection) -> MockClient:
+def connect(config: Config) -> MockClient:
     """The backend `mock`: the simulated Slurm that `slurm.mock_socket` names. Raises ConfigError without one."""
-    if slurm.mock_socket is None:
+    if config.slurm.mock_socket is None:
         raise ConfigError("`slurm.mock_socket` must be set for `slurm.backend: mock`")
-    return MockClient(slurm.mock_socket)
+    return MockClient(config.slurm.mock_socket)
 
 
 class MockClient:

@@ -42,7 +42,7 @@ from penstock.core.executor import Executor
 from penstock.host import logs
 from penstock.select.buckets import Waited, mean_wait
 from penstock.select.consumables import Capability, Consumable, Requirement, Resource, Task
-from penstock.select.ranking import OWN, Wait, rank
+from penstock.select.ranking import Sooner, Wait, rank
 from penstock.select.spread import Hysteresis, spread
 from penstock.select.workload import Times, times_of
 from penstock.state.store import Store
@@ -193,7 +193,7 @@ class _Bag:
             )
             processors = self._size if target.cores > 1 else 1
             waits[name] = Wait(mean_wait(jobs, name, "main", _LIMITS[name], processors, now) or 0.0)
-        return rank(_TASK, resources, waits, affinity=OWN["ttc"])[0].resource
+        return rank(_TASK, resources, waits, affinity=Sooner())[0].resource
 
     async def _pilot(self, name: str, count: int) -> None:
         """One job for a machine's whole share, or as many of one core."""

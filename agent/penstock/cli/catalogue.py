@@ -1,0 +1,39 @@
+"""Every metric of the agent: its parts' together, for the documentation and for tests.
+
+python -m penstock.cli.catalogue       prints the table of docs/admin-metrics-and-systemd.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.core import figures
+from penstock.core.families import PREFIX, Metric
+from penstock.ipc import figures as doors
+from penstock.malleable import figures as malleable
+from penstock.messages import figures as messages
+from penstock.workflow import figures as workflow
+
+__all__ = ["METRICS", "PREFIX", "Metric", "table"]
+
+METRICS: Final[Mapping[str, Metric]] = {
+    **figures.METRICS,
+    **workflow.METRICS,
+    **malleable.METRICS,
+    **doors.METRICS,
+    **messages.METRICS,
+}
+
+
+def table() -> str:
+    """The table of the documentation, in Markdown."""
+    lines = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
+    for metric in METRICS.values():
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        lines.append(f"| `{PREFIX}{metric.name}` | {metric.kind} | {labels} | {metric.text} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table())

@@ -1,0 +1,71 @@
+"""How Slurm is reached: the backend that the configuration names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import structlog
+
+from penstock.config import Config
+from penstock.core.extensions import BACKENDS
+from penstock.errors import ConfigError
+from penstock.slurm.base import Backend
+from penstock.slurm.budget import BudgetLimits, RequestBudget
+
+__all__ = ["auto", "cli", "make_backend", "pyslurm"]
+
+_log = structlog.get_logger(__name__)
+
+
+def make_backend(config: Config) -> Backend:
+    """The backend that the configuration names. Raises ConfigError."""
+    connect: Callable[[Config], Backend] = BACKENDS.load(config.slurm.backend)
+    return connect(config)
+
+
+def cli(config: Config) -> Backend:
+    """Slurm by its commands."""
+    from penstock.slurm.cli import CliBackend
+
+    merges = config.malleable.merge_releases
+    return CliBackend(timeout=config.slurm.timeout, budget=_budget(config), merge_releases=merges)
+
+
+def pyslurm(config: Config) -> Backend:
+    """Slurm by pyslurm, which has to be there."""
+    if not _installed():
+        raise ConfigError("`slurm.backend: pyslurm`, but pyslurm is not installed (`pip install penstock[pyslurm]`)")
+    from penstock.slurm.pyslurm import PyslurmBackend
+
+    merges = config.malleable.merge_releases
+    return PyslurmBackend(timeout=config.slurm.timeout, budget=_budget(config), merge_releases=merges)
+
+
+def auto(config: Config) -> Backend:
+    """Slurm by pyslurm where one is there that fits, else by the commands."""
+    if not _installed():
+        _tell_fallback("pyslurm is not installed")
+        return cli(config)
+    from penstock.slurm.pyslurm import PyslurmBackend
+
+    return PyslurmBackend(
+        fallback=_tell_fallback,
+        timeout=config.slurm.timeout,
+        budget=_budget(config),
+        merge_releases=config.malleable.merge_releases,
+    )
+
+
+def _budget(config: Config) -> RequestBudget:
+    slurm = config.slurm
+    return RequestBudget(BudgetLimits(slurm.request_burst, slurm.requests_per_second, slurm.submissions_per_hour))
+
+
+def _installed() -> bool:
+    # Only looked for: importing it may end the process.
+    return find_spec("pyslurm") is not None
+
+
+def _tell_fallback(why: str) -> None:
+    _log.info("slurm is asked by its commands", why=why)

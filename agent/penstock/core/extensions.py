@@ -1,0 +1,132 @@
+"""Every place where Penstock can be extended, and the one way in which what is there is found.
+
+An extension is a class or a function in a package of yours, named in that package's metadata under the entry point of
+its kind:
+
+    [project.entry-points."penstock.policies"]
+    patient = "my_package:Patient"
+
+Those that come with Penstock are found the same way, but listed here, so that a checkout on PYTHONPATH works as well as
+what is installed; nobody else's can take the name of one of them. docs/extending.md has a whole example of each kind.
+An extension runs with the rights of who uses it, which for most of them are the agent's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
+
+from penstock.errors import ConfigError, UserError
+
+__all__ = ["AFFINITIES", "BACKENDS", "CHANNELS", "PLACEMENTS", "POINTS", "POLICIES", "PRICING", "STRATEGIES", "Point"]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A kind of extension: the entry point (`group`), what one of them is called in English, by which key or option
+    people choose one, and those that come with Penstock (name to `module:attribute`)."""
+
+    group: str
+    noun: str
+    key: str
+    own: Mapping[str, str] = field(default_factory=dict)
+    error: type[UserError] = ConfigError
+    """What a name that is not there is: a fault of the configuration, or of what the user has typed."""
+
+    def found(self) -> dict[str, EntryPoint]:
+        """All that are there by name, those that come with Penstock first."""
+        own = {name: EntryPoint(name, place, self.group) for name, place in self.own.items()}
+        others = {entry.name: entry for entry in entry_points(group=self.group)}
+        return own | {name: others[name] for name in sorted(others.keys() - own.keys())}
+
+    def names(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(self.found())
+
+    def load(self, name: str) -> Any:  # noqa: ANN401 (each part says what it expects)
+        """The class or function of that name. `error` where there is none, ConfigError where it cannot be loaded."""
+        known = self.found()
+        if name not in known:
+            there = f"installed: {', '.join(known)}" if known else "none is installed"
+            raise self.error(f"{self.key}: no {self.noun} {name!r} is installed ({there})")
+        try:
+            return known[name].load()
+        except Exception as e:
+            raise self.broken(name, e) from e
+
+    def make(self, name: str) -> Any:  # noqa: ANN401
+        """What its class or function makes without arguments. Raises like `load`."""
+        made = self.load(name)
+        try:
+            return made()
+        except Exception as e:
+            raise self.broken(name, e) from e
+
+    def broken(self, name: str, error: Exception) -> ConfigError:
+        """The error for an extension that does not do what it must."""
+        return ConfigError(f"{self.key}: the {self.noun} {name!r} cannot be loaded: {error!r}")
+
+
+POLICIES: Final = Point(
+    "penstock.policies",
+    "policy",
+    "`dmr.policy`",
+    {
+        "efficiency": "penstock_plugins.efficiency:Efficiency",
+        "noop": "penstock_plugins.noop:Noop",
+        "priced": "penstock_plugins.priced:Priced",
+        "static": "penstock_plugins.static:Static",
+        "throughput": "penstock_plugins.throughput:Throughput",
+        "wide": "penstock_plugins.wide:WideOptimization",
+    },
+)
+STRATEGIES: Final = Point(
+    "penstock.strategies",
+    "strategy",
+    "strategy",
+    {
+        "auto": "penstock.workflow.strategies.auto:Auto",
+        "asa": "penstock.workflow.strategies.asa:Asa",
+        "asa-naive": "penstock.workflow.strategies.asa_naive:AsaNaive",
+        "asa-after": "penstock.workflow.strategies.asa_after:AsaAfter",
+        "eager": "penstock.workflow.strategies.eager:Eager",
+        "handover": "penstock.workflow.strategies.handover:Handover",
+        "packed": "penstock.workflow.strategies.packed:Packed",
+        "perstage": "penstock.workflow.strategies.perstage:PerStage",
+        "bigjob": "penstock.workflow.strategies.bigjob:BigJob",
+        "elastic": "penstock.workflow.strategies.elastic:Elastic",
+    },
+    UserError,
+)
+PLACEMENTS: Final = Point(
+    "penstock.placement", "placement", "`pool.placement`", {"pack": "penstock.pool.placement:Pack"}
+)
+PRICING: Final = Point(
+    "penstock.pricing", "pricing", "`provision.pricing`", {"paper": "penstock.provision.pricing:PaperPricing"}
+)
+AFFINITIES: Final = Point(
+    "penstock.affinity",
+    "affinity",
+    "--metric",
+    {
+        "ttc": "penstock.select.ranking:Sooner",
+        "cost": "penstock.select.ranking:Cheaper",
+        "energy": "penstock.select.ranking:Frugal",
+    },
+    UserError,
+)
+BACKENDS: Final = Point(
+    "penstock.backends",
+    "backend",
+    "`slurm.backend`",
+    {
+        "auto": "penstock.core.backends:auto",
+        "cli": "penstock.core.backends:cli",
+        "pyslurm": "penstock.core.backends:pyslurm",
+    },
+)
+CHANNELS: Final = Point("penstock.channels", "channel", "`messages.channels`")
+
+POINTS: Final = (POLICIES, STRATEGIES, PLACEMENTS, PRICING, AFFINITIES, BACKENDS, CHANNELS)

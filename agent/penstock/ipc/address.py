@@ -1,0 +1,21 @@
+"""At which name others find the agent."""
+
+from __future__ import annotations
+
+import socket
+
+from penstock.config import Config
+from penstock.host.listening import bare
+
+__all__ = ["advertised_host", "name_for"]
+
+
+def advertised_host(config: Config) -> str:
+    """The name at which applications are told to find the agent."""
+    return config.dmr.advertise or name_for(config.dmr.listen.rpartition(":")[0], config)
+
+
+def name_for(host: str, config: Config) -> str:
+    """By which name others reach what listens at `host` here."""
+    everywhere = bare(host) in ("0.0.0.0", "", "::")  # noqa: S104
+    return (config.dmr.advertise or socket.gethostname()) if everywhere else host

@@ -1,0 +1,44 @@
+"""The metrics of the doors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from penstock.core.families import Family, Labels, Metric, by, by_one, copied, family, named
+from penstock.ipc.far import FarDoor
+from penstock.ipc.handlers import LocalDoor, RemoteDoor
+from penstock.ipc.server import Server
+
+__all__ = ["METRICS", "families"]
+
+METRICS: Final[Mapping[str, Metric]] = named(
+    (
+        Metric(
+            "messages_total",
+            "counter",
+            "Requests at the doors (local: the command line, remote: MPI jobs): ok, refused, malformed, failed; far: "
+            "those of commands on other hosts that prove nothing.",
+            ("door", "outcome"),
+        ),
+        Metric("connections_refused_total", "counter", "Connections that were one too many.", ("door",)),
+    )
+)
+
+
+def families(
+    server: Server | None, local: LocalDoor | None, remote: RemoteDoor | None, far: FarDoor | None
+) -> Iterator[Family]:
+    """What came to the doors, as far as they are open."""
+    doors = ("local", "remote")
+    messages: dict[Labels, float] = {}
+    for door, answering in zip(doors, (local, remote), strict=True):
+        if answering is not None:
+            messages |= {(door, outcome): number for outcome, number in copied(answering.answers).items()}
+    zeros = by(doors, ("ok", "refused", "malformed", "failed"))
+    if far is not None:  # whose proven requests are answered, and counted, at the local door
+        messages["far", "refused"] = far.refused
+    yield family(METRICS["messages_total"], messages, zeros)
+    away = server.turned_away if server else Counter()
+    yield family(METRICS["connections_refused_total"], by_one(away), by(doors))

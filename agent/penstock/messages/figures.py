@@ -1,0 +1,30 @@
+"""The metrics of messages to people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from penstock.core.families import Family, Metric, by, copied, family, named, one
+from penstock.messages.messenger import Messenger
+
+__all__ = ["METRICS", "families"]
+
+METRICS: Final[Mapping[str, Metric]] = named(
+    (
+        Metric(
+            "notifications_total",
+            "counter",
+            "Messages to people (docs/messages.md) by the way they took and how they ended: sent, failed, dropped.",
+            ("channel", "outcome"),
+        ),
+        Metric("notifications_waiting", "gauge", "Messages to people that wait or are on their way."),
+    )
+)
+
+
+def families(messenger: Messenger) -> Iterator[Family]:
+    """What was sent, and what waits."""
+    ends = by(("mail", "webhook", "command"), ("sent", "failed", "dropped"))
+    yield family(METRICS["notifications_total"], copied(messenger.outcomes), ends)
+    yield one(METRICS["notifications_waiting"], len(messenger.outbox))
