@@ -8,6 +8,7 @@ import re
 import subprocess
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from monitoring import ALERTS, DASHBOARD, EXAMPLE, alerts, names_in, panels
 from outside import need_program
 from penstock.app import App
 from penstock.cli.catalogue import METRICS, PREFIX, table
+from penstock.core import figures
 from penstock.ipc.far import FarDoor
 from penstock.slurm.cli import CliBackend
 from penstock.state.store import Store
@@ -65,7 +67,7 @@ async def test_an_agent_tells_exactly_what_the_catalogue_says(tmp_path):
     await world.boot()
     backend = CliBackend()
     backend.meter.ended("squeue", "ok", 0.1)
-    world.app.metrics.watch(backend)
+    world.app.metrics.add(partial(figures.of_backend, backend))
     found = {}
     for family in world.app.metrics.registry.collect():
         labels = {k for s in family.samples for k in s.labels} - {"le"}
@@ -80,7 +82,7 @@ async def test_promtool_finds_nothing_to_improve(tmp_path):
     need_program("promtool", "prometheus")
     world = World(tmp_path)
     await world.boot()
-    world.app.metrics.watch(CliBackend())
+    world.app.metrics.add(partial(figures.of_backend, CliBackend()))
     assert promtool("check", "metrics", text=generate_latest(world.app.metrics.registry).decode()) == ""
 
 

@@ -21,7 +21,7 @@ from penstock.broker.tend import tend
 from penstock.config import Config
 from penstock.errors import NotFound, NotNow, OutcomeUnknown, SlurmUnavailable, StoreError
 from penstock.select.correction import Corrections
-from penstock.select.ranking import OWN
+from penstock.select.ranking import Frugal, Sooner
 from penstock.select.spread import Hysteresis, spread
 from penstock_lab.mock.backend import virtual_site
 from penstock_lab.mock.controller import Controller
@@ -141,13 +141,13 @@ def test_what_was_sent_to_the_best_alone_stays_there(world):
         market = await world.market()
         found = await assess(market, world.bag, 8, Corrections())
         market.close()
-        assert divided(world.bag, 8, found, None, OWN["ttc"]) == {"near/main": 8}
+        assert divided(world.bag, 8, found, None, Sooner()) == {"near/main": 8}
         assert set(divided(world.bag, 8, found)) == {"near/main", "far/main"}
-        assert divided(world.bag, 8, found, None, OWN["energy"]) == {}  # of which nothing is known
+        assert divided(world.bag, 8, found, None, Frugal()) == {}  # of which nothing is known
         world.block("near", 20_000.0, 20_000.0, 4)
         run, _, _ = await world.submit(4, {"near/main": 4})
         world.backend.clock.advance(400.0)
-        _, done = await world.tend(run.id, Hysteresis(0.0, 0.0), OWN["ttc"])
+        _, done = await world.tend(run.id, Hysteresis(0.0, 0.0), Sooner())
         assert not done.moves and done.progress.waiting == 4
         _, done = await world.tend(run.id, Hysteresis(0.0, 0.0))
         assert done.moves

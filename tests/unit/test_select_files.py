@@ -208,7 +208,7 @@ def test_bad_resources(write, text, said):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--metric", "speed"), "--metric must be one of ttc, cost, energy"),
+        (("--metric", "speed"), "--metric: no affinity 'speed' is installed "),
         (("--quantile", "95"), "--quantile must be a number between 0 and 1"),
         (("--task", "x"), "one task file must be named"),
     ],
@@ -221,7 +221,7 @@ def test_bad_options(write, more, said):
 def test_an_affinity_of_ones_own(write, monkeypatch):
     from importlib.metadata import EntryPoint
 
-    from penstock.broker import affinities
+    from penstock.core import extensions
 
     class Slowest:
         name = "slowest"
@@ -235,8 +235,8 @@ def test_an_affinity_of_ones_own(write, monkeypatch):
             return {"slowest": Slowest, "broken": None}[self.name]
 
     plugins = [Loaded(name=n, value="x:y", group="penstock.affinity") for n in ("slowest", "broken")]
-    monkeypatch.setattr(affinities, "entry_points", lambda group: plugins if group == "penstock.affinity" else [])
+    monkeypatch.setattr(extensions, "entry_points", lambda group: plugins if group == "penstock.affinity" else [])
     task, resources = write("t.yaml", TASK), write("r.yaml", RESOURCES)
     assert [r["resource"] for r in rows(task, "--resources", resources, "--metric", "slowest")] == ["A", "E", "B"]
-    with pytest.raises(UserError, match="affinity 'broken': its plug-in cannot be loaded"):
+    with pytest.raises(UserError, match="the affinity 'broken' cannot be loaded"):
         run(task, "--resources", resources, "--metric", "broken")

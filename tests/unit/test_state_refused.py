@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from penstock.state.lease.fence import claim
 from penstock.state.schema import APPLICATION_ID, MIGRATIONS, VERSION
 from penstock.state.store import Store
 from penstock.state.tenure import hold_state
-from penstock.upkeep.statefile import inspect, open_checked
+from penstock.upkeep.statefile import inspect, must_be_whole, open_checked
 from penstock_lab.agent_world import START, World, virtual
 
 # All that look at a state without an agent, or leave something in it.
@@ -350,7 +351,7 @@ def test_a_killed_migration_leaves_the_file_as_it_was(state, at):
     of_version(state, 2)
     die = "os.kill(os.getpid(), signal.SIGKILL)"
     how = {
-        "publish": f"import penstock.upkeep.statefile as f; f.publish = lambda *a, **k: {die}",
+        "publish": f"import penstock.state.copies as f; f.publish = lambda *a, **k: {die}",
         "statement": "s.MIGRATIONS = (*s.MIGRATIONS[:3], s.MIGRATIONS[3] + 'SELECT die();'); s.VERSION = 5",
         "commit": "s.VERSION = 5; s.MIGRATIONS = (*s.MIGRATIONS, 'SELECT die();')",
     }[at]
@@ -383,7 +384,7 @@ def test_a_damaged_older_file_is_not_brought_up_to_date(state):
     with closing(sqlite3.connect(state)) as db:
         db.execute("UPDATE runs SET state='{'")
         db.commit()
-    for opening in (started, lambda: Store(state)):
+    for opening in (started, partial(must_be_whole, state, older=True)):
         with pytest.raises(StateRefused, match=r"runs [17]: "):
             opening()
     assert inspect(state).version == 3

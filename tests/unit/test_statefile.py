@@ -17,11 +17,13 @@ from penstock.api import Decision, Reason, Verb
 from penstock.cli import cli
 from penstock.errors import NotNow, StoreError, UserError
 from penstock.holding.ledger import Ledger
+from penstock.state.copies import _BEGINNINGS, _Progress
+from penstock.state.reading import describe
 from penstock.state.retention import Retention
 from penstock.state.schema import VERSION
 from penstock.state.store import AT_ONCE, Store
 from penstock.state.tenure import lock_state
-from penstock.upkeep.statefile import _BEGINNINGS, LEDGER, _Progress, backup, describe, inspect
+from penstock.upkeep.statefile import LEDGER, backup, inspect
 
 
 def decide(store: Store, subject: str, at: float) -> None:
@@ -327,9 +329,9 @@ def test_a_copy_of_a_state_without_a_log_lets_others_write(state, tmp_path, monk
     with other:
         for i in range(200):
             other.execute("INSERT INTO facts VALUES (?, ?)", (f"fact {i}", "x" * 2000))
-    monkeypatch.setattr("penstock.upkeep.statefile._Progress", Watched)
-    monkeypatch.setattr("penstock.upkeep.statefile._PORTION", 10)
-    monkeypatch.setattr("penstock.upkeep.statefile._TURN", 0.001)
+    monkeypatch.setattr("penstock.state.copies._Progress", Watched)
+    monkeypatch.setattr("penstock.state.copies._PORTION", 10)
+    monkeypatch.setattr("penstock.state.copies._TURN", 0.001)
     found = backup(state, tmp_path / "copy.db", replace=False)
     written = min(writes, Watched.portions)
     assert written == (1 if writes == 1 else _BEGINNINGS + 2)

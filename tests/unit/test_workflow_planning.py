@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api import Reason
+from penstock.core import extensions
 from penstock.errors import ConfigError, UserError
 from penstock.waits.geometry import key_of
-from penstock.workflow import registry
 from penstock.workflow.costs import predicted
 from penstock.workflow.cuts import levels, place_units
 from penstock.workflow.model import Stage, Workflow
@@ -169,12 +169,10 @@ class Midnight:
 @pytest.fixture
 def plugins(monkeypatch):
     def install(**found):
-        points = {n: EntryPoint(n, value, "penstock.strategies") for n, value in found.items()}
-        monkeypatch.setattr(registry, "_plugins", lambda: points)
-        registry._loaded.cache_clear()
+        points = [EntryPoint(n, value, "penstock.strategies") for n, value in found.items()]
+        monkeypatch.setattr(extensions, "entry_points", lambda group: points)
 
-    yield install
-    registry._loaded.cache_clear()
+    return install
 
 
 def test_a_strategy_of_a_plug_in_is_found_by_its_name(plugins):
@@ -182,7 +180,7 @@ def test_a_strategy_of_a_plug_in_is_found_by_its_name(plugins):
     assert known_strategies()[-2:] == ("broken", "midnight")
     run = Runner(accrues=False).start(1, chain((1, 60)), "midnight", 0.0, partition="batch")
     assert run.acting == "midnight" and strategy_named("midnight").due(run, 0, 0.0).at == 86_400.0
-    with pytest.raises(ConfigError, match="strategy 'broken': its plug-in cannot be loaded"):
+    with pytest.raises(ConfigError, match="the strategy 'broken' cannot be loaded"):
         strategy_named("broken")
 
 

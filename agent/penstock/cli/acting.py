@@ -27,7 +27,8 @@ from penstock.ipc.client import ask_agent
 from penstock.slurm.base import Backend, Reader
 from penstock.slurm.budget import Metered
 from penstock.state.store import Store
-from penstock.state.tenure import DATABASE, open_acts
+from penstock.state.tenure import DATABASE, acts_path, open_acts
+from penstock.upkeep.statefile import must_be_whole
 
 __all__ = ["Acting", "acting"]
 
@@ -51,6 +52,7 @@ class Acting:
         """The hand that changes Slurm. Raises StoreError where nothing can be written down."""
         config, slurm = self._config, self._backend
         logs.configure("error", config.log.format)  # what is done is told by the command itself
+        must_be_whole(acts_path(config), older=True)
         self._store = store = open_acts(config)
         self._audit = audit = own_auditor(config, slurm.now)
         for intent in store.open_intents():

@@ -115,6 +115,7 @@ def vacuum(ledger: bool, as_json: bool) -> None:
     try:
         gone: dict[str, int] = {}
         if not ledger:
+            statefile.must_be_whole(path, older=True)
             store = open_store(config, tenure)
             try:
                 while config.agent.keep > 0 and (some := store.prune(time.time() - config.agent.keep)):

@@ -62,10 +62,9 @@ def _opened(config: Config, unavailable: AgentUnavailable, write: bool) -> Itera
         with closing(Store.read_only(path)) as store:
             yield store
         return
-    if path.exists():
-        from penstock.upkeep.statefile import must_be_whole  # slow to load
+    from penstock.upkeep.statefile import must_be_whole  # slow to load
 
-        must_be_whole(path)  # it may be of an older release, and be brought up to date
+    must_be_whole(path, older=True)
     if not is_shared(config):
         with closing(Store(path)) as store:
             yield store

@@ -22,7 +22,7 @@ from penstock.holding.ledger import MIGRATIONS as LEDGER_MIGRATIONS
 from penstock.state.copies import copied
 from penstock.state.ownership import is_readable
 from penstock.state.reading import PATIENCE, SAID, failed, log_of, reading
-from penstock.state.schema import APPLICATION_ID, MIGRATIONS, way_out
+from penstock.state.schema import APPLICATION_ID, MIGRATIONS, VERSION, way_out
 from penstock.state.store import Store
 from penstock.state.tenure import DATABASE, Tenure, open_store
 from penstock.upkeep import statecheck
@@ -139,15 +139,21 @@ def open_checked(config: Config, tenure: Tenure) -> Store:
     """
     path = config.agent.state_dir / DATABASE
     try:
-        if is_readable(path):
-            must_be_whole(path)
+        must_be_whole(path)
         return open_store(config, tenure)
     except NotPermitted as e:  # will be so again, whoever starts this process again
         raise StateRefused(f"{e}; its owner or root can hand it over (`chown`), or move it away") from e
 
 
-def must_be_whole(path: Path) -> None:
-    """Raises StateRefused where it is not, like `inspect` where it cannot be looked into."""
+def must_be_whole(path: Path, *, older: bool = False) -> None:
+    """Raises StateRefused where it is not, like `inspect` where it cannot be looked into. `older`: only a file of an
+    older release is looked through, which is about to be brought up to date."""
+    if not is_readable(path):
+        return
+    if older:
+        with reading(path) as db:
+            if not 0 < int(db.execute("PRAGMA user_version").fetchone()[0]) < VERSION:
+                return
     found = inspect(path)
     if found.problems:
         raise StateRefused(f"{path} is damaged: {found.problems[0]}. {way_out(path)}")
