@@ -73,6 +73,13 @@ def test_the_library_pulls_nothing_and_runs_with_nothing(wheels, tmp_path):
     assert "Gives this job" in run(python, "-m", "dmr.size", "--help")
 
 
+def test_the_library_can_be_worked_on_where_it_lies(tmp_path):
+    run(sys.executable, "-m", "venv", tmp_path / "editable")
+    python = tmp_path / "editable" / "bin" / "python"
+    run(python, "-m", "pip", "install", "-q", "--no-deps", "-e", SOURCES["penstock-dmr"])
+    assert run(python, "-c", "import dmr; print(dmr.__file__)") == f"{SOURCES['penstock-dmr']}/dmr/__init__.py\n"
+
+
 def _wheel(folder: Path, version: str, files: dict[str, str], needs: str = "") -> Path:
     """A distribution `penstock` with these files and no other."""
     about = f"penstock-{version}.dist-info"
