@@ -73,6 +73,15 @@ def test_nodes_that_are_down_stay_so_and_reserved_ones_come_back():
     assert "2 nodes are down or drained" in found.notes[0]
 
 
+def test_a_job_that_asked_for_a_later_start_takes_nothing_before_it():
+    """sbatch -b now+1hour -N4 on an idle cluster: all of it is free for an hour."""
+    later = pending(1, 4, time_limit=7200.0, eligible=NOW + 3600, reason="BeginTime")
+    found = planned(snapshot([later, pending(2, 4, time_limit=600.0, eligible=4.1e9)]))
+    assert found.plan().starts == (NOW + 3600,)
+    assert found.plan().profile.common(NOW, NOW + 3600, 0b1111) == 0b1111
+    assert "1 pending jobs are not planned" in found.notes[0], "one is put off for ever"
+
+
 def test_the_queue_in_its_order():
     jobs = [
         pending(1, 1, priority=5),

@@ -264,6 +264,13 @@ def test_shared_nodes_are_counted_in_cpus(queue, make_job):
     assert place(half, units=5, site=SHARED).further == []
 
 
+def test_a_job_that_asked_for_a_later_start_takes_nothing_before_it(queue, make_job):
+    later = replace(make_job(1, width=4), eligible=1120.0, reason="BeginTime")
+    assert place(queue(later), count=9).further == [0, 0, 0, 0, 420, 420, 420, 420, 470]
+    put_off = replace(make_job(1, width=4), eligible=4.1e9)
+    assert place(queue(put_off), count=5).further == [0, 0, 0, 0, 50]
+
+
 def test_a_reservation_to_come_is_kept_free(queue):
     held = Reservation("r", 1030.0, 1130.0, ("n1", "n2", "n3", "n4"), frozenset(), frozenset(), frozenset(), False)
     assert place(queue(reservations=[held]), count=1).further == [130.0]

@@ -75,13 +75,16 @@ def planned(
     for job in snapshot.pending(candidate.partition.name):
         key = job.array_job or job.id
         mine = key in own
+        if job.put_off:
+            continue
         width = max(min(job.num_nodes if candidate.whole else job.num_cpus, most), 1)
         length = int(max(run if mine else _limit(job), 1))
         for _ in range(job.tasks):
             if placed >= _MOST_WAITING and not mine:
                 break
             placed += 1
-            begin = _place(profile, width, length)
+            # One that asked for a later start takes nothing before that.
+            begin = _place(profile, width, length, after=int(job.eligible or now))
             if mine:
                 found.setdefault(key, []).append(float(begin - now))
                 waited[key] = snapshot.taken_at - job.submit
@@ -92,9 +95,10 @@ def planned(
     return Starts(found, sorted(further), waited)
 
 
-def _place(profile: CountProfile, width: int, length: int, room: int | None = None) -> int:
-    """Take `length` seconds at the first place that has `room` for so many (the limit that the scheduler goes by)."""
-    begin = profile.earliest(width, room or length)
+def _place(profile: CountProfile, width: int, length: int, room: int | None = None, after: int = 0) -> int:
+    """Take `length` seconds at the first place from `after` on that has `room` for so many (the limit that the
+    scheduler goes by)."""
+    begin = profile.earliest_from(width, room or length, after)
     profile.take(width, begin, begin + length)
     return begin
 

@@ -70,6 +70,10 @@ class CountProfile:
                 return times[begin]
             begin = at + 1
 
+    def earliest_from(self, width: int, length: int, time: int) -> int:
+        """The same from `time` on, which may lie between two steps."""
+        return self.earliest(width, length, self._cut(time) if time > self.times[0] else 0)
+
     def earlier(self, width: int, length: int, begin: int, first: int) -> int:
         """Where a reservation of `width` that now begins at `begin` would go if it were taken out and put back.
 

@@ -145,7 +145,9 @@ def from_snapshot(
     per_cpu = c * len(cpus) / max(sum(cpus), 1)
     waiting, left_out = _waiting(snapshot, bits, rules, per_cpu)
     if left_out:
-        notes.append(f"{left_out} pending jobs are not planned: held, behind a dependency, or for a reservation")
+        notes.append(
+            f"{left_out} pending jobs are not planned: held, put off, behind a dependency, or for a reservation"
+        )
     within = [n for n in partition.nodes if n in snapshot.nodes and needs.met_by(snapshot.nodes[n])]
     if not within:
         raise Infeasible(f"no node of {partition.name} has what is asked for")
@@ -171,7 +173,7 @@ def _waiting(snapshot: Snapshot, bits: NodeBits, pricing: Pricing, per_cpu: floa
     out, planned = [], 0
     masks: dict[str, tuple[int, float | None]] = {}
     for job in snapshot.pending():
-        if job.reservation:
+        if job.reservation or job.put_off:
             continue
         within, longest = masks.get(job.partition, (0, None))
         if not within:
@@ -183,7 +185,9 @@ def _waiting(snapshot: Snapshot, bits: NodeBits, pricing: Pricing, per_cpu: floa
         weight = pricing.weight(job.num_cpus, job.qos, job.account) * per_cpu
         for task in range(min(max(job.tasks, 1), _TASKS)):
             name = str(job.id) if job.tasks <= 1 else f"{job.id}_{task}"
-            out.append(Waiting(name, max(job.num_nodes, 1), max(duration, 1.0), within, weight))
+            # One that asked for a later start takes nothing before that.
+            after = job.eligible if job.eligible and job.eligible > snapshot.taken_at else -math.inf
+            out.append(Waiting(name, max(job.num_nodes, 1), max(duration, 1.0), within, weight, after))
     pending = sum(1 for job in snapshot.jobs.values() if job.pending)
     return out, pending - planned
 
