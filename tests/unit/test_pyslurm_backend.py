@@ -216,7 +216,7 @@ def test_the_major_release_is_what_must_match():
 
 def test_the_configured_backend(monkeypatch):
     def made(backend, there):
-        monkeypatch.setattr("penstock.app.find_spec", lambda name: object() if there else None)
+        monkeypatch.setattr("penstock.core.backends.find_spec", lambda name: object() if there else None)
         return type(make_backend(Config.model_validate({"slurm": {"backend": backend}}))).__name__
 
     assert [made(kind, True) for kind in ("auto", "pyslurm", "cli")] == [

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import random
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import penstock.slurm
 from penstock.api import Allocation, JobSpec, Owner, ReservationSpec
 from penstock.app import App
 from penstock.config import Config
+from penstock.core import figures
 from penstock.core.allowance import carry_on
 from penstock.core.metrics import Metrics
 from penstock.errors import NotNow, SlurmUnavailable, StoreError
@@ -301,7 +303,7 @@ def test_the_metrics_tell_its_use():
     with pytest.raises(NotNow):
         admit(backend.budget, "slurmctld", changing=True, submits=True)
     metrics = Metrics()
-    metrics.watch(backend)
+    metrics.add(partial(figures.of_backend, backend))
     text = generate_latest(metrics.registry).decode()
     assert 'penstock_slurm_requests_total{command="squeue",outcome="ok"} 1.0' in text
     assert 'penstock_slurm_requests_refused_total{reason="submissions"} 1.0' in text

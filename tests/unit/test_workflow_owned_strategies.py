@@ -10,8 +10,8 @@ from factories import make_job
 from owned_jobs import LOOKS, RUNNER, codes, ended, look, of, run_of, stage_of
 
 from penstock.api import Reason
+from penstock.core import extensions
 from penstock.errors import UserError
-from penstock.workflow import registry
 from penstock.workflow.admission import plan_for_owner
 from penstock.workflow.instructions import Release
 from penstock.workflow.registry import known_strategies
@@ -57,10 +57,8 @@ class Whole(TenMinutes):
 def plugged(monkeypatch):
     """Strategies of plug-ins."""
     made = (TenMinutes, Guarded, Whole)
-    found = {c.name: EntryPoint(c.name, f"{__name__}:{c.__name__}", "penstock.strategies") for c in made}
-    monkeypatch.setattr(registry, "_plugins", lambda: found)
-    yield
-    registry._loaded.cache_clear()
+    found = [EntryPoint(c.name, f"{__name__}:{c.__name__}", "penstock.strategies") for c in made]
+    monkeypatch.setattr(extensions, "entry_points", lambda group: found)
 
 
 def chain(count: int, strategy: str, **more) -> WorkflowRun:
