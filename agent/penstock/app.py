@@ -52,6 +52,7 @@ from penstock.malleable.controller import MalleableController
 from penstock.malleable.settings import Settings
 from penstock.malleable.words import Deadlines
 from penstock.messages import figures as message_figures
+from penstock.messages.channels import channels_of
 from penstock.messages.messenger import Messenger
 from penstock.messages.sources import join, tell_reserved
 from penstock.off.doors import way_out
@@ -96,6 +97,7 @@ def check(config: Config) -> None:
     make_policy(config.dmr.policy)
     pricing_rules(config)
     PLACEMENTS.make(config.pool.placement)
+    channels_of(config.messages, shared=config.agent.serve == "all")
     try:
         strategy_named(config.workflows.strategy)
     except UserError as e:
@@ -440,8 +442,8 @@ async def serve(config: Config, config_path: Path | None = None) -> None:
     tenure = hold_state(config, "agent", config_path=config_path)
     if os.geteuid() == 0:
         _log.warning(
-            "this agent runs as root, which it has no need to be: a fault in it, or in a plug-in, would be root's; run "
-            "it as a user, or as a service user with AdminLevel=Operator"
+            "this agent runs as root, which it has no need to be: a fault in it, or in an extension, would be root's; "
+            "run it as a user, or as a service user with AdminLevel=Operator"
         )
     try:
         await _serve(config, config_path, tenure)

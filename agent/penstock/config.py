@@ -108,6 +108,9 @@ Bytes = Annotated[
 ]
 Names = Annotated[tuple[Annotated[str, Field(pattern=r"^[^\s,]+$", max_length=200)], ...], Field(max_length=1000)]
 Words = Annotated[tuple[Annotated[str, Field(pattern=r"^[^\x00]+$")], ...], Field(min_length=1, max_length=100)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=100)]
+# A name whose keys are all commented out has none.
+Settings = Annotated[dict[str, Any], BeforeValidator(lambda keys: {} if keys is None else keys)]
 MailAddress = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._%+-]*(@[A-Za-z0-9.-]+)?$", max_length=254)]
 Release = Annotated[
     tuple[int, ...],
@@ -394,13 +397,18 @@ class MessagesSection(_Section):
     smtp_login: File | None = Field(None, description="File with the user name and, on a second line, the password.")
     webhook: File | None = Field(None, description="File (0600: it is a key) with the URL that gets events as JSON.")
     command: Words | None = Field(None, description="Program and arguments; gets an event as JSON on standard input.")
-    timeout: Annotated[Seconds, Field(gt=0)] = Field(10.0, description="Time limit of one delivery.")
+    channels: dict[Name, Settings] = Field(
+        {}, description="Channels of your own (entry point penstock.channels), each name with its settings."
+    )
+    timeout: Annotated[Seconds, Field(gt=0)] = Field(
+        10.0, description="Time limit of one delivery by mail, webhook or command."
+    )
     per_hour: int = Field(30, ge=1, description="Most messages to each recipient in any hour; others wait.")
 
     @property
     def configured(self) -> bool:
         """Whether any way is set."""
-        return self.mail != "off" or self.webhook is not None or self.command is not None
+        return self.mail != "off" or self.webhook is not None or self.command is not None or bool(self.channels)
 
     @model_validator(mode="after")
     def _has_a_server(self) -> MessagesSection:

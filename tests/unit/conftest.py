@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +138,27 @@ def agent(site: AgentSite) -> AgentSite:
     if site.process is None or site.process.poll() is not None:
         site.start()
     return site
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch) -> Callable[..., Path]:
+    """Installs a package for the test: its entry points by group, and its modules' texts by name; gives its folder."""
+
+    def install(points: Mapping[str, Mapping[str, str]], **modules: str) -> Path:
+        folder = tmp_path / "installed"
+        about = folder / "mine-1.dist-info"
+        about.mkdir(parents=True)
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+        lines = [f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in them.items()) for group, them in points.items()]
+        (about / "entry_points.txt").write_text("".join(lines))
+        for name, text in modules.items():
+            (folder / f"{name}.py").write_text(text)
+            monkeypatch.setitem(sys.modules, name, None)  # so that it is forgotten after the test
+            del sys.modules[name]
+        monkeypatch.syspath_prepend(folder)
+        return folder
+
+    return install
 
 
 @pytest.fixture

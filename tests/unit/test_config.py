@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from penstock.app import App, make_policy, serve
 from penstock.cli import cli
 from penstock.config import DEFAULT, Config, find, load, origins, schema
+from penstock.core import extensions
 from penstock.core.backends import make_backend
 from penstock.core.metrics import Metrics
 from penstock.core.reloading import taken_over
@@ -334,9 +335,15 @@ def test_a_wrong_configuration_ends_every_command_with_exit_code_78(file, comman
         ("PENSTOCK_DMR__POLICY", "broken", "`dmr.policy`: the policy 'broken' cannot be loaded"),
         ("PENSTOCK_WORKFLOWS__STRATEGY", "broken", "`workflows.strategy`: the strategy 'broken' cannot be loaded"),
         ("PENSTOCK_PROVISION__PRICING", "broken", "`provision.pricing`: the pricing 'broken' cannot be loaded"),
+        ("PENSTOCK_POOL__PLACEMENT", "broken", "`pool.placement`: the placement 'broken' cannot be loaded"),
+        ("PENSTOCK_SLURM__BACKEND", "broken", "`slurm.backend`: the backend 'broken' cannot be loaded"),
+        ("PENSTOCK_MESSAGES__CHANNELS", "{broken: }", "`messages.channels`: the channel 'broken' cannot be loaded"),
+        ("PENSTOCK_MESSAGES__CHANNELS", "{nope: }", "`messages.channels`: no channel 'nope' is installed"),
+        ("PENSTOCK_MESSAGES__CHANNELS", "{mail: }", "`messages.channels`: 'mail' comes with Penstock"),
     ],
 )
-def test_check_finds_what_would_end_the_agent_though_the_file_can_be_read(file, broken, variable, value, said):
+@pytest.mark.usefixtures("broken")
+def test_check_finds_what_would_end_the_agent_though_the_file_can_be_read(file, variable, value, said):
     file.write_text("{}")
     done = CliRunner(env={"PENSTOCK_CONFIG": str(file), variable: value}).invoke(cli, ["config", "check"])
     assert isinstance(done.exception, ConfigError), done.output
@@ -487,18 +494,13 @@ def test_a_reload_of_a_wrong_file_keeps_the_old_configuration(app, file, text):
 
 
 @pytest.fixture
-def broken(tmp_path, monkeypatch):
-    """An installed distribution with plug-ins whose import fails; its folder."""
-    folder = tmp_path / "installed" / "broken-1.dist-info"
-    folder.mkdir(parents=True)
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
-    groups = ("penstock.policies", "penstock.strategies", "penstock.pricing")
-    (folder / "entry_points.txt").write_text("".join(f"[{group}]\nbroken = no_such_module:It\n" for group in groups))
-    monkeypatch.syspath_prepend(folder.parent)
-    return folder.parent
+def broken(installed):
+    """An installed package whose extensions cannot be imported, one of each kind."""
+    installed({point.group: {"broken": "no_such_module:It"} for point in extensions.POINTS})
 
 
-def test_a_plug_in_that_cannot_be_loaded_is_a_wrong_configuration(broken):
+@pytest.mark.usefixtures("broken")
+def test_an_extension_that_cannot_be_loaded_is_a_wrong_configuration():
     with pytest.raises(ConfigError, match=r"`dmr\.policy`: the policy 'broken' cannot .*no_such_module"):
         make_policy("broken")
     with pytest.raises(ConfigError, match=r"`provision\.pricing`: the pricing 'broken' cannot .*no_such_module"):

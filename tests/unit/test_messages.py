@@ -21,12 +21,17 @@ import smtp_server
 from click.testing import CliRunner
 
 from penstock.api import JobSpec
+from penstock.app import check
 from penstock.cli import cli
 from penstock.config import Config, MessagesSection, load
 from penstock.core.executor import Concern
+from penstock.core.extensions import CHANNELS
+from penstock.core.metrics import Metrics
+from penstock.doctor.reader import _messages
 from penstock.errors import ConfigError, SlurmUnavailable
 from penstock.messages.channels import Command, Mail, Undelivered, Webhook, channels_of, read_secret
 from penstock.messages.events import Event, failed_stages, paused, reserved
+from penstock.messages.figures import families
 from penstock.messages.messenger import Courier, Messenger
 from penstock.messages.outbox import LADDER, MOST, OLDEST, Letter, Outbox, State
 from penstock.slurm.records import site_from_text
@@ -506,6 +511,143 @@ def test_a_way_that_hangs_keeps_neither_the_loop_nor_the_other_ways(hook, tmp_pa
     assert len(hook.got) == 1
 
 
+# -- channels of a site's own ------------------------------------------------------------------------------------------
+
+DIARY = """
+from pathlib import Path
+from penstock.messages.channels import Undelivered
+
+class Diary:
+    name = "diary"
+
+    def __init__(self, file, kinds=()):
+        if not file.startswith("/"):
+            raise ValueError("a diary has an absolute path")
+        self.file, self.kinds = Path(file), kinds
+
+    def takes(self, event):
+        if event.title == "a riddle":
+            raise RuntimeError("S3CR3T")
+        return not self.kinds or event.kind in self.kinds
+
+    def deliver(self, event):
+        if event.title == "too much":
+            raise RuntimeError("S3CR3T")
+        if not self.file.parent.exists():
+            raise Undelivered("there is no such folder", final=True)
+        with self.file.open("a") as out:
+            out.write(event.key + "\\n")
+
+class Mute:
+    name = "mute"
+    takes = True
+
+class Other(Diary):
+    name = "someone"
+"""
+
+
+@pytest.fixture
+def diary(installed) -> None:
+    names = {name: f"diary:{name.capitalize()}" for name in ("diary", "mute", "other")}
+    installed({"penstock.channels": names}, diary=DIARY)
+
+
+def sample(me: Messenger, name: str, **labels: str) -> float | None:
+    metrics = Metrics()
+    metrics.add(lambda: families(me))
+    return metrics.registry.get_sample_value(f"penstock_{name}", labels)
+
+
+def test_those_that_come_with_penstock_are_found_as_others_are(tmp_path):
+    keys = {"mail": "sendmail", "webhook": str(tmp_path / "url"), "command": ["/bin/true"]}
+    ways = channels_of(settings(**keys))
+    assert [*ways] == [*CHANNELS.own]
+    assert [(name, type(way)) for name, way in ways.items()] == [(n, CHANNELS.load(n)) for n in CHANNELS.own]
+    assert channels_of(settings()) == {}
+
+
+@pytest.mark.usefixtures("diary")
+def test_a_channel_of_a_sites_own_gets_its_settings_and_the_events_it_takes(tmp_path):
+    file = tmp_path / "diary.txt"
+    config = Config.model_validate({"messages": {"channels": {"diary": {"file": str(file), "kinds": ["paused"]}}}})
+    assert config.messages.configured
+    me = Messenger(store := Store(tmp_path / "s.db"), clock := Clock(), config, Courier())
+    assert sample(me, "notifications_total", channel="diary", outcome="sent") == 0
+
+    async def run() -> None:
+        for title in ("t", "a riddle", "too much"):
+            me.tell(Event(title, "paused", clock.now(), title, "x"))
+        me.tell(EVENT)
+        await me.flush(30)
+
+    asyncio.run(run())
+    assert file.read_text() == "t\n"
+    assert [(m["key"], m["state"], m["outcome"]) for m in store.messages()] == [
+        ("t", "sent", ""), ("too much", "open", "a fault: RuntimeError"),
+    ]  # fmt: skip
+    assert sample(me, "notifications_total", channel="diary", outcome="sent") == 1
+    assert sample(me, "notifications_total", channel="mail", outcome="sent") == 0
+
+
+@pytest.mark.usefixtures("diary")
+def test_the_commands_know_such_a_channel_by_its_name(tmp_path):
+    good, bad = {"file": str(tmp_path / "diary.txt")}, {"file": str(tmp_path / "missing" / "diary.txt")}
+    with configured(tmp_path, channels={"diary": good}) as environment:
+        assert CliRunner().invoke(cli, ["message", "test"], env=environment).output == "diary: sent\n"
+        assert CliRunner().invoke(cli, ["config", "check"], env=environment).exit_code == 0
+        assert "diary:" in CliRunner().invoke(cli, ["config", "show"], env=environment).output
+    with configured(tmp_path, channels={"diary": bad}) as environment:
+        done = CliRunner().invoke(cli, ["message", "test"], env=environment)
+        assert (done.exit_code, done.output) == (1, "diary: there is no such folder\n")
+
+
+@pytest.mark.usefixtures("diary")
+@pytest.mark.parametrize(
+    ("name", "keys", "said"),
+    [
+        ("diary", {"file": "here"}, "'diary' cannot be loaded: ValueError('a diary has an absolute path')"),
+        ("diary", {"fiel": "/here"}, "unexpected keyword argument 'fiel'"),
+        ("mute", {}, "it must have `name` ('mute'), `takes` and `deliver`"),
+        ("other", {"file": "/here"}, "it must have `name` ('other'), `takes` and `deliver`"),
+        ("diray", {}, "no channel 'diray' is installed (installed: mail, webhook, command, diary, mute, other)"),
+        ("webhook", {"path": "/x"}, "'webhook' comes with Penstock: set `messages.webhook` instead"),
+    ],
+)
+def test_one_that_will_not_do_is_a_wrong_configuration_everywhere(tmp_path, name, keys, said):
+    with configured(tmp_path, channels={name: keys}) as environment:
+        config = load(Path(environment["PENSTOCK_CONFIG"]), {})
+        done = CliRunner().invoke(cli, ["config", "check"], env=environment)
+        for error in (done.exception, refused(lambda: channels_of(config.messages)), refused(lambda: check(config))):
+            assert isinstance(error, ConfigError) and said in str(error)
+            assert str(error).startswith("`messages.channels`: ")
+
+
+def refused(call) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        call()
+    return caught.value
+
+
+@pytest.mark.usefixtures("diary")
+def test_a_reload_with_a_broken_channel_leaves_the_ways_as_they_are(tmp_path):
+    good = Config.model_validate({"messages": {"channels": {"diary": {"file": "/here"}}}})
+    me = Messenger(Store(tmp_path / "s.db"), Clock(), good, Told())
+    with pytest.raises(ConfigError):
+        me.configure(Config.model_validate({"messages": {"channels": {"nope": {}}, "per_hour": 1}}))
+    assert [*me.channels] == ["diary"] and me.outbox.per_hour == 30
+
+
+@pytest.mark.usefixtures("diary")
+def test_the_doctor_names_it_or_says_what_is_wrong_with_it():
+    def told(**channels):
+        return _messages(Config.model_validate({"messages": {"channels": channels}}))
+
+    assert told(diary={"file": "/here"}) == "the channel diary"
+    with pytest.raises(ConfigError, match="no channel 'nope'"):
+        told(nope={})
+
+
 # -- commands and configuration ----------------------------------------------------------------------------------------
 
 
@@ -560,6 +702,8 @@ def test_what_became_of_messages_is_listed(tmp_path):
         ("events: [all]", "`messages.events.0`"),
         ("timeout: 0", "`messages.timeout`"),
         ("webhok: /x", "did you mean `webhook`?"),
+        ("channels: {chat: 5}", "`messages.channels.chat`"),
+        ("channels: {'a chat': {}}", "`messages.channels.a chat"),
     ],
 )
 def test_a_wrong_configuration_is_refused(tmp_path, text, said):

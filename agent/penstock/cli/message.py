@@ -29,7 +29,7 @@ def test(as_json: bool) -> None:
     Run it as the agent's user: `sudo -u penstock penstock message test`. Mail goes to whom the agent would write about
     itself, or about a stage of this user's. Ends with 1 if one way fails.
     """
-    from penstock.messages.channels import Undelivered, channels_of
+    from penstock.messages.channels import attempt, channels_of
     from penstock.messages.events import Event
 
     config = load()
@@ -39,20 +39,16 @@ def test(as_json: bool) -> None:
     channels = channels_of(config.messages, domain, shared=shared)
     if not channels:
         raise UserError(
-            "no way is configured for messages: set `messages.mail`, `messages.webhook` or `messages.command`"
+            "no way is configured for messages: set `messages.mail`, `messages.webhook`, `messages.command` or "
+            "`messages.channels`"
         )
     uid = None if shared and config.messages.mail_to else os.geteuid()
     user = "" if uid is None else login(uid)
     now = time.time()
     text = "This is a test of the messages that Penstock sends, by `penstock message test`. Nothing has happened.\n"
     event = Event(f"test {now}", "test", now, "a test", text, uid, user)
-    found = {}
-    for name, channel in channels.items():
-        try:
-            channel.deliver(event)
-            found[name] = ""
-        except Undelivered as error:
-            found[name] = str(error)
+    errors = {name: attempt(channel, event) for name, channel in channels.items()}
+    found = {name: "" if error is None else str(error) or "not delivered" for name, error in errors.items()}
     if as_json:
         emit_json([{"channel": name, "sent": not why, "why": why or None} for name, why in found.items()])
     else:

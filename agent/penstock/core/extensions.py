@@ -56,11 +56,11 @@ class Point:
         except Exception as e:
             raise self.broken(name, e) from e
 
-    def make(self, name: str) -> Any:  # noqa: ANN401
-        """What its class or function makes without arguments. Raises like `load`."""
+    def make(self, name: str, /, **settings: Any) -> Any:  # noqa: ANN401
+        """What its class or function makes of these settings, which most have none of. Raises like `load`."""
         made = self.load(name)
         try:
-            return made()
+            return made(**settings)
         except Exception as e:
             raise self.broken(name, e) from e
 
@@ -127,6 +127,15 @@ BACKENDS: Final = Point(
         "pyslurm": "penstock.core.backends:pyslurm",
     },
 )
-CHANNELS: Final = Point("penstock.channels", "channel", "`messages.channels`")
+CHANNELS: Final = Point(
+    "penstock.channels",
+    "channel",
+    "`messages.channels`",
+    {
+        "mail": "penstock.messages.channels:Mail",
+        "webhook": "penstock.messages.channels:Webhook",
+        "command": "penstock.messages.channels:Command",
+    },
+)
 
 POINTS: Final = (POLICIES, STRATEGIES, PLACEMENTS, PRICING, AFFINITIES, BACKENDS, CHANNELS)

@@ -35,7 +35,7 @@ from penstock.host.listening import bare
 from penstock.host.logins import login
 from penstock.ipc.address import advertised_host
 from penstock.ipc.client import ask_agent
-from penstock.messages.channels import Undelivered, read_secret
+from penstock.messages.channels import Undelivered, channels_of, read_secret
 from penstock.pool.extra import missing as pool_missing
 from penstock.pool.folder import base_folder
 from penstock.slurm.base import Reader
@@ -259,6 +259,7 @@ def _messages(config: Config) -> str | None:
     """The ways that messages to people take; None: none. Raises UserError for one that cannot work."""
     settings, ways = config.messages, []
     programs = []
+    channels_of(settings)
     try:
         if settings.mail == "smtp":
             ways.append(f"mail by {settings.smtp}")
@@ -277,6 +278,7 @@ def _messages(config: Config) -> str | None:
         if shutil.which(program) is None:
             raise UserError(f"{program} cannot be run")
         ways.append(f"{'mail by ' if program == settings.sendmail[0] else ''}{program}")
+    ways += [f"the channel {name}" for name in settings.channels]
     return ", ".join(ways) or None
 
 

@@ -1,7 +1,24 @@
-"""The ways that messages take: mail by sendmail or SMTP, a webhook, a command. Each delivers one event and may hang for
-as long as its time limit says, so each is called in a thread of its own.
+"""The ways that messages take, which are an extension point: mail, a webhook and a command come with Penstock.
 
-No error text has a URL or a password in it: such a text goes into the log and the state file.
+A channel of a site's own is a class, named under the entry point `penstock.channels`. The configuration says that it
+is used, and with what:
+
+    messages:
+      channels:
+        chat: {room: "#hpc", token: /etc/penstock/chat}
+
+The class is called with these settings by name, `Chat(room="#hpc", token="/etc/penstock/chat")`, and gives a `Channel`
+that has the same name as its entry point. That is done at each start, at each reload and by `penstock config check`, so
+it looks at its settings (what it raises is a wrong configuration) and opens nothing.
+
+- `takes` is asked in the agent's pass: it answers at once, by the event alone. A fault in it is logged, and the event
+  goes by the other ways.
+- `deliver` is called in a thread that this channel alone has, one event after the other. It may block, and keeps a time
+  limit of its own. It returns when the event was delivered, else it raises `Undelivered`: tried again after 30 s,
+  2 min, 10 min and an hour, or not at all if that is `final`. Any other exception counts as one that may pass.
+- The text of an `Undelivered` goes into the log and the state file: no URL and no password may be in it. `read_secret`
+  reads a file that only the agent's user can read.
+- A shared agent tells a channel of the events of all its users.
 """
 
 from __future__ import annotations
@@ -21,15 +38,17 @@ from collections.abc import Sequence
 from email.message import EmailMessage
 from email.utils import formatdate
 from pathlib import Path
-from typing import IO, Final, Protocol
+from typing import IO, Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from penstock.config import MessagesSection
+from penstock.core.extensions import CHANNELS
+from penstock.errors import ConfigError
 from penstock.host.listening import bare
 from penstock.host.logins import login
 from penstock.messages.events import Event
 
-__all__ = ["Channel", "Command", "Mail", "Undelivered", "Webhook", "channels_of", "read_secret"]
+__all__ = ["Channel", "Command", "Mail", "Undelivered", "Webhook", "attempt", "channels_of", "read_secret"]
 
 _LOGIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\$?", re.ASCII)
 _AGAIN: Final = (408, 425, 429)
@@ -45,29 +64,55 @@ class Undelivered(Exception):
 
 
 class Channel(Protocol):
-    """A way to tell somebody."""
+    """A way to tell somebody. `name` is that of its entry point, and the label of its metrics."""
 
     name: str
 
     def takes(self, event: Event) -> bool:
-        """Whether the event goes this way."""
+        """Whether the event goes this way. Asked in the agent's pass: no I/O."""
         ...
 
     def deliver(self, event: Event) -> None:
-        """Deliver it, or raise `Undelivered`."""
+        """Deliver it, or raise `Undelivered`. Called in a thread of its own, which it may block."""
         ...
 
 
 def channels_of(settings: MessagesSection, domain: str = "", *, shared: bool = False) -> dict[str, Channel]:
-    """The ways that are set up, by name. `domain` is Slurm's MailDomain; `shared`: the agent serves several users."""
-    found: list[Channel] = []
+    """The ways that are set up, by name. `domain` is Slurm's MailDomain; `shared`: the agent serves several users.
+
+    Raises ConfigError for a channel that is not installed, cannot be loaded, or does not take its settings.
+    """
+    wanted: dict[str, dict[str, Any]] = {}
     if settings.mail != "off":
-        found.append(Mail(settings, settings.mail_domain or domain, shared=shared))
+        wanted["mail"] = {"settings": settings, "domain": settings.mail_domain or domain, "shared": shared}
     if settings.webhook is not None:
-        found.append(Webhook(settings.webhook, settings.timeout))
+        wanted["webhook"] = {"path": settings.webhook, "timeout": settings.timeout}
     if settings.command is not None:
-        found.append(Command(settings.command, settings.timeout))
-    return {channel.name: channel for channel in found}
+        wanted["command"] = {"words": settings.command, "timeout": settings.timeout}
+    for name in settings.channels:
+        if name in CHANNELS.own:
+            raise ConfigError(f"`messages.channels`: {name!r} comes with Penstock: set `messages.{name}` instead")
+    return {name: _made(name, keys) for name, keys in {**wanted, **settings.channels}.items()}
+
+
+def _made(name: str, settings: dict[str, Any]) -> Channel:
+    made: Channel = CHANNELS.make(name, **settings)
+    methods = (getattr(made, "takes", None), getattr(made, "deliver", None))
+    if getattr(made, "name", None) != name or not all(callable(method) for method in methods):
+        raise CHANNELS.broken(name, TypeError(f"it must have `name` ({name!r}), `takes` and `deliver`"))
+    return made
+
+
+def attempt(channel: Channel, event: Event) -> Undelivered | None:
+    """Deliver an event, whatever the channel may raise; None: it was delivered."""
+    try:
+        channel.deliver(event)
+    except Undelivered as error:
+        return error
+    except Exception as error:
+        # A fault of the channel's; its text might have a secret in it.
+        return Undelivered(f"a fault: {type(error).__name__}")
+    return None
 
 
 def read_secret(path: Path) -> list[str]:

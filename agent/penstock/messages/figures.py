@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from penstock.core.extensions import CHANNELS
 from penstock.core.families import Family, Metric, by, copied, family, named, one
 from penstock.messages.messenger import Messenger
 
@@ -25,6 +26,6 @@ METRICS: Final[Mapping[str, Metric]] = named(
 
 def families(messenger: Messenger) -> Iterator[Family]:
     """What was sent, and what waits."""
-    ends = by(("mail", "webhook", "command"), ("sent", "failed", "dropped"))
+    ends = by({**CHANNELS.own, **messenger.channels}, ("sent", "failed", "dropped"))
     yield family(METRICS["notifications_total"], copied(messenger.outcomes), ends)
     yield one(METRICS["notifications_waiting"], len(messenger.outbox))

@@ -21,7 +21,7 @@ import structlog
 from penstock.config import Config, MessagesSection
 from penstock.errors import StoreError
 from penstock.host.clock import Clock
-from penstock.messages.channels import Channel, Undelivered, channels_of
+from penstock.messages.channels import Channel, Undelivered, attempt, channels_of
 from penstock.messages.events import Event
 from penstock.messages.outbox import Letter, Outbox, State
 from penstock.state.store import Store
@@ -62,15 +62,7 @@ class Courier:
     def _work(self, name: str) -> None:
         while True:
             channel, event, over = self._queues[name].get()
-            try:
-                channel.deliver(event)
-            except Undelivered as error:
-                over(error)
-            except Exception as error:
-                # A fault of ours; its text might have a secret in it.
-                over(Undelivered(f"a fault: {type(error).__name__}"))
-            else:
-                over(None)
+            over(attempt(channel, event))
 
 
 class Messenger:
@@ -98,11 +90,11 @@ class Messenger:
                 self._end(letter, State.UNKNOWN, "the agent ended while it was on its way", now)
 
     def configure(self, config: Config, domain: str | None = None) -> None:
-        """Take over the settings; `domain` is Slurm's MailDomain where it is known by now."""
+        """Take over the settings; `domain` is Slurm's MailDomain where it is known by now. Raises ConfigError."""
         self._domain = self._domain if domain is None else domain
+        self.channels = channels_of(config.messages, self._domain, shared=config.agent.serve == "all")
         self._settings = config.messages
         self.outbox.per_hour = config.messages.per_hour
-        self.channels = channels_of(config.messages, self._domain, shared=config.agent.serve == "all")
         self._changed.set()
 
     def wants(self, kind: str) -> bool:
@@ -114,7 +106,7 @@ class Messenger:
         if not self.wants(event.kind):
             return
         for channel in self.channels.values():
-            if not channel.takes(event):
+            if not _takes(channel, event):
                 continue
             number = self._store.add_message(event.key, channel.name, event.to_dict(), event.at)
             if number is None:
@@ -211,6 +203,15 @@ class Messenger:
             with self._store.together():
                 self.tell(event)
                 self._store.remember(_REPORTED, str(now))
+
+
+def _takes(channel: Channel, event: Event) -> bool:
+    try:
+        return channel.takes(event)
+    except Exception as error:
+        # Of an extension: what the event tells of is being written down, and must be.
+        _log.error("a channel for messages fails", by=channel.name, key=event.key, why=type(error).__name__)
+        return False
 
 
 def weekly(path: Path, since: float, until: float) -> Event:
