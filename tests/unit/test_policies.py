@@ -1,15 +1,14 @@
-"""The small policies, and what all that are installed have in common."""
+"""The small policies, and what all that come with Penstock have in common."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib.metadata import entry_points
-from pathlib import Path
 
 import pytest
 from factories import NODES, make_job, make_snapshot
 
 from penstock.api import Offer, is_joint
+from penstock.core.extensions import POLICIES
 from penstock_plugins.efficiency import Efficiency
 from penstock_plugins.noop import Noop
 from penstock_plugins.static import Static
@@ -25,9 +24,9 @@ def size_of(policy, mine, *others, **changes):
     return policy.decide(mine, snapshot.jobs[1], replace(snapshot, **changes)).size
 
 
-def test_every_installed_policy_says_how_it_is_called_and_what_it_does():
-    found = {e.name: e.load() for e in entry_points(group="penstock.policies") if e.value.startswith("penstock_")}
-    assert set(found) >= {"efficiency", "noop", "priced", "static", "throughput", "wide"}
+def test_every_policy_says_how_it_is_called_and_what_it_does():
+    found = {name: POLICIES.load(name) for name in POLICIES.own}
+    assert set(found) == {"efficiency", "noop", "priced", "static", "throughput", "wide"}
     for name, policy in found.items():
         made = policy()
         assert made.name == name and (is_joint(made) or callable(made.decide))
@@ -83,11 +82,3 @@ def test_a_pending_job_that_takes_a_range_needs_its_smallest_number():
     pending = make_job(2, num_nodes=8, min_nodes=2)
     assert size_of(wide, offer(8), pending) == 4
     assert size_of(wide, offer(4), pending) == 4, "it starts on the idle ones"
-
-
-def test_the_policy_of_the_manual_works():
-    text = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
-    space: dict[str, object] = {}
-    exec(text.split("```python\n")[1].split("```")[0], space)
-    policy = space["Generous"]()
-    assert size_of(policy, offer(2)) == 8 and size_of(policy, offer(2), make_job(2, num_nodes=1)) == 2
