@@ -141,24 +141,26 @@ def agent(site: AgentSite) -> AgentSite:
 
 
 @pytest.fixture
-def installed(tmp_path, monkeypatch) -> Callable[..., Path]:
-    """Installs a package for the test: its entry points by group, and its modules' texts by name; gives its folder."""
+def installed(tmp_path, monkeypatch) -> Iterator[Callable[..., Path]]:
+    """Installs a package for the test: its entry points by group, and its files' texts by path; gives its folder."""
+    folder = tmp_path / "installed"
 
-    def install(points: Mapping[str, Mapping[str, str]], **modules: str) -> Path:
-        folder = tmp_path / "installed"
+    def install(points: Mapping[str, Mapping[str, str]], files: Mapping[str, str] | None = None) -> Path:
         about = folder / "mine-1.dist-info"
         about.mkdir(parents=True)
         (about / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
         lines = [f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in them.items()) for group, them in points.items()]
         (about / "entry_points.txt").write_text("".join(lines))
-        for name, text in modules.items():
-            (folder / f"{name}.py").write_text(text)
-            monkeypatch.setitem(sys.modules, name, None)  # so that it is forgotten after the test
-            del sys.modules[name]
+        for name, text in (files or {}).items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(text)
         monkeypatch.syspath_prepend(folder)
         return folder
 
-    return install
+    yield install
+    for name, module in list(sys.modules.items()):
+        if (getattr(module, "__file__", None) or "").startswith(f"{folder}{os.sep}"):
+            del sys.modules[name]
 
 
 @pytest.fixture

@@ -23,13 +23,12 @@ from doc_pages import (
     objection,
     outside_blocks,
 )
-from factories import make_job, make_snapshot
 
-from penstock.api import Offer
 from penstock.broker.resources import read_resources
 from penstock.broker.site import read_site
 from penstock.broker.tasks import read_bags
 from penstock.config import load
+from penstock.core.extensions import POINTS
 from penstock.pool.taskfile import read_tasks
 from penstock.provision.queuefile import parse_queue
 from penstock.sbatch.directives import read_directives
@@ -111,8 +110,7 @@ def test_json_is_taken_by_what_reads_it(block, tmp_path):
 @of("toml")
 def test_toml_names_entry_points_that_are_looked_for(block):
     groups = tomllib.loads(block.text).get("project", {}).get("entry-points", {})
-    known = {"penstock.policies", "penstock.strategies", "penstock.placement", "penstock.pricing", "penstock.affinity"}
-    assert set(groups) <= known
+    assert set(groups) <= {point.group for point in POINTS}
 
 
 @of("python")
@@ -137,17 +135,6 @@ def test_what_python_takes_from_dmr_is_there(block):
         if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == "dmr"
     }
     assert used <= set(dmr.__all__)
-
-
-def test_the_policy_of_the_page_grows_a_job_onto_idle_nodes():
-    page = next(block for block in BLOCKS if block.language == "python" and "class Generous" in block.text)
-    names: dict[str, object] = {}
-    exec(compile(page.text, page.where, "exec"), names)
-    policy = names["Generous"]()
-    mine, offer = make_job(1, "n1", "n2"), Offer(1, 2, 1, 8, factor=2)
-    assert policy.decide(offer, mine, make_snapshot([mine])).size == 8
-    assert policy.decide(offer, mine, make_snapshot([mine], down=["n3", "n4", "n5"])).size == 4
-    assert policy.decide(offer, mine, make_snapshot([mine, make_job(2)])).size == 2
 
 
 # -- commands ----------------------------------------------------------------------------------------------------------

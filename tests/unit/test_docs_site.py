@@ -20,6 +20,7 @@ from penstock import api, errors
 from penstock.cli import cli
 from penstock.cli.catalogue import METRICS, PREFIX
 from penstock.config import Config
+from penstock.core.extensions import POINTS
 
 # Half a minute where nothing else runs; on a machine that is busy it takes what it takes.
 pytestmark = pytest.mark.timeout(1200)
@@ -156,6 +157,12 @@ def test_the_reference_has_every_key_metric_and_error(built, source):
 def test_the_reference_has_every_word_of_the_api(built, source):
     pages = generated(source, "words") + generated(source, "plug-ins")
     assert [name for name in api.__all__ if f" penstock.api.{name}" not in pages] == []
+
+
+def test_the_reference_has_every_extension_point(built, source):
+    page = generated(source, "plug-ins")
+    for point in POINTS:
+        assert f"Entry point `{point.group}`, chosen by {point.chosen or point.key}." in page
 
 
 def commands(context: click.Context, command: click.Command):

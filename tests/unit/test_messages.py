@@ -550,7 +550,7 @@ class Other(Diary):
 @pytest.fixture
 def diary(installed) -> None:
     names = {name: f"diary:{name.capitalize()}" for name in ("diary", "mute", "other")}
-    installed({"penstock.channels": names}, diary=DIARY)
+    installed({"penstock.channels": names}, {"diary.py": DIARY})
 
 
 def sample(me: Messenger, name: str, **labels: str) -> float | None:

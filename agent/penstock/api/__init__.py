@@ -1,4 +1,4 @@
-"""The words that every part of Penstock speaks, and the Protocols of its plug-ins. Standard library only.
+"""The words that every part of Penstock speaks, and the Protocols of its policies. Standard library only.
 
 Times are seconds since the epoch (float), durations are seconds, sizes of jobs are whole nodes unless a name says
 `processes`. All values are immutable; a decision carries its reasons.

@@ -42,7 +42,9 @@ _MOST: Final = 100_000
 )
 @click.option("-n", "count", metavar="N", type=click.IntRange(1, _MOST), help="How many tasks (default: the file's).")
 @click.option("-M", "--clusters", metavar="NAMES", help="Only these clusters, by commas (default: all of the site).")
-@click.option("--metric", metavar="NAME", default="ttc", show_default=True, help="ttc, cost, energy, or a plug-in's.")
+@click.option(
+    "--metric", metavar="NAME", default="ttc", show_default=True, help="ttc, cost, energy, or an extension's."
+)
 @click.option("--quantile", metavar="Q", help="Time to completion within which 100 Q % are done. [default: expected]")
 @click.option("--clock", type=click.Choice(["base", "max"]), default="base", help="Which clock counts [default: base].")
 @click.option("--site", metavar="FILE", type=click.Path(path_type=Path), help="What Slurm does not know of its nodes.")

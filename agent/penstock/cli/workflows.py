@@ -26,7 +26,7 @@ __all__ = ["cancel", "retry", "submit"]
 
 
 class _Strategies(click.Command):
-    """Its help lists the strategies, those of plug-ins included."""
+    """Its help lists the strategies, those of extensions included."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """One line for each: the first of its docstring."""

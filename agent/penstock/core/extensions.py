@@ -26,7 +26,7 @@ __all__ = ["AFFINITIES", "BACKENDS", "CHANNELS", "PLACEMENTS", "POINTS", "POLICI
 @dataclass(frozen=True, slots=True)
 class Point:
     """A kind of extension: the entry point (`group`), what one of them is called in English, by which key or option
-    people choose one, and those that come with Penstock (name to `module:attribute`)."""
+    people choose one as errors say it, and those that come with Penstock (name to `module:attribute`)."""
 
     group: str
     noun: str
@@ -34,6 +34,8 @@ class Point:
     own: Mapping[str, str] = field(default_factory=dict)
     error: type[UserError] = ConfigError
     """What a name that is not there is: a fault of the configuration, or of what the user has typed."""
+    chosen: str = ""
+    """For the manual: the keys and options by which people choose one, where `key` is not all of that."""
 
     def found(self) -> dict[str, EntryPoint]:
         """All that are there by name, those that come with Penstock first."""
@@ -99,6 +101,7 @@ STRATEGIES: Final = Point(
         "elastic": "penstock.workflow.strategies.elastic:Elastic",
     },
     UserError,
+    "`workflows.strategy`, `--strategy`",
 )
 PLACEMENTS: Final = Point(
     "penstock.placement", "placement", "`pool.placement`", {"pack": "penstock.pool.placement:Pack"}
@@ -116,6 +119,7 @@ AFFINITIES: Final = Point(
         "energy": "penstock.select.ranking:Frugal",
     },
     UserError,
+    "`penstock select --metric`",
 )
 BACKENDS: Final = Point(
     "penstock.backends",

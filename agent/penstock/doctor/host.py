@@ -61,7 +61,7 @@ def _identity(facts: Facts) -> Finding:
 
 def _policy(facts: Facts) -> Finding:
     if facts.policy is not None:
-        return failed("policy", facts.policy.why, "set `dmr.policy` to one of those, or install the plug-in")
+        return failed("policy", facts.policy.why, "set `dmr.policy` to one of those, or install its package")
     return fine("policy", f"resizes are decided by `{facts.config.dmr.policy}`")
 
 

@@ -1,20 +1,11 @@
 """Which waiting task goes to which member: the extension point of a pool (the paper's "framework"), and the default.
 
 A placement is a class with a `name` and one method. Installed under the entry point `penstock.placement` and named in
-the configuration (`pool.placement`), it replaces the default. This is a whole one, which fills members in turn:
-
-    class Plain:
-        name = "plain"
-
-        def place(self, waiting, rooms, now):
-            for group in waiting:
-                for room in rooms:
-                    while group.left and room.fits(group.shape, now):
-                        yield group.take(), room.put(group.shape)
+the configuration (`pool.placement`), it replaces the default; docs/extending.md has a complete one.
 
 `place` is called when something has ended, come or gone. It sees the tasks that wait, grouped by what they need, and
 the room of each member that takes tasks; what it yields is started. `fits` keeps the hard rules, which are checked once
-more after the plug-in: a member's memory and GPUs, its end, its cores. Pure: no clock, no file, no socket.
+more after the extension: a member's memory and GPUs, its end, its cores. Pure: no clock, no file, no socket.
 """
 
 from __future__ import annotations
@@ -137,7 +128,7 @@ class Placement(Protocol):
     def place(self, waiting: Sequence[Group], rooms: Sequence[Room], now: float) -> Iterable[tuple[int, str]]:
         """Pairs of a task and the address of the member that it goes to.
 
-        A plug-in takes tasks from the groups (`take`) and tells the room (`put`) as it goes on.
+        It takes tasks from the groups (`take`) and tells the room (`put`) as it goes on.
         """
 
 

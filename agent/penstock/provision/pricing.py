@@ -22,7 +22,8 @@ __all__ = ["PaperPricing", "Pricing", "Quote", "cancelling", "choose", "quote", 
 class Pricing(Protocol):
     """What a site charges. One class, found by the entry point `penstock.pricing`; pure, no I/O, no clock.
 
-    The complete rules of the paper are `PaperPricing`; a site that charges less at night overrides `unit`.
+    The complete rules of the paper are `PaperPricing`; a site that charges less at night overrides `unit`
+    (docs/extending.md has that).
     """
 
     name: str

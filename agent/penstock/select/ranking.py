@@ -1,16 +1,8 @@
 """Resources in the order in which they suit a task: viable or why not, cost, run time, wait, time to completion.
 
 TTC = Tq + Tx (paper 000, section IV-B), expected or as a quantile of the wait. What "suits" means is an affinity
-(Algorithm 3), by default minus the TTC. A complete affinity of one's own, found by the entry point `penstock.affinity`:
-
-    class Greenest:
-        '''The least energy, and of equals the one that is done first.'''
-
-        name = "greenest"
-        metric = Metric.ENERGY
-
-        def value(self, option):
-            return -(option.cost + 1e-9 * option.ttc)
+(Algorithm 3), by default minus the TTC. One's own is found by the entry point `penstock.affinity`; docs/extending.md
+has a complete one.
 """
 
 from __future__ import annotations

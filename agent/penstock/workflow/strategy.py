@@ -3,22 +3,7 @@
 A strategy says into which jobs a workflow is cut (`plan`), when a job that waits for its turn is due (`due`), and what
 keeps a job that is in the queue early behind its parents (`tie`). All else (looking at the parents, reading back
 dependencies, guards, cancelling, learning) is the runner's. One strategy is one class in one file; those of others are
-found by the entry point `penstock.strategies`. A complete one, which submits a stage ten minutes before its turn:
-
-    from penstock.workflow.strategy import Due, Plan, Tie, after_parents, expected_ends, live_parents, singles
-
-    class TenMinutes:
-        name, ahead, tie = "ten-minutes", False, Tie.AFTEROK
-
-        def plan(self, workflow, outlook):
-            return Plan(singles(workflow.order))
-
-        def due(self, run, i, now):
-            still = live_parents(run, i)
-            if not still or any(run.stages[j].submitted is None for j in still):
-                return after_parents(run, i, now)
-            end, fixed = max(expected_ends(run, still, now)[j] for j in still)
-            return Due(end - 600, Reason("ten-minutes", "ten minutes before the last parent's end"), fixed, end)
+found by the entry point `penstock.strategies`; docs/extending.md has a complete one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pages made from docstrings: the plug-in protocols, the words they speak, and the library for MPI programs."""
+"""Pages made from docstrings: the extension points, the words they speak, and the library for MPI programs."""
 
 from __future__ import annotations
 
@@ -6,72 +6,84 @@ import enum
 import importlib
 import inspect
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
+from penstock.core.extensions import POINTS
 from penstock_docs.markdown import prose
 
 __all__ = ["dmr_api", "plug_ins", "words"]
 
 _PLUG_INS = """\
-# Plug-in protocols
+# Extension points
 
-A plug-in is a class in a package of yours, installed beside Penstock and named under an entry point; see
-[Policies](../../policies.md) for a whole one. It runs with the agent's rights, makes no request of its own, and knows
-no clock. What it is given is described under [the words](words.md).
+[Extending Penstock](../../extending.md) has a complete example of each, and says how an extension (a plug-in) is
+installed and chosen. What it is given is described here and under [the words](words.md).
 """
 
-# Entry point, the key or option that names the plug-in, and what is shown of which module.
-_POINTS = (
-    (
-        "penstock.policies",
-        "`dmr.policy`",
+# By the noun of each extension point: its title, the module that has its manual, and what is shown of that and others.
+_Shown = tuple[str, str, Mapping[str, tuple[str, ...]]]
+_SHOWN: Mapping[str, _Shown] = {
+    "policy": (
         "Who grows, who shrinks",
         "penstock.api",
-        ("ResizePolicy", "JointPolicy", "Offer", "ResizeVerdict", "Reason"),
+        {"penstock.api": ("ResizePolicy", "JointPolicy", "Offer", "ResizeVerdict", "Reason")},
     ),
-    (
-        "penstock.strategies",
-        "`workflows.strategy`, `--strategy`",
+    "strategy": (
         "When a stage is submitted",
         "penstock.workflow.strategy",
-        ("Strategy", "Plan", "Due", "Outlook", "Rules"),
+        {"penstock.workflow.strategy": ("Strategy", "Plan", "Due", "Outlook", "Rules")},
     ),
-    (
-        "penstock.placement",
-        "`pool.placement`",
+    "placement": (
         "Which task of a pool goes where",
         "penstock.pool.placement",
-        ("Placement", "Group", "Room", "Shape", "Load"),
+        {"penstock.pool.placement": ("Placement", "Group", "Room", "Shape", "Load")},
     ),
-    ("penstock.pricing", "`provision.pricing`", "What a slot costs", "penstock.provision.pricing", ("Pricing",)),
-    (
-        "penstock.affinity",
-        "`penstock select --metric`",
+    "pricing": (
+        "What a slot costs",
+        "penstock.provision.pricing",
+        {"penstock.provision.pricing": ("Pricing",)},
+    ),
+    "affinity": (
         "Which resource suits a task",
         "penstock.select.ranking",
-        ("Affinity", "Option", "Wait"),
+        {"penstock.select.ranking": ("Affinity", "Option", "Wait")},
     ),
-)
+    "backend": (
+        "How Slurm is reached",
+        "penstock.slurm.base",
+        {"penstock.slurm.base": ("Backend", "Reader", "Changer"), "penstock.slurm.budget": ("Metered",)},
+    ),
+    "channel": (
+        "How people are told",
+        "penstock.messages.channels",
+        {
+            "penstock.messages.channels": ("Channel", "Undelivered", "read_secret"),
+            "penstock.messages.events": ("Event",),
+        },
+    ),
+}
 
 
 def plug_ins() -> str:
     """Every extension point: where it is named, its module's manual, its protocol and the values it is given."""
     parts = [_PLUG_INS]
-    for group, key, title, name, members in _POINTS:
-        module = importlib.import_module(name)
-        parts.append(f"## {title}\n\nEntry point `{group}`, chosen by {key}. Module `{name}`.")
+    for point in POINTS:
+        title, name, shown = _SHOWN[point.noun]
+        chosen = point.chosen or point.key
+        parts.append(f"## {title}\n\nEntry point `{point.group}`, chosen by {chosen}. Module `{name}`.")
         if name != "penstock.api":
-            parts.append(prose(_doc(module)))
-        parts += _members(module, members)
+            parts.append(prose(_doc(importlib.import_module(name))))
+        for place, members in shown.items():
+            parts += _members(importlib.import_module(place), members)
     return "\n\n".join(parts) + "\n"
 
 
 def words() -> str:
-    """What the whole agent speaks of, without what stands on the page of the plug-ins."""
+    """What the whole agent speaks of, without what stands on the page of the extension points."""
     module = importlib.import_module("penstock.api")
-    shown = {member for *_, name, members in _POINTS if name == module.__name__ for member in members}
+    shown = {member for *_, places in _SHOWN.values() for member in places.get(module.__name__, ())}
     rest = [name for name in module.__all__ if name not in shown]
     return "\n\n".join(["# The words", prose(_doc(module)), *_members(module, rest)]) + "\n"
 

@@ -29,7 +29,7 @@ the environment, such as `PENSTOCK_AGENT__INTERVAL=30s`. Durations are seconds, 
 `00:30:00`, `1-00:00:00`. Paths may begin with `~`; `agent.state_dir` and `agent.socket` must be absolute. A key that
 is not known is refused, with the nearest one that is.
 
-`penstock config check` reads it and looks for the plug-ins that it names, `penstock config show --origin` says where
+`penstock config check` reads it and looks for the extensions that it names, `penstock config show --origin` says where
 each value comes from, and `penstock config schema` prints the JSON schema. `systemctl reload` (SIGHUP) takes a changed
 file over; a wrong one leaves the old one in force.
 """

@@ -1,1 +1,1 @@
-"""The strategies that come with Penstock, one in each file. `registry` knows these and those of plug-ins."""
+"""The strategies that come with Penstock, one in each file. `registry` knows these and those of extensions."""
