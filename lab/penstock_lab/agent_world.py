@@ -8,16 +8,18 @@ from __future__ import annotations
 import asyncio
 import functools
 import math
+import sqlite3
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from dmr import credential, wire
 from penstock.api import Allocation, JobSpec, JobState
 from penstock.app import App
 from penstock.audit.auditor import Auditor
 from penstock.config import Config
+from penstock.errors import PenstockError
 from penstock.ipc.auth import Verifier
 from penstock.ipc.handlers import RemoteDoor
 from penstock.malleable.words import Phase
@@ -27,6 +29,7 @@ from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.state import WorkflowRun
 from penstock_lab.mock.backend import MockBackend, virtual_cluster
 from penstock_lab.mock.codec import CHANGING
+from penstock_lab.mock.engine import Engine
 from penstock_lab.mock.faults import Fault, FaultKind, FaultyBackend
 from penstock_lab.mock.jobs import SimJob
 from penstock_lab.mock.model import ClusterConfig
@@ -43,12 +46,21 @@ SETTINGS: dict[str, Any] = {
 # A site where the merge works, one where only a companion does, and one where the agent, an operator, has the job's
 # launcher ask for it; and an application for each.
 WAYS = ("merge", "companion", "errand")
-SITE = {"merge": {}, "companion": {"contain": True}, "errand": {"contain": True, "operator": True}}
-APP = {
+SITE: dict[str, dict[str, Any]] = {
+    "merge": {},
+    "companion": {"contain": True},
+    "errand": {"contain": True, "operator": True},
+}
+APP: dict[str, dict[str, Any]] = {
     "merge": {},
     "companion": {"companion": True, "method": "merge"},
     "errand": {"companion": True, "method": "merge", "errands": True},
 }
+
+
+Failing = Callable[[str], PenstockError | str | None]
+"""What goes wrong with a call of this method: an error that is raised instead of it, or "lost": the call is made, and
+its answer lost."""
 
 
 class Killed(BaseException):
@@ -79,31 +91,27 @@ class MortalStore(Store):
         self._db.execute("PRAGMA synchronous=OFF")
         self.fuse = fuse
 
-    def _execute(self, sql, args=()):
+    def _execute(self, sql: str, args: Sequence[str | float | None] = ()) -> sqlite3.Cursor:
         if not sql.lstrip().startswith(("SELECT", "BEGIN")):
             self.fuse.point()
         return super()._execute(sql, args)
 
 
 class MortalBackend(FaultyBackend):
-    """The backend of one life: a changing request is a point at which the agent may die.
+    """The backend of one life: a changing request is a point at which the agent may die."""
 
-    `faults(method)` says what goes wrong with a call: an error that is raised instead of it, or "lost", then the call
-    is made and its answer lost.
-    """
-
-    def __init__(self, inner: MockBackend, fuse: Fuse, faults: Callable[[str], Exception | str | None]) -> None:
+    def __init__(self, inner: MockBackend, fuse: Fuse, failing: Failing) -> None:
         super().__init__(inner, self._what)
         self.fuse = fuse
-        self.faults = faults
+        self.failing = failing
 
     def _what(self, method: str) -> Fault | None:
-        fault = self.faults(method)
-        if isinstance(fault, Exception):
+        fault = self.failing(method)
+        if isinstance(fault, PenstockError):
             return Fault(FaultKind.ERROR, error=fault)
         return Fault(FaultKind.LOST_ANSWER) if fault == "lost" else None
 
-    async def call(self, method, *args, **more):
+    async def call(self, method: str, *args: object, **more: object) -> object:
         if method in CHANGING:
             self.fuse.point()
         elif self.fuse.dead:
@@ -130,7 +138,7 @@ class World:
         self.errands: dict[str, asyncio.Task[int]] = {}
         merged = {k: {**SETTINGS.get(k, {}), **given.get(k, {})} for k in {**SETTINGS, **given}}
         self.config = Config.model_validate(merged)
-        self.faults: Callable[[str], Exception | str | None] = lambda _method: None
+        self.failing: Failing = lambda _method: None
         self.programs: list[Program] = []
         self.key = credential.Key(self.engine.uid_of("alice"), b"k" * 64)
         self.lives = 0
@@ -151,7 +159,7 @@ class World:
         self.fuse = Fuse(at)
         self.app = App(
             self.config,
-            MortalBackend(self.agents, self.fuse, self.faults),
+            MortalBackend(self.agents, self.fuse, self.failing),
             self.clock,
             MortalStore(self.file, self.fuse),
             auditor=self.auditor() if self.auditor is not None else None,
@@ -262,6 +270,24 @@ class World:
         return [j for j in jobs if of is None or j.name.startswith(f"penstock-{of}-")]
 
 
+class Surroundings(Protocol):
+    """What a program needs of the world in which it runs."""
+
+    @property
+    def now(self) -> float:
+        """Slurm's time."""
+
+    @property
+    def engine(self) -> Engine:
+        """The simulated Slurm."""
+
+    async def say(self, request: wire.Request) -> wire.Reply | None:
+        """One message to the agent; None when nobody answers."""
+
+    def launcher(self, errand: wire.Errand) -> None:
+        """Ask Slurm for nodes in the agent's place."""
+
+
 class Program:
     """Rank 0 of a malleable program with one rank on each node, as `dmr` makes it behave.
 
@@ -271,7 +297,7 @@ class Program:
 
     def __init__(
         self,
-        world: World,
+        world: Surroundings,
         job: int,
         every: float = 4.0,
         takes: float = 1.0,
@@ -286,7 +312,7 @@ class Program:
         self.every = every
         self.takes = takes
         self.answers = answers
-        self.bounds = {"minimum": minimum, "maximum": maximum, "factor": factor}
+        self.bounds: dict[str, Any] = {"minimum": minimum, "maximum": maximum, "factor": factor}
         self.more = more
         self.companions: list[int] = []
         self.epoch = 0

@@ -322,7 +322,7 @@ async def test_a_submission_without_an_answer_is_neither_lost_nor_repeated(tmp_p
         seen[method] += 1
         return answer if method == "submit" and seen[method] % 2 == 1 else None
 
-    world.faults = every_first
+    world.failing = every_first
     await world.boot()
     run = await world.finish(await world.submit(chain(50, 51, 52), strategy))
     assert run.phase is RunPhase.COMPLETED
@@ -347,13 +347,13 @@ async def test_whatever_calls_fail_each_stage_is_submitted_exactly_once(tmp_path
 
     await world.boot()
     number = await world.submit(chain(50, 51, 52), draw.choice(["asa", "auto", "eager", "perstage"]))
-    world.app.backend.faults = sometimes
+    world.app.backend.failing = sometimes
     while not world.run(number).phase.final:
         assert world.now < START + 40_000
         await world.tick()
         if draw.random() < 0.03:
             await world.restart()  # without faults: an agent that starts waits until Slurm answers
-            world.app.backend.faults = sometimes
+            world.app.backend.failing = sometimes
     assert world.run(number).phase is RunPhase.COMPLETED
     assert world.submissions() == {"a": 1, "b": 1, "c": 1}
     assert_in_order(world.run(number))
@@ -365,7 +365,7 @@ async def test_while_slurm_does_not_answer_nothing_is_done_and_the_reason_is_kep
     await world.boot()
     number = await world.submit(chain(30, 31), "perstage")
     await world.until(lambda: world.run(number).stage("a").phase.value == "running")
-    world.app.backend.faults = lambda _method: SlurmUnavailable("slurmctld is down")
+    world.app.backend.failing = lambda _method: SlurmUnavailable("slurmctld is down")
     before = world.now
     await world.until(lambda: world.now > before + 300)
     assert world.submissions() == {"a": 1}
@@ -373,7 +373,7 @@ async def test_while_slurm_does_not_answer_nothing_is_done_and_the_reason_is_kep
     assert last["verb"] == "hold"
     assert "slurmctld is down" in last["reasons"][0][1]
     assert world.app.observer.looks < 100
-    world.app.backend.faults = lambda _method: None
+    world.app.backend.failing = lambda _method: None
     assert (await world.finish(number)).phase is RunPhase.COMPLETED
     assert world.store.decisions("agent")[-1]["verb"] == "nothing"
 
@@ -382,7 +382,7 @@ async def test_while_slurm_does_not_answer_nothing_is_done_and_the_reason_is_kep
 async def test_a_stage_that_slurm_refuses_for_good_fails_the_workflow(tmp_path):
     world = World(tmp_path)
     await world.boot()
-    world.app.backend.faults = lambda method: Infeasible("Invalid qos specification") if method == "submit" else None
+    world.app.backend.failing = lambda method: Infeasible("Invalid qos specification") if method == "submit" else None
     run = await world.finish(await world.submit(chain(30, 31), "asa"))
     assert run.phase is RunPhase.FAILED
     assert "Invalid qos" in run.why
@@ -469,7 +469,7 @@ async def test_a_cancel_of_a_job_that_slurm_has_forgotten_holds_up_nobody(tmp_pa
     bad = await world.submit(chain(40, 40, name="bad"), "asa")
     good = await world.submit(chain(40, 40, name="good"), "asa")
     await world.until(lambda: world.submissions()["a"] == 2)
-    world.app.backend.faults = lambda method: NotFound("Invalid job id specified") if method == "cancel" else None
+    world.app.backend.failing = lambda method: NotFound("Invalid job id specified") if method == "cancel" else None
     world.app.workflows.cancel(bad, "not wanted")
     assert (await world.finish(good)).phase is RunPhase.COMPLETED
     assert (await world.finish(bad)).phase is RunPhase.CANCELLED

@@ -180,12 +180,12 @@ async def test_an_answer_that_is_lost_counts_for_nothing(tmp_path):
     site = Site(tmp_path)
     await site.boot()
     number = await site.register(site.mallory, flow("w", [UNSEEN]))
-    site.world.app.backend.faults = lambda method: NotNow("slurmdbd is away") if method == "history" else None
+    site.world.app.backend.failing = lambda method: NotNow("slurmdbd is away") if method == "history" else None
     end = site.world.now + 7200
     await site.world.until(lambda: site.world.now >= end, 8000)
     assert site.phases(number) == [Phase.WAITING]
     assert len(site.asked) < 200, "asked ever more rarely"
-    site.world.app.backend.faults = lambda _method: None
+    site.world.app.backend.failing = lambda _method: None
     await site.world.until(lambda: number not in site.world.app.workflows.runs, 900)
 
 

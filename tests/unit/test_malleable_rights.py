@@ -198,13 +198,13 @@ async def test_a_raise_waits_while_nothing_can_be_said_of_the_owners_limits(tmp_
     world, program = await to_shrink(tmp_path)
     program.takes = 10.0
     await world.until(lambda: program.under_way is not None)
-    world.faults = world.app.backend.faults = lambda name: SlurmUnavailable("away") if name == "limits" else None
+    world.failing = world.app.backend.failing = lambda name: SlurmUnavailable("away") if name == "limits" else None
     await world.until(lambda: len(world.engine.job(program.job).nodes) == 2)
     await rest(world)
     assert raises.seen == [] and world.app.malleable.jobs[program.job].owed
     assert "cannot be looked at right now" in program.told
     await world.restart()
-    world.faults = world.app.backend.faults = lambda _name: None
+    world.failing = world.app.backend.failing = lambda _name: None
     await world.until(lambda: raises.seen)
     assert raises.seen[0][2] == 2
 
@@ -284,13 +284,13 @@ async def test_no_growth_past_a_limit_of_the_owner(tmp_path, code):
 async def test_where_nothing_can_be_said_of_the_limits_nothing_grows_and_that_is_said(tmp_path):
     world = World(tmp_path, {"dmr": {"cooldown": 0}}, **site())
     await world.boot()
-    world.app.backend.faults = lambda name: SlurmUnavailable("slurmdbd is away") if name == "limits" else None
+    world.app.backend.failing = lambda name: SlurmUnavailable("slurmdbd is away") if name == "limits" else None
     program = await world.malleable(seconds=1000, **APP["errand"])
     await rest(world, 120)
     assert program.sizes == [2] and world.resizers() == []
     texts = [t for d in world.store.decisions(f"job {program.job}") for c, t in d["reasons"] if c == "not-seen"]
     assert texts and "slurmdbd is away" in texts[0]
-    world.app.backend.faults = lambda _name: None
+    world.app.backend.failing = lambda _name: None
     await world.until(lambda: program.sizes[-1] == 8)
 
 
@@ -326,7 +326,7 @@ async def test_twenty_growths_at_once_use_one_look_and_one_reading_of_the_limits
     await world.until(lambda: len(world.app.malleable.jobs) == 20)
     await rest(world, 30)
     asked: list[str] = []
-    world.app.backend.faults = lambda name: asked.append(name)
+    world.app.backend.failing = lambda name: asked.append(name)
     world.app.malleable.settings.policy = Wants(4)
     before = world.passes
     await world.until(lambda: all(world.app.malleable.jobs[p.job].phase is not Phase.IDLE for p in programs[:10]))

@@ -119,7 +119,7 @@ async def test_a_call_that_fails_in_a_resize_delays_it_and_leaves_no_resizer(tmp
             return fault
         return None
 
-    world.app.backend.faults = first_two
+    world.app.backend.failing = first_two
     await breathe(world, program)
     assert settled(world, program)
 
@@ -212,10 +212,10 @@ async def test_a_job_that_ends_in_any_phase_leaves_nothing(tmp_path, phase, way)
 
         world.app.backend.allocate = forever
     if phase is Phase.CLEANING:
-        world.app.backend.faults = lambda method: NotNow("busy") if method == "allocate" else None
+        world.app.backend.failing = lambda method: NotNow("busy") if method == "allocate" else None
         world.launcher = lambda errand: None
     if phase in (Phase.GIVING_BACK, Phase.RELEASING):
-        world.app.backend.faults = lambda method: SlurmUnavailable("down") if method in ("shrink", "steps") else None
+        world.app.backend.failing = lambda method: SlurmUnavailable("down") if method in ("shrink", "steps") else None
     if phase in (Phase.PROPOSED, Phase.LEAVING, Phase.RELEASING):
         await world.until(lambda: program.sizes[-1] == 8 and settled(world, program))
         await world.bob.submit(JobSpec("rival", "#!/bin/sh\nsleep 30\n", 4, 60))
@@ -262,15 +262,15 @@ async def test_whatever_fails_a_resize_leaves_no_resizer_and_no_lost_node(tmp_pa
     await world.boot()
     program = await world.malleable(seconds=20_000, **APP[way])
     end = world.now + 1500
-    world.app.backend.faults = sometimes
+    world.app.backend.failing = sometimes
     while world.now < end:
         await world.tick()
         if draw.random() < 0.03:
             await world.restart()
-            world.app.backend.faults = sometimes
+            world.app.backend.failing = sometimes
         if draw.random() < 0.01 and not world.living("bob"):
             await world.bob.submit(JobSpec("rival", "#!/bin/sh\nsleep 30\n", 4, 60))
-    world.app.backend.faults = lambda _method: None
+    world.app.backend.failing = lambda _method: None
     await world.until(lambda: settled(world, program), seconds=3000)
     assert len(program.sizes) > 2
 
@@ -303,9 +303,9 @@ async def test_a_merge_that_is_not_permitted_gives_the_resizers_nodes_back(tmp_p
     await world.boot()
     program = await world.malleable(seconds=3000)
     denied = NotPermitted("Access/permission denied")
-    world.app.backend.faults = lambda method: denied if method == "merge" else None
+    world.app.backend.failing = lambda method: denied if method == "merge" else None
     await world.until(lambda: the_phase(world, program) is Phase.CLEANING, seconds=60)
-    world.app.backend.faults = lambda method: NotNow("busy") if method == "allocate" else None
+    world.app.backend.failing = lambda method: NotNow("busy") if method == "allocate" else None
     await world.until(lambda: not world.resizers(), seconds=60)
 
 

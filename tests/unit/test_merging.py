@@ -238,7 +238,7 @@ async def test_the_agent_takes_a_refusal_by_the_back_end_for_an_answer(tmp_path)
     world = World(tmp_path, {"malleable": {"backend": "merge"}})
     await world.boot()
     program = await world.malleable(seconds=600)
-    world.app.backend.faults = lambda method: Infeasible("Slurm is 25.11.7") if method == "merge" else None
+    world.app.backend.failing = lambda method: Infeasible("Slurm is 25.11.7") if method == "merge" else None
     before = world.now
     await world.until(lambda: world.now > before + 120)
     assert program.sizes == [2] and world.resizers() == []

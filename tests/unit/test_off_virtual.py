@@ -227,10 +227,10 @@ async def test_what_begins_something_is_refused_and_what_ends_something_is_not(t
 async def test_a_submission_without_an_answer_is_found_while_it_is_off(tmp_path):
     world = World(tmp_path)
     await world.boot()
-    world.faults = lambda method: "lost" if method == "submit" else None
+    world.failing = lambda method: "lost" if method == "submit" else None
     number = await world.submit(chain(30.0, 30.0), "perstage")
     await world.until(lambda: world.submissions())
-    world.faults = lambda _method: None
+    world.failing = lambda _method: None
     await turn_off(world)
     assert left(world) == [] and world.submissions() == {"a": 1}
     await turn_on(world)

@@ -220,7 +220,7 @@ async def test_the_agents_own_workflows_end_as_they_should_and_nothing_is_submit
 async def test_jobs_that_0_1_0_held_are_let_go_by_lifting_their_owners_hold(tmp_path, name):
     world = await world_of(tmp_path, name)
     asked: Counter[str] = Counter()
-    world.faults = lambda method: asked.update([method])
+    world.failing = lambda method: asked.update([method])
     there = len(records(world))
     held = {job.name for job in records(world) if job.id in world.engine.jobs and job.held}
     await world.boot()

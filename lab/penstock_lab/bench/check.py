@@ -51,7 +51,7 @@ def main() -> None:
     os.environ.pop("DMR_AGENT", None)
     session, comm = the_session(), MPI.COMM_WORLD
     wanted = (comm, 1, 32, 2, 8)
-    dmr.dmr_check_status(*wanted)  # type: ignore[arg-type]  # the first call finds that there is no agent
+    dmr.dmr_check_status(*wanted)  # the first call finds that there is no agent
 
     def app_steps(n: int) -> object:
         app = dmr.App(1, 32, 2, 8)

@@ -23,13 +23,14 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import structlog
 
 from dmr import credential, wire
-from penstock.api import JobSpec
+from penstock.api import JobSpec, Step
 from penstock.app import App
 from penstock.config import Config
 from penstock.state.store import Store
@@ -60,7 +61,7 @@ class RealTime:
     async def granted(self, engine: Engine, job: int, patience: float) -> bool:
         return False
 
-    def steps(self, job: int):
+    def steps(self, job: int) -> Iterable[Step]:
         return ()
 
 
@@ -106,7 +107,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 class Application:
     """One application's rank 0."""
 
-    def __init__(self, job: int, sign, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, job: int, sign: Callable[[str], str], pool: ThreadPoolExecutor) -> None:
         self.job = job
         self._sign = sign
         self._pool = pool
@@ -168,14 +169,15 @@ async def drive(options: argparse.Namespace) -> int:
         child = await asyncio.create_subprocess_exec(
             *words, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=2**22
         )
-        assert child.stdin is not None and child.stdout is not None
+        told_to, told_by = child.stdin, child.stdout
+        assert told_to is not None and told_by is not None
 
         async def used() -> tuple[float, float]:
-            child.stdin.write(b"used\n")
-            found = json.loads(await child.stdout.readline())
+            told_to.write(b"used\n")
+            found = json.loads(await told_by.readline())
             return found["cpu"], found["wall"]
 
-        where = json.loads(await child.stdout.readline())
+        where = json.loads(await told_by.readline())
         if options.credential == "munge":
             sign = functools.partial(credential.sign_munge, socket=options.munge_socket)
         else:
@@ -200,7 +202,7 @@ async def drive(options: argparse.Namespace) -> int:
                 share = 100 * (after[0] - before[0]) / (after[1] - before[1])
                 assert not any(each.actions for each in applications)
                 rows.append((name, len(times), *told(times), share))
-        child.stdin.write(b"\n")
+        told_to.write(b"\n")
         await child.wait()
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     print("| server | checks | median ms | p99 ms | agent CPU % of a core |\n|---|---|---|---|---|")

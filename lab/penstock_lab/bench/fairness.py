@@ -140,7 +140,7 @@ def agent(config: Path, out: Path) -> None:
         await app.serve(settings, config)
         watching.cancel()
 
-    Loop.one_pass, MockClient.history = timed, counted  # type: ignore[method-assign,assignment]
+    Loop.one_pass, MockClient.history = timed, counted  # type: ignore[method-assign]
     settings = load(config)
     logs.configure("warning", settings.log.format)
     asyncio.run(serve())

@@ -15,11 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from dmr import credential, wire
 from penstock import config
 from penstock.app import App
-from penstock.errors import PenstockError, UserError
+from penstock.errors import ConfigError, PenstockError, UserError
 from penstock.holding import requests
 from penstock.ipc.handlers import LocalDoor
 from penstock.pool.taskfile import read_tasks
@@ -73,8 +74,8 @@ def _signed(request: wire.Request) -> bytes:
     return wire.encode(wire.signed(request, lambda digest: credential.sign_key(digest, KEY)))
 
 
-_ABOUT = {"job": 7, "epoch": 3, "time": 1e9}
-_SAID = (
+_ABOUT: dict[str, Any] = {"job": 7, "epoch": 3, "time": 1e9}
+_SAID: tuple[wire.Request, ...] = (
     wire.Check(size=4, minimum=1, maximum=8, preferred=2, nodes=("n1", "n2"), per_node=2, steps_left=9,
                step_seconds=1.5, companion=True, method="merge", **_ABOUT),
     wire.Announce(size=4, in_seconds=30.0, **_ABOUT),
@@ -82,7 +83,7 @@ _SAID = (
     wire.Refuse(why="no memory", **_ABOUT),
     wire.Finished(size=4, nodes=("n1", "n2"), timings={"spawn": 0.5, "move": 2.0}, **_ABOUT),
 )  # fmt: skip
-_ANSWERED = (
+_ANSWERED: tuple[wire.Reply, ...] = (
     wire.CheckReply(action="expand", size=4, epoch=3, nodes=("n1", "n2"), per_node=2, companion=9, reason="room"),
     wire.CheckReply(action="none", size=4, epoch=3),
     wire.Done(),
@@ -221,8 +222,9 @@ _TRICKS = (
 )  # fmt: skip
 
 
-def _tasks(name: str, program: str, seconds: float, parents: list[str]) -> tuple[dict, dict]:
-    said = {"name": name, "id": name, "parents": parents, "children": [], "inputFiles": [], "outputFiles": []}
+def _tasks(name: str, program: str, seconds: float, parents: list[str]) -> tuple[dict[str, object], dict[str, object]]:
+    said: dict[str, object] = {"name": name, "id": name, "parents": parents, "children": [], "inputFiles": []}
+    said["outputFiles"] = []
     command = {"program": program, "arguments": ["-x", name]}
     return said, {"id": name, "runtimeInSeconds": seconds, "coreCount": 1, "command": command}
 
@@ -406,22 +408,21 @@ _WORDS = (
     b"n[1-3,07-09],x5", b"r[0-1]n[1-2]", b"0-5%2", b"1,3-9:2,20", b"0:15", b"22.05.8-rc1", b"CANCELLED by 1000",
     b"IDLE+DRAIN", b"down*", b"mix-", b"cpu=1,mem=1M,node=1", b"(null)",
 )  # fmt: skip
-_ONES = (
+_ONES: tuple[Callable[[str], object], ...] = (
     parse.parse_time, parse.parse_limit, parse.parse_count, parse.parse_array_tasks, parse.parse_exit_code,
     parse.parse_pairs, parse.parse_version, parse.parse_job_state, parse.parse_node_state, parse.parse_config,
-    parse.expand_hosts, records._weights, records._memory,
+    records._weights, records._memory,
 )  # fmt: skip
 
 
 def word(data: bytes) -> None:
     said = text(data)
     for one in _ONES:
-        try:
-            found = one(said)
-            if one is parse.expand_hosts:
-                assert set(parse.expand_hosts(parse.compress_hosts(found))) == set(found), "host names change"
-        except ParseError:
-            pass
+        with contextlib.suppress(ParseError):
+            one(said)
+    with contextlib.suppress(ParseError):
+        hosts = parse.expand_hosts(said)
+        assert set(parse.expand_hosts(parse.compress_hosts(hosts))) == set(hosts), "host names change"
 
 
 def shares(data: bytes) -> None:
@@ -479,7 +480,7 @@ def _targets() -> tuple[Target, ...]:
         Target("YAML", lambda data: parse_yaml(data, "x"), wrong, (_YAML, _shipped()), tricks, 1),
         Target("WfFormat", wfformat, wrong, _json(_INSTANCE), json=True, weight=4),
         Target("SWF", workload, wrong, (_LOG,), (b"-1", b"1e309", b";", b"\n", b"9" * 20, b" ", b"\x1f\x8b"), 2),
-        Target("configuration", settings, (config.ConfigError,), (_shipped(), _settings_seed()), tricks, 1),
+        Target("configuration", settings, (ConfigError,), (_shipped(), _settings_seed()), tricks, 1),
         Target("sbatch options", command_line, wrong, _command_lines(), ours),
         Target("job script", script, wrong, (_SCRIPT,), ours, 5),
         Target("hold request", hold_request, wrong, (_hold_seed(),), json=True, weight=3),

@@ -12,6 +12,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -33,8 +34,9 @@ def resources(models: int, count: int, rng: np.random.Generator) -> list[Resourc
     kinds = []
     for number in range(models):
         simd = rng.choice(SIMD, rng.integers(1, 4), replace=False).tolist()
-        form = {"isa": str(rng.choice(ISAS)), "simd": simd, "model": f"cpu{number}", "glibc": f"2.{10 + number % 30}"}
-        gpu = {"model": str(rng.choice(GPUS)), "revision": number}
+        form: dict[str, str | list[str]] = {"isa": str(rng.choice(ISAS)), "simd": simd}
+        form |= {"model": f"cpu{number}", "glibc": f"2.{10 + number % 30}"}
+        gpu: dict[str, str | int] = {"model": str(rng.choice(GPUS)), "revision": number}
         kinds.append((Consumable.of("compute", form), Consumable.of("io", {"fs": f"fs{number % 50}"}), gpu))
     found = []
     for number in range(count):
@@ -78,6 +80,11 @@ def plain(wanted: Sequence[Task], offered: Sequence[Resource]) -> list[Resource 
     return chosen
 
 
+def select(offered: Sequence[Resource], wanted: Sequence[Task]) -> object:
+    """What is chosen from a fresh catalogue."""
+    return Catalogue(offered).select(wanted)
+
+
 def timed(work: Callable[[], object]) -> float:
     """Seconds of CPU, the median of the rounds."""
     rounds = []
@@ -95,9 +102,9 @@ def main() -> int:
     print("| what | seconds | goal | reached |\n|---|---|---|---|")
     for models in (200, RESOURCES):
         offered = resources(models, RESOURCES, rng)
-        built = timed(lambda offered=offered: Catalogue(offered))
+        built = timed(partial(Catalogue, offered))
         # A fresh catalogue each time: nothing may be left over from the round before.
-        both = timed(lambda offered=offered: Catalogue(offered).select(wanted))
+        both = timed(partial(select, offered, wanted))
         reached = both <= GOAL
         missed |= not reached
         what = f"{TASKS:,} task types among {RESOURCES:,} resources of {models:,} models"

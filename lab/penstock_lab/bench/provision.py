@@ -16,6 +16,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from penstock.provision.dag import Dag, one_site
 from penstock.provision.front import Evaluation
@@ -28,6 +29,7 @@ from penstock.provision.slots import default_horizon, free_slots
 
 NODES = 430
 PRICING = PaperPricing()
+T = TypeVar("T")
 
 
 def a_queue(jobs: int, seed: int = 1) -> Queue:
@@ -71,7 +73,7 @@ def cybershake() -> Dag:
     return one_site([*rows, *((f"p{i}", 1, 1, [f"s{i}"]) for i in range(4017))])
 
 
-def timed(work: Callable[[], object]) -> tuple[float, object]:
+def timed(work: Callable[[], T]) -> tuple[float, T]:
     begin = time.process_time()
     found = work()
     return time.process_time() - begin, found
@@ -131,10 +133,10 @@ def main() -> int:
     slots = free_slots(plan.profile, default_horizon(0, plan.last_finish), PRICING)
     few = sorted(slots, key=lambda s: -s.procs * s.duration)[:30]
     dag = a_workflow(100, 10, 22)
-    start = ((True,) * len(few), tuple(s.extensible for s in few))
+    first = ((True,) * len(few), tuple(s.extensible for s in few))
     for name, search in (("moga", moga), ("nsga2", nsga2)):
         evaluate = Evaluation(Scheduler(dag, few))
-        spent, points = timed(lambda: search(evaluate, 1, Settings(start=start)))  # noqa: B023
+        spent, points = timed(lambda: search(evaluate, 1, Settings(start=first)))  # noqa: B023
         report(
             f"{name}, 100 tasks, {len(few)} slots",
             spent,
@@ -144,7 +146,7 @@ def main() -> int:
     dag = cybershake()
     spent, scheduler = timed(lambda: Scheduler(dag, few))
     evaluate = Evaluation(scheduler)
-    more, points = timed(lambda: moga(evaluate, 1, Settings(start=start)))
+    more, points = timed(lambda: moga(evaluate, 1, Settings(start=first)))
     report(
         "CyberShake, 8,039 tasks, moga",
         spent + more,
@@ -155,8 +157,8 @@ def main() -> int:
         print(json.dumps(rows, indent=2))
     else:
         for row in rows:
-            goal = "" if row["goal"] is None else f"goal {row['goal']} s {'reached' if row['reached'] else 'MISSED'}"
-            print(f"{row['what']:45} {row['seconds']:8.3f} s  {goal:22} {row['beside']}")
+            told = "" if row["goal"] is None else f"goal {row['goal']} s {'reached' if row['reached'] else 'MISSED'}"
+            print(f"{row['what']:45} {row['seconds']:8.3f} s  {told:22} {row['beside']}")
     return 1 if wrong else 0
 
 

@@ -21,6 +21,14 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mpi4py import MPI
+
+    from dmr.bridge import Bridge
+    from dmr.distributions import Distribution
 
 SIZES = [(2, 4), (4, 2), (3, 5)]
 ROOM = 16 << 20
@@ -39,7 +47,7 @@ def work(olds: int, news: int, megabytes: int, rounds: int, room: int, only: str
                 print(json.dumps({"old": olds, "new": news, "MB": megabytes, "ranks": kind, **found}), flush=True)
 
 
-def moves() -> Iterator[tuple]:
+def moves() -> Iterator[tuple[str, Distribution, Distribution]]:
     from dmr.distributions import Block, Block2D, BlockCyclic, Cyclic
 
     yield "blocks of rows", Block(), Block()
@@ -50,29 +58,37 @@ def moves() -> Iterator[tuple]:
     yield "blocks of rows, then a grid", Block(), Block2D()
 
 
-def bridges(olds: int, news: int) -> Iterator[tuple]:
+def bridges(olds: int, news: int) -> Iterator[tuple[str, Bridge | None]]:
     from mpi4py import MPI
 
     from dmr.bridge import Bridge
 
     world = MPI.COMM_WORLD
     is_old = world.rank < olds
-    local = world.Split(0 if is_old else 1)
+    local = cast("MPI.Intracomm", world.Split(0 if is_old else 1))
     inter = local.Create_intercomm(0, world, olds if is_old else 0)
-    sides = (local.rank, None) if is_old else (None, local.rank)
-    yield "replaced", Bridge(inter, tuple(range(olds)), tuple(range(news)), *sides)
+    old, new = (local.rank, None) if is_old else (None, local.rank)
+    yield "replaced", Bridge(inter, tuple(range(olds)), tuple(range(news)), old, new)
     inter.Free()
     size = max(olds, news)
     some = world.Split(0 if world.rank < size else MPI.UNDEFINED)
     if some == MPI.COMM_NULL:
         yield "stay", None
         return
-    sides = tuple(some.rank if some.rank < side else None for side in (olds, news))
-    yield "stay", Bridge(some, tuple(range(olds)), tuple(range(news)), *sides)
+    old, new = (some.rank if some.rank < side else None for side in (olds, news))
+    yield "stay", Bridge(some, tuple(range(olds)), tuple(range(news)), old, new)
     some.Free()
 
 
-def measure(bridge, name: str, before, after, megabytes: int, rounds: int, room: int) -> dict:
+def measure(
+    bridge: Bridge | None,
+    name: str,
+    before: Distribution,
+    after: Distribution,
+    megabytes: int,
+    rounds: int,
+    room: int,
+) -> dict[str, Any]:
     import numpy as np
     from mpi4py import MPI
 
@@ -118,8 +134,12 @@ def measure(bridge, name: str, before, after, megabytes: int, rounds: int, room:
     return {"move of": name, **quickest, "extra MB": extra / 1e6}
 
 
-def raw_counts(bridge, before, after, shape: tuple[int, int]) -> tuple[list[int], list[int]]:
+def raw_counts(
+    bridge: Bridge | None, before: Distribution, after: Distribution, shape: tuple[int, int]
+) -> tuple[list[int], list[int]]:
     """Elements to and from each other rank."""
+    from mpi4py import MPI
+
     from dmr import plan
 
     if bridge is None:
@@ -132,7 +152,8 @@ def raw_counts(bridge, before, after, shape: tuple[int, int]) -> tuple[list[int]
             total *= sum(piece.source.length * piece.source.runs for piece in pieces)
         return total
 
-    out = [0] * (bridge.comm.remote_size if bridge.comm.Is_inter() else bridge.comm.size)
+    comm = bridge.comm
+    out = [0] * (comm.remote_size if isinstance(comm, MPI.Intercomm) else comm.size)
     into = list(out)
     if bridge.old_rank is not None:
         for j, rank in enumerate(bridge.new):
@@ -143,7 +164,7 @@ def raw_counts(bridge, before, after, shape: tuple[int, int]) -> tuple[list[int]
     return out, into
 
 
-def run(olds: int, news: int, megabytes: int, rounds: int, room: int, only: str) -> Iterator[dict]:
+def run(olds: int, news: int, megabytes: int, rounds: int, room: int, only: str) -> Iterator[dict[str, Any]]:
     mpiexec = Path(sys.executable).parent / "mpiexec"
     arguments = [
         "--work",
@@ -168,7 +189,7 @@ def run(olds: int, news: int, megabytes: int, rounds: int, room: int, only: str)
         raise SystemExit(f"mpiexec ended with {running.returncode}")
 
 
-def line(row: dict) -> str:
+def line(row: dict[str, Any]) -> str:
     cells = [str(row["MB"]), f"{row['old']} to {row['new']}", row["ranks"], row["move of"]]
     cells += [f"{row[key]:.3f}" for key in ("move", "raw", "raw, warm")]
     cells += [f"{row['raw'] / row['move']:.2f}", f"{row['extra MB']:.1f}"]
@@ -185,7 +206,8 @@ def main() -> None:
     parser.add_argument("--work", type=int, nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
-        work(*options.work, options.rounds, options.room, options.only)
+        olds, news, megabytes = options.work
+        work(olds, news, megabytes, options.rounds, options.room, options.only)
         return
     if not options.json:
         print("| MB | ranks | old ones | move of | move s | raw s | raw, warm s | raw / move | extra MB |")

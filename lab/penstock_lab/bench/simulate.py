@@ -7,7 +7,7 @@ The folder holds CTC-SP2-1996-3.1-cln.swf.gz and SDSC-SP2-1998-4.2-cln.swf.gz fr
 CPU time of the event loop with the log in memory, the median of the rounds; reading the log is told apart. The waits
 are checked: a fast wrong answer is an error.
 
-Two kinds of reference stand beside it. `textbook` is the module of that name, the policies as plain loops in the
+Two kinds of reference stand beside it. `textbook` is the module of that name, the policies as plain loops,
 measured in the same process on the same log in turns with ours, and checked, too: the ratio depends on no machine. It
 knows the tie order `batch` alone, so the ratio is that of both in this order, while loop and jobs/s are those of the
 case. `elsewhere` are other people's figures on their machines, as CPU seconds for the same work.
@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -54,7 +55,10 @@ class Case:
 
 
 SDSC, CTC = "SDSC-SP2-1998-4.2-cln.swf.gz", "CTC-SP2-1996-3.1-cln.swf.gz"
-TEXTBOOK = {"easy": textbook.Easy, "conservative": textbook.Conservative}
+TEXTBOOK: dict[str, type[textbook.Easy] | type[textbook.Conservative]] = {
+    "easy": textbook.Easy,
+    "conservative": textbook.Conservative,
+}
 LOOP = "plain CPython loop"
 CASES = {
     "EASY, SDSC@128, user estimates": Case(
@@ -129,7 +133,7 @@ CASES = {
 }
 
 
-def measure(case: Case, folder: Path, rounds: int) -> dict:
+def measure(case: Case, folder: Path, rounds: int) -> dict[str, Any]:
     began = time.process_time()
     trace = load(folder / case.log, case.procs, case.keep, case.estimates).trace
     reading = time.process_time() - began
@@ -195,7 +199,7 @@ def main() -> None:
         sys.exit(1)
 
 
-def show(results: dict[str, dict], rounds: int) -> None:
+def show(results: dict[str, dict[str, Any]], rounds: int) -> None:
     table = Table(
         "replay", "read s", "loop s", "jobs/s", "goal", "reached", "textbook", "ratio", "MB", "elsewhere", box=None
     )

@@ -66,7 +66,7 @@ def cpu(who: int) -> float:
     return used.ru_utime + used.ru_stime
 
 
-async def measure(cluster: Cluster, rounds: int) -> dict:
+async def measure(cluster: Cluster, rounds: int) -> dict[str, float]:
     prefix, conf = cluster.prefix("alice"), cluster.env["SLURM_CONF"]
     backend = CliBackend(prefix=prefix, user=cluster.user("alice").name, slurm_conf=conf)
     await backend.partitions()
@@ -88,7 +88,7 @@ async def measure(cluster: Cluster, rounds: int) -> dict:
     return {key: statistics.median(look[key] for look in looks) for key in looks[0]}
 
 
-def measure_json(cluster: Cluster, rounds: int) -> dict:
+def measure_json(cluster: Cluster, rounds: int) -> dict[str, float]:
     looks = []
     for _ in range(rounds):
         ours, theirs, began = cpu(resource.RUSAGE_SELF), cpu(resource.RUSAGE_CHILDREN), time.monotonic()
@@ -106,7 +106,7 @@ def measure_json(cluster: Cluster, rounds: int) -> dict:
     return {key: statistics.median(look[key] for look in looks) for key in looks[0]}
 
 
-def agent_over(cluster: Cluster, seconds: float) -> dict:
+def agent_over(cluster: Cluster, seconds: float) -> dict[str, float]:
     """An agent that looks at the queue every second: the most megabytes seen, its looks and its CPU seconds."""
     folder = cluster.home("alice")
     config, log = folder / "bench.yaml", folder / "agent.log"
@@ -134,8 +134,9 @@ def agent_over(cluster: Cluster, seconds: float) -> dict:
                 used = agent.cpu_times()
         with urllib.request.urlopen("http://127.0.0.1:9397/metrics", timeout=10) as answer:
             text = answer.read().decode()
-        looks = float(re.search(r"^penstock_looks (\S+)", text, re.MULTILINE)[1])
-        return {"rss_mb": most, "looks": looks, "cpu_s": used.user + used.system}
+        looks = re.search(r"^penstock_looks (\S+)", text, re.MULTILINE)
+        assert looks is not None
+        return {"rss_mb": most, "looks": float(looks[1]), "cpu_s": used.user + used.system}
     finally:
         process.terminate()
         process.wait(30)

@@ -121,11 +121,11 @@ def main() -> int:
     rows.append(
         ("expectation of a queue of 1,000 waiting jobs", "ms", timed(lambda: watch.expect(ask, "u1"), 20) * 1e3, None)
     )
-    learner, rng2 = QueueLearner(), np.random.default_rng(3)
+    expert, rng2 = QueueLearner(), np.random.default_rng(3)
     for row in rng2.uniform(0, 1e5, (15_000, len(FEATURES))).tolist():
-        learner.add(View(tuple(row), 5.0), row[4])
-    rows.append(("refit of the queue's learner on 15,000 examples", "s", timed(learner.refit, 1), None))
-    rows.append(("its state", "MB", len(json.dumps(learner.to_state())) / 1e6, None))
+        expert.add(View(tuple(row), 5.0), row[4])
+    rows.append(("refit of the queue's learner on 15,000 examples", "s", timed(expert.refit, 1), None))
+    rows.append(("its state", "MB", len(json.dumps(expert.to_state())) / 1e6, None))
     missed = 0
     print("| what | measured | goal | reached |\n|---|---|---|---|")
     for what, unit, value, goal in rows:

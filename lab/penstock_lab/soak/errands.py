@@ -260,7 +260,7 @@ class Errands:
         """A plan of one or two stages, each in a reservation of its own."""
         draw, name = self._draw, f"r{next(self._number)}"
         stages = [f"s{i}" for i in range(draw.randint(1, 2))]
-        after = {stage: (stages[i - 1],) if i else () for i, stage in enumerate(stages)}
+        after: dict[str, tuple[str, ...]] = {stage: (stages[i - 1],) if i else () for i, stage in enumerate(stages)}
         self.reserved.append(Reserved(name, after))
         self._counts["reserved workflows"] += 1
         rows = [

@@ -63,7 +63,7 @@ def events_of(jobs: Iterable[tuple[SimJob, Seen]], runs: Mapping[str, WorkflowRu
         if seen.kind not in (Kind.STAGE, Kind.GUIDED) or not began or seen.job in nothing:
             continue
         run = runs.get(seen.run)
-        covers = (seen.unit,)
+        covers: tuple[str, ...] = (seen.unit,)
         if run is not None:
             covers = next((s.covers or (s.name,) for s in run.stages if s.name == seen.unit), covers)
         last = len(covers) - 1

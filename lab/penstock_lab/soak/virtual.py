@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from unittest import mock
 
 import psutil
 
@@ -280,7 +281,10 @@ def soak(
 ) -> Report:
     """So many hours of virtual time, in episodes of a random length between these (h)."""
     # Else each of a hundred agents would look through all that is installed.
-    penstock.app.make_policy = functools.cache(penstock.app.make_policy)
+    policies = mock.patch.object(penstock.app, "make_policy", functools.cache(penstock.app.make_policy))
     # The simulated users have no accounts on this machine.
-    penstock.workflow.controller.login = lambda uid: OWNER if uid == os.geteuid() else str(uid)
-    return asyncio.run(_soak(folder, seed, hours, tell, episode))
+    logins = mock.patch.object(
+        penstock.workflow.controller, "login", lambda uid: OWNER if uid == os.geteuid() else str(uid)
+    )
+    with policies, logins:
+        return asyncio.run(_soak(folder, seed, hours, tell, episode))

@@ -58,7 +58,7 @@ _GUARD = re.compile(r"^#PENSTOCK-GUARD .*?^unset -f penstock_guard$", re.MULTILI
 _AGAIN = re.compile(r'^\[ ! -e "\$penstock_marks/', re.MULTILINE)
 _AGENT = str(Path(penstock.__file__).parent)
 # What the simulated Slurm and programs use as well, and the agent does nothing in that a kill could break.
-_NOT_THE_AGENT = tuple(str(Path(_AGENT) / name) for name in ("planning", "api.py"))
+_NOT_THE_AGENT = tuple(str(Path(_AGENT) / name) + os.sep for name in ("planning", "api"))
 
 
 class Violated(Exception):
@@ -212,7 +212,7 @@ class World:
         """The agent's log: whatever it did not foresee is a finding."""
         error = sys.exc_info()[1]
         if event.get("exc_info") and not isinstance(error, StoreError | NotNow):
-            place = error.__traceback__
+            place = None if error is None else error.__traceback__
             while place is not None and place.tb_next is not None:
                 place = place.tb_next
             where = "" if place is None else f"{Path(place.tb_frame.f_code.co_filename).name}:{place.tb_lineno}"
@@ -410,6 +410,10 @@ class World:
             self._used.append((request.time, line))
         return reply
 
+    def launcher(self, errand: wire.Errand) -> None:
+        """No program of a soak takes errands, so none may be given one."""
+        self.wrong.append(f"a program that takes no errands was given one: {errand}")
+
     async def hear(self, line: bytes) -> wire.Reply | None:
         """One line at the applications' door."""
         if not self.alive or self.fuse.dead:
@@ -462,8 +466,10 @@ class World:
 class Simulated(Program):
     """A malleable program that may wait in the queue, and that dies when one of its nodes does."""
 
+    world: World
+
     async def step(self) -> None:
-        world: World = self.world
+        world = self.world
         job = world.engine.jobs.get(self.job)
         if job is None or job.state.ended:
             self.next_at = math.inf
