@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import combinations
 
-import networkx as nx
-
 from penstock.errors import UserError
+from penstock.values.graph import find_cycle
 
 __all__ = ["Dag", "Edge", "Task", "best_effort_cost", "one_site", "rank_order", "ranks"]
 
@@ -60,12 +59,9 @@ class Dag:
     _into: Mapping[int, list[Edge]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        graph: nx.DiGraph[int] = nx.DiGraph()
-        graph.add_nodes_from(range(len(self.tasks)))
-        graph.add_edges_from((e.parent, e.child) for e in self.edges)
-        if not nx.is_directed_acyclic_graph(graph):
-            names = [self.tasks[a].name for a, _ in nx.find_cycle(graph)]
-            raise UserError(f"the tasks form a cycle: {' -> '.join([*names, names[0]])}")
+        if cycle := find_cycle(len(self.tasks), ((edge.parent, edge.child) for edge in self.edges)):
+            names = [self.tasks[i].name for i in cycle]
+            raise UserError(f"the tasks form a cycle: {' -> '.join(names)}")
         into: dict[int, list[Edge]] = {i: [] for i in range(len(self.tasks))}
         for edge in self.edges:
             into[edge.child].append(edge)

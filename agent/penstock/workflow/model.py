@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType, NoneType
 from typing import Any, Final
 
-import networkx as nx
-
 from penstock.errors import UserError
+from penstock.values.graph import find_cycle, in_order
 
 __all__ = ["NAME_PATTERN", "Stage", "Workflow", "workflow_from_dict", "workflow_to_dict"]
 
@@ -81,27 +80,19 @@ class Workflow:
                     raise UserError(f"stages[{i}].after: there is no stage {parent!r} (stages: {', '.join(seen)})")
             if len(set(stage.after)) != len(stage.after):
                 raise UserError(f"stages[{i}].after: names a stage twice")
-        try:
-            cycle = nx.find_cycle(self._graph())
-        except nx.NetworkXNoCycle:
-            return
-        names = [edge[0] for edge in cycle]
-        first = seen[names[0]]
-        raise UserError(f"stages[{first}].after: the stages form a cycle: {' -> '.join([*names, names[0]])}")
+        if cycle := find_cycle(len(self.stages), self._edges()):
+            names = [self.stages[i].name for i in cycle]
+            raise UserError(f"stages[{cycle[0]}].after: the stages form a cycle: {' -> '.join(names)}")
 
-    def _graph(self) -> nx.DiGraph[str]:
-        """An edge from every stage to each that comes after it."""
-        graph: nx.DiGraph[str] = nx.DiGraph()
-        graph.add_nodes_from(stage.name for stage in self.stages)
-        graph.add_edges_from((parent, stage.name) for stage in self.stages for parent in stage.after)
-        return graph
+    def _edges(self) -> list[tuple[int, int]]:
+        """From every stage to each that comes after it, by their places."""
+        place = {stage.name: i for i, stage in enumerate(self.stages)}
+        return [(place[parent], i) for i, stage in enumerate(self.stages) for parent in stage.after]
 
     @property
     def order(self) -> tuple[Stage, ...]:
         """The stages so that each comes after its parents; otherwise as they were written."""
-        place = {stage.name: i for i, stage in enumerate(self.stages)}
-        names = nx.lexicographical_topological_sort(self._graph(), key=place.__getitem__)
-        return tuple(self.stages[place[name]] for name in names)
+        return tuple(self.stages[i] for i in in_order(len(self.stages), self._edges()))
 
     def index(self, name: str) -> int:
         """The place of a stage in `stages`, as messages count it. Raises KeyError."""
