@@ -43,33 +43,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dmr.agreement import ARRAY, CSR, LIST, VALUE, Item, Part, describe, judge
 from dmr.bridge import Bridge
-from dmr.distributions import Block, Distribution
+from dmr.distributions import Distribution
 from dmr.patience import Patient
 
 if TYPE_CHECKING:
-    import numpy as np
     from mpi4py import MPI
 
     from dmr.route import Route
 
-    Array = np.ndarray[Any, np.dtype[Any]]
-
-    # By name: the shape of the whole array and its dtype.
-    Shapes = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
-
     Parts = Mapping[str, Part | tuple[Any, ...]]
 
-__all__ = [
-    "Moved",
-    "Part",
-    "check",
-    "move",
-    "receive_blocks",
-    "receive_replicated",
-    "send_blocks",
-    "send_replicated",
-    "whole_shapes",
-]
+__all__ = ["Moved", "Part", "check", "move"]
 
 logger = logging.getLogger("dmr")
 
@@ -151,43 +135,6 @@ def check(comm: MPI.Intracomm, parts: Parts, new_size: int) -> list[Item]:
     if isinstance(verdict, str):
         raise ValueError(verdict)
     return verdict
-
-
-def whole_shapes(comm: MPI.Intracomm, arrays: Mapping[str, Array]) -> Shapes:
-    """Shape and dtype of the whole arrays of which each rank passes its block of rows; collective over `comm`.
-
-    Raises:
-        ValueError: on all ranks, when the blocks do not fit together.
-    """
-    items = check(comm, {name: (array, Block()) for name, array in arrays.items()}, comm.size)
-    return {item.name: (item.shape, item.dtypes[0]) for item in items}
-
-
-def send_blocks(intercomm: MPI.Intercomm, comm: MPI.Intracomm, arrays: Mapping[str, Array], shapes: Shapes) -> None:
-    """Old side: sends this rank's blocks of rows to those that replace all; collective with `receive_blocks`."""
-    bridge = Bridge(intercomm, tuple(range(comm.size)), tuple(range(intercomm.remote_size)), comm.rank, None)
-    move(bridge, {name: (arrays[name], Block()) for name in shapes})
-
-
-def receive_blocks(intercomm: MPI.Intercomm, comm: MPI.Intracomm) -> dict[str, Array]:
-    """New side: this rank's new block of rows of each array; collective with `send_blocks`."""
-    bridge = Bridge(intercomm, tuple(range(intercomm.remote_size)), tuple(range(comm.size)), None, comm.rank)
-    moved = move(bridge)
-    return {} if moved is None else moved.values
-
-
-def send_replicated(intercomm: MPI.Intercomm, comm: MPI.Intracomm, values: Mapping[str, Any]) -> None:
-    """Old side: sends rank 0's values (anything that pickles) to every new rank."""
-    from mpi4py import MPI
-
-    # In a broadcast between groups the root names itself ROOT and its own side looks on.
-    intercomm.bcast(dict(values), root=MPI.ROOT if comm.rank == 0 else MPI.PROC_NULL)
-
-
-def receive_replicated(intercomm: MPI.Intercomm) -> dict[str, Any]:
-    """New side: what old rank 0 sent."""
-    values: dict[str, Any] = intercomm.bcast(None, root=0)
-    return values
 
 
 def _carry(route: Route, items: list[Item], mine: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from mock_world import World
 
 from penstock.api import Allocation, JobState, Partition, Reservation, Snapshot
-from penstock.planning.backfill import Request, backfill
 from penstock.planning.leftover import Leftover, Turns, turn_of
+from penstock.planning.planner import Ask, Backfill
 from penstock.planning.profile import Profile
 from penstock.planning.queue import unable, waiting
 from penstock_lab.mock import views
@@ -188,11 +188,10 @@ def _starts(snapshot, growth, protected):
     for job in [*snapshot.jobs.values(), *([growth] if growth else [])]:
         if job.state.holds_nodes:
             profile.claim(job.nodes, NOW, job.end)
-    within = tuple(snapshot.nodes)
-    asks = [Request(j.id, j.num_nodes, j.time_limit or 0.0, within) for j in snapshot.pending()]
-    plan = backfill(profile, asks, NOW, protected)
-    starts = dict.fromkeys(plan.starts, NOW) | {n: slot.start for n, slot in plan.reserved.items()}
-    return {ask.id: starts[ask.id] for ask in asks if ask.id in starts}
+    planner = Backfill(protected)
+    planner.renew(profile.bits, (), NOW)
+    asks = [Ask(j.id, j.num_nodes, j.time_limit or 0.0, profile.numbering.all) for j in snapshot.pending()]
+    return {placed.id: placed.start for ask in asks if (placed := planner.place(ask, NOW)) is not None}
 
 
 arrivals = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 5), st.integers(1, 40)), min_size=1, max_size=12)

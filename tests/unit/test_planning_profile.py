@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.planning.backfill import Request, backfill
+from penstock.planning.planner import Ask, Backfill
 from penstock.planning.profile import Profile, Slot
 
 NAMES = ("a", "b", "c", "d")
@@ -105,40 +105,45 @@ def test_unlimited_jobs_are_waited_for_in_vain():
     assert profile.earliest(1, math.inf) == Slot(0, math.inf, ("b",))
 
 
+def plan(profile, *asks, protect=1):
+    """From when on and where each of (number, nodes, seconds, out of, queue) runs, where it was given a place."""
+    planner = Backfill(protect)
+    planner.renew(profile.bits, (), 0)
+    made = [
+        Ask(n, nodes, seconds, profile.numbering.mask(within), *queue) for n, nodes, seconds, within, *queue in asks
+    ]
+    places = (planner.place(ask, 0) for ask in made)
+    return {p.id: Slot(p.start, p.end, profile.numbering.named(p.nodes)) for p in places if p is not None}
+
+
 def test_easy_fills_the_hole_before_the_reservation_and_not_more():
     profile = Profile(NAMES)
     profile.claim(["a", "b"], 0, 100)
-    plan = backfill(
+    placed = plan(
         profile,
-        [
-            Request(1, 4, 50, NAMES),  # must wait for a and b
-            Request(2, 1, 100, NAMES),  # fits exactly
-            Request(3, 1, 101, NAMES),  # a second too long
-            Request(4, 1, 10, NAMES),
-        ],
-        now=0,
+        (1, 4, 50, NAMES),  # must wait for a and b
+        (2, 1, 100, NAMES),  # fits exactly
+        (3, 1, 101, NAMES),  # a second too long
+        (4, 1, 10, NAMES),
     )
-    assert plan.starts == {2: ("c",), 4: ("d",)}
-    assert plan.reserved == {1: Slot(100, 150, NAMES)}
+    assert placed == {1: Slot(100, 150, NAMES), 2: Slot(0, 100, ("c",)), 4: Slot(0, 10, ("d",))}
 
 
 def test_each_queue_has_a_reservation_of_its_own():
     profile = Profile(NAMES)
     profile.claim(NAMES, 0, 10)
     west, east = ("a", "b"), ("c", "d")
-    plan = backfill(profile, [Request(1, 2, 5, west, "west"), Request(2, 2, 5, east, "east")], now=0)
-    assert set(plan.reserved) == {1, 2}
-    assert not plan.starts
+    placed = plan(profile, (1, 2, 5, west, "west"), (2, 2, 5, east, "east"))
+    assert placed == {1: Slot(10, 15, west), 2: Slot(10, 15, east)}
 
 
 def test_a_request_that_can_never_run_blocks_nobody():
     profile = Profile(NAMES)
     profile.claim(["a"], 0)
-    plan = backfill(profile, [Request(1, 4, 5, NAMES), Request(2, 3, 5, NAMES)], now=0)
-    assert plan.starts == {2: ("b", "c", "d")}
+    assert plan(profile, (1, 4, 5, NAMES), (2, 3, 5, NAMES)) == {2: Slot(0, 5, ("b", "c", "d"))}
 
 
 def test_with_unlimited_reservations_it_is_conservative():
     profile = Profile(("a",))
-    plan = backfill(profile, [Request(i, 1, 10, ("a",)) for i in (1, 2, 3)], now=0, reservations=math.inf)
-    assert [s.start for s in plan.reserved.values()] == [10, 20]
+    placed = plan(profile, *((i, 1, 10, ("a",)) for i in (1, 2, 3)), protect=math.inf)
+    assert [slot.start for slot in placed.values()] == [0, 10, 20]
