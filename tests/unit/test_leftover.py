@@ -10,11 +10,11 @@ from factories import make_job, make_snapshot
 from hypothesis import given
 from hypothesis import strategies as st
 from mock_world import World
+from named_profile import Profile
 
 from penstock.api import Allocation, JobState, Partition, Reservation, Snapshot
 from penstock.planning.leftover import Leftover, Turns, turn_of
 from penstock.planning.planner import Ask, Backfill
-from penstock.planning.profile import Profile
 from penstock.planning.queue import unable, waiting
 from penstock_lab.mock import views
 from penstock_lab.mock.model import Scheduler

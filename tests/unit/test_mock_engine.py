@@ -273,14 +273,6 @@ def test_shrinking_can_be_forbidden():
         w.do("shrink", a, ["n1"])
 
 
-def test_a_malleable_jobs_end_can_be_moved():
-    w = World()
-    a = w.submit(80)
-    w.engine.retime(w.engine.jobs[a], 20)
-    w.to(100)
-    assert w.engine.records[a].end == 20
-
-
 def test_only_owner_root_and_operators_may_change_a_job():
     w = World(operators=("oper",))
     job = w.submit(80)

@@ -8,9 +8,9 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from named_profile import Profile, Slot
 
 from penstock.planning.planner import Ask, Backfill
-from penstock.planning.profile import Profile, Slot
 
 NAMES = ("a", "b", "c", "d")
 HORIZON = 24

@@ -1,1 +1,1 @@
-"""Pure planning: the availability profile, of named nodes and of counts, and the backfill plan over it."""
+"""Pure planning: the availability profile, of pinned nodes and of counts, and the backfill plan over it."""

@@ -1,6 +1,9 @@
-"""The availability profile over sets of nodes as integers: what `profile.Profile` is made of, for those in a hurry.
+"""The availability profile: which nodes are free when, and the earliest time that enough of them are free together.
 
-Node i of a machine is bit 1 << i, a set of nodes is the sum of its bits, and the search along the time line is a run
+Nodes are pinned: a job keeps the nodes it began on, so it is not enough that *some* `count` nodes are free at every
+instant of its run; the same ones must be free throughout. Sets of nodes are integers:
+
+node i of a machine is bit 1 << i, a set of nodes is the sum of its bits, and the search along the time line is a run
 of `and`s. Preference is the order of the bits, lowest first. `NodeBits` turns names into bits and back.
 """
 

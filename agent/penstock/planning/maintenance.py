@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from penstock.api import Reservation
-from penstock.planning.profile import Profile
+from penstock.planning.bits import BitProfile, NodeBits
 
 __all__ = ["earliest", "windows"]
 
@@ -33,18 +33,15 @@ def earliest(
     ahead = windows(reservations, nodes, now)
     if not ahead or count > len(nodes):
         return now, None
-    profile = Profile(nodes, now)
-    known = set(nodes)
+    numbering, known = NodeBits(nodes), set(nodes)
+    profile = BitProfile(numbering.all, now)
     for reservation in ahead:
-        profile.bits.block(
-            profile.numbering.mask(name for name in reservation.nodes if name in known),
-            reservation.start,
-            reservation.end,
-        )
-    slot = profile.earliest(count, duration, now)
-    if slot is not None and slot.start <= now:
+        taken = numbering.mask(name for name in reservation.nodes if name in known)
+        profile.block(taken, reservation.start, reservation.end)
+    found = profile.earliest(count, duration, now, numbering.all)
+    begin = math.inf if found is None else found[0]
+    if begin <= now:
         return now, None
-    begin = math.inf if slot is None else slot.start
     # Of several, the one that the job has to wait out: the last to end before it may begin.
     blocking = [r for r in ahead if r.end <= begin] or ahead
     return begin, max(blocking, key=lambda r: r.end)

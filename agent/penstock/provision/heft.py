@@ -92,7 +92,6 @@ class Scheduler:
         self._count = max((len(task.durations) for task in dag.tasks), default=1)
         self._now = now
         self._by_finish = earliest == "finish"
-        self._dag = dag
         order = rank_order(dag)
         self._order = order
         self._procs = [dag.tasks[i].procs for i in order]

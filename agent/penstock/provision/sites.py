@@ -290,8 +290,7 @@ def plan_among(
     schedule = evaluate.schedule(chosen.genome)
     if site is not None:
         schedule = replace(schedule, placed=tuple(replace(p, site=site) for p in schedule.placed))
-    count = sum({id(e): e.count for e, _ in origin.values()}.values())
-    return Choice(tuple((p.cost, p.makespan) for p in points), schedule, best_effort_if_any(dag, sites, now), count)
+    return Choice(tuple((p.cost, p.makespan) for p in points), schedule, best_effort_if_any(dag, sites, now))
 
 
 def _only(dag: Dag, site: int) -> Dag | None:

@@ -31,14 +31,12 @@ _SEARCHES: Final[dict[str, Callable[[Evaluation, int, Settings], tuple[Point, ..
 class Choice:
     """The front as (cost, makespan), the chosen schedule, and beside it best effort if nobody else came.
 
-    `prices` are what each placed task's slot costs beside the plain price (greedy only), `evaluations` how many plans
-    were scheduled on slots.
+    `prices` are what each placed task's slot costs beside the plain price (greedy only).
     """
 
     front: tuple[tuple[float, float], ...]
     schedule: Schedule
     queue_alone: Schedule | None
-    evaluations: int = 0
     prices: tuple[float, ...] = ()
 
 
@@ -77,7 +75,7 @@ def plan_workflow(
     points = search(evaluate, slots, method, seed, settings)
     chosen = trade_off(check_limits(points, deadline, budget, *shows), alpha)
     front = tuple((p.cost, p.makespan) for p in points)
-    return Choice(front, evaluate.schedule(chosen.genome), alone, evaluate.count)
+    return Choice(front, evaluate.schedule(chosen.genome), alone)
 
 
 def search(

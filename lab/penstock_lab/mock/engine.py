@@ -266,11 +266,6 @@ class Engine:
         self._priorities.rank(job)
         self.touch(job)
 
-    def retime(self, job: SimJob, at: float, exit_code: int = 0) -> None:
-        """A running job will now end by itself at `at` (a malleable job whose speed has changed)."""
-        job.finish_at, job.finish_code = max(at, self.now), exit_code
-        self._expect(job)
-
     def end(self, job: SimJob, state: JobState, exit_code: int = 0) -> None:
         """The job is over, running or pending; no effect when it has ended before."""
         if job.state.ended:

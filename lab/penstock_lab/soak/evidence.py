@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from penstock.api import Allocation, JobSpec, JobState
+from penstock.api import Allocation, JobState
 from penstock.workflow.state import WorkflowRun
 from penstock_lab.mock.jobs import SimJob
 from penstock_lab.soak.invariants import Event, Kind, Seen
@@ -76,8 +76,3 @@ def events_of(jobs: Iterable[tuple[SimJob, Seen]], runs: Mapping[str, WorkflowRu
                 end = job.left_at + (job.end - job.left_at) * (place + 1) / (last + 1)
                 found.append(Event(seen.run, stage, seen.job, "end", job.end if place == last else end))
     return found
-
-
-def is_batch(job: SimJob) -> bool:
-    """Whether it has a script."""
-    return isinstance(job.spec, JobSpec)

@@ -185,7 +185,6 @@ class World:
         self.boot_at = START
         self.pass_at = START
         self.lives = self.passes = 0
-        self.life_began = START
         self._used: deque[tuple[float, bytes]] = deque(maxlen=_LINES)
         self._draw_used = random.Random(f"used {seed}")
         self._bomb: Bomb | None = None
@@ -291,7 +290,7 @@ class World:
         self.local = LocalDoor(app.operations)
         self._used.clear()  # a new agent does not know them (docs/security.md)
         self.alive = True
-        self.pass_at = self.life_began = self.now
+        self.pass_at = self.now
         self.lives += 1
         self.tell(f"the agent lives ({self.lives})")
 

@@ -1,8 +1,4 @@
-"""The availability profile: which nodes are free when, and the earliest time that enough of them are free together.
-
-Nodes are pinned: a job keeps the nodes it began on, so it is not enough that *some* `count` nodes are free at every
-instant of its run; the same ones must be free throughout.
-"""
+"""The availability profile by the names of nodes and with its claims checked, for tests: a view of `BitProfile`."""
 
 from __future__ import annotations
 
@@ -34,16 +30,6 @@ class Profile:
     def __init__(self, nodes: Sequence[str], start: float = 0.0) -> None:
         self.numbering = NodeBits(nodes)
         self.bits = BitProfile(self.numbering.all, start)
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """All nodes, free or not, in order of preference."""
-        return self.numbering.names
-
-    @property
-    def start(self) -> float:
-        """Where the profile begins; what lies before is unknown to it."""
-        return self.bits.times[0]
 
     def claim(self, nodes: Iterable[str], begin: float, end: float = math.inf) -> None:
         """Take nodes from `begin` to `end`. ValueError, and no change, when one of them is not free all that time.
