@@ -217,7 +217,7 @@ class App:
             # Whoever owns the subject reads back what became of it: stages by name, resizes by their phase.
             _log.warning("was under way when the agent died", verb=intent.verb, subject=intent.subject)
             owner = self.owner_of(intent.subject)
-            self.auditor.interrupted(intent.verb, intent.subject, owner, intent.payload, intent.id)
+            self.auditor.interrupted(intent.verb, intent.subject, owner, intent.payload, intent.id, intent.opened)
             self.store.settle(intent.id, "interrupted", "read back after the restart", self.clock.now())
         rules = Rules.of(site)
         self.workflows = WorkflowController(

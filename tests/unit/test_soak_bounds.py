@@ -95,7 +95,8 @@ def test_an_act_that_is_not_in_the_trail_or_twice_or_there_alone():
 def test_what_may_be_missing_or_told_again():
     record = Record("agent", 1, "submit", "done")
     assert bounds.audited([replace(SUBMIT, state="failed")], []) == [], "it may have been refused before it was asked"
-    assert bounds.audited([SUBMIT], [record, replace(record, outcome="interrupted")]) == []
+    assert "2 times" in bounds.audited([SUBMIT], [record, replace(record, outcome="interrupted")])[0]
+    assert bounds.audited([replace(SUBMIT, state="open", closed=None)], []) == [], "a command was killed"
     assert bounds.audited([SUBMIT], [], [(100.5, 120.0)]) == []
     assert len(bounds.audited([SUBMIT], [], [(101.5, 120.0)])) == 1
 

@@ -11,7 +11,7 @@ import os
 import secrets
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -20,9 +20,10 @@ import structlog
 from penstock.api import Decision, Snapshot
 from penstock.audit.aggregate import Repeats
 from penstock.audit.chain import Head
+from penstock.audit.reading import is_told
 from penstock.audit.record import Door, Kind, Outcome, Record, Scalar, code_of
 from penstock.audit.trail import Trail
-from penstock.errors import AuditUnwritable, StoreError
+from penstock.errors import AuditUnwritable, NotPermitted, StoreError
 from penstock.host.logins import login
 
 __all__ = ["ANCHOR_EVERY", "AgentLog", "Auditor", "Listener", "new_id"]
@@ -145,9 +146,16 @@ class Auditor:
             self._put([self._mine(Kind.ACT, verb, outcome, code, text, subject, owner, job, details)])
 
     def interrupted(
-        self, verb: str, subject: str, owner: int | None, payload: Mapping[str, Scalar], intent: int
+        self, verb: str, subject: str, owner: int | None, payload: Mapping[str, Scalar], intent: int, since: float
     ) -> None:
-        """An act that was under way when whoever did it was killed, as its intent in the journal has it."""
+        """An act that was under way when whoever did it was killed, as its intent in the journal has it, which was
+        opened at `since`. Nothing where the trail has it already: the end came after that was told."""
+        if self._trail is None:
+            return
+        # What cannot be read is told once more: rather twice than never.
+        with suppress(StoreError, NotPermitted):
+            if is_told(self._trail.folder, self._door, intent, since):
+                return
         job = payload.get("job")
         details = {**payload, "intent": intent}
         self.act(verb, subject, owner, details, job if type(job) is int else None, Outcome.INTERRUPTED)

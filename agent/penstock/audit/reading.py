@@ -13,10 +13,10 @@ from typing import BinaryIO
 
 from penstock.audit import files
 from penstock.audit.chain import LONGEST, Anchor, Chain, Entry, Verdict, entry_of
-from penstock.audit.record import Record
+from penstock.audit.record import Door, Kind, Record
 from penstock.state.ownership import denied, is_readable
 
-__all__ = ["Found", "Wanted", "is_there", "records", "verify"]
+__all__ = ["Found", "Wanted", "is_there", "is_told", "records", "verify"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,25 @@ def records(folder: Path, wanted: Wanted, most: int) -> Found:
                     count += 1
                     latest.append((entry, record))
     return Found(tuple(latest), count, unreadable)
+
+
+def is_told(folder: Path, door: Door, intent: int, since: float) -> bool:
+    """Whether there is a record of the act with this number in the journal of who acts by this door, which was begun at
+    `since` (seconds since the epoch). Raises StoreError or NotPermitted."""
+    with _Files(folder) as opened:
+        for _name, file, size in reversed(list(opened)):
+            older = False
+            for line in _lines(file, size):
+                try:
+                    record = entry_of(line).record()
+                except ValueError:
+                    continue
+                older = older or record.at < since
+                if record.kind is Kind.ACT and record.door is door and record.details.get("intent") == intent:
+                    return True
+            if older:  # and so is all that is in the files before
+                return False
+    return False
 
 
 def verify(folder: Path, anchors: Sequence[Anchor]) -> Verdict:

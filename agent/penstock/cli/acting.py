@@ -59,7 +59,7 @@ class Acting:
             if slurm.now() - intent.opened < _ENDED:  # another command may be at it
                 continue
             # Whoever owns the subject looks in Slurm what became of it: everything has a name of its own.
-            audit.interrupted(intent.verb, intent.subject, None, intent.payload, intent.id)
+            audit.interrupted(intent.verb, intent.subject, None, intent.payload, intent.id, intent.opened)
             store.settle(intent.id, "interrupted", "its command was ended", slurm.now())
         store.prune(slurm.now() - config.agent.keep)
         executor = Executor(store, slurm, slurm, audit=audit)

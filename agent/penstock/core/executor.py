@@ -169,7 +169,7 @@ class Executor:
         if concern.owner != os.geteuid():
             self._audit.require()
         intent = self._store.intend(verb, subject, payload, self._clock.now())
-        # Before the intent is settled: who is killed in between tells of the act once more, and never not at all.
+        # Before the intent is settled: who is killed in between has told of the act, and finds that at the next start.
         tell = partial(self._audit.act, verb, subject, concern.owner, {**payload, "intent": intent})
         asked = False
         try:
