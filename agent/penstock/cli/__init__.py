@@ -8,58 +8,81 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
 from penstock import __version__
+from penstock.cli.groups import Group
 from penstock.errors import PenstockError, UserError
 
-__all__ = ["main"]
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
-# Loaded when used: `penstock submit` should not pay for the demo's imports.
-_COMMANDS = {
-    "agent": "penstock.cli.agent:agent",
-    "audit": "penstock.cli.audit:audit",
-    "bags": "penstock.cli.bags:bags",
-    "cancel": "penstock.cli.workflows:cancel",
-    "config": "penstock.cli.agent:config",
-    "dashboard": "penstock.cli.dashboard:dashboard",
-    "db": "penstock.cli.db:db",
-    "doctor": "penstock.cli.doctor:doctor",
-    "env": "penstock.cli.agent:env",
-    "explain": "penstock.cli.status:explain",
-    "hold": "penstock.cli.hold:hold",
-    "ledger": "penstock.cli.hold:ledger",
-    "logs": "penstock.cli.joblog:logs",
-    "message": "penstock.cli.message:message",
-    "profile": "penstock.cli.profile:profile",
-    "off": "penstock.cli.off:off",
-    "on": "penstock.cli.off:on",
-    "pause": "penstock.cli.pause:pause",
-    "plan": "penstock.cli.plan:plan",
-    "pool": "penstock.cli.pool:pool",
-    "quote": "penstock.cli.slots:quote",
-    "report": "penstock.cli.report:report",
-    "resume": "penstock.cli.pause:resume",
-    "retry": "penstock.cli.workflows:retry",
-    "sbatch": "penstock.cli.sbatch:sbatch",
-    "select": "penstock.cli.select:select",
-    "slots": "penstock.cli.slots:slots",
-    "stage": "penstock.cli.stage:stage",
-    "status": "penstock.cli.status:status",
-    "submit": "penstock.cli.workflows:submit",
-    "tick": "penstock.cli.tick:tick",
-    "top": "penstock.cli.status:top",
-    "waits": "penstock.cli.waits:waits",
+__all__ = ["groups", "main"]
+
+# By group, as users think, in the order in which `penstock --help` shows them: where the command is, and the first
+# sentence of its own help, which a test compares. A command's module is loaded when the command is used: `penstock
+# submit` should not pay for the imports of the demo.
+_LABORATORY: Final = "Laboratory"
+_COMMANDS: Final = {
+    "Workflows": {
+        "submit": ("penstock.cli.workflows:submit", "Hand a workflow file to the agent: YAML, or WfFormat 1.5 or 1.6."),
+        "sbatch": ("penstock.cli.sbatch:sbatch", "Submit a job script as sbatch does, with #PENSTOCK lines."),
+        "status": ("penstock.cli.status:status", "Show workflows with their stages, and malleable jobs."),
+        "top": ("penstock.cli.status:top", "Watch workflows and malleable jobs."),
+        "explain": ("penstock.cli.status:explain", "Say what was decided and why."),
+        "logs": ("penstock.cli.joblog:logs", "Print what a stage has written to its standard output."),
+        "cancel": ("penstock.cli.workflows:cancel", "Cancel a workflow and its jobs."),
+        "retry": ("penstock.cli.workflows:retry", "Run again what failed of a workflow."),
+        "dashboard": (
+            "penstock.cli.dashboard:dashboard",
+            "Serve a web page of the cluster and your work on it.",
+        ),
+    },
+    "Waiting and planning": {
+        "waits": ("penstock.cli.waits:waits", "Say how long a job would wait in the queue."),
+        "slots": ("penstock.cli.slots:slots", "Show what the queue leaves free, as slots."),
+        "quote": ("penstock.cli.slots:quote", "Say what a slot costs, by when it starts."),
+        "plan": ("penstock.cli.plan:plan", "Plan when each stage starts, on what, and at what price."),
+        "hold": ("penstock.cli.hold:hold", "Hold slots, so that nobody else gets them."),
+        "ledger": ("penstock.cli.hold:ledger", "Show what slots have cost, by account, and set budgets."),
+        "select": ("penstock.cli.select:select", "Say where a task ends first, or runs cheapest, and send it."),
+        "bags": ("penstock.cli.bags:bags", "Follow bags of tasks, and move them to where they end sooner."),
+        "profile": ("penstock.cli.profile:profile", "Measure what a command uses here, for `penstock select`."),
+        "stage": ("penstock.cli.stage:stage", "Move data from one site to another."),
+    },
+    "Malleable jobs": {
+        "env": ("penstock.cli.agent:env", "Print what makes an MPI job malleable."),
+    },
+    "Pools": {
+        "pool": ("penstock.cli.pool:pool", "Run many small tasks in the allocations that you have."),
+    },
+    "Site": {
+        "doctor": ("penstock.cli.doctor:doctor", "Say what works here, what does not, and what would change it."),
+        "config": ("penstock.cli.agent:config", "Check and show the configuration."),
+        "agent": ("penstock.cli.agent:agent", "Run the agent until SIGTERM; SIGHUP reloads its configuration."),
+        "tick": ("penstock.cli.tick:tick", "Do one pass of the agent and end."),
+        "pause": ("penstock.cli.pause:pause", "Have the agent do nothing until `penstock resume`."),
+        "resume": ("penstock.cli.pause:resume", "Lift pauses: those that were set with these options."),
+        "off": ("penstock.cli.off:off", "Give everything back and stop, until `penstock on`."),
+        "on": ("penstock.cli.off:on", "Take up again what `penstock off` has ended."),
+        "message": ("penstock.cli.message:message", "Try the messages that the agent sends, and list them."),
+        "report": ("penstock.cli.report:report", "Say what the agent has done and what it cost."),
+        "audit": ("penstock.cli.audit:audit", "Show who asked for what and what was done to Slurm."),
+        "db": ("penstock.cli.db:db", "Check, copy, shrink or save the state file."),
+    },
+    _LABORATORY: {
+        "demo": ("penstock_lab.cli.demo:demo", "Show a workflow ahead of its queue and an MPI job that breathes."),
+        "simulate": ("penstock_lab.cli.simulate:simulate", "Replay workloads on a machine that is only simulated."),
+        "cluster": (
+            "penstock_lab.cli.cluster:cluster",
+            "Run a throw-away real Slurm of several nodes on this machine.",
+        ),
+        "bench": ("penstock_lab.cli.bench:bench", "Run the papers' experiments again."),
+    },
 }
-# Another distribution, which no login node needs.
-_LABORATORY = {
-    "bench": "penstock_lab.cli.bench:bench",
-    "cluster": "penstock_lab.cli.cluster:cluster",
-    "demo": "penstock_lab.cli.demo:demo",
-    "simulate": "penstock_lab.cli.simulate:simulate",
-}
+_PLACES: Final = {name: place for group in _COMMANDS.values() for name, (place, _help) in group.items()}
 
 
 @contextlib.contextmanager
@@ -71,11 +94,21 @@ def _reader_may_go() -> Iterator[None]:
         _end(lambda: None, 141)
 
 
-def _laboratory() -> bool:
+def _has_laboratory() -> bool:
+    """It is another distribution, which no login node needs."""
     return importlib.util.find_spec("penstock_lab") is not None
 
 
-class _Lazy(click.Group):
+def groups() -> dict[str, dict[str, str]]:
+    """The installed commands, with the line that says what each does, by group."""
+    return {
+        title: {name: text for name, (_place, text) in group.items()}
+        for title, group in _COMMANDS.items()
+        if title != _LABORATORY or _has_laboratory()
+    }
+
+
+class _Lazy(Group):
     def make_context(self, *args: Any, **extra: Any) -> click.Context:  # noqa: ANN401
         with _reader_may_go():  # --help is printed here
             return super().make_context(*args, **extra)
@@ -85,17 +118,30 @@ class _Lazy(click.Group):
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(_COMMANDS | _LABORATORY if _laboratory() else _COMMANDS)
+        return sorted(name for group in groups().values() for name in group)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        place = _COMMANDS.get(cmd_name) or _LABORATORY.get(cmd_name)
+        place = _PLACES.get(cmd_name)
         if place is None:
             return None
-        if cmd_name in _LABORATORY and not _laboratory():
+        if cmd_name in _COMMANDS[_LABORATORY] and not _has_laboratory():
             raise UserError(f"`penstock {cmd_name}` comes with the laboratory: install penstock-lab (pip or apt-get)")
         module, _, name = place.partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, _PLACES))
+        for title, commands in groups().items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        commands = {name: text for group in groups().values() for name, text in group.items()}
+        named = [CompletionItem(n, help=commands[n]) for n in sorted(commands) if n.startswith(incomplete)]
+        return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})

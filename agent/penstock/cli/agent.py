@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import yaml
 
+from penstock.cli.groups import Group
 from penstock.config import find, load, origins, schema
 from penstock.host import logs
 from penstock.ipc.client import ask_agent
@@ -38,7 +39,7 @@ def env() -> None:
         click.echo(f"export {name}={shlex.quote(value)}")
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
     """Check and show the configuration."""
 

@@ -60,7 +60,9 @@ def audit(
     given: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Show who asked for what and what was done to Slurm: the agent's record, or that of your own commands.
+    """Show who asked for what and what was done to Slurm.
+
+    The agent's record, or that of your own commands.
 
     Only the owner of the record (the agent's user), and root, can read it. --verify looks at every line of all audit
     files, and compares them with what the system's journal and the agent's state file have of them; with --since, what

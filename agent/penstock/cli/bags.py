@@ -36,7 +36,7 @@ _PERIOD: Final = 120.0
 @click.option("--cancel", "stop", is_flag=True, help="Cancel what waits and runs of the bag.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def bags(number: int | None, watch: bool, stay: bool, stop: bool, as_json: bool) -> None:
-    """Follow bags of tasks, and move tasks that wait to where they are done clearly sooner.
+    """Follow bags of tasks, and move them to where they end sooner.
 
     Every call makes one pass, over the bag of that number or all that are not finished; let a crontab do so, or
     use --watch. A task that waits is moved if it is expected to be done `select.gain` seconds, and `select.gain_share`

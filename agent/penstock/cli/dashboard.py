@@ -31,7 +31,9 @@ _PATIENCE = 45.0
     help="Where to serve it; port 0 takes any that is free.",
 )
 def dashboard(listen: str) -> None:
-    """Serve a page that shows the cluster, your workflows and malleable jobs, and what was decided why.
+    """Serve a web page of the cluster and your work on it.
+
+    It shows workflows and malleable jobs, too, and what was decided why.
 
     It runs until Ctrl-C, for you alone, and changes nothing. It asks the agent, which says what you may see; where no
     agent answers the page says so and goes on trying.

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from penstock.cli.groups import Group
 from penstock.cli.output import emit_json, plain, table
 from penstock.config import Config, load
 from penstock.errors import NotNow, StateHeld, StateRefused, StoreError
@@ -29,7 +30,7 @@ _LISTED: Final = 20
 _file = click.Path(path_type=Path, dir_okay=False)
 
 
-class _Group(click.Group):
+class _Group(Group):
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401
         # To these commands a damaged file is what they have found out, not what they refuse to work on.
         try:
@@ -40,7 +41,7 @@ class _Group(click.Group):
 
 @click.group(cls=_Group)
 def db() -> None:
-    """Look into the state file, keep a copy of it, make it smaller, save what can be read of a damaged one."""
+    """Check, copy, shrink or save the state file."""
 
 
 def _which(command: _Command) -> _Command:

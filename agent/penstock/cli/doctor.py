@@ -29,7 +29,7 @@ _FORMAT: Final = 1  # of the JSON: raised when something that was there is gone 
 @click.option("-v", "--verbose", is_flag=True, help="Show every check, also those where all is well.")
 @number("limit", "Seconds that each request may take (default: 10).", 0, 300, "a number of seconds up to 300")
 def doctor(as_json: bool, with_mpi: bool, verbose: bool, limit: float | None) -> None:
-    """Say what works on this site and as this user, what does not, and what would change that.
+    """Say what works here, what does not, and what would change it.
 
     Asks Slurm a dozen times and changes nothing. Ends with 0 when all that the configuration asks for works, with 1
     when some of it does not.

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from penstock.cli.acting import acting
+from penstock.cli.groups import Group
 from penstock.cli.options import number
 from penstock.cli.output import clock, emit_json, table
 from penstock.cli.planning import LiveSource, Where, cluster_options
@@ -63,9 +64,12 @@ def _uid(users: Sequence[str]) -> int:
         return os.geteuid()
 
 
-@click.group()
+@click.group(cls=Group)
 def hold() -> None:
-    """Hold slots: as reservations, by request, or by a job that idles until they begin."""
+    """Hold slots, so that nobody else gets them.
+
+    As reservations, by request, or by a job that idles until they begin.
+    """
 
 
 @hold.command("open")
@@ -247,7 +251,11 @@ def grant(request: Path) -> None:
 @number("budget", "Set what the account may spend in all.", -1e-9, 1e15, "a number from 0 on")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def ledger(account: str | None, budget: float | None, as_json: bool) -> None:
-    """Show what slots have cost, by account, and set budgets (--account NAME --budget X)."""
+    """Show what slots have cost, by account, and set budgets.
+
+    \b
+    penstock ledger --account NAME --budget X
+    """
     if budget is not None and account is None:
         raise UserError("--account is missing: whose budget?")
     config = load()

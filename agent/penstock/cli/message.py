@@ -7,6 +7,7 @@ import time
 
 import click
 
+from penstock.cli.groups import Group
 from penstock.cli.output import clock, emit_json, plain, table
 from penstock.cli.report import open_state
 from penstock.config import Config, load
@@ -16,9 +17,9 @@ from penstock.host.logins import login
 __all__ = ["message"]
 
 
-@click.group()
+@click.group(cls=Group)
 def message() -> None:
-    """Try the messages that the agent sends to people, and see what became of them."""
+    """Try the messages that the agent sends, and list them."""
 
 
 @message.command("test")

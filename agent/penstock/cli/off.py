@@ -63,7 +63,9 @@ def off(
     by: int | None,
     units: tuple[str, ...],
 ) -> None:
-    """Give back what Penstock holds in Slurm, end its agent, and let nothing act until `penstock on`.
+    """Give everything back and stop, until `penstock on`.
+
+    What Penstock holds in Slurm is given back, its agent ends, and nothing acts.
 
     Jobs are not harmed. Growths under way are taken back, programs are asked to give back nodes that other jobs hold
     for them, and jobs of workflows are made to do without an agent. Stages that are kept back in the queue are listed
@@ -321,7 +323,10 @@ def _print(told: Mapping[str, Any], items: Sequence[Mapping[str, Any]], *, unkno
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def on(as_json: bool) -> None:
-    """Take up again what `penstock off` has ended, and start the units that it stopped."""
+    """Take up again what `penstock off` has ended.
+
+    The units that it stopped are started.
+    """
     config = load()
     logs.configure("error", config.log.format)
     answers = True

@@ -54,7 +54,9 @@ def _tell(answer: dict[str, Any] | None, done: str, as_json: bool) -> None:
 @_scope
 @click.option("--why", default="", metavar="TEXT", help="Told wherever something waits for it.")
 def pause(feature: str | None, user: str | None, partition: str | None, as_json: bool, why: str) -> None:
-    """Have the agent leave everything alone, or what the options say, until `penstock resume`.
+    """Have the agent do nothing until `penstock resume`.
+
+    With options it leaves only that alone.
 
     Nothing is submitted, released or resized from its next pass on, also after a restart. Jobs go on, what has begun in
     Slurm comes to its end, and workflows can be cancelled.
@@ -66,5 +68,8 @@ def pause(feature: str | None, user: str | None, partition: str | None, as_json:
 @click.command()
 @_scope
 def resume(feature: str | None, user: str | None, partition: str | None, as_json: bool) -> None:
-    """Lift the pauses that were set with these options; without any, all of them."""
+    """Lift pauses: those that were set with these options.
+
+    Without options all of them.
+    """
     _tell(ask_or_leave(load(), "resume", _request(feature, user, partition)), "Lifted", as_json)

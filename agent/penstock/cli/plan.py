@@ -68,7 +68,7 @@ def plan(
     picture: Path | None,
     as_json: bool,
 ) -> None:
-    """Plan all stages of workflows so that nothing is left to chance: when each starts, on what, and at what price.
+    """Plan when each stage starts, on what, and at what price.
 
     moga and nsga2 put it on slots that delay nobody and look for plans that are cheap, fast, or both; greedy buys a
     slot for one stage after the other and may delay others, at their price; best-effort tells what the queue alone

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from penstock.cli.groups import Group
 from penstock.cli.output import emit_json
 from penstock.cli.poolstage import drain, stage
 from penstock.cli.poolview import cancel, in_pool, logs, status, top
@@ -30,7 +31,7 @@ _START = 60.0
 _END = 30.0
 
 
-@click.group()
+@click.group(cls=Group)
 def pool() -> None:
     """Run many small tasks in the allocations that you have.
 

@@ -13,6 +13,7 @@ from penstock.broker.clock import base_clock, max_clock, processor
 from penstock.broker.counters import Counters, Unavailable
 from penstock.broker.measure import measure
 from penstock.broker.profiles import Profile, compare, load_profile, means, save_profile
+from penstock.cli.groups import Group
 from penstock.cli.output import emit_json, table
 from penstock.errors import UserError
 
@@ -21,7 +22,7 @@ __all__ = ["profile"]
 _MOST: Final = 1000
 
 
-class _Profile(click.Group):
+class _Profile(Group):
     """`penstock profile [OPTIONS] -- CMD`, and `penstock profile compare`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -32,7 +33,7 @@ class _Profile(click.Group):
 
 @click.group(cls=_Profile, context_settings={"help_option_names": ["-h", "--help"]})
 def profile() -> None:
-    """Measure what a command uses up on this machine, for `penstock select`.
+    """Measure what a command uses here, for `penstock select`.
 
     \b
     penstock profile --runs 5 -- ./md --steps 1000

@@ -29,7 +29,9 @@ def open_state(config: Config) -> Store:
 @click.option("--since", default="7d", show_default=True, metavar="T", help="How far back, such as 12h, 7d.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def report(since: str, as_json: bool) -> None:
-    """Say what the agent has done: hours of waiting saved, nodes moved, and what it cost; each with how it was found.
+    """Say what the agent has done and what it cost.
+
+    Hours of waiting saved, nodes moved, and the price of it; each with how it was found.
 
     Read from the state file, which only the agent's user can; beside a running agent or without one. The agent sends
     the same once a week where messages are set up.

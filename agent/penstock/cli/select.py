@@ -67,7 +67,7 @@ def select(
     explain: bool,
     as_json: bool,
 ) -> None:
-    """Say on which resource a task finishes first, or runs cheapest (paper 000), and send it there.
+    """Say where a task ends first, or runs cheapest, and send it.
 
     The time to completion (TTC) is the predicted wait (Tq) plus the predicted run time (Tx). Resources are the
     partitions of all clusters of the site, or those of a file. Several tasks are spread over resources so that the last

@@ -141,7 +141,7 @@ def quote(
     explain: bool,
     as_json: bool,
 ) -> None:
-    """Say what a slot of N nodes for a duration D costs, by when it starts.
+    """Say what a slot costs, by when it starts.
 
     To the plain price (nodes x time x c) a slot adds f: the delay of every waiting job that it pushes back, times that
     job's processors. Running jobs and reservations are never moved, so some starts cannot be had.

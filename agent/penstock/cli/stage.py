@@ -30,7 +30,9 @@ __all__ = ["stage"]
 @click.option("--size", metavar="AMOUNT", help="Bytes to be moved, such as 3GB (default: counted, if they are here).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def stage(source: str, target: str, path: str, sites: Path | None, size: str | None, as_json: bool) -> None:
-    """Move data from one site to another, by the staging command of the file of sites.
+    """Move data from one site to another.
+
+    By the staging command of the file of sites.
 
     How long it takes is kept, and corrects what plans over sites expect of later transfers between the two.
 

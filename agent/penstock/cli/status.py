@@ -68,7 +68,9 @@ def _companions(job: dict[str, Any]) -> str:
 @click.option("--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds between looks.")
 @click.option("--json", "as_json", is_flag=True, help="Print what there is now as JSON, once.")
 def top(interval: float, as_json: bool) -> None:
-    """Watch workflows and malleable jobs; once, where the output is no terminal.
+    """Watch workflows and malleable jobs.
+
+    They are shown once where the output is no terminal.
 
     It asks the agent, never Slurm, so it may run for as long as you like. Ctrl-C ends it.
     """

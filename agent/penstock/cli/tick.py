@@ -18,7 +18,9 @@ __all__ = ["tick"]
 @click.option("-v", "--verbose", is_flag=True, help="Say what was done, and why nothing was.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def tick(verbose: bool, as_json: bool) -> None:
-    """Do one pass of the agent and end; for a crontab where no daemon may run.
+    """Do one pass of the agent and end.
+
+    For a crontab, where no daemon may run.
 
     \b
     * * * * * penstock tick

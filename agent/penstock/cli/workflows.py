@@ -138,7 +138,9 @@ def cancel(workflow: str, as_json: bool) -> None:
 @click.argument("stage", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def retry(workflow: str, stage: str | None, as_json: bool) -> None:
-    """Run what failed of a workflow again: all of it, or STAGE and what comes after it.
+    """Run again what failed of a workflow.
+
+    All of it, or STAGE and what comes after it.
 
     WORKFLOW is a number, wN, or a name. A stage that `penstock sbatch` submitted is submitted again from its folder,
     by the same command line, with the script as it is now.

@@ -16,6 +16,7 @@ from types import FrameType
 
 import click
 
+from penstock.cli.groups import Group
 from penstock.errors import UserError
 from penstock_lab.cluster import Cluster, ClusterSpec, down, joined, up
 from penstock_lab.cluster.rootfs import prepare
@@ -33,7 +34,7 @@ _folder = click.option(
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 def cluster() -> None:
     """Run a throw-away real Slurm of several nodes on this machine.
 

@@ -1,0 +1,74 @@
+"""What the command line says of itself: its help in groups, what it suggests for a typo, its exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+import penstock.cli
+from penstock.cli import cli, groups
+
+ROOT = click.Context(cli, info_name="penstock")
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-c", "from penstock.cli import main; main()", *words]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60)
+
+
+def test_the_line_of_every_command_is_the_first_sentence_of_its_own_help():
+    listed = {name: text for group in groups().values() for name, text in group.items()}
+    assert sorted(listed) == cli.list_commands(ROOT)
+    for name, text in listed.items():
+        command = cli.get_command(ROOT, name)
+        assert command is not None
+        assert text == command.get_short_help_str(limit=1000), name
+        assert len(text) <= 66, f"{name}: longer than a line of `penstock --help`"
+
+
+def test_help_shows_the_commands_in_groups():
+    lines = run("--help").stdout.splitlines()
+    for title, group in groups().items():
+        begin = lines.index(f"{title}:")
+        assert [line.split()[0] for line in lines[begin + 1 : begin + 1 + len(group)]] == list(group)
+    assert list(groups())[-1] == "Laboratory"
+
+
+def test_where_the_laboratory_is_not_installed_help_does_not_name_it(monkeypatch):
+    monkeypatch.setattr(penstock.cli, "_has_laboratory", lambda: False)
+    assert "Laboratory" not in groups()
+    assert "simulate" not in cli.get_help(ROOT)
+
+
+@pytest.mark.parametrize("words", [[], ["submit"]], ids=["penstock", "submit"])
+def test_help_loads_no_other_command(words):
+    program = (
+        "import sys; from penstock.cli import cli\n"
+        f"cli({[*words, '--help']!r}, standalone_mode=False)\n"
+        "print(*(name for name in sys.modules if 'cli' in name.split('.')), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    loaded = {name.rpartition(".")[2] for name in done.stderr.split() if name.startswith("penstock")}
+    commands = {place.partition(":")[0].rpartition(".")[2] for place in penstock.cli._PLACES.values()}
+    assert loaded & commands == ({"workflows"} if words else set())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("submti", "no such command 'submti'; did you mean `submit`?"),
+        ("hold opne", "no such command 'opne'; did you mean `open`?"),
+        ("simulate swff", "no such command 'swff'; did you mean `swf`?"),
+        ("xyzzy", "no such command 'xyzzy'"),
+        ("submit --stratgy=x y", "--strategy"),
+        ("--hepl", "--help"),
+    ],
+)
+def test_a_typo_gets_a_suggestion_and_exit_code_2(words, said):
+    done = run(*words.split())
+    assert (done.returncode, done.stdout) == (2, "")
+    last = done.stderr.splitlines()[-1]
+    assert last == f"Error: {said}" if said.startswith("no such") else said in last
