@@ -23,7 +23,12 @@ A third outcome, "it already was so", is no error: calls that are idempotent ret
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
 __all__ = [
+    "EXIT_CODES",
     "AgentUnavailable",
     "AuditUnwritable",
     "ConfigError",
@@ -43,6 +48,25 @@ __all__ = [
     "StoreError",
     "UserError",
 ]
+
+
+EXIT_CODES: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        0: "done",
+        1: "it went wrong, in a way that no other code says",
+        2: "the input is wrong",
+        3: "no agent answers",
+        4: "not permitted",
+        5: "Slurm will never do this",
+        6: "not now: try again later",
+        7: "the agent's own state cannot be read or written",
+        8: "the state is refused: only a person can mend it",
+        78: "the configuration is wrong",
+        130: "interrupted from the keyboard",
+        141: "whoever read the output has gone",
+    }
+)
+"""What the exit codes of every command mean. `penstock --help`, the man pages and the documentation show these."""
 
 
 class PenstockError(Exception):

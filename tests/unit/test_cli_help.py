@@ -9,7 +9,8 @@ import click
 import pytest
 
 import penstock.cli
-from penstock.cli import cli, groups
+from penstock.cli import cli, groups, manpages
+from penstock.errors import EXIT_CODES, PenstockError
 
 ROOT = click.Context(cli, info_name="penstock")
 
@@ -72,3 +73,16 @@ def test_a_typo_gets_a_suggestion_and_exit_code_2(words, said):
     assert (done.returncode, done.stdout) == (2, "")
     last = done.stderr.splitlines()[-1]
     assert last == f"Error: {said}" if said.startswith("no such") else said in last
+
+
+def tree(error: type[PenstockError]) -> set[type[PenstockError]]:
+    return {error}.union(*map(tree, error.__subclasses__()))
+
+
+def test_one_table_says_all_exit_codes():
+    assert {error.exit_code for error in tree(PenstockError)} <= set(EXIT_CODES)
+    shown = cli.get_help(ROOT)
+    page = dict(manpages.pages(cli, "penstock"))["penstock.1"]
+    for code, meaning in EXIT_CODES.items():
+        assert f"  {code} ".ljust(7) + meaning in shown
+        assert f"\\fB{code}\\fR\n{meaning}\n" in page

@@ -14,7 +14,7 @@ import click
 
 from penstock import __version__
 from penstock.cli.groups import Group
-from penstock.errors import PenstockError, UserError
+from penstock.errors import EXIT_CODES, PenstockError, UserError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -136,6 +136,10 @@ class _Lazy(Group):
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), meaning) for code, meaning in EXIT_CODES.items()])
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
@@ -147,11 +151,7 @@ class _Lazy(Group):
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="penstock")
 def cli() -> None:
-    """Works ahead of Slurm's queue and lets MPI jobs breathe.
-
-    Exit codes: 0 done, 1 it went wrong, 2 wrong input, 3 no agent, 4 not permitted, 5 Slurm will never do this,
-    6 try again later, 7 the state file, 8 the state file is refused, 78 wrong configuration.
-    """
+    """Works ahead of Slurm's queue and lets MPI jobs breathe."""
 
 
 def main() -> None:

@@ -43,10 +43,7 @@ class Command:
 
 
 _ROOT_NOTES = """\
-## Exit status
-
-0 done, 1 it went wrong, 2 wrong input, 3 no agent answers, 4 not permitted, 5 Slurm will never do this, 6 try again
-later, 7 the state file, 78 wrong configuration.
+The errors behind the exit codes are in [Exit codes and errors](../exit-codes.md).
 
 ## Files and environment
 

@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined
 from penstock import errors
 from penstock.cli import catalogue
 from penstock.config import Config, schema
-from penstock.errors import PenstockError
+from penstock.errors import EXIT_CODES, PenstockError
 from penstock_docs.markdown import cell, code_block, escape
 
 __all__ = ["configuration", "exit_codes", "metrics"]
@@ -142,15 +142,9 @@ standard error.
 
 """
 
-_OTHERS = (
-    (0, "done; of `penstock doctor`: every feature that is asked for works"),
-    (1, "it went wrong, in a way that no other code says; of `penstock doctor`: something asked for does not work"),
-    (130, "interrupted from the keyboard"),
-    (141, "whoever read the output has gone"),
-)
-
 _AFTER = """
-`penstock sbatch` ends with the code of Slurm's `sbatch` where that ran. Programs in jobs have codes of their own: a
+`penstock doctor` ends with 0 when every feature that is asked for works, with 1 when one does not. `penstock sbatch`
+ends with the code of Slurm's `sbatch` where that ran. Programs in jobs have codes of their own: a
 stage's script ends with 65 when its guard has seen that a parent failed, and the ranks of an MPI program that is being
 restarted in another size end with 85.
 
@@ -163,13 +157,15 @@ An error says whether it is final, so that callers need not read its text.
 
 def exit_codes() -> str:
     """The exit codes, from the errors that carry them."""
-    rows: dict[int, list[str]] = {code: [text] for code, text in _OTHERS}
+    named: dict[int, list[str]] = {}
     for error in _tree(PenstockError):
         if error is not PenstockError:
             meaning = (error.__doc__ or "").strip().splitlines()[0].rstrip(".")
-            rows.setdefault(error.exit_code, []).append(f"`{error.__name__}`: {meaning}")
-    table = ["| code | when |", "|---|---|"]
-    table += [f"| {code} | {cell('; '.join(rows[code]))} |" for code in sorted(rows)]
+            named.setdefault(error.exit_code, []).append(f"`{error.__name__}`: {meaning}")
+    table = ["| code | meaning | errors |", "|---|---|---|"]
+    table += [
+        f"| {code} | {cell(meaning)} | {cell('; '.join(named.get(code, ())))} |" for code, meaning in EXIT_CODES.items()
+    ]
     drawing = textwrap.dedent((errors.__doc__ or "").split("\n\n")[1])
     return _CODES + "\n".join(table) + "\n" + _AFTER + code_block(drawing) + "\n"
 
