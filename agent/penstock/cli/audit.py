@@ -18,6 +18,7 @@ from penstock.audit.journal import anchors_in_journal
 from penstock.audit.opening import known_head, own_trail_folder
 from penstock.audit.reading import Wanted, is_there, records, verify
 from penstock.audit.record import Record
+from penstock.cli import complete
 from penstock.cli.output import emit_json, plain, table
 from penstock.config import load
 from penstock.errors import PenstockError, StoreError, UserError
@@ -35,7 +36,9 @@ _HEADINGS: Final = ("record", "time (UTC)", "who", "door", "what", "about", "own
 
 @click.command()
 @click.option("--user", metavar="NAME", help="Only what this user asked for, or what was done to this user's jobs.")
-@click.option("--job", metavar="N", type=click.IntRange(1), help="Only what is about this job.")
+@click.option(
+    "--job", metavar="N", type=click.IntRange(1), shell_complete=complete.jobs, help="Only what is about this job."
+)
 @click.option("--verb", metavar="NAME", help="Only this, such as pause, cancel, submit, shrink.")
 @click.option("--since", metavar="T", help="Only since then: 12h, 7d, or an instant such as 2026-03-29T08:00.")
 @click.option(

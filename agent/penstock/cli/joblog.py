@@ -12,6 +12,7 @@ from typing import IO
 
 import click
 
+from penstock.cli import complete
 from penstock.cli.output import emit_json
 from penstock.cli.runs import Shown, Stage, answered, find, shown
 from penstock.config import Config, load
@@ -26,8 +27,8 @@ _FIELD = re.compile(r"^ +StdOut=(.+)$", re.MULTILINE)
 
 
 @click.command()
-@click.argument("workflow")
-@click.argument("stage", required=False)
+@click.argument("workflow", shell_complete=complete.workflows)
+@click.argument("stage", required=False, shell_complete=complete.stages)
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is written, until the stage has ended.")
 @click.option("--json", "as_json", is_flag=True, help="Print the stage, its job and its files as JSON.")
 def logs(workflow: str, stage: str | None, follow: bool, as_json: bool) -> None:

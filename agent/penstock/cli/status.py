@@ -14,6 +14,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
+from penstock.cli import complete
 from penstock.cli.door import ask_or_read
 from penstock.cli.output import Terminal, ago, build_table, clock, emit_json, plain, table
 from penstock.cli.runs import KEPT_BACK, STAGE_COLUMNS, Stage, answered, find, in_slots, shown
@@ -30,7 +31,7 @@ _MALLEABLE = ("job", "phase", "ranks", "target", "companions", "note")
 
 
 @click.command()
-@click.argument("workflow", required=False)
+@click.argument("workflow", required=False, shell_complete=complete.workflows)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(workflow: str | None, as_json: bool) -> None:
     """Show workflows with their stages, and malleable jobs. WORKFLOW is a number, wN, or a name."""
@@ -144,7 +145,7 @@ def _decided(config: Config, subject: str) -> list[dict[str, Any]]:
 
 
 @click.command()
-@click.argument("subject")
+@click.argument("subject", shell_complete=complete.subjects)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(subject: str, as_json: bool) -> None:
     """Say what was decided and why.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from penstock.cli import complete
 from penstock.cli.backends import cancel_all
 from penstock.cli.door import ask_or_leave
 from penstock.cli.output import emit_json
@@ -107,7 +108,7 @@ def _hand_over(config: Config, workflow: Workflow, request: dict[str, object], t
 
 
 @click.command()
-@click.argument("workflow")
+@click.argument("workflow", shell_complete=complete.workflows)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def cancel(workflow: str, as_json: bool) -> None:
     """Cancel a workflow and its jobs. WORKFLOW is a number, wN, or a name."""
@@ -134,8 +135,8 @@ def cancel(workflow: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("workflow")
-@click.argument("stage", required=False)
+@click.argument("workflow", shell_complete=complete.workflows)
+@click.argument("stage", required=False, shell_complete=complete.stages)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def retry(workflow: str, stage: str | None, as_json: bool) -> None:
     """Run again what failed of a workflow.

@@ -69,7 +69,7 @@ def ask(
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             # Where many are at the door, a socket with Python's own time limit is refused at once, instead of waiting.
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", math.ceil(timeout), 0))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", *_timeval(timeout)))
             connection.connect(str(path))
             connection.settimeout(timeout)
             connection.sendall(_request(op, arguments))
@@ -82,6 +82,11 @@ def ask(
             raise _unanswered(f"the agent at {path}", e) from e
         raise errors.AgentUnavailable(f"no agent answers at {path} ({_why(e)}). {advice}") from e
     return _result(reply)
+
+
+def _timeval(seconds: float) -> tuple[int, int]:
+    """Whole seconds, and microseconds."""
+    return divmod(math.ceil(seconds * 1e6), 1_000_000)
 
 
 def _why(error: Exception) -> str:
