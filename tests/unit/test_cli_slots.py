@@ -80,7 +80,7 @@ def test_the_default_horizon_is_the_last_finish(penstock):
 def test_an_empty_machine(penstock):
     assert json.loads(penstock("slots", {"procs": 3, "horizon": 2}, "--json")[1])[0]["procs"] == 3
     assert json.loads(penstock("slots", {"procs": 3}, "--json")[1]) == []
-    assert json.loads(penstock("quote", {"procs": 3}, "--procs", "2", "--duration", "1", "--json")[1]) == [
+    assert json.loads(penstock("quote", {"procs": 3}, "-N", "2", "-t", "1", "--json")[1]) == [
         {"start": 0, "c": 1, "f": 0, "delays": {}}
     ]
 
@@ -109,7 +109,7 @@ def test_pictures(penstock, tmp_path):
 
 
 def test_table_3(penstock):
-    out = penstock("quote", FIG21, "--procs", "2", "--duration", "3", "--json")[1]
+    out = penstock("quote", FIG21, "-N", "2", "-t", "3", "--json")[1]
     assert [(r["start"], r["f"], r["delays"]) for r in json.loads(out)] == [
         (0, None, {}), (2, 6, {"C": 1, "D": 2}), (3, 8, {"C": 1, "D": 3}), (4, 10, {"C": 1, "D": 4}),
         (6, 0, {}), (7, 0, {}), (8, 0, {}),
@@ -125,7 +125,7 @@ def test_one_start_or_those_from_one_on(penstock):
 
 
 def test_the_table_says_who_is_delayed(penstock):
-    out = penstock("quote", FIG21, "--procs", "2", "--duration", "3", "--explain")[1]
+    out = penstock("quote", FIG21, "-N", "2", "-t", "3", "--explain")[1]
     assert "cannot be had" in out and "start 2: delays D by 2" in out
 
 
@@ -199,16 +199,16 @@ def test_wrong_queues(penstock, queue, said):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ((), "--procs is missing"),
-        (("--procs", "2"), "--duration is missing"),
-        (("--procs", "6", "--duration", "1"), "from 1 to 5, which is all there are, not '6'"),
-        (("--procs", "0", "--duration", "1"), "--procs must be a whole number"),
-        (("--procs", "2", "--duration", "0"), "--duration must be longer than 0"),
-        (("--procs", "2", "--duration", "x"), "--duration must be a number"),
-        (("--procs", "2", "--duration", "1", "--at", "-1"), "--at must not lie before now (0), not -1"),
-        (("--procs", "2", "--duration", "1", "--after", "nan"), "--after must be a number"),
-        (("--procs", "2", "--duration", "1", "--at", "1", "--after", "1"), "cannot go together"),
-        (("--procs", "2", "--duration", "1", "--alpha", "2"), "--alpha must be 0 to 1"),
+        ((), "--nodes is missing"),
+        (("-N", "2"), "--time is missing"),
+        (("-N", "6", "-t", "1"), "from 1 to 5, which is all there are, not '6'"),
+        (("-N", "0", "-t", "1"), "--nodes must be a whole number"),
+        (("-N", "2", "-t", "0"), "-t/--time must be longer than 0"),
+        (("-N", "2", "-t", "x"), "-t/--time must be a number"),
+        (("-N", "2", "-t", "1", "--at", "-1"), "--at must not lie before now (0), not -1"),
+        (("-N", "2", "-t", "1", "--after", "nan"), "--after must be a number"),
+        (("-N", "2", "-t", "1", "--at", "1", "--after", "1"), "cannot go together"),
+        (("-N", "2", "-t", "1", "--alpha", "2"), "--alpha must be 0 to 1"),
     ],
 )
 def test_wrong_quotes(penstock, options, said):

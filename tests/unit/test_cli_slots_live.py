@@ -101,7 +101,7 @@ def test_best_effort_is_told_in_the_units_of_the_other_plans(queue):
         (("slots", "--from", "yesterday"), 2, "--from must be now, now+2h"),
         (("slots", "--from", "2001-01-01T00:00"), 2, "--from must not lie before now"),
         (("quote", "-N", "5", "-t", "1h"), 2, "from 1 to 4"),
-        (("quote", "-N", "2", "-t", "soon"), 2, "--duration must be a duration"),
+        (("quote", "-N", "2", "-t", "soon"), 2, "-t/--time must be a duration"),
         (("quote", "-N", "2", "-t", "1h", "--at", "@5"), 2, "--at must not lie before now"),
         (("quote", "-N", "1", "-t", "1h", "--gres", "gpu:1"), 5, "no node of"),
         (("quote", "-N", "1", "-t", "1h", "--gres", "a:b:c:d"), 2, "--gres: must be such as gpu:2"),

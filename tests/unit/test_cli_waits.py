@@ -51,7 +51,7 @@ def test_an_agent_tells_what_it_has_learned_and_looks_at_the_queue(agent):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("-t", "soon"), "-t: must be a duration"),
+        (("-t", "soon"), "-t/--time must be a duration"),
         (("-p", "nowhere"), "-p: there is no partition 'nowhere' (partitions: "),
         (("-N", "99"), "4 nodes at most, not 99"),
         (("-N", "0"), "-N"),

@@ -158,7 +158,7 @@ def test_members_and_scheduler_are_killed_and_no_task_is_lost(live: Live):
     live.until(lambda: len(live.status()["members"]) == 1)
     scheduler.kill()  # ... then the scheduler
     scheduler.wait()
-    with pytest.raises(AgentUnavailable, match=r"does not answer.*penstock pool start -p main"):
+    with pytest.raises(AgentUnavailable, match=r"does not answer.*penstock pool start --pool main"):
         live.status()
     live.start()
     live.until(lambda: live.status()["tasks"]["running"] == 2)  # the other member came back by itself

@@ -21,6 +21,7 @@ from penstock.cli.groups import Group
 from penstock.cli.options import number
 from penstock.cli.output import clock, emit_json, table
 from penstock.cli.planning import LiveSource, Where, cluster_options
+from penstock.cli.times import TIME
 from penstock.config import Config, load
 from penstock.core.executor import Concern, Payload
 from penstock.errors import NotNow, PenstockError, UserError
@@ -75,7 +76,7 @@ def hold() -> None:
 @hold.command("open")
 @cluster_options
 @click.option("-N", "--nodes", type=click.IntRange(1), required=True, metavar="N", help="How many nodes.")
-@click.option("-t", "--time", "length", required=True, metavar="D", help="For how long.")
+@click.option("-t", "--time", "length", type=TIME, required=True, metavar="TIME", help="For how long.")
 @click.option("--at", "at", required=True, metavar="T", help="When it begins.")
 @click.option("-A", "--account", default="default", show_default=True, metavar="NAME", help="Who pays, in the ledger.")
 @click.option("-u", "--user", metavar="NAME", help="For whom (default: you; others need Operator rights).")
@@ -92,7 +93,7 @@ def hold() -> None:
 def open_(
     where: Where,
     nodes: int,
-    length: str,
+    length: float,
     at: str,
     account: str,
     user: str | None,
@@ -110,8 +111,10 @@ def open_(
 
     async def work(office: Office) -> tuple[int, Hold]:
         backend = office.backend
-        source = LiveSource(await take_snapshot(backend), where, pricing_rules(config), {"--at": at}, {"-t": length})
-        start, duration = source.time("--at"), source.duration("-t")
+        source = LiveSource(
+            await take_snapshot(backend), where, pricing_rules(config), {"--at": at}, {"-t/--time": length}
+        )
+        start, duration = source.time("--at"), source.duration("-t/--time")
         assert start is not None and duration is not None
         source.check(nodes, duration)
         situation = source.situation

@@ -37,12 +37,12 @@ class _Whole:
 
     def __call__(self, context: click.Context, option: click.Parameter, value: Any) -> Any:  # noqa: ANN401
         if option.multiple:
-            return tuple(self._parse(option.opts[0], one) for one in value)
+            return tuple(self._parse(option.opts[-1], one) for one in value)
         if value is None:
             if self.missing:
-                raise UserError(f"{option.opts[0]} is missing: {self.missing}")
+                raise UserError(f"{option.opts[-1]} is missing: {self.missing}")
             return None
-        return self._parse(option.opts[0], str(value))
+        return self._parse(option.opts[-1], str(value))
 
     def _parse(self, name: str, text: str) -> int:
         if not (text.isascii() and text.isdigit() and self.least <= int(text[:19]) <= self.most):
@@ -95,10 +95,11 @@ def whole(
     default: int | None = None,
     missing: str = "",
     multiple: bool = False,
+    short: str = "",
 ) -> Decorator[Any]:
-    """An option that takes a whole number."""
+    """An option that takes a whole number; `short` is its letter, such as -N, where it has one."""
     return click.option(
-        f"--{name}",
+        *filter(None, (short, f"--{name}")),
         metavar="N",
         type=str,  # the callback's message is shorter than click's
         default=[str(n) for n in default] if isinstance(default, tuple) else None if default is None else str(default),

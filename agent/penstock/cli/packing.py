@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import click
 
+from penstock.cli.times import TIME
 from penstock.config import Config
-from penstock.errors import AgentUnavailable, UserError
-from penstock.values.durations import DURATION_FORMS, parse_duration
+from penstock.errors import AgentUnavailable
 from penstock.workflow.wfformat import Packing, PoolCommands
 
 __all__ = ["Packed", "packing_options"]
@@ -37,18 +37,20 @@ def packing_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--max-nodes, --time, --task and --pool; the command gets them as `packed`."""
 
     @functools.wraps(command)
-    def gathered(max_nodes: int, limit: str | None, task: str | None, pool: str | None, **options: Any) -> Any:  # noqa: ANN401
-        seconds = None if limit is None else parse_duration(limit)
-        if limit is not None and seconds is None:
-            raise UserError(f"--time: must be {DURATION_FORMS}, not {limit!r}")
-        return command(packed=Packed(max_nodes, seconds, task, pool), **options)
+    def gathered(max_nodes: int, limit: float | None, task: str | None, pool: str | None, **options: Any) -> Any:  # noqa: ANN401
+        return command(packed=Packed(max_nodes, limit, task, pool), **options)
 
     out: Callable[..., Any] = gathered
     for option in (
         click.option("--pool", metavar="NAME", help="WfFormat: run the tasks in this pool, which has been started."),
         click.option("--task", metavar="COMMAND", help="WfFormat: run this for each task, as in 'sleep {runtime}'."),
         click.option(
-            "--time", "limit", metavar="TIME", help="WfFormat: limit of each stage; default: 3 times its work."
+            "-t",
+            "--time",
+            "limit",
+            type=TIME,
+            metavar="TIME",
+            help="WfFormat: limit of each stage; default: 3 times its work.",
         ),
         click.option(
             "--max-nodes", type=click.IntRange(1), default=1, show_default=True, help="WfFormat: for a stage, at most."

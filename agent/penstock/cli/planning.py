@@ -6,7 +6,7 @@ import asyncio
 import functools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -16,6 +16,7 @@ import click
 from penstock.api import Partition, Snapshot
 from penstock.cli.backends import backend_of
 from penstock.cli.gantt import Bar
+from penstock.cli.times import parse_time_option
 from penstock.config import Config, load
 from penstock.errors import UserError
 from penstock.holding.office import pricing_rules, take_snapshot
@@ -78,9 +79,11 @@ class FileSource:
     unit = "units of time"
     hours = 1.0
 
-    def __init__(self, path: Path, instants: dict[str, str | None], durations: dict[str, str | None]) -> None:
-        texts = {**instants, **durations}
-        given = {name: parse_number(text, name) for name, text in texts.items() if text is not None}
+    def __init__(
+        self, path: Path, instants: dict[str, str | None], durations: Mapping[str, str | float | None]
+    ) -> None:
+        texts: dict[str, str | float | None] = {**instants, **durations}
+        given = {name: parse_number(str(text), name) for name, text in texts.items() if text is not None}
         most = max((decimals(value) for value in given.values()), default=0)
         self.situation = parse_queue(_read(path), str(path), most)
         self._times = {name: int(value * self.situation.scale) for name, value in given.items()}
@@ -122,7 +125,7 @@ class LiveSource:
         where: Where,
         pricing: Callable[[float], Pricing],
         instants: dict[str, str | None],
-        durations: dict[str, str | None],
+        durations: Mapping[str, str | float | None],
         lead: float = 0.0,
     ) -> None:
         self.snapshot = snapshot
@@ -130,11 +133,11 @@ class LiveSource:
         self._now = now = snapshot.taken_at
         self._instants = {n: parse_instant(t, now, n) for n, t in instants.items() if t is not None}
         self._durations: dict[str, float] = {}
-        for name, text in durations.items():
-            if text is not None:
-                seconds = parse_duration(text)
+        for name, length in durations.items():
+            if length is not None:
+                seconds = parse_duration(length)
                 if seconds is None:
-                    raise UserError(f"{name} must be {DURATION_FORMS}, not {text[:40]!r}")
+                    raise UserError(f"{name} must be {DURATION_FORMS}, not {str(length)[:40]!r}")
                 self._durations[name] = seconds
         situation = from_snapshot(snapshot, self.partition, pricing, where.needs)
         if lead:  # what is planned is to be reserved, and Slurm keeps whole seconds
@@ -188,6 +191,10 @@ class Where:
     partition: str | None
     needs: Needs
 
+    def length(self, text: str | None) -> str | float | None:
+        """What -t says: a number in a file's unit of time, else seconds. Raises UserError."""
+        return text if text is None or self.queue_file is not None else parse_time_option(text, "-t/--time")
+
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """As `source_options`, for commands that refuse --queue: their help does not name it."""
@@ -232,7 +239,7 @@ def source_options(command: Callable[..., Any], file: bool = True) -> Callable[.
 
 
 def open_source(
-    where: Where, instants: dict[str, str | None], durations: dict[str, str | None], lead: float = 0.0
+    where: Where, instants: dict[str, str | None], durations: Mapping[str, str | float | None], lead: float = 0.0
 ) -> Source:
     """The file's queue, or one look at the cluster."""
     if where.queue_file is not None:

@@ -16,6 +16,7 @@ from penstock.cli.groups import Group
 from penstock.cli.output import emit_json
 from penstock.cli.poolstage import drain, stage
 from penstock.cli.poolview import cancel, in_pool, logs, status, top
+from penstock.cli.times import TIME
 from penstock.config import load
 from penstock.errors import AgentUnavailable, PenstockError, UserError
 from penstock.host import logs as logging
@@ -147,7 +148,14 @@ def _seconds(option: str, text: str | None) -> float | None:
 @click.option("--cores", type=float, help="Cores, fractions too.  [default: 1]")
 @click.option("--memory", metavar="AMOUNT", help="Memory, such as 512MB; a task that takes more is killed.")
 @click.option("--gpus", type=int, help="GPUs.  [default: 0]")
-@click.option("--time", "seconds", metavar="TIME", help="Expected run time: it runs only where as much is left.")
+@click.option(
+    "-t",
+    "--time",
+    "seconds",
+    type=TIME,
+    metavar="TIME",
+    help="Expected run time: it runs only where as much is left.",
+)
 @click.option("--input", "inputs", multiple=True, metavar="FILE", help="A file that must be there; can be repeated.")
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable; can be repeated.")
 @click.option("--retries", type=int, help="How often it may fail and be tried again.  [default: 2]")

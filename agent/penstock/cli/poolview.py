@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import click
 from rich.console import Group
 from rich.live import Live
 
+from penstock.cli.former import formerly
 from penstock.cli.output import Terminal, ago, build_table, emit_json
 from penstock.config import load
 from penstock.errors import NotNow, PenstockError
@@ -25,16 +27,21 @@ _POLL = 0.5
 _ROWS = 20
 _MEMBERS = ("node", "job", "cores", "busy", "used", "tasks", "left", "")
 _TASKS = ("task", "name", "phase", "tries", "node", "job", "wall", "cpu", "memory", "why")
-in_pool = click.option(
-    "-p",
-    "--pool",
-    "name",
-    metavar="NAME",
-    default="main",
-    show_default=True,
-    envvar="PENSTOCK_POOL",
-    help="Which pool.",
-)
+
+
+def in_pool(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--pool, as `name`."""
+    option = click.option(
+        "--pool",
+        "name",
+        metavar="NAME",
+        default="main",
+        show_default=True,
+        envvar="PENSTOCK_POOL",
+        help="Which pool.",
+    )
+    decorated: Callable[..., Any] = option(formerly("-p", "--pool", "name")(command))
+    return decorated
 
 
 @click.command()

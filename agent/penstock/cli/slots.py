@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from penstock.cli.explain_plan import compare, estimate_line
+from penstock.cli.former import formerly
 from penstock.cli.gantt import as_picture, as_text
 from penstock.cli.options import number, whole
 from penstock.cli.output import emit_json, table
@@ -27,8 +28,8 @@ __all__ = ["quote", "slots"]
 @source_options
 @click.option("--from", "since", metavar="T", help="Only slots that end after T.")
 @click.option("--to", "until", metavar="T", help="Only slots that begin before T.")
-@whole("nodes", "Only slots with at least N processors.")
-@click.option("--time", "length", metavar="D", help="Only slots at least so long.")
+@whole("nodes", "Only slots with at least N nodes (processors, in a file).", short="-N")
+@click.option("-t", "--time", "length", metavar="TIME", help="Only slots at least so long.")
 @click.option("--explain", is_flag=True, help="Say when every waiting job starts by our plan and by Slurm's estimate.")
 @picture_options
 @click.option("--session", is_flag=True, help="Print all on one line of JSON, then answer questions (plan --sites).")
@@ -52,11 +53,11 @@ def slots(
     """
     if session and (since or until or nodes or length or explain or gantt or picture):
         raise UserError("--session says all there is; it goes only with --queue, -p, --cores, --mem, --gres and -C")
-    source = open_source(where, {"--from": since, "--to": until}, {"--time": length})
+    source = open_source(where, {"--from": since, "--to": until}, {"-t/--time": where.length(length)})
     if session:
         serve(source, sys.stdin)
         return
-    first, last, least = source.time("--from"), source.time("--to"), source.duration("--time")
+    first, last, least = source.time("--from"), source.time("--to"), source.duration("-t/--time")
     if first is not None and last is not None and last <= first:
         raise UserError(f"--to must be later than --from ({source.show(first)}), not {source.show(last)}")
     plan = source.situation.plan()
@@ -124,8 +125,10 @@ def _draw(source: Source, plan: Plan, gantt: bool, picture: Path | None) -> None
 
 @click.command()
 @source_options
-@click.option("-N", "--nodes", "--procs", "procs", metavar="N", help="How many nodes (processors, in a file).")
-@click.option("-t", "--time", "--duration", "length", metavar="D", help="For how long.")
+@formerly("--procs", "-N/--nodes", "procs")
+@formerly("--duration", "-t/--time", "length")
+@click.option("-N", "--nodes", "procs", metavar="N", help="How many nodes (processors, in a file).")
+@click.option("-t", "--time", "length", metavar="TIME", help="For how long.")
 @click.option("--at", "at", metavar="T", help="Only a start at T.")
 @click.option("--after", "after", metavar="T", help="Only starts from T on, and T itself if it can be had.")
 @number("alpha", "Only the best start: 0 the earliest, 1 the cheapest, in between a trade-off.", -1e-9, 1, "0 to 1")
@@ -147,15 +150,15 @@ def quote(
     job's processors. Running jobs and reservations are never moved, so some starts cannot be had.
     """
     if procs is None:
-        raise UserError("--procs is missing: how many processors?")
+        raise UserError("-N/--nodes is missing: how many nodes?")
     if length is None:
-        raise UserError("--duration is missing: for how long?")
+        raise UserError("-t/--time is missing: for how long?")
     if at is not None and after is not None:
         raise UserError("--at and --after cannot go together")
-    source = open_source(where, {"--at": at, "--after": after}, {"--duration": length})
+    source = open_source(where, {"--at": at, "--after": after}, {"-t/--time": where.length(length)})
     situation = source.situation
     count = _count(procs, situation.queue.size)
-    duration = source.duration("--duration")
+    duration = source.duration("-t/--time")
     assert duration is not None
     instant, earliest = source.time("--at"), source.time("--after")
     source.check(count, duration)
@@ -190,7 +193,9 @@ def quote(
 
 def _count(text: str, size: int) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:19]) <= size):
-        raise UserError(f"--procs must be a whole number from 1 to {size}, which is all there are, not {text[:40]!r}")
+        raise UserError(
+            f"-N/--nodes must be a whole number from 1 to {size}, which is all there are, not {text[:40]!r}"
+        )
     return int(text)
 
 

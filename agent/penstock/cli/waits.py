@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from penstock.api import Geometry
 from penstock.cli.output import ago, emit_json, table
+from penstock.cli.times import TIME
 from penstock.config import Config, load
-from penstock.errors import AgentUnavailable, NotPermitted, UserError
+from penstock.errors import AgentUnavailable, NotPermitted
 from penstock.ipc.client import ask_agent
-from penstock.values.durations import DURATION_FORMS, duration_text, parse_duration
+from penstock.values.durations import duration_text
 
 __all__ = ["waits"]
+
+_HOUR: Final = 3600.0
 
 
 @click.command()
 @click.option("-N", "--nodes", type=click.IntRange(1), metavar="N", help="Nodes of the job (default: 1).")
-@click.option("-t", "--time", "limit", metavar="TIME", help="Its time limit, such as 2h or 1-00:00:00 (default: 1h).")
+@click.option(
+    "-t", "--time", "limit", type=TIME, metavar="TIME", help="Its time limit, such as 2h or 1-00:00:00 (default: 1h)."
+)
 @click.option("-p", "--partition", metavar="NAME", help="Its partition (default: Slurm's).")
 @click.option("-q", "--qos", metavar="NAME", help="Its QOS (default: your usual one).")
 @click.option("-A", "--account", metavar="NAME", help="Its account (default: your usual one).")
@@ -29,7 +34,7 @@ __all__ = ["waits"]
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def waits(
     nodes: int | None,
-    limit: str | None,
+    limit: float | None,
     partition: str | None,
     qos: str | None,
     account: str | None,
@@ -47,18 +52,12 @@ def waits(
     penstock waits -N 4 -t 2h -p batch
     penstock waits
     """
-    seconds = 3600.0
-    if limit is not None:
-        parsed = parse_duration(limit)
-        if parsed is None:
-            raise UserError(f"-t: must be {DURATION_FORMS}, not {limit!r}")
-        seconds = parsed
     given = (nodes, limit, partition, qos, account, gres, mem, constraint)
     wanted = None
     if any(option is not None for option in given):
         wanted = {
             "nodes": nodes or 1,
-            "time_limit": seconds,
+            "time_limit": _HOUR if limit is None else limit,
             "partition": partition or "",
             "qos": qos or "",
             "account": account or "",

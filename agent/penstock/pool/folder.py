@@ -73,7 +73,7 @@ class PoolFolder:
     @property
     def start(self) -> str:
         """The command that starts its scheduler, for a message."""
-        return f"`penstock pool start -p {self.name}`"
+        return f"`penstock pool start --pool {self.name}`"
 
     def make(self) -> None:
         """Make what is missing, with a certificate of the pool's own. Raises StoreError, NotPermitted."""

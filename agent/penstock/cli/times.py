@@ -1,0 +1,49 @@
+"""Durations on the command line, as -t and --time take them: in Slurm's own syntax, or with units."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from penstock.errors import UserError
+from penstock.values.durations import parse_duration
+
+__all__ = ["TIME", "parse_time_option"]
+
+if TYPE_CHECKING:
+    _Type = click.ParamType[float]
+else:
+    _Type = click.ParamType  # generic from 8.4 on
+
+_FORMS: Final = "a duration such as 90s, 30m, 2h, 1h30m, 30:00 (minutes:seconds), 02:00:00 or 1-02:00:00"
+_BARE: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
+
+
+def parse_time_option(text: str, option: str) -> float:
+    """Seconds > 0. Raises UserError that names the option.
+
+    A bare number is minutes to sbatch and was seconds here up to 0.1.0: it is refused, with both readings.
+    """
+    bare = text.strip()
+    if _BARE.fullmatch(bare):
+        raise UserError(f"{option} {bare[:40]}: say {bare[:40]}m for minutes, which sbatch would read, or {bare[:40]}s")
+    seconds = parse_duration(text)
+    if seconds is None:
+        raise UserError(f"{option} must be {_FORMS}, not {text[:40]!r}")
+    return seconds
+
+
+class _Time(_Type):
+    name = "time"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """See `parse_time_option`."""
+        if isinstance(value, float):  # click converts defaults, too
+            return value
+        return parse_time_option(str(value), "/".join(param.opts) if param is not None else "-t/--time")
+
+
+TIME: Final = _Time()
+"""The type of -t and --time of every command: seconds."""
