@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 
 import click
 import pytest
+from doc_pages import objection
 
 import penstock.cli
 from penstock.cli import cli, groups, manpages
+from penstock.cli.examples import EXAMPLES
 from penstock.errors import EXIT_CODES, PenstockError
 
 ROOT = click.Context(cli, info_name="penstock")
@@ -86,3 +89,18 @@ def test_one_table_says_all_exit_codes():
     for code, meaning in EXIT_CODES.items():
         assert f"  {code} ".ljust(7) + meaning in shown
         assert f"\\fB{code}\\fR\n{meaning}\n" in page
+
+
+@pytest.mark.parametrize(("name", "line"), [(name, line) for name, some in EXAMPLES.items() for line, _ in some])
+def test_every_example_is_a_command_line_that_the_command_takes(name, line):
+    words = shlex.split(line)
+    assert line.startswith(f"penstock {name} ")
+    assert objection(words) is None
+
+
+def test_the_man_page_shows_the_examples():
+    pages = dict(manpages.pages(cli, "penstock"))
+    for name, examples in EXAMPLES.items():
+        page = pages[f"penstock-{name.replace(' ', '-')}.1"]
+        assert ".SH EXAMPLES\n" in page
+        assert all(meaning in page for _line, meaning in examples)

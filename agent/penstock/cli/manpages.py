@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 
 from penstock import __version__
+from penstock.cli.examples import EXAMPLES
 from penstock.errors import EXIT_CODES
 
 __all__ = ["pages", "write"]
@@ -84,6 +85,7 @@ def _page(context: click.Context, children: list[tuple[str, click.Command]]) -> 
     records = (parameter.get_help_record(context) for parameter in command.get_params(context))
     lines += _section("OPTIONS", [record for record in records if record is not None])
     lines += _section("COMMANDS", [(child_name, _summary(child)) for child_name, child in children])
+    lines += _section("EXAMPLES", EXAMPLES.get(context.command_path.partition(" ")[2], ()))
     if context.parent is None:
         lines += _section("EXIT STATUS", [(str(code), meaning) for code, meaning in EXIT_CODES.items()])
         lines += _section("ENVIRONMENT", _ENVIRONMENT)
