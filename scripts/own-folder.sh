@@ -6,6 +6,7 @@
 own_folder() {
     local folder mode owner fault=""
     folder=$(realpath -ms -- "$1") # a slash at its end would lead through a link
+    # shellcheck disable=SC2174 # the folders above it are as everybody's
     mkdir -p -m 755 -- "$folder" 2>/dev/null || true
     # One look for all, and at the link itself: nobody can put another folder in its place in between.
     read -r mode owner < <(stat -c '%f %u' -- "$folder" 2>/dev/null || echo '0 0')

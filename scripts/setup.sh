@@ -83,7 +83,7 @@ setup_python() {
         say "installing Penstock and its dependencies"
         case ",$EXTRAS," in *,all,*) lab="$ROOT/lab[all]" ;; esac
         (umask 022 && "$VENV/bin/python" -m pip -q --disable-pip-version-check install \
-            -e "$ROOT/dmr" -e "$ROOT[$EXTRAS]" -e "$lab")
+            -e "$ROOT/dmr" -e "${ROOT}[$EXTRAS]" -e "$lab")
         printf '%s\n' "$version $EXTRAS $sum" >"$stamp"
     fi
     if [ "$how" != "-e" ]; then
@@ -151,7 +151,7 @@ setup_pyslurm() {
     release=$( (slurmctld -V 2>/dev/null || true) | grep -oE '[0-9]+\.[0-9]+' | head -1 || true)
     if [ "$release" = "25.11" ] && [ -e /usr/include/slurm/slurm.h ]; then
         "$VENV/bin/python" -c 'import pyslurm' 2>/dev/null ||
-            "$VENV/bin/python" -m pip -q --disable-pip-version-check install -e "$ROOT[pyslurm]" ||
+            "$VENV/bin/python" -m pip -q --disable-pip-version-check install -e "${ROOT}[pyslurm]" ||
             say "pyslurm could not be built; the command line backend serves"
     else
         say "pyslurm is left out: it fits Slurm 25.11 only, here is ${release:-none}; the command line backend serves"

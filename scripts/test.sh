@@ -3,6 +3,7 @@
 #   test.sh            every kind of test once
 #   test.sh --all      also the long ones
 #   test.sh -- ARGS    only pytest, with these arguments
+# shellcheck disable=SC2329 # its functions are called by the names in lanes
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/setup.sh
@@ -34,13 +35,13 @@ work=$(mktemp -d)
 chmod 711 "$work"
 groups=()
 tidy() {
-    local group second signal
+    local group signal
     # A test may catch the first TERM; what KILL leaves, the next session sweeps up.
     for signal in TERM TERM KILL; do
         for group in "${groups[@]}"; do
             kill -"$signal" -- "-$group" 2>/dev/null || true
         done
-        for second in {1..20}; do
+        for _ in {1..20}; do
             local alive=0
             for group in "${groups[@]}"; do
                 if kill -0 -- "-$group" 2>/dev/null; then alive=1; fi
@@ -72,10 +73,7 @@ else
 fi
 
 echo "== style, types, import rules"
-ruff check .
-ruff format --check .
-MYPYPATH=agent:plugins:dmr:lab:docs/_ext mypy -p penstock -p penstock_plugins -p dmr -p penstock_lab -p penstock_docs
-lint-imports
+scripts/check.sh
 
 # Lanes side by side: the unit tests compute, those on Slurm mostly wait for it, those of MPI, with Slurm and without,
 # do both. More than five at once make Slurm late. The slowest is seen as it goes, the others at the end.

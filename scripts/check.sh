@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Style, types and import rules: what needs no test to run. test.sh, `make` and the commit hooks all call this.
+#   check.sh                              all of it
+#   check.sh [style|shell|types|imports]...  only these
+#   check.sh fix                          mends the style where ruff can
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# A hook of git has the PATH of whoever commits.
+PATH=$PWD/.venv/bin:$PATH
+if ! command -v lint-imports >/dev/null; then
+    echo "check: its tools are missing: run scripts/setup.sh, and activate the environment if it is not in .venv" >&2
+    exit 1
+fi
+
+fix() {
+    ruff check --fix .
+    ruff format .
+}
+style() {
+    ruff check .
+    ruff format --check .
+}
+shell() {
+    shellcheck -x .ci/run scripts/*.sh deploy/*.sh deploy/image/*.sh
+}
+types() {
+    MYPYPATH=agent:plugins:dmr:lab:docs/_ext \
+        mypy -p penstock -p penstock_plugins -p dmr -p penstock_lab -p penstock_docs
+}
+imports() {
+    lint-imports
+}
+
+if [ "$#" = 0 ]; then set -- style shell types imports; fi
+for kind; do
+    case "$kind" in
+    fix | style | shell | types | imports) ;;
+    *)
+        echo "usage: check.sh [fix | style | shell | types | imports]..." >&2
+        exit 2
+        ;;
+    esac
+done
+for kind; do "$kind"; done
