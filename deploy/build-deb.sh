@@ -104,7 +104,7 @@ PYTHONHASHSEED=0 "$mine/bin/python" -m compileall -q -s "$root" -p / --invalidat
 # shellcheck source=/dev/null
 . /etc/os-release
 # 0.2.0.dev0 is before 0.2.0 for pip; for dpkg 0.2.0~dev0 is.
-upstream=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$SOURCE/pyproject.toml" | sed 's/\.dev/~dev/')
+upstream=$(sed -E 's/^penstock-([^-]+)-.*/\1/; s/\.?(dev|a|b|rc)/~\1/' <<<"${wheel##*/}")
 version=$upstream+deb${VERSION_ID:-sid}
 architecture=$(dpkg --print-architecture)
 mkdir "$root/DEBIAN"

@@ -69,7 +69,8 @@ setup_python() {
         say "ordinary users cannot read $ROOT: using $VENV"
         own_folder "$VENV" || return 1 # what is in it is run as root
     fi
-    sum=$(cat "$ROOT"/{,dmr/,lab/}pyproject.toml | cksum)
+    # With the version, which the distributions ask for each other by.
+    sum=$(cat "$ROOT"/{{,dmr/,lab/}pyproject.toml,agent/penstock/__init__.py} | cksum)
     stamp=$VENV/.penstock-setup
     if [ ! -x "$VENV/bin/python" ] || ! "$VENV/bin/python" -c '' 2>/dev/null; then
         say "making $VENV with $PYTHON"

@@ -125,7 +125,9 @@ def test_the_package_comes_and_goes_without_a_trace(machine: Machine, packages: 
 
     # What is in it works as it is, for everybody.
     machine.run("useradd", "--create-home", "bob", check=True)
-    assert re.fullmatch(r"penstock, version \S+\n", machine.script("penstock --version", login="bob"))
+    assert re.fullmatch(
+        r"penstock, version \S+( \(\w+(-dirty)?\))?\n", machine.script("penstock --version", login="bob")
+    )
     # What a user's modules set for another Python is no matter.
     machine.script("mkdir bad; echo 'raise SystemExit(9)' >bad/click.py", login="bob")
     machine.script("cd bad; export PYTHONPATH=$PWD; penstock config check", login="bob")

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import subprocess
 import sys
-import tomllib
 import zipfile
 from email import message_from_bytes
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from penstock import __version__
+from penstock.cli import cli
+from penstock.host.commit import from_checkout
 
 PROJECT = Path(__file__).parents[2]
 SOURCES = {"penstock": PROJECT, "penstock-dmr": PROJECT / "dmr", "penstock-lab": PROJECT / "lab"}
@@ -53,11 +58,62 @@ def test_what_is_in_them(wheels):
     assert tops(wheels["penstock-lab"]) == {"penstock_lab"}
 
 
-def test_they_have_one_version_and_ask_for_each_other_by_it():
-    told = {name: tomllib.loads((folder / "pyproject.toml").read_text())["project"] for name, folder in SOURCES.items()}
-    (version,) = {project["version"] for project in told.values()}
-    assert f"penstock-dmr=={version}" in told["penstock"]["dependencies"]
-    assert told["penstock-lab"]["dependencies"] == [f"penstock=={version}"]
+def version(wheel: Path) -> str:
+    return wheel.name.split("-")[1]
+
+
+def test_they_have_one_version_and_ask_for_each_other_by_it(wheels):
+    assert {version(wheel) for wheel in wheels.values()} == {__version__}
+    assert f"penstock-dmr=={__version__}" in needs(wheels["penstock"])
+    assert needs(wheels["penstock-lab"]) == [f"penstock=={__version__}"]
+
+
+@pytest.fixture(scope="module")
+def from_sdists(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Wheels made of sdists, each in a folder with nothing beside it."""
+    folder = tmp_path_factory.mktemp("from-sdists")
+    run(sys.executable, "-m", "venv", folder / "tools")
+    run(folder / "tools" / "bin" / "pip", "install", "-q", "hatchling")
+    found = {}
+    for name, source in SOURCES.items():
+        # `hatchling` knows its project by the folder that it runs in.
+        build = f"cd '{source}' && '{folder}/tools/bin/hatchling' build -t sdist -d '{folder}/{name}'"
+        run("bash", "-c", build)
+        (sdist,) = (folder / name).glob("*.tar.gz")
+        run(folder / "tools" / "bin" / "pip", "-q", "wheel", "--no-deps", "--wheel-dir", folder / name, sdist)
+        (found[name],) = (folder / name).glob("*.whl")
+    return found
+
+
+def test_an_sdist_gives_the_wheel_that_the_source_gives(wheels, from_sdists):
+    for name, wheel in wheels.items():
+        with zipfile.ZipFile(wheel) as direct, zipfile.ZipFile(from_sdists[name]) as indirect:
+            assert sorted(direct.namelist()) == sorted(indirect.namelist())
+            for one in direct.namelist():
+                assert sorted(direct.read(one).splitlines()) == sorted(indirect.read(one).splitlines()), one
+
+
+def test_a_wheel_says_of_which_commit_it_was_made(wheels, from_sdists, tmp_path):
+    known = from_checkout()
+    if known is None:
+        pytest.skip("git knows no commit of this source")
+    for made in (wheels, from_sdists):
+        place = tmp_path / made["penstock"].parent.name
+        with zipfile.ZipFile(made["penstock"]) as it:
+            it.extractall(place)
+        code = "import penstock.host.commit as it; print(it.__file__, it.commit())"
+        env = os.environ | {"PYTHONPATH": str(place)}
+        said = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60).stdout
+        assert said == f"{place}/penstock/host/commit.py {known}\n"
+
+
+def test_the_command_says_its_version_with_the_commit_where_it_is_known(monkeypatch):
+    assert CliRunner().invoke(cli, ["--version"]).output in (
+        f"penstock, version {__version__}\n",
+        f"penstock, version {__version__} ({from_checkout()})\n",
+    )
+    monkeypatch.setattr("penstock.host.commit.commit", lambda: None)
+    assert CliRunner().invoke(cli, ["--version"]).output == f"penstock, version {__version__}\n"
 
 
 def test_the_library_pulls_nothing_and_runs_with_nothing(wheels, tmp_path):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parents[2]
-PACKAGES = (".", "dmr", "lab")
+READ = ("pyproject.toml", "dmr/pyproject.toml", "lab/pyproject.toml", "agent/penstock/__init__.py")
 PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd", "sbatch")
 FOUND = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -25,9 +25,9 @@ def source() -> Iterator[Path]:
         place = Path(name)
         place.chmod(0o755)
         shutil.copytree(PROJECT / "scripts", place / "scripts")
-        for folder in PACKAGES:
-            (place / folder).mkdir(exist_ok=True)
-            shutil.copy(PROJECT / folder / "pyproject.toml", place / folder)
+        for name in READ:
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(PROJECT / name, place / name)
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", place / ".venv"], check=True, timeout=60)
         stamp(place, FOUND)
         (place / "bin").mkdir()
@@ -38,7 +38,7 @@ def source() -> Iterator[Path]:
 
 
 def stamp(place: Path, python: str, extras: str = "all") -> None:
-    text = b"".join((place / folder / "pyproject.toml").read_bytes() for folder in PACKAGES)
+    text = b"".join((place / name).read_bytes() for name in READ)
     summed = subprocess.run(["cksum"], input=text, capture_output=True, check=True).stdout.decode().strip()
     (place / ".venv" / ".penstock-setup").write_text(f"{python} {extras} {summed}\n")
 

@@ -148,8 +148,20 @@ class _Lazy(Group):
         return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
+def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if not asked or context.resilient_parsing:
+        return
+    from penstock.host.commit import commit  # which may ask git
+
+    known = commit()
+    click.echo(f"penstock, version {__version__}" + (f" ({known})" if known else ""))
+    context.exit()
+
+
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="penstock")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version and exit."
+)
 def cli() -> None:
     """Works ahead of Slurm's queue and lets MPI jobs breathe."""
 
