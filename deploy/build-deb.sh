@@ -1,16 +1,23 @@
 #!/usr/bin/env bash
 # Builds the Debian packages of Penstock, for the Debian release and the architecture that this runs on. No root needed.
-#   deploy/build-deb.sh [FOLDER]      where the packages go; default: dist. Nobody but you may be able to write there,
-#                                     since root is going to install what is in them.
+#   deploy/build-deb.sh [--lock FILE] [FOLDER]
+#       FOLDER     where the packages go; default: dist. Nobody but you may be able to write there, since root is going to
+#                  install what is in them.
+#       --lock     bundles what this file names and nothing else, with the hashes in it; scripts/release.sh makes one
 # Prints where they are: penstock, then penstock-lab, the laboratory, which no login node needs.
 # Needs the packages python3-venv and dpkg, and PyPI: what Penstock depends on is bundled, in a virtual environment of its
-# own below /usr/lib/penstock, so that installing needs no network. PIP_CONSTRAINT=FILE pins what is bundled. With that,
+# own below /usr/lib/penstock, so that installing needs no network. PIP_CONSTRAINT=FILE pins it, without hashes. With either,
 # the same source gives the same bytes; the dates in it are SOURCE_DATE_EPOCH, else that of the last commit.
 # DEBFULLNAME and DEBEMAIL name the maintainer.
 set -euo pipefail
 umask 022
 
 SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+LOCK=""
+if [ "${1:-}" = --lock ]; then
+    LOCK=$(realpath -e -- "$2")
+    shift 2
+fi
 OUT=${1:-dist}
 PYTHON=/usr/bin/python3 # Debian's own: it is what the package will run on
 PLACE=usr/lib/penstock
@@ -43,7 +50,14 @@ pip=$work/tools/bin/pip
 "$pip" -q wheel --no-deps --wheel-dir "$work" "$SOURCE" "$SOURCE/dmr" "$SOURCE/lab"
 wheel=$(ls "$work"/penstock-*.whl)
 library=$(ls "$work"/penstock_dmr-*.whl)
-"$pip" -q --python "$root/$PLACE/bin/python" install --no-compile --no-warn-script-location "$library" "${wheel}[$EXTRAS]"
+bundle() { "$pip" -q --python "$root/$PLACE/bin/python" install --no-compile --no-warn-script-location "$@"; }
+if [ -n "$LOCK" ]; then
+    bundle --require-hashes --no-deps -r "$LOCK"
+    # By itself, since these two were built a moment ago and are not in the lock; what that lacks is not fetched.
+    bundle --no-index "$library" "${wheel}[$EXTRAS]"
+else
+    bundle "$library" "${wheel}[$EXTRAS]"
+fi
 "$pip" --python "$root/$PLACE/bin/python" freeze --exclude penstock --exclude penstock-dmr >"$work/bundled.txt"
 
 # A virtual environment knows its place by its interpreter; what else has the name of this folder is left out or made anew.
