@@ -64,8 +64,8 @@ from penstock.slurm.budget import Metered
 from penstock.state.lease.holder import Lease
 from penstock.state.retention import Retention
 from penstock.state.store import Store
-from penstock.state.tenure import Lock, Tenure, acts_path, hold_state, open_acts
-from penstock.upkeep.statefile import must_be_whole, open_checked
+from penstock.state.tenure import Lock, Tenure, hold_state
+from penstock.upkeep.statefile import open_checked, open_checked_acts
 from penstock.values.merging import obstacle_to_merge
 from penstock.workflow import figures as workflow_figures
 from penstock.workflow.controller import WorkflowController
@@ -210,8 +210,7 @@ class App:
         """
         site = await self.backend.site()
         if isinstance(self.backend, Metered):
-            must_be_whole(acts_path(self.config), older=True)
-            self._acts = open_acts(self.config)
+            self._acts = open_checked_acts(self.config)
             carry_on(self.backend.budget, self._acts, self.clock, before=self.store)
         for intent in self.store.open_intents():
             # Whoever owns the subject reads back what became of it: stages by name, resizes by their phase.

@@ -16,7 +16,7 @@ import pytest
 
 from penstock.audit import files
 from penstock.audit.chain import START, Anchor, Head, entry_of
-from penstock.audit.reading import Wanted, records, verify
+from penstock.audit.reading import Wanted, is_told, records, verify
 from penstock.audit.record import Door, Kind, Outcome, Record
 from penstock.audit.trail import Trail
 from penstock.errors import AuditUnwritable, NotPermitted
@@ -51,6 +51,15 @@ def test_records_are_appended_and_nobody_else_can_read_them(trail, tmp_path):
     assert found.last.head == trail.head and found.records == 4 and not found.findings and not found.notes
     for name in (files.CURRENT, files.LOCK):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
+
+
+def test_an_act_is_told_by_its_number_its_door_and_its_time(trail, tmp_path):
+    act = Record(2000.0, Kind.ACT, "submit", Outcome.DONE, door=Door.AGENT, details={"intent": 7})
+    trail.append([act, record()])
+    assert is_told(tmp_path, Door.AGENT, 7, 1999.5) and is_told(tmp_path, Door.AGENT, 7, 2000.0004)
+    assert not is_told(tmp_path, Door.AGENT, 8, 1999.5)
+    assert not is_told(tmp_path, Door.COMMAND, 7, 1999.5)
+    assert not is_told(tmp_path, Door.AGENT, 7, 2001.0), "another journal's, whose numbers began anew"
 
 
 def test_the_chain_goes_on_in_another_process_s_hands(trail, tmp_path):

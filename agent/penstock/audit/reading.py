@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from penstock.audit import files
 from penstock.audit.chain import LONGEST, Anchor, Chain, Entry, Verdict, entry_of
@@ -17,6 +17,8 @@ from penstock.audit.record import Door, Kind, Record
 from penstock.state.ownership import denied, is_readable
 
 __all__ = ["Found", "Wanted", "is_there", "is_told", "records", "verify"]
+
+_TICK: Final = 0.001  # seconds; records have their times in milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,8 @@ def records(folder: Path, wanted: Wanted, most: int) -> Found:
 
 def is_told(folder: Path, door: Door, intent: int, since: float) -> bool:
     """Whether there is a record of the act with this number in the journal of who acts by this door, which was begun at
-    `since` (seconds since the epoch). Raises StoreError or NotPermitted."""
+    `since` (seconds since the epoch). An older record of that number is another journal's, whose place this one has
+    taken. Raises StoreError or NotPermitted."""
     with _Files(folder) as opened:
         for _name, file, size in reversed(list(opened)):
             older = False
@@ -93,8 +96,9 @@ def is_told(folder: Path, door: Door, intent: int, since: float) -> bool:
                     record = entry_of(line).record()
                 except ValueError:
                     continue
-                older = older or record.at < since
-                if record.kind is Kind.ACT and record.door is door and record.details.get("intent") == intent:
+                if record.at < since - _TICK:
+                    older = True
+                elif record.kind is Kind.ACT and record.door is door and record.details.get("intent") == intent:
                     return True
             if older:  # and so is all that is in the files before
                 return False

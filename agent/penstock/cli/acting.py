@@ -27,8 +27,7 @@ from penstock.ipc.client import ask_agent
 from penstock.slurm.base import Backend, Reader
 from penstock.slurm.budget import Metered
 from penstock.state.store import Store
-from penstock.state.tenure import DATABASE, acts_path, open_acts
-from penstock.upkeep.statefile import must_be_whole
+from penstock.state.tenure import DATABASE
 
 __all__ = ["Acting", "acting"]
 
@@ -50,10 +49,11 @@ class Acting:
     @cached_property
     def executor(self) -> Executor:
         """The hand that changes Slurm. Raises StoreError where nothing can be written down."""
+        from penstock.upkeep.statefile import open_checked_acts  # slow to load, and not for who only looks
+
         config, slurm = self._config, self._backend
         logs.configure("error", config.log.format)  # what is done is told by the command itself
-        must_be_whole(acts_path(config), older=True)
-        self._store = store = open_acts(config)
+        self._store = store = open_checked_acts(config)
         self._audit = audit = own_auditor(config, slurm.now)
         for intent in store.open_intents():
             if slurm.now() - intent.opened < _ENDED:  # another command may be at it

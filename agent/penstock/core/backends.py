@@ -36,24 +36,23 @@ def pyslurm(config: Config) -> Backend:
     """Slurm by pyslurm, which has to be there."""
     if not _installed():
         raise ConfigError("`slurm.backend: pyslurm`, but pyslurm is not installed (`pip install penstock[pyslurm]`)")
-    from penstock.slurm.pyslurm import PyslurmBackend
-
-    merges = config.malleable.merge_releases
-    return PyslurmBackend(timeout=config.slurm.timeout, budget=_budget(config), merge_releases=merges)
+    return _by_pyslurm(config)
 
 
 def auto(config: Config) -> Backend:
     """Slurm by pyslurm where one is there that fits, else by the commands."""
-    if not _installed():
-        _tell_fallback("pyslurm is not installed")
-        return cli(config)
+    if _installed():
+        return _by_pyslurm(config, _tell_fallback)
+    _tell_fallback("pyslurm is not installed")
+    return cli(config)
+
+
+def _by_pyslurm(config: Config, fallback: Callable[[str], None] | None = None) -> Backend:
     from penstock.slurm.pyslurm import PyslurmBackend
 
+    merges = config.malleable.merge_releases
     return PyslurmBackend(
-        fallback=_tell_fallback,
-        timeout=config.slurm.timeout,
-        budget=_budget(config),
-        merge_releases=config.malleable.merge_releases,
+        fallback=fallback, timeout=config.slurm.timeout, budget=_budget(config), merge_releases=merges
     )
 
 

@@ -24,7 +24,7 @@ from penstock.state.ownership import is_readable
 from penstock.state.reading import PATIENCE, SAID, failed, log_of, reading
 from penstock.state.schema import APPLICATION_ID, MIGRATIONS, VERSION, way_out
 from penstock.state.store import Store
-from penstock.state.tenure import DATABASE, Tenure, open_store
+from penstock.state.tenure import DATABASE, Tenure, acts_path, open_acts, open_store
 from penstock.upkeep import statecheck
 from penstock.upkeep.statecheck import Documents
 
@@ -37,6 +37,7 @@ __all__ = [
     "inspect",
     "must_be_whole",
     "open_checked",
+    "open_checked_acts",
     "vacuum",
 ]
 
@@ -143,6 +144,13 @@ def open_checked(config: Config, tenure: Tenure) -> Store:
         return open_store(config, tenure)
     except NotPermitted as e:  # will be so again, whoever starts this process again
         raise StateRefused(f"{e}; its owner or root can hand it over (`chown`), or move it away") from e
+
+
+def open_checked_acts(config: Config) -> Store:
+    """What all processes of a user share (`open_acts`), looked through where it is of an older release. Raises like
+    `must_be_whole` and `Store`."""
+    must_be_whole(acts_path(config), older=True)
+    return open_acts(config)
 
 
 def must_be_whole(path: Path, *, older: bool = False) -> None:
