@@ -563,6 +563,37 @@ def test_the_ledger_survives(tmp_path):
         Ledger(tmp_path / "broken.db")
 
 
+class FullAtCommit:
+    """A database on a disk that is full when a transaction is to be written; see a connection's own methods."""
+
+    def __init__(self, db, taken_back):
+        self._db, self._taken_back = db, taken_back
+
+    def execute(self, sql, *args):
+        if sql == "COMMIT":
+            if self._taken_back:
+                self._db.execute("ROLLBACK")
+            raise sqlite3.OperationalError("database or disk is full")
+        return self._db.execute(sql, *args)
+
+    def __getattr__(self, name):
+        return getattr(self._db, name)
+
+
+@pytest.mark.parametrize("taken_back", [True, False])
+def test_a_disk_that_is_full_at_the_end_of_a_transaction_leaves_the_ledger_as_it_was(tmp_path, taken_back):
+    world = World()
+    ledger = Ledger(tmp_path / "ledger.db")
+    sound = ledger._db
+    ledger._db = FullAtCommit(sound, taken_back)
+    with pytest.raises(StoreError, match="disk is full"):
+        ledger.open_hold(Hold(world.wanted()))
+    ledger._db = sound
+    assert not sound.in_transaction
+    number = ledger.open_hold(Hold(world.wanted()))
+    assert ledger.hold(number).wanted == world.wanted()
+
+
 def test_a_ledger_of_an_older_release_learns_of_transfers(tmp_path):
     path = tmp_path / "ledger.db"
     with closing(sqlite3.connect(path)) as db:

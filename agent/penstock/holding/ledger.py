@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -245,23 +246,19 @@ class Ledger:
         except sqlite3.Error as error:
             raise StoreError(f"the ledger {self._path}: {error}") from error
 
-    def _transaction(self) -> _Transaction:
-        return _Transaction(self._db, self._path)
-
-
-class _Transaction:
-    def __init__(self, db: sqlite3.Connection, path: str) -> None:
-        self._db, self._path = db, path
-
-    def __enter__(self) -> None:
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """What is read and written inside is one transaction; StoreError, and no change, where that cannot be."""
         try:
             self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:  # SQLite itself takes back what a full disk kept from being written
+                    self._db.execute("ROLLBACK")
+                raise
         except sqlite3.Error as error:
-            raise StoreError(f"the ledger {self._path}: {error}") from error
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self._db.execute("COMMIT" if kind is None else "ROLLBACK")
-        if isinstance(error, sqlite3.Error):
             raise StoreError(f"the ledger {self._path}: {error}") from error
 
 
