@@ -22,7 +22,7 @@ from collections import OrderedDict
 from typing import Final
 
 from penstock.api import Job, Offer, Reason, ResizeVerdict, Snapshot
-from penstock.planning.queue import idle_for
+from penstock.future.queue import idle_for
 
 __all__ = ["Efficiency"]
 

@@ -27,8 +27,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from penstock.api import Offer, Reason, ResizeVerdict, Snapshot
-from penstock.planning.members import Member, Memory, room_for, under_way
-from penstock.planning.queue import DEPTH, QueuePlan, unable, waiting
+from penstock.future.members import Member, Memory, room_for, under_way
+from penstock.future.queue import DEPTH, QueuePlan, unable, waiting
 
 __all__ = ["Priced"]
 

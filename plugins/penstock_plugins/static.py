@@ -9,7 +9,7 @@ ends up where its user wants it, and stays there.
 from __future__ import annotations
 
 from penstock.api import Job, Offer, Reason, ResizeVerdict, Snapshot
-from penstock.planning.queue import idle_for
+from penstock.future.queue import idle_for
 
 __all__ = ["Static"]
 

@@ -34,8 +34,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from penstock.api import Job, Offer, Reason, ResizeVerdict, Snapshot
-from penstock.planning.members import Member, Memory, room_for, under_way
-from penstock.planning.queue import DEPTH, QueuePlan, unable, waiting
+from penstock.future.members import Member, Memory, room_for, under_way
+from penstock.future.queue import DEPTH, QueuePlan, unable, waiting
 
 __all__ = ["Throughput"]
 

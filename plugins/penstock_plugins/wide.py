@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.api import Job, Offer, Reason, ResizeVerdict, Snapshot
-from penstock.planning.queue import asleep, unable, waiting
+from penstock.future.queue import asleep, unable, waiting
 
 __all__ = ["WideOptimization"]
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from penstock.planning.bits import BitProfile, NodeBits
+from penstock.future.bits import BitProfile, NodeBits
 
 __all__ = ["Profile", "Slot"]
 

@@ -6,8 +6,8 @@ import random
 import statistics
 from functools import partial
 
+from penstock.future.plan import make_plan
 from penstock.provision.dag import one_site
-from penstock.provision.plan import make_plan
 from penstock_lab.papers.provision_greedy import against_best_effort
 from penstock_lab.papers.provision_machine import Machine, best_effort_on
 from penstock_lab.papers.provision_prices import answers, duplicated, first_days, sell

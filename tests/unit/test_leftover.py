@@ -13,9 +13,9 @@ from mock_world import World
 from named_profile import Profile
 
 from penstock.api import Allocation, JobState, Partition, Reservation, Snapshot
-from penstock.planning.leftover import Leftover, Turns, turn_of
-from penstock.planning.planner import Ask, Backfill
-from penstock.planning.queue import unable, waiting
+from penstock.future.leftover import Leftover, Turns, turn_of
+from penstock.future.planner import Ask, Backfill
+from penstock.future.queue import unable, waiting
 from penstock_lab.mock import views
 from penstock_lab.mock.model import Scheduler
 

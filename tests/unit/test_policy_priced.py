@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from malleable_offers import decide_with, offer, scales, seen_by
 
-from penstock.planning.queue import QueuePlan, waiting
+from penstock.future.queue import QueuePlan, waiting
 from penstock_plugins.priced import Priced
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from malleable_offers import decide_with, offer, scales, seen_by
 
 from penstock.api import is_joint
-from penstock.planning.members import Speeds
-from penstock.planning.queue import QueuePlan, waiting
+from penstock.future.members import Speeds
+from penstock.future.queue import QueuePlan, waiting
 from penstock_plugins.throughput import Throughput
 
 

@@ -9,13 +9,13 @@ from itertools import product
 import pytest
 
 from penstock.errors import Infeasible
+from penstock.future.plan import Claim, Queue, Waiting, make_plan
 from penstock.provision import dag as dags
 from penstock.provision.front import Evaluation, check_limits, exact, hypervolume, trade_off
 from penstock.provision.greedy import Site, greedy
 from penstock.provision.heft import Scheduler
 from penstock.provision.moga import Settings, assign_fitness, moga
 from penstock.provision.nsga2 import nsga2
-from penstock.provision.plan import Claim, Queue, Waiting, make_plan
 from penstock.provision.pricing import PaperPricing, Quote, choose, quote_all
 from penstock.provision.slots import Slot, cost, free_slots
 from penstock.provision.table import SlotTable

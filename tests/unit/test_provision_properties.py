@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.planning.bits import BitProfile
+from penstock.future.bits import BitProfile
+from penstock.future.plan import Claim, Queue, Waiting, make_plan
 from penstock.provision.dag import best_effort_cost, one_site
 from penstock.provision.front import Evaluation
 from penstock.provision.greedy import Site, greedy
 from penstock.provision.heft import Scheduler
 from penstock.provision.moga import Settings, moga
-from penstock.provision.plan import Claim, Queue, Waiting, make_plan
 from penstock.provision.pricing import PaperPricing, quote, quote_all
 from penstock.provision.slots import Slot, cost, default_horizon, free_slots
 from penstock.provision.table import SlotTable

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import Infeasible, UserError
+from penstock.future.plan import Claim, Queue, Waiting
 from penstock.provision.dag import Dag
 from penstock.provision.front import Evaluation, exact
 from penstock.provision.greedy import Site, greedy
 from penstock.provision.heft import Scheduler
-from penstock.provision.plan import Claim, Queue, Waiting
 from penstock.provision.pricing import PaperPricing
 from penstock.provision.queuefile import parse_queue
 from penstock.provision.session import Session

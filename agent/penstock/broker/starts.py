@@ -14,7 +14,7 @@ from typing import Final
 
 from penstock.api import Job, Snapshot
 from penstock.broker.partitions import Candidate
-from penstock.planning.counts import CountProfile
+from penstock.future.counts import CountProfile
 
 __all__ = ["Starts", "calibrated", "outlasting", "planned"]
 

@@ -13,7 +13,7 @@ from penstock.cli.output import table
 from penstock.cli.planning import LiveSource, Source
 from penstock.config import load
 from penstock.errors import PenstockError
-from penstock.provision.plan import Plan
+from penstock.future.plan import Plan
 
 __all__ = ["compare", "estimate_line"]
 

@@ -28,8 +28,8 @@ from penstock.cli.siteplan import Wish
 from penstock.cli.sites import Among, plan_over_sites, site_options
 from penstock.config import load
 from penstock.errors import UserError
+from penstock.future.bits import members
 from penstock.holding.office import LEAD
-from penstock.planning.bits import members
 from penstock.provision.holding import Limits
 from penstock.provision.workflows import DEFAULT_METHOD, METHODS, Choice, plan_workflow
 

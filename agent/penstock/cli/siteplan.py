@@ -16,7 +16,7 @@ from penstock.cli.gantt import Bar
 from penstock.cli.output import table
 from penstock.cli.planning import instant_text
 from penstock.errors import UserError
-from penstock.planning.bits import members
+from penstock.future.bits import members
 from penstock.provision.dag import Dag
 from penstock.provision.queuefile import parse_number
 from penstock.provision.sites import Offered, best_effort_if_any, moves, on_one_clock, over, plan_among

@@ -17,7 +17,7 @@ from penstock.cli.output import emit_json, table
 from penstock.cli.planning import LiveSource, Source, Where, bars, open_source, picture_options, source_options
 from penstock.cli.session import serve
 from penstock.errors import Infeasible, UserError
-from penstock.provision.plan import Plan
+from penstock.future.plan import Plan
 from penstock.provision.pricing import Quote, choose, quote_all
 from penstock.provision.pricing import quote as one_quote
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from penstock.api import Partition, Snapshot
 from penstock.errors import PenstockError
-from penstock.planning.bits import NodeBits
+from penstock.future.bits import NodeBits
 from penstock.provision.live import from_snapshot
 from penstock.provision.pricing import PaperPricing
 from penstock.provision.slots import free_slots

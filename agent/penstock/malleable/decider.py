@@ -12,6 +12,7 @@ import structlog
 from penstock.api import Decision, Geometry, Job, Reason, ResizePolicy, ResizeVerdict, Snapshot, Verb, is_joint
 from penstock.core.executor import Executor
 from penstock.errors import PenstockError
+from penstock.future.leftover import Leftover, Room, Turns, turn_of
 from penstock.host.clock import Clock
 from penstock.malleable import announce, ways
 from penstock.malleable.acts import growth
@@ -22,7 +23,6 @@ from penstock.malleable.registry import Registry
 from penstock.malleable.rights import PASSING, Rights
 from penstock.malleable.settings import Settings
 from penstock.malleable.words import Phase, Way
-from penstock.planning.leftover import Leftover, Room, Turns, turn_of
 from penstock.slurm.base import Reader
 from penstock.values import merging
 

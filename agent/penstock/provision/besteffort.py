@@ -8,9 +8,9 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from penstock.errors import Infeasible
+from penstock.future.plan import Plan
 from penstock.provision.dag import Dag, rank_order
 from penstock.provision.heft import Placed, Schedule
-from penstock.provision.plan import Plan
 from penstock.provision.pricing import Pricing
 
 __all__ = ["Later", "best_effort", "when_parents_end"]

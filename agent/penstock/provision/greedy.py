@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from penstock.errors import Infeasible
+from penstock.future.plan import Claim, Plan, Queue, make_plan
 from penstock.provision.dag import Dag, rank_order
-from penstock.provision.plan import Claim, Plan, Queue, make_plan
 from penstock.provision.pricing import Pricing, Quote, quote, quote_all
 
 __all__ = ["Bought", "GreedyPlan", "Market", "Site", "as_market", "buy", "greedy", "offers", "with_claim"]

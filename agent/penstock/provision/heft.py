@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final, Literal
 
-from penstock.planning.bits import lowest
+from penstock.future.bits import lowest
 from penstock.provision.dag import Dag, rank_order
 from penstock.provision.slots import Slot
 from penstock.provision.table import Fit, SlotTable

@@ -9,8 +9,8 @@ from typing import Final
 
 from penstock.api import Job, Node, Partition, Reservation, Snapshot
 from penstock.errors import Infeasible, UserError
-from penstock.planning.bits import NodeBits
-from penstock.provision.plan import Claim, Policy, Queue, Waiting
+from penstock.future.bits import NodeBits
+from penstock.future.plan import Claim, Policy, Queue, Waiting
 from penstock.provision.pricing import Pricing
 from penstock.provision.situation import Situation
 from penstock.provision.slots import default_horizon

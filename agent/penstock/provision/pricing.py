@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
-from penstock.planning.bits import BitProfile
-from penstock.provision.plan import Plan, free_set
+from penstock.future.bits import BitProfile
+from penstock.future.plan import Plan, free_set
 
 __all__ = ["PaperPricing", "Pricing", "Quote", "cancelling", "choose", "quote", "quote_all"]
 

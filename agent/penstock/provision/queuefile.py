@@ -19,8 +19,8 @@ from decimal import Decimal
 from typing import Any, Final
 
 from penstock.errors import UserError
-from penstock.planning.bits import BitProfile, lowest
-from penstock.provision.plan import Claim, Policy, Queue, Waiting
+from penstock.future.bits import BitProfile, lowest
+from penstock.future.plan import Claim, Policy, Queue, Waiting
 from penstock.provision.pricing import PaperPricing
 from penstock.provision.situation import Situation
 

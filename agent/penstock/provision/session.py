@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.errors import PenstockError, UserError
+from penstock.future.plan import Plan, make_plan
 from penstock.provision.greedy import offers, with_claim
-from penstock.provision.plan import Plan, make_plan
 from penstock.provision.situation import Situation
 
 __all__ = ["VERSION", "Session", "number_in", "set_in"]

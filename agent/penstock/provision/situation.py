@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.planning.bits import members
-from penstock.provision.plan import Plan, Queue, make_plan
+from penstock.future.bits import members
+from penstock.future.plan import Plan, Queue, make_plan
 from penstock.provision.pricing import Pricing
 from penstock.provision.slots import Slot, free_slots
 

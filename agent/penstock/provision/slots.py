@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.errors import Infeasible
-from penstock.planning.bits import BitProfile
+from penstock.future.bits import BitProfile
 from penstock.provision.pricing import Pricing
 
 __all__ = ["DEFAULT_HORIZON", "EXTENSION", "Slot", "cost", "default_horizon", "free_slots"]

@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from itertools import islice
 from typing import NamedTuple
 
-from penstock.planning.bits import lowest
+from penstock.future.bits import lowest
 from penstock.provision.slots import Slot
 
 __all__ = ["Fit", "Piece", "SlotTable"]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.planning.counts import CountProfile
+from penstock.future.counts import CountProfile
 
 __all__ = ["FEATURES", "Ask", "Past", "Queue", "View", "Waiting", "look"]
 

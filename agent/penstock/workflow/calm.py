@@ -7,7 +7,7 @@ import math
 from datetime import UTC, datetime
 
 from penstock.api import Reason
-from penstock.planning.maintenance import earliest
+from penstock.future.maintenance import earliest
 from penstock.values.durations import duration_text
 from penstock.workflow.instructions import View
 from penstock.workflow.model import Stage

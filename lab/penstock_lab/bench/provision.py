@@ -18,12 +18,12 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from penstock.future.plan import Claim, Queue, Waiting, make_plan
 from penstock.provision.dag import Dag, one_site
 from penstock.provision.front import Evaluation
 from penstock.provision.heft import Scheduler
 from penstock.provision.moga import Settings, moga
 from penstock.provision.nsga2 import nsga2
-from penstock.provision.plan import Claim, Queue, Waiting, make_plan
 from penstock.provision.pricing import PaperPricing, quote
 from penstock.provision.slots import default_horizon, free_slots
 

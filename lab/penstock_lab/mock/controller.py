@@ -22,8 +22,8 @@ from penstock.api import (
     Step,
 )
 from penstock.errors import Infeasible, NotFound, NotNow, NotPermitted
-from penstock.planning.bits import lowest
-from penstock.planning.planner import Ask
+from penstock.future.bits import lowest
+from penstock.future.planner import Ask
 from penstock.slurm.records import of_array
 from penstock.values import merging
 from penstock_lab.mock.admission import checked_dependency, make_job, required_nodes

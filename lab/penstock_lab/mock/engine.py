@@ -16,8 +16,8 @@ from zlib import crc32
 
 from penstock.api import JobSpec, JobState
 from penstock.errors import NotFound
-from penstock.planning.bits import BitProfile
-from penstock.planning.planner import Ask
+from penstock.future.bits import BitProfile
+from penstock.future.planner import Ask
 from penstock_lab.mock.dependency import Dependency
 from penstock_lab.mock.durations import Duration, from_script
 from penstock_lab.mock.events import Events, Kind

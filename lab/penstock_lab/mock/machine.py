@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from penstock.errors import NotFound
-from penstock.planning.bits import BitProfile, NodeBits
+from penstock.future.bits import BitProfile, NodeBits
 from penstock_lab.mock.jobs import SimJob
 from penstock_lab.mock.model import ClusterConfig
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from penstock.api import Reservation, ReservationSpec
 from penstock.errors import Infeasible, NotNow
-from penstock.planning.bits import BitProfile, NodeBits, lowest
+from penstock.future.bits import BitProfile, NodeBits, lowest
 from penstock.slurm.parse import parse_limit
 
 __all__ = ["Held", "Reservations"]

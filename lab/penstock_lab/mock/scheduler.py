@@ -11,8 +11,8 @@ from collections.abc import Callable
 from itertools import islice
 
 from penstock.api import JobState
-from penstock.planning.bits import BitProfile
-from penstock.planning.planner import Ask, Backfill, Placement, Planner, Promises
+from penstock.future.bits import BitProfile
+from penstock.future.planner import Ask, Backfill, Placement, Planner, Promises
 from penstock_lab.mock.jobs import SimJob
 from penstock_lab.mock.licenses import Licenses
 from penstock_lab.mock.limits import Enforcement

@@ -12,10 +12,10 @@ from bisect import bisect_left
 from dataclasses import dataclass, replace
 from typing import Final
 
-from penstock.planning.bits import BitProfile
+from penstock.future.bits import BitProfile
+from penstock.future.plan import Claim, Queue, Waiting, make_plan
 from penstock.provision.besteffort import when_parents_end
 from penstock.provision.dag import Dag
-from penstock.provision.plan import Claim, Queue, Waiting, make_plan
 from penstock.provision.pricing import Quote
 from penstock_lab.papers.provision_world import Jobs
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.provision.plan import Plan, make_plan
+from penstock.future.plan import Plan, make_plan
 from penstock.provision.pricing import PaperPricing, Quote, choose, quote, quote_all
 from penstock_lab.papers.chapters import Tell, traces
 from penstock_lab.papers.provision_machine import Machine

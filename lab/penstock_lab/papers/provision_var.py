@@ -17,7 +17,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.provision.plan import make_plan
+from penstock.future.plan import make_plan
 from penstock.provision.pricing import PaperPricing, quote
 from penstock.provision.var import Submission, Waits, bound, combine, idle_cost, when_to_submit
 from penstock_lab.papers.chapters import Tell, traces

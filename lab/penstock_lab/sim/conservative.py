@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from penstock.planning.counts import CountProfile
+from penstock.future.counts import CountProfile
 from penstock_lab.sim.base import NEVER
 from penstock_lab.sim.trace import Trace
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.planning.counts import CountProfile
+from penstock.future.counts import CountProfile
 from penstock_lab.sim.running import EstimatedEnds
 from penstock_lab.sim.trace import Trace
 

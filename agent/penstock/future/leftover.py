@@ -24,8 +24,8 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from penstock.api import Job, Partition, Reason, Snapshot
-from penstock.planning.bits import BitProfile, NodeBits
-from penstock.planning.queue import WAITS_FOR_NODES, asleep
+from penstock.future.bits import BitProfile, NodeBits
+from penstock.future.queue import WAITS_FOR_NODES, asleep
 
 __all__ = ["LONGEST", "Leftover", "Room", "Turns", "turn_of"]
 

@@ -12,8 +12,8 @@ from functools import cache
 from typing import Final
 
 from penstock.api import Job, Node, Snapshot
-from penstock.planning.bits import BitProfile, NodeBits, lowest
-from penstock.planning.planner import Ask, Backfill
+from penstock.future.bits import BitProfile, NodeBits, lowest
+from penstock.future.planner import Ask, Backfill
 
 __all__ = ["DEPTH", "WAITS_FOR_NODES", "QueuePlan", "asleep", "idle_for", "unable", "waiting"]
 

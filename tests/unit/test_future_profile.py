@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from named_profile import Profile, Slot
 
-from penstock.planning.planner import Ask, Backfill
+from penstock.future.planner import Ask, Backfill
 
 NAMES = ("a", "b", "c", "d")
 HORIZON = 24

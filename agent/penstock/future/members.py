@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.api import Job, Offer, Snapshot
-from penstock.planning.queue import QueuePlan
+from penstock.future.queue import QueuePlan
 
 __all__ = ["Member", "Memory", "Speeds", "room_for", "under_way"]
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api import Reservation
-from penstock.planning.maintenance import earliest
+from penstock.future.maintenance import earliest
 
 NODES = ("n1", "n2", "n3", "n4")
 

@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from penstock.planning.bits import BitProfile, lowest
+from penstock.future.bits import BitProfile, lowest
 
 __all__ = ["Ask", "Backfill", "Placement", "Planner", "Promises"]
 

@@ -1,6 +1,6 @@
 """The near future of a cluster on pinned sets of nodes: who runs where, and when everybody in the queue will start.
 
-Times and durations are numbers of any one unit, sets of nodes are integers as in `planning.bits`. Two policies (paper
+Times and durations are numbers of any one unit, sets of nodes are integers as in `future.bits`. Two policies (paper
 001, chapter 3): `conservative` gives every job, in order of priority, the earliest hole that is left; `aggressive`
 (EASY) holds nodes for the first waiting job only and lets every other one start that does not delay it.
 
@@ -18,8 +18,8 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from penstock.planning.bits import BitProfile, lowest
-from penstock.planning.planner import Ask, Backfill
+from penstock.future.bits import BitProfile, lowest
+from penstock.future.planner import Ask, Backfill
 
 __all__ = ["Claim", "Plan", "Policy", "Queue", "Waiting", "free_set", "make_plan"]
 

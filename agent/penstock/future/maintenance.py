@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from penstock.api import Reservation
-from penstock.planning.bits import BitProfile, NodeBits
+from penstock.future.bits import BitProfile, NodeBits
 
 __all__ = ["earliest", "windows"]
 
