@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 
 from penstock.api import Offer, Reason, ResizeVerdict, Snapshot
 from penstock.future.members import Member, Memory, room_for, under_way
-from penstock.future.queue import DEPTH, QueuePlan, unable, waiting
+from penstock.future.queue import DEPTH, QueuePlan, later, waiting
 
 __all__ = ["Priced"]
 
@@ -73,8 +73,7 @@ class _Market:
         self._freed, self._claimed = under_way(members)
         self._open = [m for m in members if m.offer.target is None]
         self._idle = len(snapshot.idle_nodes(partition))
-        now = snapshot.taken_at
-        self._waiting = [p for p in waiting(snapshot, partition)[:DEPTH] if not unable(p, self._idle, now)]
+        self._waiting = waiting(snapshot, partition)[:DEPTH]
         self._expected = QueuePlan(snapshot, partition, without={m.job.id for m in members})
         self._resized: dict[int, Reason] = {}
 
@@ -140,7 +139,7 @@ class _Market:
         plan = QueuePlan(self._snapshot, self._partition, self._freed, self._claimed)
         helped = 0
         for pending in self._waiting:
-            if helped < _HELPED and not plan.starts(pending):
+            if helped < _HELPED and not later(pending, self._snapshot) and not plan.starts(pending):
                 helped += 1
                 if steps := room_for(pending, self._open, plan, self._cost):
                     text = f"job {pending.id} can start on what it gives up, which saves more waiting than it costs"

@@ -35,7 +35,7 @@ from typing import Final
 
 from penstock.api import Job, Offer, Reason, ResizeVerdict, Snapshot
 from penstock.future.members import Member, Memory, room_for, under_way
-from penstock.future.queue import DEPTH, QueuePlan, unable, waiting
+from penstock.future.queue import DEPTH, QueuePlan, later, waiting
 
 __all__ = ["Throughput"]
 
@@ -73,6 +73,7 @@ class _Pool:
         self._plan = QueuePlan(snapshot, partition, leaving, coming)
         self._idle = len(snapshot.idle_nodes(partition)) - coming  # what is being given back cannot be had yet
         self._waiting = waiting(snapshot, partition)
+        self._least = min((p.least_nodes for p in self._waiting if not later(p, snapshot)), default=0)
         self._size = len(snapshot.partitions[partition].nodes)
 
     def verdicts(self) -> dict[int, ResizeVerdict]:
@@ -93,11 +94,10 @@ class _Pool:
 
     def _serve(self) -> int:
         """Free nodes for those who wait, one after the other; how many of them stay without."""
-        idle = self._idle
         unserved, hopeless = 0, math.inf
-        least = min((p.least_nodes for p in self._waiting), default=0)
         for place, pending in enumerate(self._waiting[:DEPTH]):
-            if unable(pending, idle, self._snapshot.taken_at):
+            if later(pending, self._snapshot):
+                self._plan.place(pending)
                 continue
             if pending.least_nodes < hopeless and not self._plan.starts(pending):
                 steps = self._steps(pending, len(self._waiting) - place)
@@ -108,7 +108,7 @@ class _Pool:
                     hopeless = pending.least_nodes  # nor can those be helped that need as much and come later
                     self._gather(pending, first=not unserved)
             unserved += not self._plan.place(pending)
-            if hopeless <= least and not self._plan.idle(self._snapshot.taken_at):
+            if hopeless <= self._least and not self._plan.idle(self._snapshot.taken_at):
                 break
         return unserved
 
@@ -165,7 +165,7 @@ class _Pool:
         room = self._plan.idle(self._snapshot.taken_at) + sum(
             m.nodes_of(m.size) - m.nodes_of(m.sizes[0]) for m in self._all
         )
-        soon = unserved and room >= min(p.least_nodes for p in self._waiting)  # they will be needed in a moment
+        soon = unserved and room >= self._least  # they will be needed in a moment
         while True:
             options = []
             for place, m in enumerate(self._free):

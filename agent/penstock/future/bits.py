@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 from typing import TypeVar
 
@@ -65,19 +65,39 @@ class BitProfile:
     """Free nodes over time, from `start` to eternity; at the beginning all of `everything` for ever.
 
     Segment i lasts from `times[i]` to `times[i + 1]`, the last one for ever, and `free[i]` are the nodes free in it.
-    Both lists are for reading by planners in a hurry; they change only through the methods.
+    Both lists are for reading by planners in a hurry; they change only through the methods. Of nodes that will do,
+    those in `first` are taken first.
     """
 
-    __slots__ = ("free", "times")
+    __slots__ = ("first", "free", "times")
 
-    def __init__(self, everything: int, start: float = 0.0) -> None:
+    def __init__(self, everything: int, start: float = 0.0, first: int = 0) -> None:
         self.times = [start]
         self.free = [everything]
+        self.first = first
+
+    @classmethod
+    def of_ends(cls, everything: int, now: float, ends: Mapping[float, int], first: int = 0) -> BitProfile:
+        """All of `everything`, of which some nodes are taken from `now` until an instant (the set by the instant;
+        infinite: for ever). A node that is named twice is taken until the later one."""
+        profile = cls(everything, now, first)
+        times, free = [], []
+        taken = 0
+        for end in sorted((end for end in ends if end > now), reverse=True):
+            if (more := taken | ends[end]) != taken:
+                if end < math.inf:
+                    times.append(end)
+                    free.append(everything & ~taken)
+                taken = more
+        profile.times += reversed(times)
+        profile.free[0] = everything & ~taken
+        profile.free += reversed(free)
+        return profile
 
     def copy(self) -> BitProfile:
         """One that can be changed by itself."""
         twin = BitProfile.__new__(BitProfile)
-        twin.times, twin.free = self.times.copy(), self.free.copy()
+        twin.times, twin.free, twin.first = self.times.copy(), self.free.copy(), self.first
         return twin
 
     def forget(self, now: float) -> None:
@@ -124,8 +144,8 @@ class BitProfile:
         self, count: int, duration: float, after: float, within: int, avoid: int = 0
     ) -> tuple[float, int] | None:
         """The first time from `after` on at which `count` nodes of `within` are free together for `duration` seconds,
-        and which nodes: the lowest, but if it begins later than `after`, those in `avoid` last. None: there never is
-        such a time.
+        and which nodes: those in `first`, then the lowest, but if it begins later than `after`, those in `avoid` last.
+        None: there never is such a time.
         """
         times, free = self.times, self.free
         steps = len(times)
@@ -147,6 +167,9 @@ class BitProfile:
                 if avoid and begin > after and (wanted := common & ~avoid) != common:
                     short = count - wanted.bit_count()
                     return begin, lowest(wanted, count) if short <= 0 else wanted | lowest(common & avoid, short)
+                if self.first & common:
+                    best = lowest(common & self.first, count)
+                    return begin, best | lowest(common & ~self.first, count - best.bit_count())
                 return begin, lowest(common, count)
             # No window that contains a segment with too few free nodes of its own can do: jump past it.
             i = j + 1 if (within & free[j]).bit_count() < count else i + 1

@@ -8,7 +8,7 @@ CPython's list primitives beat any tree.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 __all__ = ["CountProfile"]
 
@@ -37,6 +37,18 @@ class CountProfile:
             else:
                 times.append(end)
                 steps.append(free)
+        return profile
+
+    @classmethod
+    def of_steps(cls, steps: Sequence[tuple[int, int]]) -> CountProfile:
+        """So many free from each (time, processors) on, ascending; of several at one time the last counts."""
+        profile = cls(steps[0][1], steps[0][0])
+        for time, free in steps[1:]:
+            if time == profile.times[-1]:
+                profile.free[-1] = free
+            elif free != profile.free[-1]:
+                profile.times.append(time)
+                profile.free.append(free)
         return profile
 
     def advance(self, now: int) -> None:
@@ -104,12 +116,14 @@ class CountProfile:
                 top = count
         return heights, steps
 
-    def take(self, width: int, begin: int, end: int) -> None:
-        """Take processors from `begin` up to `end` (seconds); the caller knows that they are free."""
+    def take(self, width: int, begin: int, end: int | None) -> None:
+        """Take processors from `begin` up to `end` (seconds; None: for ever); the caller knows that they are free."""
         free = self.free
-        first, last = self._cut(begin), self._cut(end)
+        first = self._cut(begin)
+        last = len(free) if end is None else self._cut(end)
         free[first:last] = [count - width for count in free[first:last]]
-        self._join(last)
+        if last < len(free):
+            self._join(last)
         self._join(first)
 
     def give(self, width: int, begin: int, end: int) -> None:

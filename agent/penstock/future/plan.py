@@ -57,13 +57,17 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A cluster at `now`: `size` nodes, what is taken of them, and the pending jobs, the first to be served first."""
+    """A cluster at `now`: `size` nodes, what is taken of them, and the pending jobs, the first to be served first.
+
+    Of nodes that will do a job takes those in `first` first.
+    """
 
     size: int
     now: float
     claims: tuple[Claim, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     policy: Policy = "conservative"
+    first: int = 0
 
     @property
     def everything(self) -> int:
@@ -72,7 +76,7 @@ class Queue:
 
     def taken(self) -> BitProfile:
         """What is free if nobody waited."""
-        profile = BitProfile(self.everything, self.now)
+        profile = BitProfile(self.everything, self.now, self.first)
         for claim in self.claims:
             profile.block(claim.nodes, claim.start, claim.end)
         return profile

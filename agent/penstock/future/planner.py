@@ -24,8 +24,8 @@ __all__ = ["Ask", "Backfill", "Placement", "Planner", "Promises"]
 
 
 class Ask(NamedTuple):
-    """`nodes` whole nodes out of the set `within` for `duration` seconds (its time limit). `queue` is its partition,
-    `need` the set of those that must be among them."""
+    """`nodes` whole nodes out of the set `within` for `duration` seconds (its time limit), not before `after`. `queue`
+    is its partition, `need` the set of those that must be among them."""
 
     id: int
     nodes: int
@@ -33,6 +33,7 @@ class Ask(NamedTuple):
     within: int
     queue: str = ""
     need: int = 0
+    after: float = -math.inf
 
     def out_of(self, free: int) -> int | None:
         """Which of the free nodes it takes; None if they will not do."""
@@ -44,6 +45,7 @@ class Ask(NamedTuple):
 
     def earliest(self, profile: BitProfile, now: float, avoid: int = 0) -> tuple[float, int] | None:
         """When it could run first, and on which nodes; see `BitProfile.earliest`."""
+        now = max(now, self.after)
         if not self.need:
             return profile.earliest(self.nodes, self.duration, now, self.within, avoid)
         for time in [now, *(t for t in profile.times if t > now)]:
@@ -119,7 +121,7 @@ class Backfill:
         used = self._reserved.get(ask.queue, 0)
         if used >= self._protect:
             # It gets no reservation: spare the search, which is the costly part, for one instant.
-            if not self._overtake or self._free < ask.nodes:
+            if not self._overtake or self._free < ask.nodes or ask.after > now:
                 return None
             nodes = ask.out_of(profile.common(now, now + duration, ask.within))
             if nodes is None:

@@ -12,7 +12,8 @@ import structlog
 from penstock.api import Decision, Geometry, Job, Reason, ResizePolicy, ResizeVerdict, Snapshot, Verb, is_joint
 from penstock.core.executor import Executor
 from penstock.errors import PenstockError
-from penstock.future.leftover import Leftover, Room, Turns, turn_of
+from penstock.future.leftover import Leftover, Room
+from penstock.future.turns import Turns, turn_of
 from penstock.host.clock import Clock
 from penstock.malleable import announce, ways
 from penstock.malleable.acts import growth
@@ -63,7 +64,7 @@ class Decider:
         """What of the picture may be believed in this pass; called first."""
         site = self._settings.site
         turns = Turns(shown, turn_of(site.scheduler_parameters if site else ()))
-        believed = turns.honest()
+        believed = turns.believed()
         self._leftover = Leftover(believed, turns)
         return believed
 

@@ -1,27 +1,24 @@
-"""A snapshot of a cluster as something to plan on: who holds which node until when, and who waits for what."""
+"""The picture of a cluster as a queue with prices: what slots, quotes and plans of workflows are made on."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from penstock.api import Job, Node, Partition, Reservation, Snapshot
+from penstock.api import Node, Partition, Snapshot
 from penstock.errors import Infeasible, UserError
-from penstock.future.bits import NodeBits
+from penstock.future.cluster import YEAR, Cluster
 from penstock.future.plan import Claim, Policy, Queue, Waiting
+from penstock.future.turns import believed
 from penstock.provision.pricing import Pricing
 from penstock.provision.situation import Situation
 from penstock.provision.slots import default_horizon
 
 __all__ = ["Needs", "check_size", "from_snapshot", "gres_counts", "node_price", "partition_of"]
 
-_OVERDUE: Final = 60.0
-"""Seconds that a job is given that should have ended by its limit."""
-_UNLIMITED: Final = 365 * 86400.0
 _TASKS: Final = 1000  # of one array
-_SHARED: Final = frozenset({"RESERVED", "MAINTENANCE", "IDLE", "ALLOCATED", "MIXED", "PLANNED", "COMPLETING", "CLOUD"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,88 +113,48 @@ def from_snapshot(
     ask for theirs. Prices are in the site's billing unit, by the hour; `pricing` makes the rules from what a node costs
     for a second. The horizon is the larger of 48 hours and five minutes past the last finish.
     """
-    names = tuple(sorted(snapshot.nodes))
-    bits, now = NodeBits(names), snapshot.taken_at
+    cluster = Cluster.of(believed(snapshot))
+    names, now = cluster.bits.names, cluster.now
     needs = needs or Needs()
     claims, notes = [], []
-    active = {n for r in snapshot.reservations if r.active for n in r.nodes}
-    down = [n for n in names if _is_down(snapshot.nodes[n], n in active)]
+    down = sum(closed.nodes for closed in cluster.closed if not closed.name)
     if down:
-        claims.append(Claim("down", bits.mask(down), now, math.inf))
-        notes.append(f"{len(down)} nodes are down or drained, and count as lost for good: {', '.join(down[:8])}")
-    claims += [taken for r in snapshot.reservations if (taken := _reserved(r, snapshot, bits, now)) is not None]
-    shared = False
-    held: dict[str, int] = {}
-    for job in snapshot.jobs.values():
-        if not job.state.holds_nodes:
-            continue
-        known = [n for n in job.nodes if n in snapshot.nodes]
-        for name in known:
-            shared = shared or name in held
-            held[name] = job.id
-        end = math.inf if job.end is None else max(job.end, now + _OVERDUE)
-        claims.append(Claim(str(job.id), bits.mask(known), min(job.start or now, now), end))
-    if shared:
+        some = sorted(cluster.bits.named(down))
+        notes.append(f"{len(some)} nodes are down or drained, and count as lost for good: {', '.join(some[:8])}")
+    claims += [
+        Claim(f"reservation {closed.name}" if closed.name else "down", closed.nodes, closed.start, closed.end)
+        for closed in cluster.closed
+    ]
+    if cluster.clearing:
+        claims.append(Claim("clearing", cluster.clearing, now, now + cluster.unknown.overdue))
+    claims += [Claim(str(held.job.id), held.nodes, held.start, held.end) for held in cluster.held]
+    if cluster.shared:
         notes.append("jobs share nodes: a node counts as taken until the last of them ends")
     c = node_price(partition, [snapshot.nodes[n] for n in partition.nodes if n in snapshot.nodes])
     rules = pricing(c)
     cpus = [snapshot.nodes[n].cpus for n in partition.nodes if n in snapshot.nodes]
     per_cpu = c * len(cpus) / max(sum(cpus), 1)
-    waiting, left_out = _waiting(snapshot, bits, rules, per_cpu)
-    if left_out:
+    waiting = _waiting(cluster, rules, per_cpu)
+    if left_out := cluster.left_out:
         notes.append(
-            f"{left_out} pending jobs are not planned: held, put off, behind a dependency, or for a reservation"
+            f"{left_out} pending jobs are not planned: held, put off, over a limit, behind a dependency, or for a "
+            "reservation"
         )
     within = [n for n in partition.nodes if n in snapshot.nodes and needs.met_by(snapshot.nodes[n])]
     if not within:
         raise Infeasible(f"no node of {partition.name} has what is asked for")
-    queue = Queue(len(names), now, tuple(claims), tuple(waiting), policy)
-    situation = Situation(queue, names, rules, within=bits.mask(within), notes=tuple(notes))
+    queue = Queue(len(names), now, tuple(claims), tuple(waiting), policy, cluster.planned)
+    situation = Situation(queue, names, rules, within=cluster.mask(within), notes=tuple(notes))
     return replace(situation, horizon=default_horizon(now, situation.plan().last_finish))
 
 
-def _is_down(node: Node, reserved: bool) -> bool:
-    """Whether it will not come back by itself; a reservation's end is known, so being in one is not that."""
-    return not node.usable and not (reserved and set(node.state.split("+")) <= _SHARED)
-
-
-def _reserved(reservation: Reservation, snapshot: Snapshot, bits: NodeBits, now: float) -> Claim | None:
-    nodes = bits.mask(n for n in reservation.nodes if n in snapshot.nodes)
-    if not nodes or reservation.end <= now:
-        return None
-    return Claim(f"reservation {reservation.name}", nodes, reservation.start, reservation.end)
-
-
-def _waiting(snapshot: Snapshot, bits: NodeBits, pricing: Pricing, per_cpu: float) -> tuple[list[Waiting], int]:
-    """The queue in its order, arrays as their tasks; how many pending jobs are not in it."""
-    out, planned = [], 0
-    masks: dict[str, tuple[int, float | None]] = {}
-    for job in snapshot.pending():
-        if job.reservation or job.put_off:
-            continue
-        within, longest = masks.get(job.partition, (0, None))
-        if not within:
-            within, longest = masks[job.partition] = _where(job, snapshot, bits)
-        if not within:
-            continue
-        planned += 1
-        duration = job.time_limit or longest or _UNLIMITED
+def _waiting(cluster: Cluster, pricing: Pricing, per_cpu: float) -> Iterator[Waiting]:
+    """The queue in its order, arrays as their tasks."""
+    tasks: Counter[int] = Counter()
+    for entry in cluster.queue(tasks=_TASKS):
+        job = entry.job
+        name = str(job.id) if job.tasks <= 1 else f"{job.id}_{tasks[job.id]}"
+        tasks[job.id] += 1
         weight = pricing.weight(job.num_cpus, job.qos, job.account) * per_cpu
-        for task in range(min(max(job.tasks, 1), _TASKS)):
-            name = str(job.id) if job.tasks <= 1 else f"{job.id}_{task}"
-            # One that asked for a later start takes nothing before that.
-            after = job.eligible if job.eligible and job.eligible > snapshot.taken_at else -math.inf
-            out.append(Waiting(name, max(job.num_nodes, 1), max(duration, 1.0), within, weight, after))
-    pending = sum(1 for job in snapshot.jobs.values() if job.pending)
-    return out, pending - planned
-
-
-def _where(job: Job, snapshot: Snapshot, bits: NodeBits) -> tuple[int, float | None]:
-    """The nodes of its partitions, and the longest limit of any of them."""
-    mask, longest = 0, 0.0
-    for name in job.partition.split(","):
-        partition = snapshot.partitions.get(name)
-        if partition is not None and partition.up:
-            mask |= bits.mask(n for n in partition.nodes if n in snapshot.nodes)
-            longest = max(longest, partition.max_time or _UNLIMITED)
-    return mask, longest or None
+        duration = min(entry.duration, YEAR)  # what the delay of one without any limit is counted for
+        yield Waiting(name, entry.nodes, duration, entry.within, weight, entry.after)
