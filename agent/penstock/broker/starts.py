@@ -1,25 +1,26 @@
 """When jobs of a bag would start on a candidate, by a plan of its queue: those that wait already, and further ones.
 
-Whole nodes or CPUs are counted, not named. Jobs are placed in the order of the queue, each at the earliest time that
-leaves those before it where they are (conservative backfilling). Others' jobs end by their time limits, the bag's own
-by their predicted run times; the plan is late by how much users ask for more than they need, which `calibrated`
-corrects by what was learned of waits. Pure.
+Whole nodes or CPUs are counted, not named, on the picture that every plan is made of (`future.cluster`). Others' jobs
+end by their time limits, the bag's own by their predicted run times; the plan is late by how much users ask for more
+than they need, which `calibrated` corrects by what was learned of waits. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from penstock.api import Job, Snapshot
 from penstock.broker.partitions import Candidate
-from penstock.future.counts import CountProfile
+from penstock.future.cluster import YEAR, Cluster, Unknown
+from penstock.future.counted import Counted
+from penstock.future.planner import Ask
+from penstock.future.profile import place
+from penstock.future.turns import believed
 
 __all__ = ["Starts", "calibrated", "outlasting", "planned"]
 
-_FOR_EVER: Final = 365 * 86400
-_OVERDUE: Final = 60
 _MOST_WAITING: Final = 2000
 """Jobs of others that are planned; of a longer queue the rest starts later than anything that matters."""
 _SHORT: Final = 60.0
@@ -49,86 +50,63 @@ def planned(
 
     `own` are the ids of jobs (of arrays: the array's) that are the bag's.
     """
-    now = int(snapshot.taken_at)
-    each = 1 if candidate.whole else candidate.rig.cpus
-    held: dict[str, tuple[float, int]] = {}
-    shared: list[tuple[int, int]] = []
-    for job in snapshot.jobs.values():
-        inside = [node for node in job.nodes if node in candidate.nodes] if job.state.holds_nodes else []
-        if not inside:
-            continue
-        end = _end(job, now, run if (job.array_job or job.id) in own else None)
-        if candidate.whole:
-            for node in inside:
-                held[node] = max(held.get(node, (0.0, 0)), (end, job.id))
-        else:
-            shared.append((int(end), max(job.num_cpus * len(inside) // max(len(job.nodes), 1), 1)))
-    running = sorted((int(end), 1) for end, _ in held.values()) if candidate.whole else sorted(shared)
-    usable = len(candidate.usable | held.keys()) if candidate.whole else len(candidate.usable) * each
-    free = max(usable - sum(n for _, n in running), 0)
-    profile = CountProfile.of_ends(now, free, running)
-    _block_reservations(profile, snapshot, candidate, each, now)
-    most = profile.free[-1]
+    cluster = Cluster.of(believed(snapshot), Unknown(endless=YEAR))
+    profile, now = _free(cluster, candidate, run, own), int(cluster.now)
     found: dict[int, list[float]] = {}
     waited: dict[int, float] = {}
-    placed = 0
-    for job in snapshot.pending(candidate.partition.name):
-        key = job.array_job or job.id
-        mine = key in own
-        if job.put_off:
-            continue
-        width = max(min(job.num_nodes if candidate.whole else job.num_cpus, most), 1)
-        length = int(max(run if mine else _limit(job), 1))
-        for _ in range(job.tasks):
-            if placed >= _MOST_WAITING and not mine:
-                break
-            placed += 1
-            # One that asked for a later start takes nothing before that.
-            begin = _place(profile, width, length, after=int(job.eligible or now))
-            if mine:
-                found.setdefault(key, []).append(float(begin - now))
-                waited[key] = snapshot.taken_at - job.submit
+    for job, ask in _in_line(cluster, candidate, own):
+        mine = _number(job) in own
+        begin = place(profile, ask._replace(duration=max(run, 1.0)) if mine else ask, now)
+        if mine and begin is not None:
+            found.setdefault(_number(job), []).append(float(begin[0] - now))
+            waited[_number(job)] = cluster.now - job.submit
     further = []
-    if 0 < units <= most:
-        for _ in range(count):
-            further.append(float(_place(profile, units, int(max(run, 1)), int(max(limit, run, 1))) - now))
+    for _ in range(count):
+        # The scheduler looks for a hole as long as the limit; the job takes of it what it runs.
+        hole = profile.earliest(units, max(limit, run, 1.0), now) if units > 0 else None
+        if hole is None:
+            break
+        profile.block(units, hole[0], hole[0] + max(run, 1.0))
+        further.append(float(hole[0] - now))
     return Starts(found, sorted(further), waited)
 
 
-def _place(profile: CountProfile, width: int, length: int, room: int | None = None, after: int = 0) -> int:
-    """Take `length` seconds at the first place from `after` on that has `room` for so many (the limit that the
-    scheduler goes by)."""
-    begin = profile.earliest_from(width, room or length, after)
-    profile.take(width, begin, begin + length)
-    return begin
+def _number(job: Job) -> int:
+    return job.array_job or job.id
 
 
-def _end(job: Job, now: int, run: float | None) -> float:
-    if run is not None and job.start is not None:
-        return max(job.start + run, now + 1)
-    end = job.end if job.end is not None else now + _FOR_EVER
-    return max(min(end, now + _FOR_EVER), now + _OVERDUE)
+def _free(cluster: Cluster, candidate: Candidate, run: float, own: Collection[int]) -> Counted:
+    """What of the candidate is free when nobody waits; the bag's own jobs end when they are expected to."""
+    ends = {
+        held.job.id: max(held.job.start + run, cluster.now + 1)
+        for held in cluster.held
+        if _number(held.job) in own and held.job.start is not None
+    }
+    nodes = cluster.mask(candidate.nodes)
+    if candidate.whole:
+        return Counted.of(cluster.free_by(ends), nodes)
+    busy = []
+    for held in cluster.held:
+        if inside := (held.nodes & nodes).bit_count():
+            cpus = max(held.job.num_cpus * inside // max(len(held.job.nodes), 1), 1)
+            busy.append((ends.get(held.job.id, held.end), cpus))
+    return Counted.of(cluster.open_nodes(), nodes, candidate.rig.cpus, busy)
 
 
-def _limit(job: Job) -> float:
-    return float(_FOR_EVER) if job.time_limit is None else min(job.time_limit, _FOR_EVER)
-
-
-def _block_reservations(profile: CountProfile, snapshot: Snapshot, candidate: Candidate, each: int, now: int) -> None:
-    """Nodes that will be reserved. Those of an active reservation are not usable anyhow."""
-    for held in snapshot.reservations:
-        inside = len(candidate.nodes & set(held.nodes))
-        if held.active or not inside or held.end == float("inf") or held.end <= now:
-            continue
-        begin, end = max(int(held.start), now), int(held.end)
-        width = min(inside * each, _least(profile, begin, end))
-        if width > 0:
-            profile.take(width, begin, end)
-
-
-def _least(profile: CountProfile, begin: int, end: int) -> int:
-    times, free = profile.times, profile.free
-    return min(n for i, n in enumerate(free) if times[i] < end and (i + 1 == len(times) or times[i + 1] > begin))
+def _in_line(cluster: Cluster, candidate: Candidate, own: Collection[int]) -> Iterator[tuple[Job, Ask]]:
+    """Who waits for the candidate, in order and once for each task, in its units. The bag's own jobs of which nobody
+    knows when they start come last, as if they lacked nothing but nodes."""
+    others = 0
+    for entry in cluster.queue(cluster.nodes_of(candidate.partition.name), tasks=_MOST_WAITING):
+        mine = _number(entry.job) in own
+        others += not mine
+        if mine or others <= _MOST_WAITING:
+            yield entry.job, entry.ask if candidate.whole else entry.ask._replace(nodes=max(entry.job.num_cpus, 1))
+    for job in cluster.snapshot.pending(candidate.partition.name):
+        if _number(job) in own and job.id not in cluster.by_job and not job.put_off:
+            units = max(job.least_nodes if candidate.whole else job.num_cpus, 1)
+            for _ in range(max(job.tasks, 1)):
+                yield job, Ask(job.id, units, YEAR, -1)
 
 
 def calibrated(starts: Sequence[float], expected: float, first: float) -> list[float]:

@@ -195,6 +195,10 @@ class Cluster:
         """The same if these running jobs (by id) ended at other times than by their limits."""
         return self._work_out({h.job.id: ends.get(h.job.id, h.end) for h in self.held})
 
+    def open_nodes(self) -> BitProfile:
+        """The same if no job ran: what is down, reserved or still being cleared is not free."""
+        return self._work_out({})
+
     def _work_out(self, ends: Mapping[int, float]) -> BitProfile:
         """In one sweep over the ends, the last first: of many jobs, to block one after the other would be quadratic."""
         later: dict[float, int] = {}

@@ -12,7 +12,29 @@ from collections.abc import Iterable, Sequence
 from penstock.future.bits import BitProfile
 from penstock.future.counts import CountProfile
 
-__all__ = ["Counted"]
+__all__ = ["Counted", "steps_of"]
+
+
+def steps_of(
+    named: BitProfile, within: int, each: int = 1, busy: Iterable[tuple[float, int]] = ()
+) -> list[tuple[int, int]]:
+    """`each` units for every node of `within` that is free by name, less what is `busy`: (until when, units)."""
+    ends = sorted((int(end), units) for end, units in busy)
+    taken = sum(units for _, units in ends)
+    free = [
+        (int(time), each * (nodes & within).bit_count()) for time, nodes in zip(named.times, named.free, strict=True)
+    ]
+    steps = []
+    there, place, at = 0, 0, 0
+    for time in sorted({*(time for time, _ in free), *(end for end, _ in ends if end > free[0][0])}):
+        while place < len(free) and free[place][0] <= time:
+            there = free[place][1]
+            place += 1
+        while at < len(ends) and ends[at][0] <= time:
+            taken -= ends[at][1]
+            at += 1
+        steps.append((time, max(there - taken, 0)))
+    return steps
 
 
 class Counted:
@@ -26,23 +48,8 @@ class Counted:
 
     @classmethod
     def of(cls, named: BitProfile, within: int, each: int = 1, busy: Iterable[tuple[float, int]] = ()) -> Counted:
-        """`each` units for every node of `within` that is free by name, less what is `busy`: (until when, units)."""
-        ends = sorted((int(end), units) for end, units in busy)
-        taken = sum(units for _, units in ends)
-        nodes = [
-            (int(time), each * (free & within).bit_count()) for time, free in zip(named.times, named.free, strict=True)
-        ]
-        steps = []
-        there, place, at = 0, 0, 0
-        for time in sorted({*(time for time, _ in nodes), *(end for end, _ in ends if end > nodes[0][0])}):
-            while place < len(nodes) and nodes[place][0] <= time:
-                there = nodes[place][1]
-                place += 1
-            while at < len(ends) and ends[at][0] <= time:
-                taken -= ends[at][1]
-                at += 1
-            steps.append((time, max(there - taken, 0)))
-        return cls(steps)
+        """See `steps_of`."""
+        return cls(steps_of(named, within, each, busy))
 
     @property
     def now(self) -> int:

@@ -12,7 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.future.counts import CountProfile
+from penstock.future.cluster import Unknown
+from penstock.future.counted import Counted
+from penstock.future.planner import Ask as Request
+from penstock.future.profile import place
 
 __all__ = ["FEATURES", "Ask", "Past", "Queue", "View", "Waiting", "look"]
 
@@ -25,8 +28,7 @@ FEATURES: Final = (
 
 _DEPTH: Final = 150
 """Waiting jobs that the plan places, the first ones of the queue; Slurm's own backfill looks at 100 by default."""
-_OVERDUE: Final = 60
-"""Seconds that a job is given that should have ended by its limit."""
+_OVERDUE: Final = int(Unknown().overdue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +43,39 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A job in the queue; `submit` in seconds on the queue's clock."""
+    """A job in the queue, which starts no earlier than `after`; that and `submit` in seconds on the queue's clock."""
 
     nodes: int
     limit: int
     group: str
     user: str
     submit: int
+    after: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A machine of `nodes` at `now` (s): `running` as (end by the limit, nodes), ascending, `waiting` in its order."""
+    """A machine of `nodes` at `now` (s): `running` as (end by the limit, nodes), ascending, `waiting` in its order.
+
+    `steps` is what is free beside the running ones, as (since when, nodes); None: what they leave of the machine.
+    """
 
     now: int
     nodes: int
     running: Sequence[tuple[int, int]]
     waiting: Iterable[Waiting]
+    steps: Sequence[tuple[int, int]] | None = None
+
+    def free(self) -> Sequence[tuple[int, int]]:
+        """What is free when nobody waits, as `steps`; who should have ended by the limit ends soon."""
+        if self.steps is not None:
+            return self.steps
+        free = max(self.nodes - sum(count for _, count in self.running), 0)
+        steps = [(self.now, free)]
+        for end, count in self.running:
+            free += count
+            steps.append((max(end, self.now + _OVERDUE), free))
+        return steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +101,11 @@ class View:
 def look(queue: Queue, ask: Ask, past: Past) -> View:
     """What `queue` shows of `ask`."""
     now, nodes, limit = queue.now, ask.nodes, max(ask.limit, 1)
-    ends, busy, work_running = [], 0, 0
-    for end, count in queue.running:
-        busy += count
-        work_running += max(end - now, _OVERDUE) * count
-        ends.append((end, count) if end > now + _OVERDUE else (now + _OVERDUE, count))
-    free = max(queue.nodes - busy, 0)
-    profile = CountProfile.of_ends(now, free, ends)
-    possible = profile.free[-1] >= nodes
-    first = profile.earliest(nodes, limit) - now if possible else 0
+    profile = Counted(queue.free())
+    work_running = sum(max(end - now, _OVERDUE) * count for end, count in queue.running)
+    free, request = profile.now, Request(0, nodes, limit, -1)
+    alone = profile.earliest(nodes, limit, now)
+    first = 0 if alone is None else alone[0] - now
     waiting = work = ahead = same = work_same = peers = work_smaller = 0
     oldest = oldest_same = oldest_peer = now
     for job in queue.waiting:
@@ -112,16 +126,15 @@ def look(queue: Queue, ask: Ask, past: Past) -> View:
                 peers += 1
                 if job.submit < oldest_peer:
                     oldest_peer = job.submit
-        if waiting <= _DEPTH and job.nodes <= profile.free[-1]:
-            length = max(job.limit, 1)
-            begin = profile.earliest(job.nodes, length)
-            profile.take(job.nodes, begin, begin + length)
-    planned = profile.earliest(nodes, limit) - now if possible else None
+        if waiting <= _DEPTH:
+            place(profile, Request(0, job.nodes, max(job.limit, 1), -1, after=job.after), now)
+    found = place(profile, request, now)
+    planned = None if found is None else found[0] - now
     size = max(queue.nodes, 1)
     features = (
         nodes, limit, free, waiting, work / size, ahead, same, work_same / size, peers,
-        work_smaller / size, now - oldest, now - oldest_same, now - oldest_peer, len(ends), work_running / size, first,
-        planned or 0, now % 86400, now // 86400 % 7, past.own_waiting, past.own_running, past.recent, past.last_class,
-        past.last_user,
+        work_smaller / size, now - oldest, now - oldest_same, now - oldest_peer, len(queue.running),
+        work_running / size, first, planned or 0, now % 86400, now // 86400 % 7, past.own_waiting, past.own_running,
+        past.recent, past.last_class, past.last_user,
     )  # fmt: skip
     return View(tuple(float(x) for x in features), None if planned is None else float(planned))

@@ -14,6 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.api import Geometry, Job, JobState, Snapshot
+from penstock.future.cluster import YEAR, Cluster, Unknown
+from penstock.future.cluster import Waiting as Entry
+from penstock.future.counted import steps_of
+from penstock.future.turns import believed
 from penstock.waits.causes import hindrance
 from penstock.waits.queue_learner import LEAST, QueueLearner
 from penstock.waits.queue_view import Ask, Past, Queue, View, Waiting, look
@@ -29,7 +33,7 @@ _VIEWS: Final = 200
 """Jobs whose view is taken at one look; of more, evenly so many. A view takes a millisecond or two."""
 _TASKS: Final = 100
 """Tasks of one array that are counted as waiting; the plan does not look further anyway."""
-_FOR_EVER: Final = 365 * 86400
+_FOR_EVER: Final = int(YEAR)
 _RAN: Final = frozenset(
     {JobState.COMPLETED, JobState.FAILED, JobState.TIMEOUT, JobState.NODE_FAIL, JobState.OUT_OF_MEMORY}
 )
@@ -49,6 +53,7 @@ class _Picture:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
+        self._believed = believed(snapshot)
         self.at = snapshot.taken_at
         self.waiting = Counter(job.user for job in snapshot.jobs.values() if job.pending)
         self.running = Counter(job.user for job in snapshot.jobs.values() if job.state.holds_nodes)
@@ -64,24 +69,27 @@ class _Picture:
         return self._queues[partition]
 
     def _work_out(self, partition: str) -> Queue:
-        snapshot, now = self.snapshot, int(self.at)
-        inside = frozenset(snapshot.partitions[partition].nodes)
-        last: dict[str, tuple[float, int]] = {}
-        for job in snapshot.jobs.values():
-            if job.state.holds_nodes:
-                end = min(job.end, now + _FOR_EVER) if job.end is not None else float(now + _FOR_EVER)
-                for node in job.nodes:
-                    if node in inside:
-                        last[node] = max(last.get(node, (0.0, 0)), (end, job.id))
-        running = sorted((int(end), count) for (end, _), count in Counter(last.values()).items())
-        usable = sum(1 for name in inside if name in last or (name in snapshot.nodes and snapshot.nodes[name].usable))
-        waiting = [w for job in snapshot.pending(partition) for w in [self._waiting(job)] * min(job.tasks, _TASKS)]
-        return Queue(now, usable, running, waiting)
-
-    def _waiting(self, job: Job) -> Waiting:
-        return Waiting(
-            job.num_nodes, _seconds(job.time_limit), _group(job.partition, job.qos), job.user, int(_since(job))
+        cluster = Cluster.of(self._believed, Unknown(endless=YEAR))
+        inside = cluster.nodes_of(partition)
+        left, running = inside, []
+        for held in sorted(cluster.held, key=lambda h: h.end, reverse=True):
+            if mine := held.nodes & left:  # a node belongs to the last of those who share it
+                left &= ~mine
+                running.append((int(held.end), mine.bit_count()))
+        usable = cluster.mask(name for name, node in self.snapshot.nodes.items() if node.usable) | cluster.busy
+        return Queue(
+            int(self.at),
+            (inside & usable).bit_count(),
+            running[::-1],
+            [_waiting(entry) for entry in cluster.queue(inside, tasks=_TASKS)],
+            steps_of(cluster.free(), inside),
         )
+
+
+def _waiting(entry: Entry) -> Waiting:
+    job = entry.job
+    group = _group(job.partition, job.qos)
+    return Waiting(entry.nodes, _seconds(entry.duration), group, job.user, int(_since(job)), int(entry.after))
 
 
 class QueueWatch:
