@@ -90,6 +90,7 @@ class QueuePlan:
 
     def forecast(self, jobs: Iterable[Job], held: Iterable[tuple[Sequence[str], int, float]]) -> list[float]:
         """When each of these jobs would start, placed in this order (infinity: never), if others held nodes till then.
+        Of an array, the first task.
 
         They hold certain nodes, so many more that are idle, and an instant says how long. Changes nothing.
         """
@@ -99,19 +100,22 @@ class QueuePlan:
             if more > 0:
                 mine |= lowest(profile.common(self.now, until, self._awake & ~mine), more)
             profile.block(mine, self.now, until)
-        placed = [place(profile, self._ask(job), self.now) for job in jobs]
-        return [math.inf if p is None else p[0] for p in placed]
+        starts, places = [], _PLACES
+        for job in jobs:
+            found = [place(profile, ask, self.now) for ask in self._asks_of(job, places)]
+            places -= len(found)
+            starts.append(found[0][0] if found and found[0] is not None else math.inf)
+        return starts
 
     def place(self, job: Job) -> bool:
         """The job takes its place in the plan, with as many tasks as it has; whether the first starts now. One that
         takes a range gets what is free."""
-        ask, begins = self._ask(job), []
-        for _ in range(min(max(job.tasks, 1), _TASKS, _PLACES - len(self._asks))):
-            self._asks.append(ask)
-            begins.append(place(self._profile, ask, self.now))
-        first = begins[0] if begins else None
-        if first is None or first[0] > self.now:
+        asks = self._asks_of(job, _PLACES - len(self._asks))
+        self._asks += asks
+        begins = [place(self._profile, ask, self.now) for ask in asks]
+        if not begins or (first := begins[0]) is None or first[0] > self.now:
             return False
+        ask = asks[0]
         free = self._profile.common(self.now, first[0] + ask.duration, ask.within).bit_count()
         if (more := min(free, job.num_nodes - ask.nodes)) > 0:
             self._asks.append(ask._replace(nodes=more))
@@ -145,6 +149,10 @@ class QueuePlan:
 
     def _ask(self, job: Job) -> Ask:
         return self._cluster.by_job[job.id].ask
+
+    def _asks_of(self, job: Job, places: int) -> list[Ask]:
+        """One for each of its tasks that is planned for."""
+        return [self._ask(job)] * min(max(job.tasks, 1), _TASKS, places)
 
 
 def idle_for(job: Job, snapshot: Snapshot) -> int:
