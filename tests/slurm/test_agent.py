@@ -138,7 +138,7 @@ def test_a_foreign_user_is_refused_at_both_doors(make_agent, cluster, begun):
     assert agent.state(number)["phase"] == "active"
     # All of it is on record: who, by which door, about whose job; and the act that a request led to.
     assert agent.stop() == 0
-    records = json.loads(agent.run("alice", "audit", "--json").stdout)
+    records = json.loads(agent.run("alice", "audit", "--json").stdout)["records"]
     alice, bob = cluster.users["alice"], cluster.users["bob"]
     told = [(r["user"], r["door"], r["verb"], r["outcome"], r["job"]) for r in records if r["kind"] != "agent"][1:]
     assert told == [

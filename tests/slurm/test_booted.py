@@ -173,7 +173,7 @@ def test_the_sandboxed_service_knows_users_resizes_jobs_and_comes_back(site: Sit
     said = json.loads(line)
     assert (said["PRIORITY"], said["PENSTOCK_AUDIT_VERB"], said["PENSTOCK_AUDIT_OUTCOME"]) == ("4", "resume", "refused")
     assert (said["SYSLOG_IDENTIFIER"], said["_UID"]) == ("penstock-audit", str(cluster.user("operator").uid))
-    acts = [r["verb"] for r in json.loads(site.penstock("root", "audit", "--json", "--job", str(job))[1])]
+    acts = [r["verb"] for r in json.loads(site.penstock("root", "audit", "--json", "--job", str(job))[1])["records"]]
     assert {"check", "ask the launcher", "accept", "done"} <= set(acts), acts
     machine.run("systemctl", "stop", "penstock", check=True)
     machine.run("bash", "-c", 'text=$(head -n -1 "$0"); echo "$text" >"$0"', "/var/lib/penstock/audit.log", check=True)

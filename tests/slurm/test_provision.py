@@ -83,13 +83,13 @@ def until(probe, what, seconds=60.0):
 
 def test_what_any_user_sees(queue: Cluster) -> None:
     desk = Desk(queue, "alice")
-    rows = desk.told("slots")
+    rows = desk.told("slots")["slots"]
     first = rows[0]
     assert first["procs"] == 2 and first["nodes"] == ["n7", "n8"] and 480 < first["duration"] <= 600
     assert max(r["procs"] for r in rows) == 8
-    quotes = desk.told("quote", "-N", "2", "-t", "20m")
+    quotes = desk.told("quote", "-N", "2", "-t", "20m")["quotes"]
     assert quotes[0]["f"] > 0 and len(quotes[0]["delays"]) == 1 and quotes[-1]["f"] == 0
-    assert desk.told("quote", "-N", "4", "-t", "5m", "--at", "now")[0]["f"] is None
+    assert desk.told("quote", "-N", "4", "-t", "5m", "--at", "now")["quotes"][0]["f"] is None
     shown = desk.run("slots", "--explain", "--gantt")
     assert shown.returncode == 0 and "our plan" in shown.stdout, shown.stderr
     shown = desk.run("quote", "-N", "2", "-t", "1m", "--explain")
@@ -102,7 +102,7 @@ def test_without_rights_a_slot_is_held_by_a_job_that_idles(queue: Cluster) -> No
     assert refused.returncode == 1 and "not permitted" in refused.stderr
     held = desk.told("hold", "open", "-N", "2", "-t", "1m", "--at", "now+20s", "--run", "date +%s > began; sleep 600")
     assert held["method"] == "var"
-    until(lambda: desk.told("hold", "list")[0]["phase"] == "held", "the idle job to run")
+    until(lambda: desk.told("hold", "list")["holds"][0]["phase"] == "held", "the idle job to run")
     until(lambda: (desk.home / "began").exists() and (desk.home / "began").read_text().strip(), "the work to begin")
     assert -1 <= int((desk.home / "began").read_text()) - held["start"] <= 5
     assert desk.run("hold", "cancel", str(held["hold"])).returncode == 0
@@ -121,7 +121,7 @@ def test_an_operator_reserves_charges_and_gives_back(queue: Cluster) -> None:
     assert f"Users={alice}" in desk.reservations()
     assert desk.told("ledger", "-A", "lab")["accounts"][0]["spent"] == pytest.approx(held["base"] + held["f"])
     queue.run_as("root", ["scontrol", "delete", f"ReservationName={held['name']}"])
-    assert desk.told("hold", "list", "--all")[-1]["phase"] == "lost"
+    assert desk.told("hold", "list", "--all")["holds"][-1]["phase"] == "lost"
     assert desk.told("ledger", "-A", "lab")["accounts"][0]["spent"] == pytest.approx(0)
     busy = desk.run("hold", "open", "-N", "4", "-t", "2m", "--at", "now+10s", "--method", "reservation")
     assert busy.returncode != 0 and "Traceback" not in busy.stderr
@@ -130,7 +130,7 @@ def test_an_operator_reserves_charges_and_gives_back(queue: Cluster) -> None:
     desk.told("ledger", "-A", "lab", "--budget", "1")
     poor = desk.run("hold", "open", "-N", "2", "-t", "2h", "--at", "now+2d", "-A", "lab", "--method", "reservation")
     assert poor.returncode == 5 and "would be enough" in poor.stderr
-    for row in desk.told("hold", "list"):
+    for row in desk.told("hold", "list")["holds"]:
         assert desk.run("hold", "cancel", str(row["hold"])).returncode == 0
     assert "No reservations" in desk.reservations()
 
@@ -149,7 +149,7 @@ def test_a_planned_workflow_starts_when_it_was_planned(cluster: Cluster) -> None
         began[name] = int(path.read_text())
     print({name: began[name] - planned[name] for name in planned})
     assert all(-1 <= began[name] - planned[name] <= 30 for name in planned)
-    for row in desk.told("hold", "list"):
+    for row in desk.told("hold", "list")["holds"]:
         desk.run("hold", "cancel", str(row["hold"]))
     until(lambda: "No reservations" in desk.reservations(), "the reservations to go", 90)
 
@@ -245,6 +245,6 @@ def test_the_tasks_of_a_planned_workflow_run_in_a_pool(cluster: Cluster) -> None
         assert len(names) == 4, "known by the run and the stage"
     finally:
         desk.run("pool", "stop")
-        for row in desk.told("hold", "list"):
+        for row in desk.told("hold", "list")["holds"]:
             desk.run("hold", "cancel", str(row["hold"]))
     until(lambda: "No reservations" in desk.reservations(), "the reservations to go", 90)

@@ -54,7 +54,7 @@ def test_it_says_and_ends_as_sbatch_does(make_agent):
     assert f"{wrong}:2: #PENSTOCK takes" in refused.stderr
     assert desk.queue() == before
     # What was handed to sbatch is on record, in a place of the user's own.
-    records = json.loads(desk.say("penstock", "audit", "--json", "--verb", "sbatch"))
+    records = json.loads(desk.say("penstock", "audit", "--json", "--verb", "sbatch"))["records"]
     assert {(r["user"], r["door"]) for r in records} == {(desk.site.cluster.users[desk.who], "command")}
     stages = [(r["subject"], r["outcome"]) for r in records if r["code"] != "handed-on"]
     assert stages == [("said/a", "done"), ("said/b", "done"), ("said/c", "done"), ("said/d", "refused")]
@@ -135,6 +135,7 @@ def test_a_workflow_by_ticks_alone_with_a_failure_and_a_retry(make_agent):
     rows = {r["JobID"]: r for r in site.accounting(0) if int(r["JobID"]) >= jobs["a"]}
     assert int(rows[str(again["b"])]["End"]) <= int(rows[str(again["c"])]["Start"])
     assert json.loads(desk.say("penstock", "tick", "--json")) == {
+        "format": 1,
         "decisions": [],
         "left": 0,
         "problems": [],
@@ -159,7 +160,7 @@ def test_ticks_submit_the_stages_of_a_workflow_file(make_agent):
     desk = Desk(site)
     flow = desk.write("w.yaml", TestSystemMode.WORKFLOW.format(name="w"))
     assert desk.run("penstock", "submit", flow).returncode == 3
-    assert desk.say("penstock", "submit", flow, "--tick", "--json") == '{\n  "run": null\n}\n'
+    assert desk.say("penstock", "submit", flow, "--tick", "--json") == '{\n  "format": 1,\n  "run": null\n}\n'
 
     def phase() -> str:
         desk.say("penstock", "tick")

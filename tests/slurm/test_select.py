@@ -44,7 +44,7 @@ class Two:
         words = [*COMMAND, *arguments, "--json"]
         done = self.near.run_as("alice", words, env=self.user.environment, cwd=self.user.folder)
         assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        return json.loads(done.stdout)["resources"]
 
     def task(self, name: str, amount: str = "6e9") -> str:
         path = self.user.place / name
@@ -59,7 +59,7 @@ class Two:
         """A pass, made from another folder."""
         done = self.user.run("alice", "bags", str(number), "--json")
         assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)[0]
+        return json.loads(done.stdout)["bags"][0]
 
     def results(self) -> dict[int, list[str]]:
         """The clusters that each task ran on."""
@@ -163,7 +163,7 @@ def test_a_bag_is_cancelled_and_a_dead_cluster_is_left_out(two):
     try:
         left = two.user.run("alice", "select", task, "--site", two.site, "--json")
         assert left.returncode == 0, left.stderr
-        assert {r["resource"] for r in json.loads(left.stdout)} == {"near/batch", "near/short"}
+        assert {r["resource"] for r in json.loads(left.stdout)["resources"]} == {"near/batch", "near/short"}
         assert "far" in left.stderr
     finally:
         two.far.start_controller()

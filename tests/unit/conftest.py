@@ -15,11 +15,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import click
+import json_answers
 import pytest
 import structlog
 import yaml
 
 import penstock.app
+from penstock.cli import output
 from penstock.errors import PenstockError
 from penstock.ipc.client import ask
 from penstock_lab.mock import control
@@ -98,7 +101,7 @@ class AgentSite:
 
     def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """One command of the command line, with these variables in its environment."""
-        return subprocess.run(
+        done = subprocess.run(
             [*COMMAND, *arguments],
             env={**self.environment, **variables},
             cwd=self.folder,
@@ -107,6 +110,9 @@ class AgentSite:
             timeout=150,
             check=False,
         )
+        if "--json" in arguments and done.stdout and (name := json_answers.named_by(arguments)) is not None:
+            json_answers.check(name, done.stdout)
+        return done
 
     def names(self) -> list[str]:
         """The names of all jobs that were ever submitted to the simulated Slurm by this user."""
@@ -117,6 +123,22 @@ class AgentSite:
             self.process.kill()
             self.process.wait(10)
         self.cluster.stop()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def answers_are_as_their_schemas_say() -> Iterator[None]:
+    """Whatever a test has a command print as JSON in this process is held against the command's schema."""
+    make = output.json_text
+
+    def checked(answer: Mapping[str, Any]) -> str:
+        text = make(answer)
+        if (name := json_answers.name_of(click.get_current_context().command)) is not None:
+            json_answers.check(name, text)
+        return text
+
+    output.json_text = checked
+    yield
+    output.json_text = make
 
 
 @pytest.fixture(scope="module")

@@ -136,7 +136,7 @@ def test_the_story_of_pause_resume_submission_cancel_and_retry_is_all_there(ever
     site.start()
     assert site.stop() == 0
     seen = site.run("audit", "--user", "nobody", "--verb", "pause", "--json")
-    (only,) = json.loads(seen.stdout)
+    (only,) = json.loads(seen.stdout)["records"]
     assert (only["uid"], only["verb"], only["user"]) == (ALICE, "pause", "nobody")
     assert "workflow" in site.run("audit", "--job", "77").stdout
     checked = site.run("audit", "--verify")

@@ -184,7 +184,7 @@ def test_a_workflow_is_submitted_shown_explained_and_completes(agent):
     assert "second" in shown.stdout
     told = agent.run("explain", f"w{run}")
     assert "submit: submit first at once: it waits for no other" in told.stdout
-    decisions = json.loads(agent.run("explain", f"w{run}", "--json").stdout)
+    decisions = json.loads(agent.run("explain", f"w{run}", "--json").stdout)["decisions"]
     assert {d["verb"] for d in decisions} >= {"submit"}
     assert all(d["reasons"] for d in decisions if d["verb"] == "submit")
     job = stages[0]["job"]
@@ -243,7 +243,7 @@ def test_what_is_not_there_or_not_understood_is_exit_2(agent):
     done = agent.run("explain", "this")
     assert done.returncode == 2
     assert "SUBJECT must be" in done.stderr
-    assert json.loads(agent.run("explain", "w4711", "--json").stdout) == []
+    assert json.loads(agent.run("explain", "w4711", "--json").stdout)["decisions"] == []
 
 
 def test_status_prints_json_with_everything(agent):

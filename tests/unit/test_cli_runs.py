@@ -149,7 +149,7 @@ def test_to_look_at_a_state_of_an_older_release_changes_nothing(place, words):
 
 @pytest.mark.parametrize("word", ["pause", "resume"])
 def test_a_request_that_is_left_is_json_where_that_is_wanted(place, word):
-    assert json.loads(run(word, "--json")) == {"left": True, "pauses": []}
+    assert json.loads(run(word, "--json")) == {"format": 1, "left": True, "pauses": []}
     assert run(word) == "Left for the next pass of an agent, or `penstock tick`\n"
 
 
@@ -180,7 +180,8 @@ def test_logs_are_printed_or_it_is_said_why_not(place):
     file.write_text("said\n")
     assert run("logs", "w") == "said\n"
     assert run("logs", "w", "-f") == "said\n"
-    assert json.loads(run("logs", "w", "--json")) == {"files": [str(file)], "job": 2, "stage": "b", "workflow": 7}
+    told = json.loads(run("logs", "w", "--json"))
+    assert told == {"format": 1, "files": [str(file)], "job": 2, "stage": "b", "workflow": 7}
     program(place, "scontrol", "exit 1")
     program(place, "sacct", "exit 1")
     assert "Slurm has forgotten it" in run("logs", "w", "b", code=5)

@@ -256,6 +256,7 @@ def test_what_staging_took_as_json(world):
         code, out, _ = world(sites, "--json", *options, arguments=("stage", "near", "far", "out"))
         assert code == 0
         found = json.loads(out)  # and nothing of what the command says
+        assert found.pop("format") == 1
         assert found.pop("seconds") > 0 and (found.pop("from"), found.pop("to")) == ("near", "far")
         return found
 

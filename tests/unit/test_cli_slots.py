@@ -53,10 +53,10 @@ def test_slots_of_figure_1(penstock):
     code, out, err = penstock("slots", FIG1, "--json")
     assert (code, err) == (0, "")
     keys = ("start", "procs", "duration", "extensible")
-    assert [tuple(row[k] for k in keys) for row in json.loads(out)] == [
+    assert [tuple(row[k] for k in keys) for row in json.loads(out)["slots"]] == [
         (0, 1, 8, True), (0, 1, 3, False), (2, 1, 1, False), (4, 1, 4, True), (6, 3, 2, True),
     ]  # fmt: skip
-    assert set(json.loads(out)[0]) == {"start", "procs", "duration", "c", "f", "divisible", "extensible"}
+    assert set(json.loads(out)["slots"][0]) == {"start", "procs", "duration", "c", "f", "divisible", "extensible"}
 
 
 def test_a_session_is_not_filtered(penstock):
@@ -66,28 +66,28 @@ def test_a_session_is_not_filtered(penstock):
 
 def test_a_queue_without_an_end_says_why_there_are_no_slots(penstock):
     code, out, err = penstock("slots", {"procs": 5, "now": 0, "jobs": []}, "--json")
-    assert (code, json.loads(out)) == (0, [])
+    assert (code, json.loads(out)["slots"]) == (0, [])
     assert err == 'nothing ends after now: give the file a "horizon"\n'
     assert penstock("slots", {"procs": 5, "now": 0, "horizon": 2})[2] == ""
 
 
 def test_the_default_horizon_is_the_last_finish(penstock):
     queue = {k: v for k, v in FIG1.items() if k != "horizon"}
-    rows = json.loads(penstock("slots", queue, "--json")[1])
+    rows = json.loads(penstock("slots", queue, "--json")[1])["slots"]
     assert max(r["start"] + r["duration"] for r in rows) == 6
 
 
 def test_an_empty_machine(penstock):
-    assert json.loads(penstock("slots", {"procs": 3, "horizon": 2}, "--json")[1])[0]["procs"] == 3
-    assert json.loads(penstock("slots", {"procs": 3}, "--json")[1]) == []
-    assert json.loads(penstock("quote", {"procs": 3}, "-N", "2", "-t", "1", "--json")[1]) == [
+    assert json.loads(penstock("slots", {"procs": 3, "horizon": 2}, "--json")[1])["slots"][0]["procs"] == 3
+    assert json.loads(penstock("slots", {"procs": 3}, "--json")[1])["slots"] == []
+    assert json.loads(penstock("quote", {"procs": 3}, "-N", "2", "-t", "1", "--json")[1])["quotes"] == [
         {"start": 0, "c": 1, "f": 0, "delays": {}}
     ]
 
 
 def test_which_slots_are_wanted(penstock):
     def starts(*options):
-        return [r["start"] for r in json.loads(penstock("slots", FIG1, *options, "--json")[1])]
+        return [r["start"] for r in json.loads(penstock("slots", FIG1, *options, "--json")[1])["slots"]]
 
     assert starts("--from", "4") == [0, 4, 6]
     assert starts("--to", "2") == [0, 0]
@@ -110,7 +110,7 @@ def test_pictures(penstock, tmp_path):
 
 def test_table_3(penstock):
     out = penstock("quote", FIG21, "-N", "2", "-t", "3", "--json")[1]
-    assert [(r["start"], r["f"], r["delays"]) for r in json.loads(out)] == [
+    assert [(r["start"], r["f"], r["delays"]) for r in json.loads(out)["quotes"]] == [
         (0, None, {}), (2, 6, {"C": 1, "D": 2}), (3, 8, {"C": 1, "D": 3}), (4, 10, {"C": 1, "D": 4}),
         (6, 0, {}), (7, 0, {}), (8, 0, {}),
     ]  # fmt: skip
@@ -118,10 +118,10 @@ def test_table_3(penstock):
 
 def test_one_start_or_those_from_one_on(penstock):
     size = ("-N", "2", "-t", "3", "--json")
-    assert [r["f"] for r in json.loads(penstock("quote", FIG21, *size, "--at", "3")[1])] == [8]
-    rows = json.loads(penstock("quote", FIG21, *size, "--after", "3.5")[1])
+    assert [r["f"] for r in json.loads(penstock("quote", FIG21, *size, "--at", "3")[1])["quotes"]] == [8]
+    rows = json.loads(penstock("quote", FIG21, *size, "--after", "3.5")[1])["quotes"]
     assert [(r["start"], r["f"]) for r in rows] == [(3.5, 9), (4, 10), (6, 0), (7, 0), (8, 0)]
-    assert [r["start"] for r in json.loads(penstock("quote", FIG21, *size, "--alpha", "0.53")[1])] == [6]
+    assert [r["start"] for r in json.loads(penstock("quote", FIG21, *size, "--alpha", "0.53")[1])["quotes"]] == [6]
 
 
 def test_the_table_says_who_is_delayed(penstock):
@@ -131,7 +131,7 @@ def test_the_table_says_who_is_delayed(penstock):
 
 def test_decimals_are_exact(penstock):
     jobs = [{"id": n, "procs": 1, "duration": d, "state": "pending"} for n, d in (("a", 0.1), ("b", 0.2), ("c", 0.3))]
-    rows = json.loads(penstock("slots", {"procs": 1, "jobs": jobs, "horizon": 1}, "--json")[1])
+    rows = json.loads(penstock("slots", {"procs": 1, "jobs": jobs, "horizon": 1}, "--json")[1])["slots"]
     assert [(r["start"], r["duration"]) for r in rows] == [(0.6, 0.4)]
 
 

@@ -59,7 +59,7 @@ def told(run, *arguments):
 
 
 def test_slots(queue):
-    rows = told(queue, "slots")
+    rows = told(queue, "slots")["slots"]
     now = min(r["start"] for r in rows)
     assert all(len(r["nodes"]) == r["procs"] for r in rows)
     assert max(r["start"] + r["duration"] for r in rows) >= now + 48 * 3600
@@ -69,12 +69,12 @@ def test_slots(queue):
 
 
 def test_quotes(queue):
-    rows = told(queue, "quote", "-N", "4", "-t", "30m")
+    rows = told(queue, "quote", "-N", "4", "-t", "30m")["quotes"]
     assert rows[0]["f"] is None and rows[-1]["f"] == 0
-    assert told(queue, "quote", "-N", "2", "-t", "10m", "--at", "now")[0]["f"] is not None
+    assert told(queue, "quote", "-N", "2", "-t", "10m", "--at", "now")["quotes"][0]["f"] is not None
     shown = queue("quote", "-N", "2", "-t", "1h", "--explain")
     assert shown.returncode == 0 and "--test-only" in shown.stdout + shown.stderr
-    assert told(queue, "quote", "-N", "2", "-t", "1h", "--alpha", "1")[0]["f"] == 0
+    assert told(queue, "quote", "-N", "2", "-t", "1h", "--alpha", "1")["quotes"][0]["f"] == 0
 
 
 def test_a_plan(queue):
@@ -87,7 +87,7 @@ def test_a_plan(queue):
 
 def test_best_effort_is_told_in_the_units_of_the_other_plans(queue):
     alone = told(queue, "plan", "flow.yaml", "--method", "best-effort", "--budget", "2")
-    a_second = told(queue, "quote", "-N", "1", "-t", "10m")[0]["c"]
+    a_second = told(queue, "quote", "-N", "1", "-t", "10m")["quotes"][0]["c"]
     assert alone["cost"] == alone["best_effort"]["cost"] == pytest.approx((600 + 2 * 1200) * a_second)
     shown = queue("plan", "flow.yaml", "--method", "best-effort").stdout
     length = duration_text(alone["makespan"])
@@ -122,7 +122,7 @@ def test_nothing_is_reserved_where_the_picture_cannot_be_drawn(queue):
     pytest.importorskip("matplotlib")
     done = queue("plan", "flow.yaml", "-A", "lab", "--reserve", "--picture", "nowhere/plan.png")
     assert done.returncode == 2 and "--picture: nowhere/plan.png cannot be written" in done.stderr
-    assert told(queue, "hold", "list", "--all") == []
+    assert told(queue, "hold", "list", "--all")["holds"] == []
 
 
 def test_only_commands_that_take_a_queue_file_say_so(queue):
@@ -134,13 +134,13 @@ def test_holds_and_the_ledger(queue):
     told(queue, "ledger", "-A", "lab", "--budget", "1000")
     held = told(queue, "hold", "open", "-N", "2", "-t", "10m", "--at", "now+2h", "-A", "lab", "--name", "mine")
     assert held["phase"] == "new" or held["phase"] == "held"
-    assert told(queue, "hold", "list")[0]["name"] == "mine"
+    assert told(queue, "hold", "list")["holds"][0]["name"] == "mine"
     twice = queue("hold", "open", "-N", "2", "-t", "10m", "--at", "now+2h", "-A", "lab", "--name", "mine")
     assert twice.returncode == 5 and "of the name mine already" in twice.stderr
     given_up = told(queue, "hold", "cancel", str(held["hold"]))
     assert (given_up["hold"], given_up["name"], given_up["phase"]) == (held["hold"], "mine", "cancelled")
     assert set(given_up) == set(held)
-    assert told(queue, "hold", "list") == []
+    assert told(queue, "hold", "list")["holds"] == []
     assert queue("hold", "tick").stdout == ""
     assert "lab" in queue("ledger").stdout
     for wrong, said in (
@@ -176,7 +176,7 @@ def test_plans_are_reserved_as_far_ahead_as_the_site_wants(queue, monkeypatch):
     began = time.time()
     found = told(queue, "plan", "flow.yaml", "-A", "lab", "--reserve", "--method", "greedy", "--alpha", "0")
     assert found["stages"][0]["start"] >= began + 300
-    for held in told(queue, "hold", "list"):
+    for held in told(queue, "hold", "list")["holds"]:
         assert held["phase"] == "held" and queue("hold", "cancel", str(held["hold"])).returncode == 0
 
 
@@ -195,15 +195,15 @@ def test_a_workflow_in_slots_is_shown_explained_and_cancelled_like_any_other(que
         assert "slot of hold" in shown.stdout
     numbers = [stage["slot"]["hold"] for stage in run["stages"]]
     for number in numbers:
-        assert "reserve" in {d["verb"] for d in told(queue, "explain", f"hold:{number}")}
+        assert "reserve" in {d["verb"] for d in told(queue, "explain", f"hold:{number}")["decisions"]}
     refused = queue("retry", name)
     assert refused.returncode == 5 and "plans the rest anew" in refused.stderr
     assert "has no stage 'third' (stages: first, second)" in queue("logs", name, "third").stderr
     done = told(queue, "cancel", name)
     assert len(done["jobs"]) == 2 and done["failed"] == []
     assert queue("status").returncode == 3, "there is nothing to show without an agent"
-    assert told(queue, "hold", "list") == []
-    assert "unreserve" in {d["verb"] for d in told(queue, "explain", f"hold:{numbers[0]}")}
+    assert told(queue, "hold", "list")["holds"] == []
+    assert "unreserve" in {d["verb"] for d in told(queue, "explain", f"hold:{numbers[0]}")["decisions"]}
     assert queue("explain", name).returncode == 0
     unknown = queue("explain", "nothing")
     assert unknown.returncode == 2 and "the name of a workflow in slots" in unknown.stderr

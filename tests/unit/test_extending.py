@@ -150,7 +150,7 @@ def test_the_affinity_prefers_what_needs_least_energy(tmp_path):
     resources.write_text("resources:\n" + "\n".join(lines) + "\n")
     words = [str(task), "--resources", str(resources), "--json", "--metric", "greenest"]
     done = CliRunner().invoke(select, words, catch_exceptions=False)
-    assert [row["resource"] for row in json.loads(done.stdout)] == ["frugal", "late", "quick"]
+    assert [row["resource"] for row in json.loads(done.stdout)["resources"]] == ["frugal", "late", "quick"]
 
 
 @pytest.mark.usefixtures("mine")

@@ -665,7 +665,7 @@ def test_the_command_tries_every_way_and_says_what_became_of_it(hook, tmp_path):
         done = CliRunner().invoke(cli, ["message", "test"], env=environment)
         assert done.exit_code == 1 and "webhook: sent" in done.output and "command: false ended with 1" in done.output
         assert hook.got[0][1]["kind"] == "test"
-        told = json.loads(CliRunner().invoke(cli, ["message", "test", "--json"], env=environment).output)
+        told = json.loads(CliRunner().invoke(cli, ["message", "test", "--json"], env=environment).output)["tests"]
         assert [(t["channel"], t["sent"]) for t in told] == [("webhook", True), ("command", False)]
     with configured(tmp_path) as environment:
         done = CliRunner().invoke(cli, ["message", "test"], env=environment)
@@ -686,7 +686,7 @@ def test_what_became_of_messages_is_listed(tmp_path):
         done = CliRunner().invoke(cli, ["message", "list"], env=environment)
         assert done.exit_code == 0, done.output
         assert "stage a has failed" in done.output and "nobody there" in done.output
-        (row,) = json.loads(CliRunner().invoke(cli, ["message", "list", "--json"], env=environment).output)
+        (row,) = json.loads(CliRunner().invoke(cli, ["message", "list", "--json"], env=environment).output)["messages"]
         assert (row["state"], row["tries"]) == ("failed", 1)
 
 

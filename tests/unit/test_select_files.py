@@ -43,7 +43,7 @@ def run(*arguments):
 
 
 def rows(*arguments):
-    return json.loads(run(*arguments, "--json").stdout)
+    return json.loads(run(*arguments, "--json").stdout)["resources"]
 
 
 def test_rows_are_best_first(write):
@@ -117,7 +117,7 @@ def test_parallel_and_held(write):
 def test_what_nobody_offers_is_named_with_the_nearest(write):
     task, resources = write("t.yaml", TASK.replace("x86", "riscv")), write("r.yaml", RESOURCES)
     result = CliRunner().invoke(select, [str(task), "--resources", str(resources), "--json"])
-    assert [r["viable"] for r in json.loads(result.stdout)] == [False] * 3
+    assert [r["viable"] for r in json.loads(result.stdout)["resources"]] == [False] * 3
     assert isinstance(result.exception, UserError)
     assert "md needs 3e+12 of compute {isa: riscv, simd: avx2|sse4.1}, which no resource offers" in str(
         result.exception

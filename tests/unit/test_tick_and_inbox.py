@@ -164,6 +164,7 @@ def test_a_tick_steps_back_where_somebody_has_the_state_folder(site):
     lock = lock_state(site.folder / "agent")
     try:
         assert json.loads(site.run("tick", "--json").stdout) == {
+            "format": 1,
             "decisions": [],
             "left": 0,
             "problems": [],

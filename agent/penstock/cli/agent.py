@@ -11,6 +11,7 @@ import click
 import yaml
 
 from penstock.cli.groups import Group
+from penstock.cli.output import emit_json
 from penstock.config import find, load, origins, schema
 from penstock.host import logs
 from penstock.ipc.client import ask_agent
@@ -61,12 +62,14 @@ def show(origin: bool, as_json: bool) -> None:
     """Print the configuration that applies, defaults included."""
     values = load().model_dump(mode="json")
     if not origin:
-        click.echo(json.dumps(values, indent=2) if as_json else yaml.safe_dump(values, sort_keys=False).rstrip())
+        if as_json:
+            emit_json(values)
+        else:
+            click.echo(yaml.safe_dump(values, sort_keys=False).rstrip())
         return
     where = origins()
     if as_json:
-        told = {s: {k: {"value": v, "from": where[s, k]} for k, v in keys.items()} for s, keys in values.items()}
-        click.echo(json.dumps(told, indent=2))
+        emit_json({s: {k: {"value": v, "from": where[s, k]} for k, v in keys.items()} for s, keys in values.items()})
         return
     for section, keys in values.items():
         click.echo(f"{section}:")

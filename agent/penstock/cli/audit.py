@@ -85,7 +85,7 @@ def audit(
         raise _nothing(folder)
     found = records(folder, Wanted(_uid(user), job, verb, instant), limit)
     if as_json:
-        emit_json([_dict(entry) for entry, _record in found.entries])
+        emit_json({"records": [_dict(entry) for entry, _record in found.entries]})
     elif found.entries:
         shown = len(found.entries)
         title = f"the latest {shown} of {found.count}" if shown < found.count else f"{shown}"

@@ -71,7 +71,7 @@ def bags(number: int | None, watch: bool, stay: bool, stop: bool, as_json: bool)
             troubled = False
         time.sleep(_PERIOD)
     if as_json:
-        emit_json([_as_json(run, passes.get(run.id)) for run in runs])
+        emit_json({"bags": [_as_json(run, passes.get(run.id)) for run in runs]})
         return
     _show(runs, passes)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import textwrap
 from shutil import get_terminal_size
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -19,8 +19,6 @@ from penstock.doctor.verdict import verdict
 from penstock.errors import PenstockError
 
 __all__ = ["doctor", "to_dict"]
-
-_FORMAT: Final = 1  # of the JSON: raised when something that was there is gone or means something else
 
 
 @click.command()
@@ -51,7 +49,6 @@ def to_dict(facts: Facts, report: Report) -> dict[str, Any]:
     """The report for programs."""
     site = None if isinstance(facts.site, Trouble) else facts.site
     return {
-        "format": _FORMAT,
         "penstock": __version__,
         "user": facts.user,
         "host": facts.host,

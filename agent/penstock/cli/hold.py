@@ -310,7 +310,7 @@ def _row(got: int, held: Hold) -> dict[str, Any]:
 
 def _show(found: Mapping[int, Hold], as_json: bool) -> None:
     if as_json:
-        emit_json([_row(got, held) for got, held in found.items()])
+        emit_json({"holds": [_row(got, held) for got, held in found.items()]})
         return
     rows = [
         (

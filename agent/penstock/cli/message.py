@@ -51,7 +51,7 @@ def test(as_json: bool) -> None:
     errors = {name: attempt(channel, event) for name, channel in channels.items()}
     found = {name: "" if error is None else str(error) or "not delivered" for name, error in errors.items()}
     if as_json:
-        emit_json([{"channel": name, "sent": not why, "why": why or None} for name, why in found.items()])
+        emit_json({"tests": [{"channel": name, "sent": not why, "why": why or None} for name, why in found.items()]})
     else:
         for name, why in found.items():
             click.echo(plain(f"{name}: {why or 'sent'}"))
@@ -90,7 +90,7 @@ def list_messages(limit: int, as_json: bool) -> None:
     finally:
         store.close()
     if as_json:
-        emit_json(found)
+        emit_json({"messages": found})
         return
     rows = [
         (clock(m["at"]), m["channel"], m["event"]["user"], m["event"]["title"], m["state"], m["tries"], m["outcome"])

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Terminal", "ago", "build_table", "clock", "emit_json", "plain", "table"]
+__all__ = ["FORMAT", "Terminal", "ago", "build_table", "clock", "emit_json", "json_text", "plain", "table"]
+
+FORMAT: Final = 1
+"""Of what --json prints: raised when a key goes or means something else."""
 
 
 class Terminal(Console):
@@ -29,9 +32,14 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-def emit_json(value: Any) -> None:  # noqa: ANN401
-    """Print a value as JSON."""
-    click.echo(json.dumps(value, indent=2, sort_keys=True, default=str))
+def json_text(answer: Mapping[str, Any]) -> str:
+    """What a command answers, as JSON with the number of its format; `cli.schemas` has the schema of each."""
+    return json.dumps({"format": FORMAT, **answer}, indent=2, sort_keys=True, default=str)
+
+
+def emit_json(answer: Mapping[str, Any]) -> None:
+    """Print what a command answers as JSON."""
+    click.echo(json_text(answer))
 
 
 def build_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:

@@ -73,8 +73,8 @@ def select(
     partitions of all clusters of the site, or those of a file. Several tasks are spread over resources so that the last
     one is done as early as possible. Submitted tasks are followed, and moved while they wait, by `penstock bags`.
 
-    With --json a list, best first, of {"resource", "viable", "why", "cost", "tx", "tq", "ttc"} (seconds); of several
-    tasks each row names its "task"; without --resources it says how many "tasks" in how many "jobs" go there.
+    With --json its "resources", best first: {"resource", "viable", "why", "cost", "tx", "tq", "ttc"} (seconds); of
+    several tasks each names its "task"; without --resources it says how many "tasks" in how many "jobs" go there.
 
     \b
     penstock select md.yaml -n 1024 --explain
@@ -106,7 +106,7 @@ def select(
         click.echo(f"penstock: no `tq` is given for {silent}: counted as no wait", err=True)
     ranked = {b.task.name: rank(b.task, found, waits, affinity=affinity, quantile=wanted) for b in bags}
     if as_json:
-        emit_json(_json(bags, ranked))
+        emit_json({"resources": _json(bags, ranked)})
     else:
         for bag in bags:
             _show(bag, found, ranked[bag.task.name], affinity, explain=explain)
@@ -177,7 +177,7 @@ class _Live:
                 else:
                     self._show(bag, assessed, found, jobs, submitted, market)
         if self._as_json:
-            emit_json(rows)
+            emit_json({"resources": rows})
         _complain(self._path, self._bags, resources, ranked)
         if unknown:
             what = self._affinity.metric

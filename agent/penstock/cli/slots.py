@@ -72,7 +72,7 @@ def slots(
     if source.situation.horizon is None and plan.last_finish <= plan.queue.now:
         click.echo('nothing ends after now: give the file a "horizon"', err=True)
     if as_json:
-        emit_json([{**source.situation.slot_row(s), **_nodes(source, s.nodes)} for s in found])
+        emit_json({"slots": [{**source.situation.slot_row(s), **_nodes(source, s.nodes)} for s in found]})
     else:
         rows = [
             (
@@ -174,7 +174,7 @@ def quote(
             raise Infeasible(f"{count} processors for {length} cannot be had at any of these starts")
         quotes = [best]
     if as_json:
-        emit_json([_row(source, q) for q in quotes])
+        emit_json({"quotes": [_row(source, q) for q in quotes]})
         return
     rows = []
     for q in quotes:

@@ -170,7 +170,7 @@ def explain(subject: str, as_json: bool) -> None:
         )
     decisions = _decided(config, named)
     if as_json:
-        emit_json(decisions)
+        emit_json({"decisions": decisions})
         return
     if not decisions:
         click.echo(f"Nothing was decided about {named}.")

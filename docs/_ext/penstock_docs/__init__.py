@@ -1,7 +1,8 @@
 """The parts of the documentation site that are made from the program, and its equations as MathML.
 
-Before Sphinx looks for pages, `reference/generated/` is written anew from the configuration's models, the catalogue of
-metrics, click's commands, the tree of errors and the docstrings. The folder is not under version control.
+Before Sphinx looks for pages, `reference/generated/` is written anew from the configuration's models, the answers of
+--json, the catalogue of metrics, click's commands, the tree of errors and the docstrings. The folder is not under
+version control.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "configuration", tables.configuration()
     yield "metrics", tables.metrics()
     yield "exit-codes", tables.exit_codes()
+    yield "json", tables.answers()
     yield "plug-ins", python.plug_ins()
     yield "words", python.words()
     yield "dmr", python.dmr_api()

@@ -1,7 +1,8 @@
-"""Pages made from models: the configuration, the metrics, the exit codes."""
+"""Pages made from models: the configuration, what --json prints, the metrics, the exit codes."""
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,12 +12,12 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from penstock import errors
-from penstock.cli import catalogue
+from penstock.cli import catalogue, schemas
 from penstock.config import Config, schema
 from penstock.errors import EXIT_CODES, PenstockError
 from penstock_docs.markdown import cell, code_block, escape
 
-__all__ = ["configuration", "exit_codes", "metrics"]
+__all__ = ["answers", "configuration", "exit_codes", "metrics"]
 
 _CONFIGURATION = """\
 # Configuration
@@ -117,6 +118,30 @@ def _duration(seconds: float) -> str:
         if seconds >= length and seconds % length == 0:
             return f"{seconds / length:g}{unit}"
     return f"{seconds:g}s" if seconds else "0"
+
+
+_ANSWERS = """\
+# Output for programs
+
+What each command prints with `--json`: one object, whose JSON schema is below. `python -m penstock.cli.schemas` prints
+them, too.
+
+`format` is 1. It is raised when a key goes or means something else; the changelog says so, release by release. New keys
+may come without that: leave alone what you do not know. Where a schema has `additionalProperties`, such as the stages
+of a workflow, there are further keys that are not promised. Texts (`why`, `text`, `problems`) are for people and may
+change; so may the words that a phase can be, of which there may be more.
+
+Nothing else is printed to standard output then. The exit codes are the [same](exit-codes.md).
+
+"""
+
+
+def answers() -> str:
+    """The schema of every command."""
+    parts = [_ANSWERS]
+    for name in sorted(schemas.answers()):
+        parts += [f"## penstock {name}", "", code_block(json.dumps(schemas.schema_of(name), indent=2), "json"), ""]
+    return "\n".join(parts) + "\n"
 
 
 _METRICS = """\

@@ -76,11 +76,11 @@ def selected(cluster: Cluster, tasks: int, environment: dict[str, str]) -> dict[
     words = ["select", str(folder / "task.json"), "--site", str(folder / "site.yaml"), "-n", str(tasks), "--submit"]
     done = cluster.run_as("alice", [*COMMAND, *words, "--json"], env=environment, timeout=300.0)
     assert done.returncode == 0, done.stderr
-    number = json.loads(done.stdout)[0]["bag"]
+    number = json.loads(done.stdout)["resources"][0]["bag"]
     while True:
         done = cluster.run_as("alice", [*COMMAND, "bags", str(number), "--json"], env=environment, timeout=300.0)
         assert done.returncode == 0, done.stderr
-        (bag,) = json.loads(done.stdout)
+        (bag,) = json.loads(done.stdout)["bags"]
         if bag["finished"]:
             found: dict[str, int] = {}
             for array in bag["arrays"]:

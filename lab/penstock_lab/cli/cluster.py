@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import signal
@@ -17,6 +16,7 @@ from types import FrameType
 import click
 
 from penstock.cli.groups import Group
+from penstock.cli.output import emit_json
 from penstock.errors import UserError
 from penstock_lab.cluster import Cluster, ClusterSpec, down, joined, up
 from penstock_lab.cluster.rootfs import prepare
@@ -158,7 +158,7 @@ def _status(folder: Path | None, as_json: bool) -> None:
     it = Cluster.load(folder)
     report = it.status()
     if as_json:
-        click.echo(json.dumps(report.as_dict(), indent=2))
+        emit_json(report.as_dict())
     else:
         click.echo(f"{it.name}: Slurm {it.slurm_version} in {it.folder}")
         for name, runs in report.daemons.items():

@@ -108,7 +108,8 @@ def _one(cluster: Cluster, tell: Tell) -> list[_Task]:
         began = {path.stem: float(path.read_text()) for path in home.glob("*.at") if path.read_text().strip()}
         time.sleep(_POLL)
     slots: dict[str, float] = {}
-    for hold in sorted(_ask(cluster, "hold", "list", "--all", "--json"), key=lambda hold: int(hold["hold"])):
+    holds = _ask(cluster, "hold", "list", "--all", "--json")["holds"]
+    for hold in sorted(holds, key=lambda hold: int(hold["hold"])):
         # Named for the run and the stage, and from its second slot on by a number.
         _run, _token, name, *_number = hold["name"].split("-")
         slots[name] = float(hold["start"])

@@ -212,7 +212,7 @@ class Errands:
         self.run(who, "hold", "list", "--json", then=lambda code, text: self._cancel_one(who, code, text))
 
     def _cancel_one(self, who: str, code: int, text: str) -> None:
-        if code == 0 and (rows := json.loads(text)):
+        if code == 0 and (rows := json.loads(text)["holds"]):
             self.run(who, "hold", "cancel", str(self._draw.choice(rows)["hold"]))
 
     def bag(self) -> None:

@@ -125,7 +125,7 @@ class Witness:
             if done.returncode:
                 wrong.append(f"penstock audit of {who} ended with {done.returncode}: {done.stderr[-300:]}")
                 continue
-            for record in json.loads(done.stdout):
+            for record in json.loads(done.stdout)["records"]:
                 details = record.get("details") or {}
                 if record["kind"] == "act" and "intent" in details:
                     book = who if record["door"] == "command" else "agent"

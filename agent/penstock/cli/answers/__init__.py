@@ -1,0 +1,1 @@
+"""What every command prints with --json, as models: their JSON schemas are what readers can count on."""

@@ -1,0 +1,389 @@
+"""Waits, slots, plans and where to run. On a cluster instants are seconds since 1970 and durations seconds; with
+--queue both count in the file's unit."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from penstock.cli.answers.base import Answer, Document, Part, absent
+
+__all__ = [
+    "Bags",
+    "Compare",
+    "HoldAnswer",
+    "HoldTick",
+    "Holds",
+    "Ledger",
+    "Plan",
+    "Profile",
+    "Quotes",
+    "Select",
+    "SitesPlan",
+    "Slots",
+    "Stage",
+    "Waits",
+]
+
+
+class Calibration(Part):
+    """How right predictions were: the mean |log10(estimate / wait)|, and the share of waits within their bound."""
+
+    predictions: int
+    log10_error: float | None
+    bounded: int
+    coverage_95: float | None
+
+
+class Class(Calibration):
+    """Jobs that are alike: nodes from and to, limits up to so many seconds (null: any), and their waits in seconds."""
+
+    cluster: str
+    partition: str
+    qos: str
+    account: str
+    user: str
+    nodes: tuple[int, int]
+    time_limit: float | None
+    gres: str
+    memory_gb: float | None
+    features: str
+    fair_share_band: int | None
+    waits: int
+    last: float
+    median: float
+
+
+class Outlook(Part):
+    """The wait to expect of one job. `experts` say what the estimate was made of, in seconds; `trust` are shares."""
+
+    predictor: str
+    partition: str
+    nodes: int
+    time_limit: float
+    estimate: float
+    quantiles: dict[Literal["50", "75", "95"], float]
+    known_waits: int
+    like_geometries: int
+    experts: dict[str, float]
+    trust: dict[str, float]
+    calibration: Calibration
+
+
+class Waits(Answer):
+    """`outlook` is null where no job was asked for. `live`: an agent answered, with a look at the queue."""
+
+    live: bool
+    calibration: Calibration
+    geometries: list[Class]
+    outlook: Outlook | None
+
+
+class Slot(Part):
+    """`procs` nodes (processors, in a file) from `start` for `duration`; `c` and `f` are prices. `nodes`: which."""
+
+    start: float
+    procs: int
+    duration: float
+    c: float
+    f: float
+    divisible: bool
+    extensible: bool
+    nodes: list[str] = absent()
+
+
+class Slots(Answer):
+    """In order of their start."""
+
+    slots: list[Slot]
+
+
+class Quote(Part):
+    """A start with its price for delays (null: it cannot be had), and by how much it delays which jobs."""
+
+    start: float
+    c: float
+    f: float | None
+    delays: dict[str, float]
+    nodes: list[str] = absent()
+
+
+class Quotes(Answer):
+    """In order of their start."""
+
+    quotes: list[Quote]
+
+
+class Point(Part):
+    """What a plan costs and how long it takes."""
+
+    cost: float | None
+    makespan: float | None
+
+
+class Placed(Part):
+    """A stage in its slot, and on which nodes (numbers of processors, in a file). Where the slot is shorter than the
+    stage's limit: that limit, and how probable it is that the stage takes longer than its slot."""
+
+    name: str
+    start: float
+    end: float
+    procs: int
+    on: list[int] | list[str]
+    limit: float | None = absent()
+    overrun: float = absent()
+
+
+class Chosen(Part):
+    """`front` are the plans that no other beats, `best_effort` what the queue alone would give."""
+
+    method: str
+    front: list[Point]
+    cost: float | None
+    makespan: float | None
+    best_effort: Point | None
+    stages: list[Placed]
+
+
+class Plan(Answer, Chosen):
+    """The chosen plan."""
+
+
+class Booked(Document):
+    """A stage in its slot, by the clock of its site."""
+
+    name: str
+    start: float
+    end: float
+
+
+class Reserved(Document):
+    """A plan as the site answered that it is reserved at, whatever release that has."""
+
+    stages: list[Booked]
+
+
+class PlacedThere(Placed):
+    """A stage at a site; `start_there` is by that site's clock."""
+
+    site: str
+    start_there: float
+
+
+class Site(Part):
+    """A site that has answered; `clock_ahead` is how many seconds its clock is before this one. A queue
+    file has no partition."""
+
+    name: str
+    partition: str | None
+    procs: int
+    slots: int
+    clock_ahead: float
+
+
+class LeftOut(Part):
+    """A site that has not."""
+
+    name: str
+    why: str
+
+
+class Transfer(Part):
+    """Data of one stage for another; `correction` is what measured transfers took, over what the file says."""
+
+    of: str
+    for_: str = Field(alias="for")
+    source: str = Field(alias="from")
+    target: str = Field(alias="to")
+    bytes: float
+    start: float
+    end: float
+    correction: float
+
+
+class SitesPlan(Answer, Chosen):
+    """A plan over several sites (--sites, --site). `reserved`: with --reserve."""
+
+    now: float
+    stages: list[PlacedThere]  # type: ignore[assignment]
+    sites: list[Site]
+    left_out: list[LeftOut]
+    transfers: list[Transfer]
+    reserved: Reserved = absent()
+
+
+class Hold(Part):
+    """A held slot; `base` and `f` are its price, f null where no reservation could be had."""
+
+    hold: int
+    name: str
+    phase: str
+    method: str
+    used: str
+    reason: str
+    nodes: int
+    start: float
+    duration: float
+    base: float
+    f: float | None
+    account: str
+
+
+class HoldAnswer(Answer, Hold):
+    """One held slot."""
+
+
+class Holds(Answer):
+    """By number."""
+
+    holds: list[Hold]
+
+
+class HoldTick(Holds):
+    """`changes` are sentences on what was done."""
+
+    changes: list[str]
+
+
+class Account(Part):
+    """In units of the price; `budget` and `left` are null where no budget was set."""
+
+    name: str
+    budget: float | None
+    spent: float
+    promised: float
+    left: float | None
+
+
+class Entry(Part):
+    """A line of the ledger."""
+
+    hold: int
+    kind: str
+    account: str
+    at: float
+    amount: float
+
+
+class Ledger(Answer):
+    """What slots have cost."""
+
+    accounts: list[Account]
+    entries: list[Entry]
+
+
+class Resource(Part):
+    """Where a task may run. Seconds: `tx` runs, `tq` waits, `ttc` both; `cost` in the metric; null: not known. With
+    several tasks `task` says which. On a cluster: how many tasks in how many jobs go there, and what was submitted."""
+
+    resource: str
+    viable: bool
+    why: str | None
+    cost: float | None
+    tx: float | None
+    tq: float | None
+    ttc: float | None
+    task: str = absent()
+    tasks: int = absent()
+    jobs: int = absent()
+    bag: int = absent()
+    job_ids: list[int | None] = absent()
+
+
+class Select(Answer):
+    """Best first, task by task."""
+
+    resources: list[Resource]
+
+
+class Progress(Part):
+    """Tasks by what became of them; `homeless` wait for a place."""
+
+    waiting: int
+    running: int
+    done: int
+    failed: int
+    homeless: int
+
+
+class Array(Part):
+    """A job array; `job` is null while its submission is not known. `withdrawn` are those of its jobs that moved."""
+
+    job: int | None
+    cluster: str
+    resource: str
+    jobs: int
+    withdrawn: int
+
+
+class Move(Part):
+    """Tasks that went from one resource to another."""
+
+    at: float
+    source: str = Field(alias="from")
+    target: str = Field(alias="to")
+    tasks: int
+
+
+class Bag(Part):
+    """A bag of tasks; `finished` is null while it goes on."""
+
+    bag: int
+    name: str
+    tasks: int
+    finished: float | None
+    cancelled: bool
+    progress: Progress
+    arrays: list[Array]
+    moves: list[Move]
+    problems: list[str]
+
+
+class Bags(Answer):
+    """By number."""
+
+    bags: list[Bag]
+
+
+class Profile(Answer):
+    """What a command used up. `amount` are the cycles to require; mean and deviation are by figure."""
+
+    file: str
+    counters: str
+    amount: float
+    mean: dict[str, float]
+    deviation: dict[str, float]
+
+
+class Machine(Part):
+    """A machine beside what the base's profile predicts: seconds, and errors in per cent by base and maximum clock."""
+
+    name: str
+    p2a_cy: float
+    epsilon: float
+    actual: float
+    by_base: float | None
+    by_max: float | None
+    error_base: float | None
+    error_max: float | None
+
+
+class Compare(Answer):
+    """`ranked_right` is the share of pairs of machines whose predicted order is the real one, by clock."""
+
+    machines: list[Machine]
+    ranked_right: dict[str, float]
+
+
+class Stage(Answer):
+    """Data that were moved: bytes (null: not known) in seconds, what was predicted, and what later ones are corrected
+    by."""
+
+    source: str = Field(alias="from")
+    target: str = Field(alias="to")
+    path: str
+    bytes: float | None
+    seconds: float
+    predicted: float | None
+    correction: float | None

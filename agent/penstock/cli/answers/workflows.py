@@ -1,0 +1,147 @@
+"""Workflows and malleable jobs. Instants are seconds since 1970, durations seconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.cli.answers.base import Answer, Document, absent
+
+__all__ = ["Cancel", "Decision", "Explain", "Logs", "Retry", "Status", "Submit", "Tick", "Top"]
+
+
+class Submit(Answer):
+    """`run` is the number of the workflow; null: it was left for the next `penstock tick`."""
+
+    run: int | None
+
+
+class Cancel(Answer):
+    """`run` is its number, or its name if it has slots. `failed` says which jobs could not be cancelled, and why."""
+
+    run: int | str
+    jobs: list[int]
+    failed: list[str]
+
+
+class Retry(Answer):
+    """`jobs` are the new ones by stage, where the caller's command submitted them."""
+
+    run: int | None
+    jobs: dict[str, int]
+
+
+class Logs(Answer):
+    """The stage whose output it is."""
+
+    workflow: int | str
+    stage: str
+    job: int
+    files: list[str]
+
+
+class Stage(Document):
+    """A stage as the agent keeps it."""
+
+    name: str
+    phase: str
+    job: int | None
+    submitted: float | None
+    start: float | None
+    end: float | None
+    exit_code: int | None
+    failure: str | None
+    retries: int
+
+
+class Workflow(Document):
+    """A workflow as the agent keeps it; `id` is its number. One in slots has its holds as `slots`, by stage."""
+
+    id: int
+    name: str
+    uid: int
+    user: str
+    strategy: str
+    phase: str
+    why: str | None
+    submitted_at: float
+    ended_at: float | None
+    stages: list[Stage]
+    slots: dict[str, dict[str, Any]] = absent()
+
+
+class Offer(Document):
+    """What a malleable program said last; sizes are processes."""
+
+    size: int
+    minimum: int
+    maximum: int
+
+
+class Companion(Document):
+    """A job that holds nodes for another."""
+
+    job: int
+    nodes: list[str]
+
+
+class Malleable(Document):
+    """A malleable job as the agent keeps it; sizes are processes."""
+
+    job: int
+    uid: int
+    phase: str
+    nodes: list[str]
+    target: int
+    companions: list[Companion]
+    note: str
+    offer: Offer
+
+
+class Resize(Document):
+    """A resize that is over."""
+
+    job: int
+    kind: str
+    outcome: str
+
+
+class Top(Answer):
+    """`problems` say why nothing is done. `reserved` are the caller's workflows in slots."""
+
+    now: float
+    problems: list[str]
+    workflows: list[Workflow]
+    reserved: list[Workflow]
+    malleable: list[Malleable]
+
+
+class Status(Top):
+    """The same with what is over. `paused_until`: Slurm is left alone until then."""
+
+    paused_until: float
+    resizes: list[Resize]
+
+
+class Decision(Document):
+    """What was decided about whom, and why: each reason is a code and a text."""
+
+    at: float
+    verb: str
+    subject: str
+    reasons: list[tuple[str, str]]
+    details: dict[str, Any]
+
+
+class Explain(Answer):
+    """Oldest first."""
+
+    decisions: list[Decision]
+
+
+class Tick(Answer):
+    """`ran`: this command did the pass. `left` is how many workflows go on; null: Slurm did not answer."""
+
+    ran: bool
+    problems: list[str]
+    decisions: list[Decision]
+    left: int | None

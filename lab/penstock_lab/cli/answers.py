@@ -1,0 +1,107 @@
+"""What the laboratory's commands print with --json; `penstock.cli.schemas` has the agent's. Durations are seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import ConfigDict, Field
+
+from penstock.cli.answers.base import Answer, Part, absent
+
+__all__ = ["ANSWERS"]
+
+
+class Rows(Part):
+    """What one part of an experiment found."""
+
+    rows: list[dict[str, Any]]
+
+
+class Experiment(Answer):
+    """The `rows` of one part; of several parts those of each by its name."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Rows] = Field(init=False)
+    rows: list[dict[str, Any]] = absent()
+
+
+class Cluster(Answer):
+    """Which daemons run, and what Slurm says of its nodes; `users` are names on the cluster by role."""
+
+    name: str
+    folder: str
+    slurm_version: str
+    up: bool
+    daemons: dict[str, bool]
+    nodes: dict[str, str]
+    users: dict[str, str]
+    healthy: bool
+
+
+class Model(Answer):
+    """The log that was written."""
+
+    model: str
+    jobs: int
+    procs: int
+    seed: int
+    estimates: str
+    load: float | None
+    span_s: float
+    mean_run_s: float
+    mean_procs: float
+    out: str
+
+
+class Figures(Part):
+    """How `n` jobs waited; null where there are none."""
+
+    n: int
+    total_wait_s: float | None
+    mean_wait_s: float | None
+    mean_bounded_slowdown: float | None
+    utilisation: float | None
+    makespan_s: float | None
+    sha256: str | None
+
+
+class Replay(Answer, Figures):
+    """A log that was replayed."""
+
+    file: str
+    procs: int
+    policy: str
+    estimates: str
+    filter: str
+    ties: str
+    records: int
+    dropped: int
+    bad_lines: int
+    first_bad: str | None
+
+
+class Simulation(Answer, Figures):
+    """Jobs on a simulated cluster; `states` are counts."""
+
+    source: str
+    nodes: int
+    cpus_per_node: int
+    scheduler: str
+    estimates: str
+    jobs: int
+    states: dict[str, int]
+    requeues: int
+
+
+ANSWERS: Final[Mapping[str, Any]] = {
+    "bench asa": Experiment,
+    "bench dmr": Experiment,
+    "bench provision": Experiment,
+    "bench select": Experiment,
+    "cluster status": Cluster,
+    "simulate cluster": Simulation,
+    "simulate model": Model,
+    "simulate swf": Replay,
+}
+"""By the words after `penstock`."""
