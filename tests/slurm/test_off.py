@@ -59,7 +59,7 @@ def test_a_site_gets_rid_of_it_and_takes_it_up_again(contained: Cluster) -> None
         assert {i["kind"] for i in looked["report"]["items"] if i["place"] == "left"} >= {"companion", "slot"}
         assert jacobi.state() == "RUNNING" and service.answers()
 
-        done = service.run("operator", "off", "--why", "maintenance", "--wait", "60")
+        done = service.run("operator", "off", "--why", "maintenance", "--timeout", "60")
         print(done.stdout, done.stderr)
         assert done.returncode == 6, "a slot and a stage are left"
         assert f"scontrol update jobid={second} StartTime=now ResetAccrueTime" in done.stdout

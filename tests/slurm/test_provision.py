@@ -98,7 +98,7 @@ def test_what_any_user_sees(queue: Cluster) -> None:
 
 def test_without_rights_a_slot_is_held_by_a_job_that_idles(queue: Cluster) -> None:
     desk = Desk(queue, "alice")
-    refused = desk.run("hold", "open", "-N", "2", "-t", "1m", "--at", "now+2m", "--method", "reservation")
+    refused = desk.run("hold", "open", "-N", "2", "-t", "1m", "--at", "now+2m", "--kind", "reservation")
     assert refused.returncode == 1 and "not permitted" in refused.stderr
     held = desk.told("hold", "open", "-N", "2", "-t", "1m", "--at", "now+20s", "--run", "date +%s > began; sleep 600")
     assert held["method"] == "var"
@@ -123,12 +123,12 @@ def test_an_operator_reserves_charges_and_gives_back(queue: Cluster) -> None:
     queue.run_as("root", ["scontrol", "delete", f"ReservationName={held['name']}"])
     assert desk.told("hold", "list", "--all")["holds"][-1]["phase"] == "lost"
     assert desk.told("ledger", "-A", "lab")["accounts"][0]["spent"] == pytest.approx(0)
-    busy = desk.run("hold", "open", "-N", "4", "-t", "2m", "--at", "now+10s", "--method", "reservation")
+    busy = desk.run("hold", "open", "-N", "4", "-t", "2m", "--at", "now+10s", "--kind", "reservation")
     assert busy.returncode != 0 and "Traceback" not in busy.stderr
-    poor = desk.run("hold", "open", "-N", "2", "-t", "2h", "--at", "now+1d", "-A", "lab", "--method", "reservation")
+    poor = desk.run("hold", "open", "-N", "2", "-t", "2h", "--at", "now+1d", "-A", "lab", "--kind", "reservation")
     assert poor.returncode == 0, poor.stderr
     desk.told("ledger", "-A", "lab", "--budget", "1")
-    poor = desk.run("hold", "open", "-N", "2", "-t", "2h", "--at", "now+2d", "-A", "lab", "--method", "reservation")
+    poor = desk.run("hold", "open", "-N", "2", "-t", "2h", "--at", "now+2d", "-A", "lab", "--kind", "reservation")
     assert poor.returncode == 5 and "would be enough" in poor.stderr
     for row in desk.told("hold", "list")["holds"]:
         assert desk.run("hold", "cancel", str(row["hold"])).returncode == 0

@@ -100,14 +100,14 @@ def until(probe, what, seconds=90.0):
 
 def test_a_bag_over_two_clusters(two):
     task = two.task("t.yaml", "6e10")
-    rows = {r["resource"]: r for r in two.penstock("select", task, "--site", two.site)}
+    rows = {r["resource"]: r for r in two.penstock("select", task, "--site-file", two.site)}
     assert set(rows) == {"near/batch", "near/short", "far/batch"}
     assert (rows["near/batch"]["tx"], rows["far/batch"]["tx"]) == (20.0, 40.0)
     assert rows["near/short"]["why"] == "the time limit of 300 s exceeds its longest of 60 s"
-    cheap = two.penstock("select", task, "--site", two.site, "--metric", "cost")
+    cheap = two.penstock("select", task, "--site-file", two.site, "--metric", "cost")
     assert cheap[0]["resource"] == "far/batch"
     assert cheap[0]["cost"] == pytest.approx(0.2 * 40 / 3600)
-    sent = two.penstock("select", task, "--site", two.site, "-n", "16", "--submit")
+    sent = two.penstock("select", task, "--site-file", two.site, "-n", "16", "--submit")
     assert sum(r["tasks"] for r in sent) == 16
     assert {r["resource"] for r in sent if r["tasks"]} == {"near/batch", "far/batch"}
     number = sent[0]["bag"]
@@ -117,7 +117,7 @@ def test_a_bag_over_two_clusters(two):
     assert all(len(places) == 1 for places in ran.values())
     assert {place for places in ran.values() for place in places} == {"near", "far"}
     # Both took two seconds and what Slurm adds; far was expected to take forty.
-    rows = {r["resource"]: r for r in two.penstock("select", task, "--site", two.site)}
+    rows = {r["resource"]: r for r in two.penstock("select", task, "--site-file", two.site)}
     assert rows["far/batch"]["tx"] < 40.0
 
 
@@ -127,7 +127,7 @@ def test_what_waits_moves_to_the_other_cluster(two):
     hog = ["sbatch", "--parsable", "-N2", "--exclusive", "-t", "60", "--wrap", "sleep 3600"]
     hog_id = two.far.run_as("bob", hog, check=True).stdout.strip()
     task = two.task("t.yaml")
-    sent = two.penstock("select", task, "--site", two.site, "-n", "8", "--submit")
+    sent = two.penstock("select", task, "--site-file", two.site, "-n", "8", "--submit")
     assert {r["resource"] for r in sent if r["tasks"]} == {"near/batch"}
     number = sent[0]["bag"]
     time.sleep(6.0)
@@ -144,7 +144,7 @@ def test_what_waits_moves_to_the_other_cluster(two):
 @pytest.mark.long
 def test_one_of_the_clusters_alone(two):
     task = two.task("t.yaml")
-    (only,) = two.penstock("select", task, "--site", two.site, "-M", "far")
+    (only,) = two.penstock("select", task, "--site-file", two.site, "-M", "far")
     assert only["resource"] == "far/batch"
     refused = two.user.run("alice", "select", task, "-M", "nowhere")
     assert refused.returncode == 2 and "there is no cluster 'nowhere'" in refused.stderr
@@ -154,14 +154,14 @@ def test_one_of_the_clusters_alone(two):
 def test_a_bag_is_cancelled_and_a_dead_cluster_is_left_out(two):
     task = two.task("t.yaml")
     two.near.run_as("bob", ["sbatch", "-N3", "-t", "30", "--wrap", "sleep 1800"], check=True)
-    sent = two.penstock("select", task, "--site", two.site, "-M", "near", "-n", "4", "--submit")
+    sent = two.penstock("select", task, "--site-file", two.site, "-M", "near", "-n", "4", "--submit")
     done = two.user.run("alice", "bags", str(sent[0]["bag"]), "--cancel")
     assert done.returncode == 0, done.stderr
     assert two.bag(sent[0]["bag"])["cancelled"]
     until(lambda: not two.near.run_as("alice", ["squeue", "-h", "--me"]).stdout.strip(), "the cancelled jobs")
     two.far.stop_controller()
     try:
-        left = two.user.run("alice", "select", task, "--site", two.site, "--json")
+        left = two.user.run("alice", "select", task, "--site-file", two.site, "--json")
         assert left.returncode == 0, left.stderr
         assert {r["resource"] for r in json.loads(left.stdout)["resources"]} == {"near/batch", "near/short"}
         assert "far" in left.stderr

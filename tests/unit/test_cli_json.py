@@ -136,7 +136,7 @@ def test_every_command_prints_what_its_schema_says(agent, place, run, monkeypatc
         run("message test")
     run("doctor")
     run("off", "--dry-run")
-    run("off", "--wait", "60")
+    run("off", "--timeout", "60")
     run("on")
     run("db vacuum")
     assert run.seen == WITH_JSON
@@ -157,7 +157,7 @@ def _slots(run):
 def _select(run):
     run("select", "task.yaml", "--resources", "resources.yaml")
     run("select", "task.yaml", "-n", "2", code=1)  # the simulated nodes say nothing of their processors
-    run("profile run", "--out", "true.yaml", "--name", "here", "--force", "true")
+    run("profile run", "--out", "true.yaml", "--machine", "here", "--force", "true")
     run("profile compare", "true.yaml", "true.yaml")
 
 

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 
 from penstock.cli import cli
 from penstock.cli.former import formerly
-from penstock.cli.times import TIME, parse_time_option
+from penstock.cli.memory import MEM
+from penstock.cli.times import TIME, Duration, parse_time_option
 from penstock.errors import UserError
 from penstock.slurm.parse import parse_limit
 
@@ -72,6 +73,44 @@ def test_commands_refuse_a_bare_number(words):
     assert str(done.exception).startswith("-t/--time 30: say 30m")
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("0.5", 0.5), ("90s", 90), ("5m", 300), ("1h30m", 5400), ("1d", 86400), ("0", 0)]
+)
+def test_other_durations_take_units_and_a_bare_number_as_seconds(text, seconds):
+    assert Duration(0).convert(text, None, None) == seconds
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf", "1e3", "5 x", ""])
+def test_what_is_none_of_these_is_refused(text):
+    with pytest.raises(UserError, match="must be a duration"):
+        Duration(0).convert(text, None, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("off --timeout 8d", "--timeout must be from 0s to 7d, not 8d"),
+        ("doctor --limit 0", "--limit must be from 0.001s to 5m, not 0"),
+        ("top --interval 0.1", "--interval must be from 0.2s to "),
+        ("report --since soon", "--since must be a duration such as 90 (seconds), 90s"),
+        ("cluster up --min-job-age often", "--min-job-age must be a duration"),
+    ],
+)
+def test_a_duration_out_of_its_range_is_refused_with_the_range(words, said):
+    done = CliRunner().invoke(cli, words.split())
+    assert isinstance(done.exception, UserError) and str(done.exception).startswith(said), done.exception
+
+
+def test_every_option_that_is_a_time_is_read_by_one_parser():
+    """Those of `slots` and `quote` are numbers in the unit of a file there."""
+    for name, command in COMMANDS.items():
+        for option in command.params:
+            if isinstance(option, click.Option) and not option.hidden and option.metavar in ("TIME", "MTBF"):
+                assert option.type is TIME or isinstance(option.type, Duration) or name in ("slots", "quote"), name
+            text = (option.help or "") if isinstance(option, click.Option) and not option.hidden else ""
+            assert not text.startswith("Seconds"), f"{name} {option.opts}: takes units, too"
+
+
 def test_a_letter_means_one_thing():
     """By letter the long names that it stands for, among all commands."""
     meanings = defaultdict(set)
@@ -105,6 +144,17 @@ def test_a_former_name_works_unseen_and_says_what_to_type():
         ("quote", "--procs", "-N/--nodes"),
         ("quote", "--duration", "-t/--time"),
         ("pool status", "-p", "--pool"),
+        ("pool join", "--memory", "--mem"),
+        ("pool submit", "--memory", "--mem"),
+        ("hold open", "--method", "--kind"),
+        ("off", "--wait", "--timeout"),
+        ("select", "--site", "--site-file"),
+        ("profile run", "--name", "--machine"),
+        ("audit", "-n", "--last"),
+        ("message list", "-n", "--last"),
+        ("simulate cluster", "--scheduler", "--policy"),
+        ("simulate cluster", "--reserve", "--keep-free"),
+        ("simulate sweep", "--jobs", "--processes"),
     ],
 )
 def test_former_names(command, old, new):
@@ -112,3 +162,50 @@ def test_former_names(command, old, new):
     assert isinstance(option, click.Option)
     assert option.hidden
     assert any(isinstance(o, click.Option) and o.opts[-1] == new.split("/")[-1] for o in COMMANDS[command].params)
+
+
+@pytest.mark.parametrize(
+    ("name", "commands"),
+    [
+        ("--site", {"plan"}),
+        ("--task", {"plan", "submit"}),  # the command that each task runs
+        ("--jobs", {"simulate cluster", "simulate model"}),  # how many a model makes
+        ("--wait", {"pool submit"}),  # as sbatch's: until it has ended
+        ("--reserve", {"plan"}),
+        ("--method", {"plan"}),
+        ("--name", {"cluster up", "hold open", "pool submit"}),  # of what the command makes
+        ("-n", {"select"}),  # as sbatch's: how many tasks
+        ("--memory", set()),
+        ("--scheduler", set()),
+    ],
+)
+def test_a_name_means_one_thing(name, commands):
+    visible = {
+        called
+        for called, command in COMMANDS.items()
+        for option in command.params
+        if isinstance(option, click.Option) and not option.hidden and name in option.opts
+    }
+    assert visible == commands
+
+
+@pytest.mark.parametrize(
+    ("text", "megabytes"),
+    [("512", 512), ("1.5", 1.5), ("2048K", 2), ("8G", 8192), ("8g", 8192), ("1T", 2**20), ("2GiB", 2048)],
+)
+def test_memory_is_read_as_slurm_reads_it_or_with_a_unit(text, megabytes):
+    assert MEM.convert(text, None, None) == megabytes
+    assert MEM.convert("1GB", None, None) == pytest.approx(1e9 / 2**20)
+
+
+@pytest.mark.parametrize("text", ["much", "-1", "0", "1K", "8X", "3e9", "8 T", "inf", ""])
+def test_what_is_no_memory_is_refused(text):
+    with pytest.raises(UserError, match="--mem must be"):
+        MEM.convert(text, None, None)
+
+
+def test_memory_of_tasks_by_its_former_name_is_still_in_bytes():
+    option = {o.opts[0]: o for o in COMMANDS["pool submit"].params}
+    context = click.Context(COMMANDS["pool submit"])
+    assert option["--memory"].process_value(context, "1000000") == 1000000
+    assert option["--mem"].process_value(context, "1") == 2**20

@@ -166,7 +166,7 @@ def test_only_idle_jobs_ask_for_past_waits(queue, monkeypatch):
     monkeypatch.setattr(MockClient, "history", counted)
     for method, times in (("auto", 0), ("reservation", 0), ("combined", 1)):
         asked.clear()
-        held = told(queue, "hold", "open", "-N", "1", "-t", "10m", "--at", "now+9h", "-A", "lab", "--method", method)
+        held = told(queue, "hold", "open", "-N", "1", "-t", "10m", "--at", "now+9h", "-A", "lab", "--kind", method)
         assert len(asked) == times and held["phase"] == "held"
         told(queue, "hold", "cancel", str(held["hold"]))
 

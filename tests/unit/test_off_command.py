@@ -125,7 +125,7 @@ def test_root_turns_off_the_state_of_a_service_user_in_its_name(site: AgentSite)
     more = {"PENSTOCK_AGENT__STATE_DIR": str(state), "PENSTOCK_SLURM__MOCK_SOCKET": str(site.folder / "none.sock")}
     config = site.config.stat().st_mode
     site.config.chmod(0o644)
-    done = site.run("off", "--wait", "1", "--why", "it goes", **more)
+    done = site.run("off", "--timeout", "1", "--why", "it goes", **more)
     assert done.returncode == 6 and "by root: it goes" in done.stdout and "is not known" in done.stdout, done.stderr
     assert {path.stat().st_uid for path in state.iterdir()} == {65534}, "its owner can still open it"
     assert site.run("off", "--dry-run", **more).returncode == 6
@@ -134,9 +134,9 @@ def test_root_turns_off_the_state_of_a_service_user_in_its_name(site: AgentSite)
 
 
 def test_wrong_words_are_told(site: AgentSite) -> None:
-    for words in (["--wait", "never"], ["--wait", "-1"]):
+    for words in (["--timeout", "never"], ["--timeout", "-1"]):
         done = site.run("off", *words)
-        assert done.returncode == 2 and "--wait" in done.stderr, done.stderr
+        assert done.returncode == 2 and "--timeout" in done.stderr, done.stderr
 
 
 # -- units -------------------------------------------------------------------------------------------------------------
@@ -200,12 +200,12 @@ def test_removing_the_package_turns_it_off_and_never_waits_for_long(tmp_path, ho
     )
     assert done.returncode == 0, done.stderr
     called = (tmp_path / "called").read_text() if (tmp_path / "called").exists() else ""
-    asked = "/etc/penstock/penstock.yaml off --wait 60 --why the package is removed\n"
+    asked = "/etc/penstock/penstock.yaml off --timeout 60 --why the package is removed\n"
     assert (asked in called) is (what == "remove" and how != "missing")
     assert ("systemctl disable penstock.service" in called) is (what == "remove")
     assert ("install.md" in done.stderr) is (what == "remove" and how != "well")
 
 
 def test_the_removal_gives_up_on_a_command_that_hangs():
-    (limit,) = [line for line in PRERM.read_text().splitlines() if "timeout " in line]
+    (limit,) = [line for line in PRERM.read_text().splitlines() if "timeout --kill" in line]
     assert "timeout --kill-after=10 180" in limit

@@ -297,7 +297,7 @@ def test_the_command(live: Live):
     assert "Pool 'main' is open" in live.command("start", "--detach").stdout
     try:
         assert "another scheduler of this pool runs" in live.command("start", "--detach").stderr
-        live.join(2, "--memory", "2 GB")
+        live.join(2, "--mem", "2GB")
         said = live.command("submit", "--cores", "3", "true")
         assert (said.returncode, "the largest member of the pool has 2 cores, 2 GB" in said.stderr) == (2, True)
         said = live.command("submit", "--name", "hello", "--env", "WHO=you", "--wait", "--", "sh", "-c", "echo hi $WHO")

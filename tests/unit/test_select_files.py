@@ -47,7 +47,7 @@ def rows(*arguments):
 
 
 def test_rows_are_best_first(write):
-    found = rows("--task", write("t.yaml", TASK), "--resources", write("r.yaml", RESOURCES))
+    found = rows(write("t.yaml", TASK), "--resources", write("r.yaml", RESOURCES))
     assert [r["resource"] for r in found] == ["E", "A", "B"]
     assert set(found[0]) == {"resource", "viable", "why", "cost", "tx", "tq", "ttc"}
     assert found[0] == {"resource": "E", "viable": True, "why": None, "cost": 1200, "tx": 1200, "tq": 10, "ttc": 1210}
@@ -70,7 +70,7 @@ def test_json_and_the_papers_words_are_understood(write):
     task = write("t.json", {"tasks": [{"name": "one", "instructions": [[{"c": consumable, "amt": 1e9}]] * 2}]})
     caps = [{"consumable": consumable, "rate": 1e9, "rates": {"money": 1e9}}]
     resources = write("r.json", [{"id": 7, "capabilities": caps}])
-    (row,) = rows("--task", task, "--resources", resources)
+    (row,) = rows(task, "--resources", resources)
     assert (row["resource"], row["tx"], row["tq"], row["ttc"]) == ("7", 2.0, 0.0, 2.0)
     (offered,) = read_resources(resources)
     assert offered.resource.capabilities[0].rates == {Metric.MONEY: 1e9}
@@ -210,12 +210,18 @@ def test_bad_resources(write, text, said):
     [
         (("--metric", "speed"), "--metric: no affinity 'speed' is installed "),
         (("--quantile", "95"), "--quantile must be a number between 0 and 1"),
-        (("--task", "x"), "one task file must be named"),
     ],
 )
 def test_bad_options(write, more, said):
     with pytest.raises(UserError, match=said):
         run(write("t.yaml", TASK), "--resources", write("r.yaml", RESOURCES), *more)
+
+
+def test_a_task_file_is_needed_and_may_still_come_by_its_former_option(write):
+    with pytest.raises(UserError, match="a task file must be named: penstock select FILE"):
+        run("--resources", write("r.yaml", RESOURCES))
+    done = run("--task", write("t.yaml", TASK), "--resources", write("r.yaml", RESOURCES))
+    assert done.exit_code == 0 and done.stderr.startswith("penstock: --task is called FILE now")
 
 
 def test_an_affinity_of_ones_own(write, monkeypatch):

@@ -32,7 +32,7 @@ def run(*arguments):
 
 def test_a_command_is_measured(tmp_path):
     path = tmp_path / "p.yaml"
-    result = run("--runs", 2, "--out", path, "--name", "here", "--json", "--", *WORK, tmp_path / "x")
+    result = run("--runs", 2, "--out", path, "--machine", "here", "--json", "--", *WORK, tmp_path / "x")
     said = json.loads(result.stdout)
     made = load_profile(path)
     assert (made.name, made.counters, len(made.runs)) == ("here", said["counters"], 2)

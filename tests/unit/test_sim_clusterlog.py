@@ -149,7 +149,7 @@ def test_failures_that_would_never_let_a_job_end_are_refused():
 def test_a_log_through_the_command_and_back(tmp_path):
     source, out = tmp_path / "l.swf.gz", tmp_path / "out.swf"
     write_workload(source, generate("lublin", 300, 32, 4, 0.9), 32)
-    code, said, _ = command(source, "--nodes", 8, "--cpus-per-node", 4, "--scheduler", "fcfs", "--out", out, "--json")
+    code, said, _ = command(source, "--nodes", 8, "--cpus-per-node", 4, "--policy", "fcfs", "--out", out, "--json")
     told = json.loads(said)
     assert code == 0
     assert (told["n"], told["states"], told["nodes"], told["estimates"]) == (300, {"COMPLETED": 300}, 8, "user")
@@ -167,7 +167,7 @@ def test_a_log_through_the_command_and_back(tmp_path):
     assert sum(row[2] for row in rows) == told["total_wait_s"]
     assert [row[4] for row in rows] == list(trace.procs)
     assert reader.header[-1] == "; Note: simulated by penstock: fcfs, 8 nodes of 4 CPUs, user estimates"
-    code, said, _ = command(source, "--nodes", 8, "--cpus-per-node", 4, "--scheduler", "fcfs")
+    code, said, _ = command(source, "--nodes", 8, "--cpus-per-node", 4, "--policy", "fcfs")
     assert said.splitlines()[0] == "jobs                   300 COMPLETED"
     assert f"mean wait              {expected.mean_wait:.4f} s" in said
 
@@ -226,9 +226,9 @@ def test_what_is_no_file_is_not_replaced(tmp_path):
         (("--nodes", "4", "--model", "downey"), "the models are feitelson, lublin"),
         (("--nodes", "4", "--model", "lublin", "--estimates", "user"), "a model has no users to ask"),
         (("x.swf", "--nodes", "4", "--filter", "singh"), "--filter singh needs --estimates actual"),
-        (("--nodes", "4", "--model", "lublin", "--scheduler", "sjf"), "--scheduler must be one of fcfs, easy"),
-        (("--nodes", "4", "--model", "lublin", "--reserve", "1d/2d"), "--reserve must be START/DURATION/NODES"),
-        (("--nodes", "4", "--model", "lublin", "--reserve", "1d/soon/2"), "--reserve must be START/DURATION/NODES"),
+        (("--nodes", "4", "--model", "lublin", "--policy", "sjf"), "--policy must be one of fcfs, easy"),
+        (("--nodes", "4", "--model", "lublin", "--keep-free", "1d/2d"), "--keep-free must be START/DURATION/NODES"),
+        (("--nodes", "4", "--model", "lublin", "--keep-free", "1d/soon/2"), "--keep-free must be START/DURATION/NODES"),
         (("--nodes", "4", "--model", "lublin", "--failures", "often"), "--failures must be a duration such as"),
         (("--nodes", "4", "--model", "lublin", "--failures", "1m"), "hardly ever end: use --failures"),
         (("--nodes", "4", "--model", "lublin", "--out", "/nowhere/x"), "/nowhere, where --out should go"),
@@ -240,12 +240,12 @@ def test_what_is_no_file_is_not_replaced(tmp_path):
         (("--nodes", "4", "--model", "lublin", "--skip-bad"), "--skip-bad is for logs; a model makes no damaged lines"),
         (("--nodes", "4", "--model", "lublin", "--load", "1e300"), "--load must be greater than 0 and at most 100"),
         (
-            ("--nodes", "8", "--model", "lublin", "--jobs", "10", "--reserve", "1h/2h/99"),
-            "--reserve keeps 99 nodes free 1h after the first submission, the cluster has 8 (--nodes)",
+            ("--nodes", "8", "--model", "lublin", "--jobs", "10", "--keep-free", "1h/2h/99"),
+            "--keep-free keeps 99 nodes free 1h after the first submission, the cluster has 8 (--nodes)",
         ),
         (
-            ("--nodes", "8", "--model", "lublin", "--jobs", "10", "--reserve", "1h/2h/5", "--reserve", "2h/1d/4"),
-            "--reserve keeps 9 nodes free 2h after the first submission, the cluster has 8 (--nodes)",
+            ("--nodes", "8", "--model", "lublin", "--jobs", "10", "--keep-free", "1h/2h/5", "--keep-free", "2h/1d/4"),
+            "--keep-free keeps 9 nodes free 2h after the first submission, the cluster has 8 (--nodes)",
         ),
     ],
 )

@@ -268,7 +268,7 @@ def test_two_processes_give_what_one_gives(log, tmp_path):
     """As a command, so that the processes are started from the command's and not from the test's."""
     arguments = [*map(str, AXES), "--log", str(log), "--policy", "easy", "--policy", "conservative", "--procs", "16"]
     for jobs, name in (("1", "one.csv"), ("2", "two.csv")):
-        command = [sys.executable, "-m", "penstock", "simulate", "sweep", *arguments, "--jobs", jobs]
+        command = [sys.executable, "-m", "penstock", "simulate", "sweep", *arguments, "--processes", jobs]
         ended = subprocess.run(
             [*command, "--out", name], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
         )
@@ -330,7 +330,7 @@ def test_parquet_without_pyarrow_is_refused_before_anything_is_computed(tmp_path
     [
         ((), "--out is missing"),
         (("--out", "r.xlsx"), "--out must end with .csv, .csv.gz or .parquet, not 'r.xlsx'"),
-        (("--out", "r.csv", "--jobs", "0"), "--jobs must be a whole number from 1"),
+        (("--out", "r.csv", "--processes", "0"), "--processes must be a whole number from 1"),
         (("--out", "r.csv", "--merge", "--share", "2"), "exclude one another"),
         (("--out", "r.csv", "--policy", "sjf"), "--policy must be one of fcfs"),
         (("--out", "r.csv", "--share", "2"), "--share 2 is for the tasks 0 to 1"),
@@ -394,7 +394,7 @@ def test_the_array_and_the_merge_are_submitted_as_argument_lists(log, tmp_path, 
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "3")
     monkeypatch.setenv("SBATCH_PARTITION", "p")
     out = folder / "r.csv"
-    options = ("--slurm-array", 3, "--jobs", 2, "--sbatch=--time=10", "--sbatch=--partition=q")
+    options = ("--slurm-array", 3, "--processes", 2, "--sbatch=--time=10", "--sbatch=--partition=q")
     code, said, _ = run("--log", log, "--policy", "easy", "--policy", "fcfs", *options, "--out", out)
     assert (code, said) == (0, f"2 combinations: job array 7 of 2 tasks, then job 8: {out}\n")
     (array, environment), (merge, _) = (json.loads(row) for row in seen.read_text().splitlines())
@@ -422,7 +422,7 @@ def test_the_array_and_the_merge_are_submitted_as_argument_lists(log, tmp_path, 
         str(out),
         "--share",
         "2",
-        "--jobs",
+        "--processes",
         "2",
     ]
     assert len(read_grid(Parts(out).folder / "grid.yaml", {}, False).combinations()) == 2

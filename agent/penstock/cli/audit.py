@@ -19,6 +19,7 @@ from penstock.audit.opening import known_head, own_trail_folder
 from penstock.audit.reading import Wanted, is_there, records, verify
 from penstock.audit.record import Record
 from penstock.cli import complete
+from penstock.cli.former import formerly
 from penstock.cli.output import emit_json, plain, table
 from penstock.config import load
 from penstock.errors import PenstockError, StoreError, UserError
@@ -41,8 +42,9 @@ _HEADINGS: Final = ("record", "time (UTC)", "who", "door", "what", "about", "own
 )
 @click.option("--verb", metavar="NAME", help="Only this, such as pause, cancel, submit, shrink.")
 @click.option("--since", metavar="T", help="Only since then: 12h, 7d, or an instant such as 2026-03-29T08:00.")
+@formerly("-n", "--last", "limit", type=click.IntRange(0))
 @click.option(
-    "-n", "limit", type=click.IntRange(0), metavar="N", default=100, show_default=True, help="The latest N; 0: all."
+    "--last", "limit", type=click.IntRange(0), metavar="N", default=100, show_default=True, help="The latest N; 0: all."
 )
 @click.option("--verify", "check", is_flag=True, help="Say whether the whole record is what was written.")
 @click.option(

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from penstock import __version__
-from penstock.cli.options import number
 from penstock.cli.output import emit_json, table
+from penstock.cli.times import Duration
 from penstock.doctor.facts import Facts, Trouble
 from penstock.doctor.features import Outcome, Report
 from penstock.doctor.findings import Finding, Level
@@ -25,8 +25,15 @@ __all__ = ["doctor", "to_dict"]
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--mpi", "with_mpi", is_flag=True, help="Run small MPI programs, too (up to some minutes).")
 @click.option("-v", "--verbose", is_flag=True, help="Show every check, also those where all is well.")
-@number("limit", "Seconds that each request may take (default: 10).", 0, 300, "a number of seconds up to 300")
-def doctor(as_json: bool, with_mpi: bool, verbose: bool, limit: float | None) -> None:
+@click.option(
+    "--limit",
+    type=Duration(0.001, 300),
+    default="10s",
+    show_default=True,
+    metavar="TIME",
+    help="What each request may take (bare: seconds).",
+)
+def doctor(as_json: bool, with_mpi: bool, verbose: bool, limit: float) -> None:
     """Say what works here, what does not, and what would change it.
 
     Asks Slurm a dozen times and changes nothing. Ends with 0 when all that the configuration asks for works, with 1
@@ -35,7 +42,7 @@ def doctor(as_json: bool, with_mpi: bool, verbose: bool, limit: float | None) ->
     from penstock.doctor.features import examine
     from penstock.doctor.reader import read_facts
 
-    facts = read_facts(limit or 10.0, with_mpi=with_mpi)
+    facts = read_facts(limit, with_mpi=with_mpi)
     report = examine(facts)
     if as_json:
         emit_json(to_dict(facts, report))

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from penstock.cli.acting import acting
+from penstock.cli.former import formerly
 from penstock.cli.groups import Group
 from penstock.cli.options import number
 from penstock.cli.output import clock, emit_json, table
@@ -81,8 +82,10 @@ def hold() -> None:
 @click.option("-A", "--account", default="default", show_default=True, metavar="NAME", help="Who pays, in the ledger.")
 @click.option("-u", "--user", metavar="NAME", help="For whom (default: you; others need Operator rights).")
 @click.option("--name", metavar="NAME", help="Name of the reservation or job (default: made up).")
+@formerly("--method", "--kind", "method", type=click.Choice(["auto", *METHODS]))
 @click.option(
-    "--method",
+    "--kind",
+    "method",
     type=click.Choice(["auto", *METHODS]),
     default="auto",
     show_default=True,

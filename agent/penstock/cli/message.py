@@ -7,6 +7,7 @@ import time
 
 import click
 
+from penstock.cli.former import formerly
 from penstock.cli.groups import Group
 from penstock.cli.output import clock, emit_json, plain, table
 from penstock.cli.report import open_state
@@ -77,7 +78,10 @@ def _mail_domain(config: Config) -> str:
 
 
 @message.command("list")
-@click.option("-n", "limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many, at most.")
+@formerly("-n", "--last", "limit", type=click.IntRange(1, 10_000))
+@click.option(
+    "--last", "limit", type=click.IntRange(1, 10_000), metavar="N", default=20, show_default=True, help="The latest N."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_messages(limit: int, as_json: bool) -> None:
     """Show the latest messages and what became of them: sent, open, failed, dropped, or unknown (not sent again).

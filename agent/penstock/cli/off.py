@@ -14,8 +14,9 @@ from typing import Any, Final
 import click
 
 from dmr.wire import clean
-from penstock.cli.options import number
+from penstock.cli.former import formerly
 from penstock.cli.output import emit_json, plain
+from penstock.cli.times import Duration
 from penstock.config import Config, find, load
 from penstock.core.off import Off
 from penstock.errors import AgentUnavailable, NotNow, NotPermitted, PenstockError
@@ -38,12 +39,14 @@ _HEADS: Final = {
 
 @click.command()
 @click.option("--why", default="", metavar="TEXT", help="Told wherever something waits for it.")
-@number(
+@formerly("--wait", "--timeout", "wait", type=Duration(0, 7 * 86400))
+@click.option(
+    "--timeout",
     "wait",
-    "Seconds to wait for what is being given back; default: 120.",
-    -1e-9,
-    7 * 86400,
-    "a number of seconds up to 604800 (a week)",
+    type=Duration(0, 7 * 86400),
+    default=_WAIT,
+    metavar="TIME",
+    help="How long to wait for what is being given back (bare: seconds).  [default: 2m]",
 )
 @click.option("--release", is_flag=True, help="Release stages that are kept back; their dependencies order them.")
 @click.option("--drop-slots", is_flag=True, help="Give up the held slots that nobody uses.")
@@ -54,7 +57,7 @@ _HEADS: Final = {
 @click.option("--unit", "units", multiple=True, hidden=True, help="A unit that was stopped for it.")
 def off(
     why: str,
-    wait: float | None,
+    wait: float,
     release: bool,
     drop_slots: bool,
     dry_run: bool,
@@ -76,13 +79,12 @@ def off(
     """
     config = load()
     logs.configure("error", config.log.format)
-    patience = _WAIT if wait is None else wait
     if dry_run:
         told = _look(config)
         _finish({**told, "stopped": [], "type": [], "dry_run": True}, as_json)
         return
     asked = _Asked(why, release, drop_slots, os.geteuid() if by is None else by, units)
-    told, stopped, todo = _turn_off(config, asked, patience, keep_units=keep_units, quiet=as_json)
+    told, stopped, todo = _turn_off(config, asked, wait, keep_units=keep_units, quiet=as_json)
     _finish({**told, "stopped": stopped, "type": todo, "dry_run": False}, as_json)
 
 
@@ -211,7 +213,7 @@ def _without_agent(
             stopped.append(unit.name)
     units = [str(unit)] if unit is not None else []
     if whose is not None:
-        words = ["off", "--json", "--keep-units", "--wait", f"{wait:g}", "--why", asked.why, "--by", str(asked.by)]
+        words = ["off", "--json", "--keep-units", "--timeout", f"{wait:g}", "--why", asked.why, "--by", str(asked.by)]
         words += ["--release"] * asked.release + ["--drop-slots"] * asked.drop_slots
         words += [word for text in units for word in ("--unit", text)]
         return _as_owner(config, whose, words), stopped, todo

@@ -16,6 +16,7 @@ import click
 from penstock.api import Partition, Snapshot
 from penstock.cli.backends import backend_of
 from penstock.cli.gantt import Bar
+from penstock.cli.memory import MEM
 from penstock.cli.times import parse_time_option
 from penstock.config import Config, load
 from penstock.errors import UserError
@@ -227,7 +228,7 @@ def source_options(command: Callable[..., Any], file: bool = True) -> Callable[.
     for option in (
         click.option("-C", "--constraint", metavar="FEATURES", help="Features that all nodes must have."),
         click.option("--cores", metavar="N", type=click.IntRange(1), help="Cores that each node must have."),
-        click.option("--mem", metavar="MB", type=click.FloatRange(1), help="Memory that each node must have."),
+        click.option("--mem", metavar="AMOUNT", type=MEM, help="Memory that each node must have: 8G, or bare in MB."),
         click.option("--gres", metavar="LIST", help="What each node must have, such as gpu:2."),
         click.option("-p", "--partition", metavar="NAME", help="The partition (default: Slurm's)."),
         click.option(

@@ -12,22 +12,22 @@ from typing import Any
 
 import click
 
+from penstock.cli.former import formerly
 from penstock.cli.groups import Group
+from penstock.cli.memory import MEM
 from penstock.cli.output import emit_json
 from penstock.cli.poolstage import drain, stage
 from penstock.cli.poolview import cancel, in_pool, logs, status, top
-from penstock.cli.times import TIME
+from penstock.cli.times import TIME, Duration
 from penstock.config import load
 from penstock.errors import AgentUnavailable, PenstockError, UserError
 from penstock.host import logs as logging
 from penstock.pool import extra
 from penstock.pool.client import ask, wait
 from penstock.pool.folder import PoolFolder, pool_folder
-from penstock.values.durations import DURATION_FORMS, parse_duration
 
 __all__ = ["pool"]
 
-_PATIENCE = 300.0
 _START = 60.0
 _END = 30.0
 
@@ -88,20 +88,50 @@ def _start_detached(folder: PoolFolder, as_json: bool) -> None:
         click.echo(f"Pool {folder.name!r} is open: process {address.pid} on {address.host}")
 
 
+def _bytes(context: click.Context, option: click.Parameter, value: float | None) -> int | None:
+    return None if value is None else round(value * 2**20)
+
+
+def _former_bytes(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
+    from penstock.pool.model import memory_of
+
+    return memory_of(value, "--memory")
+
+
 @pool.command("join")
 @in_pool
 @click.option("--cores", type=click.FloatRange(min=0, min_open=True), help="Cores to give; default: what the job has.")
-@click.option("--memory", metavar="AMOUNT", help="Memory to give, such as 8GB; default: what the job has.")
-@click.option("--idle", metavar="TIME", help="Leave after so long without a task; default: stay to the end.")
-@click.option("--patience", metavar="TIME", help="How long a scheduler may be away; default: 5m.")
+@formerly("--memory", "--mem", "memory", callback=_former_bytes)
+@click.option(
+    "--mem",
+    "memory",
+    type=MEM,
+    callback=_bytes,
+    metavar="AMOUNT",
+    help="Memory to give, such as 8G (bare: MB); default: what the job has.",
+)
+@click.option(
+    "--idle",
+    type=Duration(1),
+    metavar="TIME",
+    help="Leave after so long without a task (bare: seconds); default: stay to the end.",
+)
+@click.option(
+    "--patience",
+    type=Duration(1),
+    default="5m",
+    show_default=True,
+    metavar="TIME",
+    help="How long a scheduler may be away (bare: seconds).",
+)
 @click.option("--left", type=float, hidden=True, help="Seconds until the allocation's end.")
 @click.option("--here", is_flag=True, help="This host only, as one worker, be it in a job or not.")
 def join(
     name: str,
     cores: float | None,
-    memory: str | None,
-    idle: str | None,
-    patience: str | None,
+    memory: int | None,
+    idle: float | None,
+    patience: float,
     left: float | None,
     here: bool,
 ) -> None:
@@ -112,12 +142,9 @@ def join(
     """
     _needs_dask()
     from penstock.pool.allocation import capacity_here, job_of, seconds_left, spread_command
-    from penstock.pool.model import memory_of
     from penstock.pool.worker import Terms, work
 
     config = load()
-    idle_seconds, patience_seconds = _seconds("--idle", idle), _seconds("--patience", patience) or _PATIENCE
-    given = memory_of(memory, "--memory")
     folder = pool_folder(config, name)
     job = job_of(os.environ)
     if left is None:
@@ -127,17 +154,8 @@ def join(
     if spread is not None:
         os.execvp(spread[0], spread)  # noqa: S606 (srun, from an argument list)
     logging.configure(config.log.level, config.log.format)
-    terms = Terms(
-        capacity_here(os.environ, cores, given), job, left, idle_seconds, patience_seconds, config.pool.output_limit
-    )
+    terms = Terms(capacity_here(os.environ, cores, memory), job, left, idle, patience, config.pool.output_limit)
     click.echo(f"penstock: left pool {name!r}: {asyncio.run(work(folder, terms))}", err=True)
-
-
-def _seconds(option: str, text: str | None) -> float | None:
-    seconds = None if text is None else parse_duration(text)
-    if text is not None and seconds is None:
-        raise UserError(f"{option}: must be {DURATION_FORMS}, not {text!r}")
-    return seconds
 
 
 @pool.command("submit", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -146,7 +164,15 @@ def _seconds(option: str, text: str | None) -> float | None:
 @click.option("--name", "task_name", help="Name of the task; one of a name that is known already is not run again.")
 @click.option("--workflow", help="The workflow it belongs to; only different ones share cores.")
 @click.option("--cores", type=float, help="Cores, fractions too.  [default: 1]")
-@click.option("--memory", metavar="AMOUNT", help="Memory, such as 512MB; a task that takes more is killed.")
+@formerly("--memory", "--mem", "memory", callback=_former_bytes)
+@click.option(
+    "--mem",
+    "memory",
+    type=MEM,
+    callback=_bytes,
+    metavar="AMOUNT",
+    help="Memory, such as 512M (bare: MB); a task that takes more is killed.",
+)
 @click.option("--gpus", type=int, help="GPUs.  [default: 0]")
 @click.option(
     "-t",

@@ -14,6 +14,7 @@ from rich.live import Live
 
 from penstock.cli.former import formerly
 from penstock.cli.output import Terminal, ago, build_table, emit_json
+from penstock.cli.times import Duration
 from penstock.config import load
 from penstock.errors import NotNow, PenstockError
 from penstock.pool.client import FINAL, ask
@@ -63,7 +64,14 @@ def status(name: str, listed: bool, phases: tuple[str, ...], as_json: bool) -> N
 
 @click.command()
 @in_pool
-@click.option("--interval", type=click.FloatRange(0.5), default=2.0, show_default=True, help="Seconds between looks.")
+@click.option(
+    "--interval",
+    type=Duration(0.5),
+    default="2s",
+    show_default=True,
+    metavar="TIME",
+    help="Time between looks (bare: seconds).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one look as JSON.")
 def top(name: str, interval: float, as_json: bool) -> None:
     """Watch a pool; once, where the output is no terminal. Ctrl-C ends it."""

@@ -13,6 +13,7 @@ from penstock.broker.clock import base_clock, max_clock, processor
 from penstock.broker.counters import Counters, Unavailable
 from penstock.broker.measure import measure
 from penstock.broker.profiles import Profile, compare, load_profile, means, save_profile
+from penstock.cli.former import formerly
 from penstock.cli.groups import Group
 from penstock.cli.output import emit_json, table
 from penstock.errors import UserError
@@ -43,7 +44,8 @@ def profile() -> None:
 
 @profile.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--runs", type=click.IntRange(1, _MOST), default=1, show_default=True, help="How often it is run.")
-@click.option("--name", metavar="NAME", help="What this machine is called [default: its host name].")
+@formerly("--name", "--machine", "name")
+@click.option("--machine", "name", metavar="NAME", help="What this machine is called [default: its host name].")
 @click.option(
     "--out", metavar="FILE", type=click.Path(path_type=Path), help="Where the profile goes [default: CMD.profile.yaml]."
 )

@@ -7,12 +7,12 @@ import time
 import click
 
 from penstock.cli.output import emit_json
+from penstock.cli.times import Duration
 from penstock.config import Config, load
-from penstock.errors import StoreError, UserError
+from penstock.errors import StoreError
 from penstock.messages.report import as_text, report_of
 from penstock.state.ownership import is_readable
 from penstock.state.store import Store
-from penstock.values.durations import DURATION_FORMS, parse_duration
 
 __all__ = ["open_state", "report"]
 
@@ -26,9 +26,16 @@ def open_state(config: Config) -> Store:
 
 
 @click.command()
-@click.option("--since", default="7d", show_default=True, metavar="T", help="How far back, such as 12h, 7d.")
+@click.option(
+    "--since",
+    type=Duration(0.001),
+    default="7d",
+    show_default=True,
+    metavar="T",
+    help="How far back, such as 12h, 7d (bare: seconds).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def report(since: str, as_json: bool) -> None:
+def report(since: float, as_json: bool) -> None:
     """Say what the agent has done and what it cost.
 
     Hours of waiting saved, nodes moved, and the price of it; each with how it was found.
@@ -36,13 +43,10 @@ def report(since: str, as_json: bool) -> None:
     Read from the state file, which only the agent's user can; beside a running agent or without one. The agent sends
     the same once a week where messages are set up.
     """
-    seconds = parse_duration(since)
-    if seconds is None:
-        raise UserError(f"--since must be {DURATION_FORMS}, not {since[:40]!r}")
     store = open_state(load())
     try:
         now = time.time()
-        found = report_of(store, now - seconds, now)
+        found = report_of(store, now - since, now)
     finally:
         store.close()
     if as_json:

@@ -19,6 +19,7 @@ from penstock.broker.bags import BagRun
 from penstock.broker.place import place
 from penstock.broker.resources import read_resources
 from penstock.broker.tasks import Bag, read_bags
+from penstock.cli.former import formerly
 from penstock.cli.market import at_market, bags_of
 from penstock.cli.output import ago, emit_json, table
 from penstock.config import load
@@ -36,7 +37,8 @@ _MOST: Final = 100_000
 
 @click.command()
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("--task", "task_file", metavar="FILE", type=click.Path(path_type=Path), help="The task file.")
+@formerly("--task", "FILE", "file", type=click.Path(path_type=Path))
+@formerly("--site", "--site-file", "site", type=click.Path(path_type=Path))
 @click.option(
     "--resources", metavar="FILE", type=click.Path(path_type=Path), help="Select among these, not among Slurm's."
 )
@@ -47,14 +49,19 @@ _MOST: Final = 100_000
 )
 @click.option("--quantile", metavar="Q", help="Time to completion within which 100 Q % are done. [default: expected]")
 @click.option("--clock", type=click.Choice(["base", "max"]), default="base", help="Which clock counts [default: base].")
-@click.option("--site", metavar="FILE", type=click.Path(path_type=Path), help="What Slurm does not know of its nodes.")
+@click.option(
+    "--site-file",
+    "site",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="What Slurm does not know of its nodes.",
+)
 @click.option("--best", is_flag=True, help="All tasks to the best resource, as in the paper.")
 @click.option("--submit", is_flag=True, help="Submit the tasks, as job arrays.")
 @click.option("--explain", is_flag=True, help="Say what the figures are made of.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def select(
     file: Path | None,
-    task_file: Path | None,
     resources: Path | None,
     count: int | None,
     clusters: str | None,
@@ -79,13 +86,12 @@ def select(
     \b
     penstock select md.yaml -n 1024 --explain
     penstock select md.yaml -n 1024 --submit
-    penstock select --task md.yaml --resources machines.yaml --json
+    penstock select md.yaml --resources machines.yaml --json
     """
-    if (file is None) == (task_file is None):
-        raise UserError("one task file must be named: penstock select FILE (or --task FILE)")
+    if file is None:
+        raise UserError("a task file must be named: penstock select FILE")
     affinity, wanted = affinity_named(metric), _share(quantile)
-    path = file or task_file
-    assert path is not None
+    path = file
     bags = read_bags(path)
     if count is not None and len(bags) > 1:
         raise UserError(f"-n: {path} has {len(bags)} tasks; say in the file how many there are of each (count)")
@@ -218,7 +224,7 @@ class _Live:
         blind = [a.candidate for a in assessed if a.why is None and a.candidate.notes]
         if blind and not self._explain:
             names, notes = ", ".join(c.name for c in blind), "; ".join(dict.fromkeys(n for c in blind for n in c.notes))
-            click.echo(f"{names}: {notes} (a site file says more: --site)")
+            click.echo(f"{names}: {notes} (a site file says more: --site-file)")
         by_name, done = {a.candidate.name: a for a in assessed}, ends(jobs, lanes_of(assessed))
         for name, number in jobs.items() if bag.count > 1 else ():
             a = by_name[name]

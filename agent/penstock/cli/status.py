@@ -18,6 +18,7 @@ from penstock.cli import complete
 from penstock.cli.door import ask_or_read
 from penstock.cli.output import Terminal, ago, build_table, clock, emit_json, plain, table
 from penstock.cli.runs import KEPT_BACK, STAGE_COLUMNS, Stage, answered, find, in_slots, shown
+from penstock.cli.times import Duration
 from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, PenstockError, UserError
 from penstock.state.store import Store
@@ -66,7 +67,14 @@ def _companions(job: dict[str, Any]) -> str:
 
 
 @click.command()
-@click.option("--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds between looks.")
+@click.option(
+    "--interval",
+    type=Duration(0.2),
+    default="2s",
+    show_default=True,
+    metavar="TIME",
+    help="Time between looks (bare: seconds).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print what there is now as JSON, once.")
 def top(interval: float, as_json: bool) -> None:
     """Watch workflows and malleable jobs.

@@ -1,4 +1,4 @@
-"""Durations on the command line, as -t and --time take them: in Slurm's own syntax, or with units."""
+"""Durations on the command line: -t and --time in Slurm's own syntax or with units, others with units or as seconds."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from penstock.errors import UserError
-from penstock.values.durations import parse_duration
+from penstock.values.durations import DURATION_FORMS, duration_text, parse_duration
 
-__all__ = ["TIME", "parse_time_option"]
+__all__ = ["TIME", "Duration", "parse_time_option"]
 
 if TYPE_CHECKING:
     _Type = click.ParamType[float]
@@ -47,3 +47,27 @@ class _Time(_Type):
 
 TIME: Final = _Time()
 """The type of -t and --time of every command: seconds."""
+
+
+class Duration(_Type):
+    """The type of every other option that is a duration: seconds, from `least` to `most`. A bare number is seconds."""
+
+    name = "time"
+
+    def __init__(self, least: float, most: float = 1e9) -> None:
+        self._least, self._most = least, most
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Raises UserError that names the option."""
+        option = "/".join(param.opts) if param is not None else "a duration"
+        text = str(value).strip()
+        seconds = parse_duration(float(text) if _BARE.fullmatch(text) else text, zero=True)
+        if seconds is None:
+            raise UserError(f"{option} must be {DURATION_FORMS}, not {text[:40]!r}")
+        if not self._least <= seconds <= self._most:
+            raise UserError(f"{option} must be from {_exact(self._least)} to {_exact(self._most)}, not {text[:40]}")
+        return seconds
+
+
+def _exact(seconds: float) -> str:
+    return duration_text(seconds) if seconds == round(seconds) else f"{seconds:g}s"

@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 from penstock.api import Geometry
+from penstock.cli.memory import MEM
 from penstock.cli.output import ago, emit_json, table
 from penstock.cli.times import TIME
 from penstock.config import Config, load
@@ -29,7 +30,7 @@ _HOUR: Final = 3600.0
 @click.option("-q", "--qos", metavar="NAME", help="Its QOS (default: your usual one).")
 @click.option("-A", "--account", metavar="NAME", help="Its account (default: your usual one).")
 @click.option("--gres", metavar="LIST", help="What each node must have, such as gpu:a100:2.")
-@click.option("--mem", metavar="MB", type=click.FloatRange(1), help="Memory of each node in MB.")
+@click.option("--mem", metavar="AMOUNT", type=MEM, help="Memory of each node, such as 8G (bare: MB).")
 @click.option("-C", "--constraint", metavar="FEATURES", help="Features that its nodes must have.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def waits(

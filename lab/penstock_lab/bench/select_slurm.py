@@ -73,7 +73,15 @@ def at_random(cluster: Cluster, tasks: int, seed: int) -> None:
 def selected(cluster: Cluster, tasks: int, environment: dict[str, str]) -> dict[str, int]:
     """By penstock; where the tasks went in the end."""
     folder = Path(environment["XDG_STATE_HOME"])
-    words = ["select", str(folder / "task.json"), "--site", str(folder / "site.yaml"), "-n", str(tasks), "--submit"]
+    words = [
+        "select",
+        str(folder / "task.json"),
+        "--site-file",
+        str(folder / "site.yaml"),
+        "-n",
+        str(tasks),
+        "--submit",
+    ]
     done = cluster.run_as("alice", [*COMMAND, *words, "--json"], env=environment, timeout=300.0)
     assert done.returncode == 0, done.stderr
     number = json.loads(done.stdout)["resources"][0]["bag"]

@@ -17,6 +17,7 @@ import click
 
 from penstock.cli.groups import Group
 from penstock.cli.output import emit_json
+from penstock.cli.times import Duration
 from penstock.errors import UserError
 from penstock_lab.cluster import Cluster, ClusterSpec, down, joined, up
 from penstock_lab.cluster.rootfs import prepare
@@ -68,7 +69,14 @@ def cluster() -> None:
 @click.option("--contain", is_flag=True, help="PrologFlags=Contain, as most production sites have it.")
 @click.option("--enforce", is_flag=True, help="AccountingStorageEnforce=associations,limits,qos, as many sites do.")
 @click.option("--no-expansion", is_flag=True, help="Leave permit_job_expansion out, as Slurm does by default.")
-@click.option("--min-job-age", type=int, default=300, show_default=True, help="Seconds an ended job stays known.")
+@click.option(
+    "--min-job-age",
+    type=Duration(0),
+    default="5m",
+    show_default=True,
+    metavar="TIME",
+    help="How long an ended job stays known (bare: seconds).",
+)
 def _up(
     nodes: int,
     folder: Path | None,
@@ -81,7 +89,7 @@ def _up(
     contain: bool,
     enforce: bool,
     no_expansion: bool,
-    min_job_age: int,
+    min_job_age: float,
 ) -> None:
     """Bring a cluster up; says so and does nothing if it already is."""
     spec = ClusterSpec(
@@ -96,7 +104,7 @@ def _up(
         enforce=enforce,
         expansion=not no_expansion,
         select=select,
-        min_job_age=min_job_age,
+        min_job_age=round(min_job_age),
     )
     begun = time.monotonic()
     with _interruptible():  # what kill -9 leaves, the next `up` or `down` finds

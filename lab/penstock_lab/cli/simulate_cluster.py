@@ -10,10 +10,12 @@ import click
 from click.core import ParameterSource
 
 from penstock.api import ReservationSpec
+from penstock.cli.former import formerly
 from penstock.cli.options import check_read_twice, choice, number, out_option, whole
 from penstock.cli.output import emit_json
+from penstock.cli.times import Duration
 from penstock.errors import UserError
-from penstock.values.durations import DURATION_FORMS, duration_text, parse_duration
+from penstock.values.durations import duration_text, parse_duration
 from penstock_lab.cli.simulate_model import MAX_SEED
 from penstock_lab.mock.model import ClusterConfig, Failures, Scheduler, Weights
 from penstock_lab.sim.cluster import run
@@ -48,15 +50,6 @@ class _Source:
     workload: Workload | None = None
 
 
-def _duration(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
-    if value is None:
-        return None
-    seconds = parse_duration(value)
-    if seconds is None:
-        raise UserError(f"{option.opts[0]} must be {DURATION_FORMS}, not {value[:40]!r}")
-    return seconds
-
-
 def _reservations(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> list[ReservationSpec]:
     """Reservations whose start counts from the first submission."""
     return [_reservation(option.opts[0], number, value) for number, value in enumerate(values, start=1)]
@@ -76,7 +69,7 @@ def _check_free(reserved: list[ReservationSpec], nodes: int) -> None:
         free = sum(r.nodes for r in reserved if r.start <= each.start < r.start + r.duration)
         if free > nodes:
             after = f"{duration_text(each.start)} after the first submission"
-            raise UserError(f"--reserve keeps {free} nodes free {after}, the cluster has {nodes} (--nodes)")
+            raise UserError(f"--keep-free keeps {free} nodes free {after}, the cluster has {nodes} (--nodes)")
 
 
 def _check_given(context: click.Context, what: dict[str, str]) -> None:
@@ -94,19 +87,26 @@ def _check_given(context: click.Context, what: dict[str, str]) -> None:
 @choice("kinds", tuple(KINDS), "both", "lublin: which classes of jobs.")
 @whole("nodes", "Nodes of the cluster (required).", most=_MAX_NODES, missing="how many nodes has the cluster?")
 @whole("cpus-per-node", "CPUs of each; a job gets as many whole nodes as hold its processors.", most=4096, default=1)
-@choice("scheduler", tuple(s.value for s in Scheduler), "easy", "Who may overtake whom.")
+@formerly("--scheduler", "--policy", "policy", type=click.Choice([s.value for s in Scheduler]))
+@choice("policy", tuple(s.value for s in Scheduler), "easy", "Who may overtake whom.")
 @click.option("--estimates", metavar="RULE", help=f"{FORMS}. [default: user for logs, actual for models]")
 @choice("filter", FILTERS, "strong", "Log: which records are simulated.")
 @click.option("--dependencies", is_flag=True, help="Jobs that name a preceding one wait for its end.")
 @click.option("--accrue-always", is_flag=True, help="They age while they wait for it (PriorityFlags=ACCRUE_ALWAYS).")
 @whole("weight-age", "PriorityWeightAge.", least=0, default=1000)
 @whole("weight-size", "PriorityWeightJobSize.", least=0, default=0)
-@click.option("--failures", metavar="MTBF", callback=_duration, help="Nodes fail, each after this time in the mean.")
-@click.option(
-    "--repair", metavar="TIME", callback=_duration, default="1h", show_default=True, help="And are back after."
+@click.option("--failures", metavar="MTBF", type=Duration(1), help="Nodes fail, each after this time in the mean.")
+@click.option("--repair", metavar="TIME", type=Duration(1), default="1h", show_default=True, help="And are back after.")
+@formerly(
+    "--reserve",
+    "--keep-free",
+    "reserved",
+    metavar="START/DURATION/NODES",
+    multiple=True,
+    callback=_reservations,
 )
 @click.option(
-    "--reserve",
+    "--keep-free",
     "reserved",
     metavar="START/DURATION/NODES",
     multiple=True,
@@ -128,7 +128,7 @@ def cluster(
     kinds: str,
     nodes: int,
     cpus_per_node: int,
-    scheduler: str,
+    policy: str,
     estimates: str | None,
     filter: str,
     dependencies: bool,
@@ -169,7 +169,7 @@ def cluster(
     config = ClusterConfig(
         nodes=nodes,
         cpus=cpus_per_node,
-        scheduler=Scheduler(scheduler),
+        scheduler=Scheduler(policy),
         accrue_always=accrue_always,
         weight_age=float(weight_age),
         weights=Weights(size=float(weight_size)),
@@ -184,7 +184,7 @@ def cluster(
     result = measure(trace, outcomes, nodes)
     if out is not None:
         note = (
-            f"simulated by penstock: {scheduler}, {nodes} nodes of {cpus_per_node} CPUs, {rule} estimates"
+            f"simulated by penstock: {policy}, {nodes} nodes of {cpus_per_node} CPUs, {rule} estimates"
             f"{'' if failures is None else f', a node fails every {failures:g} s in the mean, seed {seed}'}"
         )
         _write(out, source, fates_of(trace, outcomes), nodes * cpus_per_node, filter, note)
@@ -195,7 +195,7 @@ def cluster(
                 "source": str(file or model),
                 "nodes": nodes,
                 "cpus_per_node": cpus_per_node,
-                "scheduler": scheduler,
+                "scheduler": policy,
                 "estimates": str(rule),
                 "jobs": len(trace),
                 "states": result.states,

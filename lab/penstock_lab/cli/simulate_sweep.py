@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from penstock.cli.former import formerly
 from penstock.cli.options import apart, out_option, whole
 from penstock.errors import PenstockError, UserError
 from penstock_lab.sim.estimates import FORMS
@@ -45,15 +46,20 @@ def _axis(name: str, metavar: str, text: str) -> Callable[[click.decorators.FC],
 @_axis("kinds", "|".join(KINDS), "lublin: which classes of jobs. [default: both]")
 @click.option("--skip-bad", is_flag=True, help="Logs: count damaged lines and go on.")
 @out_option("The table (required): .csv, .csv.gz or .parquet.", "TABLE", required=True)
-@whole("jobs", "How many processes compute at the same time.", most=4096, default=1)
-@whole("slurm-array", "Submit a job array of N tasks, each with --jobs processes, and a job that merges.", most=100_000)
+@formerly("--jobs", "--processes", "processes", type=click.IntRange(1, 4096))
+@whole("processes", "How many processes compute at the same time.", most=4096, default=1)
+@whole(
+    "slurm-array",
+    "Submit a job array of N tasks, each with --processes, and a job that merges.",
+    most=100_000,
+)
 @click.option("--sbatch", "sbatch", metavar="OPTION", multiple=True, help="For sbatch, such as --sbatch=--partition=p.")
 @click.option("--merge", is_flag=True, help="Compute nothing; merge what there is.")
 @whole("share", "Compute this array task's share of N (by SLURM_ARRAY_TASK_ID); do not merge.", most=100_000)
 def sweep(
     grid: Path | None,
     out: Path,
-    jobs: int,
+    processes: int,
     slurm_array: int | None,
     sbatch: Sequence[str],
     merge: bool,
@@ -84,7 +90,7 @@ def sweep(
     combinations = wanted.combinations()
     if slurm_array is not None:
         tasks = min(slurm_array, len(combinations))
-        ids = submit_array(wanted, out, tasks, jobs, sbatch)
+        ids = submit_array(wanted, out, tasks, processes, sbatch)
         click.echo(
             f"{len(combinations)} combinations: job array {ids.array} of {tasks} tasks, then job {ids.merge}: {out}"
         )
@@ -96,7 +102,7 @@ def sweep(
         parts.make()
         missing = parts.missing(combinations)
         click.echo(f"{len(combinations)} combinations, {len(combinations) - len(missing)} of them computed before")
-        _compute(missing, out, min(jobs, max(1, len(missing))))
+        _compute(missing, out, min(processes, max(1, len(missing))))
     rows = parts.rows(combinations)
     if share is None:
         write_table(out, rows)

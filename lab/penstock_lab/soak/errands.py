@@ -199,10 +199,10 @@ class Errands:
         self._counts["slots"] += 1
         words = ["hold", "open", "-t", "1m", "--name", name, "-N"]
         if who == OPERATOR:
-            words += ["1", "--at", f"now+{draw.randint(2, 3)}m", "--method", "reservation"]
+            words += ["1", "--at", f"now+{draw.randint(2, 3)}m", "--kind", "reservation"]
             words += ["-u", self._site.cluster.users[draw.choice(USERS)]]
         else:
-            words += [str(draw.randint(1, 2)), "--at", f"now+{draw.randint(15, 60)}s", "--method", "var"]
+            words += [str(draw.randint(1, 2)), "--at", f"now+{draw.randint(15, 60)}s", "--kind", "var"]
             words += ["--run", f"sleep {draw.randint(2, 20)}"]
         self.run(who, *words)
 
@@ -223,7 +223,7 @@ class Errands:
         lines = self._script(f"{who}.${{SLURM_JOB_NAME%.*}}", "$PENSTOCK_TASK", draw.uniform(1, 8)).splitlines()
         run = "\n".join(f"  {line}" for line in lines)
         self._file(who, f"{name}.yaml").write_text(_TASK.format(name=name, run=run))
-        self.run(who, "select", f"{name}.yaml", "--site", "site.yaml", "-n", str(draw.randint(2, 6)), "--submit")
+        self.run(who, "select", f"{name}.yaml", "--site-file", "site.yaml", "-n", str(draw.randint(2, 6)), "--submit")
 
     def guide(self) -> None:
         """A workflow of the user's own jobs, one `penstock sbatch` after the other."""

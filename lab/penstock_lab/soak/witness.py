@@ -119,7 +119,7 @@ class Witness:
         """The acts in the audit trails, as `penstock audit` tells them; and what `--verify` finds wrong."""
         found, wrong = [], []
         for who in USERS:
-            done = self._site.penstock(who, "audit", "-n", "0", "--json")
+            done = self._site.penstock(who, "audit", "--last", "0", "--json")
             if done.returncode == _NO_FILE:
                 continue  # who has done nothing has none; what is missing else is seen
             if done.returncode:

@@ -54,7 +54,7 @@ def submit_array(grid: Grid, result: Path, tasks: int, processes: int, options: 
             f"--cpus-per-task={processes}",
             f"--output={_literal(parts.folder)}/task-%a.log",
             *options,
-            f"--wrap={shlex.join([*sweep, '--share', str(tasks), '--jobs', str(processes)])}",
+            f"--wrap={shlex.join([*sweep, '--share', str(tasks), '--processes', str(processes)])}",
         ]
     )
     merge = _sbatch(
