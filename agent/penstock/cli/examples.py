@@ -1,4 +1,7 @@
-"""Examples of commands, by command, as the man pages show them. A test parses each, so that none goes stale."""
+"""Examples of commands, by command, as the man pages show them.
+
+A test parses each, so that none goes stale, and wants one of every command.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,77 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
         "pause": (("penstock pause --feature malleable --why upgrade", "Resize no job until `penstock resume`."),),
         "audit": (("penstock audit --since 7d --user alice", "What one user asked for in a week."),),
         "db backup": (("penstock db backup state.db", "Copy the state, beside a running agent too."),),
+        "agent": (("penstock agent --config penstock.yaml", "With this configuration, in the foreground."),),
+        "bags": (("penstock bags 3 --watch", "Bag 3, until all of its tasks are done."),),
+        "config check": (("penstock config check penstock.yaml", "A file, before an agent reads it."),),
+        "config schema": (("penstock config schema > penstock.schema.json", "For an editor."),),
+        "dashboard": (("penstock dashboard --listen 127.0.0.1:8080", "At a port that a tunnel leads to."),),
+        "db check": (("penstock db check --json", "Whether the state is whole, for a monitor."),),
+        "db salvage": (("penstock db salvage penstock.db saved.db", "What can still be read, into a new file."),),
+        "db vacuum": (("penstock db vacuum", "While no agent runs."),),
+        "doctor": (
+            ("penstock doctor -v", "Every check, also where all is well."),
+            ("penstock doctor --mpi --limit 30s", "With MPI programs, on a slow controller."),
+        ),
+        "env": (('eval "$(penstock env)"', "Before sbatch of an MPI program."),),
+        "hold cancel": (("penstock hold cancel 4", "Give hold 4 back."),),
+        "hold grant": (("penstock hold grant pst-1a2b.request", "A user's request, as an operator."),),
+        "hold list": (("penstock hold list --all", "With those that are over."),),
+        "hold tick": (("penstock hold tick", "A line of a crontab where no agent runs."),),
+        "message list": (("penstock message list --last 5", "The latest five."),),
+        "message test": (("penstock message test", "One message by every way that is configured."),),
+        "off": (
+            ("penstock off --dry-run", "What there is, and what would be left."),
+            ('penstock off --why "maintenance" --timeout 5m', "Wait longer for what is being given back."),
+        ),
+        "on": (("penstock on", "After `penstock off`."),),
+        "pool cancel": (("penstock pool cancel 7 8", "Two tasks."),),
+        "pool drain": (("penstock pool drain 4711", "Job 4711 takes no more tasks."),),
+        "pool logs": (("penstock pool logs 7 --err", "What task 7 has written to its standard error."),),
+        "pool stage": (("penstock pool stage < tasks.jsonl", "In the script of a workflow's stage."),),
+        "pool status": (("penstock pool status --phase failed", "With the tasks that have failed."),),
+        "pool stop": (("penstock pool stop --drain", "Once every task has ended."),),
+        "pool top": (("penstock pool top --interval 5s", "A look every five seconds."),),
+        "profile compare": (("penstock profile compare here.yaml there.yaml", "What one machine says of another."),),
+        "report": (("penstock report --since 30d", "The last month."),),
+        "resume": (("penstock resume --feature malleable", "Lift this pause, and no other."),),
+        "sbatch": (
+            ("penstock sbatch job.sh", "As sbatch, with the #PENSTOCK lines of the script."),
+            (
+                "penstock sbatch --penstock-workflow=w --penstock-stage=b --penstock-after=a b.sh",
+                "A stage after another.",
+            ),
+        ),
+        "select": (
+            ("penstock select md.yaml -n 1024 --explain", "Where 1024 tasks end first."),
+            ("penstock select md.yaml -n 1024 --submit", "Send them there."),
+        ),
+        "stage": (("penstock stage near far results/ --sites sites.yaml --size 3GB", "A folder to another site."),),
+        "tick": (("penstock tick -v", "What a pass does, or why it does nothing."),),
+        "top": (("penstock top --interval 10s", "A look every ten seconds."),),
+        "bench asa": (("penstock bench asa --part fig5 --out asa", "One figure, with its picture."),),
+        "bench dmr": (("penstock bench dmr --part table4", "The workloads on simulated nodes."),),
+        "bench provision": (("penstock bench provision --runs 5", "Some minutes instead of hours."),),
+        "bench select": (("penstock bench select --quick", "A short look."),),
+        "cluster down": (("penstock cluster down", "With every trace of it."),),
+        "cluster env": (('eval "$(penstock cluster env)"', "Use the cluster from this shell."),),
+        "cluster prepare": (("penstock cluster prepare trixie", "Build the file system once, before it is needed."),),
+        "cluster run": (("penstock cluster run --as bob -- sbatch --wrap hostname", "As one of its users."),),
+        "cluster status": (("penstock cluster status --json", "For a script."),),
+        "cluster up": (
+            ("penstock cluster up --nodes 4 --min-job-age 1m", "Four nodes that forget ended jobs soon."),
+            ("penstock cluster up --name far --join near", "A second cluster, for `squeue -M`."),
+        ),
+        "demo": (("penstock demo --quick", "In a minute, on a simulated Slurm."),),
+        "simulate cluster": (
+            ("penstock simulate cluster --model lublin --nodes 64 --failures 40d --repair 2h", "Nodes fail."),
+            ("penstock simulate cluster log.swf.gz --nodes 128 --keep-free 30d/8h/16", "A maintenance of 16 nodes."),
+        ),
+        "simulate model": (("penstock simulate model lublin --load 0.8 --out lublin.swf.gz", "A log of a model."),),
+        "simulate sweep": (
+            ("penstock simulate sweep --log log.swf.gz --policy easy --policy fcfs --out r.csv", "Two policies."),
+        ),
+        "simulate swf": (("penstock simulate swf log.swf.gz --procs 128 --policy conservative", "One log."),),
     }
 )
 """By the words after `penstock`: command lines, each with what it does."""
