@@ -66,6 +66,7 @@ from penstock.state.retention import Retention
 from penstock.state.store import Store
 from penstock.state.tenure import Lock, Tenure, hold_state
 from penstock.upkeep.statefile import open_checked, open_checked_acts
+from penstock.values.backoff import backoff
 from penstock.values.merging import obstacle_to_merge
 from penstock.workflow import figures as workflow_figures
 from penstock.workflow.controller import WorkflowController
@@ -506,7 +507,7 @@ async def _serve(config: Config, config_path: Path | None, tenure: Tenure) -> No
 
 async def _start_patiently(app: App, stop: asyncio.Event) -> None:
     """Wait for Slurm as long as it takes: an agent that starts at boot may be earlier than slurmctld."""
-    delay = 1.0
+    failures = 0
     stopped = asyncio.ensure_future(stop.wait())
     while not stop.is_set():
         starting = asyncio.ensure_future(app.start())
@@ -518,10 +519,11 @@ async def _start_patiently(app: App, stop: asyncio.Event) -> None:
             starting.result()
             break
         except SlurmUnavailable as e:
+            delay = backoff(1.0, failures, 60.0)
+            failures += 1
             _log.warning("slurm does not answer yet", why=str(e), again_in=delay)
             sdnotify.notify(f"STATUS=waiting for Slurm: {e}".replace("\n", " "))
             await asyncio.wait({stopped}, timeout=delay)
-            delay = min(60.0, delay * 2)
     stopped.cancel()
 
 

@@ -97,7 +97,7 @@ def test_what_a_killed_down_has_left_is_removed_by_the_next(own: Path, monkeypat
 
 def test_a_record_that_was_not_written_to_its_end_is_no_hindrance(own: Path) -> None:
     own.mkdir()
-    (own / "cluster.json.new").write_text('{"vers')
+    (own / ".cluster.json.17.0f").write_text('{"vers')
     assert down(own)
     assert not own.exists()
 

@@ -39,7 +39,7 @@ def test_whom_the_limit_has_forgotten_had_all_of_it():
     limit.allows("heavy", 0.0)
     for key in range(5000):
         limit.allows(key, 0.5 + key * 0.01)
-    assert len(limit._left) < 2100
+    assert len(limit._buckets) < 2100
     limit = RateLimit(2, 1.0)
     for key in range(3000):
         limit.allows(key, 0.0)

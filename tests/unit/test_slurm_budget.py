@@ -21,11 +21,13 @@ from penstock.core.allowance import carry_on
 from penstock.core.metrics import Metrics
 from penstock.errors import NotNow, SlurmUnavailable, StoreError
 from penstock.slurm.base import Backend, Changer, Reader
-from penstock.slurm.budget import BudgetLimits, Ladder, RequestBudget, TokenBucket
+from penstock.slurm.budget import BudgetLimits, RequestBudget
 from penstock.slurm.cli import CliBackend
 from penstock.slurm.meter import Meter
 from penstock.state.store import Store
 from penstock.state.tenure import open_acts
+from penstock.values.backoff import Ladder
+from penstock.values.bucket import TokenBucket
 from penstock_lab.mock.backend import virtual_cluster
 
 

@@ -23,6 +23,7 @@ from penstock.audit import files
 from penstock.audit.chain import BEGIN, REMOVED, START, TORN, Entry, Head, digest, entry_of, line_of, torn
 from penstock.audit.record import Kind, Outcome, Record, Scalar
 from penstock.errors import AuditUnwritable
+from penstock.host.files import is_named, lock, sync
 from penstock.host.logins import login
 
 __all__ = ["Trail", "Written"]
@@ -148,18 +149,14 @@ class Trail:
 
     def _take_lock(self) -> None:
         path = self.folder / files.LOCK
-        until = time.monotonic() + _PATIENCE
         while True:
             if self._lock < 0:
                 self._lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock(self._lock, patience=_PATIENCE, turn=_TURN)
             except BlockingIOError:
-                if time.monotonic() > until:
-                    raise OSError(errno.EAGAIN, f"another process has locked {path}") from None
-                time.sleep(_TURN)
-                continue
-            if _is(self._lock, path):
+                raise OSError(errno.EAGAIN, f"another process has locked {path}") from None
+            if is_named(self._lock, path):
                 return
             os.close(self._lock)  # the file has been removed, and others lock another one
             self._lock = -1
@@ -169,7 +166,7 @@ class Trail:
     def _current(self) -> _File:
         """The file to append to."""
         known = self._file
-        if known is not None and _is(known.descriptor, self.path) and os.fstat(known.descriptor).st_size == known.size:
+        if known is not None and is_named(held := known.descriptor, self.path) and os.fstat(held).st_size == known.size:
             return known
         self._forget()
         try:
@@ -189,7 +186,7 @@ class Trail:
         if found.st_uid not in (0, os.geteuid()):
             raise OSError(errno.EPERM, "it belongs to another user")
         if made:
-            self._sync_folder()
+            sync(self.folder)
         return self._file
 
     def _look(self, file: _File) -> _File:
@@ -322,13 +319,6 @@ class Trail:
             self._now(), Kind.FILE, verb, Outcome.DONE, code, uid=uid, user=login(uid), text=text, details=known
         )
 
-    def _sync_folder(self) -> None:
-        descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
     def _forget(self) -> None:
         if self._file is not None:
             with contextlib.suppress(OSError):
@@ -343,12 +333,3 @@ def _lacks_its_end(end: files.Tail, before: Head | None) -> bool:
     except ValueError:
         return False
     return entry.follows(end.entry.head if end.entry is not None else before or START)
-
-
-def _is(descriptor: int, path: Path) -> bool:
-    """Whether that is what the path names."""
-    try:
-        there, mine = path.lstat(), os.fstat(descriptor)
-    except FileNotFoundError:
-        return False
-    return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)

@@ -6,10 +6,8 @@ the next one reads back from Slurm.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -18,6 +16,7 @@ from typing import Any, Final
 
 from penstock.broker.tasks import Bag, bag_at, entry_of
 from penstock.errors import NotFound, NotNow, StoreError
+from penstock.host.files import open_locked, replace
 from penstock.select.correction import Corrections
 from penstock.state.ownership import denied
 
@@ -159,15 +158,15 @@ class Bags:
         """One command at a time works on bags. Raises `NotNow`, `StoreError`, `NotPermitted`."""
         self._make()
         try:
-            lock = (self._folder / "lock").open("w")
+            lock = open_locked(self._folder / "lock")
+        except BlockingIOError:
+            raise NotNow("another penstock command works on the bags at this moment") from None
         except OSError as e:
             raise denied(self._folder, e, f"{self._folder} cannot be written") from None
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise NotNow("another penstock command works on the bags at this moment") from None
+        try:
             yield
+        finally:
+            os.close(lock)
 
     def corrections(self) -> Corrections:
         """What finished tasks have taught; nothing where the file is damaged."""
@@ -200,10 +199,6 @@ class Bags:
             if path.read_text(encoding="utf-8") == text:
                 return  # most passes over a bag change nothing
         try:
-            with tempfile.NamedTemporaryFile("w", dir=self._folder, delete=False, encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(file.name).replace(path)
+            replace(path, text)
         except OSError as e:
             raise StoreError(f"{path} cannot be written: {e.strerror}") from None

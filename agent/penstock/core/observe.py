@@ -15,6 +15,7 @@ from penstock.api import License, Node, Partition, Reservation, Snapshot
 from penstock.errors import NotNow, PenstockError
 from penstock.host.clock import Clock, Rest
 from penstock.slurm.base import Reader
+from penstock.values.backoff import backoff
 
 __all__ = ["Observer"]
 
@@ -89,7 +90,7 @@ class Observer:
             pause = e.again_in if isinstance(e, NotNow) else None
             if pause is None:  # what was not even asked is no new failure
                 self.failures += 1
-                pause = min(_LONGEST_BACKOFF, max(self.min_interval, 1.0) * 2 ** min(self.failures, 10))
+                pause = backoff(max(self.min_interval, 1.0), self.failures, _LONGEST_BACKOFF)
             self._rest = Rest(now, now + pause)
             problem = f"slurm: {e}"
             base = self._last or Snapshot(now, {}, {}, {})

@@ -7,12 +7,11 @@ looks first whether it was done, which helps against kills and not against compa
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import math
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -26,6 +25,7 @@ from penstock.holding.keeper import Keeper, RequestFolder
 from penstock.holding.ledger import Ledger
 from penstock.holding.requests import load_key
 from penstock.holding.runs import Runs
+from penstock.host.files import lock
 from penstock.provision.holding import Hold, Limits
 from penstock.provision.live import from_snapshot, partition_of
 from penstock.provision.pricing import Pricing
@@ -108,18 +108,21 @@ class Office:
     async def alone(self, patience: float) -> AsyncIterator[None]:
         """Nobody else acts for this ledger meanwhile. Raises NotNow if somebody does for `patience` seconds."""
         try:
-            lock = os.open(f"{self._path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(f"{self._path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise denied(Path(f"{self._path}.lock"), error, f"{self._path}.lock cannot be opened") from error
         try:
             deadline = time.monotonic() + patience
-            while not _locked(lock):
+            while True:
+                with suppress(BlockingIOError):
+                    lock(descriptor)
+                    break
                 if time.monotonic() >= deadline:
                     raise NotNow(f"another process is at work with {self._path}")
                 await asyncio.sleep(_LOOK)
             yield
         finally:
-            os.close(lock)
+            os.close(descriptor)
 
     async def tick(self) -> tuple[Mapping[int, Hold], list[str]]:
         """One pass over all holds and all runs: the holds as they stand, and what was changed, in words. What the brake
@@ -141,11 +144,3 @@ class Office:
             return None if found is None else Free(found[0], situation.named(found[1]))
 
         return find
-
-
-def _locked(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from penstock.api import ReservationSpec
 from penstock.errors import NotPermitted, StoreError, UserError
+from penstock.host.files import replace
 
 __all__ = ["drop", "load_key", "read", "write"]
 
@@ -57,9 +58,7 @@ def write(folder: Path, key: bytes, spec: ReservationSpec, account: str, price: 
     text = json.dumps({**body, "signature": _sign(key, body)}, indent=2, sort_keys=True) + "\n"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        replace(path, text, mode=None)  # for those whom the folder's site lets read it
     except OSError as error:
         raise StoreError(f"the request {path} cannot be written: {error.strerror}") from None
     return path

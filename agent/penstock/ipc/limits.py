@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
 from penstock.errors import NotNow
+from penstock.values.bucket import TokenBucket
 
 __all__ = ["ByteBudget", "RateLimit"]
 
@@ -22,41 +23,44 @@ class RateLimit:
 
     def __init__(self, burst: float, rate: float) -> None:
         self.burst, self.rate = burst, rate
-        self._left: dict[Hashable, tuple[float, float]] = {}
+        self._buckets: dict[Hashable, TokenBucket] = {}
         self._forget_at = _FORGET_FROM
 
     def allows(self, key: Hashable, now: float) -> bool:
         """Whether there is one left for this key; it is taken then."""
-        left = self._now(key, now)
-        if left < 1.0:
+        bucket = self._bucket(key, now)
+        if bucket.tokens(now) < 1.0:
             return False
-        if key not in self._left and len(self._left) >= self._forget_at:
-            self._forget(now)
-        self._left[key] = (left - 1.0, now)
+        bucket.take()
         return True
 
     def charge(self, key: Hashable, tokens: float, now: float) -> None:
         """Take more for a request that was dear; it may make the next ones wait."""
-        self._left[key] = (self._now(key, now) - tokens, now)
+        bucket = self._bucket(key, now)
+        bucket.tokens(now)
+        bucket.take(tokens)
 
     def take(self, key: Hashable, now: float) -> None:
         """As `allows`. Raises `NotNow` where there is none left."""
         if not self.allows(key, now):
-            again = (1.0 - self._now(key, now)) / self.rate
+            again = self._bucket(key, now).delay(now)
             raise NotNow(
                 f"too many requests: {self.burst:g} at once and then {self.rate:g} a second are answered; "
                 f"ask again in {math.ceil(again)} s",
                 again_in=again,
             )
 
-    def _now(self, key: Hashable, now: float) -> float:
-        left, at = self._left.get(key, (self.burst, now))
-        return min(self.burst, left + max(0.0, now - at) * self.rate)
+    def _bucket(self, key: Hashable, now: float) -> TokenBucket:
+        if key not in self._buckets:
+            if len(self._buckets) >= self._forget_at:
+                self._forget(now)
+            self._buckets[key] = TokenBucket(self.burst, self.rate)
+        return self._buckets[key]
 
     def _forget(self, now: float) -> None:
         """Who has been away so long that nothing is known of them."""
-        self._left = {key: value for key, value in self._left.items() if self._now(key, now) < self.burst}
-        self._forget_at = max(_FORGET_FROM, 2 * len(self._left))
+        self._buckets = {key: bucket for key, bucket in self._buckets.items() if bucket.tokens(now) < self.burst}
+        self._forget_at = max(_FORGET_FROM, 2 * len(self._buckets))
 
 
 class ByteBudget:

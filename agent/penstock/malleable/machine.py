@@ -47,6 +47,7 @@ from penstock.malleable.words import (
     Shrink,
     Way,
 )
+from penstock.values.backoff import backoff
 
 __all__ = ["MalleableJob"]
 
@@ -207,7 +208,7 @@ class MalleableJob(ResizeState):
 
     def _failed_lately(self, limits: Deadlines, now: float) -> bool:
         """Not to be grown yet: each growth in a row that came to nothing doubles the rest, to an hour at most."""
-        rest = min(limits.cooldown * 2 ** min(self.failures, 10), max(limits.cooldown, _LONGEST_REST))
+        rest = backoff(limits.cooldown, self.failures, max(limits.cooldown, _LONGEST_REST))
         return self._content and self.failures > 0 and 0 <= now - self.since < rest
 
     @property

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 from pathlib import Path
 
 import cloudpickle
+
+from penstock.host.files import replace
 
 __all__: list[str] = []
 
@@ -25,9 +26,7 @@ def main() -> None:
         except Exception:
             told, code = cloudpickle.dumps((False, RuntimeError(f"{type(e).__name__}: {e}"))), 1
     # Two attempts may run at once where a member only seemed to be lost: whole files only.
-    fresh = file.with_suffix(f".{os.getpid()}")
-    fresh.write_bytes(told)
-    fresh.replace(file.with_suffix(".result"))
+    replace(file.with_suffix(".result"), told, mode=None, durable=False)
     sys.exit(code)
 
 

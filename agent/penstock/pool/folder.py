@@ -18,6 +18,7 @@ from typing import Final
 
 from penstock.config import Config
 from penstock.errors import AgentUnavailable, NotPermitted, StoreError, UserError
+from penstock.host.files import replace
 from penstock.state.ownership import denied, own_folder
 
 __all__ = ["Address", "PoolFolder", "base_folder", "pool_folder", "pools"]
@@ -84,8 +85,8 @@ class PoolFolder:
             self.output.mkdir(mode=0o700, exist_ok=True)
             if not self.key.exists() or not self.certificate.exists():
                 certificate, key = _certificate(self.name)
-                self._write(self.certificate, certificate)
-                self._write(self.key, key)
+                replace(self.certificate, certificate)
+                replace(self.key, key)
         except OSError as e:
             raise denied(self.path, e, f"{self.path} cannot be made") from e
 
@@ -116,18 +117,11 @@ class PoolFolder:
 
     def publish(self, address: Address) -> None:
         """Say where the scheduler is."""
-        self._write(self._address, json.dumps(asdict(address)).encode())
+        replace(self._address, json.dumps(asdict(address)))
 
     def withdraw(self) -> None:
         """It is no more, on purpose: members need not wait for another one."""
         self._address.unlink(missing_ok=True)
-
-    def _write(self, path: Path, data: bytes) -> None:
-        fresh = path.with_name(f".{path.name}.{os.getpid()}")
-        file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(file, "wb") as stream:
-            stream.write(data)
-        fresh.replace(path)
 
 
 def _certificate(name: str) -> tuple[bytes, bytes]:

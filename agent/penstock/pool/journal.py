@@ -7,7 +7,6 @@ the kernel, which keeps them when the process dies; `sync` makes them safe again
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import StoreError
+from penstock.host.files import open_locked
 
 __all__ = ["Journal", "read_journal"]
 
@@ -25,14 +25,11 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self._file = open_locked(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        except BlockingIOError:
+            raise StoreError(f"{path}: another scheduler of this pool runs") from None
         except OSError as e:
             raise StoreError(f"{path}: cannot be opened: {e.strerror}") from e
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._file)
-            raise StoreError(f"{path}: another scheduler of this pool runs") from None
         self._unsynced = False
 
     def recall(self) -> list[dict[str, Any]]:

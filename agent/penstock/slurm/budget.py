@@ -20,10 +20,10 @@ from typing import Protocol, runtime_checkable
 
 from penstock.errors import NotNow, SlurmUnavailable
 from penstock.slurm.meter import Meter
+from penstock.values.backoff import Ladder
+from penstock.values.bucket import TokenBucket
 
-__all__ = ["BudgetLimits", "Ladder", "Metered", "RequestBudget", "Ticket", "TokenBucket"]
-
-_RUNGS = (0.0, 1.0, 2.0, 5.0, 15.0, 60.0, 120.0, 300.0)
+__all__ = ["BudgetLimits", "Metered", "RequestBudget", "Ticket"]
 
 
 @runtime_checkable
@@ -48,57 +48,6 @@ class BudgetLimits:
     burst: int = 30
     per_second: float = 2.0
     submissions_per_hour: int = 60
-
-
-class TokenBucket:
-    """Up to `capacity` tokens, refilled at `rate` per second. Its balance may be overdrawn: who takes, waits."""
-
-    def __init__(self, capacity: float, rate: float) -> None:
-        self._capacity = capacity
-        self._rate = rate
-        self._tokens = capacity
-        self._at = float("-inf")
-
-    def tokens(self, now: float) -> float:
-        """The balance now; below zero when tokens of the future were given out."""
-        if now > self._at:
-            self._tokens = min(self._capacity, self._tokens + (now - self._at) * self._rate)
-            self._at = now
-        return self._tokens
-
-    def delay(self, now: float, kept: float = 0.0) -> float:
-        """Seconds until a token is there besides the `kept` ones (at most all but one of the capacity)."""
-        kept = min(kept, self._capacity - 1)
-        return max(0.0, (1 + kept - self.tokens(now)) / self._rate)
-
-    def take(self) -> None:
-        """Spend one token."""
-        self._tokens -= 1
-
-    def resume(self, tokens: float, ago: float, now: float) -> None:
-        """Go on from a balance of so many seconds ago."""
-        self._tokens = min(self._capacity, max(0.0, tokens) + max(0.0, ago) * self._rate)
-        self._at = now
-
-
-class Ladder:
-    """Pauses that grow with every failure in a row. `spread` 0.2 makes them up to 20 % shorter or longer."""
-
-    def __init__(self, rng: random.Random, rungs: tuple[float, ...] = _RUNGS, spread: float = 0.2) -> None:
-        self._rng = rng
-        self._rungs = rungs
-        self._spread = spread
-        self.failures = 0
-
-    def failed(self) -> float:
-        """One more failure; the pause after it in seconds."""
-        pause = self._rungs[min(self.failures, len(self._rungs) - 1)]
-        self.failures += 1
-        return pause * self._rng.uniform(1 - self._spread, 1 + self._spread)
-
-    def succeeded(self) -> None:
-        """Start at the bottom again."""
-        self.failures = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.errors import StateRefused
+from penstock.host.files import sync
 from penstock.state.ownership import denied
 from penstock.state.schema import APPLICATION_ID, VERSION, statements, too_new, way_out
 
@@ -129,11 +130,7 @@ def _clear_left(path: Path) -> None:
 
 def publish(fresh: Path, target: Path, *, replace: bool) -> None:
     """Give a file its name when it is on the disk. Raises FileExistsError where there is one that is to stay."""
-    descriptor = os.open(fresh, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(fresh)
     if replace:
         fresh.replace(target)
     else:
@@ -145,8 +142,4 @@ def publish(fresh: Path, target: Path, *, replace: bool) -> None:
             if target.exists():
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from error
             fresh.rename(target)
-    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync(target.parent)

@@ -6,7 +6,6 @@ takes a beat every few seconds. Which of them is needed is a question of the fil
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Protocol
 
 from penstock.config import DEFAULT, SITE, Config, origins, own_file
 from penstock.errors import ConfigError, StateHeld, StoreError
+from penstock.host.files import open_locked
 from penstock.host.filesystems import is_network, mount_of, unusable
 from penstock.host.homes import own_state
 from penstock.state.lease.files import in_use
@@ -196,17 +196,11 @@ def lock_state(folder: Path) -> int:
     """
     make_folder(folder)
     try:
-        descriptor = os.open(folder / "agent.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        return open_locked(folder / "agent.lock")
+    except BlockingIOError:
+        raise
     except OSError as e:
         raise _unusable(folder, e) from e
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as e:
-        os.close(descriptor)
-        if isinstance(e, BlockingIOError):
-            raise
-        raise _unusable(folder, e) from e
-    return descriptor
 
 
 def make_folder(folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import sqlite3
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 from penstock.errors import NotNow, StateRefused, StoreError, UserError
 from penstock.holding.ledger import Ledger
+from penstock.host.files import open_locked
 from penstock.state.birth import HEADER, LOGS, log_there, publish
 from penstock.state.ownership import is_readable
 from penstock.state.reading import SAID
@@ -96,15 +96,14 @@ def salvage(source: Path, target: Path, kind: Kind = STATE) -> Salvaged:
 def _nobody_there(source: Path) -> Iterator[None]:
     """No agent or tick of this host writes meanwhile."""
     try:
-        lock = os.open(source.parent / "agent.lock", os.O_RDONLY | os.O_CLOEXEC)
+        lock = open_locked(source.parent / "agent.lock", os.O_RDONLY, shared=True)
+    except BlockingIOError as e:
+        raise NotNow(f"an agent works on {source}: stop it first") from e
     except OSError:
         yield
         return
     try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         yield
-    except BlockingIOError as e:
-        raise NotNow(f"an agent works on {source}: stop it first") from e
     finally:
         os.close(lock)
 

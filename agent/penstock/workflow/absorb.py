@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.api import Job, JobState, Reason
+from penstock.values.backoff import backoff
 from penstock.waits.causes import noted
 from penstock.workflow.instructions import Cancel
 from penstock.workflow.seen import look_up, ran
@@ -24,7 +25,7 @@ _LONGEST_BACK_OFF = 300.0
 
 def back_off(failures: int) -> float:
     """How long (s) to wait after so many failures in a row before this one: 5, 10, 20 … 300."""
-    return min(_BACK_OFF * 2.0 ** min(failures, 10), _LONGEST_BACK_OFF)
+    return backoff(_BACK_OFF, failures, _LONGEST_BACK_OFF)
 
 
 def absorb(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:

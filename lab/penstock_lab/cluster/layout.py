@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import random
 import socket
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import NotNow, PenstockError, UserError
+from penstock.host.files import is_named, lock
 
 __all__ = ["Layout", "believe", "folder_lock", "reserved_ports"]
 
@@ -154,9 +154,8 @@ def folder_lock(path: Path, *, create: bool) -> Iterator[bool]:
         except FileNotFoundError:
             continue
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Another command may have removed it between open and flock; then this is the lock of nothing.
-            if path.exists() and os.path.samestat(path.stat(), os.fstat(fd)):
+            lock(fd)
+            if is_named(fd, path):
                 yield True
                 return
         except BlockingIOError as error:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.errors import NotNow, PenstockError, UserError
+from penstock.errors import PenstockError, UserError
+from penstock.host.files import locked
 from penstock.host.homes import home
 from penstock_lab.cluster.programs import PATH, parse_version
 from penstock_lab.cluster.spec import RELEASES
@@ -96,20 +95,9 @@ def prepare(release: str) -> SystemTree:
 @contextmanager
 def _building(cache: Path) -> Iterator[int]:
     """Let one command at a time build. A build that outlives its command holds the lock too, until it ends."""
-    fd = os.open(cache, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        deadline = time.monotonic() + _BUILD_LIMIT
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() > deadline:
-                    raise NotNow(f"another command builds in {cache} for too long; try again") from error
-                time.sleep(0.2)
+    held = f"another command builds in {cache} for too long; try again"
+    with locked(cache, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, held, _BUILD_LIMIT) as fd:
         yield fd
-    finally:
-        os.close(fd)
 
 
 def _build(release: str, cache: Path, lock: int) -> SystemTree:

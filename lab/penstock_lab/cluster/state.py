@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import UserError
+from penstock.host.files import replace
 from penstock_lab.cluster.files import Accounting, Ports
 from penstock_lab.cluster.layout import Layout
 from penstock_lab.cluster.network import Subnet
@@ -18,7 +18,6 @@ from penstock_lab.cluster.spec import ClusterSpec
 __all__ = ["State", "is_begun", "is_ours", "load", "save"]
 
 _VERSION = 2
-_NEW = "cluster.json.new"
 _KEYS = {"version", "spec", "slurm_user", "processes"}
 
 
@@ -54,7 +53,8 @@ def is_ours(layout: Layout) -> bool:
 
 def is_begun(layout: Layout) -> bool:
     """Whether there is nothing yet but a record that was not written to its end."""
-    return layout.root.is_dir() and list(layout.root.iterdir()) == [layout.root / _NEW]
+    begun = f".{layout.state_file.name}."
+    return layout.root.is_dir() and [path.name.startswith(begun) for path in layout.root.iterdir()] == [True]
 
 
 def _plain(value: object) -> str:
@@ -66,13 +66,7 @@ def _plain(value: object) -> str:
 def save(layout: Layout, state: State) -> None:
     """Write the record in one step, so that a crash leaves the old or the new one."""
     text = json.dumps({"version": _VERSION, **asdict(state)}, default=_plain, indent=1)
-    new = layout.root / _NEW
-    with new.open("w") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    new.chmod(0o644)
-    new.replace(layout.state_file)
+    replace(layout.state_file, text + "\n", mode=0o644)
 
 
 def load(layout: Layout) -> State | None:

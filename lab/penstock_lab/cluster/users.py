@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pwd
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-from penstock.errors import NotNow, PenstockError, UserError
+from penstock.errors import PenstockError, UserError
+from penstock.host.files import locked
 from penstock_lab.cluster.programs import PATH
 
 __all__ = [
@@ -71,20 +70,9 @@ def identity(name: str | None = None) -> Identity:
 @contextmanager
 def users_lock() -> Iterator[None]:
     """Hold off other clusters of root while users are made or removed; leaves no file and ends with the process."""
-    fd = os.open("/etc", os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        deadline = time.monotonic() + _LIMIT
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() > deadline:
-                    raise NotNow("another cluster is making or removing users for too long; try again") from error
-                time.sleep(0.05)
+    held = "another cluster is making or removing users for too long; try again"
+    with locked(Path("/etc"), os.O_RDONLY | os.O_DIRECTORY, held, _LIMIT):
         yield
-    finally:
-        os.close(fd)
 
 
 def _ours(name: str) -> bool:

@@ -6,8 +6,6 @@ A log is complete under its name or not there, and compressed if the name ends w
 from __future__ import annotations
 
 import gzip
-import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from penstock.errors import UserError
+from penstock.host.files import replacing
 from penstock_lab.sim.swf import SwfReader, kept
 from penstock_lab.sim.workloads.base import Workload
 
@@ -121,19 +120,10 @@ def _write(path: Path, lines: Iterator[bytes]) -> None:
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes its name when it is complete; compressed if the name ends with .gz. OSError."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as plain:
-            if path.suffix == ".gz":
-                # Without a name and a time in it, equal logs are equal files.
-                with gzip.GzipFile("", "wb", compresslevel=6, fileobj=plain, mtime=0) as packed:
-                    yield cast(IO[bytes], packed)
-            else:
-                yield plain
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path, mode=None, durable=False) as plain:
+        if path.suffix == ".gz":
+            # Without a name and a time in it, equal logs are equal files.
+            with gzip.GzipFile("", "wb", compresslevel=6, fileobj=plain, mtime=0) as packed:
+                yield cast(IO[bytes], packed)
+        else:
+            yield plain

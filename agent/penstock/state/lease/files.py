@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.errors import StoreError
+from penstock.host.files import replace
 from penstock.state.lease.machine import Card, Place, parse
 
 __all__ = [
@@ -104,7 +105,7 @@ def remove(folder: Path, number: int) -> None:
 
 def publish(folder: Path, card: Card, mode: int) -> None:
     """Show a lease under the name that everybody knows."""
-    _put(folder / LEASE, card.text(), mode)
+    replace(folder / LEASE, card.text(), mode)
 
 
 def published(folder: Path) -> Card | None:
@@ -140,7 +141,7 @@ def load_notes(folder: Path, place: Place) -> dict[int, tuple[str, float]]:
 def save_notes(folder: Path, place: Place, notes: dict[int, tuple[str, float]]) -> None:
     """Keep `Watch.notes` for the next process on this host."""
     if place.known and notes != load_notes(folder, place):
-        _put(folder / _notes_name(place), json.dumps(notes).encode("ascii"), 0o600)
+        replace(folder / _notes_name(place), json.dumps(notes).encode("ascii"), 0o600)
 
 
 def forget_notes(folder: Path) -> None:
@@ -152,17 +153,3 @@ def forget_notes(folder: Path) -> None:
 
 def _notes_name(place: Place) -> str:
     return _NOTES + hashlib.sha256(f"{place.boot} {place.space}".encode()).hexdigest()[:16]
-
-
-def _put(path: Path, text: bytes, mode: int) -> None:
-    """A file that is there whole or as it was."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    try:
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb", buffering=0) as file:
-            file.write(text)
-            os.fchmod(descriptor, mode)
-            os.fsync(descriptor)
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
