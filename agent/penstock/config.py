@@ -31,12 +31,12 @@ from pydantic import (
 from penstock.api import release_name
 from penstock.errors import ConfigError, UserError
 from penstock.host.homes import home, own_state
-from penstock.select.units import AMOUNT_FORMS, parse_amount
 from penstock.values import merging
 from penstock.values.allow import Feature, Rule
 from penstock.values.documents import MAX_BYTES, parse_yaml, show
 from penstock.values.durations import DURATION_FORMS, parse_duration
 from penstock.values.fair import Share
+from penstock.values.units import AMOUNT_FORMS, parse_amount
 
 __all__ = ["DEFAULT", "SITE", "Config", "find", "load", "origins", "own_file", "schema"]
 

@@ -175,7 +175,7 @@ def test_mistakes(world, sites, options, code, said):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "the file must be a map"),
+        ("", "sites.yaml: must be a map with the keys sites, "),
         ("sites: {}", "sites: must be a map of sites by name"),
         ("sites: {a b: {}}", "sites: a name must be"),
         ("sites: {a: {hosts: x}}", "sites.a: unknown key 'hosts': did you mean 'host'?"),

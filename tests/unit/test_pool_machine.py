@@ -377,8 +377,8 @@ class TestTaskFormat:
     @pytest.mark.parametrize(
         ("value", "said"),
         [
-            ([], "must be a JSON object"),
-            ({}, "command: must be a list of words"),
+            ([], "must be a map with the keys command, name"),
+            ({}, "the key 'command' is missing"),
             ({"command": []}, "command"),
             ({"command": "sh -c 'x"}, "command: No closing quotation"),
             ({"command": ["a\0b"]}, "command"),

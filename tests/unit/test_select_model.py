@@ -23,10 +23,10 @@ from penstock.select.consumables import (
 from penstock.select.correction import Corrections
 from penstock.select.cost import cost, run_time
 from penstock.select.matchmaking import nearest, res_select, satisfy_req, satisfy_task, unmet
-from penstock.select.units import parse_amount, parse_rate
 from penstock.select.values import value_of
 from penstock.select.workload import times_of
 from penstock.values.speedup import Amdahl, Table
+from penstock.values.units import parse_amount, parse_rate
 
 X86 = {"isa": ["x86"]}
 

@@ -104,15 +104,15 @@ def test_scalars_are_those_of_yaml_1_2():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "the file must be a map with the keys name, "),
-        ("- a", "the file must be a map with the keys"),
+        ("", "must be a map with the keys name, "),
+        ("- a", "must be a map with the keys"),
         ("nmae: x\nstages: []", "unknown key 'nmae': did you mean 'name'?"),
         ("name: x\nzzz: 1", "unknown key 'zzz': known are name, partition"),
         ("name: x", "the key 'stages' is missing"),
         ("name: x\nstages:", "the key 'stages' is missing"),
         ("name: x\nstages: []", "stages: must have at least one stage"),
-        ("name: x\nstages: 3", "stages: must be a list of stages, not 3"),
-        ("name: x\nstages: [3]", "stages[0]: it must be a map with the keys name, nodes"),
+        ("name: x\nstages: 3", "stages: must be a list, not 3"),
+        ("name: x\nstages: [3]", "stages[0]: must be a map with the keys name, nodes"),
         ("name: 'a b'\nstages: []", "name: must be 1 to 40 of A-Z a-z 0-9 _ . -, not 'a b'"),
         ("name: x\nname: y", "line 2, column 1: is not valid YAML: the key 'name' is there twice"),
         ("name: [", "line 1, column 8: is not valid YAML"),
@@ -124,7 +124,10 @@ def test_scalars_are_those_of_yaml_1_2():
         ("a: \0", "is not valid YAML"),
         ("x" * 1_000_001, "is larger than 1000 kB"),
         ("name: x\npartition: 3\nstages: [{name: a, nodes: 1, time: 1h, run: x}]", "partition: must be a text"),
-        ("name: x\nenvironment: {1a: b}\nstages: [{name: a, nodes: 1, time: 1h, run: x}]", "environment: must have"),
+        (
+            "name: x\nenvironment: {1a: b}\nstages: [{name: a, nodes: 1, time: 1h, run: x}]",
+            "environment: must be the name of a variable, not '1a'",
+        ),
         ("name: x\nenvironment: {a: [b]}\nstages: [{name: a, nodes: 1, time: 1h, run: x}]", "environment.a: must be"),
         ("name: x\nworkdir: ''\nstages: [{name: a, nodes: 1, time: 1h, run: x}]", "workdir: must be a text"),
     ],
@@ -153,7 +156,7 @@ def test_mistakes_in_the_file(text, message):
         ({"took": "2h"}, "stages[0].took[0]: must be longer than 0 s and not longer than time (3600 s), not 7200 s"),
         ({"took": [60, "soon"]}, "stages[0].took[1]: must be a duration"),
         ({"took": {}}, "stages[0].took: must be a duration"),
-        ({"took": [60] * 1001}, "stages[0].took: must be at most 1000 run times, not 1001"),
+        ({"took": [60] * 1001}, "stages[0].took: must be at most 1000, not 1001"),
         ({"run": ""}, "stages[0].run: must be a shell command, not ''"),
         ({"run": 7}, "stages[0].run: must be a shell command, not 7"),
         ({"name": "a/b"}, "stages[0].name: must be 1 to 40 of"),
@@ -200,7 +203,7 @@ def test_a_bomb_of_aliases_is_refused_at_once():
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
     assert "unknown key 'a0'" in wrong("\n".join(lines))
-    assert "stages[0].run: must be a shell command, not a list" in wrong(
+    assert "stages[0].name: must be 1 to 40 of A-Z a-z 0-9 _ . -, not a list" in wrong(
         "\n".join(["name: w", "stages:", "- name: &x [q]", "  nodes: 1", "  time: 1h", "  run: [*x, *x]"])
     )
 

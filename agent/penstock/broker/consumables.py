@@ -7,165 +7,148 @@ there at once; a capability `{type: compute, form: {isa: x86}, rate: 2.8 GHz}`, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, Self
 
-from penstock.errors import UserError
+from pydantic import BeforeValidator, Field, model_validator
+
 from penstock.select.consumables import Capability, Consumable, Metric, Parallel, Requirement
-from penstock.select.units import parse_amount, parse_rate
-from penstock.values.documents import mapping, show
+from penstock.values.documents import show
+from penstock.values.models import Amount, Entry, Name, Rate, kind, number, whole, wrong
 from penstock.values.speedup import Amdahl, Speedup, Table
 
-__all__ = ["amount_at", "capabilities_at", "count_at", "name_at", "parallel_at", "requirements_at", "text_at"]
+__all__ = ["MOST", "CapabilityEntry", "Cores", "ParallelEntry", "RequirementEntry"]
 
-T = TypeVar("T")
-
-_REQUIREMENT: Final = ("type", "form", "amount", "amt", "hold", "consumable", "c")
-_CAPABILITY: Final = ("type", "form", "rate", "rates", "capacity", "consumable", "c")
-_PARALLEL: Final = ("cores", "serial", "speedup", "types")
-_MOST: Final = 10_000_000
+MOST: Final = 10_000_000
+"""Cores, or tasks: what is above is a mistake."""
 
 
-def _at(where: str, make: Callable[[], T]) -> T:
-    """What `make` makes; its ValueError as one that names the place."""
-    try:
-        return make()
-    except UserError:
-        raise
-    except ValueError as e:
-        raise UserError(f"{where}: {e}") from None
-
-
-def _list(value: object, where: str) -> list[object]:
-    if not isinstance(value, list):
-        raise UserError(f"{where}: must be a list, not {show(value)}")
-    return value
-
-
-def name_at(value: object, where: str) -> str:
-    """A name: a text on one line, or a number."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        value = str(value)
-    if not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value) > 200:
-        raise UserError(f"{where}: must be a name of 1 to 200 characters, not {show(value)}")
-    return value.strip()
-
-
-def text_at(value: object, where: str) -> str:
-    """A text that is not empty."""
-    if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise UserError(f"{where}: must be a text, not {show(value)}")
-    return value
-
-
-def count_at(value: object, where: str, least: int = 1, most: int = _MOST) -> int:
-    """A whole number."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise UserError(f"{where}: must be a whole number from {least} to {most}, not {show(value)}")
-    return value
-
-
-def amount_at(value: object, where: str) -> float:
-    """An amount with or without a unit."""
-    return _at(where, lambda: parse_amount(value))
-
-
-def _consumable(data: Mapping[str, Any], where: str) -> Consumable:
-    inner = [key for key in ("consumable", "c") if key in data]
-    if inner:
-        if "type" in data or "form" in data:
-            raise UserError(f"{where}: has both {inner[0]!r} and a type or form of its own")
-        return _consumable(mapping(data[inner[0]], f"{where}.{inner[0]}", ("type", "form"), ("type",)), where)
-    if "type" not in data:
-        raise UserError(f"{where}: the key 'type' is missing")
-    kind = name_at(data["type"], f"{where}.type")
-    form = data.get("form", {})
-    if not isinstance(form, dict):
-        raise UserError(f"{where}.form: must be a map of attributes to values, not {show(form)}")
-    for attribute, values in form.items():
-        at = f"{where}.form.{attribute}"
+def _form(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise wrong("a map of attributes to values", value)
+    for attribute, values in value.items():
         if not isinstance(attribute, str) or not attribute.strip():
-            raise UserError(f"{where}.form: must have names of attributes as keys, not {show(attribute)}")
+            raise ValueError(f"must have names of attributes as keys, not {show(attribute)}")
         several = values if isinstance(values, list) else [values]
         if not several:
-            raise UserError(f"{at}: has no values, so nothing can meet it: name one, or leave {attribute} out")
+            raise ValueError(f"{attribute} has no values, so nothing can meet it: name one, or leave {attribute} out")
         for one in several:
             if not isinstance(one, str | bool | int | float):
-                raise UserError(f"{at}: must be a value or a list of values, not {show(one)}")
-    return _at(f"{where}.form", lambda: Consumable.of(kind, form))
+                raise ValueError(f"{attribute} must be a value or a list of values, not {show(one)}")
+    Consumable.of("any", value)
+    return value
 
 
-def requirements_at(value: object, where: str) -> tuple[Requirement, ...]:
-    """One instruction: a list of requirements."""
-    return tuple(_requirement(one, f"{where}[{number}]") for number, one in enumerate(_list(value, where)))
+def _fraction(value: object) -> float | None:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+    return float(value) if good else None  # type: ignore[arg-type]
 
 
-def _requirement(entry: object, where: str) -> Requirement:
-    data = mapping(entry, where, _REQUIREMENT, ())
-    given = [key for key in ("amount", "amt", "hold") if key in data]
-    if len(given) != 1:
-        raise UserError(f"{where}: must have either 'amount' (used up) or 'hold' (there at once)")
-    consumable = _consumable(data, where)
-    amount = amount_at(data[given[0]], f"{where}.{given[0]}")
-    return Requirement(consumable, amount, given[0] == "hold")
+def _digits(value: object) -> object:
+    """A number as JSON has it where it is a key."""
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
 
 
-def capabilities_at(value: object, where: str) -> tuple[Capability, ...]:
-    """The capabilities of a resource."""
-    return tuple(_capability(one, f"{where}[{number}]") for number, one in enumerate(_list(value, where)))
+Form = Annotated[dict[str, Any], kind(_form)]
+Cores = Annotated[int, whole(1, MOST)]
+_Times = Annotated[float, number(above=True, most=MOST, what="how many times as fast as on one core")]
 
 
-def _capability(entry: object, where: str) -> Capability:
-    data = mapping(entry, where, _CAPABILITY, ())
-    if ("rate" in data) == ("capacity" in data):
-        raise UserError(f"{where}: must have either 'rate' (units a second) or 'capacity' (what can be held at once)")
-    consumable = _consumable(data, where)
-    if "capacity" in data:
-        return Capability(consumable, capacity=amount_at(data["capacity"], f"{where}.capacity"))
-    names = tuple(metric.value for metric in Metric if metric is not Metric.TIME)
-    rates = {
-        Metric(name): _at(f"{where}.rates.{name}", lambda number=number: parse_amount(number))  # type: ignore[misc]
-        for name, number in mapping(data.get("rates", {}), f"{where}.rates", names, ()).items()
-    }
-    return Capability(consumable, _at(f"{where}.rate", lambda: parse_rate(data["rate"])), rates=rates)
+class _Inner(Entry):
+    type: Name
+    form: Form = Field(default_factory=dict)
 
 
-def parallel_at(value: object, where: str, cores: int | None = None) -> Parallel:
+class _Consumable(Entry):
+    type: Name | None = None
+    form: Form | None = None
+    consumable: _Inner | None = None
+    c: _Inner | None = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.consumable or self.c:
+            if self.type is not None or self.form is not None:
+                name = "consumable" if self.consumable else "c"
+                raise ValueError(f"has both {name!r} and a type or form of its own")
+        elif self.type is None:
+            raise ValueError("the key 'type' is missing")
+        return self
+
+    @property
+    def what(self) -> Consumable:
+        """Type and form, in whichever way they are written."""
+        inner = self.consumable or self.c
+        return Consumable.of(inner.type, inner.form) if inner else Consumable.of(self.type or "", self.form or {})
+
+
+class RequirementEntry(_Consumable):
+    """A requirement as it is written."""
+
+    amount: Amount | None = None
+    amt: Amount | None = None
+    hold: Amount | None = None
+
+    @model_validator(mode="after")
+    def _one_amount(self) -> Self:
+        if sum(one is not None for one in (self.amount, self.amt, self.hold)) != 1:
+            raise ValueError("must have either 'amount' (used up) or 'hold' (there at once)")
+        return self
+
+    @property
+    def made(self) -> Requirement:
+        """What it says."""
+        return Requirement(self.what, self.amount or self.amt or self.hold or 0.0, self.hold is not None)
+
+
+class _Rates(Entry):
+    money: Amount | None = None
+    energy: Amount | None = None
+
+
+class CapabilityEntry(_Consumable):
+    """A capability as it is written."""
+
+    rate: Rate | None = None
+    rates: _Rates = _Rates()
+    capacity: Amount | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if (self.rate is None) == (self.capacity is None):
+            raise ValueError("must have either 'rate' (units a second) or 'capacity' (what can be held at once)")
+        return self
+
+    @property
+    def made(self) -> Capability:
+        """What it says."""
+        if self.capacity is not None:
+            return Capability(self.what, capacity=self.capacity)
+        rates = {Metric(name): rate for name, rate in self.rates if rate is not None}
+        return Capability(self.what, self.rate, rates=rates)
+
+
+class ParallelEntry(Entry):
     """How a task gets faster: `{cores: 8, serial: 0.05}`, or measured, `{cores: 8, speedup: {2: 1.9, 8: 6.1}}`."""
-    data = mapping(value, where, _PARALLEL, ())
-    cores = count_at(data["cores"], f"{where}.cores") if "cores" in data else cores or 1
-    if "serial" in data and "speedup" in data:
-        raise UserError(f"{where}: has both 'serial' and 'speedup'; one of them says how it gets faster")
-    speedup: Speedup | None = None
-    if "serial" in data:
-        speedup = _at(f"{where}.serial", lambda: Amdahl(_fraction(data["serial"])))
-    elif "speedup" in data:
-        speedup = _measured(data["speedup"], f"{where}.speedup")
-    elif cores > 1:
-        raise UserError(f"{where}: on {cores} cores it must say how it gets faster: 'serial' or 'speedup'")
-    if "types" not in data:
-        return Parallel(cores, speedup)
-    types = [name_at(one, f"{where}.types") for one in _list(data["types"], f"{where}.types")]
-    return Parallel(cores, speedup, frozenset(types))
 
+    cores: Cores | None = None
+    serial: Annotated[float, kind(_fraction, "a fraction from 0 to 1")] | None = None
+    speedup: Annotated[dict[Annotated[Cores, BeforeValidator(_digits)], _Times], Field(min_length=1)] | None = None
+    types: list[Name] | None = None
 
-def _fraction(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"must be a fraction from 0 to 1, not {show(value)}")
-    return float(value)
+    @model_validator(mode="after")
+    def _one_speedup(self) -> Self:
+        if self.serial is not None and self.speedup is not None:
+            raise ValueError("has both 'serial' and 'speedup'; one of them says how it gets faster")
+        return self
 
-
-def _measured(value: object, where: str) -> Table:
-    if not isinstance(value, dict) or not value:
-        raise UserError(f"{where}: must be a map of cores to how many times as fast, not {show(value)}")
-    points = []
-    for cores, times in value.items():
-        at = f"{where}.{cores}"
-        number = int(cores) if isinstance(cores, str) and cores.isascii() and cores.isdigit() else cores
-        if isinstance(times, bool) or not isinstance(times, int | float) or not 0 < times < _MOST:
-            raise UserError(f"{at}: must be how many times as fast as on one core, not {show(times)}")
-        points.append((count_at(number, at), float(times)))
-    points.sort()
-    if points[0][0] != 1:
-        points.insert(0, (1, 1.0))
-    return _at(where, lambda: Table(tuple(points)))
+    def made(self, cores: int | None) -> Parallel:
+        """What it says, on so many cores where it does not. Raises ValueError."""
+        cores = self.cores or cores or 1
+        speedup: Speedup | None = None
+        if self.serial is not None:
+            speedup = Amdahl(self.serial)
+        elif self.speedup is not None:
+            speedup = Table(tuple(sorted({1: 1.0, **self.speedup}.items())))
+        elif cores > 1:
+            raise ValueError(f"parallel: on {cores} cores it must say how it gets faster: 'serial' or 'speedup'")
+        return Parallel(cores, speedup) if self.types is None else Parallel(cores, speedup, frozenset(self.types))

@@ -12,9 +12,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import yaml
+from pydantic import Field
 
 from penstock.broker.files import read
 from penstock.broker.measure import Run
@@ -22,12 +23,11 @@ from penstock.errors import UserError
 from penstock.select.accuracy import amount_of, epsilon, over, p2a, ranked_right
 from penstock.select.architectures import ISAS
 from penstock.select.consumables import Consumable, Requirement
-from penstock.values.documents import mapping, show
+from penstock.values.models import Entry, number, read_as
 
 __all__ = ["Comparison", "Profile", "compare", "load_profile", "means", "requirements_of", "save_profile"]
 
-_KEYS: Final = ("name", "command", "architecture", "processor", "base", "max", "counters", "runs", "mean", "deviation")
-_OPTIONAL: Final = ("instructions", "clock")
+_NAMES: Final = tuple(f.name for f in fields(Run))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,11 @@ class Profile:
 def means(runs: Sequence[Run]) -> tuple[dict[str, float], dict[str, float]]:
     """The mean and the standard deviation of each figure that all runs have."""
     mean, deviation = {}, {}
-    for field in fields(Run):
-        values = [getattr(run, field.name) for run in runs]
+    for name in _NAMES:
+        values = [getattr(run, name) for run in runs]
         if values and all(value is not None for value in values):
-            mean[field.name] = statistics.fmean(values)
-            deviation[field.name] = statistics.stdev(values) if len(values) > 1 else 0.0
+            mean[name] = statistics.fmean(values)
+            deviation[name] = statistics.stdev(values) if len(values) > 1 else 0.0
     return mean, deviation
 
 
@@ -93,52 +93,62 @@ def save_profile(path: Path, profile: Profile) -> None:
         raise UserError(f"{path}: cannot be written: {e.strerror}") from None
 
 
+_Figure = Annotated[float, number(most=math.inf)]
+_Above = Annotated[float, number(above=True, most=math.inf)]
+
+
+class _Mean(Entry):
+    wall: _Figure | None = None
+    cpu: _Figure | None = None
+    cycles: _Above
+    instructions: _Figure | None = None
+    clock: _Figure | None = None
+    memory: _Figure | None = None
+    read: _Figure | None = None
+    written: _Figure | None = None
+    base: _Figure | None = None
+    max: _Figure | None = None
+
+
+class _Run(_Mean):
+    wall: _Figure
+    cpu: _Figure
+    memory: _Figure
+    read: _Figure
+    written: _Figure
+
+
+class _Profile(Entry):
+    name: Any = None
+    command: list[Any] = Field(default_factory=list)
+    architecture: Any
+    processor: Any = ""
+    base: _Above | None = None
+    max: _Above | None = None
+    counters: Literal["perf", "cpu-time"] | None = None
+    runs: list[_Run] = Field(default_factory=list)
+    mean: _Mean
+    deviation: Any = None
+
+
 def load_profile(path: Path) -> Profile:
     """Raises `UserError` for what is no profile."""
     document = read(path, "profile")
     try:
-        data = mapping(document, "", _KEYS, ("architecture", "mean"))
-        mean = _figures(data["mean"], "mean", ("cycles",))
-        runs = [_run(one, f"runs[{i}]") for i, one in enumerate(data.get("runs", []))]
-        counters = data.get("counters", "perf" if "instructions" in mean else "cpu-time")
-        if counters not in ("perf", "cpu-time"):
-            raise UserError(f"counters: must be perf or cpu-time, not {show(counters)}")
-        return Profile(
-            str(data.get("name", path.stem)),
-            [str(word) for word in data.get("command", [])],
-            str(data["architecture"]),
-            str(data.get("processor", "")),
-            _clock(data, "base"),
-            _clock(data, "max"),
-            counters,
-            runs,
-            mean,
-        )
+        said = read_as(_Profile, document)
     except UserError as e:
         raise UserError(f"{path}: {e}") from None
-
-
-def _clock(data: Mapping[str, Any], key: str) -> float | None:
-    return _figures({key: data[key]}, "clocks", (key,))[key] if key in data else None
-
-
-def _figures(value: object, where: str, required: Sequence[str]) -> dict[str, float]:
-    data = mapping(value, where, (*(f.name for f in fields(Run)), "base", "max"), tuple(required))
-    for key, number in data.items():
-        good = isinstance(number, int | float) and not isinstance(number, bool)
-        if not good or not 0 <= number < math.inf or (key in required and number == 0):
-            least = "above" if key in required else "of at least"
-            raise UserError(f"{where}.{key}: must be a number {least} 0, not {show(number)}")
-    return {key: float(number) for key, number in data.items()}
-
-
-def _run(value: object, where: str) -> Run:
-    names = [f.name for f in fields(Run)]
-    data = _figures(value, where, ["cycles"])
-    missing = [name for name in names if name not in data and name not in _OPTIONAL]
-    if missing:
-        raise UserError(f"{where}: the key {missing[0]!r} is missing")
-    return Run(**{name: data.get(name) for name in names})  # type: ignore[arg-type]
+    return Profile(
+        str(path.stem if said.name is None else said.name),
+        [str(word) for word in said.command],
+        str(said.architecture),
+        str(said.processor),
+        said.base,
+        said.max,
+        said.counters or ("cpu-time" if said.mean.instructions is None else "perf"),
+        [Run(*(getattr(run, name) for name in _NAMES)) for run in said.runs],
+        said.mean.model_dump(exclude_none=True),
+    )
 
 
 def requirements_of(profile: Profile) -> tuple[Requirement, ...]:

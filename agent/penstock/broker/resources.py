@@ -15,19 +15,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Self
 
-from penstock.broker.consumables import capabilities_at, name_at
+from pydantic import model_validator
+
+from penstock.broker.consumables import CapabilityEntry
 from penstock.broker.files import entries
 from penstock.errors import UserError
 from penstock.select.consumables import Resource
 from penstock.select.ranking import Wait
-from penstock.values.documents import mapping, show
+from penstock.values.documents import show
 from penstock.values.durations import DURATION_FORMS, parse_duration
+from penstock.values.models import Entry, Name, kind, number, read_as, wrong
 
-__all__ = ["Offered", "number_at", "read_resources", "wait_at"]
-
-_KEYS: Final = ("name", "id", "capabilities", "tq", "charge", "watts", "correction")
+__all__ = ["Offered", "read_resources"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,48 @@ class Offered:
 
     resource: Resource
     wait: Wait | None
+
+
+def _seconds(value: object) -> float:
+    seconds = parse_duration(value, zero=True)
+    if seconds is None or (seconds == 0 and value != 0):
+        raise wrong(f"0 or {DURATION_FORMS}", value)
+    return seconds
+
+
+def _wait(value: object) -> Wait:
+    """A wait as a duration, or as durations by quantile in per cent; the median is then what is expected."""
+    if not isinstance(value, dict):
+        return Wait(_seconds(value))
+    pairs = []
+    for percent, seconds in value.items():
+        try:
+            share = float(percent) / 100
+        except (TypeError, ValueError):
+            share = 0.0
+        if not 0 < share <= 1:
+            raise ValueError(f"must have quantiles in per cent as keys, such as 50 and 95, not {show(percent)}")
+        pairs.append((share, _seconds(seconds)))
+    if not pairs:
+        raise ValueError("has no quantiles")
+    pairs.sort()
+    return Wait(Wait(0.0, tuple(pairs)).at(0.5), tuple(pairs))
+
+
+class _Resource(Entry):
+    name: Name | None = None
+    id: Name | None = None
+    capabilities: list[CapabilityEntry]
+    tq: Annotated[Wait, kind(_wait)] | None = None
+    charge: Annotated[float, number()] | None = None
+    watts: Annotated[float, number()] | None = None
+    correction: Annotated[float, number(above=True)] | None = None
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if self.name is None and self.id is None:
+            raise ValueError("the key 'name' is missing")
+        return self
 
 
 def read_resources(path: Path) -> list[Offered]:
@@ -53,57 +96,11 @@ def read_resources(path: Path) -> list[Offered]:
 
 
 def _offered(entry: object, where: str) -> Offered:
-    data = mapping(entry, where, _KEYS, ("capabilities",))
-    if "name" not in data and "id" not in data:
-        raise UserError(f"{where}: the key 'name' is missing")
-    name = name_at(data.get("name", data.get("id")), f"{where}.name")
-    capabilities = capabilities_at(data["capabilities"], f"{where}.capabilities")
-    numbers = {
-        key: number_at(data[key], f"{where}.{key}", strictly=key == "correction")
-        for key in ("charge", "watts", "correction")
-        if key in data
-    }
-    wait = None if "tq" not in data else wait_at(data["tq"], f"{where}.tq")
+    said = read_as(_Resource, entry, where)
+    numbers = said.model_dump(include={"charge", "watts", "correction"}, exclude_none=True)
     try:
-        return Offered(Resource(name, capabilities, **numbers), wait)
+        return Offered(
+            Resource(said.name or said.id or "", tuple(c.made for c in said.capabilities), **numbers), said.tq
+        )
     except ValueError as e:
         raise UserError(f"{where}: {e}") from None
-
-
-def number_at(value: object, where: str, *, strictly: bool = False) -> float:
-    """A number of at least 0, `strictly`: above it."""
-    good = isinstance(value, int | float) and not isinstance(value, bool)
-    if not good or not (0 <= float(value) < 1e18) or (strictly and not value):  # type: ignore[arg-type]
-        raise UserError(f"{where}: must be a number {'above' if strictly else 'of at least'} 0, not {show(value)}")
-    return float(value)  # type: ignore[arg-type]
-
-
-def wait_at(value: object, where: str) -> Wait:
-    """A wait as a duration, or as durations by quantile in per cent; the median is then what is expected."""
-    if not isinstance(value, dict):
-        return Wait(_seconds(value, where))
-    pairs = []
-    for percent, seconds in value.items():
-        try:
-            share = float(percent) / 100
-        except (TypeError, ValueError):
-            share = 0.0
-        if not 0 < share <= 1:
-            raise UserError(f"{where}: must have quantiles in per cent as keys, such as 50 and 95, not {show(percent)}")
-        pairs.append((share, _seconds(seconds, f"{where}.{percent}")))
-    pairs.sort()
-    if not pairs:
-        raise UserError(f"{where}: has no quantiles")
-    try:
-        return Wait(Wait(0.0, tuple(pairs)).at(0.5), tuple(pairs))
-    except ValueError as e:
-        raise UserError(f"{where}: {e}") from None
-
-
-def _seconds(value: object, where: str) -> float:
-    if value == 0 and not isinstance(value, bool):
-        return 0.0
-    seconds = parse_duration(value)
-    if seconds is None:
-        raise UserError(f"{where}: must be 0 or {DURATION_FORMS}, not {show(value)}")
-    return seconds

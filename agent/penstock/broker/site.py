@@ -16,20 +16,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Self
 
-from penstock.broker.consumables import capabilities_at
+from pydantic import Field, model_validator
+
+from penstock.broker.consumables import CapabilityEntry
 from penstock.broker.files import read
-from penstock.broker.resources import number_at
 from penstock.errors import UserError
 from penstock.select.consumables import Capability, Consumable
-from penstock.select.units import parse_rate
-from penstock.values.documents import mapping, show
+from penstock.values.models import Entry, Rate, number, read_as
 
 __all__ = ["Facts", "SiteFile", "read_site"]
-
-_TOP: Final = ("defaults", "features", "partitions")
-_OWN: Final = ("base", "max", "charge", "watts", "correction", "capabilities")
 
 Raw = bool | float | str | list[Any]
 
@@ -87,42 +84,44 @@ def read_site(path: Path) -> SiteFile:
     """The site file. UserError names the place of what is wrong in it."""
     document = read(path, "site file")
     try:
-        data = mapping(document, "", _TOP, ())
-        parts = {
-            key: {str(name): _facts(one, f"{key}.{name}") for name, one in _map(data.get(key, {}), key).items()}
+        said = read_as(_Site, document)
+        features, partitions = (
+            {str(name): _facts(one, f"{key}.{name}") for name, one in getattr(said, key).items()}
             for key in ("features", "partitions")
-        }
-        return SiteFile(_facts(data.get("defaults", {}), "defaults"), parts["features"], parts["partitions"])
+        )
+        return SiteFile(_facts(said.defaults, "defaults"), features, partitions)
     except UserError as e:
         raise UserError(f"{path}: {e}") from None
 
 
-def _map(value: object, where: str) -> dict[object, object]:
-    if not isinstance(value, dict):
-        raise UserError(f"{where}: must be a map, not {show(value)}")
-    return value
+class _Site(Entry):
+    defaults: dict[Any, Any] = Field(default_factory=dict)
+    features: dict[Any, dict[Any, Any]] = Field(default_factory=dict)
+    partitions: dict[Any, dict[Any, Any]] = Field(default_factory=dict)
 
 
-def _facts(value: object, where: str) -> Facts:
-    data = {str(key): one for key, one in _map(value, where).items() if one is not None}
-    clocks: dict[str, float] = {}
-    for key in ("base", "max"):
-        if key in data:
-            try:
-                clocks[key] = parse_rate(data[key])
-            except ValueError as e:
-                raise UserError(f"{where}.{key}: {e}") from None
-    if "base" in clocks and "max" in clocks and clocks["base"] > clocks["max"]:
-        raise UserError(f"{where}: the base clock is above the maximum")
-    numbers = {
-        key: number_at(data[key], f"{where}.{key}", strictly=key == "correction")
-        for key in ("charge", "watts", "correction")
-        if key in data
-    }
-    form: dict[str, Any] = {key: one for key, one in data.items() if key not in _OWN}
+class _Own(Entry):
+    base: Rate | None = None
+    max: Rate | None = None
+    charge: Annotated[float, number()] | None = None
+    watts: Annotated[float, number()] | None = None
+    correction: Annotated[float, number(above=True)] = 1.0
+    capabilities: list[CapabilityEntry] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Self:
+        if self.base is not None and self.max is not None and self.base > self.max:
+            raise ValueError("the base clock is above the maximum")
+        return self
+
+
+def _facts(value: dict[Any, Any], where: str) -> Facts:
+    data = {str(key): one for key, one in value.items() if one is not None}
+    said = read_as(_Own, {key: one for key, one in data.items() if key in _Own.model_fields}, where)
+    form = {key: one for key, one in data.items() if key not in _Own.model_fields}
     try:
         Consumable.of("compute", form)
     except (ValueError, TypeError, AttributeError) as e:
         raise UserError(f"{where}: {e}") from None
-    more = capabilities_at(data["capabilities"], f"{where}.capabilities") if "capabilities" in data else ()
-    return Facts(**clocks, **numbers, form=form, capabilities=more)
+    more = tuple(one.made for one in said.capabilities)
+    return Facts(said.base, said.max, said.charge, said.watts, said.correction, form, more)

@@ -18,35 +18,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, Self
 
-from penstock.broker.consumables import count_at, name_at, parallel_at, requirements_at, text_at
-from penstock.broker.files import Entry, entries
+from pydantic import BeforeValidator, Field, model_validator
+
+from penstock.broker.consumables import Cores, ParallelEntry, RequirementEntry
+from penstock.broker.files import Entry as Found
+from penstock.broker.files import entries
 from penstock.broker.profiles import load_profile, requirements_of
 from penstock.errors import UserError
-from penstock.select.consumables import Instruction, Parallel, Requirement, Task
+from penstock.select.consumables import Parallel, Requirement, Task
 from penstock.select.values import Value
-from penstock.values.documents import mapping, show
-from penstock.values.durations import DURATION_FORMS, parse_duration
+from penstock.values.models import Duration, Entry, Name, Text, VariableName, kind, read_as, whole
 from penstock.values.speedup import Amdahl, Table
 
-__all__ = ["FILLS", "Bag", "bag_at", "entry_of", "read_bags"]
+__all__ = ["Bag", "bag_at", "entry_of", "read_bags"]
 
-FILLS: Final = ("pack", "pad", "none")
-"""How nodes are filled that no other job shares: with tasks, with copies of one beside it, or not."""
-
-_KEYS: Final = (
-    "name", "count", "run", "time", "requirements", "instructions", "profile", "cores", "parallel", "fill", "partition",
-    "account", "qos", "constraint", "gres", "workdir", "environment",
-)  # fmt: skip
-_MOST_TASKS: Final = 100_000
+_OPTIONS: Final = {"partition", "account", "qos", "constraint", "gres", "workdir"}
 
 
 @dataclass(frozen=True, slots=True)
 class Bag:
     """`count` independent tasks alike. `run` is a shell command, `limit` seconds; None where the file does not say.
 
-    `options` are further ones of sbatch's by name (partition, account, qos, constraint, gres, workdir).
+    `fill` is how nodes are filled that no other job shares: with tasks (pack), with copies of one beside it (pad), or
+    not (none). `options` are further ones of sbatch's by name (partition, account, qos, constraint, gres, workdir).
     """
 
     task: Task
@@ -56,6 +52,47 @@ class Bag:
     fill: str = "pack"
     options: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def _plain(value: object) -> object:
+    """An instruction that has its requirements under that name."""
+    return value["requirements"] if isinstance(value, dict) and set(value) == {"requirements"} else value
+
+
+def _content(value: object) -> str | None:
+    return str(value) if isinstance(value, str | int | float) else None
+
+
+class _BagEntry(Entry):
+    name: Name
+    count: Annotated[int, whole(1, 100_000)] = 1
+    run: Text | None = None
+    time: Duration | None = None
+    requirements: list[RequirementEntry] | None = None
+    instructions: list[Annotated[list[RequirementEntry], BeforeValidator(_plain)]] | None = None
+    profile: Text | None = None
+    cores: Cores | None = None
+    parallel: ParallelEntry | None = None
+    fill: Literal["pack", "pad", "none"] = "pack"
+    partition: Name | None = None
+    account: Name | None = None
+    qos: Name | None = None
+    constraint: Name | None = None
+    gres: Name | None = None
+    workdir: Text | None = None
+    environment: dict[VariableName, Annotated[str, kind(_content, "a text")]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.requirements is not None and self.instructions is not None:
+            raise ValueError("has both 'requirements' and 'instructions'; the first is one instruction")
+        assert self.gains  # or it says what is wrong
+        return self
+
+    @property
+    def gains(self) -> Parallel:
+        """How it gets faster. Raises ValueError."""
+        return self.parallel.made(self.cores) if self.parallel else Parallel(self.cores or 1)
 
 
 def read_bags(path: Path) -> list[Bag]:
@@ -70,77 +107,33 @@ def read_bags(path: Path) -> list[Bag]:
     return bags
 
 
-def _bags(found: Iterator[Entry], stem: str) -> Iterator[Bag]:
+def _bags(found: Iterator[Found], stem: str) -> Iterator[Bag]:
     for number, (where, entry, folder) in enumerate(found):
         yield bag_at(entry, where, folder, f"{stem}{number + 1}" if number else stem)
 
 
 def bag_at(entry: object, where: str, folder: Path, default: str) -> Bag:
     """One entry of a task file; `default` is its name if it has none. UserError names the place of what is wrong."""
-    data = mapping(entry, where, _KEYS, ())
-    name = name_at(data.get("name", default), f"{where}.name")
-    cores = count_at(data["cores"], f"{where}.cores") if "cores" in data else None
-    instructions = _instructions(data, where, folder)
-    if not any(not req.held for instruction in instructions for req in instruction):
-        raise UserError(f"{where}: uses nothing up: at least one requirement must have an 'amount', such as cycles")
-    parallel = (
-        Parallel(cores or 1) if "parallel" not in data else parallel_at(data["parallel"], f"{where}.parallel", cores)
-    )
-    limit = None
-    if "time" in data:
-        limit = parse_duration(data["time"])
-        if limit is None:
-            raise UserError(f"{where}.time: must be {DURATION_FORMS}, not {show(data['time'])}")
-    fill = data.get("fill", "pack")
-    if fill not in FILLS:
-        raise UserError(f"{where}.fill: must be one of {', '.join(FILLS)}, not {show(fill)}")
-    named = ("partition", "account", "qos", "constraint", "gres")
-    options = {key: name_at(data[key], f"{where}.{key}") for key in named if key in data}
-    if "workdir" in data:
-        options["workdir"] = text_at(data["workdir"], f"{where}.workdir")
-    return Bag(
-        Task(name, instructions, parallel),
-        count_at(data.get("count", 1), f"{where}.count", most=_MOST_TASKS),
-        text_at(data["run"], f"{where}.run") if "run" in data else None,
-        limit,
-        fill,
-        options,
-        _environment(data.get("environment", {}), f"{where}.environment"),
-    )
-
-
-def _instructions(data: Mapping[str, Any], where: str, folder: Path) -> tuple[Instruction, ...]:
-    if "requirements" in data and "instructions" in data:
-        raise UserError(f"{where}: has both 'requirements' and 'instructions'; the first is one instruction")
-    found: list[Instruction] = []
-    if "requirements" in data:
-        found.append(requirements_at(data["requirements"], f"{where}.requirements"))
-    if "profile" in data:
-        file = folder / text_at(data["profile"], f"{where}.profile")
-        found.append(requirements_of(load_profile(file)))
-    if "instructions" in data:
-        given = data["instructions"]
-        if not isinstance(given, list):
-            raise UserError(f"{where}.instructions: must be a list of lists, not {show(given)}")
-        for number, one in enumerate(given):
-            at = f"{where}.instructions[{number}]"
-            found.append(requirements_at(one["requirements"] if _is_named(one) else one, at))
-    if not found:
+    if isinstance(entry, dict) and entry.get("name") is None:
+        entry = {**entry, "name": default}
+    said = read_as(_BagEntry, entry, where)
+    instructions = [[one.made for one in said.requirements]] if said.requirements is not None else []
+    if said.profile is not None:
+        instructions.append(list(requirements_of(load_profile(folder / said.profile))))
+    instructions += [[one.made for one in several] for several in said.instructions or ()]
+    if not instructions:
         raise UserError(f"{where}: the key 'requirements' is missing (or 'profile')")
-    return tuple(found)
-
-
-def _is_named(value: object) -> bool:
-    return isinstance(value, dict) and set(value) == {"requirements"}
-
-
-def _environment(value: object, where: str) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise UserError(f"{where}: must be a map of variables to texts, not {show(value)}")
-    for key, text in value.items():
-        if not isinstance(key, str) or not key.isidentifier() or not isinstance(text, str | int | float):
-            raise UserError(f"{where}: must be a map of variables to texts, not {show(key)}: {show(text)}")
-    return {key: str(text) for key, text in value.items()}
+    if all(req.held for instruction in instructions for req in instruction):
+        raise UserError(f"{where}: uses nothing up: at least one requirement must have an 'amount', such as cycles")
+    return Bag(
+        Task(said.name, tuple(map(tuple, instructions)), said.gains),
+        said.count,
+        said.run,
+        said.time,
+        said.fill,
+        said.model_dump(include=_OPTIONS, exclude_none=True),
+        said.environment,
+    )
 
 
 def entry_of(bag: Bag) -> dict[str, Any]:

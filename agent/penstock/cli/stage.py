@@ -14,10 +14,10 @@ from penstock.config import load
 from penstock.errors import UserError
 from penstock.holding.office import open_ledger
 from penstock.provision.transfers import Measured, correction
-from penstock.select.units import parse_amount
 from penstock.sites.file import SiteEntry, read_sites
 from penstock.sites.staging import size_of, staging_command
 from penstock.sites.staging import stage as run_staging
+from penstock.values.units import parse_amount
 
 __all__ = ["stage"]
 

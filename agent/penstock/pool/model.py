@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from pydantic import Field
 
 from penstock.errors import UserError
-from penstock.select.units import AMOUNT_FORMS, parse_amount
-from penstock.values.durations import DURATION_FORMS, parse_duration
+from penstock.values.models import Duration, Entry, kind, number, read_as, text, whole
+from penstock.values.units import AMOUNT_FORMS, parse_amount
 
 __all__ = ["Capacity", "Member", "Outcome", "Phase", "Task", "Use", "memory_of", "task_from_dict", "task_to_dict"]
 
@@ -112,7 +113,48 @@ class Use:
     memory: int = 0
 
 
-_KEYS: Final = ("command", *(f.name for f in fields(Task) if f.name not in ("argv", "seconds")), "time")
+def _words(value: object) -> list[str] | None:
+    good = isinstance(value, list) and all(isinstance(word, str) and "\0" not in word for word in value)
+    return value if good else None  # type: ignore[return-value]
+
+
+def _argv(value: object) -> list[str] | None:
+    argv = _words(shlex.split(value) if isinstance(value, str) else value)
+    if argv is None or not argv or not argv[0]:
+        raise ValueError("must be a list of words or a text, not empty")
+    return argv
+
+
+def _environment(value: object) -> dict[str, str] | None:
+    good = isinstance(value, dict) and all(
+        isinstance(k, str) and isinstance(v, str) and "\0" not in k + v and k and "=" not in k for k, v in value.items()
+    )
+    return value if good else None  # type: ignore[return-value]
+
+
+def _memory(value: object) -> int:
+    try:
+        return int(parse_amount(value))
+    except ValueError as e:
+        raise ValueError(str(e).replace(AMOUNT_FORMS, "an amount such as 512 MiB or 2 GB")) from None
+
+
+_Line = Annotated[str, text("a printable text", ".{0,4096}")]
+_Cores = number(above=True, most=_MAX_CORES, what="a number above 0, such as 1 or 0.5")
+
+
+class _TaskEntry(Entry):
+    command: Annotated[list[str], kind(_argv)]
+    name: _Line = ""
+    workflow: _Line = ""
+    cores: Annotated[float, _Cores] = 1.0
+    memory: Annotated[int, kind(_memory)] | None = None
+    gpus: Annotated[int, whole(0, 1024)] = 0
+    time: Duration | None = None
+    inputs: Annotated[list[str], kind(_words, "a list of texts")] = Field(default_factory=list)
+    workdir: Annotated[str, text("an absolute path", "/.{0,4095}")]
+    environment: Annotated[dict[str, str], kind(_environment, "a map of texts")] = Field(default_factory=dict)
+    retries: Annotated[int, whole(0, _MAX_RETRIES)] = _RETRIES
 
 
 def task_from_dict(value: object, where: str, workdir: str) -> Task:
@@ -121,34 +163,17 @@ def task_from_dict(value: object, where: str, workdir: str) -> Task:
     Keys: command (a list, or a text that is split into words as a shell would), name, workflow, cores, memory, gpus,
     time, inputs, workdir, environment, retries. Raises UserError that begins with `where`.
     """
-    if not isinstance(value, dict):
-        raise UserError(f"{where}: must be a JSON object with the key `command`")
-    for key in value:
-        if key not in _KEYS:
-            raise UserError(f"{where}: unknown key {str(key)[:40]!r}; known: {', '.join(_KEYS)}")
-    environment = value.get("environment") or {}
-    if not isinstance(environment, dict) or not all(
-        isinstance(v, str) and "\0" not in k + v and k and "=" not in k for k, v in environment.items()
-    ):
-        raise UserError(f"{where}: environment: must be a map of texts")
-    folder = _text(value, "workdir", where) or workdir
-    if not folder.startswith("/"):
-        raise UserError(f"{where}: workdir: must be an absolute path, not {folder!r}")
-    seconds = parse_duration(value["time"]) if value.get("time") is not None else None
-    if value.get("time") is not None and seconds is None:
-        raise UserError(f"{where}: time: must be {DURATION_FORMS}, not {str(value['time'])[:40]!r}")
+    if isinstance(value, dict) and not value.get("workdir"):
+        value = {**value, "workdir": workdir}
+    try:
+        said = read_as(_TaskEntry, value)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
     return Task(
-        argv=_command(value.get("command"), where),
-        name=_text(value, "name", where),
-        workflow=_text(value, "workflow", where),
-        cores=_number(value, "cores", where, 1.0),
-        memory=memory_of(value.get("memory"), f"{where}: memory"),
-        gpus=_count(value, "gpus", where, 0, 1024),
-        seconds=seconds,
-        inputs=_texts(value.get("inputs") or [], f"{where}: inputs"),
-        workdir=folder,
-        environment=environment,
-        retries=_count(value, "retries", where, _RETRIES, _MAX_RETRIES),
+        argv=tuple(said.command),
+        seconds=said.time,
+        inputs=tuple(said.inputs),
+        **said.model_dump(exclude={"command", "time", "inputs"}),
     )
 
 
@@ -168,50 +193,11 @@ def task_to_dict(task: Task) -> dict[str, Any]:
     return value
 
 
-def _command(value: object, where: str) -> tuple[str, ...]:
-    if isinstance(value, str):
-        try:
-            value = shlex.split(value)
-        except ValueError as e:
-            raise UserError(f"{where}: command: {e}") from None
-    words = _texts(value if value is not None else [], f"{where}: command")
-    if not words or not words[0]:
-        raise UserError(f"{where}: command: must be a list of words or a text, not empty")
-    return words
-
-
-def _texts(value: object, where: str) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(word, str) and "\0" not in word for word in value):
-        raise UserError(f"{where}: must be a list of texts")
-    return tuple(value)
-
-
-def _text(value: Mapping[str, Any], key: str, where: str) -> str:
-    said = value.get(key) or ""
-    if not isinstance(said, str) or len(said) > 4096 or not said.isprintable():
-        raise UserError(f"{where}: {key}: must be a printable text")
-    return said
-
-
-def _number(value: Mapping[str, Any], key: str, where: str, default: float) -> float:
-    said = value.get(key, default)
-    if isinstance(said, bool) or not isinstance(said, int | float) or not 0 < said <= _MAX_CORES or math.isnan(said):
-        raise UserError(f"{where}: {key}: must be a number above 0, such as 1 or 0.5, not {str(said)[:40]!r}")
-    return float(said)
-
-
-def _count(value: Mapping[str, Any], key: str, where: str, default: int, most: int) -> int:
-    said = value.get(key, default)
-    if isinstance(said, bool) or not isinstance(said, int) or not 0 <= said <= most:
-        raise UserError(f"{where}: {key}: must be a whole number from 0 to {most}, not {str(said)[:40]!r}")
-    return said
-
-
 def memory_of(value: object, where: str) -> int | None:
     """Bytes, from a number or a text such as 2GB. Raises UserError that begins with `where`."""
     if value is None:
         return None
     try:
-        return int(parse_amount(value))
+        return _memory(value)
     except ValueError as e:
-        raise UserError(f"{where}: {str(e).replace(AMOUNT_FORMS, 'an amount such as 512 MiB or 2 GB')}") from None
+        raise UserError(f"{where}: {e}") from None

@@ -6,7 +6,6 @@ is one line (`UserError`).
 
 from __future__ import annotations
 
-import difflib
 import re
 import reprlib
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ import yaml
 
 from penstock.errors import UserError
 
-__all__ = ["MAX_BYTES", "flat", "mapping", "parse_yaml", "show"]
+__all__ = ["MAX_BYTES", "flat", "parse_yaml", "show"]
 
 MAX_BYTES: Final = 1_000_000
 _DEEPEST: Final = 50
@@ -109,21 +108,3 @@ def show(value: object) -> str:
         return reprlib.repr(value)
     except ValueError:  # an integer with too many digits to print
         return "a huge number"
-
-
-def mapping(value: object, where: str, keys: tuple[str, ...], required: tuple[str, ...]) -> dict[str, Any]:
-    """The map with known keys only; a key whose value is empty counts as not there."""
-    at = f"{where}: " if where else ""
-    if not isinstance(value, dict):
-        what = "the file" if not where else "it"
-        raise UserError(f"{at}{what} must be a map with the keys {', '.join(keys)}, not {show(value)}")
-    for key in value:
-        if key not in keys:
-            close = difflib.get_close_matches(str(key)[:40], keys, 1) if isinstance(key, str) else []
-            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(keys)}"
-            raise UserError(f"{at}unknown key {show(key)}: {hint}")
-    found = {k: v for k, v in value.items() if v is not None}
-    for key in required:
-        if key not in found:
-            raise UserError(f"{at}the key {key!r} is missing")
-    return found

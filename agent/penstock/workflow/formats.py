@@ -27,30 +27,77 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Annotated, Final, Self
+
+from pydantic import Field, model_validator
 
 from penstock.errors import UserError
-from penstock.select.units import parse_amount
-from penstock.values.documents import MAX_BYTES, flat, mapping, parse_yaml, show
-from penstock.values.durations import DURATION_FORMS, parse_duration
+from penstock.values.documents import MAX_BYTES, flat, parse_yaml
+from penstock.values.models import Duration, Entry, Listed, VariableName, kind, read_as, text, whole, wrong
+from penstock.values.units import parse_amount
 from penstock.workflow.checks import check_against
 from penstock.workflow.model import NAME_PATTERN, Stage, Workflow
 from penstock.workflow.wfformat import Packing, from_wfformat, is_wfformat
 
 __all__ = ["check_against", "load_workflow", "parse_workflow"]
 
-_MAX_STAGES: Final = 1000
 _MAX_NODES: Final = 10_000_000
-_TOP_KEYS: Final = ("name", "partition", "account", "qos", "workdir", "environment", "stages")
 _MAX_JSON_BYTES: Final = 500_000_000
-_MAX_RETRIES: Final = 100
-_MAX_RUNS: Final = 1000
-_STAGE_KEYS: Final = ("name", "nodes", "time", "expect", "run", "script", "after", "retries", "took", "produces")
-_NAME_RULE: Final = "1 to 40 of A-Z a-z 0-9 _ . -"
+
+
+def _name(value: object) -> str | None:
+    """A name; a number written without quotes counts as its digits."""
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**40 else value
+    return text if isinstance(text, str) and NAME_PATTERN.fullmatch(text) else None
+
+
+def _content(value: object) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15:
+        value = str(value)
+    if not isinstance(value, str) or "\0" in value:
+        raise wrong("a text (quote it)", value)
+    return value
+
+
+StageName = Annotated[str, kind(_name, "1 to 40 of A-Z a-z 0-9 _ . -")]
+Command = Annotated[
+    str, kind(lambda c: c if isinstance(c, str) and c.strip() and "\0" not in c else None, "a shell command")
+]
+Bytes = Annotated[float, kind(parse_amount, "bytes such as 3e9, 3 GB or 512 MiB")]
+Line = Annotated[str, text()]
+
+
+class _Stage(Entry):
+    name: StageName
+    nodes: Annotated[int, whole(1, _MAX_NODES)]
+    time: Duration
+    expect: Duration | None = None
+    run: Command | None = None
+    script: Annotated[str, text("the name of a file")] | None = None
+    after: Annotated[list[StageName], Listed] | None = None
+    retries: Annotated[int, whole(0, 100)] = 0
+    took: Annotated[list[Duration], Listed] = Field(default_factory=list, max_length=1000)
+    produces: Bytes | None = None
+
+    @model_validator(mode="after")
+    def _runs(self) -> Self:
+        if self.run is not None and self.script is not None:
+            raise ValueError("has both 'run' and 'script'; one of them says what to run")
+        if self.run is None and self.script is None:
+            raise ValueError("the key 'run' is missing")
+        return self
+
+
+class _Workflow(Entry):
+    name: StageName
+    partition: Line | None = None
+    account: Line | None = None
+    qos: Line | None = None
+    workdir: Line | None = None
+    environment: dict[VariableName, Annotated[str, kind(_content)]] = Field(default_factory=dict)
+    stages: Annotated[list[_Stage], Field(max_length=1000)]
 
 
 def load_workflow(path: str | Path, packing: Packing | None = None) -> Workflow:
@@ -82,15 +129,15 @@ def parse_workflow(
             assert isinstance(instance, dict)
             return from_wfformat(instance, source, packing)
         document = parse_yaml(data, "workflow")
-        top = mapping(document, "", _TOP_KEYS, ("name", "stages"))
+        top = read_as(_Workflow, document)
         workflow = Workflow(
-            name=_name(top["name"], "name"),
-            stages=_with_inputs(_stages(top["stages"], folder), top["stages"]),
-            partition=_text(top, "partition"),
-            account=_text(top, "account"),
-            qos=_text(top, "qos"),
-            workdir=_text(top, "workdir"),
-            environment=_environment(top.get("environment")),
+            name=top.name,
+            stages=_stages(top.stages, folder),
+            partition=top.partition,
+            account=top.account,
+            qos=top.qos,
+            workdir=top.workdir,
+            environment=MappingProxyType(top.environment),
             source=source,
         )
     except UserError as error:
@@ -113,117 +160,32 @@ def _json(data: bytes | str) -> object:
         raise UserError(f"is not valid JSON: {flat(error)}") from error
 
 
-def _name(value: object, where: str) -> str:
-    """A name; a number written without quotes counts as its digits."""
-    text = str(value) if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**40 else value
-    if not isinstance(text, str) or not NAME_PATTERN.fullmatch(text):
-        raise UserError(f"{where}: must be {_NAME_RULE}, not {show(value)}")
-    return text
-
-
-def _text(top: Mapping[str, Any], key: str) -> str | None:
-    value = top.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise UserError(f"{key}: must be a text on one line, not {show(value)}")
-    return value
-
-
-def _environment(value: object) -> Mapping[str, str]:
-    if value is None:
-        return MappingProxyType({})
-    if not isinstance(value, dict):
-        raise UserError(f"environment: must be a map of variables to texts, not {show(value)}")
-    result = {}
-    for key, content in value.items():
-        if not isinstance(key, str) or not key.isidentifier() or not key.isascii():
-            raise UserError(f"environment: must have names of variables as keys, not {show(key)}")
-        if isinstance(content, int | float) and not isinstance(content, bool) and abs(content) < 1e15:
-            content = str(content)
-        if not isinstance(content, str) or "\0" in content:
-            raise UserError(f"environment.{key}: must be a text (quote it), not {show(content)}")
-        result[key] = content
-    return MappingProxyType(result)
-
-
-def _stages(value: object, folder: Path | None) -> tuple[Stage, ...]:
-    if not isinstance(value, list):
-        raise UserError(f"stages: must be a list of stages, not {show(value)}")
-    if len(value) > _MAX_STAGES:
-        raise UserError(f"stages: must be at most {_MAX_STAGES}, not {len(value)}")
+def _stages(entries: list[_Stage], folder: Path | None) -> tuple[Stage, ...]:
+    """A stage without `after` comes after the one before it, and needs what those that it comes after produce."""
+    made = {entry.name: entry.produces for entry in entries if entry.produces is not None}
     stages: list[Stage] = []
-    for i, entry in enumerate(value):
-        stages.append(_stage(entry, f"stages[{i}]", stages[-1].name if stages else None, folder))
+    for i, entry in enumerate(entries):
+        after = tuple(entry.after) if entry.after is not None else (stages[-1].name,) if stages else ()
+        usual = math.fsum(entry.took) / len(entry.took) if entry.took else entry.time
+        stages.append(
+            Stage(
+                name=entry.name,
+                nodes=entry.nodes,
+                time_limit=entry.time,
+                run_time=usual if entry.expect is None else entry.expect,
+                command=entry.run or _script(entry.script or "", f"stages[{i}].script", folder),
+                after=after,
+                retries=entry.retries,
+                guessed=entry.expect is None and not entry.took,
+                took=tuple(entry.took),
+                inputs=tuple(made.get(parent, 0.0) for parent in after) if made.keys() & set(after) else (),
+            )
+        )
     return tuple(stages)
 
 
-def _with_inputs(stages: tuple[Stage, ...], entries: list[dict[str, Any]]) -> tuple[Stage, ...]:
-    """What each stage needs of those before it, where one of them says what it produces."""
-    made: dict[str, float] = {}
-    for i, (stage, entry) in enumerate(zip(stages, entries, strict=True)):
-        if entry.get("produces") is not None:
-            made[stage.name] = _bytes(entry["produces"], f"stages[{i}].produces")
-    return tuple(
-        replace(s, inputs=tuple(made.get(parent, 0.0) for parent in s.after)) if made.keys() & set(s.after) else s
-        for s in stages
-    )
-
-
-def _bytes(value: object, where: str) -> float:
-    try:
-        return parse_amount(value)
-    except ValueError:
-        raise UserError(f"{where}: must be bytes such as 3e9, 3 GB or 512 MiB, not {show(value)}") from None
-
-
-def _stage(entry: object, where: str, previous: str | None, folder: Path | None) -> Stage:
-    data = mapping(entry, where, _STAGE_KEYS, ("name", "nodes", "time"))
-    nodes = data["nodes"]
-    if isinstance(nodes, bool) or not isinstance(nodes, int) or not 1 <= nodes <= _MAX_NODES:
-        raise UserError(f"{where}.nodes: must be a whole number from 1 to {_MAX_NODES}, not {show(nodes)}")
-    limit = _duration(data["time"], f"{where}.time")
-    if "script" in data:
-        if "run" in data:
-            raise UserError(f"{where}: has both 'run' and 'script'; one of them says what to run")
-        command = _script(data["script"], f"{where}.script", folder)
-    elif "run" in data:
-        command = data["run"]
-    else:
-        raise UserError(f"{where}: the key 'run' is missing")
-    if not isinstance(command, str) or not command.strip() or "\0" in command:
-        raise UserError(f"{where}.run: must be a shell command, not {show(command)}")
-    retries = data.get("retries", 0)
-    if isinstance(retries, bool) or not isinstance(retries, int) or not 0 <= retries <= _MAX_RETRIES:
-        raise UserError(f"{where}.retries: must be a whole number from 0 to {_MAX_RETRIES}, not {show(retries)}")
-    took = _took(data.get("took", []), f"{where}.took")
-    usual = math.fsum(took) / len(took) if took else limit
-    return Stage(
-        name=_name(data["name"], f"{where}.name"),
-        nodes=nodes,
-        time_limit=limit,
-        run_time=_duration(data["expect"], f"{where}.expect") if "expect" in data else usual,
-        command=command,
-        after=_after(data, f"{where}.after", previous),
-        retries=retries,
-        guessed="expect" not in data and not took,
-        took=took,
-    )
-
-
-def _took(value: object, where: str) -> tuple[float, ...]:
-    """Run times: one, or a list."""
-    if not isinstance(value, list):
-        return (_duration(value, where),)
-    if len(value) > _MAX_RUNS:
-        raise UserError(f"{where}: must be at most {_MAX_RUNS} run times, not {len(value)}")
-    return tuple(_duration(one, f"{where}[{i}]") for i, one in enumerate(value))
-
-
-def _script(value: object, where: str, folder: Path | None) -> str:
+def _script(value: str, where: str, folder: Path | None) -> str:
     """The command that runs a script, which has to be there and begin as scripts do."""
-    if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise UserError(f"{where}: must be the name of a file, not {show(value)}")
     if folder is None:
         raise UserError(f"{where}: there is no file to look for {value!r} beside; use 'run'")
     path = folder / value
@@ -238,19 +200,3 @@ def _script(value: object, where: str, folder: Path | None) -> str:
     if not os.access(path, os.X_OK):
         raise UserError(f"{where}: {path} cannot be run; make it executable (chmod +x)")
     return shlex.quote(str(path.absolute()))
-
-
-def _duration(value: object, where: str) -> float:
-    seconds = parse_duration(value)
-    if seconds is None or math.isnan(seconds):
-        raise UserError(f"{where}: must be {DURATION_FORMS}, not {show(value)}")
-    return seconds
-
-
-def _after(data: Mapping[str, Any], where: str, previous: str | None) -> tuple[str, ...]:
-    if "after" not in data:
-        return () if previous is None else (previous,)
-    value = data["after"]
-    if isinstance(value, list):
-        return tuple(_name(name, f"{where}[{i}]") for i, name in enumerate(value[:_MAX_STAGES]))
-    return (_name(value, where),)
