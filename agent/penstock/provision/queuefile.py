@@ -16,25 +16,60 @@ from __future__ import annotations
 import json
 import math
 from decimal import Decimal
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
 
 from penstock.errors import UserError
 from penstock.future.bits import BitProfile, lowest
 from penstock.future.plan import Claim, Policy, Queue, Waiting
 from penstock.provision.pricing import PaperPricing
 from penstock.provision.situation import Situation
+from penstock.values.models import Entry, kind, read_as, whole
 
 __all__ = ["parse_number", "parse_queue"]
 
 _MAX_PROCS: Final = 1_000_000
 _MAX_TIME: Final = 10**12
 _MAX_DECIMALS: Final = 9
-_TOP: Final = ("procs", "now", "policy", "horizon", "c", "jobs")
-_JOB: Final = ("id", "procs", "duration", "state", "start", "on")
-_STATES: Final = ("running", "reserved", "pending")
-_POLICIES: Final[tuple[Policy, ...]] = ("conservative", "aggressive")
-
 Number = int | Decimal
+
+
+def _number(value: object) -> Number | None:
+    good = isinstance(value, int | Decimal) and not isinstance(value, bool) and -_MAX_TIME <= value <= _MAX_TIME
+    return value if good else None  # type: ignore[return-value]
+
+
+def _id(value: object) -> str | None:
+    good = isinstance(value, str | int) and not isinstance(value, bool) and value != ""
+    return str(value) if good else None
+
+
+def _processors(value: object) -> list[int] | None:
+    good = isinstance(value, list) and all(isinstance(n, int) and not isinstance(n, bool) for n in value)
+    return value if good else None  # type: ignore[return-value]
+
+
+_Processors = Annotated[int, whole(1, _MAX_PROCS)]
+_Time = Annotated[Number, kind(_number, f"a number from -{_MAX_TIME:.0e} to {_MAX_TIME:.0e}")]
+
+
+class _Job(Entry):
+    id: Annotated[str, kind(_id, "a text or a whole number")]
+    procs: _Processors
+    duration: _Time
+    state: Literal["running", "reserved", "pending"]
+    start: _Time | None = None
+    on: Annotated[list[int], kind(_processors, "a list of processors, counted from 0")] | None = None
+
+
+class _File(Entry):
+    procs: _Processors
+    now: _Time = 0
+    policy: Policy = "conservative"
+    horizon: _Time | None = None
+    c: _Time = 1
+    jobs: list[_Job] = Field(default_factory=list)
 
 
 def parse_queue(text: str, source: str = "queue.json", extra_decimals: int = 0) -> Situation:
@@ -43,7 +78,7 @@ def parse_queue(text: str, source: str = "queue.json", extra_decimals: int = 0) 
     Raises UserError, and nothing else, if it is wrong.
     """
     try:
-        return _Reader(_json(text), extra_decimals).situation()
+        return _Reader(read_as(_File, _json(text)), extra_decimals).situation()
     except UserError as error:
         raise UserError(f"{source}: {error}") from None
 
@@ -69,7 +104,7 @@ def decimals(value: Number) -> int:
     return max(0, -exponent) if isinstance(exponent, int) else 0
 
 
-def _json(text: str) -> dict[str, Any]:
+def _json(text: str) -> object:
     def constant(name: str) -> Any:  # noqa: ANN401
         raise UserError(f"{name} is not a number that can be planned with")
 
@@ -82,59 +117,34 @@ def _json(text: str) -> dict[str, Any]:
         return out
 
     try:
-        value = json.loads(text, parse_float=Decimal, parse_constant=constant, object_pairs_hook=pairs)
+        return json.loads(text, parse_float=Decimal, parse_constant=constant, object_pairs_hook=pairs)
     except json.JSONDecodeError as error:
         raise UserError(f"line {error.lineno}: not JSON: {error.msg}") from None
     except (RecursionError, ValueError):
         raise UserError("not JSON that can be read: nested too deeply, or a number too long") from None
-    if not isinstance(value, dict):
-        raise UserError('must be an object such as {"procs": 5, "jobs": []}')
-    return value
-
-
-def _keys(value: dict[str, Any], allowed: tuple[str, ...], where: str) -> None:
-    for key in value:
-        if key not in allowed:
-            raise UserError(f"{where}{key[:40]!r} is not a key here (keys: {', '.join(allowed)})")
 
 
 class _Reader:
-    """Checks field by field, then counts all times in the smallest decimal that occurs."""
+    """Counts all times in the smallest decimal that occurs, and checks what depends on several keys."""
 
-    def __init__(self, data: dict[str, Any], extra_decimals: int) -> None:
-        _keys(data, _TOP, "")
-        self._data = data
-        self._procs = self._whole(data, "procs", "", _MAX_PROCS)
-        jobs = data.get("jobs", [])
-        if not isinstance(jobs, list):
-            raise UserError('jobs: must be a list of objects such as {"id": "A", "procs": 1, "duration": 2, …}')
-        self._jobs: list[dict[str, Any]] = jobs
-        for i, job in enumerate(jobs):
-            if not isinstance(job, dict):
-                raise UserError(f"jobs[{i}]: must be an object, not {_show(job)}")
-            _keys(job, _JOB, f"jobs[{i}]: ")
-        times = [self._number(data, key, "") for key in ("now", "horizon")]
-        times += [self._number(job, key, f"jobs[{i}].") for i, job in enumerate(jobs) for key in ("start", "duration")]
+    def __init__(self, data: _File, extra_decimals: int) -> None:
+        self._data, self._procs, self._jobs = data, data.procs, data.jobs
+        times = [data.now, data.horizon, *(time for job in data.jobs for time in (job.start, job.duration))]
         most = max([extra_decimals, *(decimals(t) for t in times if t is not None)])
         if most > _MAX_DECIMALS:
             raise UserError(f"times must have at most {_MAX_DECIMALS} decimals, one has {most}")
         self._scale = 10**most
 
     def situation(self) -> Situation:
-        now = self._time(self._data, "now", "") or 0
-        policy = self._data.get("policy", "conservative")
-        if policy not in _POLICIES:
-            raise UserError(f"policy: must be {' or '.join(_POLICIES)}, not {_show(policy)}")
-        horizon = self._time(self._data, "horizon", "")
+        now, horizon, price = self._time(self._data.now), self._time_or_none(self._data.horizon), self._data.c
         if horizon is not None and horizon <= now:
             raise UserError(f"horizon: must be later than now ({self._out(now)}), not {self._out(horizon)}")
-        price = self._number(self._data, "c", "")
-        if price is not None and price < 0:
+        if price < 0:
             raise UserError(f"c: must not be negative, not {price}")
         claims, waiting = self._read_jobs(now)
-        queue = Queue(self._procs, now, tuple(claims), tuple(waiting), policy)
+        queue = Queue(self._procs, now, tuple(claims), tuple(waiting), self._data.policy)
         names = tuple(str(i) for i in range(self._procs))
-        pricing = PaperPricing(1 if price is None else _plain(price))
+        pricing = PaperPricing(price if isinstance(price, int) else float(price))
         return Situation(queue, names, pricing, self._scale, horizon)
 
     def _read_jobs(self, now: int) -> tuple[list[Claim], list[Waiting]]:
@@ -146,31 +156,25 @@ class _Reader:
         seen: dict[str, int] = {}
         for i, job in enumerate(self._jobs):
             where = f"jobs[{i}]"
-            name = self._name(job, i)
+            name, procs, duration, start = job.id, job.procs, self._time(job.duration), self._time_or_none(job.start)
             if name in seen:
                 raise UserError(f"{where}.id: {name!r} is the id of jobs[{seen[name]}] already")
             seen[name] = i
-            procs = self._whole(job, "procs", f"{where}.", self._procs)
-            duration = self._time(job, "duration", f"{where}.")
-            if duration is None:
-                raise UserError(f"{where}.duration: is missing")
+            if procs > self._procs:
+                raise UserError(f"{where}.procs: must be a whole number from 1 to {self._procs}, not {procs}")
             if duration <= 0:
                 raise UserError(f"{where}.duration: must be longer than 0, not {self._out(duration)}")
-            state = job.get("state")
-            if state not in _STATES:
-                raise UserError(f"{where}.state: must be one of {', '.join(_STATES)}, not {_show(state)}")
-            start = self._time(job, "start", f"{where}.")
-            if state == "pending":
-                if job.get("on") is not None:
+            if job.state == "pending":
+                if job.on is not None:
                     raise UserError(f"{where}.on: a pending job has no processors yet; leave it out")
                 after = -math.inf if start is None else start
                 waiting.append(Waiting(name, procs, duration, everything, float(procs), after))
                 continue
-            begin = self._begin(where, state, start, duration, now)
-            if job.get("on") is None:
+            begin = self._begin(where, job.state, start, duration, now)
+            if job.on is None:
                 unpinned.append((i, name, procs, begin, begin + duration))
                 continue
-            nodes = self._on(job["on"], procs, where)
+            nodes = self._on(job.on, procs, where)
             free = profile.common(begin, begin + duration, nodes)
             if free != nodes:
                 taken = (nodes & ~free & -(nodes & ~free)).bit_length() - 1
@@ -209,15 +213,7 @@ class _Reader:
             )
         return begin
 
-    def _name(self, job: dict[str, Any], i: int) -> str:
-        name = job.get("id")
-        if isinstance(name, bool) or not isinstance(name, str | int) or name == "":
-            raise UserError(f"jobs[{i}].id: must be a text or a whole number, not {_show(name)}")
-        return str(name)
-
-    def _on(self, value: Any, procs: int, where: str) -> int:  # noqa: ANN401
-        if not isinstance(value, list) or not all(isinstance(n, int) and not isinstance(n, bool) for n in value):
-            raise UserError(f"{where}.on: must be a list of processors, counted from 0, not {_show(value)}")
+    def _on(self, value: list[int], procs: int, where: str) -> int:
         mask = 0
         for n in value:
             if not 0 <= n < self._procs:
@@ -229,36 +225,11 @@ class _Reader:
             raise UserError(f"{where}.on: names {len(value)} processors, but procs is {procs}")
         return mask
 
-    def _whole(self, data: dict[str, Any], key: str, where: str, most: int) -> int:
-        value = data.get(key)
-        if value is None:
-            raise UserError(f"{where}{key}: is missing")
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            raise UserError(f"{where}{key}: must be a whole number from 1 to {most}, not {_show(value)}")
-        return value
+    def _time(self, value: Number) -> int:
+        return int(value * self._scale)
 
-    def _number(self, data: dict[str, Any], key: str, where: str) -> Number | None:
-        value = data.get(key)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | Decimal) or not -_MAX_TIME <= value <= _MAX_TIME:
-            raise UserError(
-                f"{where}{key}: must be a number from -{_MAX_TIME:.0e} to {_MAX_TIME:.0e}, not {_show(value)}"
-            )
-        return value
-
-    def _time(self, data: dict[str, Any], key: str, where: str) -> int | None:
-        value = self._number(data, key, where)
-        return None if value is None else int(value * self._scale)
+    def _time_or_none(self, value: Number | None) -> int | None:
+        return None if value is None else self._time(value)
 
     def _out(self, value: float) -> str:
         return f"{Decimal(int(value)) / self._scale:f}"
-
-
-def _plain(value: Number) -> float:
-    return value if isinstance(value, int) else float(value)
-
-
-def _show(value: Any) -> str:  # noqa: ANN401
-    text = str(value) if isinstance(value, Decimal) else repr(value)
-    return "nothing" if value is None else text if len(text) <= 40 else text[:40] + "…"

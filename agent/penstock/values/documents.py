@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import reprlib
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Final
 
 import yaml
@@ -104,6 +105,8 @@ def show(value: object) -> str:
         return "a list"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, Decimal):
+        return str(value)[:40]
     try:
         return reprlib.repr(value)
     except ValueError:  # an integer with too many digits to print
