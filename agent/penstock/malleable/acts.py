@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.api import Job, Reason, Snapshot
-from penstock.core.executor import Concern, Executor, Payload
+from penstock.core.executor import Concern, Payload
 from penstock.errors import Infeasible, NotPermitted
-from penstock.host.clock import Clock
 from penstock.malleable import ways
 from penstock.malleable.cleaner import Cleaner
 from penstock.malleable.grow import Grower
-from penstock.malleable.registry import Registry
-from penstock.malleable.rights import PASSING, Rights, node_count
-from penstock.malleable.settings import Settings
+from penstock.malleable.parts import Part, Tools
+from penstock.malleable.rights import PASSING, node_count
 from penstock.malleable.words import (
     Allocate,
     AskSteps,
@@ -25,7 +23,7 @@ from penstock.malleable.words import (
     Merge,
     Shrink,
 )
-from penstock.slurm.base import Changer, Reader
+from penstock.slurm.base import Changer
 
 __all__ = ["Acts", "growth"]
 
@@ -37,26 +35,11 @@ def growth(job: int) -> tuple[str, str]:
     return f"job {job}/expand", f"job {job}/merge"
 
 
-class Acts:
+class Acts(Part):
     """Acts on Slurm for one job after the other; what comes of it goes into the registry."""
 
-    def __init__(
-        self,
-        backend: Reader,
-        executor: Executor,
-        registry: Registry,
-        clock: Clock,
-        settings: Settings,
-        rights: Rights,
-        grower: Grower,
-        cleaner: Cleaner,
-    ) -> None:
-        self._backend = backend
-        self._executor = executor
-        self._registry = registry
-        self._clock = clock
-        self._settings = settings
-        self._rights = rights
+    def __init__(self, tools: Tools, grower: Grower, cleaner: Cleaner) -> None:
+        super().__init__(tools)
         self._grower = grower
         self._cleaner = cleaner
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import structlog
 
 from penstock.api import Job
-from penstock.core.executor import Concern, Executor
-from penstock.host.clock import Clock
+from penstock.core.executor import Concern
 from penstock.malleable.grow import Grower
-from penstock.malleable.registry import Registry
-from penstock.malleable.settings import Settings
+from penstock.malleable.parts import Part, Tools
 from penstock.malleable.words import Phase
-from penstock.slurm.base import Reader
 
 __all__ = ["Cleaner"]
 
@@ -19,28 +16,16 @@ _log = structlog.get_logger(__name__)
 _STRAY = 60.0
 
 
-class Cleaner:
+class Cleaner(Part):
     """Cancels by name."""
 
-    def __init__(
-        self,
-        backend: Reader,
-        executor: Executor,
-        registry: Registry,
-        clock: Clock,
-        settings: Settings,
-        grower: Grower,
-    ) -> None:
-        self._backend = backend
-        self._executor = executor
-        self._registry = registry
-        self._clock = clock
-        self._settings = settings
+    def __init__(self, tools: Tools, grower: Grower) -> None:
+        super().__init__(tools)
         self._grower = grower
         # Names under which an interrupted request may still surface, however late, and when to look for them next.
         self._strays = {
-            me.resizer_name: (me.job, clock.now() + _STRAY)
-            for me in registry.jobs.values()
+            me.resizer_name: (me.job, tools.clock.now() + _STRAY)
+            for me in tools.registry.jobs.values()
             if me.phase in (Phase.ALLOCATING, Phase.CLEANING)
         }
 

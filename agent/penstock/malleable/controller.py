@@ -26,6 +26,7 @@ from penstock.malleable.errands import Errand
 from penstock.malleable.grow import Grower
 from penstock.malleable.leaving import Leaver
 from penstock.malleable.machine import MalleableJob
+from penstock.malleable.parts import Tools
 from penstock.malleable.registry import Registry
 from penstock.malleable.rights import Rights
 from penstock.malleable.settings import Settings
@@ -74,12 +75,12 @@ class MalleableController:
         self._brake = executor.brake
         self.settings = settings
         self._registry = Registry(store, clock, want_look)
-        known = (backend, executor, self._registry, clock, settings)
         rights = Rights(backend, observer, self._registry, clock, settings)
-        self._grower = Grower(*known, rights, wake)
-        self._cleaner = Cleaner(*known, self._grower)
-        self._acts = Acts(*known, rights, self._grower, self._cleaner)
-        self._decider = Decider(*known, rights, expected_wait)
+        tools = Tools(backend, executor, self._registry, clock, settings, rights)
+        self._grower = Grower(tools, wake)
+        self._cleaner = Cleaner(tools, self._grower)
+        self._acts = Acts(tools, self._grower, self._cleaner)
+        self._decider = Decider(tools, expected_wait)
         self.leaver = Leaver(self._registry, clock, settings)
 
     @property

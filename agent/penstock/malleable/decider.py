@@ -10,21 +10,17 @@ from typing import cast
 import structlog
 
 from penstock.api import Decision, Geometry, Job, Reason, ResizePolicy, ResizeVerdict, Snapshot, Verb, is_joint
-from penstock.core.executor import Executor
 from penstock.errors import PenstockError
 from penstock.future.leftover import Leftover, Room
 from penstock.future.turns import Turns, turn_of
-from penstock.host.clock import Clock
 from penstock.malleable import announce, ways
 from penstock.malleable.acts import growth
 from penstock.malleable.bounds import Bounds, bounded
 from penstock.malleable.caps import room
 from penstock.malleable.machine import MalleableJob
-from penstock.malleable.registry import Registry
-from penstock.malleable.rights import PASSING, Rights
-from penstock.malleable.settings import Settings
+from penstock.malleable.parts import Part, Tools
+from penstock.malleable.rights import PASSING
 from penstock.malleable.words import Phase, Way
-from penstock.slurm.base import Reader
 from penstock.values import merging
 
 __all__ = ["Decider"]
@@ -33,25 +29,11 @@ _log = structlog.get_logger(__name__)
 _GOOD_FOR = 60.0
 
 
-class Decider:
+class Decider(Part):
     """`expected_wait` predicts the wait (s) of a job of that geometry."""
 
-    def __init__(
-        self,
-        backend: Reader,
-        executor: Executor,
-        registry: Registry,
-        clock: Clock,
-        settings: Settings,
-        rights: Rights,
-        expected_wait: Callable[[Geometry], Awaitable[float]],
-    ) -> None:
-        self._backend = backend
-        self._executor = executor
-        self._registry = registry
-        self._clock = clock
-        self._settings = settings
-        self._rights = rights
+    def __init__(self, tools: Tools, expected_wait: Callable[[Geometry], Awaitable[float]]) -> None:
+        super().__init__(tools)
         self._expected_wait = expected_wait
         self._leads: dict[int, tuple[float, float]] = {}  # by job: until when it counts, and how long ahead to ask
         self._gres: dict[int, bool] = {}

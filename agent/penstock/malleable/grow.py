@@ -6,44 +6,27 @@ import asyncio
 from collections.abc import Callable
 
 from penstock.api import Allocation, Job, Snapshot
-from penstock.core.executor import Concern, Executor, Payload
+from penstock.core.executor import Concern, Payload
 from penstock.errors import NotNow, PenstockError
-from penstock.host.clock import Clock
 from penstock.malleable import ways
 from penstock.malleable.errands import Errand, Errands
-from penstock.malleable.registry import Registry
-from penstock.malleable.rights import Rights
-from penstock.malleable.settings import Settings
+from penstock.malleable.parts import Part, Tools
 from penstock.malleable.words import Allocate, Phase, Way
-from penstock.slurm.base import Changer, Reader
+from penstock.slurm.base import Changer
 
 __all__ = ["Grower"]
 
 
-class Grower:
+class Grower(Part):
     """One request per growing job. What an earlier agent was waiting for when it died is never asked for again: it may
     yet be granted."""
 
-    def __init__(
-        self,
-        backend: Reader,
-        executor: Executor,
-        registry: Registry,
-        clock: Clock,
-        settings: Settings,
-        rights: Rights,
-        wake: Callable[[str], None],
-    ) -> None:
-        self._backend = backend
-        self._executor = executor
-        self._registry = registry
-        self._clock = clock
-        self._settings = settings
-        self._rights = rights
+    def __init__(self, tools: Tools, wake: Callable[[str], None]) -> None:
+        super().__init__(tools)
         self._wake = wake
         self.waiting: dict[str, asyncio.Task[None]] = {}
         self.errands = Errands()
-        jobs = registry.jobs.values()
+        jobs = tools.registry.jobs.values()
         self._interrupted = {me.resizer_name for me in jobs if me.phase is Phase.ALLOCATING}
 
     async def ask(self, order: Allocate, job: Job, snapshot: Snapshot) -> None:

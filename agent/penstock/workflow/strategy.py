@@ -169,6 +169,18 @@ def after_parents(run: WorkflowRun, i: int, now: float) -> Due:
     return Due(at, Reason(f"{run.acting}-parent-done", text), parent_end=end)
 
 
+def _in_turn(run: WorkflowRun, i: int, still: list[int], now: float) -> Due | None:
+    """What is due where it comes after its parents, or they are not in the queue yet."""
+    stage = run.stages[i]
+    if not still or stage.misses >= _PATIENCE:
+        return after_parents(run, i, now)
+    first = [run.stages[j] for j in still if run.stages[j].phase in (Phase.WAITING, Phase.INTENDED)]
+    if not first:
+        return None
+    text = f"{names(first)} must be {run.done} before {stage.name}"
+    return Due(None, Reason(f"{run.acting}-parent-first", text))
+
+
 def ahead_of_parents(run: WorkflowRun, i: int, now: float) -> Due:
     """The last of the parents' expected ends minus the estimate; once all have ended, at once.
 
@@ -176,12 +188,8 @@ def ahead_of_parents(run: WorkflowRun, i: int, now: float) -> Due:
     twice is not submitted ahead a third time.
     """
     stage, still = run.stages[i], live_parents(run, i)
-    if not still or stage.misses >= _PATIENCE:
-        return after_parents(run, i, now)
-    first = [run.stages[j] for j in still if run.stages[j].phase in (Phase.WAITING, Phase.INTENDED)]
-    if first:
-        text = f"{names(first)} must be {run.done} before {stage.name}"
-        return Due(None, Reason(f"{run.acting}-parent-first", text))
+    if (due := _in_turn(run, i, still, now)) is not None:
+        return due
     if stage.estimate is None:
         return Due(None, Reason(f"{run.acting}-no-estimate", f"there is no estimate for {stage.name} yet"))
     ends = expected_ends(run, still, now)
@@ -202,12 +210,8 @@ def soon(run: WorkflowRun, i: int, now: float) -> Due:
     Further ahead a workflow would fill the queue, and the hourly budget, with jobs that cannot start for long.
     """
     stage, still = run.stages[i], live_parents(run, i)
-    if not still or stage.misses >= _PATIENCE:
-        return after_parents(run, i, now)
-    first = [run.stages[j] for j in still if run.stages[j].phase in (Phase.WAITING, Phase.INTENDED)]
-    if first:
-        text = f"{names(first)} must be {run.done} before {stage.name}"
-        return Due(None, Reason(f"{run.acting}-parent-first", text))
+    if (due := _in_turn(run, i, still, now)) is not None:
+        return due
     far = [run.stages[j] for j in still if not _near(run, j, run.levels_ahead - 1)]
     if far:
         text = f"{stage.name} is {run.done} when {names(far)} is nearer to its start"

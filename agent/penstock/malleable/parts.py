@@ -1,0 +1,34 @@
+"""What all parts of the malleable side work with, in one hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.core.executor import Executor
+from penstock.host.clock import Clock
+from penstock.malleable.registry import Registry
+from penstock.malleable.rights import Rights
+from penstock.malleable.settings import Settings
+from penstock.slurm.base import Reader
+
+__all__ = ["Part", "Tools"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """The cluster, the way to change it, the jobs, and what they may have."""
+
+    backend: Reader
+    executor: Executor
+    registry: Registry
+    clock: Clock
+    settings: Settings
+    rights: Rights
+
+
+class Part:
+    """One that works with them."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._backend, self._executor, self._registry = tools.backend, tools.executor, tools.registry
+        self._clock, self._settings, self._rights = tools.clock, tools.settings, tools.rights
