@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from penstock.errors import UserError
-from penstock.select.units import parse_amount
+from penstock.values.units import parse_amount
 
 __all__ = ["MEM"]
 
