@@ -136,7 +136,7 @@ class App:
         self.executor = Executor(
             store, clock, backend, look=self._fresh_look, may_act=self.tenure.check, audit=self.auditor
         )
-        self._set_brake(config)
+        self._set_pause_control(config)
         self.messenger = Messenger(store, clock, config)
         self.predictions = Predictions(config, backend, store, clock)
         self.malleable = MalleableController(
@@ -257,8 +257,8 @@ class App:
             wake=self.wake,
             troubles=self.troubles,
         )
-        brake, doors = self.executor.brake, (overseers, self.clock, self._turned, self._end)
-        self.operations = way_out(known_operations, brake, self.drain, self.observer, *doors)
+        pause_control, doors = self.executor.pause_control, (overseers, self.clock, self._turned, self._end)
+        self.operations = way_out(known_operations, pause_control, self.drain, self.observer, *doors)
         self.inbox = Inbox(self.store, self.operations, self.request_audit)
         self.malleable.settings.site = site
         obstacle = obstacle_to_merge(site, gres=False, added=self.config.malleable.merge_releases)
@@ -357,8 +357,11 @@ class App:
     def _serves(self, uid: int) -> bool:
         return self.config.agent.serve == "all" or uid == os.geteuid()
 
-    def _set_brake(self, config: Config) -> None:
-        self.executor.brake.rules, self.executor.brake.dry_run = config.limits.rules, config.limits.dry_run
+    def _set_pause_control(self, config: Config) -> None:
+        self.executor.pause_control.rules, self.executor.pause_control.dry_run = (
+            config.limits.rules,
+            config.limits.dry_run,
+        )
 
     def told_of_reserved(self, runs: Iterable[WorkflowRun]) -> None:
         """Tell what went wrong with reserved workflows, as the ledger has them."""
@@ -386,7 +389,7 @@ class App:
         settings = self.malleable.settings
         settings.policy, settings.limits, settings.preference = policy, _limits(config), config.malleable.backend
         settings.caps, settings.extend = _caps(config), _extends(config)
-        self._set_brake(config)
+        self._set_pause_control(config)
         if self.workflows is not None:
             self.workflows.share = config.limits.share
         self.observer.min_interval, self.observer.stale_after = config.slurm.min_interval, _stale_after(config)
@@ -403,7 +406,7 @@ class App:
 
     def _turned(self, why: str) -> None:
         """It was turned off or on."""
-        off = self.executor.brake.off
+        off = self.executor.pause_control.off
         _log.warning("turned off" if off else "turned on", why=str(off) if off else why)
         self._tell_ready()
         self.wake(why)
@@ -418,7 +421,7 @@ class App:
     def _tell_ready(self) -> None:
         # Not while Slurm is waited for: the watchdog would begin to count, and no pass feeds it.
         if self.serving:
-            sdnotify.notify(f"READY=1\nSTATUS={self.executor.brake.off or 'serving'}")
+            sdnotify.notify(f"READY=1\nSTATUS={self.executor.pause_control.off or 'serving'}")
 
     async def close(self) -> None:
         """Stop listening, stop waiting for grants, close the store. Jobs go on."""
@@ -481,9 +484,9 @@ async def _serve(config: Config, config_path: Path | None, tenure: Tenure) -> No
         await app.open_doors()
         _log.info("ready", version=__version__, pid=os.getpid(), socket=str(config.socket_path))
         app.serving = True
-        sdnotify.notify(f"READY=1\nSTATUS={app.executor.brake.off or 'serving'}")
-        if app.executor.brake.off is not None:
-            _log.warning("nothing is begun, and what is held is given back", why=str(app.executor.brake.off))
+        sdnotify.notify(f"READY=1\nSTATUS={app.executor.pause_control.off or 'serving'}")
+        if app.executor.pause_control.off is not None:
+            _log.warning("nothing is begun, and what is held is given back", why=str(app.executor.pause_control.off))
         # However rarely it is to look, it is alive.
         app.loop.longest_rest = sdnotify.watchdog() / 2
         history = asyncio.ensure_future(app.predictions.learn_history())

@@ -13,8 +13,8 @@ from typing import Any
 from penstock.api import Decision, Offer, Reason, Verb
 from penstock.audit.chain import Head
 from penstock.audit.opening import HEAD
-from penstock.core.brake import Brake, Pause
 from penstock.core.off import Off, keep_off
+from penstock.core.pauses import Pause, PauseControl
 from penstock.malleable.machine import MalleableJob
 from penstock.messages.events import Event
 from penstock.state.schema import MIGRATIONS
@@ -122,7 +122,7 @@ def fill(store: Store, decisions: int = 30, runs: int = 6) -> Store:
         store.remember("slurm.submissions", json.dumps([41.5, AT]))
         keep_off(store, Off(0, AT, "work on Slurm"))
         store.remember(HEAD, str(Head(12, "a" * 64)))
-        Brake(store).pause(Pause("malleable", None, "batch", 0, AT, "maintenance"))
+        PauseControl(store).pause(Pause("malleable", None, "batch", 0, AT, "maintenance"))
         store.post(0, "cancel", {"run": 2}, AT)
     return store
 

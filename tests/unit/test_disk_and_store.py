@@ -9,8 +9,8 @@ import pytest
 from factories import ManualClock, make_snapshot
 
 from penstock.api import JobSpec
-from penstock.core.brake import Brake, Pause
 from penstock.core.executor import Concern, Executor
+from penstock.core.pauses import Pause, PauseControl
 from penstock.errors import OutcomeUnknown, SlurmUnavailable, StoreError
 from penstock.state.store import Store
 from penstock.workflow.state import RunPhase
@@ -175,8 +175,8 @@ def test_how_an_act_failed_is_heard_though_the_journal_is_full(tmp_path, error):
 
 def test_a_pause_that_cannot_be_stored_is_none(tmp_path):
     store = Unwritable(tmp_path / "s.db")
-    brake = Brake(store)
+    pause_control = PauseControl(store)
     store.full = True
     with pytest.raises(StoreError):
-        brake.pause(Pause(None, None, None, 0, 1.0, ""))
-    assert brake.pauses == ()
+        pause_control.pause(Pause(None, None, None, 0, 1.0, ""))
+    assert pause_control.pauses == ()

@@ -17,7 +17,7 @@ from penstock.api import Decision, Reason, Verb
 from penstock.app import App
 from penstock.cli.door import ask_or_read
 from penstock.config import Config, load
-from penstock.core.brake import Pause
+from penstock.core.pauses import Pause
 from penstock.errors import AgentUnavailable, ConfigError, NotFound, NotNow, NotPermitted, UserError
 from penstock.ipc import overseers
 from penstock.ipc.inbox import LATER, Inbox
@@ -65,7 +65,7 @@ def test_a_pause_of_the_administrators_cannot_be_made_ones_own_and_lifted(agent)
         agent.ask(ALICE, "pause", uid=ALICE)
     with pytest.raises(NotPermitted, match="not paused by you"):
         agent.ask(ALICE, "resume", uid=ALICE)
-    assert [p.by for p in agent.app.executor.brake.pauses] == [ME]
+    assert [p.by for p in agent.app.executor.pause_control.pauses] == [ME]
     agent.ask(ALICE, "pause", uid=ALICE, feature="malleable")
     agent.ask(ALICE, "pause", uid=ALICE, feature="malleable", why="again")
     agent.ask(ME, "pause", uid=ALICE, feature="malleable", why="and now I say so")
@@ -82,7 +82,7 @@ def test_a_user_who_would_pause_everything_is_told_how_to_pause_what_is_theirs(a
 
 def test_what_a_user_says_of_a_pause_cannot_act_on_anothers_terminal(agent):
     agent.ask(ALICE, "pause", uid=ALICE, why="\x1b[2J\nall is well" + "x" * 1000)
-    (pause,) = agent.app.executor.brake.pauses
+    (pause,) = agent.app.executor.pause_control.pauses
     assert pause.why.isprintable()
     assert len(pause.why) <= 500
 
@@ -196,7 +196,7 @@ def test_a_users_workflows_are_so_long_in_all(agent, monkeypatch):
     agent.ask(BOB, "guide", workflow="x", strategy="asa", stages=stages("a", script="x" * 4000))
 
 
-def test_an_operator_sees_all_and_has_the_brake_but_acts_as_nobody_else(agent, monkeypatch):
+def test_an_operator_sees_all_and_may_pause_but_acts_as_nobody_else(agent, monkeypatch):
     monkeypatch.setattr(overseers, "login", {ALICE: "alice", OPER: "oper"}.get)
     ask = agent.ask
     ask(ALICE, "pause", uid=ALICE)
@@ -204,10 +204,10 @@ def test_an_operator_sees_all_and_has_the_brake_but_acts_as_nobody_else(agent, m
     assert ask(OPER, "queue")["jobs"] == []
     ask(OPER, "explain", subject="workflow 1")
     ask(OPER, "pause", why="maintenance")
-    assert [str(p).count("maintenance") for p in agent.app.executor.brake.pauses] == [0, 1]
+    assert [str(p).count("maintenance") for p in agent.app.executor.pause_control.pauses] == [0, 1]
     assert any("maintenance" in problem for problem in ask(OPER, "status")["problems"])
     ask(OPER, "resume")
-    assert not agent.app.executor.brake.pauses
+    assert not agent.app.executor.pause_control.pauses
     for op, request in (("submit", {}), ("retry", {"run": 1}), ("cancel", {"run": 1})):
         with pytest.raises(NotPermitted, match="agent's own user"):
             ask(OPER, op, **request)
@@ -232,7 +232,7 @@ def test_a_request_that_was_left_and_breaks_is_not_tried_for_ever():
 
 
 def test_a_dry_run_takes_no_workflows_of_others(agent):
-    agent.app.executor.brake.dry_run = True
+    agent.app.executor.pause_control.dry_run = True
     stage = {"stage": "a", "job": 1, "after": []}
     with pytest.raises(NotPermitted, match="dry_run"):
         agent.ask(ALICE, "guide", workflow="w", stages=[stage])

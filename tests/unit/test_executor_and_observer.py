@@ -9,9 +9,9 @@ import pytest
 from factories import ManualClock, make_job, make_snapshot
 
 from penstock.api import License, Reservation
-from penstock.core.brake import Pause
 from penstock.core.executor import FRESH, Concern, Executor
 from penstock.core.observe import Observer
+from penstock.core.pauses import Pause
 from penstock.errors import Infeasible, LeftAlone, NotNow, NotPermitted, OutcomeUnknown, SlurmUnavailable
 from penstock.state.store import Store
 from penstock.values.allow import Rule
@@ -144,10 +144,10 @@ def test_a_job_of_another_cluster_is_looked_at_there(store):
         run(executor.cancel(5, "bag 1", Concern("select", 7)))
 
 
-def test_an_act_is_refused_where_the_brake_is_on_and_an_end_is_not(store):
+def test_an_act_is_refused_where_it_is_paused_and_an_end_is_not(store):
     slurm = Shown()
     executor = Executor(store, ManualClock(), slurm)
-    executor.brake.pause(Pause("slots"))
+    executor.pause_control.pause(Pause("slots"))
 
     async def submit(slurm):
         return slurm.cancelled.append(0)
@@ -156,7 +156,7 @@ def test_an_act_is_refused_where_the_brake_is_on_and_an_end_is_not(store):
         run(executor.act("submit", "hold 1", {}, submit, Concern("slots", 0)))
     run(executor.act("submit", "workflow 1", {}, submit, Concern("workflows", 0)))
     run(executor.cancel(3, "hold 1", Concern("slots", 0)))
-    executor.brake.rules = [Rule(partitions=("batch",))]
+    executor.pause_control.rules = [Rule(partitions=("batch",))]
     with pytest.raises(LeftAlone, match=r"limits\.allow"):
         run(executor.act("submit", "workflow 1", {}, submit, Concern("workflows", 0, None, ("gpu",))))
     assert slurm.cancelled == [0, 3] and len(store._rows("SELECT * FROM intents")) == 2
@@ -168,7 +168,7 @@ def test_a_pause_that_comes_while_the_job_is_looked_at_holds_for_the_act(store):
     glance = slurm.jobs
 
     async def jobs():  # somebody is told that it is paused before the request has gone out
-        executor.brake.pause(Pause("malleable"))
+        executor.pause_control.pause(Pause("malleable"))
         return await glance()
 
     slurm.jobs = jobs

@@ -14,7 +14,7 @@ from factories import hand
 from penstock.api import JobState
 from penstock.app import App
 from penstock.config import Config
-from penstock.core.brake import Pause
+from penstock.core.pauses import Pause
 from penstock.errors import Infeasible, LeftAlone, NotNow
 from penstock.holding.keeper import Keeper
 from penstock.holding.ledger import Ledger
@@ -434,7 +434,7 @@ def test_the_agent_looks_after_a_ledger_unless_somebody_else_is_at_it(tmp_path):
     office.close()
 
 
-def test_the_brake_holds_reserved_workflows_too(tmp_path):
+def test_a_pause_holds_reserved_workflows_too(tmp_path):
     config = Config(agent={"state_dir": tmp_path, "socket": tmp_path / "socket"})
     world = World()
     office = Office(config, world.backend, hand(world.backend))
@@ -450,22 +450,22 @@ def test_the_brake_holds_reserved_workflows_too(tmp_path):
         world.run(tend_once(config, world.backend, app.executor))
         return world.state() if world.state().stages != before.stages else None
 
-    brake = app.executor.brake
+    pause_control = app.executor.pause_control
     for pause in (Pause(), Pause("workflows"), Pause(partition=world.partition), Pause(uid=os.geteuid())):
-        brake.pause(pause)
+        pause_control.pause(pause)
         assert tended() is None
-        brake.resume([pause])
+        pause_control.resume([pause])
     assert world.state().told[""].startswith("left alone: everything of ")
-    brake.rules = [Rule(accounts=("physics",))]
+    pause_control.rules = [Rule(accounts=("physics",))]
     assert tended() is None
-    brake.rules = None
-    brake.pause(Pause("malleable"))
+    pause_control.rules = None
+    pause_control.pause(Pause("malleable"))
     assert tended().stages[0].slot.moves == 1
     office.close()
 
 
-@pytest.mark.parametrize("brake", ["paused", "not allowed", "paused later"])
-def test_the_brake_holds_a_slot_that_was_asked_for(tmp_path, brake):
+@pytest.mark.parametrize("how", ["paused", "not allowed", "paused later"])
+def test_a_pause_holds_a_slot_that_was_asked_for(tmp_path, how):
     config = Config(agent={"state_dir": tmp_path, "socket": tmp_path / "socket"})
     world = World()
     app = App(config, world.backend, world.backend.clock, Store(":memory:"))
@@ -474,24 +474,24 @@ def test_the_brake_holds_a_slot_that_was_asked_for(tmp_path, brake):
         "idles", "root", "lab", 1, world.partition, world.start + 900, 60.0, "var", 1.0, math.inf,
         submit_at=world.start + 100, run_time=900.0,
     )  # fmt: skip
-    if brake == "paused later":
+    if how == "paused later":
         world.run(office.keeper.open(wanted))
-    if brake == "not allowed":
-        app.executor.brake.rules = []
+    if how == "not allowed":
+        app.executor.pause_control.rules = []
     else:
-        app.executor.brake.pause(Pause())
-    if brake != "paused later":
+        app.executor.pause_control.pause(Pause())
+    if how != "paused later":
         with pytest.raises(LeftAlone):
             world.run(office.keeper.open(wanted))
     world.backend.clock.advance_to(world.start + 200)
     world.run(tend_once(config, world.backend, app.executor))
     assert world.jobs() == {} and not app.store.open_intents()
-    app.executor.brake.rules = None
-    app.executor.brake.resume([*app.executor.brake.pauses])
+    app.executor.pause_control.rules = None
+    app.executor.pause_control.resume([*app.executor.pause_control.pauses])
     world.run(tend_once(config, world.backend, app.executor))
-    assert len(world.jobs()) == (brake == "paused later")
+    assert len(world.jobs()) == (how == "paused later")
     acts = app.store._rows("SELECT verb, subject, state FROM intents")
-    assert [tuple(act) for act in acts] == ([("submit", "hold 1", "done")] if brake == "paused later" else [])
+    assert [tuple(act) for act in acts] == ([("submit", "hold 1", "done")] if how == "paused later" else [])
     office.close()
 
 

@@ -15,7 +15,7 @@ from penstock.api import JobSpec, Offer
 from penstock.broker.assess import Market
 from penstock.cli import cli
 from penstock.config import LimitsSection, load
-from penstock.core.brake import Brake
+from penstock.core.pauses import PauseControl
 from penstock.errors import ConfigError, NotPermitted
 from penstock.malleable.caps import CODE, Caps, Move, room
 from penstock.malleable.machine import MalleableJob
@@ -117,7 +117,7 @@ async def test_a_job_outside_of_the_list_keeps_its_size_until_a_reload_lets_it_i
     assert "partition main is not one of gpu" in last["reasons"][0][1]
     problems = (await world.app.operations["status"](0, {}))["problems"]
     assert [p for p in problems if p.startswith(f"job {program.job}: outside of `limits.allow`")]
-    world.app.executor.brake.rules = LimitsSection(allow=({"partitions": ("main",)},)).rules
+    world.app.executor.pause_control.rules = LimitsSection(allow=({"partitions": ("main",)},)).rules
     await world.until(lambda: program.sizes[-1] > 2, 60)
 
 
@@ -136,13 +136,13 @@ async def test_a_workflow_that_a_reload_leaves_outside_goes_no_further(tmp_path)
     await world.boot()
     number = await world.submit(chain(20, 5), "perstage")
     await world.until(lambda: world.living())
-    world.app.executor.brake.rules = [Rule(partitions=("gpu",))]
+    world.app.executor.pause_control.rules = [Rule(partitions=("gpu",))]
     start, passes = world.now, world.passes
     await world.until(lambda: world.now > start + 200)
     assert world.submissions() == {"a": 1} and not world.living(), "its job went on to its end"
     assert world.passes - passes < 100, "nothing is polled for"
     assert world.store.decisions(f"workflow {number}")[-1]["reasons"][0][0] == NOT_ALLOWED
-    world.app.executor.brake.rules = [Rule(users=(MY_NAME,))]
+    world.app.executor.pause_control.rules = [Rule(users=(MY_NAME,))]
     assert (await world.finish(number, 100)).phase is RunPhase.COMPLETED
 
 
@@ -161,17 +161,17 @@ async def test_workflows_of_users_own_jobs_go_by_what_slurm_says_of_their_jobs(t
         await world.app.operations["guide"](uid, request) if uid == ME else await world.app.workflows.register(
             uid, request
         )
-    world.app.executor.brake.rules = [Rule(partitions=("gpu",))]
+    world.app.executor.pause_control.rules = [Rule(partitions=("gpu",))]
     number = await world.app.workflows.register(uid, request)
     start = world.now
     await world.until(lambda: world.now > start + 60)
     assert world.living()[0].state == "PENDING"
     last = world.store.decisions(f"workflow {number}")[-1]
     assert "partition main is not one of gpu" in last["reasons"][0][1]
-    world.app.executor.brake.rules = [Rule(accounts=("physics",))]
+    world.app.executor.pause_control.rules = [Rule(accounts=("physics",))]
     why = world.app.workflows.held(world.app.workflows.runs[number])
     assert "account" in why.text, "Slurm has shown the job, so what it does not say is outside"
-    world.app.executor.brake.rules = [Rule(partitions=("main",))]
+    world.app.executor.pause_control.rules = [Rule(partitions=("main",))]
     await world.until(lambda: not world.app.workflows.runs, 120)
     assert world.app.workflows.book.finished == {("owner", "completed"): 1}
 
@@ -308,17 +308,17 @@ async def test_a_dry_run_says_what_it_would_do_to_others_jobs_and_does_nothing(t
         text for d in world.store.decisions(f"job {program.job}") for code, text in d["reasons"] if code == "dry-run"
     }
     assert said == "`limits.dry_run`: it would be resized from 2 to 8"
-    world.app.executor.brake.dry_run = False
+    world.app.executor.pause_control.dry_run = False
     await world.until(lambda: program.sizes[-1] == 8)
 
 
 def test_a_dry_run_takes_no_workflows_of_others_and_acts_for_its_own_user(tmp_path):
     store = Store(tmp_path / "penstock.db")
-    brake = Brake(store)
-    assert brake.rehearses(ME + 1, "no") is None
-    brake.dry_run = True
-    assert brake.rehearses(ME, "no") is None
-    assert brake.rehearses(ME + 1, "no").code == "dry-run"
+    pause_control = PauseControl(store)
+    assert pause_control.rehearses(ME + 1, "no") is None
+    pause_control.dry_run = True
+    assert pause_control.rehearses(ME, "no") is None
+    assert pause_control.rehearses(ME + 1, "no").code == "dry-run"
 
 
 def test_pictures_after_the_clock_was_set_back_are_not_older_than_what_was_done():

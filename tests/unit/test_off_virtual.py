@@ -115,7 +115,7 @@ async def test_off_killed_before_any_write_or_request_is_repeated_and_leaves_not
         await world.until(lambda w=world: not w.fuse.dead and w.app.drain.settled)
         blown = world.lives > 1
         assert left(world) == [] and world.resizers() == [], k
-        assert world.app.executor.brake.off is not None, "it outlives the agent"
+        assert world.app.executor.pause_control.off is not None, "it outlives the agent"
         assert set(program.nodes) == set(world.engine.job(program.job).nodes)
         world.kill()
         k += 1

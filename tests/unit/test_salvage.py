@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from stored_states import fill, of_version, owners_state_of_0_1_0, settled, workflow_state
 
 from penstock.cli import cli
-from penstock.core.brake import Brake
+from penstock.core.pauses import PauseControl
 from penstock.errors import NotNow, StateRefused, StoreError, UserError
 from penstock.holding.ledger import Ledger
 from penstock.state.schema import VERSION
@@ -112,7 +112,7 @@ def test_without_the_first_page_of_all_the_large_tables_are_there(tmp_path, fill
     assert now["inbox"] == []
     assert done.parts["inbox"].pages == 1
     with closing(Store(tmp_path / "new.db")) as store:
-        assert len(Brake(store).pauses) == 1
+        assert len(PauseControl(store).pauses) == 1
 
 
 def test_a_file_that_was_cut_off(tmp_path, filled):

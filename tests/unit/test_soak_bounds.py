@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from penstock_lab.soak import bounds
-from penstock_lab.soak.bounds import Allowed, Brake, Entry, Record, Row, Span
+from penstock_lab.soak.bounds import Allowed, Entry, LeftAloneSpan, Record, Row, Span
 from penstock_lab.soak.errands import SLOT_OF_RUN
 from penstock_lab.soak.witness import length
 
@@ -39,23 +39,23 @@ def test_an_act_belongs_to_a_feature_unless_it_gives_back(verb, subject, feature
 
 
 def test_an_act_while_it_was_paused():
-    brake = Brake("agent", {"workflows"}, 90.0, 110.0, "paused")
-    (wrong,) = bounds.left_alone([SUBMIT], [brake])
+    span = LeftAloneSpan("agent", {"workflows"}, 90.0, 110.0, "paused")
+    (wrong,) = bounds.left_alone([SUBMIT], [span])
     assert "submit workflow 3/a (agent's 1) was begun 10.000 s after workflows were to be left alone: paused" in wrong
-    assert bounds.left_alone([SUBMIT], [replace(brake, features={"slots"})]) == []
-    assert bounds.left_alone([SUBMIT], [replace(brake, book="bob")]) == []
-    assert bounds.left_alone([SUBMIT], [replace(brake, begin=100.5)]) == [], "begun before"
-    assert bounds.left_alone([SUBMIT], [replace(brake, end=99.0)]) == [], "lifted before"
-    assert bounds.left_alone([replace(SUBMIT, verb="cancel")], [brake]) == []
+    assert bounds.left_alone([SUBMIT], [replace(span, features={"slots"})]) == []
+    assert bounds.left_alone([SUBMIT], [replace(span, book="bob")]) == []
+    assert bounds.left_alone([SUBMIT], [replace(span, begin=100.5)]) == [], "begun before"
+    assert bounds.left_alone([SUBMIT], [replace(span, end=99.0)]) == [], "lifted before"
+    assert bounds.left_alone([replace(SUBMIT, verb="cancel")], [span]) == []
 
 
 def test_a_command_that_began_before_the_pause_is_excused_and_none_that_began_in_it():
     act = replace(SUBMIT, book="bob")
-    brake = Brake("bob", {"workflows"}, 90.0, 110.0)
-    assert bounds.left_alone([act], [brake], [Span("bob", 89.0, 105.0)]) == []
-    assert len(bounds.left_alone([act], [brake], [Span("bob", 91.0, 105.0)])) == 1
-    assert len(bounds.left_alone([act], [brake], [Span("alice", 89.0, 105.0)])) == 1
-    assert len(bounds.left_alone([act], [brake], [Span("bob", 80.0, 95.0)])) == 1
+    span = LeftAloneSpan("bob", {"workflows"}, 90.0, 110.0)
+    assert bounds.left_alone([act], [span], [Span("bob", 89.0, 105.0)]) == []
+    assert len(bounds.left_alone([act], [span], [Span("bob", 91.0, 105.0)])) == 1
+    assert len(bounds.left_alone([act], [span], [Span("alice", 89.0, 105.0)])) == 1
+    assert len(bounds.left_alone([act], [span], [Span("bob", 80.0, 95.0)])) == 1
 
 
 def test_more_submissions_in_an_hour_than_the_cap():

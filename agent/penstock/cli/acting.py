@@ -1,7 +1,7 @@
 """What a user's own command changes in Slurm: by the same executor as the agent's, in the user's process, as the user.
 
 All commands of a user share one file beside their own state: the journal of their acts, and what is left of the
-submissions of an hour, which an agent of theirs counts in as well. The brake is the agent's: pauses are asked of it, or
+submissions of an hour, which an agent of theirs counts in as well. Pauses are the agent's: they are asked of it, or
 read from the user's state file where none runs; the allow-list is the configuration's.
 """
 
@@ -18,9 +18,9 @@ from penstock.audit.auditor import Auditor
 from penstock.audit.opening import own_auditor
 from penstock.config import Config
 from penstock.core.allowance import carry_on
-from penstock.core.brake import Pause, as_pauses, pauses_in
 from penstock.core.executor import Executor
 from penstock.core.off import off_in
+from penstock.core.pauses import Pause, as_pauses, pauses_in
 from penstock.errors import AgentUnavailable
 from penstock.host import logs
 from penstock.ipc.client import ask_agent
@@ -63,8 +63,8 @@ class Acting:
             store.settle(intent.id, "interrupted", "its command was ended", slurm.now())
         store.prune(slurm.now() - config.agent.keep)
         executor = Executor(store, slurm, slurm, audit=audit)
-        executor.brake.rules = config.limits.rules
-        executor.brake.pauses = _pauses(config)
+        executor.pause_control.rules = config.limits.rules
+        executor.pause_control.pauses = _pauses(config)
         if isinstance(slurm, Metered):
             carry_on(slurm.budget, store, slurm)
         return executor

@@ -116,7 +116,7 @@ async def look_alone(config: Config) -> dict[str, Any]:
         slurm = make_backend(config)
         app = App(config, slurm, slurm, Store(copy))
         try:
-            order = app.executor.brake.off
+            order = app.executor.pause_control.off
             await app.start()
             assert app.drain is not None
             snapshot = await app.observer.look()

@@ -1,4 +1,4 @@
-"""penstock pause and resume: the brake."""
+"""penstock pause and resume."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from penstock.cli.door import ask_or_leave
 from penstock.cli.output import emit_json
 from penstock.config import load
-from penstock.core.brake import FEATURES
+from penstock.core.pauses import FEATURES
 from penstock.errors import UserError
 
 __all__ = ["pause", "resume"]

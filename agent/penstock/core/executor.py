@@ -1,7 +1,7 @@
 """The one hand that changes Slurm: intent into the journal first, then the request, then how it went; backs off where
 it fails.
 
-Whatever wants to change something calls `act`; nobody else is given a `Changer`. The brake is asked here once more,
+Whatever wants to change something calls `act`; nobody else is given a `Changer`. The pauses are asked here once more,
 right before the act, whoever has asked it before, and a job that is changed is looked at: it must still be its owner's.
 If the agent is killed between the two entries, the intent stays open and whoever owns the subject reads back from Slurm
 what became of it (each act has a unique name or is idempotent).
@@ -21,7 +21,7 @@ import structlog
 from penstock.api import Decision, Job, Snapshot
 from penstock.audit.auditor import Auditor
 from penstock.audit.record import Outcome
-from penstock.core.brake import Brake
+from penstock.core.pauses import PauseControl
 from penstock.errors import (
     LeftAlone,
     NotNow,
@@ -59,7 +59,7 @@ class _Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """Whose jobs an act is about: `feature` is one of `brake.FEATURES`, `owner` the uid of their user, `job` the one
+    """Whose jobs an act is about: `feature` is one of `pauses.FEATURES`, `owner` the uid of their user, `job` the one
     that is changed, if there is one yet. `partitions`, `accounts` and `qos` are where it is, as far as is known.
 
     `cluster` names the one where the job is; empty: the one that is asked when none is named. `decided` is the picture
@@ -113,7 +113,7 @@ class Executor:
         self._glanced: dict[str, Snapshot] = {}
         self._scale = scale
         self._may_act = may_act
-        self.brake = Brake(store)
+        self.pause_control = PauseControl(store)
         self._trouble: dict[str, _Trouble] = {}
         # How acts went that the journal has open still, by intent: state, outcome, when.
         self._unsettled: dict[int, tuple[str, str, float]] = {}
@@ -154,7 +154,7 @@ class Executor:
     ) -> T:
         """Journal, request, journal; the request's answer. Its errors pass through after the back-off is set.
 
-        Raises LeftAlone where the brake is on for what it is about, NotNow or NotPermitted where the job that it
+        Raises LeftAlone where what it is about is paused or not allowed, NotNow or NotPermitted where the job that it
         changes cannot be looked at or is somebody else's by now, Overtaken where that is not as it was decided on, and
         AuditUnwritable where it could not be written down that it was done for somebody else; nothing is journaled
         then.
@@ -207,17 +207,17 @@ class Executor:
         await self.act("cancel", subject, {"job": job}, request, replace(concern, job=job, ends=True))
 
     def check(self, concern: Concern) -> None:
-        """Raises LeftAlone if the brake is on for what an act is about."""
+        """Raises LeftAlone if what an act is about is paused or not allowed."""
         if concern.ends:
             return
-        held = self.brake.on(
+        held = self.pause_control.on(
             concern.feature,
             concern.owner,
             _named(concern.partitions),
             _named(concern.accounts),
             _named(concern.qos),
             strict=False,
-        ) or self.brake.rehearses(concern.owner, "nothing is done to it")
+        ) or self.pause_control.rehearses(concern.owner, "nothing is done to it")
         if held is not None:
             raise LeftAlone(held.text)
 

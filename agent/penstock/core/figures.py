@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from penstock.core.brake import FEATURES
 from penstock.core.executor import Executor
 from penstock.core.families import Family, Metric, by, by_one, copied, family, histogram, named, one
 from penstock.core.observe import Observer
+from penstock.core.pauses import FEATURES
 from penstock.slurm.budget import Metered
 from penstock.state.store import Store
 
@@ -105,7 +105,7 @@ def of_executor(executor: Executor) -> Iterator[Family]:
     yield family(METRICS["acts_total"], copied(executor.outcomes), by(_ACTS, ("done", "failed", "unknown")))
     yield one(METRICS["automatic_pauses_total"], executor.pauses)
     yield one(METRICS["automatic_pause"], executor.paused)
-    pauses = Counter(pause.feature or "all" for pause in executor.brake.pauses)
+    pauses = Counter(pause.feature or "all" for pause in executor.pause_control.pauses)
     yield family(METRICS["pauses"], by_one(pauses), by(("all", *FEATURES)))
 
 

@@ -112,8 +112,8 @@ class Keeper:
 
     async def open(self, wanted: Wanted, sight: Sight | None = None, exchange: bool = False) -> int:
         """Check a wanted slot against the site's limits and the budget, store it and take the first steps; its number.
-        An `exchange` takes the place of another one. Raises Infeasible for what is not allowed, LeftAlone where the
-        brake is on; what Slurm refuses is in the hold's `reason`."""
+        An `exchange` takes the place of another one. Raises Infeasible for what is not allowed, LeftAlone where
+        it is paused; what Slurm refuses is in the hold's `reason`."""
         self._executor.check(_concern(wanted))
         sight = sight or self.look()
         until = wanted.end + wanted.margin

@@ -125,8 +125,8 @@ class Office:
             os.close(descriptor)
 
     async def tick(self) -> tuple[Mapping[int, Hold], list[str]]:
-        """One pass over all holds and all runs: the holds as they stand, and what was changed, in words. What the brake
-        is on for is left as it is; holds that are over are settled all the same, or their nodes would stay empty."""
+        """One pass over all holds and all runs: the holds as they stand, and what was changed, in words. What is paused
+        is left as it is; holds that are over are settled all the same, or their nodes would stay empty."""
         found = await self.keeper.tick()
         return found, await self.runs.tend(self._finder)
 

@@ -97,7 +97,7 @@ class Runs:
         self._close(page, await self._look(), {})
 
     async def tend(self, finder: Finder) -> list[str]:
-        """One pass over all runs that are not over; what was done, in words. One that the brake is on for is left as it
+        """One pass over all runs that are not over; what was done, in words. One that is paused is left as it
         is."""
         said: list[str] = []
         for run in self._ledger.runs():

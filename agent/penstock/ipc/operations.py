@@ -11,10 +11,10 @@ from typing import Any
 
 from dmr.wire import clean
 from penstock import __version__
-from penstock.core.brake import FEATURES, Pause
 from penstock.core.executor import Executor
 from penstock.core.observe import Observer
 from penstock.core.pace import Pace
+from penstock.core.pauses import FEATURES, Pause
 from penstock.errors import NotFound, NotPermitted, UserError
 from penstock.host.clock import Clock
 from penstock.ipc.handlers import LocalOp
@@ -98,7 +98,7 @@ def operations(
     def not_allowed(uid: int) -> Iterator[str]:
         """What of the user's is left alone because the configuration does not allow to act on it."""
         seen = observer.last.jobs if observer.last else {}
-        if executor.brake.rules is None:
+        if executor.pause_control.rules is None:
             return
         mine = ((n, run) for n, run in workflows.runs.items() if uid in (0, run.uid if run.owned else os.geteuid()))
         found = [(f"workflow {n}", workflows.held(run)) for n, run in mine]
@@ -129,8 +129,8 @@ def operations(
             "problems": [
                 *troubles(),
                 *(snapshot.problems if snapshot else ["no look at Slurm yet"]),
-                *(["dry run: jobs of other users are looked at only"] if executor.brake.dry_run else []),
-                *(str(p) for p in executor.brake.pauses if uid in (0, os.geteuid(), p.uid) or p.uid is None),
+                *(["dry run: jobs of other users are looked at only"] if executor.pause_control.dry_run else []),
+                *(str(p) for p in executor.pause_control.pauses if uid in (0, os.geteuid(), p.uid) or p.uid is None),
                 *not_allowed(uid),
             ],
             "paused_until": executor.paused_until,
@@ -190,27 +190,29 @@ def operations(
 
     async def pauses(uid: int, _request: Mapping[str, Any]) -> object:
         """Those that are about the jobs of whoever asks: their own commands keep to them, too."""
-        return [asdict(p) for p in executor.brake.pauses if p.uid in (None, uid)]
+        return [asdict(p) for p in executor.pause_control.pauses if p.uid in (None, uid)]
 
     async def pause(uid: int, request: Mapping[str, Any]) -> object:
         wanted = await scope(uid, request)
         above = await overseers.include(uid)
-        for there in executor.brake.pauses:
+        for there in executor.pause_control.pauses:
             # Else a user could make it their own, and lift it then.
             if there.scope == wanted.scope and there.by != uid and not above:
                 raise NotPermitted(f"it is paused already, not by you: {there}")
-        executor.brake.pause(wanted)
+        executor.pause_control.pause(wanted)
         return {"pauses": [str(wanted)]}
 
     async def resume(uid: int, request: Mapping[str, Any]) -> object:
         wanted, above = await scope(uid, request), await overseers.include(uid)
         everything = wanted.scope == (None, None, None)
-        lifted = [p for p in executor.brake.pauses if everything or p.scope == wanted.scope]
+        lifted = [p for p in executor.pause_control.pauses if everything or p.scope == wanted.scope]
         if not lifted:
-            raise NotFound("nothing of that is paused: " + ("; ".join(map(str, executor.brake.pauses)) or "no pause"))
+            raise NotFound(
+                "nothing of that is paused: " + ("; ".join(map(str, executor.pause_control.pauses)) or "no pause")
+            )
         if not above and any(p.by != uid for p in lifted):
             raise NotPermitted(f"not paused by you: {lifted[0]}")
-        executor.brake.resume(lifted)
+        executor.pause_control.resume(lifted)
         wake("a pause is over")
         return {"pauses": [str(p) for p in lifted]}
 

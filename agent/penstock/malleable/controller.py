@@ -72,7 +72,7 @@ class MalleableController:
     ) -> None:
         self._clock = clock
         self._wake = wake
-        self._brake = executor.brake
+        self._pause_control = executor.pause_control
         self.settings = settings
         self._registry = Registry(store, clock, want_look)
         rights = Rights(backend, observer, self._registry, clock, settings)
@@ -197,7 +197,7 @@ class MalleableController:
             return []
         self._bury(number, snapshot)
         await self._cleaner.sweep(job)
-        if (off := self._brake.off) is not None:
+        if (off := self._pause_control.off) is not None:
             decisions = self.leaver.decide(job, snapshot, off)
         else:
             decisions = await self._decider.decide(job, snapshot, shown)

@@ -65,7 +65,7 @@ class Decider(Part):
 
     def held(self, job: Job) -> Reason | None:
         """Why the job is left alone for now."""
-        return self._executor.brake.on("malleable", job.uid, [job.partition], [job.account], [job.qos])
+        return self._executor.pause_control.on("malleable", job.uid, [job.partition], [job.account], [job.qos])
 
     async def decide(self, job: Job, snapshot: Snapshot, shown: Snapshot) -> list[Decision]:
         """The decisions about a running job. `shown` is what the policy is to see."""
@@ -123,7 +123,7 @@ class Decider(Part):
             if busy is not None:
                 return [*decisions, decision.rewritten(Verb.NOTHING, busy.code, busy.text)]
         if decision.verb is not Verb.NOTHING and me.phase is Phase.IDLE:
-            only = self._executor.brake.rehearses(me.uid, f"it would be resized from {me.offer.size} to {size}")
+            only = self._executor.pause_control.rehearses(me.uid, f"it would be resized from {me.offer.size} to {size}")
             if only is not None:
                 return [*decisions, decision.rewritten(Verb.NOTHING, only.code, only.text)]
         name = f"penstock-{job.id}-{secrets.token_hex(6)}"

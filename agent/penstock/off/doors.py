@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from dmr.wire import clean
-from penstock.core.brake import Brake, as_pauses
 from penstock.core.observe import Observer
 from penstock.core.off import REFUSED, Off, refusal
+from penstock.core.pauses import PauseControl, as_pauses
 from penstock.errors import NotNow, NotPermitted, UserError
 from penstock.host.clock import Clock
 from penstock.ipc.handlers import LocalOp
@@ -24,7 +24,7 @@ _MOST_UNITS: Final = 4
 
 def way_out(
     operations: Mapping[str, LocalOp],
-    brake: Brake,
+    pause_control: PauseControl,
     drain: Drain,
     observer: Observer,
     overseers: Overseers,
@@ -40,8 +40,8 @@ def way_out(
 
     def guarded(operation: LocalOp) -> LocalOp:
         async def refused_while_off(uid: int, request: Mapping[str, Any]) -> object:
-            if brake.off is not None:
-                raise refusal(brake.off)
+            if pause_control.off is not None:
+                raise refusal(pause_control.off)
             return await operation(uid, request)
 
         return refused_while_off
@@ -59,7 +59,7 @@ def way_out(
             drop_slots=bool(request.get("drop_slots")),
             units=tuple(units),
         )
-        order = brake.turn_off(order)
+        order = pause_control.turn_off(order)
         drain.begin()
         observer.want()
         wake("it is off")
@@ -67,7 +67,7 @@ def way_out(
 
     async def on(uid: int, _request: Mapping[str, Any]) -> object:
         await may_oversee(uid, "turn Penstock on")
-        order = brake.turn_on()
+        order = pause_control.turn_on()
         if order is not None:
             observer.want()
             wake("it is on again")
@@ -77,7 +77,7 @@ def way_out(
         """What is left, to its owners; all of it to those who may oversee. With `preview` what there is while it is
         on, to those alone: it takes a look at the ledger and the bags."""
         above = await overseers.include(uid)
-        order = brake.off
+        order = pause_control.off
         report = drain.report if order is not None else None
         if request.get("preview"):
             await may_oversee(uid, "look at all that there is")
@@ -96,18 +96,18 @@ def way_out(
 
     async def end_(uid: int, _request: Mapping[str, Any]) -> object:
         await may_oversee(uid, "end the agent")
-        if brake.off is None:
+        if pause_control.off is None:
             raise UserError("the agent is not off: `penstock off` turns it off and ends it")
         return {"ends": end()}
 
     async def status(uid: int, request: Mapping[str, Any]) -> object:
-        return _with_problem(await operations["status"](uid, request), brake.off)
+        return _with_problem(await operations["status"](uid, request), pause_control.off)
 
     async def pauses(uid: int, request: Mapping[str, Any]) -> object:
         """Commands of users keep to it, too; they know of pauses."""
         told = await operations["pauses"](uid, request)
         assert isinstance(told, list)
-        return told + [asdict(p) for p in as_pauses(brake.off)]
+        return told + [asdict(p) for p in as_pauses(pause_control.off)]
 
     more: dict[str, Callable[[int, Mapping[str, Any]], Awaitable[Any]]] = {
         "off": off,

@@ -1,6 +1,6 @@
 """A controller of the loop: while all is off it hands back what is held, and knows what is left.
 
-The controllers of the features hold as long as the brake says that it is off. Here their jobs are made to do without an
+The controllers of the features hold as long as the pauses say that it is off. Here their jobs are made to do without an
 agent, pass after pass, until nothing is left to do or what is left can only be told. Everything is decided anew from
 the state and a look at Slurm, and done by the executor, so a kill at any point costs nothing but time.
 """
@@ -94,7 +94,7 @@ class Drain:
     @property
     def settled(self) -> bool:
         """Whether nothing more happens by itself, by a look that was begun after the order."""
-        off, report = self._executor.brake.off, self.report
+        off, report = self._executor.pause_control.off, self.report
         return off is not None and report is not None and report.at > off.since and not report.pending
 
     def begin(self) -> None:
@@ -105,7 +105,7 @@ class Drain:
 
     async def reconcile(self, snapshot: Snapshot) -> list[Decision]:
         """Hand back what can be now; the decisions taken."""
-        off = self._executor.brake.off
+        off = self._executor.pause_control.off
         if off is None:
             self.report = None
             return []
@@ -125,7 +125,7 @@ class Drain:
 
     def next_wake(self, now: float) -> float | None:
         """Soon, as long as something is under way."""
-        if self._executor.brake.off is None:
+        if self._executor.pause_control.off is None:
             return None
         return now + _SOON if not self.settled else math.inf
 
@@ -203,7 +203,7 @@ class Drain:
         self._strays = _Aside(snapshot.taken_at, found)
 
     def _items(self, snapshot: Snapshot) -> Iterable[Item]:
-        off = self._executor.brake.off
+        off = self._executor.pause_control.off
         yield from self._jobs(snapshot, release=off is not None and off.release)
         yield from self._slots.items
         alive = {n for n, job in snapshot.jobs.items() if not job.state.ended}

@@ -17,8 +17,8 @@ from itertools import islice
 from typing import Any, Final
 
 from penstock.audit.chain import Head
-from penstock.core.brake import Pause
 from penstock.core.off import Off
+from penstock.core.pauses import Pause
 from penstock.malleable.machine import MalleableJob
 from penstock.messages.events import Event
 from penstock.messages.outbox import State

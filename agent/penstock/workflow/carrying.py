@@ -241,7 +241,7 @@ class Carrier:
     def _concern(self, run: WorkflowRun, job: int | None, snapshot: Snapshot | None, keeps: bool = True) -> Concern:
         """While all is off nothing is submitted, but what was is tied so that it may stay there without an agent
         (`keeps`), and what is kept back is given back to its owner where that is ordered."""
-        off = self._executor.brake.off
+        off = self._executor.pause_control.off
         cancelling = run.phase is RunPhase.CANCELLING
         if run.owned:
             seen = snapshot.jobs.get(job or 0) if snapshot else None

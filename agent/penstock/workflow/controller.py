@@ -65,7 +65,7 @@ class _Stepped:
 
     run: WorkflowRun
     look: Snapshot
-    brake: tuple[object, ...]
+    pause_state: tuple[object, ...]
     at: float
     wake: float
     complete: bool
@@ -145,7 +145,7 @@ class WorkflowController:
         default = next((p.name for p in snapshot.partitions.values() if p.default), None)
         partition = check_against(workflow, snapshot.partitions, default)
         place = ([partition.name], [workflow.account or ""], [workflow.qos or ""])
-        if (refused := self._executor.brake.refuses("workflows", os.geteuid(), *place)) is not None:
+        if (refused := self._executor.pause_control.refuses("workflows", os.geteuid(), *place)) is not None:
             raise NotPermitted(f"the agent may not submit this: {refused.text}")
         if any(stage.guessed for stage in workflow.stages):
             workflow = expected_by(workflow, self._earlier(uid))
@@ -250,8 +250,10 @@ class WorkflowController:
         return known[1]
 
     def _check_allowed(self, uid: int) -> None:
-        brake = self._executor.brake
-        refused = brake.refuses("workflows", uid, strict=False) or brake.rehearses(uid, "no workflows are taken yet")
+        pause_control = self._executor.pause_control
+        refused = pause_control.refuses("workflows", uid, strict=False) or pause_control.rehearses(
+            uid, "no workflows are taken yet"
+        )
         if refused is not None:
             raise NotPermitted(refused.text)
 
@@ -326,13 +328,13 @@ class WorkflowController:
         known = self._stepped.get(run.id)
         if known is None or not known.complete or known.run is not run or known.look is not snapshot:
             return True
-        if known.brake != self._brake() or known.wake <= now or self._runner.asks(run):
+        if known.pause_state != self._pause_state() or known.wake <= now or self._runner.asks(run):
             return True
         return not all(rest.lasts(now) for rest in self._sought.get(run.id, {}).values())
 
-    def _brake(self) -> tuple[object, ...]:
-        brake = self._executor.brake
-        return brake.pauses, brake.rules, brake.dry_run, brake.off
+    def _pause_state(self) -> tuple[object, ...]:
+        pause_control = self._executor.pause_control
+        return pause_control.pauses, pause_control.rules, pause_control.dry_run, pause_control.off
 
     def _news(self, number: int, decisions: list[Decision]) -> list[Decision]:
         """Those that say something else than the last one of their stage; the store would find that out one by one."""
@@ -375,25 +377,25 @@ class WorkflowController:
 
     def held(self, run: WorkflowRun) -> Reason | None:
         """Why the run is left alone for now."""
-        brake, seen = self._executor.brake, self._observer.last.jobs if self._observer.last else {}
+        pause_control, seen = self._executor.pause_control, self._observer.last.jobs if self._observer.last else {}
         if run.phase is RunPhase.CANCELLING:
             return None  # what it has in the queue is taken away
         if run.owned:
             return self._held_of_owner(run, seen)
-        if brake.off is not None and run.phase is RunPhase.FAILING:
+        if pause_control.off is not None and run.phase is RunPhase.FAILING:
             return None
         # What the workflow does not name was Slurm's choice.
         flow, jobs = run.workflow, [seen[i] for i in run.jobs() if i in seen]
         accounts = [flow.account] if flow.account else [job.account for job in jobs]
         qos = [flow.qos] if flow.qos else [job.qos for job in jobs]
-        return brake.on("workflows", os.geteuid(), [run.partition], accounts, qos)
+        return pause_control.on("workflows", os.geteuid(), [run.partition], accounts, qos)
 
     def _held_of_owner(self, run: WorkflowRun, seen: Mapping[int, Job]) -> Reason | None:
         """One of its jobs is to be left alone."""
-        brake = self._executor.brake
-        paused = brake.paused("workflows", run.uid, [stage.mine.partition for stage in run.stages])
-        paused = paused or brake.rehearses(run.uid, "nothing is done to its jobs")
-        if paused is not None or brake.rules is None:
+        pause_control = self._executor.pause_control
+        paused = pause_control.paused("workflows", run.uid, [stage.mine.partition for stage in run.stages])
+        paused = paused or pause_control.rehearses(run.uid, "nothing is done to its jobs")
+        if paused is not None or pause_control.rules is None:
             return paused
         for stage in run.stages:
             job = seen.get(stage.job or 0)
@@ -402,7 +404,7 @@ class WorkflowController:
             place = stage.mine if job is None else job
             where = ([place.partition], [place.account], [place.qos])
             # What is not known of a job that was never seen is not held against it: nothing is done to it.
-            if (refused := brake.refuses("workflows", run.uid, *where, strict=job is not None)) is not None:
+            if (refused := pause_control.refuses("workflows", run.uid, *where, strict=job is not None)) is not None:
                 return refused
         return None
 
@@ -445,7 +447,7 @@ class WorkflowController:
         if (left := self.runs.get(number)) is not None:
             wake = self._runner.next_wake(left, now)
             wake = math.inf if wake is None else wake
-            self._stepped[number] = _Stepped(left, snapshot, self._brake(), now, wake, complete)
+            self._stepped[number] = _Stepped(left, snapshot, self._pause_state(), now, wake, complete)
         return decisions
 
     def _view(self, run: WorkflowRun, snapshot: Snapshot, down: frozenset[str]) -> View:

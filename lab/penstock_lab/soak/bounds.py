@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 __all__ = [
     "Allowed",
-    "Brake",
     "Entry",
+    "LeftAloneSpan",
     "Record",
     "Row",
     "Span",
@@ -55,7 +55,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Brake:
+class LeftAloneSpan:
     """What was to be left alone from `begin`, when that was confirmed, until `end`, when somebody began to lift it:
     these `features` in this book."""
 
@@ -104,19 +104,19 @@ def feature_of(entry: Entry) -> str | None:
     return {"workflow": "workflows", "hold": "slots", "request": "slots", "bag": "select", "job": "malleable"}.get(kind)
 
 
-def left_alone(entries: Iterable[Entry], brakes: Sequence[Brake], commands: Sequence[Span] = ()) -> list[str]:
+def left_alone(entries: Iterable[Entry], spans: Sequence[LeftAloneSpan], commands: Sequence[Span] = ()) -> list[str]:
     """Nothing was begun while it was paused or not allowed. A command that had begun before asked then: what it does
     is excused."""
     wrong = []
     for entry in entries:
         feature = feature_of(entry)
-        for brake in brakes:
-            if brake.book != entry.book or feature not in brake.features or not brake.begin < entry.at < brake.end:
+        for span in spans:
+            if span.book != entry.book or feature not in span.features or not span.begin < entry.at < span.end:
                 continue
-            if not any(s.user == entry.book and s.begin <= brake.begin and entry.at <= s.end for s in commands):
+            if not any(s.user == entry.book and s.begin <= span.begin and entry.at <= s.end for s in commands):
                 wrong.append(
                     f"{entry.verb} {entry.subject} ({entry.book}'s {entry.number}) was begun "
-                    f"{entry.at - brake.begin:.3f} s after {feature} were to be left alone: {brake.why}"
+                    f"{entry.at - span.begin:.3f} s after {feature} were to be left alone: {span.why}"
                 )
                 break
     return wrong

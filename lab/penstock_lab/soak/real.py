@@ -25,10 +25,10 @@ from penstock_lab.papers.dmr.models import Model
 from penstock_lab.papers.dmr.paper import Application
 from penstock_lab.papers.dmr.standin import Order
 from penstock_lab.soak import bounds, invariants
-from penstock_lab.soak.brakes import Brakes
 from penstock_lab.soak.errands import USERS, Errands
 from penstock_lab.soak.invariants import Forgery, Memory
 from penstock_lab.soak.load import REAL, random_rigid, random_workflow
+from penstock_lab.soak.pauses import SoakPauses
 from penstock_lab.soak.site import ALLOWED, CAPS, OWNER, Mood, Site, site
 from penstock_lab.soak.stranger import forge
 from penstock_lab.soak.virtual import Report
@@ -89,7 +89,7 @@ class _Soak:
         self._began = time.time()
         self._storm_until = self._began + 60 * chances.minutes
         self.errands = Errands(place, random.Random(f"errands {seed}"), self.counts, self.ledger, self.event)
-        self.brakes = Brakes(place, random.Random(f"brakes {seed}"), self.counts, self.event)
+        self.pauses = SoakPauses(place, random.Random(f"pauses {seed}"), self.counts, self.event)
         self.witness = Witness(place, self.known, self.errands, self.ledger, self._began)
         self._environment: Mapping[str, str] = {}
         self._dead_nodes: set[str] = set()
@@ -314,16 +314,16 @@ class _Soak:
 
     def _pause(self) -> None:
         """For a while; several may hold at a time."""
-        self.brakes.pause()
+        self.pauses.pause()
         self._at(time.time() + self.draw.uniform(5, 40), self._resume)
 
     def _resume(self) -> None:
-        if not self.brakes.resume():
+        if not self.pauses.resume():
             self._at(time.time() + 2.0, self._resume)
 
     def _allow(self) -> None:
-        self.brakes.allow()
-        self._at(time.time() + self.draw.uniform(10, 40), self.brakes.allow_all)
+        self.pauses.allow()
+        self._at(time.time() + self.draw.uniform(10, 40), self.pauses.allow_all)
 
     def _kill(self) -> None:
         if self.site.running:
@@ -399,9 +399,9 @@ class _Soak:
             raise Violated(wrong)
 
     def _bounds(self) -> list[str]:
-        """No brake and no cap was crossed so far."""
+        """No pause and no cap was crossed so far."""
         entries = self.witness.entries()
-        wrong = bounds.left_alone(entries, self.brakes.all, self.errands.spans)
+        wrong = bounds.left_alone(entries, self.pauses.all, self.errands.spans)
         for who in USERS:
             mine = [e for e in entries if e.book == who or (who == OWNER and e.book == "agent")]
             wrong += bounds.within_cap(mine, CAPS[who], who)
@@ -413,7 +413,7 @@ class _Soak:
         self.site.mood(Mood())
         self._agenda = []
         self.errands.kills = False
-        self.brakes.allow_all()
+        self.pauses.allow_all()
         if self.site._ballast.exists():
             self.site.empty_disk()
             self.disk_full.append((time.time(), time.time()))
@@ -422,7 +422,7 @@ class _Soak:
         for node in self.site.cluster.nodes:
             self.site.start_node(node)
         self._wait(lambda: self.site.ask("ping") is not None, 120, "the agent does not answer")
-        self._wait(self.brakes.resume, 120, "pauses cannot be lifted")
+        self._wait(self.pauses.resume, 120, "pauses cannot be lifted")
         for one in self.known.handed:
             if one.run is None:
                 self._hand_over(one)

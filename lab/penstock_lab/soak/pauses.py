@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from penstock.values.allow import FEATURES
-from penstock_lab.soak.bounds import Brake
+from penstock_lab.soak.bounds import LeftAloneSpan
 from penstock_lab.soak.site import BOB, OPERATOR, OWNER, Site
 
-__all__ = ["Brakes"]
+__all__ = ["SoakPauses"]
 
 _RULES: Final[tuple[list[dict[str, Any]], ...]] = (
     [],
@@ -25,7 +25,7 @@ _RULES: Final[tuple[list[dict[str, Any]], ...]] = (
 _NEVER: Final = float("inf")
 
 
-class Brakes:
+class SoakPauses:
     """`all` is what was to be left alone so far. An act in the agent's journal is of the book "agent", one of a user's
     commands of the book of that user."""
 
@@ -34,12 +34,12 @@ class Brakes:
         self._draw = draw
         self._counts = counts
         self._event = event
-        self._over: list[Brake] = []
-        self._pauses: dict[tuple[object, ...], Brake] = {}
-        self._allow: list[Brake] = []
+        self._over: list[LeftAloneSpan] = []
+        self._pauses: dict[tuple[object, ...], LeftAloneSpan] = {}
+        self._allow: list[LeftAloneSpan] = []
 
     @property
-    def all(self) -> list[Brake]:
+    def all(self) -> list[LeftAloneSpan]:
         """With those that still hold."""
         return [*self._over, *self._pauses.values(), *self._allow]
 
@@ -60,22 +60,22 @@ class Brakes:
         if self._site.ask("pause", feature=feature, uid=uid, partition=partition, why="soak") is None:
             self._event("a pause was not answered")
             # It may hold all the same, and is lifted with the others; nothing is expected of it.
-            self._pauses[scope] = Brake("agent", (), _NEVER, _NEVER)
+            self._pauses[scope] = LeftAloneSpan("agent", (), _NEVER, _NEVER)
             return
         self._counts["pauses"] += 1
         self._event(f"paused: {scope}")
         features = FEATURES if feature is None else (feature,)
-        self._pauses[scope] = Brake("agent", features, time.time(), _NEVER, f"pause {scope}")
+        self._pauses[scope] = LeftAloneSpan("agent", features, time.time(), _NEVER, f"pause {scope}")
         # A user's commands ask the agent, or read its file.
-        own = Brake(OWNER, features, time.time(), _NEVER, f"pause {scope}")
+        own = LeftAloneSpan(OWNER, features, time.time(), _NEVER, f"pause {scope}")
         self._pauses[(*scope, OWNER)] = own
 
     def resume(self) -> bool:
         """Lift all pauses; whether that was answered."""
         if not self._pauses:
             return True
-        for scope, brake in self._pauses.items():
-            self._pauses[scope] = replace(brake, end=min(brake.end, time.time()))
+        for scope, span in self._pauses.items():
+            self._pauses[scope] = replace(span, end=min(span.end, time.time()))
         if self._site.ask("resume", feature=None, uid=None, partition=None) is None:
             return False
         self._event("pauses lifted")
@@ -92,7 +92,8 @@ class Brakes:
         allowed = {name for rule in rules for name in rule.get("features", () if "partitions" in rule else FEATURES)}
         features = [name for name in FEATURES if name not in allowed]
         self._allow = [
-            Brake(book, features, time.time(), _NEVER, f"allow {rules}") for book in ("agent", OWNER, BOB, OPERATOR)
+            LeftAloneSpan(book, features, time.time(), _NEVER, f"allow {rules}")
+            for book in ("agent", OWNER, BOB, OPERATOR)
         ]
 
     def allow_all(self) -> None:
@@ -104,6 +105,6 @@ class Brakes:
     def _change(self, rules: list[dict[str, Any]] | None) -> None:
         if self._site.running:
             self._site.kill()
-        self._over += [replace(brake, end=time.time()) for brake in self._allow]
+        self._over += [replace(span, end=time.time()) for span in self._allow]
         self._allow = []
         self._site.allow(rules)

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from penstock.api import JobSpec, JobState
-from penstock.core.brake import Brake, Pause
+from penstock.core.pauses import Pause, PauseControl
 from penstock.errors import NotFound, NotPermitted, UserError
 from penstock.state.store import Store
 from penstock.workflow.model import Stage, Workflow
@@ -22,20 +22,20 @@ FLOW = Workflow("w", (Stage("a", 2, 100, 20, "sleep 20"), Stage("b", 2, 100, 20,
 
 def test_a_pause_covers_its_scope_and_is_kept(tmp_path):
     store = Store(tmp_path / "db")
-    brake = Brake(store)
-    assert brake.on("malleable", 7, ["batch"]) is None
-    brake.pause(Pause("malleable", 7, "batch", by=ME, why="acceptance tests"))
-    brake.pause(Pause("malleable", 7, "batch", by=ME, why="still"))
-    brake = Brake(store)
-    (kept,) = brake.pauses
+    pause_control = PauseControl(store)
+    assert pause_control.on("malleable", 7, ["batch"]) is None
+    pause_control.pause(Pause("malleable", 7, "batch", by=ME, why="acceptance tests"))
+    pause_control.pause(Pause("malleable", 7, "batch", by=ME, why="still"))
+    pause_control = PauseControl(store)
+    (kept,) = pause_control.pauses
     assert kept.why == "still"
-    assert brake.on("malleable", 7, ["x", "batch"]).text.endswith(": still")
+    assert pause_control.on("malleable", 7, ["x", "batch"]).text.endswith(": still")
     for other in (("workflows", 7, ["batch"]), ("malleable", 8, ["batch"]), ("malleable", 7, ["x"])):
-        assert brake.on(*other) is None
-    brake.pause(Pause(by=ME))
-    assert brake.on("workflows", 8, []).text.startswith("everything paused by ")
-    brake.resume([kept])
-    assert [p.scope for p in Brake(store).pauses] == [(None, None, None)]
+        assert pause_control.on(*other) is None
+    pause_control.pause(Pause(by=ME))
+    assert pause_control.on("workflows", 8, []).text.startswith("everything paused by ")
+    pause_control.resume([kept])
+    assert [p.scope for p in PauseControl(store).pauses] == [(None, None, None)]
 
 
 @virtual
@@ -122,4 +122,4 @@ async def test_who_may_pause_what(tmp_path):
         await world.app.observer.look()
         with pytest.raises(UserError):
             await pause(ME, wrong)
-    assert world.app.executor.brake.pauses == ()
+    assert world.app.executor.pause_control.pauses == ()

@@ -1,4 +1,4 @@
-"""The brake: what people have told the agent to leave alone until further notice, and what its configuration does not
+"""Pauses: what people have told the agent to leave alone until further notice, and what its configuration does not
 allow. Pauses outlive the agent. Whoever is about to act asks here, and nowhere else.
 
 What is paused or not allowed is left as it is, as if the agent were away: nothing is submitted, released, re-pointed,
@@ -20,7 +20,7 @@ from penstock.host.logins import login
 from penstock.state.store import Store
 from penstock.values.allow import FEATURES, Rule, Subject, refusal
 
-__all__ = ["FEATURES", "Brake", "Pause", "as_pauses", "pauses_in"]
+__all__ = ["FEATURES", "Pause", "PauseControl", "as_pauses", "pauses_in"]
 
 _KEY: Final = "pauses"
 
@@ -66,7 +66,7 @@ def as_pauses(off: Off | None) -> tuple[Pause, ...]:
     return () if off is None else (Pause(by=off.by, since=off.since, why=str(off)),)
 
 
-class Brake:
+class PauseControl:
     """The pauses of one agent, as its state file has them, and its allow-list `rules` (None: all is allowed).
 
     With `dry_run` it only says what it would do to others' jobs.
