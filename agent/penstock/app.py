@@ -61,10 +61,10 @@ from penstock.predictions.outlook import Outlook
 from penstock.predictions.predictor import Predictions
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import Metered
+from penstock.state.leadership import Leadership, Lock, hold_state
 from penstock.state.lease.holder import Lease
 from penstock.state.retention import Retention
 from penstock.state.store import Store
-from penstock.state.tenure import Lock, Tenure, hold_state
 from penstock.upkeep.statefile import open_checked, open_checked_acts
 from penstock.values.backoff import backoff
 from penstock.values.merging import obstacle_to_merge
@@ -115,13 +115,13 @@ class App:
         clock: Clock,
         store: Store,
         config_path: Path | None = None,
-        tenure: Tenure | None = None,
+        leadership: Leadership | None = None,
         auditor: Auditor | None = None,
     ) -> None:
         self.config = config
         self.auditor = auditor or Auditor(None, clock.now)
-        self.tenure = tenure or Lock()
-        self.shared = isinstance(self.tenure, Lease)
+        self.leadership = leadership or Lock()
+        self.shared = isinstance(self.leadership, Lease)
         self._config_path = config_path
         self.backend = backend
         self.clock = clock
@@ -129,12 +129,12 @@ class App:
         self.metrics = Metrics()
         if isinstance(backend, Metered):
             self.metrics.add(partial(figures.of_backend, backend))
-            backend.budget.may_change = self.tenure.check
+            backend.budget.may_change = self.leadership.check
         self.observer = Observer(
             backend, clock, min_interval=config.slurm.min_interval, stale_after=_stale_after(config)
         )
         self.executor = Executor(
-            store, clock, backend, look=self._fresh_look, may_act=self.tenure.check, audit=self.auditor
+            store, clock, backend, look=self._fresh_look, may_act=self.leadership.check, audit=self.auditor
         )
         self._set_pause_control(config)
         self.messenger = Messenger(store, clock, config)
@@ -283,7 +283,7 @@ class App:
             self.metrics,
             interval=self.config.agent.interval,
             idle_interval=self.config.agent.idle_interval,
-            why_not=self.tenure.why_not,
+            why_not=self.leadership.why_not,
         )
         _log.info("site", cluster=site.cluster, slurm=".".join(map(str, site.version)), accrues=rules.accrues)
 
@@ -331,12 +331,12 @@ class App:
             bound = await self.server.listen_far(bare(host), int(port), self.far)
         except (OSError, ValueError) as e:
             raise cannot_listen("agent.listen", f"{host}:{port}", e) from e
-        self.tenure.advertise(f"{name_for(host, self.config)}:{bound}")
+        self.leadership.advertise(f"{name_for(host, self.config)}:{bound}")
 
     def troubles(self) -> list[str]:
         """What keeps the agent from doing anything, or from writing it down."""
         loop = self.loop.trouble if self.loop is not None else ""
-        found = (self.tenure.why_not() or "", loop, self.auditor.trouble)
+        found = (self.leadership.why_not() or "", loop, self.auditor.trouble)
         return [text for text in dict.fromkeys(found) if text]
 
     async def _listen(self, host: str, ports: list[int]) -> int:
@@ -442,26 +442,26 @@ class App:
 async def serve(config: Config, config_path: Path | None = None) -> None:
     """Run the daemon until SIGTERM or SIGINT. `config_path` is what a reload reads; None: where `load` looks."""
     check(config)
-    tenure = hold_state(config, "agent", config_path=config_path)
+    leadership = hold_state(config, "agent", config_path=config_path)
     if os.geteuid() == 0:
         _log.warning(
             "this agent runs as root, which it has no need to be: a fault in it, or in an extension, would be root's; "
             "run it as a user, or as a service user with AdminLevel=Operator"
         )
     try:
-        await _serve(config, config_path, tenure)
-        if tenure.lost:
-            raise LeaseLost(tenure.lost)
+        await _serve(config, config_path, leadership)
+        if leadership.lost:
+            raise LeaseLost(leadership.lost)
     finally:
-        tenure.close()
+        leadership.close()
 
 
-async def _serve(config: Config, config_path: Path | None, tenure: Tenure) -> None:
+async def _serve(config: Config, config_path: Path | None, leadership: Leadership) -> None:
     raise_limit()
     backend = make_backend(config)
     # Slurm's times are compared with ours, so the clock is the controller's.
-    store = open_checked(config, tenure)
-    app = App(config, backend, backend, store, config_path, tenure, agent_auditor(config, store, backend.now))
+    store = open_checked(config, leadership)
+    app = App(config, backend, backend, store, config_path, leadership, agent_auditor(config, store, backend.now))
     app.auditor.start(f"penstock {__version__}, process {os.getpid()}")
     running = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -469,8 +469,8 @@ async def _serve(config: Config, config_path: Path | None, tenure: Tenure) -> No
     def leave() -> None:
         running.call_soon_threadsafe(stop.set)
 
-    tenure.on_lost = app.leave = leave
-    if tenure.lost:
+    leadership.on_lost = app.leave = leave
+    if leadership.lost:
         stop.set()
     for number in (signal.SIGTERM, signal.SIGINT):
         running.add_signal_handler(number, stop.set)

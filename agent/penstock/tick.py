@@ -12,8 +12,8 @@ from penstock.config import Config
 from penstock.core.backends import make_backend
 from penstock.core.off import off_in
 from penstock.errors import LeaseLost, StateHeld
+from penstock.state.leadership import Leadership, hold_state
 from penstock.state.store import TICKED
-from penstock.state.tenure import Tenure, hold_state
 from penstock.upkeep.statefile import open_checked
 
 __all__ = ["Tick", "one_pass", "tick"]
@@ -42,25 +42,25 @@ async def tick(config: Config) -> Tick:
     """One pass over one look at Slurm. Raises `SlurmUnavailable` when Slurm does not answer, and `LeaseLost` when it
     was stopped for so long that another host took over."""
     try:
-        tenure = hold_state(config, "tick")
+        leadership = hold_state(config, "tick")
     except StateHeld as e:
         return Tick(ran=False, held=str(e))
     try:
-        done = await _tick(config, tenure)
-        if tenure.lost:
-            raise LeaseLost(tenure.lost)
+        done = await _tick(config, leadership)
+        if leadership.lost:
+            raise LeaseLost(leadership.lost)
         return done
     finally:
-        tenure.close()
+        leadership.close()
 
 
-async def _tick(config: Config, tenure: Tenure) -> Tick:
-    store = open_checked(config, tenure)
+async def _tick(config: Config, leadership: Leadership) -> Tick:
+    store = open_checked(config, leadership)
     if (off := off_in(store)) is not None:  # before Slurm is asked anything
         store.close()
         return Tick(ran=False, held=str(off))
     backend = make_backend(config)
-    app = App(config, backend, backend, store, tenure=tenure, auditor=agent_auditor(config, store, backend.now))
+    app = App(config, backend, backend, store, leadership=leadership, auditor=agent_auditor(config, store, backend.now))
     try:
         await app.start(resizes=False)
         await app.predictions.learn_history()

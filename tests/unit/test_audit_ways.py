@@ -25,7 +25,7 @@ from penstock.config import Config
 from penstock.core.executor import Concern
 from penstock.errors import Infeasible, NotPermitted, PenstockError
 from penstock.ipc.audited import CHANGING, RequestAudit
-from penstock.state.tenure import open_acts
+from penstock.state.leadership import open_acts
 from penstock_lab.mock.backend import virtual_cluster
 
 HEAD = Head(7, "ab" * 32)

@@ -27,9 +27,9 @@ from penstock.errors import ConfigError, NotNow
 from penstock.holding.office import pricing_rules
 from penstock.host import sdnotify
 from penstock.host.listening import cannot_listen
+from penstock.state.leadership import hold_state, open_store
 from penstock.state.lease.holder import Lease
 from penstock.state.store import Store
-from penstock.state.tenure import hold_state, open_store
 from penstock_lab.cluster.rootfs import cache_folder
 from penstock_lab.cluster.spec import default_folder
 from penstock_lab.mock.backend import virtual_cluster
@@ -436,9 +436,9 @@ def test_a_door_for_other_hosts_whose_port_is_taken_may_open_later(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
         config = settings(tmp_path / "state", agent={"shared": "yes", "listen": listen})
-        tenure = hold_state(config, "agent")
-        assert isinstance(tenure, Lease)
-        app = App(config, backend, backend.clock, open_store(config, tenure), tenure=tenure)
+        leadership = hold_state(config, "agent")
+        assert isinstance(leadership, Lease)
+        app = App(config, backend, backend.clock, open_store(config, leadership), leadership=leadership)
 
         async def run() -> None:
             await app.start()
@@ -451,7 +451,7 @@ def test_a_door_for_other_hosts_whose_port_is_taken_may_open_later(tmp_path):
             with pytest.raises(NotNow, match=r"`agent\.listen`: cannot listen at"):
                 asyncio.run(run())
         finally:
-            tenure.close()
+            leadership.close()
 
 
 # -- reload ------------------------------------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ from penstock.core.pauses import Pause
 from penstock.errors import AgentUnavailable, ConfigError, NotFound, NotNow, NotPermitted, UserError
 from penstock.ipc import overseers
 from penstock.ipc.inbox import LATER, Inbox
+from penstock.state.leadership import hold_state, lock_state
 from penstock.state.store import Store
-from penstock.state.tenure import hold_state, lock_state
 from penstock.workflow import admission, measure
 from penstock_lab.mock.backend import virtual_cluster
 from penstock_lab.mock.model import ClusterConfig
@@ -268,7 +268,7 @@ def foreign(monkeypatch):
     os.chown(place / "state", BOB, BOB)
     (place / "site.yaml").write_text(f"agent:\n  state_dir: {place / 'state'}\n")
     monkeypatch.setattr("penstock.config.SITE", place / "site.yaml")
-    monkeypatch.setattr("penstock.state.tenure.SITE", place / "site.yaml")
+    monkeypatch.setattr("penstock.state.leadership.SITE", place / "site.yaml")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(place / "config"))
     monkeypatch.delenv("PENSTOCK_CONFIG", raising=False)
     yield place

@@ -16,11 +16,11 @@ import pytest
 
 from penstock.config import Config
 from penstock.errors import LeaseLost, NotNow, StateHeld, StoreError
+from penstock.state.leadership import is_shared
 from penstock.state.lease import files, host
 from penstock.state.lease.holder import Lease
 from penstock.state.lease.machine import Place, sure_for
 from penstock.state.store import Store
-from penstock.state.tenure import is_shared
 
 LIMIT = 120.0
 PATIENCE = 9.0  # far above what a slow machine keeps a process from its beats

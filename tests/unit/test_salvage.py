@@ -17,9 +17,9 @@ from penstock.cli import cli
 from penstock.core.pauses import PauseControl
 from penstock.errors import NotNow, StateRefused, StoreError, UserError
 from penstock.holding.ledger import Ledger
+from penstock.state.leadership import lock_state
 from penstock.state.schema import VERSION
 from penstock.state.store import Store
-from penstock.state.tenure import lock_state
 from penstock.upkeep.pages import Pages
 from penstock.upkeep.rescue import Salvaged, salvage
 from penstock.upkeep.statefile import LEDGER, inspect

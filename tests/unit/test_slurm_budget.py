@@ -24,8 +24,8 @@ from penstock.slurm.base import Backend, Changer, Reader
 from penstock.slurm.budget import BudgetLimits, RequestBudget
 from penstock.slurm.cli import CliBackend
 from penstock.slurm.meter import Meter
+from penstock.state.leadership import open_acts
 from penstock.state.store import Store
-from penstock.state.tenure import open_acts
 from penstock.values.backoff import Ladder
 from penstock.values.bucket import TokenBucket
 from penstock_lab.mock.backend import virtual_cluster

@@ -21,10 +21,10 @@ from penstock.config import load
 from penstock.errors import NotPermitted, PenstockError, StateRefused, StoreError
 from penstock.holding.ledger import Ledger
 from penstock.state.birth import LOGS
+from penstock.state.leadership import hold_state
 from penstock.state.lease.fence import claim
 from penstock.state.schema import APPLICATION_ID, MIGRATIONS, VERSION
 from penstock.state.store import Store
-from penstock.state.tenure import hold_state
 from penstock.upkeep.statefile import inspect, must_be_whole, open_checked
 from penstock_lab.agent_world import START, World, virtual
 
@@ -60,7 +60,7 @@ def run(*words: str):
 def started() -> None:
     """What an agent and a tick do first."""
     config = load()
-    with closing(hold_state(config, "agent")) as tenure, closing(open_checked(config, tenure)):
+    with closing(hold_state(config, "agent")) as leadership, closing(open_checked(config, leadership)):
         pass
 
 

@@ -19,8 +19,8 @@ from click.testing import CliRunner
 from penstock.api import JobSpec, JobState
 from penstock.cli import cli
 from penstock.config import Config
+from penstock.state.leadership import hold_state
 from penstock.state.schema import VERSION
-from penstock.state.tenure import hold_state
 from penstock.upkeep.statefile import open_checked
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.model import workflow_from_dict
@@ -96,7 +96,7 @@ def test_a_file_is_whole_is_copied_and_is_brought_up_to_date(tmp_path, monkeypat
     assert told.exit_code == 0, told.output
     assert f"version {VERSION_OF_0_1_0}, which the agent brings to {VERSION}" in told.output
     config = Config.model_validate({"agent": {"state_dir": str(tmp_path)}})
-    with closing(hold_state(config, "agent")) as tenure, closing(open_checked(config, tenure)) as store:
+    with closing(hold_state(config, "agent")) as leadership, closing(open_checked(config, leadership)) as store:
         found = {number: state for number, _uid, state in store.runs()}
         submitters = {n for n, _uid, _state in store.runs(submitter=Submitter.OWNER)}
     assert found == {number: state for number, (_kind, state) in before.items()}

@@ -17,8 +17,8 @@ from penstock.config import Config
 from penstock.errors import NotNow, OutcomeUnknown, UserError
 from penstock.ipc.inbox import LATER, Inbox
 from penstock.sbatch.submission import script_lines, submit
+from penstock.state.leadership import lock_state
 from penstock.state.store import Store
-from penstock.state.tenure import lock_state
 from penstock.tick import Tick, one_pass
 from penstock.workflow.formats import load_workflow
 from penstock.workflow.model import workflow_to_dict

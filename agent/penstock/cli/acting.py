@@ -26,8 +26,8 @@ from penstock.host import logs
 from penstock.ipc.client import ask_agent
 from penstock.slurm.base import Backend, Reader
 from penstock.slurm.budget import Metered
+from penstock.state.leadership import DATABASE
 from penstock.state.store import Store
-from penstock.state.tenure import DATABASE
 
 __all__ = ["Acting", "acting"]
 

@@ -15,10 +15,10 @@ from penstock.cli.output import emit_json, plain, table
 from penstock.config import Config, load
 from penstock.errors import NotNow, StateHeld, StateRefused, StoreError
 from penstock.holding.office import ledger_path
+from penstock.state.leadership import hold_state, open_store
 from penstock.state.ownership import is_readable, own_folder
 from penstock.state.schema import too_new, way_out
 from penstock.state.store import Store
-from penstock.state.tenure import hold_state, open_store
 from penstock.upkeep import statefile
 from penstock.upkeep.statefile import LEDGER, STATE, Contents, Kind
 from penstock.workflow.documents import run_from_dict
@@ -110,14 +110,14 @@ def vacuum(ledger: bool, as_json: bool) -> None:
     if ledger:  # which may lie where its user has no agent
         config = config.model_copy(update={"agent": config.agent.model_copy(update={"state_dir": own_folder(config)})})
     try:
-        tenure = hold_state(config, "command")
+        leadership = hold_state(config, "command")
     except StateHeld as e:
         raise NotNow(f"{e}; an agent takes out what is old itself: stop it to make the file smaller") from None
     try:
         gone: dict[str, int] = {}
         if not ledger:
             statefile.must_be_whole(path, older=True)
-            store = open_store(config, tenure)
+            store = open_store(config, leadership)
             try:
                 while config.agent.keep > 0 and (some := store.prune(time.time() - config.agent.keep)):
                     gone = {name: gone.get(name, 0) + some.get(name, 0) for name in {*gone, *some}}
@@ -125,7 +125,7 @@ def vacuum(ledger: bool, as_json: bool) -> None:
                 store.close()
         before, after = statefile.vacuum(path)
     finally:
-        tenure.close()
+        leadership.close()
     if as_json:
         emit_json({"path": str(path), "before": before, "after": after, "forgotten": gone})
     else:

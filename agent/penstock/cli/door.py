@@ -20,10 +20,10 @@ from penstock.config import Config
 from penstock.core.off import REFUSED, off_in, refusal
 from penstock.errors import AgentUnavailable, StateHeld
 from penstock.ipc.client import ask_agent
+from penstock.state.leadership import hold_state, is_shared, open_store
 from penstock.state.lease.machine import Card
 from penstock.state.schema import UNREADABLE
 from penstock.state.store import TICKED, Store
-from penstock.state.tenure import hold_state, is_shared, open_store
 
 if TYPE_CHECKING:
     from penstock.workflow.state import WorkflowRun
@@ -70,10 +70,10 @@ def _opened(config: Config, unavailable: AgentUnavailable, write: bool) -> Itera
             yield store
         return
     try:
-        tenure = hold_state(config, "command", wait=config.agent.lease + _GRACE, tell=partial(_tell_wait, config))
+        leadership = hold_state(config, "command", wait=config.agent.lease + _GRACE, tell=partial(_tell_wait, config))
     except StateHeld as e:
         raise AgentUnavailable(f"{e}, and cannot be asked: {unavailable}") from e
-    with closing(tenure), closing(open_store(config, tenure)) as store:
+    with closing(leadership), closing(open_store(config, leadership)) as store:
         yield store
 
 

@@ -23,9 +23,9 @@ from penstock.core.backends import make_backend
 from penstock.core.off import Off, keep_off, merged, off_in
 from penstock.errors import ConfigError, NotNow, StateHeld
 from penstock.off.drain import Drain
+from penstock.state.leadership import DATABASE, Leadership, hold_state
 from penstock.state.ownership import is_readable
 from penstock.state.store import Store
-from penstock.state.tenure import DATABASE, Tenure, hold_state
 from penstock.upkeep.statefile import backup, open_checked
 
 __all__ = ["drain_alone", "lift_alone", "look_alone", "there_is_state"]
@@ -41,7 +41,7 @@ def there_is_state(config: Config) -> bool:
     return is_readable(path) and path.stat().st_size > 0
 
 
-async def _tenure(config: Config) -> Tenure:
+async def _leadership(config: Config) -> Leadership:
     deadline = time.monotonic() + _HELD
     while True:
         try:
@@ -57,19 +57,19 @@ async def drain_alone(config: Config, order: Off, wait: float) -> dict[str, Any]
 
     Raises StateHeld where somebody else has the state. Where Slurm does not answer, the order lasts all the same.
     """
-    tenure = await _tenure(config)
+    leadership = await _leadership(config)
     try:
-        store = open_checked(config, tenure)
+        store = open_checked(config, leadership)
         order = merged(off_in(store), order)
         keep_off(store, order)
         slurm = make_backend(config)
-        app = App(config, slurm, slurm, store, tenure=tenure)
+        app = App(config, slurm, slurm, store, leadership=leadership)
         try:
             return await _drained(app, order, wait)
         finally:
             await app.close()
     finally:
-        tenure.close()
+        leadership.close()
 
 
 async def _drained(app: App, order: Off, wait: float) -> dict[str, Any]:
@@ -131,12 +131,12 @@ async def look_alone(config: Config) -> dict[str, Any]:
 
 async def lift_alone(config: Config) -> Off | None:
     """Take the order back; what it was, None: it was not off. Raises StateHeld where somebody else has the state."""
-    tenure = await _tenure(config)
+    leadership = await _leadership(config)
     try:
-        with closing(open_checked(config, tenure)) as store:
+        with closing(open_checked(config, leadership)) as store:
             order = off_in(store)
             if order is not None:
                 keep_off(store, None)
             return order
     finally:
-        tenure.close()
+        leadership.close()

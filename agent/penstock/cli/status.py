@@ -21,8 +21,8 @@ from penstock.cli.runs import KEPT_BACK, STAGE_COLUMNS, Stage, answered, find, i
 from penstock.cli.times import Duration
 from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, PenstockError, UserError
+from penstock.state.leadership import acts_path
 from penstock.state.store import Store
-from penstock.state.tenure import acts_path
 
 __all__ = ["explain", "status", "top"]
 

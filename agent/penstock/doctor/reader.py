@@ -43,11 +43,11 @@ from penstock.slurm.budget import Metered
 from penstock.slurm.commands import PROGRAMS
 from penstock.slurm.pyslurm_link import Link, Unfit, misfit
 from penstock.slurm.queries import CliQueries
+from penstock.state.leadership import is_shared
 from penstock.state.lease.files import published
 from penstock.state.ownership import is_readable, own_folder
 from penstock.state.reading import describe
 from penstock.state.store import TICKED, Store
-from penstock.state.tenure import is_shared
 
 __all__ = ["read_facts"]
 

@@ -31,8 +31,8 @@ from penstock.provision.live import from_snapshot, partition_of
 from penstock.provision.pricing import Pricing
 from penstock.provision.repair import Find, Free
 from penstock.slurm.base import Reader
+from penstock.state.leadership import is_shared
 from penstock.state.ownership import check_root, denied, own_folder
-from penstock.state.tenure import is_shared
 from penstock.workflow.state import WorkflowRun
 
 __all__ = ["LEAD", "Office", "ledger_path", "open_ledger", "pricing_rules", "take_snapshot"]

@@ -28,7 +28,7 @@ def own_folder(config: Config) -> Path:
 
 
 def _may_be_mine(folder: Path) -> bool:
-    """Whether an agent of the caller's could have this folder, there already or not (see `tenure`)."""
+    """Whether an agent of the caller's could have this folder, there already or not (see `leadership`)."""
     for there in (folder, *folder.parents):
         try:
             found = there.stat()

@@ -20,11 +20,11 @@ from penstock.config import Config
 from penstock.errors import NotPermitted, StateRefused
 from penstock.holding.ledger import MIGRATIONS as LEDGER_MIGRATIONS
 from penstock.state.copies import copied
+from penstock.state.leadership import DATABASE, Leadership, acts_path, open_acts, open_store
 from penstock.state.ownership import is_readable
 from penstock.state.reading import PATIENCE, SAID, failed, log_of, reading
 from penstock.state.schema import APPLICATION_ID, MIGRATIONS, VERSION, way_out
 from penstock.state.store import Store
-from penstock.state.tenure import DATABASE, Tenure, acts_path, open_acts, open_store
 from penstock.upkeep import statecheck
 from penstock.upkeep.statecheck import Documents
 
@@ -133,7 +133,7 @@ def inspect(path: Path, kind: Kind = STATE) -> Contents:
     return Contents(str(path), kind, version, size, tuple(problems), rows, spans)
 
 
-def open_checked(config: Config, tenure: Tenure) -> Store:
+def open_checked(config: Config, leadership: Leadership) -> Store:
     """The state, for an agent or a tick that holds it, after the check of `penstock db check`.
 
     Raises StateRefused when that finds anything, or the file is another user's, and like `Store`.
@@ -141,7 +141,7 @@ def open_checked(config: Config, tenure: Tenure) -> Store:
     path = config.agent.state_dir / DATABASE
     try:
         must_be_whole(path)
-        return open_store(config, tenure)
+        return open_store(config, leadership)
     except NotPermitted as e:  # will be so again, whoever starts this process again
         raise StateRefused(f"{e}; its owner or root can hand it over (`chown`), or move it away") from e
 

@@ -25,8 +25,8 @@ from penstock.state.store import Holder, Store
 __all__ = [
     "ACTS",
     "DATABASE",
+    "Leadership",
     "Lock",
-    "Tenure",
     "acts_path",
     "hold_state",
     "is_shared",
@@ -43,7 +43,7 @@ class _ForeignFolder(ConfigError):
     """The state folder belongs to another user."""
 
 
-class Tenure(Protocol):
+class Leadership(Protocol):
     """The right to write the state, until it is closed or lost."""
 
     on_lost: Callable[[], None]
@@ -122,7 +122,7 @@ def hold_state(
     wait: float = 0.0,
     tell: Callable[[Card | None], None] = lambda _by: None,
     config_path: Path | None = None,
-) -> Tenure:
+) -> Leadership:
     """The right to write the state, as an agent, a tick or a command.
 
     Raises StateHeld when somebody else has it, and still after `wait` seconds (where a lease is needed; `tell` is
@@ -153,7 +153,7 @@ def _whose(config_path: Path | None) -> str:
     )
 
 
-def _hold(config: Config, role: str, wait: float, tell: Callable[[Card | None], None]) -> Tenure:
+def _hold(config: Config, role: str, wait: float, tell: Callable[[Card | None], None]) -> Leadership:
     folder = config.agent.state_dir
     if not is_shared(config):
         try:
@@ -166,9 +166,9 @@ def _hold(config: Config, role: str, wait: float, tell: Callable[[Card | None], 
     return Lease(folder, folder / DATABASE, role, patience=config.agent.lease, wait=wait, mode=mode, tell=tell)
 
 
-def open_store(config: Config, tenure: Tenure) -> Store:
+def open_store(config: Config, leadership: Leadership) -> Store:
     """The state, for whoever holds it."""
-    holder: Holder | None = tenure if isinstance(tenure, Lease) else None
+    holder: Holder | None = leadership if isinstance(leadership, Lease) else None
     return Store(config.agent.state_dir / DATABASE, holder)
 
 

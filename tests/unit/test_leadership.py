@@ -13,8 +13,8 @@ from factories import ManualClock
 from penstock.core.executor import Concern, Executor
 from penstock.errors import ConfigError, LeaseLost, NotNow, StoreError
 from penstock.slurm.budget import RequestBudget
+from penstock.state.leadership import lock_state
 from penstock.state.store import Store
-from penstock.state.tenure import lock_state
 from penstock_lab.agent_world import World, chain, virtual
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
