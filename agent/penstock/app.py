@@ -202,7 +202,7 @@ class App:
 
     async def _expected_wait(self, geometry: Geometry) -> float:
         await self.predictions.prepare([geometry])
-        return self.predictions.shelf.predict(geometry).seconds
+        return self.predictions.model_store.predict(geometry).seconds
 
     async def start(self, *, resizes: bool = True) -> None:
         """Learn the site, then build what depends on it. Raises `SlurmUnavailable` when Slurm does not answer.
@@ -233,7 +233,7 @@ class App:
                 # A begin time is then what a job ages from, whatever else it waits for.
                 ages_from_release="limits" not in site.enforced,
             ),
-            self.predictions.shelf,
+            self.predictions.model_store,
             self.wake,
             self.predictions.prepare,
             rules,
@@ -244,7 +244,7 @@ class App:
         self.messenger.configure(self.config, site.mail_domain)
         join(self.messenger, self.executor, self.workflows, self.clock)
         asked = (self.store, self.observer, self.executor, self.clock, self.workflows, self.malleable)
-        outlook = Outlook(self.store, self.predictions.shelf, self.observer, self.predictions.prepare)
+        outlook = Outlook(self.store, self.predictions.model_store, self.observer, self.predictions.prepare)
         overseers = Overseers(self.backend.operators, self.clock, self._serves)
         parts = (self.workflows, self.malleable)
         drained = (self.backend, self.executor, self.store, self.clock, *parts)

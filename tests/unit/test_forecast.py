@@ -18,9 +18,9 @@ from penstock.state.store import Store
 from penstock.waits.base import Observation
 from penstock.waits.geometry import key_of
 from penstock.waits.history import Median
+from penstock.waits.model_store import ModelStore
 from penstock.waits.queue_learner import QueueLearner
 from penstock.waits.queue_watch import QueueWatch
-from penstock.waits.shelf import Shelf
 
 ASK = Geometry("batch", "normal", 2, 600)
 
@@ -183,18 +183,18 @@ def record(number, wait=60.0, **changes):
 
 def learn(store, answer, period=86400.0):
     clock = ManualClock(2000.0)
-    slurm, shelf = Slurm(clock, answer), Shelf(store, clock.now, Median)
-    return asyncio.run(learn_history(slurm, store, shelf, clock, period)), slurm, shelf
+    slurm, model_store = Slurm(clock, answer), ModelStore(store, clock.now, Median)
+    return asyncio.run(learn_history(slurm, store, model_store, clock, period)), slurm, model_store
 
 
 def test_accounting_is_read_once_and_learned_from(store):
     records = [record(i) for i in range(9)]
     records += [record(20, state=JobState.CANCELLED), record(21, start=None), record(22, state=JobState.RESIZING)]
-    count, slurm, shelf = learn(store, [records])
+    count, slurm, model_store = learn(store, [records])
     assert count == 9 and slurm.asked == [2000.0 - 86400]
     asked = complete(ASK, "", defaults(store), {}, one_user=False)
     assert asked.account == "physics"
-    assert shelf.predict(asked).seconds == 60.0
+    assert model_store.predict(asked).seconds == 60.0
     count, slurm, _ = learn(store, [records])
     assert count == 0 and slurm.asked == []
 
@@ -245,12 +245,12 @@ def test_a_wait_that_the_next_process_sees_is_learned_under_what_it_was_predicte
     for _ in range(30):  # `penstock tick`: each is a process, and nothing is predicted where a start is seen
         first = process()
         asyncio.run(first.prepare([ASK]))
-        estimate = first.shelf.predict(ASK)
+        estimate = first.model_store.predict(ASK)
         clock.at += 60
-        process().shelf.observe(ASK, Observation(7000.0), estimate)
+        process().model_store.observe(ASK, Observation(7000.0), estimate)
     asked = process()
     asyncio.run(asked.prepare([ASK]))
-    assert store.wait_keys() == [asked.shelf.key(ASK)]
+    assert store.wait_keys() == [asked.model_store.key(ASK)]
 
 
 def test_a_clock_set_back_is_no_reason_not_to_ask_and_not_to_look(store):

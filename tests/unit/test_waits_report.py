@@ -15,8 +15,8 @@ from penstock.state.store import Store
 from penstock.waits.alternatives import LIVE_ALTERNATIVES
 from penstock.waits.base import Observation
 from penstock.waits.learners import make
+from penstock.waits.model_store import ModelStore
 from penstock.waits.report import calibration, outlook, survey
-from penstock.waits.shelf import Shelf
 
 ASK = Geometry("batch", "normal", 4, 7200)
 
@@ -28,8 +28,8 @@ def store(tmp_path):
     opened.close()
 
 
-def shelf(store, name="share-mix", **more):
-    return Shelf(store, lambda: 7.0, partial(make, name, LIVE_ALTERNATIVES), seed=1, **more)
+def model_store(store, name="share-mix", **more):
+    return ModelStore(store, lambda: 7.0, partial(make, name, LIVE_ALTERNATIVES), seed=1, **more)
 
 
 def row(wait, estimate, bound=None, censored=0):
@@ -44,7 +44,7 @@ def test_calibration_by_hand():
 
 
 def test_an_outlook_has_ascending_quantiles_and_says_what_it_stands_on(store):
-    one = shelf(store, hints=lambda g: {"queue": 500.0, "slurm": 9000.0})
+    one = model_store(store, hints=lambda g: {"queue": 500.0, "slurm": 9000.0})
     found = outlook(one, store, ASK)
     assert (found["known_waits"], found["like_geometries"]) == (0, 0)
     for i in range(40):
@@ -62,7 +62,7 @@ def test_an_outlook_has_ascending_quantiles_and_says_what_it_stands_on(store):
 
 @pytest.mark.parametrize("name", ["asa-default", "share", "qbets", "last", "median", "queue", "slurm"])
 def test_every_predictor_has_an_outlook(store, name):
-    one = shelf(store, name)
+    one = model_store(store, name)
     for _ in range(3):
         found = outlook(one, store, ASK)
         assert found["quantiles"]["50"] <= found["quantiles"]["75"] <= found["quantiles"]["95"]
@@ -70,7 +70,7 @@ def test_every_predictor_has_an_outlook(store, name):
 
 
 def test_the_survey_has_a_row_a_geometry(store):
-    one = shelf(store)
+    one = model_store(store)
     for i in range(3):
         one.observe(ASK, Observation(100.0 * (i + 1)), one.predict(ASK))
     one.observe(Geometry("debug", "", 1, 60, gres="gpu:2"), Observation(1.0), None)
@@ -81,7 +81,7 @@ def test_the_survey_has_a_row_a_geometry(store):
 
 
 def test_without_an_agent_the_file_tells_and_is_not_changed(store, tmp_path):
-    one = shelf(store)
+    one = model_store(store)
     for _ in range(30):
         one.observe(ASK, Observation(300.0), one.predict(ASK))
     store._execute("UPDATE learned SET state='damaged'")

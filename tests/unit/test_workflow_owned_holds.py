@@ -19,7 +19,7 @@ from penstock.core.observe import Observer
 from penstock.errors import SlurmUnavailable
 from penstock.state.store import Store
 from penstock.waits.learners import make
-from penstock.waits.shelf import Shelf
+from penstock.waits.model_store import ModelStore
 from penstock.workflow.controller import WorkflowController
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.runner import Runner
@@ -47,9 +47,9 @@ class World:
         backend = FaultyBackend(self.root, self._called)
         self.observer = Observer(backend, self.slurm, min_interval=10.0, stale_after=60.0)
         executor = Executor(store, self.slurm, backend, look=partial(self.observer.look, FRESH))
-        shelf = Shelf(store, self.slurm.now, partial(make, "asa-default", (2.0, 10.0)), seed=1)
+        model_store = ModelStore(store, self.slurm.now, partial(make, "asa-default", (2.0, 10.0)), seed=1)
         self.wakes: list[str] = []
-        known = (backend, self.observer, executor, store, self.slurm, runner, shelf, self.wakes.append)
+        known = (backend, self.observer, executor, store, self.slurm, runner, model_store, self.wakes.append)
         self.flows = WorkflowController(*known, _nobody, Rules())
 
     def _called(self, method: str) -> Fault | None:

@@ -27,9 +27,9 @@ from penstock.waits.alternatives import LIVE_ALTERNATIVES
 from penstock.waits.base import BOUND, Hints
 from penstock.waits.geometry import parse
 from penstock.waits.learners import make
+from penstock.waits.model_store import ModelStore
 from penstock.waits.queue_learner import QueueLearner
 from penstock.waits.queue_watch import QueueWatch
-from penstock.waits.shelf import Shelf
 
 __all__ = ["Expectations", "expectations"]
 
@@ -56,11 +56,11 @@ class Expectations:
         self._watch.see(view.snapshot)
         filled = partial(complete, cluster=view.cluster, usual=self.usual, shares={}, one_user=True)
         fresh = partial(make, config.asa.predictor, config.asa.alternatives or LIVE_ALTERNATIVES, config.asa.gamma)
-        self._shelf = Shelf(
+        self._model_store = ModelStore(
             self._store, view.backend.now, fresh, complete=filled, hints=lambda _: self._hints, seed=config.agent.seed
         )
         if state is None:
-            self._shelf.import_waits(waits_of(records))
+            self._model_store.import_waits(waits_of(records))
 
     def close(self) -> None:
         """Close what was opened."""
@@ -96,8 +96,8 @@ class Expectations:
         if seen is not None:
             hints["queue"] = seen
         self._hints = hints
-        estimate = self._shelf.predict(geometry)
-        spread = self._shelf.learner(geometry).distribution(hints)
+        estimate = self._model_store.predict(geometry)
+        spread = self._model_store.learner(geometry).distribution(hints)
         last = max(estimate.said.get(BOUND, spread.quantile(_BOUND)), estimate.seconds)
         pairs = [(q, spread.quantile(q)) for q in _QUANTILES]
         rising, least = [], 0.0

@@ -18,7 +18,7 @@ from penstock.host.clock import Clock, Rest
 from penstock.slurm.base import Reader
 from penstock.state.store import Store
 from penstock.waits.accounting import waits_of
-from penstock.waits.shelf import Shelf
+from penstock.waits.model_store import ModelStore
 
 __all__ = ["Standing", "complete", "defaults", "known_shares", "learn_history", "usual"]
 
@@ -32,7 +32,7 @@ _MOST: Final = 20_000
 _HOUR: Final = 3600.0
 
 
-async def learn_history(backend: Reader, store: Store, shelf: Shelf, clock: Clock, period: float) -> int:
+async def learn_history(backend: Reader, store: Store, model_store: ModelStore, clock: Clock, period: float) -> int:
     """Learn from the caller's jobs of the last `period` seconds, once per state file; how many waits there were.
 
     One request. Accounting that is absent or fails is said, and tried again at the next start. Raises nothing of that.
@@ -47,7 +47,7 @@ async def learn_history(backend: Reader, store: Store, shelf: Shelf, clock: Cloc
     waits = list(waits_of(records))[-_MOST:]
     with store.together():
         store.remember(_DEFAULTS, json.dumps(usual(records)))
-        count = shelf.import_waits(waits)
+        count = model_store.import_waits(waits)
         store.remember(_DONE, f"{count} waits at {clock.now():.0f}")
     _log.info("learned from accounting", waits=count, days=round(period / 86400))
     return count

@@ -16,8 +16,8 @@ from penstock.state.store import Store
 from penstock.waits.alternatives import LIVE_ALTERNATIVES
 from penstock.waits.geometry import parse
 from penstock.waits.learners import make
+from penstock.waits.model_store import ModelStore
 from penstock.waits.report import outlook, survey
-from penstock.waits.shelf import Shelf
 
 __all__ = ["Outlook", "from_store", "geometry_of"]
 
@@ -28,12 +28,12 @@ class Outlook:
     def __init__(
         self,
         store: Store,
-        shelf: Shelf,
+        model_store: ModelStore,
         observer: Observer,
         prepare: Callable[[Collection[Geometry]], Awaitable[bool]],
     ) -> None:
         self._store = store
-        self._shelf = shelf
+        self._model_store = model_store
         self._observer = observer
         self._prepare = prepare
 
@@ -43,7 +43,7 @@ class Outlook:
         if geometry is not None:
             geometry = _placed(geometry, await self._observer.look())
             await self._prepare([geometry])
-            told["outlook"] = outlook(self._shelf, self._store, geometry)
+            told["outlook"] = outlook(self._model_store, self._store, geometry)
         return told
 
 
@@ -106,6 +106,6 @@ def from_store(config: Config, store: Store, geometry: Geometry | None, now: Cal
         one_user=one_user,
     )
     fresh = partial(make, asa.predictor, asa.alternatives or LIVE_ALTERNATIVES, asa.gamma)
-    shelf = Shelf(store, now, fresh, complete=filled, per_user=asa.shared == "user")
-    told["outlook"] = outlook(shelf, store, geometry)
+    model_store = ModelStore(store, now, fresh, complete=filled, per_user=asa.shared == "user")
+    told["outlook"] = outlook(model_store, store, geometry)
     return told

@@ -1,4 +1,4 @@
-"""The agent's predictor of waits, joined: the shelf of learners, what the live queue and Slurm expect, and what
+"""The agent's predictor of waits, joined: the store of learners, what the live queue and Slurm expect, and what
 accounting and fair shares tell of the user."""
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from penstock.state.store import Store
 from penstock.waits.alternatives import LIVE_ALTERNATIVES
 from penstock.waits.geometry import key_of
 from penstock.waits.learners import DEFAULT, make
+from penstock.waits.model_store import ModelStore
 from penstock.waits.queue_learner import QueueLearner
 from penstock.waits.queue_watch import QueueWatch
-from penstock.waits.shelf import Shelf
 
 __all__ = ["Predictions"]
 
@@ -28,7 +28,10 @@ _log = structlog.get_logger(__name__)
 
 
 class Predictions:
-    """`shelf` predicts and learns; `forecast` is to be shown every picture of Slurm. As configured when it was made."""
+    """`model_store` predicts and learns; `forecast` is to be shown every picture of Slurm.
+
+    As configured when it was made.
+    """
 
     def __init__(self, config: Config, backend: Reader, store: Store, clock: Clock) -> None:
         asa = config.asa
@@ -48,7 +51,7 @@ class Predictions:
             ask_slurm=_counts(asa, "slurm"),
             say=_kept_aside,
         )
-        self.shelf = Shelf(
+        self.model_store = ModelStore(
             store,
             clock.now,
             partial(make, asa.predictor, asa.alternatives or LIVE_ALTERNATIVES, asa.gamma),
@@ -76,7 +79,7 @@ class Predictions:
 
     async def learn_history(self) -> None:
         """At the first start: what accounting knows of the user's waits."""
-        await learn_history(self._backend, self._store, self.shelf, self._clock, self._period)
+        await learn_history(self._backend, self._store, self.model_store, self._clock, self._period)
         self._usual = defaults(self._store)
 
 

@@ -30,8 +30,8 @@ and is updated with what is known of a wait afterwards. A complete one that expe
         def restore(self, state):
             self.seconds = float(state["seconds"])
 
-A `WaitPredictor` knows all geometries; `shelf.Shelf` is the one in use, a learner per geometry. What it learns is saved
-in the transaction that stores the workflow whose stage was observed.
+A `WaitPredictor` knows all geometries; `model_store.ModelStore` is the one in use, a learner per geometry. What it
+learns is saved in the transaction that stores the workflow whose stage was observed.
 """
 
 from __future__ import annotations

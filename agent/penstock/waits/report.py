@@ -10,8 +10,8 @@ from penstock.api import Geometry
 from penstock.waits.alternatives import log_error
 from penstock.waits.base import BOUND, Known
 from penstock.waits.geometry import Class, classify, neighbours, parse
+from penstock.waits.model_store import ModelStore
 from penstock.waits.share_mix import ShareMix
-from penstock.waits.shelf import Shelf
 
 __all__ = ["FLOOR", "calibration", "outlook", "survey"]
 
@@ -90,17 +90,17 @@ def _described(found: Class) -> dict[str, Any]:
     }
 
 
-def outlook(shelf: Shelf, kept: Kept, geometry: Geometry) -> dict[str, Any]:
+def outlook(model_store: ModelStore, kept: Kept, geometry: Geometry) -> dict[str, Any]:
     """The wait (s) to expect of a job of this geometry that is submitted now, and what that is based on."""
-    learner, hints, key = shelf.learner(geometry), shelf.hints(geometry), shelf.key(geometry)
-    estimate = shelf.predict(geometry)
+    learner, hints, key = model_store.learner(geometry), model_store.hints(geometry), model_store.key(geometry)
+    estimate = model_store.predict(geometry)
     spread = learner.distribution(hints)
     last = estimate.said.get(BOUND, spread.quantile(0.95))
     half, most = estimate.seconds, max(estimate.seconds, last)
     found = parse(key) or classify(geometry)
     like = neighbours(found, kept.wait_keys(), 4)
     return {
-        "predictor": shelf.name,
+        "predictor": model_store.name,
         "partition": geometry.partition,
         "nodes": geometry.nodes,
         "time_limit": geometry.time_limit,

@@ -28,7 +28,7 @@ from penstock.state.store import Store
 from penstock.values.fair import Claim, Rounds, Share
 from penstock.waits.base import Estimate
 from penstock.waits.causes import Cause, hindrance
-from penstock.waits.shelf import Shelf
+from penstock.waits.model_store import ModelStore
 from penstock.workflow.accounting import Accounting
 from penstock.workflow.admission import Registration, admit, plan, plan_for_owner, planned, read_registration
 from penstock.workflow.book import Book
@@ -87,7 +87,7 @@ class WorkflowController:
         store: Store,
         clock: Clock,
         runner: Runner,
-        shelf: Shelf,
+        model_store: ModelStore,
         wake: Callable[[str], None],
         prepare: Callable[[Collection[Geometry]], Awaitable[bool]],
         rules: Rules,
@@ -99,7 +99,7 @@ class WorkflowController:
         self._store = store
         self._clock = clock
         self._runner = runner
-        self._shelf = shelf
+        self._model_store = model_store
         self._wake = wake
         self._prepare = prepare
         self._rules = rules
@@ -151,7 +151,7 @@ class WorkflowController:
             workflow = expected_by(workflow, self._earlier(uid))
         now, cores = self._clock.now(), [n.cpus for name in partition.nodes if (n := snapshot.nodes.get(name))]
         outlook = Outlook(
-            wait=lambda geometry: self._shelf.predict(geometry).seconds,
+            wait=lambda geometry: self._model_store.predict(geometry).seconds,
             partition=partition.name,
             qos=workflow.qos or "",
             account=workflow.account or "",
@@ -428,7 +428,7 @@ class WorkflowController:
             with self.book.together():
                 self.book.save(step.run)
                 for one in observed:
-                    self._shelf.observe(one.geometry, one.observation, one.estimate)
+                    self._model_store.observe(one.geometry, one.observation, one.estimate)
             await pace.after(_SAVED + _SAVED_STAGE * len(step.run.stages))
         self._left |= step.more
         decisions = [Decision(Verb.NOTHING, subject_of(step.run, stage), (reason,)) for stage, reason in step.notes]
@@ -480,11 +480,11 @@ class WorkflowController:
 
         def predict(geometry: Geometry) -> Estimate:
             asked.append(geometry)
-            return self._shelf.predict(geometry)
+            return self._model_store.predict(geometry)
 
         step = await pace.walk(self._runner.steps(run, view, self._clock.now(), predict))
         if asked and not run.owned and await self._prepare(asked) and self.runs.get(run.id) is run:
-            step = await pace.walk(self._runner.steps(run, view, self._clock.now(), self._shelf.predict))
+            step = await pace.walk(self._runner.steps(run, view, self._clock.now(), self._model_store.predict))
         return step
 
     def _explain(self, run: WorkflowRun, code: str, text: str) -> None:

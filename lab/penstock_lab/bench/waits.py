@@ -23,10 +23,10 @@ from penstock.state.store import Store
 from penstock.waits.alternatives import LIVE_ALTERNATIVES
 from penstock.waits.base import Learner, Observation
 from penstock.waits.learners import PREDICTORS, make
+from penstock.waits.model_store import ModelStore
 from penstock.waits.queue_learner import QueueLearner
 from penstock.waits.queue_view import FEATURES, View
 from penstock.waits.queue_watch import QueueWatch
-from penstock.waits.shelf import Shelf
 
 ROUNDS = 5
 GEOMETRIES = 10_000
@@ -80,11 +80,11 @@ def fill(path: Path) -> float:
     store = Store(path)
     store._execute("PRAGMA synchronous=OFF")
     state = taught("share-mix")[0].to_state()
-    shelf = Shelf(store, lambda: 1.0, partial(make, "share-mix", LIVE_ALTERNATIVES))
+    models = ModelStore(store, lambda: 1.0, partial(make, "share-mix", LIVE_ALTERNATIVES))
     with store.together():
         for i in range(GEOMETRIES):
             geometry = Geometry(f"p{i % 10}", "normal", 2 ** (i % 11), 3600, account=f"a{i // 110}", cluster="c")
-            store.save_learned(f"share-mix {shelf.key(geometry)}", state, 1.0)
+            store.save_learned(f"share-mix {models.key(geometry)}", state, 1.0)
     store._execute("PRAGMA wal_checkpoint(TRUNCATE)")
     store.close()
     return path.stat().st_size / 1e6
@@ -101,18 +101,28 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         rows.append((f"state file with {GEOMETRIES:,} geometries, share-mix", "MB", fill(Path(folder) / "p.db"), 50.0))
         store = Store(Path(folder) / "q.db")
-        shelf = Shelf(store, lambda: 1.0, partial(make, "share-mix", LIVE_ALTERNATIVES))
+        models = ModelStore(store, lambda: 1.0, partial(make, "share-mix", LIVE_ALTERNATIVES))
         geometry = Geometry("batch", "normal", 4, 3600)
         for _ in range(60):
-            shelf.observe(geometry, Observation(60.0), shelf.predict(geometry))
+            models.observe(geometry, Observation(60.0), models.predict(geometry))
         rows.append(
-            ("prediction through the store, at hand", "us", timed(lambda: shelf.predict(geometry), 200) * 1e6, None)
+            (
+                "prediction through the store, at hand",
+                "us",
+                timed(lambda: models.predict(geometry), 200) * 1e6,
+                None,
+            )
         )
-        observe = partial(shelf.observe, geometry, Observation(60.0), shelf.predict(geometry))
+        observe = partial(models.observe, geometry, Observation(60.0), models.predict(geometry))
         rows.append(("observation, learned and saved", "us", timed(observe, 50) * 1e6, None))
         fresh = Geometry("batch", "normal", 8, 3600)
         rows.append(
-            ("start of a fresh geometry from its neighbours", "ms", timed(lambda: shelf._read(fresh), 5) * 1e3, None)
+            (
+                "start of a fresh geometry from its neighbours",
+                "ms",
+                timed(lambda: models._read(fresh), 5) * 1e3,
+                None,
+            )
         )
         store.close()
     watch = QueueWatch(QueueLearner())

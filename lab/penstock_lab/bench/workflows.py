@@ -39,7 +39,7 @@ NOW = 1_000_000_000.0
 
 
 class Waits:
-    """Stands for the shelf of learners, which has a benchmark of its own."""
+    """Stands for the store of learners, which has a benchmark of its own."""
 
     def predict(self, geometry: Geometry) -> Estimate:
         return Estimate(0, 30.0)
@@ -131,9 +131,18 @@ async def whole(folder: Path, runs: int, stages: int, strategy: str) -> dict[str
     clock: Any = SimpleNamespace(now=lambda: NOW + 295.0)
     observer: Any = SimpleNamespace(last=None, min_interval=1.0, want=lambda: None)
     fake: Any = Slurm()
-    shelf: Any = Waits()
+    models: Any = Waits()
     controller = WorkflowController(
-        fake, observer, Executor(store, clock, fake), store, clock, runner, shelf, lambda _why: None, _nobody, Rules()
+        fake,
+        observer,
+        Executor(store, clock, fake),
+        store,
+        clock,
+        runner,
+        models,
+        lambda _why: None,
+        _nobody,
+        Rules(),
     )
     with store.together():
         for run in started(runner, runs, stages, strategy):

@@ -13,7 +13,7 @@ from penstock.waits.alternatives import LIVE_ALTERNATIVES
 from penstock.waits.base import BOUND, Observation
 from penstock.waits.geometry import key_of
 from penstock.waits.learners import PREDICTORS, make
-from penstock.waits.shelf import Shelf
+from penstock.waits.model_store import ModelStore
 
 SMALL, LARGE = Geometry("batch", "normal", 1, 600), Geometry("batch", "normal", 256, 600)
 MIDDLE = Geometry("batch", "normal", 2, 600)
@@ -28,9 +28,9 @@ def store():
     opened.close()
 
 
-def shelf(store, said=None, name="share-mix", alternatives=LIVE_ALTERNATIVES, **more):
+def model_store(store, said=None, name="share-mix", alternatives=LIVE_ALTERNATIVES, **more):
     told = [] if said is None else said
-    return Shelf(
+    return ModelStore(
         store,
         lambda: 7.0,
         partial(make, name, alternatives),
@@ -42,10 +42,10 @@ def shelf(store, said=None, name="share-mix", alternatives=LIVE_ALTERNATIVES, **
 
 @pytest.mark.parametrize("name", PREDICTORS)
 def test_what_is_learned_is_there_after_a_restart_and_for_its_geometry_only(store, name):
-    first = shelf(store, name=name)
+    first = model_store(store, name=name)
     for _ in range(300):
         first.observe(SMALL, Observation(30.0), first.predict(SMALL))
-    again = shelf(store, name=name)
+    again = model_store(store, name=name)
     assert again.predict(SMALL).seconds == 30.0
     assert again.learner(LARGE).to_state() == make(name, LIVE_ALTERNATIVES).to_state()
     assert [w["wait"] for w in store.waits(KEY, limit=2)] == [30.0, 30.0]
@@ -55,7 +55,7 @@ def test_what_is_learned_is_there_after_a_restart_and_for_its_geometry_only(stor
 @pytest.mark.parametrize("text", ["{", "[]", '{"version": 99}', '{"version": 1}'])
 def test_a_state_that_cannot_be_used_is_kept_aside_and_said_once(store, text):
     said = []
-    one = shelf(store, said)
+    one = model_store(store, said)
     one.observe(SMALL, Observation(30.0), None)
     store._execute("UPDATE learned SET state=?", (text,))
     for _ in range(3):
@@ -69,15 +69,15 @@ def test_a_state_that_cannot_be_used_is_kept_aside_and_said_once(store, text):
 
 def test_other_alternatives_begin_afresh_and_other_predictors_keep_apart(store):
     said = []
-    shelf(store).observe(SMALL, Observation(30.0), None)
-    shelf(store, name="last").observe(SMALL, Observation(90.0), None)
-    assert shelf(store, said, alternatives=(1.0, 2.0)).learner(SMALL).alternatives == (1.0, 2.0)
+    model_store(store).observe(SMALL, Observation(30.0), None)
+    model_store(store, name="last").observe(SMALL, Observation(90.0), None)
+    assert model_store(store, said, alternatives=(1.0, 2.0)).learner(SMALL).alternatives == (1.0, 2.0)
     assert len(said) == 1 and "alternatives" in said[0][1]
-    assert shelf(store, name="last").predict(SMALL).seconds == 90.0
+    assert model_store(store, name="last").predict(SMALL).seconds == 90.0
 
 
 def test_hints_reach_the_learner_and_nothing_leaves_no_trace(store):
-    one = shelf(store, hints=lambda geometry: {"queue": 100.0 * geometry.nodes})
+    one = model_store(store, hints=lambda geometry: {"queue": 100.0 * geometry.nodes})
     assert one.predict(LARGE).said["queue"] == 25_600.0
     one.observe(SMALL, Observation.nothing(), one.predict(SMALL))
     assert store.waits() == [] and store.learned(f"share-mix {KEY}") is None
@@ -86,7 +86,7 @@ def test_hints_reach_the_learner_and_nothing_leaves_no_trace(store):
 
 
 def test_a_fresh_geometry_begins_with_the_waits_of_those_like_it(store):
-    one = shelf(store)
+    one = model_store(store)
     for _ in range(40):
         one.observe(SMALL, Observation(400.0), one.predict(SMALL))
     assert one.predict(MIDDLE).seconds == 400.0
@@ -95,11 +95,13 @@ def test_a_fresh_geometry_begins_with_the_waits_of_those_like_it(store):
         one.observe(MIDDLE, Observation(9000.0), one.predict(MIDDLE))
     assert one.predict(MIDDLE).seconds > 4000, "what was borrowed weighs less than what is its own"
     assert one.predict(SMALL).seconds == 400.0
-    assert shelf(store, name="median").predict(SMALL).seconds == 400.0, "another predictor begins with the same waits"
+    assert model_store(store, name="median").predict(SMALL).seconds == 400.0, (
+        "another predictor begins with the same waits"
+    )
 
 
 def test_waits_from_accounting_are_what_learners_begin_with(store):
-    one = shelf(store)
+    one = model_store(store)
     one.predict(SMALL)
     assert one.import_waits((SMALL, 60.0 + i, 1.0) for i in range(30)) == 30
     assert 60 <= one.predict(SMALL).seconds <= 90
@@ -107,14 +109,14 @@ def test_waits_from_accounting_are_what_learners_begin_with(store):
 
 
 def test_its_own_waits_come_last_and_so_weigh_most(store):
-    one = shelf(store, name="last")
+    one = model_store(store, name="last")
     one.import_waits([(SMALL, 30.0, 1.0), (MIDDLE, 9000.0, 2.0)])
     assert one.predict(SMALL).seconds == 30.0
     assert one.predict(MIDDLE).seconds == 9000.0
 
 
 def test_what_is_undone_in_the_store_is_not_learned(store):
-    one = shelf(store, name="last")
+    one = model_store(store, name="last")
     one.observe(SMALL, Observation(30.0), None)
     with pytest.raises(RuntimeError), store.together():
         one.observe(SMALL, Observation(90.0), None)
@@ -123,7 +125,7 @@ def test_what_is_undone_in_the_store_is_not_learned(store):
 
 
 def test_bounds_are_kept_beside_the_waits(store):
-    one = shelf(store)
+    one = model_store(store)
     for _ in range(40):
         one.observe(SMALL, Observation(30.0), one.predict(SMALL))
     assert one.predict(SMALL).said[BOUND] == pytest.approx(30.0)
@@ -132,19 +134,19 @@ def test_bounds_are_kept_beside_the_waits(store):
 
 def test_users_share_where_the_site_says_so(store):
     alice, bob = replace(SMALL, user="alice"), replace(SMALL, user="bob")
-    assert shelf(store).key(alice) != shelf(store).key(bob)
-    assert shelf(store, per_user=False).key(alice) == shelf(store, per_user=False).key(bob)
-    assert shelf(store, complete=lambda g: replace(g, cluster="c1")).key(SMALL).startswith("c1/")
+    assert model_store(store).key(alice) != model_store(store).key(bob)
+    assert model_store(store, per_user=False).key(alice) == model_store(store, per_user=False).key(bob)
+    assert model_store(store, complete=lambda g: replace(g, cluster="c1")).key(SMALL).startswith("c1/")
 
 
 def test_a_wrong_setting_fails_at_once(store):
     with pytest.raises(ValueError, match="predictor"):
-        shelf(store, name="oracle")
+        model_store(store, name="oracle")
 
 
 def test_who_was_asked_too_early_learns_from_those_like_it_all_the_same(store):
-    one = shelf(store)
+    one = model_store(store)
     assert one.predict(MIDDLE).seconds == FIRST_GUESS, "nobody knows anything yet"
     for _ in range(40):
         one.observe(SMALL, Observation(9000.0), one.predict(SMALL))
-    assert one.predict(MIDDLE).seconds == shelf(store).predict(MIDDLE).seconds == 9000.0, "as after a restart"
+    assert one.predict(MIDDLE).seconds == model_store(store).predict(MIDDLE).seconds == 9000.0, "as after a restart"

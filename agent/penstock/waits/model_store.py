@@ -14,7 +14,7 @@ from penstock.waits.base import BOUND, NO_HINTS, Estimate, Hints, Known, Learner
 from penstock.waits.geometry import classify
 from penstock.waits.pooling import Waits, begin
 
-__all__ = ["Memory", "Shelf"]
+__all__ = ["Memory", "ModelStore"]
 
 _AT_HAND: Final = 256
 """Learners kept in memory between predictions; a stored one takes a third of a millisecond to read."""
@@ -42,7 +42,7 @@ class Memory(Waits, Protocol):
         ...
 
 
-class Shelf:
+class ModelStore:
     """A learner per class of geometries over a `Memory`, so that concurrent workflows share what is learned (paper
     002, 4.3); `per_user` false: users, too.
 
