@@ -126,7 +126,7 @@ def test_tasks_move_when_another_cluster_has_become_clearly_better(world):
         assert done.progress.waiting == 8 and done.progress.running == 0
         moved = len(done.moves)
         assert run.arrays[0].withdrawn == list(range(8 - moved, 8))
-        assert not run.homeless and not run.arrays[0].held
+        assert not run.unplaced and not run.arrays[0].held
         assert sum(len(a.pieces) for a in run.arrays) == 8 + moved
         run, done, _ = await world.until_done(run.id, Hysteresis(300.0, 0.2))
         assert done.progress.done == 8 and done.progress.failed == 0
@@ -233,7 +233,7 @@ def test_the_file_of_a_bag(world):
         world.bags.load(7)
     run = world.bags.new(world.bag, 3, START, {})
     again = world.bags.load(run.id)
-    assert (again.bag.task.name, again.homeless, again.count) == ("md", [0, 1, 2], 3)
+    assert (again.bag.task.name, again.unplaced, again.count) == ("md", [0, 1, 2], 3)
     assert world.bags.new(world.bag, 1, START, {}).id == run.id + 1
     with world.bags.locked(), pytest.raises(NotNow), world.bags.locked():
         pass

@@ -56,14 +56,14 @@ class Array:
 
 @dataclass(slots=True)
 class BagRun:
-    """A bag that was submitted. `homeless` are tasks that are in no job at present; `moves` says what was moved."""
+    """A bag that was submitted. `unplaced` are tasks that are in no job at present; `moves` says what was moved."""
 
     id: int
     bag: Bag
     count: int
     created: float
     arrays: list[Array] = field(default_factory=list)
-    homeless: list[int] = field(default_factory=list)
+    unplaced: list[int] = field(default_factory=list)
     moves: list[dict[str, Any]] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
     finished: float | None = None
@@ -107,7 +107,7 @@ class Bags:
                 number += 1
             except OSError as e:
                 raise StoreError(f"{self._folder} cannot be written: {e.strerror}") from None
-        run = BagRun(number, bag, count, now, homeless=list(range(count)), settings=dict(settings))
+        run = BagRun(number, bag, count, now, unplaced=list(range(count)), settings=dict(settings))
         self.save(run)
         return run
 
@@ -120,7 +120,7 @@ class Bags:
             "count": run.count,
             "created": run.created,
             "arrays": [asdict(array) for array in run.arrays],
-            "homeless": run.homeless,
+            "homeless": run.unplaced,
             "moves": run.moves,
             "settings": run.settings,
             "finished": run.finished,

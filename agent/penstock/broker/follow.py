@@ -24,7 +24,7 @@ class Progress:
     running: int
     done: int
     failed: int
-    homeless: int
+    unplaced: int
 
 
 def rows_of(array: Array, jobs: Iterable[Job]) -> list[Job]:
@@ -102,4 +102,4 @@ def summary(run: BagRun, views: Mapping[str, Collection[Job]]) -> Progress:
                 done += size
             else:
                 failed += size
-    return Progress(waiting, running, done, failed, len(run.homeless))
+    return Progress(waiting, running, done, failed, len(run.unplaced))

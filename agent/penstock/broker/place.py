@@ -20,7 +20,7 @@ async def place(
 ) -> list[str]:
     """Submit so many jobs to each lane, filled with tasks that are in no job; `save` writes the bag down.
 
-    Says what could not be submitted; those tasks stay homeless. An array whose submission was not answered stays
+    Says what could not be submitted; those tasks stay unplaced. An array whose submission was not answered stays
     without a job: it is looked for by its name later.
     """
     if run.bag.run is None:
@@ -30,10 +30,10 @@ async def place(
     for lane, number in jobs.items():
         where = by_name[lane]
         per, room = where.shape.per, where.candidate.max_array
-        left = min(number, -(-len(run.homeless) // per))
+        left = min(number, -(-len(run.unplaced) // per))
         while left > 0:
             size = min(left, room)
-            tasks, run.homeless = run.homeless[: size * per], run.homeless[size * per :]
+            tasks, run.unplaced = run.unplaced[: size * per], run.unplaced[size * per :]
             pieces = [tasks[i : i + per] for i in range(0, len(tasks), per)]
             left -= size
             problem = await _submit(run, where, pieces, save, now, acts)
@@ -71,7 +71,7 @@ async def _submit(
         return e
     except PenstockError as e:
         run.arrays.remove(array)
-        run.homeless = sorted([*run.homeless, *(task for piece in pieces for task in piece)])
+        run.unplaced = sorted([*run.unplaced, *(task for piece in pieces for task in piece)])
         save()
         return e
     save()

@@ -65,14 +65,14 @@ async def tend(
     save()
     moves: list[Move] = []
     progress = _progress(run, market)
-    if progress.waiting or progress.homeless:
+    if progress.waiting or progress.unplaced:
         if alone is not None:
             hysteresis = None
         moves = await _improve(run, market, acts, hysteresis, quantile, alone, learned, save, now, problems)
         # What was placed or moved waits, though not yet in this look at the clusters.
-        left = len(run.homeless)
-        progress = replace(progress, waiting=progress.waiting + progress.homeless - left, homeless=left)
-    if not (progress.waiting or progress.running or progress.homeless):
+        left = len(run.unplaced)
+        progress = replace(progress, waiting=progress.waiting + progress.unplaced - left, unplaced=left)
+    if not (progress.waiting or progress.running or progress.unplaced):
         run.finished = run.finished or now
     save()
     return Pass(progress, moves, problems)
@@ -92,12 +92,12 @@ async def _read(
             array.job = min(found)
         elif now - array.submitted > _LOOKED_FOR:
             run.arrays.remove(array)
-            run.homeless = sorted([*run.homeless, *(task for piece in array.pieces for task in piece)])
+            run.unplaced = sorted([*run.unplaced, *(task for piece in array.pieces for task in piece)])
         save()
         return
     if array.held:
         jobs = list(await backend.jobs())
-        run.homeless = sorted([*run.homeless, *_left(array, jobs)])
+        run.unplaced = sorted([*run.unplaced, *_left(array, jobs)])
         save()
         await _let_go(array, view, acts, jobs)
         save()
@@ -119,10 +119,10 @@ async def _improve(
     problems: list[str],
 ) -> list[Move]:
     own = {c: [a.job for a in run.arrays if a.cluster == c and a.job is not None] for c in market.views}
-    count = sum(len(a.pieces[i]) for a in run.arrays for i in a.alive) + len(run.homeless)
+    count = sum(len(a.pieces[i]) for a in run.arrays for i in a.alive) + len(run.unplaced)
     assessed = await assess(market, run.bag, count, learned, own=own)
-    if run.homeless:
-        jobs = divided(run.bag, len(run.homeless), assessed, quantile, alone)
+    if run.unplaced:
+        jobs = divided(run.bag, len(run.unplaced), assessed, quantile, alone)
         problems += await place(run, assessed, jobs, save, now, acts)
         return []
     if hysteresis is None:
@@ -174,7 +174,7 @@ def _by_array(moves: list[Move], where: Mapping[int, tuple[Array, int]]) -> list
 
 
 async def _withdraw(run: BagRun, array: Array, market: Market, acts: Acts, wanted: list[int], save: Save) -> list[int]:
-    """Take back those of the wanted tasks that still wait; they are homeless then. Which they were.
+    """Take back those of the wanted tasks that still wait; they are unplaced then. Which they were.
 
     The array is held first, so that none can begin between the look and the cancel.
     """
@@ -197,7 +197,7 @@ async def _withdraw(run: BagRun, array: Array, market: Market, acts: Acts, wante
         await acts.cancel(view, array, array.leaving)
     before = set(array.withdrawn)
     jobs = list(await view.backend.jobs())
-    run.homeless = sorted([*run.homeless, *_left(array, jobs)])
+    run.unplaced = sorted([*run.unplaced, *_left(array, jobs)])
     save()
     await _let_go(array, view, acts, jobs)
     save()

@@ -129,7 +129,7 @@ async def _stop(kept: Bags, run: BagRun, market: Market, acts: Acts) -> None:
             failed.append(f"job {array.job} on {array.cluster}: {e}")
     if failed:
         raise NotNow(f"not all was cancelled: {'; '.join(failed)}")
-    run.finished, run.homeless = time.time(), []
+    run.finished, run.unplaced = time.time(), []
     run.settings["cancelled"] = True
     kept.save(run)
 
@@ -137,7 +137,13 @@ async def _stop(kept: Bags, run: BagRun, market: Market, acts: Acts) -> None:
 def _progress(run: BagRun, done: Pass | None) -> Progress:
     """How far it is; of a bag that is finished nothing waits or runs, even if it was cancelled."""
     p = summary(run, {}) if done is None else done.progress
-    return p if run.finished is None else replace(p, waiting=0, running=0, homeless=0)
+    return p if run.finished is None else replace(p, waiting=0, running=0, unplaced=0)
+
+
+def _counts(progress: Progress) -> dict[str, int]:
+    """As JSON; `unplaced` goes by its former name there."""
+    counts = asdict(progress)
+    return {**{name: count for name, count in counts.items() if name != "unplaced"}, "homeless": progress.unplaced}
 
 
 def _as_json(run: BagRun, done: Pass | None) -> dict[str, Any]:
@@ -147,7 +153,7 @@ def _as_json(run: BagRun, done: Pass | None) -> dict[str, Any]:
         "tasks": run.count,
         "finished": run.finished,
         "cancelled": run.settings.get("cancelled", False),
-        "progress": asdict(_progress(run, done)),
+        "progress": _counts(_progress(run, done)),
         "arrays": [
             {
                 "job": a.job,
@@ -168,7 +174,7 @@ def _show(runs: list[BagRun], passes: dict[int, Pass]) -> None:
     for run in runs:
         done = passes.get(run.id)
         p, moved = _progress(run, done), sum(move["tasks"] for move in run.moves)
-        counts = (p.waiting + p.homeless, p.running, p.done, p.failed, moved)
+        counts = (p.waiting + p.unplaced, p.running, p.done, p.failed, moved)
         how = "cancelled " if run.settings.get("cancelled") else ""
         rows.append((run.id, run.bag.task.name, run.count, *counts, how + clock(run.finished)))
         for problem in () if done is None else done.problems:

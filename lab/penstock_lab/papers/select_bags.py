@@ -228,7 +228,7 @@ class _Bag:
             done = (await tend(self._bags, run, market, acts, hysteresis, quantile)).progress
             market.close()
             # Where nothing waits that might move, further looks would change nothing.
-            if not done.homeless and not (done.waiting and hysteresis is not None):
+            if not done.unplaced and not (done.waiting and hysteresis is not None):
                 self._jobs = [(array.cluster, array.job) for array in run.arrays if array.job is not None]
                 self._finish()
         for array in run.arrays:
