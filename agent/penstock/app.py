@@ -29,7 +29,7 @@ from penstock.core.metrics import Metrics
 from penstock.core.observe import Observer
 from penstock.core.reloading import taken_over
 from penstock.errors import ConfigError, LeaseLost, PenstockError, SlurmUnavailable, UserError
-from penstock.holding.office import pricing_rules
+from penstock.holding.reservations import pricing_rules
 from penstock.holding.tending import Slots
 from penstock.host import logs, sdnotify
 from penstock.host.clock import Clock

@@ -135,11 +135,11 @@ async def _merge_is_refused(another: Cluster) -> None:
     await backend.close()
 
 
-def test_a_keeper_that_was_killed_is_started_again(another):
-    keeper = another.daemons.state.processes["enclosure"]
-    os.kill(keeper.pid, signal.SIGKILL)
-    with pytest.raises(PenstockError, match="keeper"):
-        while keeper.alive or another.run_as("alice", ["squeue"]):
+def test_a_holder_that_was_killed_is_started_again(another):
+    holder = another.daemons.state.processes["enclosure"]
+    os.kill(holder.pid, signal.SIGKILL)
+    with pytest.raises(PenstockError, match="holder"):
+        while holder.alive or another.run_as("alice", ["squeue"]):
             time.sleep(0.01)
     another.start("enclosure")
     assert another.run_as("alice", ["squeue"], check=True).stdout

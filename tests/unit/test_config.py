@@ -24,7 +24,7 @@ from penstock.core.metrics import Metrics
 from penstock.core.reloading import taken_over
 from penstock.doctor.reader import _trouble, read_facts
 from penstock.errors import ConfigError, NotNow
-from penstock.holding.office import pricing_rules
+from penstock.holding.reservations import pricing_rules
 from penstock.host import sdnotify
 from penstock.host.listening import cannot_listen
 from penstock.state.leadership import hold_state, open_store

@@ -24,7 +24,7 @@ from penstock.cli.select import select
 from penstock.config import Config, load
 from penstock.core.backends import make_backend
 from penstock.core.extensions import BACKENDS, CHANNELS, PLACEMENTS, POINTS
-from penstock.holding.office import pricing_rules
+from penstock.holding.reservations import pricing_rules
 from penstock.messages.events import Event
 from penstock.messages.messenger import Courier, Messenger
 from penstock.pool.machine import Machine

@@ -15,7 +15,7 @@ from penstock.api import Job, JobSpec, JobState, Reservation
 from penstock.errors import Infeasible, NotFound, NotNow, OutcomeUnknown, StoreError, UserError
 from penstock.holding import ledger as ledger_module
 from penstock.holding import requests
-from penstock.holding.keeper import Keeper, RequestFolder
+from penstock.holding.holds import Holds, RequestFolder
 from penstock.holding.ledger import Ledger
 from penstock.provision.holding import Act, Entry, Hold, Limits, Phase, Seen, Wanted, step
 from penstock.provision.transfers import Measured
@@ -26,13 +26,13 @@ KEY = b"0123456789abcdef"
 
 
 class World:
-    """A cluster of four nodes on which root and the operator may reserve; `keeper` acts as `user`."""
+    """A cluster of four nodes on which root and the operator may reserve; `holds` acts as `user`."""
 
     def __init__(self, user="root", limits=None, requested=None):
         self.root = virtual_cluster(ClusterConfig(nodes=4), user="root")
         self.backend = self.root if user == "root" else self.root.as_user(user)
         self.ledger = Ledger(":memory:")
-        self.keeper = Keeper(self.backend, hand(self.backend), self.ledger, limits, requested)
+        self.holds = Holds(self.backend, hand(self.backend), self.ledger, limits, requested)
         self.start = self.root.now()
 
     def run(self, work):
@@ -40,7 +40,7 @@ class World:
 
     def to(self, seconds):
         self.root.clock.advance_to(self.start + seconds)
-        return self.run(self.keeper.tick())
+        return self.run(self.holds.tick())
 
     def wanted(self, method="reservation", **more):
         base = {
@@ -71,7 +71,7 @@ class World:
 
 def test_a_reservation_from_asking_to_the_end():
     world = World()
-    number = world.run(world.keeper.open(world.wanted()))
+    number = world.run(world.holds.open(world.wanted()))
     hold = world.ledger.hold(number)
     assert hold.phase is Phase.HELD and world.reservations() == ["slot-1"]
     assert world.entries() == {"charge": 25.0}
@@ -87,9 +87,9 @@ def test_a_reservation_from_asking_to_the_end():
 
 def test_cancelling_costs_the_penalty_once():
     world = World()
-    number = world.run(world.keeper.open(world.wanted()))
+    number = world.run(world.holds.open(world.wanted()))
     for _ in range(3):
-        assert world.run(world.keeper.cancel(number)).phase is Phase.CANCELLED
+        assert world.run(world.holds.cancel(number)).phase is Phase.CANCELLED
     world.nothing_left()
     assert world.entries() == {"charge": 25.0, "refund": -25.0, "penalty": 0.5}
     assert world.ledger.account("lab").spent == 0.5
@@ -97,16 +97,16 @@ def test_cancelling_costs_the_penalty_once():
 
 def test_after_its_begin_nothing_comes_back():
     world = World()
-    number = world.run(world.keeper.open(world.wanted()))
+    number = world.run(world.holds.open(world.wanted()))
     world.to(1100)
-    assert world.run(world.keeper.cancel(number)).phase is Phase.CANCELLED
+    assert world.run(world.holds.cancel(number)).phase is Phase.CANCELLED
     world.nothing_left()
     assert world.entries() == {"charge": 25.0}
 
 
 def test_what_somebody_else_deletes_is_paid_back():
     world = World()
-    number = world.run(world.keeper.open(world.wanted()))
+    number = world.run(world.holds.open(world.wanted()))
     world.run(world.root.unreserve("slot-1"))
     world.to(10)
     hold = world.ledger.hold(number)
@@ -117,13 +117,13 @@ def test_what_somebody_else_deletes_is_paid_back():
 def test_slurms_refusal_is_passed_on():
     world = World()
     world.submit(3, 5000.0, 5000)
-    number = world.run(world.keeper.open(world.wanted()))
+    number = world.run(world.holds.open(world.wanted()))
     hold = world.ledger.hold(number)
     assert hold.phase is Phase.FAILED and hold.reason
     world.nothing_left()
     assert world.entries() == {}
     mortal = World(user="alice")
-    number = mortal.run(mortal.keeper.open(mortal.wanted()))
+    number = mortal.run(mortal.holds.open(mortal.wanted()))
     assert mortal.ledger.hold(number).phase is Phase.FAILED
 
 
@@ -141,8 +141,8 @@ def test_a_pass_looks_once_however_many_slots_there_are(monkeypatch):
         monkeypatch.setattr(world.backend, name, counted)
 
     async def all_of_them():
-        sight = world.keeper.look()
-        return [await world.keeper.open(slot, sight) for slot in slots]
+        sight = world.holds.look()
+        return [await world.holds.open(slot, sight) for slot in slots]
 
     numbers = world.run(all_of_them())
     assert [world.ledger.hold(n).phase for n in numbers] == [Phase.HELD] * 5
@@ -173,9 +173,9 @@ def test_a_lost_answer_or_a_kill_never_charges_twice(lost, monkeypatch):
         return made
 
     monkeypatch.setattr(world.backend, "reserve", broken)
-    number = world.run(world.keeper.open(world.wanted()))
+    number = world.run(world.holds.open(world.wanted()))
     assert world.ledger.hold(number).phase is Phase.ASKED and world.entries() == {}
-    world.keeper = Keeper(world.backend, hand(world.backend), world.ledger)  # as after a kill
+    world.holds = Holds(world.backend, hand(world.backend), world.ledger)  # as after a kill
     world.to(10)
     world.to(20)
     assert world.ledger.hold(number).phase is Phase.HELD
@@ -191,7 +191,7 @@ def virtual(world, **more):
 
 def test_a_virtual_reservation():
     world = World(user="alice")
-    number = world.run(world.keeper.open(virtual(world)))
+    number = world.run(world.holds.open(virtual(world)))
     assert world.ledger.hold(number).phase is Phase.NEW and world.jobs() == []
     world.to(99)
     assert world.jobs() == []
@@ -208,7 +208,7 @@ def test_a_virtual_reservation():
 def test_a_virtual_reservation_that_waits_too_long_leaves_nothing():
     world = World(user="alice")
     world.submit(4, 5000.0, 5000)
-    number = world.run(world.keeper.open(virtual(world)))
+    number = world.run(world.holds.open(virtual(world)))
     world.to(110)
     assert len(world.jobs()) == 1
     world.to(1000)
@@ -220,14 +220,14 @@ def test_a_virtual_reservation_that_waits_too_long_leaves_nothing():
 
 def test_a_virtual_reservation_without_a_chance():
     world = World(user="alice")
-    number = world.run(world.keeper.open(virtual(world, submit_at=None)))
+    number = world.run(world.holds.open(virtual(world, submit_at=None)))
     assert world.ledger.hold(number).phase is Phase.FAILED
 
 
 @pytest.mark.parametrize(("f", "used"), [(100.0, "VAR"), (1.0, "AR"), (0.0, "AR")])
 def test_the_combined_scheme_keeps_the_cheaper(f, used):
     world = World()
-    number = world.run(world.keeper.open(virtual(world, method="combined", f=f, user="root")))
+    number = world.run(world.holds.open(virtual(world, method="combined", f=f, user="root")))
     assert world.reservations() == ["slot-1"]
     world.to(100)
     world.to(110)
@@ -298,7 +298,7 @@ def test_a_slot_is_lost_with_the_idle_job_that_was_kept_for_it(method, job):
 
 def test_an_idle_job_that_was_kept_and_dies_leaves_no_slot():
     world = World()
-    number = world.run(world.keeper.open(virtual(world, method="combined", f=100.0, user="root")))
+    number = world.run(world.holds.open(virtual(world, method="combined", f=100.0, user="root")))
     for at in (100, 110, 120):
         world.to(at)
     assert world.ledger.hold(number).used == "VAR"
@@ -324,7 +324,7 @@ def refusing(world, monkeypatch, error):
 def test_an_idle_job_that_slurm_refuses_is_asked_for_once(method, phase, monkeypatch):
     world = World()
     tried = refusing(world, monkeypatch, Infeasible("Invalid account"))
-    number = world.run(world.keeper.open(virtual(world, method=method, f=100.0)))
+    number = world.run(world.holds.open(virtual(world, method=method, f=100.0)))
     for at in (100, 160, 220, 280):
         world.to(at)
     hold = world.ledger.hold(number)
@@ -337,7 +337,7 @@ def test_an_idle_job_that_slurm_refuses_is_asked_for_once(method, phase, monkeyp
 def test_an_idle_job_that_slurm_does_not_take_now_is_asked_for_once_a_pass(method, monkeypatch):
     world = World()
     tried = refusing(world, monkeypatch, NotNow("too many jobs"))
-    number = world.run(world.keeper.open(virtual(world, method=method, f=100.0)))
+    number = world.run(world.holds.open(virtual(world, method=method, f=100.0)))
     for at in (100, 160, 220):
         world.to(at)
     assert tried == [100, 160, 220]
@@ -351,7 +351,7 @@ def test_an_idle_job_that_slurm_does_not_take_now_is_asked_for_once_a_pass(metho
 def test_what_a_combined_hold_decided_against_is_given_back_also_after_a_kill(f, monkeypatch):
     """The reservation where the idle job is kept, the idle job where the reservation is."""
     world = World()
-    number = world.run(world.keeper.open(virtual(world, method="combined", f=f, user="root")))
+    number = world.run(world.holds.open(virtual(world, method="combined", f=f, user="root")))
 
     async def killed(*_):
         raise KeyboardInterrupt
@@ -369,14 +369,14 @@ def test_what_a_combined_hold_decided_against_is_given_back_also_after_a_kill(f,
 
 def test_what_could_not_be_given_back_is_given_back_later(monkeypatch):
     world = World()
-    number = world.run(world.keeper.open(world.wanted()))
+    number = world.run(world.holds.open(world.wanted()))
 
     async def down(_name):
         raise NotNow("not now")
 
     with monkeypatch.context() as patched:
         patched.setattr(world.backend, "unreserve", down)
-        assert world.run(world.keeper.cancel(number)).phase is Phase.CANCELLED
+        assert world.run(world.holds.cancel(number)).phase is Phase.CANCELLED
         assert world.reservations() == ["slot-1"] and number in world.ledger.holds()
         assert world.ledger.account("lab").promised == 0
     world.to(10)
@@ -386,7 +386,7 @@ def test_what_could_not_be_given_back_is_given_back_later(monkeypatch):
 
 def test_the_combined_scheme_without_a_reservation_is_the_virtual_one():
     world = World(user="alice")
-    number = world.run(world.keeper.open(virtual(world, method="combined", f=7.0)))
+    number = world.run(world.holds.open(virtual(world, method="combined", f=7.0)))
     world.to(100)
     world.to(110)
     hold = world.ledger.hold(number)
@@ -397,7 +397,7 @@ def test_the_combined_scheme_without_a_reservation_is_the_virtual_one():
 
 def test_a_request_that_an_operator_grants(tmp_path):
     world = World(user="alice", requested=RequestFolder(tmp_path / "asked", KEY))
-    number = world.run(world.keeper.open(world.wanted("request")))
+    number = world.run(world.holds.open(world.wanted("request")))
     (path,) = (tmp_path / "asked").glob("*.request")
     assert world.ledger.hold(number).phase is Phase.ASKED and world.entries() == {}
     world.run(world.root.reserve(requests.read(path, KEY)))
@@ -408,7 +408,7 @@ def test_a_request_that_an_operator_grants(tmp_path):
 
 def test_a_request_that_nobody_grants_is_taken_back(tmp_path):
     world = World(user="alice", requested=RequestFolder(tmp_path, KEY))
-    number = world.run(world.keeper.open(world.wanted("request")))
+    number = world.run(world.holds.open(world.wanted("request")))
     world.to(1000)
     assert world.ledger.hold(number).phase is Phase.FAILED
     assert list(tmp_path.glob("*.request")) == []
@@ -417,14 +417,14 @@ def test_a_request_that_nobody_grants_is_taken_back(tmp_path):
 
 def test_a_request_that_could_not_be_taken_back_is_taken_back_later(tmp_path, monkeypatch):
     world = World("alice", requested=RequestFolder(tmp_path, KEY))
-    number = world.run(world.keeper.open(world.wanted("request")))
+    number = world.run(world.holds.open(world.wanted("request")))
 
     def full(*_):
         raise StoreError("not now")
 
     with monkeypatch.context() as patched, pytest.raises(StoreError):
         patched.setattr(requests, "drop", full)
-        world.run(world.keeper.cancel(number))
+        world.run(world.holds.cancel(number))
     assert list(tmp_path.iterdir())
     world.to(10)
     assert not list(tmp_path.iterdir()) and world.ledger.hold(number).settled
@@ -434,7 +434,7 @@ def test_a_request_that_cannot_be_written_is_written_later(tmp_path):
     folder = tmp_path / "asked"
     folder.write_text("a file where the folder should be")
     world = World(user="alice", requested=RequestFolder(folder, KEY))
-    number = world.run(world.keeper.open(world.wanted("request")))
+    number = world.run(world.holds.open(world.wanted("request")))
     hold = world.ledger.hold(number)
     assert hold.phase is Phase.ASKED and "cannot be written" in hold.reason
     world.to(10)
@@ -447,8 +447,8 @@ def test_a_request_that_never_could_be_written_takes_no_other_slot_along(tmp_pat
     folder = tmp_path / "asked"
     folder.write_text("a file where the folder should be")
     world = World(requested=RequestFolder(folder, KEY))
-    world.run(world.keeper.open(world.wanted("request")))
-    other = world.run(world.keeper.open(world.wanted(name="slot-2")))
+    world.run(world.holds.open(world.wanted("request")))
+    other = world.run(world.holds.open(world.wanted(name="slot-2")))
     world.to(1000)
     world.to(2000)
     assert [h.phase for h in world.ledger.holds(final=True).values()] == [Phase.FAILED, Phase.DONE]
@@ -466,14 +466,14 @@ def test_a_request_is_written_after_a_kill_in_between(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(requests, "write", killed)
         with pytest.raises(Killed):
-            world.run(world.keeper.open(world.wanted("request")))
+            world.run(world.holds.open(world.wanted("request")))
     world.to(10)
     assert len(list(tmp_path.glob("*.request"))) == 1
 
 
 def test_a_request_that_somebody_has_taken_is_not_written_again(tmp_path):
     world = World(user="alice", requested=RequestFolder(tmp_path, KEY))
-    number = world.run(world.keeper.open(world.wanted("request")))
+    number = world.run(world.holds.open(world.wanted("request")))
     (path,) = tmp_path.glob("*.request")
     path.unlink()
     world.to(10)
@@ -493,14 +493,14 @@ def test_a_request_that_somebody_has_taken_is_not_written_again(tmp_path):
 )
 def test_a_request_that_cannot_be_made_at_all_fails_and_says_why(key, name, said, tmp_path):
     world = World(user="alice", requested=None if key is None else RequestFolder(tmp_path, key))
-    number = world.run(world.keeper.open(world.wanted("request", name=name)))
+    number = world.run(world.holds.open(world.wanted("request", name=name)))
     hold = world.ledger.hold(number)
     assert hold.phase is Phase.FAILED and said in hold.reason
 
 
 def test_a_request_that_was_changed_is_refused(tmp_path):
     world = World(user="alice", requested=RequestFolder(tmp_path, KEY))
-    world.run(world.keeper.open(world.wanted("request")))
+    world.run(world.holds.open(world.wanted("request")))
     (path,) = tmp_path.glob("*.request")
     text = path.read_text()
     path.write_text(text.replace('"nodes": 2', '"nodes": 4'))
@@ -517,12 +517,12 @@ def test_a_request_that_was_changed_is_refused(tmp_path):
 def test_budgets_say_what_would_be_enough():
     world = World()
     world.ledger.set_budget("lab", 40)
-    world.run(world.keeper.open(world.wanted()))
+    world.run(world.holds.open(world.wanted()))
     with pytest.raises(Infeasible, match="account lab has 15 left, and this may cost 25: a budget of 50 would be"):
-        world.run(world.keeper.open(world.wanted(name="slot-2")))
+        world.run(world.holds.open(world.wanted(name="slot-2")))
     assert world.reservations() == ["slot-1"]
     world.ledger.set_budget("lab", None)
-    world.run(world.keeper.open(world.wanted(name="slot-2")))
+    world.run(world.holds.open(world.wanted(name="slot-2")))
     account = world.ledger.account("lab")
     assert (account.spent, account.promised, account.left) == (50, 0, None)
 
@@ -539,7 +539,7 @@ def test_budgets_say_what_would_be_enough():
 def test_a_sites_limits(limits, said):
     world = World(limits=limits)
     with pytest.raises(Infeasible, match=said):
-        world.run(world.keeper.open(world.wanted()))
+        world.run(world.holds.open(world.wanted()))
     assert world.ledger.holds(final=True) == {}
 
 

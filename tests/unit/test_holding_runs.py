@@ -16,9 +16,9 @@ from penstock.app import App
 from penstock.config import Config
 from penstock.core.pauses import Pause
 from penstock.errors import Infeasible, LeftAlone, NotNow
-from penstock.holding.keeper import Keeper
+from penstock.holding.holds import Holds
 from penstock.holding.ledger import Ledger
-from penstock.holding.office import Office
+from penstock.holding.reservations import Reservations
 from penstock.holding.runs import Runs
 from penstock.holding.tending import tend_once
 from penstock.messages.events import reserved
@@ -64,8 +64,8 @@ class World:
 
     def again(self, worth=0.0):
         """A process that knows only what is stored."""
-        self.keeper = Keeper(self.backend, hand(self.backend), self.ledger, self.limits)
-        self.runs = Runs(self.backend, hand(self.backend), self.keeper, self.ledger, worth)
+        self.holds = Holds(self.backend, hand(self.backend), self.ledger, self.limits)
+        self.runs = Runs(self.backend, hand(self.backend), self.holds, self.ledger, worth)
 
     def run(self, work):
         return asyncio.run(work)
@@ -77,13 +77,13 @@ class World:
                 f"flow-1-{stage.name}", "root", "lab", stage.nodes, self.partition, self.start + 1000 * (i + 1),
                 stage.time_limit, "reservation", 10.0, f,
             )  # fmt: skip
-            number = self.run(self.keeper.open(wanted))
+            number = self.run(self.holds.open(wanted))
             assert self.ledger.hold(number).phase is Phase.HELD
             stages[stage.name] = Slot(wanted.name, number, whole=self.whole.get(stage.name))
         return self.run(self.runs.begin(in_slots("flow-1", self.flow, stages, self.start)))
 
     async def _tend(self):
-        await self.keeper.tick()
+        await self.holds.tick()
 
         async def finder(run):
             def find(nodes, duration, after):
@@ -413,32 +413,32 @@ def test_the_agent_looks_after_a_ledger_unless_somebody_else_is_at_it(tmp_path):
     world = World()
     world.run(tend_once(config, world.backend, hand(world.backend)))
     assert not (tmp_path / "ledger.db").exists(), "nothing was ever held here"
-    office = Office(config, world.backend, hand(world.backend))
+    reservations = Reservations(config, world.backend, hand(world.backend))
     wanted = Wanted(
         "slot", "root", "lab", 1, world.partition, world.start + 100, 60.0, "reservation", 1.0, 0.0, margin=60.0
     )
-    number = world.run(office.keeper.open(wanted))
+    number = world.run(reservations.holds.open(wanted))
     world.backend.clock.advance_to(world.start + 500)
 
     async def crowded():
-        async with office.alone(0.0):
+        async with reservations.alone(0.0):
             await tend_once(config, world.backend, hand(world.backend))
             with pytest.raises(NotNow, match="another process is at work"):
-                async with Office(config, world.backend, hand(world.backend)).alone(0.0):
+                async with Reservations(config, world.backend, hand(world.backend)).alone(0.0):
                     pass
 
     world.run(crowded())
-    assert not office.ledger.hold(number).phase.final
+    assert not reservations.ledger.hold(number).phase.final
     world.run(tend_once(config, world.backend, hand(world.backend)))
-    assert office.ledger.hold(number).phase.final and world.reservations() == []
-    office.close()
+    assert reservations.ledger.hold(number).phase.final and world.reservations() == []
+    reservations.close()
 
 
 def test_a_pause_holds_reserved_workflows_too(tmp_path):
     config = Config(agent={"state_dir": tmp_path, "socket": tmp_path / "socket"})
     world = World()
-    office = Office(config, world.backend, hand(world.backend))
-    world.ledger = office.ledger
+    reservations = Reservations(config, world.backend, hand(world.backend))
+    world.ledger = reservations.ledger
     world.again()
     world.begin()
     app = App(config, world.backend, world.backend.clock, Store(":memory:"))
@@ -461,7 +461,7 @@ def test_a_pause_holds_reserved_workflows_too(tmp_path):
     pause_control.rules = None
     pause_control.pause(Pause("malleable"))
     assert tended().stages[0].slot.moves == 1
-    office.close()
+    reservations.close()
 
 
 @pytest.mark.parametrize("how", ["paused", "not allowed", "paused later"])
@@ -469,20 +469,20 @@ def test_a_pause_holds_a_slot_that_was_asked_for(tmp_path, how):
     config = Config(agent={"state_dir": tmp_path, "socket": tmp_path / "socket"})
     world = World()
     app = App(config, world.backend, world.backend.clock, Store(":memory:"))
-    office = Office(config, world.backend, app.executor)
+    reservations = Reservations(config, world.backend, app.executor)
     wanted = Wanted(
         "idles", "root", "lab", 1, world.partition, world.start + 900, 60.0, "var", 1.0, math.inf,
         submit_at=world.start + 100, run_time=900.0,
     )  # fmt: skip
     if how == "paused later":
-        world.run(office.keeper.open(wanted))
+        world.run(reservations.holds.open(wanted))
     if how == "not allowed":
         app.executor.pause_control.rules = []
     else:
         app.executor.pause_control.pause(Pause())
     if how != "paused later":
         with pytest.raises(LeftAlone):
-            world.run(office.keeper.open(wanted))
+            world.run(reservations.holds.open(wanted))
     world.backend.clock.advance_to(world.start + 200)
     world.run(tend_once(config, world.backend, app.executor))
     assert world.jobs() == {} and not app.store.open_intents()
@@ -492,7 +492,7 @@ def test_a_pause_holds_a_slot_that_was_asked_for(tmp_path, how):
     assert len(world.jobs()) == (how == "paused later")
     acts = app.store._rows("SELECT verb, subject, state FROM intents")
     assert [tuple(act) for act in acts] == ([("submit", "hold 1", "done")] if how == "paused later" else [])
-    office.close()
+    reservations.close()
 
 
 def told(world):
@@ -517,8 +517,8 @@ def test_people_are_told_of_a_slot_that_was_lost_and_of_stages_that_fail():
 def test_the_agent_shows_what_it_looked_after_also_when_that_is_over(tmp_path):
     config = Config(agent={"state_dir": tmp_path})
     world = World()
-    office = Office(config, world.backend, hand(world.backend))
-    world.ledger = office.ledger
+    reservations = Reservations(config, world.backend, hand(world.backend))
+    world.ledger = reservations.ledger
     world.again()
     world.begin()
     for stage in world.stages().values():
@@ -530,7 +530,7 @@ def test_the_agent_shows_what_it_looked_after_also_when_that_is_over(tmp_path):
     assert {stage.phase.value for stage in run.stages} == {"failed", "cancelled"}
     world.run(tend_once(config, world.backend, hand(world.backend), shown.append))
     assert shown[1] == []
-    office.close()
+    reservations.close()
 
 
 def of_0_1_0(run, **stages):

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.api import FAR, Allocation, JobSpec, JobState
 from penstock.errors import LeftAlone, NotPermitted, UserError
-from penstock.holding.office import Office
+from penstock.holding.reservations import Reservations
 from penstock.malleable.words import Phase
 from penstock.off.items import Place
 from penstock.provision.holding import Wanted
@@ -408,11 +408,11 @@ async def test_slots_are_listed_and_those_that_nobody_uses_are_dropped_on_reques
     ledger = str(tmp_path / "ledger.db")
     world = World(tmp_path, {"provision": {"ledger": ledger}}, operator=True, nodes=16)
     await world.boot()
-    with closing(Office(world.config, world.app.backend, world.app.executor)) as office:
-        unused = await office.keeper.open(wanted(world, "unused", 3000))
-        used = await office.keeper.open(wanted(world, "used", 4000))
-        idles = await office.keeper.open(wanted(world, "idles", 500, "var", submit_at=world.now, run_time=1200.0))
-        later = await office.keeper.open(
+    with closing(Reservations(world.config, world.app.backend, world.app.executor)) as reservations:
+        unused = await reservations.holds.open(wanted(world, "unused", 3000))
+        used = await reservations.holds.open(wanted(world, "used", 4000))
+        idles = await reservations.holds.open(wanted(world, "idles", 500, "var", submit_at=world.now, run_time=1200.0))
+        later = await reservations.holds.open(
             wanted(world, "later", 9000, "var", submit_at=world.now + 8000, run_time=1200.0)
         )
     root = world.backend.as_user("root")
@@ -430,10 +430,10 @@ async def test_slots_are_listed_and_those_that_nobody_uses_are_dropped_on_reques
         assert items[str(unused)].todo[0][0] == f"penstock hold cancel {unused}"
     assert {r.name for r in await root.reservations()} == left_alone
     assert items[str(used)].jobs == (job,) and items[str(used)].todo == ()
-    with closing(Office(world.config, world.app.backend, world.app.executor)) as office:
+    with closing(Reservations(world.config, world.app.backend, world.app.executor)) as reservations:
         with pytest.raises(LeftAlone, match="off since"):
-            await office.keeper.open(wanted(world, "new", 5000))
-        await office.tick()
+            await reservations.holds.open(wanted(world, "new", 5000))
+        await reservations.tick()
     assert {r.name for r in await root.reservations()} == left_alone
 
 

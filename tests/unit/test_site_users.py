@@ -16,8 +16,8 @@ import pytest
 from penstock.config import Config
 from penstock.errors import NotPermitted, StoreError
 from penstock.holding.ledger import Ledger
-from penstock.holding.office import Office, ledger_path, open_ledger
 from penstock.holding.requests import load_key
+from penstock.holding.reservations import Reservations, ledger_path, open_ledger
 from penstock.state.ownership import is_readable, own_folder
 from penstock.state.store import Store
 from penstock_lab.mock.backend import virtual_cluster
@@ -141,8 +141,8 @@ def test_who_may_not_sign_requests_can_hold_slots_otherwise(tmp_path, monkeypatc
     config = Config.model_validate({"agent": {"state_dir": str(tmp_path)}, "provision": asked})
 
     def may_request() -> bool:
-        with closing(Office(config, virtual_cluster(), None)) as office:
-            return office.may_request
+        with closing(Reservations(config, virtual_cluster(), None)) as reservations:
+            return reservations.may_request
 
     def not_yours(_path: Path) -> bytes:
         raise PermissionError

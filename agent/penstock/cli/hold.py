@@ -27,33 +27,33 @@ from penstock.config import Config, load
 from penstock.core.executor import Concern, Payload
 from penstock.errors import NotNow, PenstockError, UserError
 from penstock.holding import requests
+from penstock.holding.holds import NOT_PERMITTED
 from penstock.holding.idle import idle_submission
-from penstock.holding.keeper import NOT_PERMITTED
 from penstock.holding.ledger import Ledger
-from penstock.holding.office import Office, ledger_path, open_ledger, pricing_rules, take_snapshot
+from penstock.holding.reservations import Reservations, ledger_path, open_ledger, pricing_rules, take_snapshot
 from penstock.provision.holding import METHODS, Hold, Phase, Wanted
 from penstock.provision.pricing import quote
 from penstock.state.ownership import is_readable
 
-__all__ = ["hold", "ledger", "with_office"]
+__all__ = ["hold", "ledger", "with_reservations"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _PATIENCE: Final = 60.0
 T = TypeVar("T")
 
 
-def with_office(work: Callable[[Office], Awaitable[T]], patience: float = _PATIENCE) -> T:
+def with_reservations(work: Callable[[Reservations], Awaitable[T]], patience: float = _PATIENCE) -> T:
     """Do something with the configured cluster and ledger, alone."""
     config = load()
 
     async def run() -> T:
         async with acting(config) as hand:
-            office = Office(config, hand.slurm, hand.executor)
+            reservations = Reservations(config, hand.slurm, hand.executor)
             try:
-                async with office.alone(patience):
-                    return await work(office)
+                async with reservations.alone(patience):
+                    return await work(reservations)
             finally:
-                office.close()
+                reservations.close()
 
     return asyncio.run(run())
 
@@ -112,8 +112,8 @@ def open_(
         raise UserError(f"--name must be 1 to 40 of A-Z a-z 0-9 _ . -, not {name[:60]!r}")
     config = load()
 
-    async def work(office: Office) -> tuple[int, Hold]:
-        backend = office.backend
+    async def work(reservations: Reservations) -> tuple[int, Hold]:
+        backend = reservations.backend
         source = LiveSource(
             await take_snapshot(backend), where, pricing_rules(config), {"--at": at}, {"-t/--time": length}
         )
@@ -141,9 +141,9 @@ def open_(
             command=command,
             workdir=str(Path.cwd()),
         )
-        return await _open(wanted, method, config, office, source.partition.max_time)
+        return await _open(wanted, method, config, reservations, source.partition.max_time)
 
-    got, held = with_office(work)
+    got, held = with_reservations(work)
     if as_json:
         emit_json(_row(got, held))
     else:
@@ -152,11 +152,13 @@ def open_(
         raise PenstockError(held.reason)
 
 
-async def _open(wanted: Wanted, method: str, config: Config, office: Office, longest: float | None) -> tuple[int, Hold]:
+async def _open(
+    wanted: Wanted, method: str, config: Config, reservations: Reservations, longest: float | None
+) -> tuple[int, Hold]:
     """Open it; by `auto` the next way where the first is not permitted. `longest`: what a job may take."""
     ways = [wanted.method]
     if method == "auto":
-        ways = ["reservation", *(["request"] if office.may_request else []), "var"]
+        ways = ["reservation", *(["request"] if reservations.may_request else []), "var"]
     for way in ways:
         price = math.inf if way == "var" else wanted.f
         if way != "var" and price == math.inf:
@@ -164,11 +166,11 @@ async def _open(wanted: Wanted, method: str, config: Config, office: Office, lon
                 raise PenstockError("running jobs or reservations have the nodes at that time")
             continue
         if way in ("var", "combined"):
-            found = await idle_submission(office.backend, wanted.nodes, wanted.start, wanted.duration, longest)
+            found = await idle_submission(reservations.backend, wanted.nodes, wanted.start, wanted.duration, longest)
             if found is not None:
                 wanted = replace(wanted, submit_at=found.at, run_time=found.run_time)
-        got = await office.keeper.open(replace(wanted, method=way, f=price))
-        held = office.ledger.hold(got)
+        got = await reservations.holds.open(replace(wanted, method=way, f=price))
+        held = reservations.ledger.hold(got)
         if held.phase is not Phase.FAILED or not held.reason.startswith(NOT_PERMITTED) or way == ways[-1]:
             return got, held
     raise AssertionError("no way was tried")
@@ -180,13 +182,13 @@ async def _open(wanted: Wanted, method: str, config: Config, office: Office, lon
 def list_(everything: bool, as_json: bool) -> None:
     """Show what is held, after a look at how it stands."""
 
-    async def work(office: Office) -> dict[int, Hold]:
-        await office.keeper.tick()
-        held = office.ledger.holds(everything)
+    async def work(reservations: Reservations) -> dict[int, Hold]:
+        await reservations.holds.tick()
+        held = reservations.ledger.holds(everything)
         return {number: each for number, each in held.items() if everything or not each.phase.final}
 
     # Nothing was ever held where there is no ledger: to say so is no reason to make one.
-    _show(with_office(work) if is_readable(ledger_path(load())) else {}, as_json)
+    _show(with_reservations(work) if is_readable(ledger_path(load())) else {}, as_json)
 
 
 @hold.command()
@@ -204,7 +206,7 @@ def tick(as_json: bool) -> None:
     said: list[str] = []
     try:
         if is_readable(ledger_path(load())):
-            found, said = with_office(Office.tick, 0.0)
+            found, said = with_reservations(Reservations.tick, 0.0)
     except NotNow:
         pass  # somebody else is at it, an agent perhaps
     if as_json:
@@ -219,10 +221,10 @@ def tick(as_json: bool) -> None:
 def cancel(number: int, as_json: bool) -> None:
     """Give a slot up. Before it begins its price comes back, but for the penalty."""
 
-    async def work(office: Office) -> Hold:
-        return await office.keeper.cancel(number)
+    async def work(reservations: Reservations) -> Hold:
+        return await reservations.holds.cancel(number)
 
-    held = with_office(work)
+    held = with_reservations(work)
     if as_json:
         emit_json(_row(number, held))
     else:

@@ -29,7 +29,7 @@ from penstock.cli.sites import Among, plan_over_sites, site_options
 from penstock.config import load
 from penstock.errors import UserError
 from penstock.future.bits import members
-from penstock.holding.office import LEAD
+from penstock.holding.reservations import LEAD
 from penstock.provision.holding import Limits
 from penstock.provision.workflows import DEFAULT_METHOD, METHODS, Choice, plan_workflow
 

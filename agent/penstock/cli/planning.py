@@ -21,7 +21,7 @@ from penstock.cli.times import parse_time_option
 from penstock.config import Config, load
 from penstock.errors import UserError
 from penstock.future.plan import Plan
-from penstock.holding.office import pricing_rules, take_snapshot
+from penstock.holding.reservations import pricing_rules, take_snapshot
 from penstock.provision.live import Needs, check_size, from_snapshot, partition_of
 from penstock.provision.pricing import Pricing
 from penstock.provision.queuefile import decimals, parse_number, parse_queue

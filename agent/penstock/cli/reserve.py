@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from penstock.cli.flows import Flows
-from penstock.cli.hold import with_office
+from penstock.cli.hold import with_reservations
 from penstock.cli.planning import LiveSource
 from penstock.errors import Infeasible, NotFound, PenstockError
-from penstock.holding.office import Office
+from penstock.holding.reservations import Reservations
 from penstock.provision.heft import Placed
 from penstock.provision.holding import Phase, Wanted
 from penstock.provision.workflows import Choice
@@ -29,57 +29,57 @@ def reserve_and_submit(flows: Flows, source: LiveSource, found: Choice, account:
     """
     token = secrets.token_hex(3)
 
-    async def work(office: Office) -> dict[str, int]:
-        slots = await _open_all(office, flows, source, found, account, token)
+    async def work(reservations: Reservations) -> dict[str, int]:
+        slots = await _open_all(reservations, flows, source, found, account, token)
         begun: list[WorkflowRun] = []
         try:
             for i, flow in enumerate(flows.flows):
                 here = replace(flow, workdir=flow.workdir or str(Path.cwd()), partition=source.partition.name)
                 stages = {item.stage.name: slots.pop(item.name) for item in flows.items if item.flow == i}
-                run = in_slots(f"{flow.name}-{token}", here, stages, office.backend.now())
-                begun.append(await office.runs.begin(run))
+                run = in_slots(f"{flow.name}-{token}", here, stages, reservations.backend.now())
+                begun.append(await reservations.runs.begin(run))
         except PenstockError:
             for run in begun:
-                await office.runs.abandon(run)
+                await reservations.runs.abandon(run)
             for slot in slots.values():
-                await office.keeper.cancel(slot.hold)
+                await reservations.holds.cancel(slot.hold)
             raise
         jobs = {(i, stage.name): stage.job or 0 for i, run in enumerate(begun) for stage in run.stages}
         return {item.name: jobs[item.flow, item.stage.name] for item in flows.items}
 
-    return with_office(work)
+    return with_reservations(work)
 
 
 def give_up(name: str) -> None:
     """Cancel the jobs of a workflow in slots, and give the slots back. Raises NotFound."""
 
-    async def work(office: Office) -> None:
-        stored = office.ledger.run(name)
+    async def work(reservations: Reservations) -> None:
+        stored = reservations.ledger.run(name)
         if stored is None:
             raise NotFound(f"there is no workflow {name}")
-        await office.runs.abandon(stored)
+        await reservations.runs.abandon(stored)
 
-    with_office(work)
+    with_reservations(work)
 
 
 async def _open_all(
-    office: Office, flows: Flows, source: LiveSource, found: Choice, account: str, token: str
+    reservations: Reservations, flows: Flows, source: LiveSource, found: Choice, account: str, token: str
 ) -> dict[str, Slot]:
     """The slots, held, by the names of the items."""
     opened: dict[str, Slot] = {}
-    user, sight = office.backend.whoami(), office.keeper.look()
+    user, sight = reservations.backend.whoami(), reservations.holds.look()
     try:
         for placed, f in zip(found.schedule.placed, _prices(found), strict=True):
             item = flows.items[placed.task]
             name = f"{flows.flows[item.flow].name}-{token}-{item.stage.name}"
-            got = await office.keeper.open(_wanted(name, item.stage, placed, f, source, account, user), sight)
+            got = await reservations.holds.open(_wanted(name, item.stage, placed, f, source, account, user), sight)
             opened[item.name] = Slot(name, got, whole=item.whole)
-            held = office.ledger.hold(got)
+            held = reservations.ledger.hold(got)
             if held.phase is not Phase.HELD:
                 raise Infeasible(f"the slot of stage {item.name} cannot be had: {held.reason or held.phase}")
     except PenstockError:
         for stage in opened.values():
-            await office.keeper.cancel(stage.hold)
+            await reservations.holds.cancel(stage.hold)
         raise
     return opened
 

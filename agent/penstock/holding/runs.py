@@ -16,7 +16,7 @@ from typing import Final
 from penstock.api import AccountingRecord, Decision, Job, Reason, Snapshot, Verb
 from penstock.core.executor import Concern, Executor
 from penstock.errors import Infeasible, LeftAlone, NotFound, NotNow, NotPermitted, PenstockError
-from penstock.holding.keeper import Keeper
+from penstock.holding.holds import Holds
 from penstock.holding.ledger import Ledger
 from penstock.provision.holding import Hold, Phase, Wanted
 from penstock.provision.pricing import cancelling
@@ -64,10 +64,8 @@ class _Page:
 class Runs:
     """The runs of one ledger. `second` is what ending a second earlier is worth, in service units."""
 
-    def __init__(
-        self, backend: Reader, executor: Executor, keeper: Keeper, ledger: Ledger, second: float = 0.0
-    ) -> None:
-        self._backend, self._executor, self._keeper = backend, executor, keeper
+    def __init__(self, backend: Reader, executor: Executor, holds: Holds, ledger: Ledger, second: float = 0.0) -> None:
+        self._backend, self._executor, self._holds = backend, executor, holds
         self._ledger, self._second = ledger, second
         self._runner = Runner(accrues=False)
 
@@ -187,7 +185,7 @@ class Runs:
         def nothing(*_search: float) -> None:
             searched.append(True)
 
-        notice = self._keeper.limits.notice
+        notice = self._holds.limits.notice
         changes = repair(stages, now, nothing, self._second, notice)
         if searched:  # only then the whole cluster is looked at
             changes = repair(stages, now, await finder(page.run), self._second, notice)
@@ -244,7 +242,7 @@ class Runs:
         for number, hold in self._ledger.holds().items():
             if hold.wanted.name == wanted.name:
                 return number, hold
-        number = await self._keeper.open(wanted, exchange=True)
+        number = await self._holds.open(wanted, exchange=True)
         return number, self._ledger.hold(number)
 
     async def _clear(self, page: _Page) -> None:
@@ -260,7 +258,7 @@ class Runs:
                         await self._executor.cancel(job.id, subject, concern)
                     except NotFound:
                         continue
-            await self._keeper.cancel(number)
+            await self._holds.cancel(number)
             if slot in {r.name for r in await self._backend.reservations()}:
                 try:
                     await self._unreserve(slot, subject, concern)

@@ -11,7 +11,7 @@ from penstock.api import Decision, Snapshot
 from penstock.config import Config
 from penstock.core.executor import Executor
 from penstock.errors import NotNow, PenstockError
-from penstock.holding.office import Office, ledger_path
+from penstock.holding.reservations import Reservations, ledger_path
 from penstock.host.clock import Clock, Rest
 from penstock.slurm.base import Reader
 from penstock.state.ownership import is_readable
@@ -54,14 +54,14 @@ async def tend_once(config: Config, backend: Reader, executor: Executor, told: T
     try:
         if not is_readable(ledger_path(config)):
             return
-        office = Office(config, backend, executor)
+        reservations = Reservations(config, backend, executor)
         try:
-            async with office.alone(0.0):
-                before = [run.name for run in office.ledger.runs()]
-                _, changes = await office.tick()
-                told([run for name in before if (run := office.ledger.run(name)) is not None])
+            async with reservations.alone(0.0):
+                before = [run.name for run in reservations.ledger.runs()]
+                _, changes = await reservations.tick()
+                told([run for name in before if (run := reservations.ledger.run(name)) is not None])
         finally:
-            office.close()
+            reservations.close()
     except NotNow:
         return  # somebody is at it
     except PenstockError as error:

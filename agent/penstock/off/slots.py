@@ -13,7 +13,7 @@ from penstock.broker.bags import Bags
 from penstock.config import Config
 from penstock.core.executor import Executor
 from penstock.errors import NotNow, PenstockError
-from penstock.holding.office import Office, ledger_path
+from penstock.holding.reservations import Reservations, ledger_path
 from penstock.off.items import Item, Place, droppable, of_bag, of_hold
 from penstock.slurm.base import Reader
 from penstock.state.ownership import is_readable, own_folder
@@ -33,13 +33,13 @@ async def slots_left(
     try:
         if not is_readable(ledger_path(config)):
             return []
-        with closing(Office(config, backend, executor)) as office:
+        with closing(Reservations(config, backend, executor)) as reservations:
             if act:
-                async with office.alone(_PATIENCE):
-                    await _settle(office, snapshot, drop=drop)
-            holds = office.ledger.holds()
+                async with reservations.alone(_PATIENCE):
+                    await _settle(reservations, snapshot, drop=drop)
+            holds = reservations.ledger.holds()
             items = [i for n, hold in holds.items() if (i := of_hold(n, hold, uid, snapshot)) is not None]
-            for run in office.ledger.runs():
+            for run in reservations.ledger.runs():
                 text = f"reserved workflow {run.name}: its stages run in their slots; no slot is exchanged meanwhile"
                 items.append(Item("workflow", uid, Place.ALONE, text))
             return items
@@ -49,14 +49,14 @@ async def slots_left(
         return [Item("slot", uid, Place.LEFT, f"the slots could not be looked after: {e}", pending=later)]
 
 
-async def _settle(office: Office, snapshot: Snapshot, *, drop: bool) -> None:
+async def _settle(reservations: Reservations, snapshot: Snapshot, *, drop: bool) -> None:
     dropped = False
-    for number, hold in (await office.keeper.tick()).items():
+    for number, hold in (await reservations.holds.tick()).items():
         if drop and droppable(hold, snapshot):
             dropped = True
-            await office.keeper.cancel(number)
+            await reservations.holds.cancel(number)
     if dropped:
-        await office.keeper.tick()  # which sees that nothing is left of them
+        await reservations.holds.tick()  # which sees that nothing is left of them
 
 
 def bags_left(config: Config) -> list[Item]:

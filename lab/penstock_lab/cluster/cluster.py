@@ -100,7 +100,7 @@ class Cluster:
         """What root puts before a command so that it runs as a user of the cluster, and in `folder` where the cluster
         has a file system of its own. Signals reach the command itself. For `CliBackend`."""
         found = self.user(who)
-        if not self.daemons.keepers():
+        if not self.daemons.holders():
             return drop_to(found) if os.geteuid() == 0 else []
         self.daemons.refresh()
         return self.daemons.become(found, folder)[0]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from penstock.errors import PenstockError
 from penstock_lab.cluster import network, processes
-from penstock_lab.cluster.enclosure import ENCLOSURE, Enclosure, enter, keeper, shared_paths
+from penstock_lab.cluster.enclosure import ENCLOSURE, Enclosure, enter, holder, shared_paths
 from penstock_lab.cluster.files import LOCALHOST
 from penstock_lab.cluster.layout import Layout
 from penstock_lab.cluster.network import NETWORK, Network
@@ -37,9 +37,9 @@ class Daemons:
     def core(self) -> tuple[str, ...]:
         """The daemons besides the nodes' slurmd, in the order in which they start."""
         shared = () if self.state.spec.join else ("munged", "mariadbd", "slurmdbd")
-        return (*self.keepers(), *shared, "slurmctld")
+        return (*self.holders(), *shared, "slurmctld")
 
-    def keepers(self) -> tuple[str, ...]:
+    def holders(self) -> tuple[str, ...]:
         """Those of them that hold namespaces in which all the others run."""
         spec = self.state.spec
         return (*((NETWORK,) if spec.isolated else ()), *((ENCLOSURE,) if spec.release else ()))
@@ -61,7 +61,7 @@ class Daemons:
         take it. `node`: as one of the processes of this node.
         """
         spec = self.state.spec
-        if not self.keepers():
+        if not self.holders():
             return [], folder, who.run_as()
         namespaces = self.enclosure.mounts() if spec.release else self.network.mounts()
         booted: list[str] = []
@@ -91,7 +91,7 @@ class Daemons:
             # The only way to tell Slurm's plug-in of a database socket that is not the system's.
             env["MYSQL_UNIX_PORT"] = str(self.layout.database_socket)
         argv, cwd, run_as = self._command_line(name, program), Path("/"), RunAs()
-        if name not in self.keepers():
+        if name not in self.holders():
             prefix, cwd, run_as = self.become(self._identity(program), node=name if program == "slurmd" else None)
             argv = [*prefix, *argv]
         process = processes.start(argv, env, self.layout.log(name), cwd, run_as)
@@ -106,7 +106,7 @@ class Daemons:
     def _command_line(self, name: str, program: str) -> list[str]:
         spec = self.state.spec
         if name == NETWORK and self.state.subnet is not None:
-            return network.keeper(self.layout, self.state.subnet, spec.node_names)
+            return network.holder(self.layout, self.state.subnet, spec.node_names)
         if spec.release is None:
             path = shutil.which(program, path=PATH)
             if path is None:
@@ -116,7 +116,7 @@ class Daemons:
             return [program, *self._arguments(name)]
         folders = [self.layout.root, *([] if spec.join is None else [spec.join])]
         hosts = self.layout.hosts if spec.isolated else None
-        return keeper(prepare(spec.release), self.layout.mount_point, [*folders, *shared_paths()], hosts)
+        return holder(prepare(spec.release), self.layout.mount_point, [*folders, *shared_paths()], hosts)
 
     def _arguments(self, name: str) -> list[str]:
         at = self.layout
@@ -217,7 +217,7 @@ class Daemons:
                 return {}
             lines = self.command(["scontrol", "-o", "show", "node"]).stdout.splitlines()
         except PenstockError:  # the controller cannot be reached without them
-            if all(self.alive(name) for name in self.keepers()):
+            if all(self.alive(name) for name in self.holders()):
                 raise
             return {}
         nodes = (dict(word.split("=", 1) for word in line.split() if "=" in word) for line in lines)

@@ -1,6 +1,6 @@
 """The inside of a cluster of another Slurm release: a mount namespace whose root is that release's file system.
 
-One process, the keeper, makes the namespace and stays in it; every daemon and command enters it. Nothing is mounted
+One process, the holder, makes the namespace and stays in it; every daemon and command enters it. Nothing is mounted
 where the rest of the machine could see it, so nothing is left to unmount: the mounts end with the last process inside,
 after a crash as well. The root is a small tmpfs; `/usr` is the cached tree's, read-only; users, host names and devices
 are the machine's; and the cluster's folder, /tmp, /var/tmp and this Python lie at the same paths as outside.
@@ -24,9 +24,9 @@ from penstock_lab.cluster.programs import PATH
 from penstock_lab.cluster.rootfs import SystemTree
 from penstock_lab.cluster.users import Identity
 
-__all__ = ["ENCLOSURE", "Enclosure", "drop_to", "enter", "keeper", "shared_paths"]
+__all__ = ["ENCLOSURE", "Enclosure", "drop_to", "enter", "holder", "shared_paths"]
 
-ENCLOSURE = "enclosure"  # its keeper's name among the daemons
+ENCLOSURE = "enclosure"  # its holder's name among the daemons
 
 _COMMANDS = (
     *("sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol", "scrontab", "sdiag"),
@@ -69,27 +69,27 @@ exec sleep infinity
 
 @dataclass(frozen=True, slots=True)
 class Enclosure:
-    """The namespace that the keeper process holds."""
+    """The namespace that the holder process holds."""
 
-    keeper: Process
+    holder: Process
 
     @property
     def ready(self) -> bool:
-        """Whether the keeper has made it."""
-        return Path(f"/proc/{self.keeper.pid}/root/run/ready").exists()
+        """Whether the holder has made it."""
+        return Path(f"/proc/{self.holder.pid}/root/run/ready").exists()
 
     def mounts(self) -> list[str]:
         """nsenter's argument that leads inside."""
-        if not self.keeper.alive:
-            raise PenstockError("the cluster's file system is gone with its keeper; bring the cluster up again")
-        return [f"--mount=/proc/{self.keeper.pid}/ns/mnt"]
+        if not self.holder.alive:
+            raise PenstockError("the cluster's file system is gone with its holder; bring the cluster up again")
+        return [f"--mount=/proc/{self.holder.pid}/ns/mnt"]
 
     def commands(self) -> dict[str, str]:
         """Scripts by name with which a shell of root outside runs Slurm's commands inside, in the same folder."""
-        inside = f"/proc/{self.keeper.pid}/root"
+        inside = f"/proc/{self.holder.pid}/root"
         return {
             name: f'#!/bin/sh\ncd=$PWD\n[ -d "{inside}$cd" ] || cd=/\n'
-            f'exec nsenter --mount=/proc/{self.keeper.pid}/ns/mnt --wdns="$cd" -- /usr/bin/{name} "$@"\n'
+            f'exec nsenter --mount=/proc/{self.holder.pid}/ns/mnt --wdns="$cd" -- /usr/bin/{name} "$@"\n'
             for name in _COMMANDS
         }
 
@@ -113,7 +113,7 @@ def drop_to(who: Identity) -> list[str]:
     return ["setpriv", f"--reuid={who.uid}", f"--regid={who.gid}", "--clear-groups", "--"]
 
 
-def keeper(tree: SystemTree, mount_point: Path, shared: Iterable[Path], hosts: Path | None = None) -> list[str]:
+def holder(tree: SystemTree, mount_point: Path, shared: Iterable[Path], hosts: Path | None = None) -> list[str]:
     """The command line of the process that makes and keeps an enclosure. `mount_point` is an empty folder.
 
     `hosts`, below one of the shared paths, is its /etc/hosts; None: the machine's.

@@ -100,7 +100,7 @@ class Layout:
 
     @property
     def network(self) -> Path:
-        """An empty folder, on which only the keeper of an isolated cluster's network mounts, and only for itself."""
+        """An empty folder, on which only the holder of an isolated cluster's network mounts, and only for itself."""
         return self.root / "net"
 
     @property

@@ -180,7 +180,7 @@ def _build(spec: ClusterSpec, layout: Layout, base: Cluster | None, version: str
                 machine = Path("/etc/hosts").read_text(errors="replace")
                 text = network.hosts_file(state.host, state.subnet, spec.node_names, machine)
                 _write(layout.hosts, text.encode(), 0o644, users.identity())
-            for name in daemons.keepers():
+            for name in daemons.holders():
                 daemons.start(name)
                 daemons.await_core(name)
             if spec.release is not None:

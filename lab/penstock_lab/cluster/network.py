@@ -1,12 +1,12 @@
 """The network of an isolated cluster: every node has a host name, an address and a network stack of its own.
 
-One process, the keeper, makes a mount namespace and in it, as files of a small tmpfs, a network and a UTS namespace for
+One process, the holder, makes a mount namespace and in it, as files of a small tmpfs, a network and a UTS namespace for
 each node, and one more network namespace with the bridge that joins them: the switch. A link (veth) leads from the
 switch to this machine, where slurmctld, slurmdbd, munge and the users are. Nothing else of it can be seen here: the
 namespaces, their links and their mounts end with the last process inside, after a crash as well; and the machine's own
 packet filter, which often drops what a bridge forwards, does not see what the nodes send each other.
 
-The keeper's mount namespace has an /etc/hosts that names the nodes and this machine. All daemons and commands run in
+The holder's mount namespace has an /etc/hosts that names the nodes and this machine. All daemons and commands run in
 it, or, with another Slurm release, in an enclosure with the same file.
 """
 
@@ -36,13 +36,13 @@ __all__ = [
     "check_isolation",
     "choose_subnet",
     "free_subnet",
+    "holder",
     "hosts_file",
-    "keeper",
     "link_name",
     "remove_link",
 ]
 
-NETWORK = "network"  # its keeper's name among the daemons
+NETWORK = "network"  # its holder's name among the daemons
 
 # RFC 2544 sets this range aside for tests of network equipment, so no real network should have it.
 _POOL = ipaddress.IPv4Network("198.18.0.0/15")
@@ -111,28 +111,28 @@ class Subnet:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The namespaces that the keeper process holds, in its `folder`."""
+    """The namespaces that the holder process holds, in its `folder`."""
 
-    keeper: Process
+    holder: Process
     folder: Path
 
     @property
     def ready(self) -> bool:
-        """Whether the keeper has made them all."""
+        """Whether the holder has made them all."""
         return (self._inside / "ready").exists()
 
     @property
     def _inside(self) -> Path:
-        return Path(f"/proc/{self.keeper.pid}/root{self.folder}")
+        return Path(f"/proc/{self.holder.pid}/root{self.folder}")
 
     def _alive(self) -> None:
-        if not self.keeper.alive:
-            raise PenstockError("the cluster's network is gone with its keeper; bring the cluster up again")
+        if not self.holder.alive:
+            raise PenstockError("the cluster's network is gone with its holder; bring the cluster up again")
 
     def mounts(self) -> list[str]:
         """nsenter's argument that leads to where /etc/hosts names the nodes."""
         self._alive()
-        return [f"--mount=/proc/{self.keeper.pid}/ns/mnt"]
+        return [f"--mount=/proc/{self.holder.pid}/ns/mnt"]
 
     def node(self, name: str) -> list[str]:
         """nsenter's arguments that make a process one of this node's."""
@@ -169,7 +169,7 @@ class Network:
         _run(["nsenter", self.node(node)[0], "--", *argv])
 
 
-def keeper(layout: Layout, subnet: Subnet, nodes: Sequence[str]) -> list[str]:
+def holder(layout: Layout, subnet: Subnet, nodes: Sequence[str]) -> list[str]:
     """The command line of the process that makes and keeps the network of these nodes."""
     argv = ["unshare", "--mount", "--propagation", "private", "--", "/bin/sh", "-c", _SCRIPT, "penstock"]
     argv[0] = shutil.which("unshare", path=PATH) or argv[0]
@@ -208,7 +208,7 @@ def free_subnet(taken: Iterable[str]) -> Subnet:
 
 
 def choose_subnet() -> Subnet:
-    """One that neither an address nor a route of this machine has yet; hold `users_lock` until the keeper is ready."""
+    """One that neither an address nor a route of this machine has yet; hold `users_lock` until the holder is ready."""
     routes = json.loads(_run(["ip", "-j", "-4", "route", "show", "table", "all"]) or "[]")
     links = json.loads(_run(["ip", "-j", "-4", "addr", "show"]) or "[]")
     taken = [route["dst"] for route in routes]

@@ -6,7 +6,7 @@ Pure, events in and effects out:
     lobby, queue         who waits for something, and who for nothing but its turn, by priority
     scheduler            one pass over the queue, with a planner of penstock.future
     machine, licenses    what jobs take
-    reservations, keeper what is kept for whom, and what becomes of it in time
+    reservations, reservation_lifecycle: what is kept for whom, and what becomes of it in time
     arrays, dependency, durations, speedup, failures, jobs, model
 
 Around it:

@@ -232,7 +232,7 @@ class Controller:
         spec = replace(spec, partition=partition)
         running = engine.machine.profile(engine.now)
         held = engine.reservations.add(spec, engine.now, engine.machine.bits, running, engine.machine.within[partition])
-        engine.keeper.keep(held)
+        engine.reservation_lifecycle.keep(held)
         return held.view(engine.now)
 
     def unreserve(self, user: str, name: str) -> None:
@@ -243,9 +243,9 @@ class Controller:
             raise NotPermitted("Invalid user id")
         if held is None:
             return
-        if self.engine.keeper.wanted(held):
+        if self.engine.reservation_lifecycle.wanted(held):
             raise NotNow("Requested reservation is in use")
-        self.engine.keeper.end(held)
+        self.engine.reservation_lifecycle.end(held)
 
     # -- looking ---------------------------------------------------------------------------------------------------
 

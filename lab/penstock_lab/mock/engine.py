@@ -24,7 +24,6 @@ from penstock_lab.mock.events import Events, Kind
 from penstock_lab.mock.failures import schedule_failures
 from penstock_lab.mock.guard import Guards, parents_and_grace
 from penstock_lab.mock.jobs import SimJob
-from penstock_lab.mock.keeper import Keeper
 from penstock_lab.mock.licenses import Licenses
 from penstock_lab.mock.limits import Enforcement
 from penstock_lab.mock.lobby import Lobby
@@ -32,6 +31,7 @@ from penstock_lab.mock.machine import Machine
 from penstock_lab.mock.model import ClusterConfig, Effect, Ended, PartitionConfig, Requeued, Resized, Started
 from penstock_lab.mock.priority import Priorities
 from penstock_lab.mock.queue import Queue
+from penstock_lab.mock.reservation_lifecycle import ReservationLifecycle
 from penstock_lab.mock.reservations import Held, Reservations
 from penstock_lab.mock.scheduler import Passes
 from penstock_lab.mock.speedup import Work
@@ -69,7 +69,7 @@ class Engine:
         self.machine = Machine(self.config, now)
         self.licenses = Licenses(self.config.licenses)
         self.reservations = Reservations()
-        self.keeper = Keeper(self)
+        self.reservation_lifecycle = ReservationLifecycle(self)
         self.events = Events()
         self._guards = Guards(self)
         self._priorities = Priorities(self.config, now)
@@ -279,7 +279,7 @@ class Engine:
         if self.config.min_job_age:  # 0: nothing is ever purged (slurm.conf.5)
             self.events.at(self.now + self.config.min_job_age, Kind.FORGET, job.id)
         self._strand_resizers(job)
-        self.keeper.left(job)
+        self.reservation_lifecycle.left(job)
         self._effects.append(Ended(job.id, state, held_nodes))
 
     def strike(self, job: SimJob, tasks: Collection[int]) -> None:

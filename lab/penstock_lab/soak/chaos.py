@@ -262,15 +262,15 @@ class Storm:
             command=f"sleep {length * draw.uniform(0.2, 0.9):.0f}",
         )  # fmt: skip
         world.slots[name] = start
-        with world.office() as office:
-            number = await office.keeper.open(wanted)
+        with world.reservations() as reservations:
+            number = await reservations.holds.open(wanted)
         world.counts["slots"] += 1
         world.tell(f"{name} is hold {number}")
         if draw.random() < 0.3:
 
             async def give_up() -> None:
-                with world.office() as office:
-                    await office.keeper.cancel(number)
+                with world.reservations() as reservations:
+                    await reservations.holds.cancel(number)
                 world.tell(f"hold {number} is given up")
 
             self._at(now + draw.uniform(0, 2) * (start - now), give_up)

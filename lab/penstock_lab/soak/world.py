@@ -31,7 +31,7 @@ from penstock.config import Config
 from penstock.core.executor import Executor
 from penstock.errors import NotNow, StoreError
 from penstock.holding.ledger import Ledger
-from penstock.holding.office import Office, ledger_path
+from penstock.holding.reservations import Reservations, ledger_path
 from penstock.ipc.auth import FRESH, Verifier
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
 from penstock.state.store import Store
@@ -171,7 +171,7 @@ class World:
         self.config = Config.model_validate({**settings, "provision": ledger})
         self.slots: dict[str, float] = {}
         """When each slot that was held begins, by its name."""
-        self.office_config = Config.model_validate(
+        self.reservations_config = Config.model_validate(
             {"agent": {"state_dir": folder / "own"}, "slurm": {"backend": "mock"}, "provision": ledger}
         )
         self.key = credential.Key(self.engine.uid_of(OWNER), b"k" * 64)
@@ -383,20 +383,22 @@ class World:
         self.pass_at = self.now + max(loop.next_pass() - self.app.clock.now(), 2 * _GATHER)
 
     @contextmanager
-    def office(self) -> Iterator[Office]:
+    def reservations(self) -> Iterator[Reservations]:
         """The ledger of the agent's user, as the user's own command works with it."""
         with self.unwatched():
             store = Store(self.file.parent / "acts.db")
-            office = Office(self.office_config, self.backend, Executor(store, self.clock, self.backend))
+            reservations = Reservations(
+                self.reservations_config, self.backend, Executor(store, self.clock, self.backend)
+            )
             try:
-                yield office
+                yield reservations
             finally:
-                office.close()
+                reservations.close()
                 store.close()
 
     def held(self) -> dict[int, str]:
         """The slots that are not settled, by their phase."""
-        with self.unwatched(), closing(Ledger.copy_of(ledger_path(self.office_config))) as ledger:
+        with self.unwatched(), closing(Ledger.copy_of(ledger_path(self.reservations_config))) as ledger:
             return {number: str(hold.phase) for number, hold in ledger.holds().items()}
 
     # -- the doors -----------------------------------------------------------------------------------------------------

@@ -12,10 +12,10 @@ from penstock_lab.mock.reservations import Held
 if TYPE_CHECKING:
     from penstock_lab.mock.engine import Engine
 
-__all__ = ["Keeper"]
+__all__ = ["ReservationLifecycle"]
 
 
-class Keeper:
+class ReservationLifecycle:
     """Begins, watches and ends the reservations of a cluster."""
 
     def __init__(self, engine: Engine) -> None:

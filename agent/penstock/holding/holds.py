@@ -26,7 +26,7 @@ from penstock.holding.ledger import Ledger
 from penstock.provision.holding import Act, Hold, Limits, Seen, Wanted, step
 from penstock.slurm.base import Changer, Reader
 
-__all__ = ["NOT_PERMITTED", "Keeper", "RequestFolder", "Sight"]
+__all__ = ["NOT_PERMITTED", "Holds", "RequestFolder", "ReservationView"]
 
 NOT_PERMITTED: Final = "not permitted"
 """What the reason of a hold begins with that needs more rights than its user has."""
@@ -46,7 +46,7 @@ class RequestFolder:
     key: bytes
 
 
-class Sight:
+class ReservationView:
     """What Slurm has of reservations and jobs: looked at once for a pass, however many slots it goes through, and again
     after a change of which only Slurm knows what has become."""
 
@@ -89,7 +89,7 @@ class Sight:
         self._reservations = self._jobs = None
 
 
-class Keeper:
+class Holds:
     """Holds slots of one cluster, with one ledger. Who opens several gives each call the same `sight`."""
 
     def __init__(
@@ -106,11 +106,11 @@ class Keeper:
         self.limits = limits or Limits()
         self._requested = requested
 
-    def look(self) -> Sight:
+    def look(self) -> ReservationView:
         """What will be seen of Slurm in one pass over several slots."""
-        return Sight(self._backend)
+        return ReservationView(self._backend)
 
-    async def open(self, wanted: Wanted, sight: Sight | None = None, exchange: bool = False) -> int:
+    async def open(self, wanted: Wanted, sight: ReservationView | None = None, exchange: bool = False) -> int:
         """Check a wanted slot against the site's limits and the budget, store it and take the first steps; its number.
         An `exchange` takes the place of another one. Raises Infeasible for what is not allowed, LeftAlone where
         it is paused; what Slurm refuses is in the hold's `reason`."""
@@ -141,7 +141,7 @@ class Keeper:
         sight = self.look()
         return {number: await self.advance(number, sight) for number in self._ledger.holds()}
 
-    async def advance(self, number: int, sight: Sight | None = None) -> Hold:
+    async def advance(self, number: int, sight: ReservationView | None = None) -> Hold:
         """Step one hold until nothing is left to do now."""
         sight, refused = sight or self.look(), ""
         done: tuple[Act, ...] = ()
@@ -172,7 +172,7 @@ class Keeper:
                         return self._ledger.hold(number)
         return self._ledger.hold(number)
 
-    async def _look(self, hold: Hold, sight: Sight) -> Seen:
+    async def _look(self, hold: Hold, sight: ReservationView) -> Seen:
         name = hold.wanted.name
         reservation: Reservation | None = None
         if hold.wanted.method != "var":
@@ -187,7 +187,7 @@ class Keeper:
                 job = await sight.job(number)
         return Seen(reservation, job)
 
-    async def _do(self, act: Act, number: int, hold: Hold, sight: Sight) -> None:
+    async def _do(self, act: Act, number: int, hold: Hold, sight: ReservationView) -> None:
         wanted, backend = hold.wanted, self._backend
         if act is Act.RESERVE:
             spec = self._spec(wanted)

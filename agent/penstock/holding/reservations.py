@@ -1,4 +1,4 @@
-"""All that holding slots takes, joined: the ledger, the keeper of holds, the runs of reserved workflows, and a lock.
+"""All that holding slots takes, joined: the ledger, the holds, the runs of reserved workflows, and a lock.
 
 The lock keeps two processes (an agent, a crontab's tick, a command) from acting for one ledger at a time: each act
 looks first whether it was done, which helps against kills and not against company.
@@ -21,7 +21,7 @@ from penstock.config import Config
 from penstock.core.executor import Executor
 from penstock.core.extensions import PRICING
 from penstock.errors import NotNow, NotPermitted
-from penstock.holding.keeper import Keeper, RequestFolder
+from penstock.holding.holds import Holds, RequestFolder
 from penstock.holding.ledger import Ledger
 from penstock.holding.requests import load_key
 from penstock.holding.runs import Runs
@@ -35,7 +35,7 @@ from penstock.state.leadership import is_shared
 from penstock.state.ownership import check_root, denied, own_folder
 from penstock.workflow.state import WorkflowRun
 
-__all__ = ["LEAD", "Office", "ledger_path", "open_ledger", "pricing_rules", "take_snapshot"]
+__all__ = ["LEAD", "Reservations", "ledger_path", "open_ledger", "pricing_rules", "take_snapshot"]
 
 LEAD: Final = 10.0
 """Seconds that making a reservation may take."""
@@ -86,7 +86,7 @@ def _requested(config: Config) -> RequestFolder | None:
         return None
 
 
-class Office:
+class Reservations:
     """Holds and runs of one ledger on one cluster. StoreError, UserError or ConfigError if it cannot be set up."""
 
     def __init__(self, config: Config, backend: Reader, executor: Executor) -> None:
@@ -97,8 +97,8 @@ class Office:
         self._path = ledger_path(config)
         self.backend = backend
         self.ledger = open_ledger(config)
-        self.keeper = Keeper(backend, executor, self.ledger, Limits.preset(provision.limits), requested)
-        self.runs = Runs(backend, executor, self.keeper, self.ledger, provision.earlier / 3600)
+        self.holds = Holds(backend, executor, self.ledger, Limits.preset(provision.limits), requested)
+        self.runs = Runs(backend, executor, self.holds, self.ledger, provision.earlier / 3600)
 
     def close(self) -> None:
         """It is not used afterwards."""
@@ -127,7 +127,7 @@ class Office:
     async def tick(self) -> tuple[Mapping[int, Hold], list[str]]:
         """One pass over all holds and all runs: the holds as they stand, and what was changed, in words. What is paused
         is left as it is; holds that are over are settled all the same, or their nodes would stay empty."""
-        found = await self.keeper.tick()
+        found = await self.holds.tick()
         return found, await self.runs.tend(self._finder)
 
     async def _finder(self, run: WorkflowRun) -> Find:
