@@ -11,7 +11,7 @@ from penstock.core.picture import picture_to_dict
 from penstock.errors import AgentUnavailable
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import Stage, Workflow
-from penstock.workflow.state import Phase, RunPhase, StageRun, WorkflowRun
+from penstock.workflow.state import RunPhase, StagePhase, StageRun, WorkflowRun
 
 NASTY = '<img src=x onerror="window.hurt=1"><script>window.hurt=1</script>&amp;"\'>'
 MINUTE = 60.0
@@ -126,7 +126,7 @@ class Scene:
         stages = (
             StageRun(
                 "project",
-                phase=Phase.RUNNING,
+                phase=StagePhase.RUNNING,
                 job=4107,
                 covers=("project",),
                 submitted=at - 19 * MINUTE,
@@ -136,7 +136,7 @@ class Scene:
             StageRun(
                 "merge",
                 after=(0,),
-                phase=Phase.QUEUED,
+                phase=StagePhase.QUEUED,
                 job=4113,
                 covers=("merge",),
                 submitted=at - 3 * MINUTE,
@@ -184,8 +184,8 @@ class Scene:
     def finish(self) -> None:
         """The workflow's first stage has ended, and its second one runs."""
         first, second, third = self.run.stages
-        first = replace(first, phase=Phase.DONE, end=self.now)
-        second = replace(second, phase=Phase.RUNNING, start=self.now)
+        first = replace(first, phase=StagePhase.DONE, end=self.now)
+        second = replace(second, phase=StagePhase.RUNNING, start=self.now)
         self.run = replace(self.run, stages=(first, second, third), phase=RunPhase.ACTIVE)
 
     def __call__(self, op: str, request: Mapping[str, Any]) -> Any:

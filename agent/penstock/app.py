@@ -49,7 +49,7 @@ from penstock.ipc.server import Server
 from penstock.malleable import figures as malleable_figures
 from penstock.malleable.caps import Caps
 from penstock.malleable.controller import MalleableController
-from penstock.malleable.settings import Settings
+from penstock.malleable.settings import MalleableSettings
 from penstock.malleable.words import Deadlines
 from penstock.messages import figures as message_figures
 from penstock.messages.channels import channels_of
@@ -57,7 +57,7 @@ from penstock.messages.messenger import Messenger
 from penstock.messages.sources import join, tell_reserved
 from penstock.off.doors import way_out
 from penstock.off.drain import Drain
-from penstock.predictions.outlook import Outlook
+from penstock.predictions.outlook import WaitOutlook
 from penstock.predictions.predictor import Predictions
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import Metered
@@ -145,7 +145,7 @@ class App:
             self.executor,
             store,
             clock,
-            Settings(
+            MalleableSettings(
                 make_policy(config.dmr.policy),
                 _limits(config),
                 config.malleable.backend,
@@ -244,7 +244,7 @@ class App:
         self.messenger.configure(self.config, site.mail_domain)
         join(self.messenger, self.executor, self.workflows, self.clock)
         asked = (self.store, self.observer, self.executor, self.clock, self.workflows, self.malleable)
-        outlook = Outlook(self.store, self.predictions.model_store, self.observer, self.predictions.prepare)
+        outlook = WaitOutlook(self.store, self.predictions.model_store, self.observer, self.predictions.prepare)
         overseers = Overseers(self.backend.operators, self.clock, self._serves)
         parts = (self.workflows, self.malleable)
         drained = (self.backend, self.executor, self.store, self.clock, *parts)

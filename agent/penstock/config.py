@@ -35,7 +35,7 @@ from penstock.values import merging
 from penstock.values.allow import Feature, Rule
 from penstock.values.documents import MAX_BYTES, parse_yaml, show
 from penstock.values.durations import DURATION_FORMS, parse_duration
-from penstock.values.fair import Share
+from penstock.values.fair import UserShare
 from penstock.values.units import AMOUNT_FORMS, parse_amount
 
 __all__ = ["DEFAULT", "SITE", "Config", "find", "load", "origins", "own_file", "schema"]
@@ -268,9 +268,9 @@ class LimitsSection(_Section):
     lookups: int = Field(500, ge=1, description="Most jobs that accounting is asked for in a pass, of all users.")
 
     @property
-    def share(self) -> Share:
+    def share(self) -> UserShare:
         """What one user may have of the agent."""
-        return Share(
+        return UserShare(
             self.stages_of_user,
             self.dependencies_of_user,
             self.unseen_of_user,

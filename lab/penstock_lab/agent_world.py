@@ -22,7 +22,7 @@ from penstock.config import Config
 from penstock.errors import PenstockError
 from penstock.ipc.auth import Verifier
 from penstock.ipc.handlers import RemoteDoor
-from penstock.malleable.words import Phase
+from penstock.malleable.words import ResizePhase
 from penstock.state.store import Store
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.model import Stage, Workflow
@@ -409,12 +409,12 @@ def settled(world: World, program: Program) -> bool:
     me = world.app.malleable.jobs.get(program.job)
     return (
         me is not None
-        and me.phase is Phase.IDLE
+        and me.phase is ResizePhase.IDLE
         and {j.id for j in world.resizers(program.job)} == {c.job for c in me.companions} <= set(program.companions)
         and program.granted([c.job for c in me.companions]) == set(program.nodes) == set(me.nodes)
     )
 
 
-def the_phase(world: World, program: Program) -> Phase | None:
+def the_phase(world: World, program: Program) -> ResizePhase | None:
     me = world.app.malleable.jobs.get(program.job)
     return me.phase if me else None

@@ -17,7 +17,7 @@ from penstock.ipc.client import ask
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
 from penstock.ipc.server import Server
 from penstock.malleable.machine import MalleableJob
-from penstock.malleable.words import Phase
+from penstock.malleable.words import ResizePhase
 from penstock.state.store import Store
 
 UID = 1000
@@ -98,7 +98,7 @@ def refused(reply, error="not-permitted"):
     return reply.message
 
 
-def offered(door, phase=Phase.OFFERED, epoch=3):
+def offered(door, phase=ResizePhase.OFFERED, epoch=3):
     offer = Offer(job=7, size=2, minimum=1, maximum=8, nodes=("n1", "n2"))
     me = MalleableJob(
         7, UID, offer, ("n1", "n2"), epoch=epoch, phase=phase, target=4, target_nodes=("n1", "n2", "n3", "n4")

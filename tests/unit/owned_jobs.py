@@ -11,9 +11,9 @@ from factories import NODES, make_job, make_snapshot
 from penstock.api import AccountingRecord, Job, JobState
 from penstock.waits.base import Estimate
 from penstock.waits.causes import hindrance
-from penstock.workflow.instructions import Step, View, tasks_of
+from penstock.workflow.instructions import RunStep, SlurmView, tasks_of
 from penstock.workflow.runner import Runner
-from penstock.workflow.state import Kept, Own, Phase, StageRun, Submitter, WorkflowRun, units_of
+from penstock.workflow.state import Kept, Own, StagePhase, StageRun, Submitter, WorkflowRun, units_of
 
 RUNNER = Runner(accrues=True)
 NEVER = 4_102_358_400.0  # 2099-12-31
@@ -29,7 +29,7 @@ def stage_of(name: str, job: int, after: Iterable[int] = (), kept: Kept = Kept.N
     """A stage as it is registered; `after` are places."""
     own = Own(kept=kept, **{key: value for key, value in more.items() if key in _OWN})
     rest = {key: value for key, value in more.items() if key not in _OWN}
-    phase = Phase.WAITING if kept else Phase.QUEUED
+    phase = StagePhase.WAITING if kept else StagePhase.QUEUED
     return StageRun(name, tuple(after), **{"phase": phase, "job": job, "own": own, **rest})
 
 
@@ -56,12 +56,12 @@ def record(number: int, state: JobState, user: str = "alice") -> AccountingRecor
     return AccountingRecord(number, "x", user, "batch", "", "", state, 0, 0.0, 5.0, 10.0, 60.0, 600.0, 1)
 
 
-def seen(*jobs: Job, at: float, records: Iterable[AccountingRecord] = (), **more: Any) -> View:
+def seen(*jobs: Job, at: float, records: Iterable[AccountingRecord] = (), **more: Any) -> SlurmView:
     """A look that shows these."""
     snapshot = make_snapshot(jobs, at)
     nodes = {name: snapshot.nodes[name] for name in NODES}
     hindered = {job.id: cause for job in jobs if (cause := hindrance(job, nodes)) is not None}
-    return View(at, snapshot.jobs, {r.id: r for r in records}, hindered=hindered, tasks=tasks_of(snapshot), **more)
+    return SlurmView(at, snapshot.jobs, {r.id: r for r in records}, hindered=hindered, tasks=tasks_of(snapshot), **more)
 
 
 def look(
@@ -71,16 +71,16 @@ def look(
     records: Iterable[AccountingRecord] = (),
     runner: Runner = RUNNER,
     wait: float = 100.0,
-) -> Step:
+) -> RunStep:
     """One pass over what Slurm shows now; every wait is predicted to be `wait` seconds."""
     return runner.step(run, seen(*jobs, at=now, records=records), now, lambda _geometry: Estimate(0, wait))
 
 
-def of(kind: Any, step: Step) -> list[Any]:
+def of(kind: Any, step: RunStep) -> list[Any]:
     """The instructions of this kind."""
     return [order for order in step.instructions if isinstance(order, kind)]
 
 
-def codes(step: Step, stage: str) -> list[str]:
+def codes(step: RunStep, stage: str) -> list[str]:
     """Why nothing more is done for the stage."""
     return [reason.code for name, reason in step.notes if name == stage]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.api import Decision, Offer, Reason, Verb
-from penstock.audit.chain import Head
+from penstock.audit.chain import ChainHead
 from penstock.audit.opening import HEAD
 from penstock.core.off import Off, keep_off
 from penstock.core.pauses import Pause, PauseControl
@@ -22,7 +22,7 @@ from penstock.state.store import TICKED, Store
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.runner import Runner
-from penstock.workflow.state import Kept, Own, Phase, RunPhase, StageRun, Submitter, WorkflowRun, units_of
+from penstock.workflow.state import Kept, Own, RunPhase, StagePhase, StageRun, Submitter, WorkflowRun, units_of
 
 AT = 1.7e9
 
@@ -41,7 +41,11 @@ def as_stored(value: dict[str, Any]) -> dict[str, Any]:
 def workflow_state(number: int, *, over: bool = False, name: str = "mosaic") -> dict[str, Any]:
     """One whose first stage has ended and whose second one has the job `10 * number`."""
     run = Runner(accrues=True).start(number, replace(FLOW, name=name), "asa", AT, partition="batch", token=f"t{number}")
-    phases = (Phase.DONE, Phase.DONE if over else Phase.RUNNING, Phase.DONE if over else Phase.WAITING)
+    phases = (
+        StagePhase.DONE,
+        StagePhase.DONE if over else StagePhase.RUNNING,
+        StagePhase.DONE if over else StagePhase.WAITING,
+    )
     stages = tuple(
         replace(s, phase=p, attempt=1, job=10 * number + i, submitted=AT + i, start=AT + 9.25, end=AT + 19.5)
         for i, (s, p) in enumerate(zip(run.stages, phases, strict=True))
@@ -60,7 +64,7 @@ def owners_run(number: int, stages: tuple[StageRun, ...], uid: int = 0, user: st
 
 
 def owners_state(number: int, uid: int = 0) -> dict[str, Any]:
-    first = StageRun("a", phase=Phase.DONE, job=5, start=AT, end=AT + 9)
+    first = StageRun("a", phase=StagePhase.DONE, job=5, start=AT, end=AT + 9)
     kept = StageRun("b", (0,), job=6, own=Own(kept=Kept.BEGIN))
     return as_stored(run_to_dict(owners_run(number, (first, kept), uid)))
 
@@ -121,7 +125,7 @@ def fill(store: Store, decisions: int = 30, runs: int = 6) -> Store:
         store.remember("dmr.port", "41234")
         store.remember("slurm.submissions", json.dumps([41.5, AT]))
         keep_off(store, Off(0, AT, "work on Slurm"))
-        store.remember(HEAD, str(Head(12, "a" * 64)))
+        store.remember(HEAD, str(ChainHead(12, "a" * 64)))
         PauseControl(store).pause(Pause("malleable", None, "batch", 0, AT, "maintenance"))
         store.post(0, "cancel", {"run": 2}, AT)
     return store

@@ -18,7 +18,7 @@ from penstock.workflow.accounting import Accounting
 from penstock.workflow.metrics import perceived_wait, run_metrics
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.seen import look_up
-from penstock.workflow.state import Phase, RunPhase, StageRun, WorkflowRun
+from penstock.workflow.state import RunPhase, StagePhase, StageRun, WorkflowRun
 from penstock_lab.agent_world import START, Killed, World, chain, virtual
 from penstock_lab.mock.codec import CHANGING
 from penstock_lab.mock.model import PriorityType
@@ -490,7 +490,7 @@ async def test_accounting_is_asked_again_after_the_clock_was_set_back():
         accounting.want(0, {5: 0.0})
         await accounting.ask()
         assert len(asked) == times
-    stage = StageRun("a", phase=Phase.RUNNING, job=5, asked=8, asked_at=1e9)
+    stage = StageRun("a", phase=StagePhase.RUNNING, job=5, asked=8, asked_at=1e9)
     for now, due in ((1e9 + 1, False), (1e9 + 60, True), (1e9 - 7200, True)):
         turn = SimpleNamespace(now=now, note=lambda *_said: None, lookups=set())
         look_up(turn, stage)

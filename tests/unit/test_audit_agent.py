@@ -22,8 +22,8 @@ from dmr import credential, wire
 from penstock.audit import files
 from penstock.audit.aggregate import Repeats
 from penstock.audit.auditor import ANCHOR_EVERY, Auditor
-from penstock.audit.reading import Wanted, records, verify
-from penstock.audit.record import Kind, Outcome
+from penstock.audit.reading import RecordFilter, records, verify
+from penstock.audit.record import RecordKind, RecordOutcome
 from penstock.audit.trail import Trail
 from penstock.errors import AuditUnwritable, NotPermitted, PenstockError, StoreError
 from penstock.ipc.audited import PEER, RequestAudit
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def written(folder: Path, **wanted: Any) -> list[Any]:
-    return [record for _entry, record in records(folder, Wanted(**wanted), 0).entries]
+    return [record for _entry, record in records(folder, RecordFilter(**wanted), 0).entries]
 
 
 # -- the story, with a real agent --------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def test_the_story_of_pause_resume_submission_cancel_and_retry_is_all_there(ever
     story = [
         (r.uid, r.door.value, r.verb, r.outcome.value, r.code, r.owner, r.job)
         for r in written(folder)
-        if r.kind is Kind.REQUEST
+        if r.kind is RecordKind.REQUEST
     ]
     assert story == [
         (ALICE, "unix", "pause", "done", "", ALICE, None),
@@ -127,7 +127,10 @@ def test_the_story_of_pause_resume_submission_cancel_and_retry_is_all_there(ever
     lifted = written(folder, verb="resume")[-1]
     assert lifted.text == "workflows paused by root: maintenance", "who had paused, and why; the requester lifted it"
     submitted = written(folder, verb="submit")
-    assert [(r.kind, r.outcome) for r in submitted[1:3]] == [(Kind.REQUEST, Outcome.DONE), (Kind.ACT, Outcome.DONE)]
+    assert [(r.kind, r.outcome) for r in submitted[1:3]] == [
+        (RecordKind.REQUEST, RecordOutcome.DONE),
+        (RecordKind.ACT, RecordOutcome.DONE),
+    ]
     assert submitted[2].request == submitted[1].request, "the act names the request that led to it"
     assert (submitted[2].subject, submitted[2].owner) == (f"workflow {own}/a", 0)
     assert submitted[2].job is not None
@@ -142,7 +145,7 @@ def test_the_story_of_pause_resume_submission_cancel_and_retry_is_all_there(ever
     checked = site.run("audit", "--verify")
     assert checked.returncode == 0, checked
     assert checked.stdout.startswith("whole: ") and "compared with the state file: 1 agree" in checked.stdout
-    assert [r.verb for r in written(folder) if r.kind is Kind.AGENT] == ["start", "start", "stop"]
+    assert [r.verb for r in written(folder) if r.kind is RecordKind.AGENT] == ["start", "start", "stop"]
 
     file = folder / files.CURRENT
     data = bytearray(file.read_bytes())
@@ -189,7 +192,7 @@ def test_what_was_left_in_the_inbox_is_recorded_when_it_is_taken(everybodys):
     site.start()
     site.until(lambda: written(folder, verb="pause"), "the record")
     (record,) = written(folder, verb="pause")
-    assert (record.door.value, record.uid, record.outcome) == ("inbox", 0, Outcome.DONE)
+    assert (record.door.value, record.uid, record.outcome) == ("inbox", 0, RecordOutcome.DONE)
 
 
 def test_refusals_without_end_make_a_short_record(everybodys):
@@ -238,10 +241,10 @@ async def test_each_act_is_one_record_with_owner_and_request(tmp_path):
     await world.boot()
     number = await world.submit(chain(10, 10), "perstage")
     await world.finish(number)
-    acts = [r for r in written(tmp_path / "a") if r.kind is Kind.ACT]
+    acts = [r for r in written(tmp_path / "a") if r.kind is RecordKind.ACT]
     assert [(r.verb, r.subject, r.outcome) for r in acts] == [
-        ("submit", f"workflow {number}/a", Outcome.DONE),
-        ("submit", f"workflow {number}/b", Outcome.DONE),
+        ("submit", f"workflow {number}/a", RecordOutcome.DONE),
+        ("submit", f"workflow {number}/b", RecordOutcome.DONE),
     ]
     assert {r.owner for r in acts} == {os.geteuid()}
     assert [r.job for r in acts] == sorted(j.id for j in world.engine.records.values() if j.user == "alice")
@@ -263,7 +266,7 @@ async def test_whenever_the_agent_dies_no_act_is_without_a_record(tmp_path):
                 await world.restart()
                 number = next((n for n, _u, _s in world.store.runs()), None)
         await world.finish(number)
-        told_of = {r.details.get("intent") for r in written(tmp_path / f"a{at}") if r.kind is Kind.ACT}
+        told_of = {r.details.get("intent") for r in written(tmp_path / f"a{at}") if r.kind is RecordKind.ACT}
         tried = {row["id"] for row in world.store._rows("SELECT id FROM intents")}
         assert tried == told_of, at
         assert not verify(tmp_path / f"a{at}", []).findings
@@ -285,7 +288,7 @@ async def test_on_a_full_disk_nothing_is_done_for_others_until_there_is_room(tmp
     assert any("No space left" in text for text in world.app.troubles())
     filler.unlink()
     await world.until(lambda: len(job.sizes) > 1)
-    acts = [r.verb for r in written(small_disk) if r.kind is Kind.ACT]
+    acts = [r.verb for r in written(small_disk) if r.kind is RecordKind.ACT]
     assert acts[:2] == ["expand", "merge"]
     assert world.app.troubles() == []
 

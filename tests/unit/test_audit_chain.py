@@ -10,22 +10,22 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.audit.aggregate import Repeats
-from penstock.audit.chain import START, Anchor, Chain, Head, digest, entry_of, line_of, torn
-from penstock.audit.record import Door, Kind, Outcome, Record
+from penstock.audit.chain import START, Anchor, Chain, ChainHead, digest, entry_of, line_of, torn
+from penstock.audit.record import Door, Record, RecordKind, RecordOutcome
 
 AT = 1_700_000_000.0
 
 
 def record(n=0, verb="pause", **changes):
     values = {"code": "", "door": Door.UNIX, "uid": 1000 + n, "user": f"user{n}", "text": f"number {n}"}
-    return Record(AT + n, Kind.REQUEST, verb, Outcome.DONE, **{**values, **changes})
+    return Record(AT + n, RecordKind.REQUEST, verb, RecordOutcome.DONE, **{**values, **changes})
 
 
 def lines(count, after=START):
     """So many lines, the first of which begins a file."""
     found = []
     for n in range(count):
-        of = replace(record(n), verb="begin", code="first", kind=Kind.FILE) if after == START else record(n)
+        of = replace(record(n), verb="begin", code="first", kind=RecordKind.FILE) if after == START else record(n)
         line, after = line_of(of, after)
         found.append(line)
     return found
@@ -141,7 +141,7 @@ def test_an_end_that_was_cut_off_is_found_by_an_anchor():
 
 
 def begun(seq_head, code="rotated"):
-    return line_of(Record(AT, Kind.FILE, "begin", Outcome.DONE, code, text=f"it is {code}"), seq_head)
+    return line_of(Record(AT, RecordKind.FILE, "begin", RecordOutcome.DONE, code, text=f"it is {code}"), seq_head)
 
 
 def test_several_files_are_one_chain_and_old_ones_may_be_gone():
@@ -170,7 +170,7 @@ def test_a_file_cannot_begin_in_the_middle():
 
 def explained(aside, head):
     details = {"bytes": len(aside), "sha256": digest(aside)}
-    return line_of(Record(AT, Kind.FILE, "torn", Outcome.DONE, "torn", details=details), head)[0]
+    return line_of(Record(AT, RecordKind.FILE, "torn", RecordOutcome.DONE, "torn", details=details), head)[0]
 
 
 @given(st.integers(0, 10_000), st.integers(0, 50))
@@ -211,15 +211,17 @@ def test_torn_bytes_may_not_change_or_go_afterwards():
 @pytest.mark.parametrize("text", ["", "5", "x:" + "0" * 64, "5:" + "0" * 63, "5:" + "G" * 64, "-1:" + "0" * 64])
 def test_a_head_is_number_and_hash(text):
     with pytest.raises(ValueError, match="NUMBER:HASH"):
-        Head.parse(text)
-    assert str(Head.parse("5:" + "0" * 64)) == "5:" + "0" * 64
+        ChainHead.parse(text)
+    assert str(ChainHead.parse("5:" + "0" * 64)) == "5:" + "0" * 64
 
 
 # -- repeated refusals -------------------------------------------------------------------------------------------------
 
 
 def refusal(at, uid=1000, verb="cancel", **changes):
-    return Record(AT + at, Kind.REQUEST, verb, Outcome.REFUSED, "not-permitted", Door.UNIX, uid, text="no", **changes)
+    return Record(
+        AT + at, RecordKind.REQUEST, verb, RecordOutcome.REFUSED, "not-permitted", Door.UNIX, uid, text="no", **changes
+    )
 
 
 def test_the_first_few_are_written_and_the_others_counted():

@@ -15,16 +15,16 @@ from pathlib import Path
 import pytest
 
 from penstock.audit import files
-from penstock.audit.chain import START, Anchor, Head, entry_of
-from penstock.audit.reading import Wanted, is_told, records, verify
-from penstock.audit.record import Door, Kind, Outcome, Record
+from penstock.audit.chain import START, Anchor, ChainHead, entry_of
+from penstock.audit.reading import RecordFilter, is_told, records, verify
+from penstock.audit.record import Door, Record, RecordKind, RecordOutcome
 from penstock.audit.trail import Trail
 from penstock.errors import AuditUnwritable, NotPermitted
 
 
 def record(n=0, verb="pause", **changes):
     values = {"code": "", "door": Door.UNIX, "uid": 1000, "user": "alice", "text": f"number {n}"}
-    return Record(1e9 + n, Kind.REQUEST, verb, Outcome.DONE, **{**values, **changes})
+    return Record(1e9 + n, RecordKind.REQUEST, verb, RecordOutcome.DONE, **{**values, **changes})
 
 
 def findings(folder, *anchors):
@@ -32,7 +32,7 @@ def findings(folder, *anchors):
 
 
 def verbs(folder, **wanted):
-    return [r.verb for _entry, r in records(folder, Wanted(**wanted), 0).entries]
+    return [r.verb for _entry, r in records(folder, RecordFilter(**wanted), 0).entries]
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_records_are_appended_and_nobody_else_can_read_them(trail, tmp_path):
 
 
 def test_an_act_is_told_by_its_number_its_door_and_its_time(trail, tmp_path):
-    act = Record(2000.0, Kind.ACT, "submit", Outcome.DONE, door=Door.AGENT, details={"intent": 7})
+    act = Record(2000.0, RecordKind.ACT, "submit", RecordOutcome.DONE, door=Door.AGENT, details={"intent": 7})
     trail.append([act, record()])
     assert is_told(tmp_path, Door.AGENT, 7, 1999.5) and is_told(tmp_path, Door.AGENT, 7, 2000.0004)
     assert not is_told(tmp_path, Door.AGENT, 8, 1999.5)
@@ -78,10 +78,10 @@ def test_a_file_that_is_large_enough_is_rotated_and_old_ones_go(tmp_path):
     names = [p.name for p in files.kept(tmp_path)]
     assert len(names) == 2, "three files in all"
     assert names == sorted(names)
-    found = verify(tmp_path, [Anchor(Head(2, "0" * 64), "the journal")])
+    found = verify(tmp_path, [Anchor(ChainHead(2, "0" * 64), "the journal")])
     assert not found.findings
     assert found.older == 1 and "the chain begins here with record" in str(found.notes[0])
-    begins = [r for _e, r in records(tmp_path, Wanted(verb="begin"), 0).entries]
+    begins = [r for _e, r in records(tmp_path, RecordFilter(verb="begin"), 0).entries]
     assert begins[-1].code == "rotated" and "no longer kept: audit." in begins[-1].text
     assert begins[-1].details["file"] == names[-1]
     files.kept(tmp_path)[1].unlink()
@@ -238,7 +238,7 @@ def test_another_user_cannot_read_it():
         os.seteuid(65534)
         try:
             with pytest.raises(NotPermitted, match="the state of user root"):
-                records(Path(folder), Wanted(), 0)
+                records(Path(folder), RecordFilter(), 0)
         finally:
             os.seteuid(0)
 
@@ -284,7 +284,7 @@ def test_no_acknowledged_record_is_lost_by_kills_of_several_writers(tmp_path):
             told |= {line for line in rest.decode().split("\n")[:-1] if line}
     trail = Trail(tmp_path)
     trail.append([record(0, "end")])
-    there = [r.text.split()[0] for _e, r in records(tmp_path, Wanted(verb="say"), 0).entries]
+    there = [r.text.split()[0] for _e, r in records(tmp_path, RecordFilter(verb="say"), 0).entries]
     assert told <= set(there), "what was acknowledged is there"
     assert len(there) == len(set(there)), "each once"
     assert findings(tmp_path) == []

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from penstock.api import JobSpec
 from penstock.audit.auditor import Auditor
-from penstock.audit.chain import Head
+from penstock.audit.chain import ChainHead
 from penstock.audit.journal import ANCHOR_ID, RECORD_ID, SystemLog, anchors_in_journal, native
-from penstock.audit.reading import Wanted, records, verify
-from penstock.audit.record import Door, Kind, Outcome, Record
+from penstock.audit.reading import RecordFilter, records, verify
+from penstock.audit.record import Door, Record, RecordKind, RecordOutcome
 from penstock.audit.trail import Trail
 from penstock.cli.acting import acting
 from penstock.config import Config
@@ -28,7 +28,7 @@ from penstock.ipc.audited import CHANGING, RequestAudit
 from penstock.state.leadership import open_acts
 from penstock_lab.mock.backend import virtual_cluster
 
-HEAD = Head(7, "ab" * 32)
+HEAD = ChainHead(7, "ab" * 32)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def ear(tmp_path):
 
 def record(**changes):
     values = {"door": Door.UNIX, "uid": 1000, "user": "alice", "subject": "workflow 3", "text": "no"}
-    return Record(1e9, Kind.REQUEST, "cancel", Outcome.REFUSED, "not-permitted", **{**values, **changes})
+    return Record(1e9, RecordKind.REQUEST, "cancel", RecordOutcome.REFUSED, "not-permitted", **{**values, **changes})
 
 
 def fields(datagram):
@@ -165,7 +165,7 @@ def test_whatever_is_asked_is_recorded_and_never_in_the_way(tmp_path, op, reques
             asyncio.run(asked)
     else:
         assert asyncio.run(asked) is answer
-    last = list(records(tmp_path, Wanted(), 1).entries)[-1][1]
+    last = list(records(tmp_path, RecordFilter(), 1).entries)[-1][1]
     assert (last.verb, last.uid, last.outcome.value) == (op, 1000, "refused" if refused else "done"), before
     auditor.close()
 
@@ -191,7 +191,7 @@ def test_what_a_user_s_own_command_does_is_in_that_user_s_trail(tmp_path):
     store.intend("cancel", "bag 2", {"job": job}, 1e9 - 60)  # one that may be at it still
     store.close()
     asyncio.run(command())
-    there = [record for _entry, record in records(tmp_path / "state", Wanted(uid=os.geteuid()), 0).entries][1:]
+    there = [record for _entry, record in records(tmp_path / "state", RecordFilter(uid=os.geteuid()), 0).entries][1:]
     assert [(r.verb, r.outcome.value, r.code, r.door, r.job) for r in there] == [
         ("submit", "done", "", Door.COMMAND, job),
         ("hold", "failed", "infeasible", Door.COMMAND, None),
@@ -204,7 +204,7 @@ def test_what_a_user_s_own_command_does_is_in_that_user_s_trail(tmp_path):
         # Killed once more before it was settled: the trail has it already, and does not get it twice.
         store._db.execute("UPDATE intents SET state='open' WHERE state='interrupted'")
     asyncio.run(command())
-    again = [record for _entry, record in records(tmp_path / "state", Wanted(uid=os.geteuid()), 0).entries]
+    again = [record for _entry, record in records(tmp_path / "state", RecordFilter(uid=os.geteuid()), 0).entries]
     assert sum(record.outcome.value == "interrupted" for record in again) == 1
     with closing(open_acts(config)) as store:
         assert [(i.subject, i.state) for i in store.open_intents()] == [("bag 2", "open")]

@@ -24,14 +24,14 @@ from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.retrying import retried
 from penstock.workflow.runner import Runner
-from penstock.workflow.state import Kept, Own, Phase, RunPhase, StageRun, Submitter
+from penstock.workflow.state import Kept, Own, RunPhase, StagePhase, StageRun, Submitter
 
 FLOW = Workflow("w", tuple(Stage(n, 1, 60.0, 30.0, "true", a) for n, a in (("a", ()), ("b", ("a",)), ("c", ("b",)))))
 BROKEN = owners_run(
     7,
     (
-        StageRun("a", phase=Phase.DONE, job=1, start=5.0, end=9.0, submitted=0.0, slurm_state="COMPLETED"),
-        StageRun("b", (0,), Phase.FAILED, job=2, failure="job 2 ended FAILED", start=12.0, end=13.0),
+        StageRun("a", phase=StagePhase.DONE, job=1, start=5.0, end=9.0, submitted=0.0, slurm_state="COMPLETED"),
+        StageRun("b", (0,), StagePhase.FAILED, job=2, failure="job 2 ended FAILED", start=12.0, end=13.0),
         StageRun("c", (1,), job=3, own=Own(kept=Kept.BEGIN)),
     ),
     os.geteuid(),
@@ -42,22 +42,26 @@ BROKEN = owners_run(
 )
 
 
-def ended(*phases: Phase):
+def ended(*phases: StagePhase):
     run = Runner(accrues=True).start(3, FLOW, "perstage", 0.0, partition="batch")
     stages = tuple(replace(s, phase=p, attempt=1, job=9, failures=2) for s, p in zip(run.stages, phases, strict=True))
     return replace(run, stages=stages, phase=RunPhase.FAILED, why="b: it failed", ended_at=5.0)
 
 
 def test_what_did_not_complete_waits_again_and_keeps_its_attempts():
-    run = retried(ended(Phase.DONE, Phase.FAILED, Phase.CANCELLED), token="new")
-    assert [s.phase for s in run.stages] == [Phase.DONE, Phase.WAITING, Phase.WAITING]
+    run = retried(ended(StagePhase.DONE, StagePhase.FAILED, StagePhase.CANCELLED), token="new")
+    assert [s.phase for s in run.stages] == [StagePhase.DONE, StagePhase.WAITING, StagePhase.WAITING]
     assert [(s.job, s.attempt, s.failures) for s in run.stages] == [(9, 1, 2), (None, 1, 0), (None, 1, 0)]
     assert (run.phase, run.why, run.ended_at) == (RunPhase.ACTIVE, None, None)
 
 
 def test_a_named_stage_takes_all_after_it_along():
-    done = replace(ended(Phase.DONE, Phase.DONE, Phase.DONE), phase=RunPhase.COMPLETED)
-    assert [s.phase for s in retried(done, "b", token="new").stages] == [Phase.DONE, Phase.WAITING, Phase.WAITING]
+    done = replace(ended(StagePhase.DONE, StagePhase.DONE, StagePhase.DONE), phase=RunPhase.COMPLETED)
+    assert [s.phase for s in retried(done, "b", token="new").stages] == [
+        StagePhase.DONE,
+        StagePhase.WAITING,
+        StagePhase.WAITING,
+    ]
     with pytest.raises(UserError, match="all stages of workflow 3 have completed"):
         retried(done, token="new")
     with pytest.raises(UserError, match="no stage 'x'"):
@@ -117,7 +121,9 @@ def test_a_workflow_is_found_by_its_number_or_name(place, which):
 
 
 def test_a_stage_that_came_to_a_workflow_later_has_waited_since_then():
-    first, later = (StageRun(name, phase=Phase.RUNNING, job=n, start=100.0) for n, name in enumerate("ab", start=1))
+    first, later = (
+        StageRun(name, phase=StagePhase.RUNNING, job=n, start=100.0) for n, name in enumerate("ab", start=1)
+    )
     later = replace(later, own=Own(registered=90.0))
     (run,) = shown({"workflows": [run_to_dict(owners_run(3, (first, later), submitted_at=0.0))]})
     assert [stage.wait for stage in run.stages] == [100.0, 10.0]

@@ -11,7 +11,7 @@ import pytest
 from penstock.cli import main
 from penstock.errors import UserError
 from penstock.holding.ledger import Ledger
-from penstock.provision.transfers import Link, Measured
+from penstock.provision.transfers import Measured, NetworkLink
 from penstock.sites.file import read_sites
 from penstock.sites.remote import command_of, greet, words_of
 from penstock.workflow.formats import parse_workflow
@@ -311,7 +311,7 @@ def test_how_a_site_is_asked(tmp_path):
     ssh = ["ssh", "-oBatchMode=yes", "me@far", "/opt/penstock slots --gres 'gpu:a;b'"]  # for a shell there
     assert command_of(far, words_of(far, words)) == ssh
     assert command_of(cave, words_of(cave, words)) == ["ssh", "cave", "penstock", *words]
-    assert file.links["far", "here"] == file.links["here", "far"] == Link(10e6, 0)
+    assert file.links["far", "here"] == file.links["here", "far"] == NetworkLink(10e6, 0)
     assert (far.data, here.data) == ("me@far:", "")
 
 

@@ -24,11 +24,11 @@ from penstock.dashboard.data import (
     works,
 )
 from penstock.dashboard.feed import Feed
-from penstock.dashboard.past import KEPT, Past
-from penstock.dashboard.planned import Outlook, look_ahead
+from penstock.dashboard.past import KEPT, JobHistory
+from penstock.dashboard.planned import PlannedStarts, look_ahead
 from penstock.errors import NotNow, UserError
 from penstock.workflow.documents import run_to_dict
-from penstock.workflow.state import Kept, Own, Phase, RunPhase, StageRun
+from penstock.workflow.state import Kept, Own, RunPhase, StagePhase, StageRun
 
 NOW = 1_000_000.0
 
@@ -82,28 +82,28 @@ def stretches(past):
 
 
 def test_a_job_that_is_resized_held_first_some_nodes_and_then_others():
-    past = Past()
+    past = JobHistory()
     seen(past, 100.0, make_job(1, "n1", start=40.0))
     seen(past, 200.0, make_job(1, "n1", "n2", start=40.0))
     assert stretches(past) == [(1, ("n1",), 40.0, 200.0), (1, ("n1", "n2"), 200.0, None)]
 
 
 def test_a_job_ends_when_slurm_says_or_when_it_is_no_longer_seen():
-    past = Past()
+    past = JobHistory()
     seen(past, 100.0, make_job(1, "n1", start=40.0), make_job(2, "n2", start=50.0))
     seen(past, 200.0, make_job(1, "n1", start=40.0, end=150.0, state=JobState.COMPLETED))
     assert stretches(past) == [(1, ("n1",), 40.0, 150.0), (2, ("n2",), 50.0, 200.0)]
 
 
 def test_a_requeued_job_is_another_stretch_on_the_same_nodes():
-    past = Past()
+    past = JobHistory()
     seen(past, 100.0, make_job(1, "n1", start=40.0))
     seen(past, 200.0, make_job(1, "n1", start=180.0))
     assert stretches(past) == [(1, ("n1",), 40.0, 200.0), (1, ("n1",), 180.0, None)]
 
 
 def test_a_job_that_one_picture_does_not_have_is_not_drawn_twice():
-    past, job = Past(), make_job(1, "n1", start=40.0)
+    past, job = JobHistory(), make_job(1, "n1", start=40.0)
     seen(past, 100.0, job)
     seen(past, 110.0)  # say, to an operator while Slurm does not tell who is one
     seen(past, 120.0, job)
@@ -111,14 +111,14 @@ def test_a_job_that_one_picture_does_not_have_is_not_drawn_twice():
 
 
 def test_of_a_job_that_was_resized_before_only_its_present_nodes_are_known():
-    past = Past()
+    past = JobHistory()
     seen(past, 100.0, make_job(1, "n1", "n2", start=40.0), resized={1: 70.0})
     assert stretches(past) == [(1, ("n1", "n2"), 70.0, None)]
     assert past.since == 100.0
 
 
 def test_a_malleable_job_breathes_in_the_picture():
-    scene, past = Scene(NOW), Past()
+    scene, past = Scene(NOW), JobHistory()
     for minutes in range(30, -1, -1):
         snapshot = scene.before(minutes)
         past.see(snapshot.taken_at, snapshot.jobs, {})
@@ -129,7 +129,7 @@ def test_a_malleable_job_breathes_in_the_picture():
 
 
 def test_the_past_does_not_grow_for_ever():
-    past = Past()
+    past = JobHistory()
     seen(past, 100.0, make_job(1, "n1", start=40.0))
     seen(past, 200.0)
     seen(past, 200.0 + KEPT - 1)
@@ -184,9 +184,9 @@ def test_sets_of_nodes_are_runs_of_rows():
 
 
 def model(snapshot, work=None, outlook=None):
-    past = Past()
+    past = JobHistory()
     past.see(snapshot.taken_at, snapshot.jobs, {})
-    return cluster_model(snapshot, outlook or Outlook(snapshot.taken_at), past, work or {})
+    return cluster_model(snapshot, outlook or PlannedStarts(snapshot.taken_at), past, work or {})
 
 
 def test_the_cluster_in_numbers_and_bars():
@@ -225,12 +225,12 @@ def test_who_has_begun_or_is_gone_since_the_plan_was_made_is_expected_no_more():
 
 
 def test_of_very_many_jobs_the_past_is_left_out_and_nothing_that_runs():
-    past = Past()
+    past = JobHistory()
     jobs = {n: make_job(n, "n1", start=NOW - 100.0) for n in range(1, 4101)}
     past.see(NOW, {n: replace(job, id=n + 5000) for n, job in jobs.items()}, {})
     snapshot = make_snapshot(jobs.values(), at=NOW + 60.0)
     past.see(NOW + 60.0, snapshot.jobs, {})
-    drawn = cluster_model(snapshot, Outlook(0.0), past, {})["bars"]
+    drawn = cluster_model(snapshot, PlannedStarts(0.0), past, {})["bars"]
     assert sum(b["kind"] == "running" for b in drawn) == 4100
     assert len(drawn) < 4200
 
@@ -265,7 +265,7 @@ def test_a_stage_that_is_late_is_expected_now_and_not_before():
 def test_a_failed_stage_expects_nothing():
     scene = Scene(NOW)
     first, *others = scene.run.stages
-    failed = replace(first, phase=Phase.FAILED, end=NOW, failure=NASTY)
+    failed = replace(first, phase=StagePhase.FAILED, end=NOW, failure=NASTY)
     scene.run = replace(scene.run, stages=(failed, *others), phase=RunPhase.FAILED)
     (workflow,) = workflows(scene)
     assert workflow["final"]
@@ -275,7 +275,7 @@ def test_a_failed_stage_expects_nothing():
 
 def test_workflows_whose_owner_submitted_the_jobs_are_shown_alike():
     stages = (
-        StageRun("a", (), Phase.RUNNING, job=11, start=NOW - 100, own=Own(expect=600.0, nodes=2)),
+        StageRun("a", (), StagePhase.RUNNING, job=11, start=NOW - 100, own=Own(expect=600.0, nodes=2)),
         StageRun("b", (0,), job=12, estimate=60.0, own=Own(kept=Kept.BEGIN, limit=300.0, nodes=1)),
     )
     stages = tuple(replace(stage, submitted=NOW - 900) for stage in stages)
@@ -430,7 +430,7 @@ def test_a_plan_that_takes_long_is_not_made_often():
     def slow(snapshot):
         planned.append(snapshot.taken_at)
         clock[0] += 2.0
-        return Outlook(snapshot.taken_at)
+        return PlannedStarts(snapshot.taken_at)
 
     feed = Feed(scene, lambda: clock[0])
     with pytest.MonkeyPatch.context() as patch:

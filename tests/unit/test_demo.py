@@ -8,7 +8,7 @@ import pytest
 from factories import make_job
 
 from penstock.workflow.model import Stage, Workflow
-from penstock.workflow.state import Phase, RunPhase, StageRun, WorkflowRun
+from penstock.workflow.state import RunPhase, StagePhase, StageRun, WorkflowRun
 from penstock_lab.demo.breathe import Breath
 from penstock_lab.demo.compare import Comparison, Outcome, alternatives
 from penstock_lab.demo.gantt import draw
@@ -16,12 +16,20 @@ from penstock_lab.demo.report import checks
 from penstock_lab.demo.timeline import Timeline
 
 STAGES = (
-    StageRun("a", phase=Phase.DONE, job=1, estimate=5.0, submitted=0.0, start=5.0, end=105.0),
+    StageRun("a", phase=StagePhase.DONE, job=1, estimate=5.0, submitted=0.0, start=5.0, end=105.0),
     StageRun(
-        "b", (0,), phase=Phase.DONE, job=2, estimate=40.0, parent_end=105.0, submitted=65.5, start=105.0, end=205.0
+        "b", (0,), phase=StagePhase.DONE, job=2, estimate=40.0, parent_end=105.0, submitted=65.5, start=105.0, end=205.0
     ),
     StageRun(
-        "c", (1,), phase=Phase.DONE, job=3, estimate=100.0, parent_end=205.0, submitted=105.0, start=206.0, end=300.0
+        "c",
+        (1,),
+        phase=StagePhase.DONE,
+        job=3,
+        estimate=100.0,
+        parent_end=205.0,
+        submitted=105.0,
+        start=206.0,
+        end=300.0,
     ),
 )
 

@@ -16,8 +16,8 @@ import pytest
 from penstock.api import HolderKind, Limit, LimitHolder, Owner, OwnerLimits, Partition, SiteConfig
 from penstock.cli.doctor import to_dict
 from penstock.config import Config
-from penstock.doctor.facts import Address, Agent, Facts, Folder, Mpi, Probe, Queue, Services, Trouble
-from penstock.doctor.features import FEATURES, Outcome, examine
+from penstock.doctor.facts import Agent, AgentAddress, Folder, Mpi, Probe, QueueSize, Services, SiteFacts, Trouble
+from penstock.doctor.features import FEATURES, FeatureOutcome, examine
 from penstock.doctor.findings import Level
 from penstock.doctor.reader import _address, _messages, _within
 from penstock.doctor.verdict import verdict
@@ -39,7 +39,7 @@ SITE = SiteConfig(
     accounting=True,
 )
 HOME = Folder("/home/u/.local/state/penstock", True, True, "/home", "nfs4", 0o711, 1000, 10**12)
-IDEAL = Facts(
+IDEAL = SiteFacts(
     config=Config(),
     config_path="",
     config_trouble="",
@@ -49,7 +49,7 @@ IDEAL = Facts(
     python="/usr/bin/python3",
     programs_missing=(),
     site=SITE,
-    queue=Queue(10, 4, 4),
+    queue=QueueSize(10, 4, 4),
     partitions=(Partition("batch", ("n1", "n2", "n3", "n4"), True, True, None, None, None),),
     submission="now in batch",
     accounts=("physics",),
@@ -62,7 +62,7 @@ IDEAL = Facts(
     policy=None,
     munge=None,
     key=True,
-    address=Address("login1", ("10.0.0.1",)),
+    address=AgentAddress("login1", ("10.0.0.1",)),
     mpi=Mpi("4.1.2", "MPICH Version: 5.0.2", "/usr/bin/mpiexec", ("merge", "replace", "restart")),
     probe=Probe(("merge", "replace", "restart")),
     pool_missing=(),
@@ -98,7 +98,7 @@ def level(facts, check):
 def test_on_an_ideal_site_everything_works():
     """But that the key has to be where all hosts see it, and the state had better not."""
     facts = replace(IDEAL, config=SIGNED, folder=HOME)
-    found = {name for name, outcome in outcomes(facts).items() if outcome is not Outcome.WORKS}
+    found = {name for name, outcome in outcomes(facts).items() if outcome is not FeatureOutcome.WORKS}
     assert found == {"agent", "serve-all"}
     assert feature(facts, "agent").because == feature(facts, "serve-all").because == ("file-system",)
     assert examine(facts).healthy
@@ -119,8 +119,8 @@ def test_no_slurm_at_all():
     )
     report, found = examine(facts), outcomes(facts)
     assert not report.healthy
-    assert found["observe"] is Outcome.NO
-    assert found["agent"] is Outcome.WORKS
+    assert found["observe"] is FeatureOutcome.NO
+    assert found["agent"] is FeatureOutcome.WORKS
     assert feature(facts, "observe").because == ("programs", "controller")
     assert "squeue, sbatch" in report.checks["programs"].seen
     assert report.checks["extern-step"].level is report.checks["queue"].level is Level.UNKNOWN
@@ -130,7 +130,7 @@ def test_no_slurm_at_all():
 
 def test_a_slow_controller_leaves_it_open_what_works():
     facts = replace(IDEAL, queue=Trouble("not asked", asked=False))
-    assert feature(facts, "observe").outcome is Outcome.UNKNOWN
+    assert feature(facts, "observe").outcome is FeatureOutcome.UNKNOWN
     assert not examine(facts).healthy
 
 
@@ -141,8 +141,8 @@ def test_without_accounting_nothing_is_resized_twice():
         history=0,
     )
     found = outcomes(facts)
-    assert found["shrink"] is found["grow-merge"] is found["grow-companion"] is Outcome.NO
-    assert found["workflows"] is found["select"] is Outcome.LIMITED
+    assert found["shrink"] is found["grow-merge"] is found["grow-companion"] is FeatureOutcome.NO
+    assert found["workflows"] is found["select"] is FeatureOutcome.LIMITED
     assert level(facts, "association") is Level.OK
     assert "accounting first" in examine(facts).checks["operator"].change
     assert examine(facts).healthy  # what the defaults ask for works
@@ -160,10 +160,10 @@ def test_without_accounting_nothing_is_resized_twice():
 def test_what_forbids_the_merge_leaves_the_companion(changes, check):
     facts = site(**changes)
     found = feature(facts, "grow-merge")
-    assert (found.outcome, found.because) == (Outcome.NO, (check,))
-    assert feature(facts, "grow-companion").outcome is not Outcome.NO
-    assert feature(facts, "announce").outcome is not Outcome.NO
-    assert feature(facts, "shrink").outcome is (Outcome.NO if check == "job-shrink" else Outcome.LIMITED)
+    assert (found.outcome, found.because) == (FeatureOutcome.NO, (check,))
+    assert feature(facts, "grow-companion").outcome is not FeatureOutcome.NO
+    assert feature(facts, "announce").outcome is not FeatureOutcome.NO
+    assert feature(facts, "shrink").outcome is (FeatureOutcome.NO if check == "job-shrink" else FeatureOutcome.LIMITED)
     finding = examine(facts).checks[check]
     assert finding.change
     assert finding.cost
@@ -180,13 +180,13 @@ def test_several_obstacles_are_all_named():
 def test_gres_matter_where_cores_are_shared():
     facts = site(select_type="select/cons_tres")
     assert "merge-gres" in feature(facts, "grow-merge").because
-    assert feature(facts, "grow-merge").outcome is Outcome.LIMITED
+    assert feature(facts, "grow-merge").outcome is FeatureOutcome.LIMITED
 
 
 def test_one_agent_for_all_needs_an_operator_and_munge():
     facts = replace(IDEAL, config=EVERYBODY)
     assert examine(facts).healthy
-    assert feature(facts, "grow-companion").outcome is not Outcome.NO
+    assert feature(facts, "grow-companion").outcome is not FeatureOutcome.NO
     assert "launcher" in examine(facts).checks["companion"].seen
     plain = replace(facts, site=replace(SITE, operator=False))
     assert feature(plain, "serve-all").because == ("operator",)
@@ -207,7 +207,7 @@ def test_a_user_of_a_sites_agent_has_what_that_does():
     report = examine(facts)
     assert report.healthy
     assert {"agent", "workflows", "ahead", "serve-all", "messages", "notify", "hold-job"} <= {
-        name for name, outcome in outcomes(facts).items() if outcome in (Outcome.WORKS, Outcome.LIMITED)
+        name for name, outcome in outcomes(facts).items() if outcome in (FeatureOutcome.WORKS, FeatureOutcome.LIMITED)
     }
     assert feature(facts, "hold-reservation").because == ("operator",), "which takes one's own rights"
     assert report.checks["agent"].seen == "the site's agent answers: it keeps state and runs workflows for all users"
@@ -217,7 +217,7 @@ def test_a_user_of_a_sites_agent_has_what_that_does():
     assert feature(down, "workflows").because == feature(down, "agent").because == ("agent",)
     assert "tell the administrators" in examine(down).checks["agent"].change
     assert not examine(down).healthy
-    assert feature(down, "hold-job").outcome is Outcome.WORKS, "for which one's own ledger is enough"
+    assert feature(down, "hold-job").outcome is FeatureOutcome.WORKS, "for which one's own ledger is enough"
     for own in (mute, replace(HOME, writable=False)):
         homeless = replace(facts, own=own)
         assert feature(homeless, "hold-job").because == ("state-folder",)
@@ -228,15 +228,15 @@ def test_a_user_of_a_sites_agent_has_what_that_does():
 def test_nobody_grows_announced_where_nothing_grows():
     facts = replace(site(scheduler_parameters=frozenset()), submission=Trouble("sbatch: error: no"))
     found = feature(facts, "announce")
-    assert found.outcome is Outcome.NO
+    assert found.outcome is FeatureOutcome.NO
     assert set(found.because) == {"job-expansion", "submission"}
 
 
 def test_a_plain_user_without_munge_signs_with_the_key():
     facts = replace(site(operator=False), munge=Trouble("libmunge.so.2 is not installed"), folder=HOME)
-    assert feature(facts, "messages").outcome is Outcome.WORKS
-    assert feature(facts, "hold-reservation").outcome is Outcome.NO
-    assert feature(facts, "hold-job").outcome is Outcome.WORKS
+    assert feature(facts, "messages").outcome is FeatureOutcome.WORKS
+    assert feature(facts, "hold-reservation").outcome is FeatureOutcome.NO
+    assert feature(facts, "hold-job").outcome is FeatureOutcome.WORKS
     local = replace(facts, folder=replace(HOME, kind="ext4"))
     assert feature(local, "messages").because == ("key",)
     assert "DMR_KEY_FILE" not in examine(local).checks["key"].change
@@ -250,7 +250,7 @@ def test_a_plain_user_without_munge_signs_with_the_key():
 def test_file_systems_that_are_not_for_the_state(kind, seen):
     facts = replace(IDEAL, folder=replace(HOME, kind=kind, shared=False))
     assert seen in examine(facts).checks["file-system"].seen
-    assert feature(facts, "agent").outcome is Outcome.LIMITED
+    assert feature(facts, "agent").outcome is FeatureOutcome.LIMITED
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_file_systems_that_are_not_for_the_state(kind, seen):
 def test_a_state_folder_that_will_not_do(folder, text):
     facts = replace(IDEAL, folder=folder)
     assert text in examine(facts).checks["state-folder"].seen
-    assert feature(facts, "workflows").outcome is Outcome.NO
+    assert feature(facts, "workflows").outcome is FeatureOutcome.NO
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_a_state_folder_that_will_not_do(folder, text):
 def test_a_folder_that_other_hosts_see_is_held_by_a_lease(holder, seen):
     facts = replace(IDEAL, folder=replace(HOME, kind="nfs4", shared=True, holder=holder))
     assert examine(facts).checks["file-system"].seen.endswith(f"by a lease; {seen}")
-    assert feature(facts, "agent").outcome is Outcome.WORKS
+    assert feature(facts, "agent").outcome is FeatureOutcome.WORKS
 
 
 def test_a_full_disk_is_said():
@@ -326,8 +326,8 @@ def test_limits_under_which_no_job_may_grow(facts, text):
     assert finding.level is Level.NO and text in finding.seen
     assert "sacctmgr modify" in finding.change and finding.cost
     for name in ("grow-merge", "grow-companion"):
-        assert (feature(facts, name).outcome, feature(facts, name).because) == (Outcome.NO, ("growth-limits",))
-    assert feature(facts, "announce").outcome is Outcome.NO
+        assert (feature(facts, name).outcome, feature(facts, name).because) == (FeatureOutcome.NO, ("growth-limits",))
+    assert feature(facts, "announce").outcome is FeatureOutcome.NO
     assert examine(facts).healthy  # nobody has asked for it
     insists = Config.model_validate({"malleable": {"backend": "companion"}})
     assert not examine(replace(facts, config=insists)).healthy
@@ -345,7 +345,7 @@ def test_limits_under_which_no_job_may_grow(facts, text):
 def test_limits_within_which_jobs_grow(facts, text):
     finding = examine(facts).checks["growth-limits"]
     assert finding.level is Level.NOTE and text in finding.seen and finding.change
-    assert feature(facts, "grow-companion").outcome is Outcome.LIMITED
+    assert feature(facts, "grow-companion").outcome is FeatureOutcome.LIMITED
     assert level(limited(Limit("MaxWall", 60)), "growth-limits") is Level.OK
 
 
@@ -358,7 +358,7 @@ def test_limits_that_nobody_is_held_to_are_no_finding():
 def test_limits_that_could_not_be_read_leave_it_open():
     facts = replace(site(enforced=ENFORCED), limits=Trouble("no answer"))
     assert "no answer" in examine(facts).checks["growth-limits"].seen
-    assert feature(facts, "grow-companion").outcome is Outcome.UNKNOWN
+    assert feature(facts, "grow-companion").outcome is FeatureOutcome.UNKNOWN
 
 
 def test_a_time_limit_is_raised_within_the_owners_own_and_by_operators_alone():
@@ -378,7 +378,7 @@ def test_a_resizer_of_the_sites_agent_is_refused_where_associations_are_demanded
     finding = examine(facts).checks["resizers"]
     assert finding.level is Level.NO and "may use root" in finding.seen and "companion" in finding.change
     assert "resizers" in feature(facts, "grow-merge").because
-    assert feature(facts, "grow-companion").outcome is not Outcome.NO
+    assert feature(facts, "grow-companion").outcome is not FeatureOutcome.NO
     assert examine(facts).healthy
     insists = Config.model_validate({"agent": {"serve": "all"}, "malleable": {"backend": "merge"}})
     assert not examine(replace(facts, config=insists)).healthy
@@ -439,7 +439,7 @@ def test_a_wrong_configuration_is_named_and_breaks_what_uses_it():
 
 def test_pyslurm_counts_only_where_it_is_asked_for():
     facts = replace(IDEAL, pyslurm=Trouble("pyslurm 25.11.2 is not made for this site's Slurm 24.11"))
-    assert feature(facts, "pyslurm").outcome is Outcome.NO
+    assert feature(facts, "pyslurm").outcome is FeatureOutcome.NO
     assert examine(facts).healthy
     assert "pyslurm" not in examine(facts).worth_telling
     assert not examine(replace(facts, config=Config.model_validate({"slurm": {"backend": "pyslurm"}}))).healthy
@@ -456,8 +456,8 @@ def test_pyslurm_counts_only_where_it_is_asked_for():
 def test_mpi_limits_resizing_and_nothing_else(mpi, text):
     facts = replace(IDEAL, mpi=mpi)
     assert text in examine(facts).checks["mpi"].seen
-    assert feature(facts, "grow-merge").outcome is Outcome.LIMITED
-    assert feature(facts, "workflows").outcome is Outcome.WORKS
+    assert feature(facts, "grow-merge").outcome is FeatureOutcome.LIMITED
+    assert feature(facts, "workflows").outcome is FeatureOutcome.WORKS
 
 
 def test_the_probe_says_what_fails_and_need_not_be_run():
@@ -492,12 +492,12 @@ def test_what_can_start_the_agent(services, scron, text):
 
 
 def test_a_host_that_only_finds_itself():
-    facts = replace(IDEAL, address=Address("login1", ("127.0.1.1",)))
+    facts = replace(IDEAL, address=AgentAddress("login1", ("127.0.1.1",)))
     assert "dmr.advertise" in examine(facts).checks["address"].change
 
 
 def test_an_address_of_ipv6_is_one_without_its_brackets():
-    assert _address(Config.model_validate({"dmr": {"listen": "[::1]:0"}})) == Address("[::1]", ("::1",))
+    assert _address(Config.model_validate({"dmr": {"listen": "[::1]:0"}})) == AgentAddress("[::1]", ("::1",))
 
 
 def test_limits_are_told_and_a_partition_that_is_not_there_is_named():

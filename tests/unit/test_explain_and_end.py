@@ -7,7 +7,7 @@ from stored_states import owners_run
 
 from penstock.errors import StoreError
 from penstock.workflow.documents import run_to_dict
-from penstock.workflow.state import Phase, RunPhase, StageRun, Submitter
+from penstock.workflow.state import RunPhase, StagePhase, StageRun, Submitter
 from penstock_lab.agent_world import World, chain, virtual
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
@@ -59,7 +59,7 @@ async def test_a_users_own_workflow_is_over_though_the_agent_was_killed_when_it_
     await world.boot()
     number = world.store.add_run(1000, {}, world.now, Submitter.OWNER)
     over = {"phase": RunPhase.COMPLETED, "why": "all 1 stages completed"}
-    ended = owners_run(number, (StageRun("a", phase=Phase.DONE, job=7),), 1000, "alice", **over)
+    ended = owners_run(number, (StageRun("a", phase=StagePhase.DONE, job=7),), 1000, "alice", **over)
     world.store.save_run(number, run_to_dict(ended))
     await world.restart()
     await world.until(lambda: number not in world.app.workflows.runs)

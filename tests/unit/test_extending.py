@@ -28,7 +28,7 @@ from penstock.holding.reservations import pricing_rules
 from penstock.messages.events import Event
 from penstock.messages.messenger import Courier, Messenger
 from penstock.pool.machine import Machine
-from penstock.pool.model import Capacity, Member, Task
+from penstock.pool.model import Capacity, PoolMember, PoolTask
 from penstock.provision.live import from_snapshot
 from penstock.provision.pricing import quote_all
 from penstock.state.store import Store
@@ -116,8 +116,8 @@ async def test_the_strategy_submits_a_stage_a_quarter_of_an_hour_before_its_turn
 def test_the_placement_fills_members_in_the_order_of_submission():
     machine = Machine(PLACEMENTS.make("in-order"))
     for name, cores in (("a", 2.0), ("b", 4.0)):
-        machine.join(Member(name, f"node-{name}", "1", Capacity(cores, None, 0), None), 0.0)
-    machine.submit([Task(argv=("true",), seconds=s) for s in (1.0, 50.0, 7.0, 90.0)], 0.0)
+        machine.join(PoolMember(name, f"node-{name}", "1", Capacity(cores, None, 0), None), 0.0)
+    machine.submit([PoolTask(argv=("true",), seconds=s) for s in (1.0, 50.0, 7.0, 90.0)], 0.0)
     assert [(start.id, start.address) for start in machine.place(0.0)] == [(1, "a"), (2, "a"), (3, "b"), (4, "b")]
     assert machine.faults == 0
 

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.pace import Pace, Timed, at_once
-from penstock.values.fair import Claim, Rounds, deal, work_of
+from penstock.values.fair import LookupClaim, Rounds, deal, work_of
 
 WORKS = st.lists(st.integers(1, 40), min_size=1, max_size=30)
 BUDGET = 50
 
 
 def claims(works, user="many", first=0):
-    return [Claim((user, first + i), user, work) for i, work in enumerate(works)]
+    return [LookupClaim((user, first + i), user, work) for i, work in enumerate(works)]
 
 
 @given(WORKS, st.integers(0, 12))
@@ -59,15 +59,15 @@ def test_nobody_has_more_than_the_budget_and_what_is_left_is_said(works, passes)
 
 def test_of_what_needs_nothing_there_is_nothing_left():
     rounds = Rounds()
-    made = [Claim(i, "u", 30, needed=i == 3) for i in range(4)]
+    made = [LookupClaim(i, "u", 30, needed=i == 3) for i in range(4)]
     assert rounds.choose(made, BUDGET) == ([3], False)
-    assert rounds.choose([Claim(i, "u", 10, needed=False) for i in range(4)], BUDGET) == ([0, 1, 2, 3], False)
+    assert rounds.choose([LookupClaim(i, "u", 10, needed=False) for i in range(4)], BUDGET) == ([0, 1, 2, 3], False)
     assert Rounds().choose([], BUDGET) == ([], False)
 
 
 def test_what_costs_more_than_the_budget_is_served_alone_and_is_not_overtaken():
     rounds = Rounds()
-    made = [Claim("big", "u", 500), Claim("small", "u", 1), Claim("next", "u", 1)]
+    made = [LookupClaim("big", "u", 500), LookupClaim("small", "u", 1), LookupClaim("next", "u", 1)]
     assert rounds.choose(made, BUDGET) == (["big"], True)
     assert rounds.choose(made, BUDGET) == (["small", "next"], True)
     assert rounds.choose(made, BUDGET) == (["big"], True)

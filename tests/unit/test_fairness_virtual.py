@@ -6,7 +6,7 @@ import pytest
 
 from penstock.api import JobSpec, JobState
 from penstock.errors import NotNow, UserError
-from penstock.workflow.state import Phase, RunPhase, Submitter
+from penstock.workflow.state import RunPhase, StagePhase, Submitter
 from penstock_lab.agent_world import World, virtual
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
@@ -183,7 +183,7 @@ async def test_an_answer_that_is_lost_counts_for_nothing(tmp_path):
     site.world.app.backend.failing = lambda method: NotNow("slurmdbd is away") if method == "history" else None
     end = site.world.now + 7200
     await site.world.until(lambda: site.world.now >= end, 8000)
-    assert site.phases(number) == [Phase.WAITING]
+    assert site.phases(number) == [StagePhase.WAITING]
     assert len(site.asked) < 200, "asked ever more rarely"
     site.world.app.backend.failing = lambda _method: None
     await site.world.until(lambda: number not in site.world.app.workflows.runs, 900)

@@ -113,7 +113,7 @@ def talk(port: int, lines: Callable[[str], bytes]) -> list[bytes]:
 def signed(key: credential.Key, theirs: str, request: bytes, ours: str = "1" * 32) -> bytes:
     digest = proof.digest_of(request)
     text = proof.request_text(theirs, ours, digest)
-    return proof.Head(digest, credential.sign_key(text, key), ours).encode()
+    return proof.ProofHead(digest, credential.sign_key(text, key), ours).encode()
 
 
 def refused(answer: list[bytes]) -> str:
@@ -184,7 +184,7 @@ def test_a_head_that_never_ends_is_cut_off(site):
     ).map(lambda said: json.dumps(said).encode())
 )
 def test_whatever_comes_is_a_line_of_the_protocol_or_refused(line):
-    for read in (proof.nonce_of, lambda line: proof.Head.decode(line, request=True)):
+    for read in (proof.nonce_of, lambda line: proof.ProofHead.decode(line, request=True)):
         with contextlib.suppress(UserError):
             read(line)
     parse(line)
@@ -218,11 +218,11 @@ def lied(answer: list[bytes]) -> list[bytes]:
 def resigned(answer: list[bytes]) -> list[bytes]:
     """The digest fits, and the credential is of somebody else."""
     reply = b'{"ok": true, "result": "lies"}\n'
-    return [proof.Head(proof.digest_of(reply), "key:" + "0" * 64).encode(), reply]
+    return [proof.ProofHead(proof.digest_of(reply), "key:" + "0" * 64).encode(), reply]
 
 
 def unsigned(answer: list[bytes]) -> list[bytes]:
-    return [proof.Head(proof.digest_of(answer[1]), "").encode(), answer[1]]
+    return [proof.ProofHead(proof.digest_of(answer[1]), "").encode(), answer[1]]
 
 
 @pytest.mark.parametrize(

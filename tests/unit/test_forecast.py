@@ -12,7 +12,7 @@ from penstock.api import AccountingRecord, Geometry, JobSpec, JobState, StartEst
 from penstock.config import Config
 from penstock.errors import Infeasible, NotNow, SlurmUnavailable
 from penstock.predictions.forecast import Forecast
-from penstock.predictions.history import Standing, complete, defaults, learn_history
+from penstock.predictions.history import FairShares, complete, defaults, learn_history
 from penstock.predictions.predictor import Predictions
 from penstock.state.store import Store
 from penstock.waits.base import Observation
@@ -213,7 +213,7 @@ def test_switched_off_nothing_is_asked(store):
 def test_fair_shares_are_asked_for_once_an_hour_and_stay_without_an_answer(store):
     clock = ManualClock()
     slurm = Slurm(clock, [{"physics": 0.3}, SlurmUnavailable("down"), {"physics": 0.9}])
-    standing = Standing(slurm, clock, store)
+    standing = FairShares(slurm, clock, store)
     news = []
     for _ in range(4):
         news.append(asyncio.run(standing.refresh()))
@@ -255,7 +255,7 @@ def test_a_wait_that_the_next_process_sees_is_learned_under_what_it_was_predicte
 
 def test_a_clock_set_back_is_no_reason_not_to_ask_and_not_to_look(store):
     one, slurm, clock = forecast(store, 90.0)
-    standing = Standing(slurm, clock, store)
+    standing = FairShares(slurm, clock, store)
     slurm.answer = {"physics": 0.3}
     asyncio.run(standing.refresh())
     slurm.answer = 90.0

@@ -29,7 +29,7 @@ from penstock.future.turns import Turns, believed
 from penstock.provision.live import from_snapshot
 from penstock.provision.pricing import PaperPricing
 from penstock.slurm import records
-from penstock.waits.queue_view import Ask, Past, look
+from penstock.waits.queue_view import NewJob, Past, look
 from penstock.waits.queue_watch import _Picture
 
 NOW, TURN = 10_000.0, 90.0
@@ -154,7 +154,7 @@ def by_waits(snapshot, partition):
         number = entries[i].job.id
         if number not in found and job.after <= queue.now:
             ahead = replace(queue, waiting=queue.waiting[:i])
-            view = look(ahead, Ask(job.nodes, job.limit, job.group, job.user), NOTHING)
+            view = look(ahead, NewJob(job.nodes, job.limit, job.group, job.user), NOTHING)
             found[number] = math.inf if view.planned is None else queue.now + view.planned
     return found
 

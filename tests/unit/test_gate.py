@@ -7,10 +7,10 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.ipc.gate import Bounds, Entry, Gate
+from penstock.ipc.gate import ConnectionBounds, ConnectionEntry, Gate
 
 BOUNDS = st.builds(
-    Bounds,
+    ConnectionBounds,
     most=st.integers(1, 12),
     of_peer=st.integers(1, 8),
     anonymous=st.integers(1, 8),
@@ -55,8 +55,8 @@ def test_the_bounds_hold_and_nobody_who_has_proven_anything_is_turned_out(bounds
 
 
 def test_one_host_does_not_push_out_the_first_steps_of_another():
-    gate = Gate(Bounds(most=10, of_peer=9, anonymous=10, anonymous_of_peer=9))
-    assert gate.enter("friend", "b") == Entry(True)
+    gate = Gate(ConnectionBounds(most=10, of_peer=9, anonymous=10, anonymous_of_peer=9))
+    assert gate.enter("friend", "b") == ConnectionEntry(True)
     turned_out = [gate.enter(n, "a").leaves for n in range(30)]
     assert turned_out == [*[None] * 9, *range(21)]
     gate.prove("friend")
@@ -65,15 +65,15 @@ def test_one_host_does_not_push_out_the_first_steps_of_another():
 
 
 def test_who_has_proven_nothing_makes_room_and_else_nobody():
-    gate = Gate(Bounds(most=2, of_peer=2, anonymous=2, anonymous_of_peer=2))
+    gate = Gate(ConnectionBounds(most=2, of_peer=2, anonymous=2, anonymous_of_peer=2))
     gate.enter(1, "a")
     gate.enter(2, "b")
     gate.prove(1)
     assert gate.yields() == 2
-    assert gate.enter(3, "c") == Entry(True, 2)
+    assert gate.enter(3, "c") == ConnectionEntry(True, 2)
     gate.prove(3)
     assert gate.yields() is None
-    assert gate.enter(4, "d") == Entry(False)
+    assert gate.enter(4, "d") == ConnectionEntry(False)
     gate.leave(1)
     gate.leave(1)
-    assert gate.enter(5, "d") == Entry(True)
+    assert gate.enter(5, "d") == ConnectionEntry(True)

@@ -17,7 +17,7 @@ from penstock.holding import ledger as ledger_module
 from penstock.holding import requests
 from penstock.holding.holds import Holds, RequestFolder
 from penstock.holding.ledger import Ledger
-from penstock.provision.holding import Act, Entry, Hold, Limits, Phase, Seen, Wanted, step
+from penstock.provision.holding import Act, Hold, HoldPhase, LedgerEntry, Limits, Seen, WantedSlot, step
 from penstock.provision.transfers import Measured
 from penstock_lab.mock.backend import virtual_cluster
 from penstock_lab.mock.model import ClusterConfig
@@ -47,7 +47,7 @@ class World:
             "name": "slot-1", "user": "alice", "account": "lab", "nodes": 2, "partition": self.partition(),
             "start": self.start + 1000, "duration": 600.0, "method": method, "base": 20.0, "f": 5.0,
         }  # fmt: skip
-        return Wanted(**{**base, **more})
+        return WantedSlot(**{**base, **more})
 
     def partition(self):
         return self.run(self.root.partitions())[0].name
@@ -73,13 +73,13 @@ def test_a_reservation_from_asking_to_the_end():
     world = World()
     number = world.run(world.holds.open(world.wanted()))
     hold = world.ledger.hold(number)
-    assert hold.phase is Phase.HELD and world.reservations() == ["slot-1"]
+    assert hold.phase is HoldPhase.HELD and world.reservations() == ["slot-1"]
     assert world.entries() == {"charge": 25.0}
     (made,) = world.run(world.root.reservations())
     assert made.users == {"alice"} and made.end - made.start >= 660
     world.to(1100)
     world.to(1700)
-    assert world.ledger.hold(number).phase is Phase.DONE
+    assert world.ledger.hold(number).phase is HoldPhase.DONE
     world.nothing_left()
     assert world.entries() == {"charge": 25.0}
     assert world.ledger.holds() == {} and number in world.ledger.holds(final=True)
@@ -89,7 +89,7 @@ def test_cancelling_costs_the_penalty_once():
     world = World()
     number = world.run(world.holds.open(world.wanted()))
     for _ in range(3):
-        assert world.run(world.holds.cancel(number)).phase is Phase.CANCELLED
+        assert world.run(world.holds.cancel(number)).phase is HoldPhase.CANCELLED
     world.nothing_left()
     assert world.entries() == {"charge": 25.0, "refund": -25.0, "penalty": 0.5}
     assert world.ledger.account("lab").spent == 0.5
@@ -99,7 +99,7 @@ def test_after_its_begin_nothing_comes_back():
     world = World()
     number = world.run(world.holds.open(world.wanted()))
     world.to(1100)
-    assert world.run(world.holds.cancel(number)).phase is Phase.CANCELLED
+    assert world.run(world.holds.cancel(number)).phase is HoldPhase.CANCELLED
     world.nothing_left()
     assert world.entries() == {"charge": 25.0}
 
@@ -110,7 +110,7 @@ def test_what_somebody_else_deletes_is_paid_back():
     world.run(world.root.unreserve("slot-1"))
     world.to(10)
     hold = world.ledger.hold(number)
-    assert (hold.phase, hold.reason) == (Phase.LOST, "somebody else deleted the reservation")
+    assert (hold.phase, hold.reason) == (HoldPhase.LOST, "somebody else deleted the reservation")
     assert world.ledger.account("lab").spent == 0
 
 
@@ -119,12 +119,12 @@ def test_slurms_refusal_is_passed_on():
     world.submit(3, 5000.0, 5000)
     number = world.run(world.holds.open(world.wanted()))
     hold = world.ledger.hold(number)
-    assert hold.phase is Phase.FAILED and hold.reason
+    assert hold.phase is HoldPhase.FAILED and hold.reason
     world.nothing_left()
     assert world.entries() == {}
     mortal = World(user="alice")
     number = mortal.run(mortal.holds.open(mortal.wanted()))
-    assert mortal.ledger.hold(number).phase is Phase.FAILED
+    assert mortal.ledger.hold(number).phase is HoldPhase.FAILED
 
 
 def test_a_pass_looks_once_however_many_slots_there_are(monkeypatch):
@@ -145,7 +145,7 @@ def test_a_pass_looks_once_however_many_slots_there_are(monkeypatch):
         return [await world.holds.open(slot, sight) for slot in slots]
 
     numbers = world.run(all_of_them())
-    assert [world.ledger.hold(n).phase for n in numbers] == [Phase.HELD] * 5
+    assert [world.ledger.hold(n).phase for n in numbers] == [HoldPhase.HELD] * 5
     assert sorted(looks) == ["nodes", "reservations"]
     looks.clear()
     world.to(10)
@@ -174,11 +174,11 @@ def test_a_lost_answer_or_a_kill_never_charges_twice(lost, monkeypatch):
 
     monkeypatch.setattr(world.backend, "reserve", broken)
     number = world.run(world.holds.open(world.wanted()))
-    assert world.ledger.hold(number).phase is Phase.ASKED and world.entries() == {}
+    assert world.ledger.hold(number).phase is HoldPhase.ASKED and world.entries() == {}
     world.holds = Holds(world.backend, hand(world.backend), world.ledger)  # as after a kill
     world.to(10)
     world.to(20)
-    assert world.ledger.hold(number).phase is Phase.HELD
+    assert world.ledger.hold(number).phase is HoldPhase.HELD
     assert world.entries() == {"charge": 25.0}
     assert len(calls) == (2 if lost == "before" else 1)
 
@@ -192,16 +192,16 @@ def virtual(world, **more):
 def test_a_virtual_reservation():
     world = World(user="alice")
     number = world.run(world.holds.open(virtual(world)))
-    assert world.ledger.hold(number).phase is Phase.NEW and world.jobs() == []
+    assert world.ledger.hold(number).phase is HoldPhase.NEW and world.jobs() == []
     world.to(99)
     assert world.jobs() == []
     world.to(100)
     world.to(110)
     hold = world.ledger.hold(number)
-    assert hold.phase is Phase.HELD and len(world.jobs()) == 1
+    assert hold.phase is HoldPhase.HELD and len(world.jobs()) == 1
     assert world.entries()["charge"] == 20.0 and world.entries()["idle"] == pytest.approx(900 * 2 * 0.01, abs=0.3)
     world.to(1700)
-    assert world.ledger.hold(number).phase is Phase.DONE
+    assert world.ledger.hold(number).phase is HoldPhase.DONE
     world.nothing_left()
 
 
@@ -213,7 +213,7 @@ def test_a_virtual_reservation_that_waits_too_long_leaves_nothing():
     assert len(world.jobs()) == 1
     world.to(1000)
     hold = world.ledger.hold(number)
-    assert (hold.phase, hold.reason) == (Phase.FAILED, "the job did not begin before the slot")
+    assert (hold.phase, hold.reason) == (HoldPhase.FAILED, "the job did not begin before the slot")
     world.nothing_left()
     assert world.entries() == {}
 
@@ -221,7 +221,7 @@ def test_a_virtual_reservation_that_waits_too_long_leaves_nothing():
 def test_a_virtual_reservation_without_a_chance():
     world = World(user="alice")
     number = world.run(world.holds.open(virtual(world, submit_at=None)))
-    assert world.ledger.hold(number).phase is Phase.FAILED
+    assert world.ledger.hold(number).phase is HoldPhase.FAILED
 
 
 @pytest.mark.parametrize(("f", "used"), [(100.0, "VAR"), (1.0, "AR"), (0.0, "AR")])
@@ -233,18 +233,20 @@ def test_the_combined_scheme_keeps_the_cheaper(f, used):
     world.to(110)
     world.to(120)
     hold = world.ledger.hold(number)
-    assert hold.used == used and hold.phase is Phase.HELD
+    assert hold.used == used and hold.phase is HoldPhase.HELD
     assert world.reservations() == ([] if used == "VAR" else ["slot-1"])
     assert len(world.jobs()) == (1 if used == "VAR" else 0)
     if used == "VAR":
         assert world.entries()["penalty"] == 10.0 and world.entries()["refund"] == -100.0
     assert world.ledger.account("lab").spent <= 20 + f + 1e-9
     world.to(1800)
-    assert world.ledger.hold(number).phase is Phase.DONE
+    assert world.ledger.hold(number).phase is HoldPhase.DONE
     world.nothing_left()
 
 
-IDLES = Wanted("slot-1", "alice", "lab", 2, "p", 1000.0, 600.0, "combined", 20.0, 1e6, submit_at=500.0, run_time=1100.0)
+IDLES = WantedSlot(
+    "slot-1", "alice", "lab", 2, "p", 1000.0, 600.0, "combined", 20.0, 1e6, submit_at=500.0, run_time=1100.0
+)
 MADE = Reservation("slot-1", 1000.0, 1660.0, ("n1", "n2"), frozenset({"alice"}), frozenset(), frozenset(), False)
 
 
@@ -264,36 +266,36 @@ def idle_job(state, start, end):
     ],
 )
 def test_a_reservation_is_not_given_up_for_a_dead_idle_job(job, why):
-    held = Hold(IDLES, Phase.HELD, job=7, job_asked=True)
+    held = Hold(IDLES, HoldPhase.HELD, job=7, job_asked=True)
     for now in (710.0, 1010.0):
         found = step(held, Seen(MADE, job), now)
-        assert (found.hold.used, found.hold.phase, found.entries) == ("AR", Phase.HELD, ()), why
+        assert (found.hold.used, found.hold.phase, found.entries) == ("AR", HoldPhase.HELD, ()), why
         assert Act.UNRESERVE not in found.acts
 
 
 def test_a_virtual_reservation_whose_job_never_ran_is_not_charged():
-    asked = Hold(replace(IDLES, method="var", f=math.inf), Phase.ASKED, job=7, job_asked=True)
+    asked = Hold(replace(IDLES, method="var", f=math.inf), HoldPhase.ASKED, job=7, job_asked=True)
     found = step(asked, Seen(None, idle_job("CANCELLED", 700.0, 700.0)), 710.0)
-    assert (found.hold.phase, found.entries) == (Phase.FAILED, ())
+    assert (found.hold.phase, found.entries) == (HoldPhase.FAILED, ())
 
 
 def test_an_idle_job_that_did_its_work_while_nobody_looked_is_kept():
-    held = Hold(IDLES, Phase.HELD, job=7, job_asked=True)
+    held = Hold(IDLES, HoldPhase.HELD, job=7, job_asked=True)
     done = Seen(MADE, idle_job("COMPLETED", 600.0, 1500.0))
     found = step(held, done, 1510.0)
     assert (found.hold.used, found.acts) == ("VAR", (Act.UNRESERVE,))
-    assert step(found.hold, replace(done, reservation=None), 1510.0).hold.phase is Phase.HELD
+    assert step(found.hold, replace(done, reservation=None), 1510.0).hold.phase is HoldPhase.HELD
 
 
 @pytest.mark.parametrize("job", [None, idle_job("CANCELLED", 600.0, 700.0)])
 @pytest.mark.parametrize("method", ["combined", "var"])
 def test_a_slot_is_lost_with_the_idle_job_that_was_kept_for_it(method, job):
-    kept = Hold(replace(IDLES, method=method), Phase.HELD, job=7, job_asked=True, used="VAR")
-    assert step(kept, Seen(None, idle_job("RUNNING", 600.0, 1700.0)), 710.0).hold.phase is Phase.HELD
+    kept = Hold(replace(IDLES, method=method), HoldPhase.HELD, job=7, job_asked=True, used="VAR")
+    assert step(kept, Seen(None, idle_job("RUNNING", 600.0, 1700.0)), 710.0).hold.phase is HoldPhase.HELD
     found = step(kept, Seen(None, job), 710.0)
-    assert (found.hold.phase, found.hold.reason) == (Phase.LOST, "the idle job ended before the slot began")
+    assert (found.hold.phase, found.hold.reason) == (HoldPhase.LOST, "the idle job ended before the slot began")
     if job is not None:  # the pass came late
-        assert step(kept, Seen(None, job), 1010.0).hold.phase is Phase.LOST
+        assert step(kept, Seen(None, job), 1010.0).hold.phase is HoldPhase.LOST
 
 
 def test_an_idle_job_that_was_kept_and_dies_leaves_no_slot():
@@ -304,7 +306,7 @@ def test_an_idle_job_that_was_kept_and_dies_leaves_no_slot():
     assert world.ledger.hold(number).used == "VAR"
     world.run(world.root.cancel(world.ledger.hold(number).job))
     world.to(130)
-    assert world.ledger.hold(number).phase is Phase.LOST
+    assert world.ledger.hold(number).phase is HoldPhase.LOST
     world.nothing_left()
 
 
@@ -320,7 +322,7 @@ def refusing(world, monkeypatch, error):
     return tried
 
 
-@pytest.mark.parametrize(("method", "phase"), [("var", Phase.FAILED), ("combined", Phase.HELD)])
+@pytest.mark.parametrize(("method", "phase"), [("var", HoldPhase.FAILED), ("combined", HoldPhase.HELD)])
 def test_an_idle_job_that_slurm_refuses_is_asked_for_once(method, phase, monkeypatch):
     world = World()
     tried = refusing(world, monkeypatch, Infeasible("Invalid account"))
@@ -376,7 +378,7 @@ def test_what_could_not_be_given_back_is_given_back_later(monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(world.backend, "unreserve", down)
-        assert world.run(world.holds.cancel(number)).phase is Phase.CANCELLED
+        assert world.run(world.holds.cancel(number)).phase is HoldPhase.CANCELLED
         assert world.reservations() == ["slot-1"] and number in world.ledger.holds()
         assert world.ledger.account("lab").promised == 0
     world.to(10)
@@ -390,7 +392,7 @@ def test_the_combined_scheme_without_a_reservation_is_the_virtual_one():
     world.to(100)
     world.to(110)
     hold = world.ledger.hold(number)
-    assert hold.phase is Phase.HELD and hold.wanted.method == "var"
+    assert hold.phase is HoldPhase.HELD and hold.wanted.method == "var"
     world.to(1700)
     world.nothing_left()
 
@@ -399,10 +401,10 @@ def test_a_request_that_an_operator_grants(tmp_path):
     world = World(user="alice", requested=RequestFolder(tmp_path / "asked", KEY))
     number = world.run(world.holds.open(world.wanted("request")))
     (path,) = (tmp_path / "asked").glob("*.request")
-    assert world.ledger.hold(number).phase is Phase.ASKED and world.entries() == {}
+    assert world.ledger.hold(number).phase is HoldPhase.ASKED and world.entries() == {}
     world.run(world.root.reserve(requests.read(path, KEY)))
     world.to(10)
-    assert world.ledger.hold(number).phase is Phase.HELD and not path.exists()
+    assert world.ledger.hold(number).phase is HoldPhase.HELD and not path.exists()
     assert world.entries() == {"charge": 25.0}
 
 
@@ -410,7 +412,7 @@ def test_a_request_that_nobody_grants_is_taken_back(tmp_path):
     world = World(user="alice", requested=RequestFolder(tmp_path, KEY))
     number = world.run(world.holds.open(world.wanted("request")))
     world.to(1000)
-    assert world.ledger.hold(number).phase is Phase.FAILED
+    assert world.ledger.hold(number).phase is HoldPhase.FAILED
     assert list(tmp_path.glob("*.request")) == []
     world.nothing_left()
 
@@ -436,7 +438,7 @@ def test_a_request_that_cannot_be_written_is_written_later(tmp_path):
     world = World(user="alice", requested=RequestFolder(folder, KEY))
     number = world.run(world.holds.open(world.wanted("request")))
     hold = world.ledger.hold(number)
-    assert hold.phase is Phase.ASKED and "cannot be written" in hold.reason
+    assert hold.phase is HoldPhase.ASKED and "cannot be written" in hold.reason
     world.to(10)
     folder.unlink()
     world.to(20)
@@ -451,8 +453,8 @@ def test_a_request_that_never_could_be_written_takes_no_other_slot_along(tmp_pat
     other = world.run(world.holds.open(world.wanted(name="slot-2")))
     world.to(1000)
     world.to(2000)
-    assert [h.phase for h in world.ledger.holds(final=True).values()] == [Phase.FAILED, Phase.DONE]
-    assert world.ledger.hold(other).phase is Phase.DONE
+    assert [h.phase for h in world.ledger.holds(final=True).values()] == [HoldPhase.FAILED, HoldPhase.DONE]
+    assert world.ledger.hold(other).phase is HoldPhase.DONE
 
 
 def test_a_request_is_written_after_a_kill_in_between(tmp_path, monkeypatch):
@@ -477,7 +479,7 @@ def test_a_request_that_somebody_has_taken_is_not_written_again(tmp_path):
     (path,) = tmp_path.glob("*.request")
     path.unlink()
     world.to(10)
-    assert not path.exists() and world.ledger.hold(number).phase is Phase.ASKED
+    assert not path.exists() and world.ledger.hold(number).phase is HoldPhase.ASKED
     # Releases before this one did not note it.
     old = {key: value for key, value in world.ledger.hold(number).to_dict().items() if key != "requested"}
     assert Hold.from_dict(old).requested
@@ -495,7 +497,7 @@ def test_a_request_that_cannot_be_made_at_all_fails_and_says_why(key, name, said
     world = World(user="alice", requested=None if key is None else RequestFolder(tmp_path, key))
     number = world.run(world.holds.open(world.wanted("request", name=name)))
     hold = world.ledger.hold(number)
-    assert hold.phase is Phase.FAILED and said in hold.reason
+    assert hold.phase is HoldPhase.FAILED and said in hold.reason
 
 
 def test_a_request_that_was_changed_is_refused(tmp_path):
@@ -548,10 +550,10 @@ def test_the_ledger_survives(tmp_path):
     world = World()
     first = Ledger(path)
     number = first.open_hold(Hold(world.wanted()))
-    first.store(number, replace(first.hold(number), phase=Phase.HELD), [Entry("charge", 25)], 1.0)
+    first.store(number, replace(first.hold(number), phase=HoldPhase.HELD), [LedgerEntry("charge", 25)], 1.0)
     first.close()
     again = Ledger(path)
-    again.store(number, again.hold(number), [Entry("charge", 99)], 2.0)
+    again.store(number, again.hold(number), [LedgerEntry("charge", 99)], 2.0)
     assert again.hold(number).wanted == world.wanted()
     assert [(e.kind, e.amount) for e in again.lines("lab")] == [("charge", 25)]
     assert [a.name for a in again.accounts()] == ["lab"]

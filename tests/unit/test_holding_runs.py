@@ -19,18 +19,18 @@ from penstock.errors import Infeasible, LeftAlone, NotNow
 from penstock.holding.holds import Holds
 from penstock.holding.ledger import Ledger
 from penstock.holding.reservations import Reservations
-from penstock.holding.runs import Runs
+from penstock.holding.runs import ReservedRuns
 from penstock.holding.tending import tend_once
 from penstock.messages.events import reserved
-from penstock.provision.holding import Limits, Phase, Wanted
+from penstock.provision.holding import HoldPhase, Limits, WantedSlot
 from penstock.provision.repair import Free
 from penstock.state.store import Store
 from penstock.values.allow import Rule
 from penstock.workflow.documents import in_slots
 from penstock.workflow.formats import parse_workflow
 from penstock.workflow.model import workflow_to_dict
-from penstock.workflow.state import Phase as Stands
-from penstock.workflow.state import Slot
+from penstock.workflow.state import StagePhase as Stands
+from penstock.workflow.state import StageSlot
 from penstock_lab.mock.backend import virtual_cluster
 from penstock_lab.mock.model import ClusterConfig
 
@@ -65,7 +65,7 @@ class World:
     def again(self, worth=0.0):
         """A process that knows only what is stored."""
         self.holds = Holds(self.backend, hand(self.backend), self.ledger, self.limits)
-        self.runs = Runs(self.backend, hand(self.backend), self.holds, self.ledger, worth)
+        self.runs = ReservedRuns(self.backend, hand(self.backend), self.holds, self.ledger, worth)
 
     def run(self, work):
         return asyncio.run(work)
@@ -73,13 +73,13 @@ class World:
     def begin(self, f=0.0):
         stages = {}
         for i, stage in enumerate(self.flow.order):
-            wanted = Wanted(
+            wanted = WantedSlot(
                 f"flow-1-{stage.name}", "root", "lab", stage.nodes, self.partition, self.start + 1000 * (i + 1),
                 stage.time_limit, "reservation", 10.0, f,
             )  # fmt: skip
             number = self.run(self.holds.open(wanted))
-            assert self.ledger.hold(number).phase is Phase.HELD
-            stages[stage.name] = Slot(wanted.name, number, whole=self.whole.get(stage.name))
+            assert self.ledger.hold(number).phase is HoldPhase.HELD
+            stages[stage.name] = StageSlot(wanted.name, number, whole=self.whole.get(stage.name))
         return self.run(self.runs.begin(in_slots("flow-1", self.flow, stages, self.start)))
 
     async def _tend(self):
@@ -414,7 +414,7 @@ def test_the_agent_looks_after_a_ledger_unless_somebody_else_is_at_it(tmp_path):
     world.run(tend_once(config, world.backend, hand(world.backend)))
     assert not (tmp_path / "ledger.db").exists(), "nothing was ever held here"
     reservations = Reservations(config, world.backend, hand(world.backend))
-    wanted = Wanted(
+    wanted = WantedSlot(
         "slot", "root", "lab", 1, world.partition, world.start + 100, 60.0, "reservation", 1.0, 0.0, margin=60.0
     )
     number = world.run(reservations.holds.open(wanted))
@@ -470,7 +470,7 @@ def test_a_pause_holds_a_slot_that_was_asked_for(tmp_path, how):
     world = World()
     app = App(config, world.backend, world.backend.clock, Store(":memory:"))
     reservations = Reservations(config, world.backend, app.executor)
-    wanted = Wanted(
+    wanted = WantedSlot(
         "idles", "root", "lab", 1, world.partition, world.start + 900, 60.0, "var", 1.0, math.inf,
         submit_at=world.start + 100, run_time=900.0,
     )  # fmt: skip

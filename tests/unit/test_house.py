@@ -138,3 +138,26 @@ def test_a_fault_is_seen():
 def test_at_most_six_modules_are_at_the_root():
     root = {path.stem for path in (AGENT / "penstock").glob("*.py")}
     assert len(root) <= 6, f"{sorted(root)}: put the new one where it belongs"
+
+
+def classes(sources: Mapping[str, str]) -> dict[str, list[str]]:
+    """The modules that define a public class of each name."""
+    found: dict[str, list[str]] = {}
+    for module, source in sources.items():
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(module)
+    return found
+
+
+def test_a_public_class_has_a_name_of_its_own():
+    # The models of what --json prints are named after what they show.
+    ours = [path for path in modules().values() if "answers" not in path.parts]
+    paths = [*ours, *sorted((PROJECT / "plugins").rglob("*.py"))]
+    known = classes({str(path.relative_to(PROJECT)): path.read_text(encoding="utf-8") for path in paths})
+    twice = {name: places for name, places in known.items() if len(places) > 1}
+    assert twice == {}, "one word, one meaning: rename all but one"
+
+
+def test_a_name_of_two_classes_is_seen():
+    assert classes({"a": "class View: ...", "b": "class View: ...\nclass _View: ..."}) == {"View": ["a", "b"]}

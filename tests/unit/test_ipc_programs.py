@@ -23,7 +23,7 @@ from penstock.errors import (
 )
 from penstock.ipc.auth import FRESH, Verifier, make_key
 from penstock.ipc.server import Server
-from penstock.malleable.words import Phase
+from penstock.malleable.words import ResizePhase
 
 
 def test_the_key_is_made_once_and_for_its_owner_only(tmp_path):
@@ -229,13 +229,13 @@ def test_an_offer_is_answered_with_all_nodes_and_taken_up_by_its_epoch():
     assert (reply.action, reply.size, reply.epoch, reply.nodes) == ("expand", 4, 3, ("n1", "n2", "n3", "n4"))
     accept = wire.Accept(job=7, epoch=3, time=door.clock.now())
     assert isinstance(door.say(accept), wire.Done)
-    assert door.controller.jobs[7].phase is Phase.RESIZING
+    assert door.controller.jobs[7].phase is ResizePhase.RESIZING
     again = replace(accept, id="0" * 16)
     assert isinstance(door.say(again), wire.Done)  # its answer was lost: sent again, with a credential of its own
     timings = {"spawn": 0.5}
     done = wire.Finished(job=7, epoch=3, time=door.clock.now(), size=4, nodes=reply.nodes, timings=timings)
     assert isinstance(door.say(done), wire.Done)
-    assert door.controller.jobs[7].phase is Phase.IDLE
+    assert door.controller.jobs[7].phase is ResizePhase.IDLE
     assert door.controller.jobs[7].offer.size == 4
 
 
@@ -247,7 +247,10 @@ def test_a_stale_epoch_must_not_be_resized(epoch):
     assert door.controller.jobs[7] == before
 
 
-@pytest.mark.parametrize("phase", [Phase.IDLE, Phase.ALLOCATING, Phase.MERGING, Phase.CLEANING, Phase.GIVING_BACK])
+@pytest.mark.parametrize(
+    "phase",
+    [ResizePhase.IDLE, ResizePhase.ALLOCATING, ResizePhase.MERGING, ResizePhase.CLEANING, ResizePhase.GIVING_BACK],
+)
 def test_an_accept_outside_of_an_offer_is_stale(phase):
     door = Door()
     before = offered(door, phase)
@@ -260,7 +263,7 @@ def test_a_refusal_gives_the_nodes_back_and_wakes_the_agent():
     offered(door)
     reply = door.say(wire.Refuse(job=7, epoch=3, why="no memory", time=door.clock.now()))
     assert isinstance(reply, wire.Done)
-    assert (door.controller.jobs[7].phase, door.controller.jobs[7].note) == (Phase.GIVING_BACK, "no memory")
+    assert (door.controller.jobs[7].phase, door.controller.jobs[7].note) == (ResizePhase.GIVING_BACK, "no memory")
     assert door.woken == ["job 7 refused"]
 
 

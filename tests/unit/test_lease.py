@@ -19,7 +19,7 @@ from penstock.errors import LeaseLost, NotNow, StateHeld, StoreError
 from penstock.state.leadership import is_shared
 from penstock.state.lease import files, host
 from penstock.state.lease.holder import Lease
-from penstock.state.lease.machine import Place, sure_for
+from penstock.state.lease.machine import PidScope, sure_for
 from penstock.state.store import Store
 
 LIMIT = 120.0
@@ -290,12 +290,12 @@ def test_only_what_its_owner_alone_can_write_is_believed(lease, tmp_path):
 
 
 def test_what_one_process_saw_the_next_on_this_host_knows(lease, tmp_path, monkeypatch):
-    here = Place("another boot", "pid:[1]")
+    here = PidScope("another boot", "pid:[1]")
     monkeypatch.setattr(host, "place", lambda: here)
     with pytest.raises(StateHeld):
         Lease(tmp_path, tmp_path / "penstock.db", "tick", patience=PATIENCE)
     assert set(files.load_notes(tmp_path, here)) == {1}
-    assert files.load_notes(tmp_path, Place("a third", "pid:[1]")) == {}
+    assert files.load_notes(tmp_path, PidScope("a third", "pid:[1]")) == {}
     (file,) = tmp_path.glob("agent.seen.*")
     file.write_text("{")
     assert files.load_notes(tmp_path, here) == {}

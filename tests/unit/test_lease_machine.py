@@ -13,11 +13,11 @@ from penstock.state.lease.machine import (
     Card,
     Create,
     Fence,
-    Held,
+    HeldByOther,
     Moment,
     Names,
     Now,
-    Place,
+    PidScope,
     Read,
     Remove,
     Taken,
@@ -62,7 +62,7 @@ class Disk:
         raise AssertionError(step)
 
 
-def tried(disk: Disk, me: Card, watch: Watch, now: float) -> Taken | Held:
+def tried(disk: Disk, me: Card, watch: Watch, now: float) -> Taken | HeldByOther:
     steps = take(me, watch)
     answer = None
     while True:
@@ -81,7 +81,7 @@ def test_the_first_one_has_it_and_the_next_steps_back_naming_it():
     assert tried(disk, card("a"), watch("a"), 0.0) == Taken(1)
     assert disk.fence == 1
     other = tried(disk, card("b"), watch("b"), 0.0)
-    assert isinstance(other, Held)
+    assert isinstance(other, HeldByOther)
     assert other.by is not None
     assert (other.by.host, other.by.number) == ("a", 1)
     assert set(disk.leases) == {1}
@@ -90,8 +90,8 @@ def test_the_first_one_has_it_and_the_next_steps_back_naming_it():
 def test_a_silent_one_is_succeeded_after_the_observers_own_time_and_not_before():
     disk, looking = Disk(), watch("b")
     tried(disk, card("a"), watch("a"), 1e6)  # its clock has nothing to do with the other's
-    assert isinstance(tried(disk, card("b"), looking, 5.0), Held)
-    assert isinstance(tried(disk, card("b"), looking, 5.0 + PATIENCE - 0.1), Held)
+    assert isinstance(tried(disk, card("b"), looking, 5.0), HeldByOther)
+    assert isinstance(tried(disk, card("b"), looking, 5.0 + PATIENCE - 0.1), HeldByOther)
     assert tried(disk, card("b"), looking, 5.0 + PATIENCE) == Taken(2)
     assert (set(disk.leases), disk.fence) == ({2}, 2)
 
@@ -101,8 +101,8 @@ def test_a_beat_starts_the_observers_time_anew():
     tried(disk, card("a"), watch("a"), 0.0)
     tried(disk, card("b"), looking, 0.0)
     disk.leases[1] = replace(card("a"), number=1, beat=1).text()
-    assert isinstance(tried(disk, card("b"), looking, PATIENCE), Held)
-    assert isinstance(tried(disk, card("b"), looking, 2 * PATIENCE - 1), Held)
+    assert isinstance(tried(disk, card("b"), looking, PATIENCE), HeldByOther)
+    assert isinstance(tried(disk, card("b"), looking, 2 * PATIENCE - 1), HeldByOther)
     assert tried(disk, card("b"), looking, 2 * PATIENCE) == Taken(2)
 
 
@@ -114,22 +114,22 @@ def test_what_was_seen_outlives_the_observer():
     # A note from the future is of another clock.
     disk, later = Disk(), watch("b", notes={1: (first.notes[1][0], 1e9)})
     tried(disk, card("a"), watch("a"), 0.0)
-    assert isinstance(tried(disk, card("b"), later, PATIENCE), Held)
-    assert isinstance(tried(disk, card("b"), later, PATIENCE + 1), Held)
+    assert isinstance(tried(disk, card("b"), later, PATIENCE), HeldByOther)
+    assert isinstance(tried(disk, card("b"), later, PATIENCE + 1), HeldByOther)
 
 
 def test_on_the_same_host_a_process_that_is_gone_is_succeeded_at_once_and_one_that_is_stopped_is_not():
     disk = Disk()
     tried(disk, card("a", 7), watch("a"), 0.0)
     there = watch("a", lambda pid, ticks: (pid, ticks) == (7, 107))
-    assert isinstance(tried(disk, card("a", 8), there, 10 * PATIENCE), Held)
+    assert isinstance(tried(disk, card("a", 8), there, 10 * PATIENCE), HeldByOther)
     assert tried(disk, card("a", 8), watch("a", lambda *_: False), 0.0) == Taken(2)
 
 
 def test_where_the_boot_is_not_known_processes_are_not_looked_for():
-    disk, nowhere = Disk(), Watch(Place(), PATIENCE, lambda *_: False)
+    disk, nowhere = Disk(), Watch(PidScope(), PATIENCE, lambda *_: False)
     tried(disk, replace(card("a"), boot="", space=""), nowhere, 0.0)
-    assert isinstance(tried(disk, card("b"), nowhere, 0.0), Held)
+    assert isinstance(tried(disk, card("b"), nowhere, 0.0), HeldByOther)
 
 
 def test_a_released_one_is_succeeded_at_once():
@@ -140,7 +140,7 @@ def test_a_released_one_is_succeeded_at_once():
 @pytest.mark.parametrize("text", [b"", b"{", b"[1]", b"\xff" * 50, b'{"host": 3}'])
 def test_one_that_says_nothing_is_given_its_time_too(text):
     disk, looking = Disk({3: text}), watch("b")
-    assert tried(disk, card("b"), looking, 0.0) == Held(None)
+    assert tried(disk, card("b"), looking, 0.0) == HeldByOther(None)
     assert tried(disk, card("b"), looking, PATIENCE) == Taken(4)
 
 

@@ -12,15 +12,15 @@ from click.testing import CliRunner
 from factories import ManualClock
 
 from penstock.api import JobSpec, Offer
-from penstock.broker.assess import Market
+from penstock.broker.assess import ClusterMarket
 from penstock.cli import cli
 from penstock.config import LimitsSection, load
 from penstock.core.pauses import PauseControl
 from penstock.errors import ConfigError, NotPermitted
-from penstock.malleable.caps import CODE, Caps, Move, room
+from penstock.malleable.caps import CODE, Caps, NodeMove, room
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.registry import Registry
-from penstock.malleable.words import Phase
+from penstock.malleable.words import ResizePhase
 from penstock.state.store import Store
 from penstock.values.allow import NOT_ALLOWED, Rule, Subject, refusal
 from penstock.workflow.state import RunPhase
@@ -180,7 +180,7 @@ def test_bags_are_neither_sent_nor_moved_to_where_they_are_not_allowed():
     def told(rules, **options):
         bag = type("Bag", (), {"options": options})
         place = type("Candidate", (), {"partition": type("P", (), {"name": "batch"})})
-        return Market({}, (), {}, (), rules).refusal(bag, place, "alice", {"account": "physics"})
+        return ClusterMarket({}, (), {}, (), rules).refusal(bag, place, "alice", {"account": "physics"})
 
     assert told(None) is told([Rule(accounts=("physics",))]) is None
     assert "account chem is not one of physics" in told([Rule(accounts=("physics",))], account="chem")
@@ -191,7 +191,7 @@ def test_bags_are_neither_sent_nor_moved_to_where_they_are_not_allowed():
 
 
 def test_the_cap_counts_the_last_hour_and_each_user():
-    moves = [Move(0, 1, 50), Move(3000, 1, 4), Move(3500, 2, 3)]
+    moves = [NodeMove(0, 1, 50), NodeMove(3000, 1, 4), NodeMove(3500, 2, 3)]
     assert room(Caps(), moves, 1, 4000).nodes == math.inf
     assert room(Caps(nodes=10), moves, 1, 4000).nodes == 3, "what is older than an hour does not count"
     assert room(Caps(nodes=10), moves, 1, 3550).nodes == 0
@@ -199,7 +199,7 @@ def test_the_cap_counts_the_last_hour_and_each_user():
     assert (mine.nodes, mine.reason.code) == (2, CODE)
     assert mine.reason.text == "4 nodes were moved within the hour, and `limits.nodes_per_hour_of_user` is 6"
     assert room(Caps(of_user=6), moves, 3, 4000).nodes == 6
-    assert room(Caps(nodes=10), [Move(9000, 1, 4)], 1, 4000).nodes == 6, "the clock was set back"
+    assert room(Caps(nodes=10), [NodeMove(9000, 1, 4)], 1, 4000).nodes == 6, "the clock was set back"
 
 
 @virtual
@@ -246,7 +246,7 @@ async def test_users_have_a_cap_of_their_own(tmp_path):
     await world.until(lambda: program.sizes[-1] == 4)
 
 
-@pytest.mark.parametrize("phase", [Phase.OFFERED, Phase.RESIZING, Phase.GIVING_BACK])
+@pytest.mark.parametrize("phase", [ResizePhase.OFFERED, ResizePhase.RESIZING, ResizePhase.GIVING_BACK])
 def test_nodes_that_moved_count_also_if_the_job_ended_meanwhile(phase):
     clock, store = ManualClock(), Store(":memory:")
     registry = Registry(store, clock, lambda: None)
@@ -265,7 +265,9 @@ def test_what_was_only_asked_for_when_the_job_ended_did_not_move():
     registry = Registry(store, ManualClock(), lambda: None)
     idle = MalleableJob(7, ME, Offer(2, 1, 16, 2), ("n1", "n2"))
     registry.put(idle)
-    registry.put(replace(idle, phase=Phase.ALLOCATING, origin=2, target=8, resizer_name="r", marks={"decided": 0.0}))
+    registry.put(
+        replace(idle, phase=ResizePhase.ALLOCATING, origin=2, target=8, resizer_name="r", marks={"decided": 0.0})
+    )
     registry.drop(7)
     assert registry.moves() == [] and store.resizes() == []
 

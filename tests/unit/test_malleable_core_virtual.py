@@ -12,7 +12,7 @@ import pytest
 from dmr import wire
 from penstock.api import Allocation, JobSpec, JobState, Reason, ResizeVerdict
 from penstock.errors import NotNow
-from penstock.malleable.words import Phase
+from penstock.malleable.words import ResizePhase
 from penstock_lab.agent_world import APP, SITE, WAYS, Program, World, settled, the_phase, virtual
 from penstock_lab.mock.jobs import SimJob
 
@@ -97,7 +97,7 @@ async def test_a_companion_that_ends_by_itself_is_no_longer_counted_with(tmp_pat
     await rest(world)
     me = world.app.malleable.jobs[program.job]
     assert len(me.companions) == 1 and len(me.nodes) == 4 and "ended by itself" in me.note
-    assert world.app.malleable.jobs[program.job].phase is Phase.IDLE
+    assert world.app.malleable.jobs[program.job].phase is ResizePhase.IDLE
     # One that survives says where it runs now, and is served again.
     program.nodes = program.nodes[:4]
     program.next_at = world.now
@@ -106,12 +106,14 @@ async def test_a_companion_that_ends_by_itself_is_no_longer_counted_with(tmp_pat
     assert world.resizers() == []
 
 
-@pytest.mark.parametrize("phase", [Phase.JOINING, Phase.OFFERED, Phase.RESIZING, Phase.PROPOSED, Phase.LEAVING])
+@pytest.mark.parametrize(
+    "phase", [ResizePhase.JOINING, ResizePhase.OFFERED, ResizePhase.RESIZING, ResizePhase.PROPOSED, ResizePhase.LEAVING]
+)
 @virtual
 async def test_a_companion_that_ends_in_a_resize_leaves_nothing(tmp_path, phase):
     world = World(tmp_path, **SITE["companion"])
     await world.boot()
-    shrink = phase in (Phase.PROPOSED, Phase.LEAVING)
+    shrink = phase in (ResizePhase.PROPOSED, ResizePhase.LEAVING)
     program = await (grown(world, **APP["companion"]) if shrink else world.malleable(seconds=3000, **APP["companion"]))
     world.app.malleable.settings.policy = Wants(2 if shrink else 4)
     program.takes = 5.0
@@ -457,17 +459,26 @@ def by_requeue(world: World, program: Program) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("end", [by_limit, by_node, by_requeue])
 @pytest.mark.parametrize(
-    "phase", [Phase.IDLE, Phase.MERGING, Phase.JOINING, Phase.OFFERED, Phase.RESIZING, Phase.PROPOSED, Phase.LEAVING]
+    "phase",
+    [
+        ResizePhase.IDLE,
+        ResizePhase.MERGING,
+        ResizePhase.JOINING,
+        ResizePhase.OFFERED,
+        ResizePhase.RESIZING,
+        ResizePhase.PROPOSED,
+        ResizePhase.LEAVING,
+    ],
 )
 @virtual
 async def test_however_a_job_ends_in_a_resize_nothing_is_left(tmp_path, phase, end, way):
-    if phase is (Phase.JOINING if way == "merge" else Phase.MERGING):
+    if phase is (ResizePhase.JOINING if way == "merge" else ResizePhase.MERGING):
         pytest.skip("no phase of this way")
     world = World(tmp_path, **SITE[way], requeue_delay=10_000.0)
     await world.boot()
-    if phase in (Phase.IDLE, Phase.PROPOSED, Phase.LEAVING):
+    if phase in (ResizePhase.IDLE, ResizePhase.PROPOSED, ResizePhase.LEAVING):
         program = await grown(world, **APP[way])
-        world.app.malleable.settings.policy = Wants(4 if phase is Phase.IDLE else 2)
+        world.app.malleable.settings.policy = Wants(4 if phase is ResizePhase.IDLE else 2)
     else:
         program = await world.malleable(seconds=3000, **APP[way])
         world.app.malleable.settings.policy = Wants(4)
@@ -485,11 +496,11 @@ async def test_two_resizes_back_to_back_and_checks_in_between(tmp_path, way):
     await world.boot()
     program = await world.malleable(seconds=3000, takes=12.0, **APP[way])
     world.app.malleable.settings.policy = Wants(4)
-    await world.until(lambda: the_phase(world, program) is Phase.RESIZING)
+    await world.until(lambda: the_phase(world, program) is ResizePhase.RESIZING)
     asked = wire.Check(**program._head(program.epoch + 1), size=2, minimum=1, maximum=8, nodes=program.nodes)
     reply = await world.say(asked)
     assert isinstance(reply, wire.CheckReply) and reply.action == "none", "one resize at a time"
-    assert the_phase(world, program) is Phase.RESIZING
+    assert the_phase(world, program) is ResizePhase.RESIZING
     await world.until(lambda: program.sizes[-1] == 4)
     world.app.malleable.settings.policy = Wants(2)
     await world.until(lambda: program.sizes[-1] == 2)
@@ -540,9 +551,9 @@ async def test_a_shrink_that_is_accepted_and_never_finished_holds_up_nobody_else
 
     stuck.takes = math.inf
     world.app.malleable.settings.policy = For(0)
-    await world.until(lambda: the_phase(world, stuck) is Phase.LEAVING)
+    await world.until(lambda: the_phase(world, stuck) is ResizePhase.LEAVING)
     await world.until(lambda: world.engine.records[rival].state is JobState.COMPLETED, seconds=400)
-    assert other.sizes[-1] == 2 and the_phase(world, stuck) is Phase.LEAVING
+    assert other.sizes[-1] == 2 and the_phase(world, stuck) is ResizePhase.LEAVING
 
 
 @virtual

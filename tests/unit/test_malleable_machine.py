@@ -20,7 +20,7 @@ from penstock.malleable.words import (
     Extend,
     LookAt,
     Merge,
-    Phase,
+    ResizePhase,
     Shrink,
     Way,
 )
@@ -68,7 +68,7 @@ def offered() -> MalleableJob:
 
 def test_growing_goes_through_grant_merge_offer_accept_and_done():
     me = registered().decided(verdict(4), job("n1", "n2"), "penstock-7-x", LIMITS, 100)
-    assert me.phase is Phase.ALLOCATING and me.epoch == 1
+    assert me.phase is ResizePhase.ALLOCATING and me.epoch == 1
     me, todo = me.advance(job("n1", "n2"), LIMITS, 100)
     assert todo == (Allocate(7, "penstock-7-x", 2, 3500),)
     me = me.granted(8, 101)
@@ -77,10 +77,10 @@ def test_growing_goes_through_grant_merge_offer_accept_and_done():
     me = me.merged(job("n1", "n2", "n5", "n6"), 102)
     assert me.reply() == ("expand", 4, ("n1", "n2", "n5", "n6"), 0)
     accepted = me.accepted(1, 103)
-    assert accepted is not None and accepted.phase is Phase.RESIZING
+    assert accepted is not None and accepted.phase is ResizePhase.RESIZING
     assert accepted.reply()[0] == "none"
     finished = accepted.done(1, {"spawn": 0.3}, 104)
-    assert finished.phase is Phase.IDLE
+    assert finished.phase is ResizePhase.IDLE
     assert finished.offer.size == 4 and finished.nodes == ("n1", "n2", "n5", "n6")
     assert finished.marks["app_spawn"] == 0.3 and finished.resizer_name == ""
 
@@ -97,7 +97,7 @@ def test_how_long_a_step_took_on_the_old_size_says_nothing_of_the_new_one():
 
 def test_a_shrink_is_told_to_slurm_only_after_the_step_is_gone():
     me = registered(4).decided(verdict(2, beneficiary=9), job("n1", "n2", "n3", "n4"), "x", LIMITS, 100)
-    assert me.phase is Phase.PROPOSED and me.reply() == ("shrink", 2, ("n1", "n2"), 0)
+    assert me.phase is ResizePhase.PROPOSED and me.reply() == ("shrink", 2, ("n1", "n2"), 0)
     assert me.advance(job("n1", "n2", "n3", "n4"), LIMITS, 101)[1] == ()
     leaving = me.accepted(1, 101)
     assert leaving is not None
@@ -111,15 +111,15 @@ def test_a_shrink_is_told_to_slurm_only_after_the_step_is_gone():
     assert releasing.steps_seen({7: [old, new, batch]}, LIMITS, 104) == (releasing, ())
     assert releasing.steps_seen({}, LIMITS, 104) == (releasing, ()), "nobody looked"
     assert releasing.steps_seen({7: [new, batch, extern]}, LIMITS, 104)[1] == (Shrink(7, ("n1", "n2")),)
-    assert releasing.shrunk(104).phase is Phase.IDLE
+    assert releasing.shrunk(104).phase is ResizePhase.IDLE
 
 
 def test_an_offer_that_is_not_taken_up_goes_back():
     me, todo = offered().advance(job("n1", "n2", "n5", "n6"), LIMITS, 102 + 61)
-    assert me.phase is Phase.GIVING_BACK and todo == (Shrink(7, ("n1", "n2")),)
+    assert me.phase is ResizePhase.GIVING_BACK and todo == (Shrink(7, ("n1", "n2")),)
     assert me.accepted(1, 164) is None
     idle = me.shrunk(165)
-    assert idle.phase is Phase.IDLE and idle.offer.size == 2
+    assert idle.phase is ResizePhase.IDLE and idle.offer.size == 2
 
 
 def test_a_refusal_gives_the_nodes_back():
@@ -132,18 +132,18 @@ def test_a_refusal_gives_the_nodes_back():
 def test_a_failed_grant_is_cleaned_up_until_nothing_can_surface():
     me = registered().decided(verdict(4), job("n1", "n2"), "name", LIMITS, 100).grant_failed("timed out", 110)
     assert me.advance(job("n1", "n2"), LIMITS, 110)[1] == (CancelResizer(7, "name"),)
-    assert me.gone("name", job("n1", "n2"), LIMITS, 112).phase is Phase.CLEANING
-    assert me.gone("name", job("n1", "n2"), LIMITS, 116).phase is Phase.IDLE
+    assert me.gone("name", job("n1", "n2"), LIMITS, 112).phase is ResizePhase.CLEANING
+    assert me.gone("name", job("n1", "n2"), LIMITS, 116).phase is ResizePhase.IDLE
     late = me.gone("name", job("n1", "n2", "n3", "n4"), LIMITS, 116)
-    assert late.phase is Phase.GIVING_BACK, "it was merged after all: the nodes must not stay unused"
+    assert late.phase is ResizePhase.GIVING_BACK, "it was merged after all: the nodes must not stay unused"
 
 
 def test_lost_messages_are_inferred_from_the_next_check():
     me = offered().accepted(1, 103)
     assert me is not None
     new = replace(me.offer, size=4, nodes=me.target_nodes)
-    assert me.checked(new, 1, 110).phase is Phase.IDLE, "the message done was lost"
-    assert me.checked(me.offer, 0, 110).phase is Phase.GIVING_BACK, "it goes on with its old size"
+    assert me.checked(new, 1, 110).phase is ResizePhase.IDLE, "the message done was lost"
+    assert me.checked(me.offer, 0, 110).phase is ResizePhase.GIVING_BACK, "it goes on with its old size"
 
 
 @pytest.mark.parametrize("epoch", [0, 2, 99])
@@ -166,12 +166,12 @@ def test_a_check_that_was_sent_before_the_accept_and_comes_late_changes_nothing(
     me = offered().accepted(1, 103, sent=103.0)
     assert me is not None
     assert me.checked(me.offer, 0, 104, sent=102.0) is me
-    assert me.checked(me.offer, 0, 104, sent=103.5).phase is Phase.GIVING_BACK
+    assert me.checked(me.offer, 0, 104, sent=103.5).phase is ResizePhase.GIVING_BACK
 
 
 def test_a_proposal_that_nobody_answers_is_dropped():
     me = registered(4).decided(verdict(2), job("n1", "n2", "n3", "n4"), "x", LIMITS, 100)
-    assert me.advance(job("n1", "n2", "n3", "n4"), LIMITS, 161)[0].phase is Phase.IDLE
+    assert me.advance(job("n1", "n2", "n3", "n4"), LIMITS, 161)[0].phase is ResizePhase.IDLE
 
 
 def test_an_application_that_vanishes_in_a_resize_is_looked_after():
@@ -183,15 +183,15 @@ def test_an_application_that_vanishes_in_a_resize_is_looked_after():
 
 def test_a_proposal_is_withdrawn_when_no_longer_wanted():
     me = registered(4).decided(verdict(2), job("n1", "n2", "n3", "n4"), "x", LIMITS, 100)
-    assert me.decided(verdict(4), job("n1", "n2", "n3", "n4"), "y", LIMITS, 101).phase is Phase.IDLE
+    assert me.decided(verdict(4), job("n1", "n2", "n3", "n4"), "y", LIMITS, 101).phase is ResizePhase.IDLE
 
 
 def test_cooldown_keeps_the_next_resize_away():
     me = replace(registered(), since=95.0)
     assert me.decided(verdict(4), job("n1", "n2"), "x", LIMITS, 100) is me
-    assert me.decided(verdict(4), job("n1", "n2"), "x", LIMITS, 106).phase is Phase.ALLOCATING
+    assert me.decided(verdict(4), job("n1", "n2"), "x", LIMITS, 106).phase is ResizePhase.ALLOCATING
     asking = replace(me, offer=replace(me.offer, minimum=4))
-    assert asking.decided(verdict(4), job("n1", "n2"), "x", LIMITS, 100).phase is Phase.ALLOCATING
+    assert asking.decided(verdict(4), job("n1", "n2"), "x", LIMITS, 100).phase is ResizePhase.ALLOCATING
 
 
 def failing(times: int) -> MalleableJob:
@@ -210,17 +210,17 @@ def test_growths_that_fail_are_tried_again_ever_later_and_shrinks_as_before():
         me = failing(times)
         assert me.decided(verdict(4), two, "x", LIMITS, 1000 + rest - 1) is me
         assert me.offer_now(LIMITS, 1000 + rest - 1).maximum == me.offer.size
-        assert me.decided(verdict(4), two, "x", LIMITS, 1000 + rest).phase is Phase.ALLOCATING
+        assert me.decided(verdict(4), two, "x", LIMITS, 1000 + rest).phase is ResizePhase.ALLOCATING
         assert me.offer_now(LIMITS, 1000 + rest).maximum == 8
-        assert me.decided(verdict(1), two, "x", LIMITS, 1011).phase is Phase.PROPOSED
+        assert me.decided(verdict(1), two, "x", LIMITS, 1011).phase is ResizePhase.PROPOSED
 
 
 def test_a_growth_that_works_another_maximum_or_a_wish_ends_the_longer_rest():
     me = failing(5)
     smaller = me.checked(replace(me.offer, maximum=4), me.epoch, 1011)
-    assert smaller.decided(verdict(4), job("n1", "n2"), "x", LIMITS, 1011).phase is Phase.ALLOCATING
+    assert smaller.decided(verdict(4), job("n1", "n2"), "x", LIMITS, 1011).phase is ResizePhase.ALLOCATING
     asking = replace(me, offer=replace(me.offer, minimum=4))
-    assert asking.decided(verdict(4), job("n1", "n2"), "x", LIMITS, 1011).phase is Phase.ALLOCATING
+    assert asking.decided(verdict(4), job("n1", "n2"), "x", LIMITS, 1011).phase is ResizePhase.ALLOCATING
     me = me.decided(verdict(4), job("n1", "n2"), "x", LIMITS, 2000).granted(8, 2000)
     accepted = me.merged(job("n1", "n2", "n5", "n6"), 2000).accepted(me.epoch, 2000)
     assert accepted is not None and accepted.done(me.epoch, {}, 2001).failures == 0
@@ -232,18 +232,18 @@ def test_no_growth_right_after_nodes_went_back():
     me = me.done(1, {}, 102).shrunk(103)
     eager = replace(LIMITS, cooldown=0)
     assert me.decided(verdict(4), job("n1", "n2"), "y", eager, 106) is me
-    assert me.decided(verdict(4), job("n1", "n2"), "y", eager, 108.5).phase is Phase.ALLOCATING
+    assert me.decided(verdict(4), job("n1", "n2"), "y", eager, 108.5).phase is ResizePhase.ALLOCATING
 
 
 def test_a_job_with_nodes_beside_its_ranks_is_left_alone():
     me = registered(2).decided(verdict(4), job("n1", "n2", "n3"), "x", LIMITS, 100)
-    assert me.phase is Phase.IDLE and "all of the job's nodes" in me.note
+    assert me.phase is ResizePhase.IDLE and "all of the job's nodes" in me.note
 
 
 def test_an_application_ahead_of_the_store_is_believed():
     ahead = Offer(job=7, size=4, minimum=1, maximum=8, nodes=("n1", "n2", "n3", "n4"))
     asking = registered().decided(verdict(4), job("n1", "n2"), "name", LIMITS, 5).checked(ahead, 5, 10)
-    assert asking.phase is Phase.CLEANING and asking.resizer_name == "name", "the resizer must not be forgotten"
+    assert asking.phase is ResizePhase.CLEANING and asking.resizer_name == "name", "the resizer must not be forgotten"
     me = registered().checked(ahead, 5, 10)
     assert me.epoch == 5 and me.nodes == ("n1", "n2", "n3", "n4")
 
@@ -270,14 +270,14 @@ def test_growing_by_a_companion_goes_through_grant_look_offer_accept_and_done():
     me = registered().decided(verdict(4), job("n1", "n2"), "penstock-7-x", LIMITS, 100, way=Way.COMPANION)
     assert me.advance(job("n1", "n2"), LIMITS, 100)[1] == (Allocate(7, "penstock-7-x", 2, 3500, Way.COMPANION),)
     me = me.granted(8, 101)
-    assert me.phase is Phase.JOINING and me.advance(job("n1", "n2"), LIMITS, 101)[1] == (LookAt(8),)
+    assert me.phase is ResizePhase.JOINING and me.advance(job("n1", "n2"), LIMITS, 101)[1] == (LookAt(8),)
     me = offered_companion()
     assert me.reply() == ("expand", 4, ("n1", "n2", "n5", "n6"), 8)
     me = me.accepted(1, 103)
     assert me is not None
     me = me.done(1, {}, 104)
     assert me.companions == (Companion("penstock-7-x", 8, ("n5", "n6"), 102),)
-    assert me.own == ("n1", "n2") and me.nodes == ("n1", "n2", "n5", "n6") and me.phase is Phase.IDLE
+    assert me.own == ("n1", "n2") and me.nodes == ("n1", "n2", "n5", "n6") and me.phase is ResizePhase.IDLE
     assert grown().nodes == ("n1", "n2", "n5", "n6", "n7", "n8") and len(grown().companions) == 2
 
 
@@ -302,7 +302,7 @@ def test_a_companion_that_is_refused_is_cancelled(accepted: bool):
     me = me.refused(1, "cannot connect", 104)
     assert me.advance(job("n1", "n2"), LIMITS, 104)[1] == (CancelResizer(7, "penstock-7-x"),)
     me = me.gone("penstock-7-x", job("n1", "n2"), LIMITS, 110)
-    assert me.phase is Phase.IDLE and not me.companions and me.nodes == ("n1", "n2")
+    assert me.phase is ResizePhase.IDLE and not me.companions and me.nodes == ("n1", "n2")
 
 
 def test_a_shrink_gives_back_whole_companions_when_their_steps_are_gone():
@@ -311,7 +311,7 @@ def test_a_shrink_gives_back_whole_companions_when_their_steps_are_gone():
     me = me.decided(verdict(2), job("n1", "n2"), "z", LIMITS, 200).accepted(3, 201)
     assert me is not None
     me = me.done(3, {}, 202)
-    assert me.phase is Phase.RELEASING and me.own == ("n1", "n2")
+    assert me.phase is ResizePhase.RELEASING and me.own == ("n1", "n2")
     assert me.advance(job("n1", "n2"), LIMITS, 202)[1] == (AskSteps((8, 9)),)
     busy, extern = [Step(8, "0", ("n5", "n6"))], [Step(9, "extern", ("n7", "n8"))]
     assert me.steps_seen({8: busy, 9: extern}, LIMITS, 203)[1] == (CancelResizer(7, "penstock-7-y"),)
@@ -321,7 +321,7 @@ def test_a_shrink_gives_back_whole_companions_when_their_steps_are_gone():
     late = LIMITS.resize + 203
     assert me.steps_seen({8: busy}, LIMITS, late)[1] == (CancelResizer(7, "penstock-7-x"),), "it has confirmed"
     me = me.gone("penstock-7-x", job("n1", "n2"), LIMITS, 205).advance(job("n1", "n2"), LIMITS, 205)[0]
-    assert me.phase is Phase.IDLE and me.nodes == ("n1", "n2") and "released" in me.marks
+    assert me.phase is ResizePhase.IDLE and me.nodes == ("n1", "n2") and "released" in me.marks
 
 
 def test_a_shrink_past_the_companions_takes_the_jobs_own_nodes_last():
@@ -339,9 +339,9 @@ def test_a_shrink_past_the_companions_takes_the_jobs_own_nodes_last():
 def test_a_companion_that_ends_by_itself_leaves_a_job_that_is_left_alone_until_it_says_where_it_runs():
     me = grown().lost([9], 200)
     assert me.nodes == ("n1", "n2", "n5", "n6") and [c.job for c in me.companions] == [8] and "ended" in me.note
-    assert me.decided(verdict(8), job("n1", "n2"), "z", LIMITS, 201).phase is Phase.IDLE
+    assert me.decided(verdict(8), job("n1", "n2"), "z", LIMITS, 201).phase is ResizePhase.IDLE
     me = me.checked(replace(me.offer, size=4, nodes=("n1", "n2", "n5", "n6")), 2, 202)
-    assert me.decided(verdict(8), job("n1", "n2"), "z", LIMITS, 203).phase is Phase.ALLOCATING
+    assert me.decided(verdict(8), job("n1", "n2"), "z", LIMITS, 203).phase is ResizePhase.ALLOCATING
 
 
 def test_a_companion_that_ends_in_its_resize_ends_the_resize():
@@ -349,18 +349,18 @@ def test_a_companion_that_ends_in_its_resize_ends_the_resize():
     assert me is not None
     for state in (offered_companion(), me):
         lost = state.lost([8], 104)
-        assert lost.phase is Phase.CLEANING and lost.done(1, {}, 105) is lost
+        assert lost.phase is ResizePhase.CLEANING and lost.done(1, {}, 105) is lost
 
 
 def test_a_program_that_does_not_use_a_companion_gives_it_back():
     me = grown()
     second = replace(me.offer, size=2, nodes=("n1", "n2"))  # another one, started by the same script
     me = me.checked(second, 0, 300)
-    assert me.phase is Phase.RELEASING and me.advance(job("n1", "n2"), LIMITS, 300)[1] == (AskSteps((8, 9)),)
+    assert me.phase is ResizePhase.RELEASING and me.advance(job("n1", "n2"), LIMITS, 300)[1] == (AskSteps((8, 9)),)
     for name in ("penstock-7-x", "penstock-7-y"):
         me = me.gone(name, job("n1", "n2"), LIMITS, 301)
     assert me.advance(job("n1", "n2", "n3"), LIMITS, 302) == (me.advance(job("n1", "n2"), LIMITS, 302)[0], ())
-    assert me.advance(job("n1", "n2", "n3"), LIMITS, 302)[0].phase is Phase.IDLE, "no node of its own is touched"
+    assert me.advance(job("n1", "n2", "n3"), LIMITS, 302)[0].phase is ResizePhase.IDLE, "no node of its own is touched"
 
 
 def test_a_limit_is_raised_only_when_the_nodes_have_gone():
@@ -371,14 +371,14 @@ def test_a_limit_is_raised_only_when_the_nodes_have_gone():
     taken = me.accepted(1, 101)
     assert taken is not None and taken.advance(four, LIMITS, 101)[1] == ()
     refused = taken.refused(1, "no", 102)
-    assert (refused.phase, refused.owed, refused.extend) == (Phase.IDLE, 0, 0) and refused.advance(four, LIMITS, 103)[
-        1
-    ] == ()
+    assert (refused.phase, refused.owed, refused.extend) == (ResizePhase.IDLE, 0, 0) and refused.advance(
+        four, LIMITS, 103
+    )[1] == ()
     claims = taken.done(1, {}, 103)
     assert claims.advance(four, LIMITS, 103)[1] == (AskSteps((7,)),)
     assert claims.refused(1, "no", 104).advance(four, LIMITS, 104)[1] == (AskSteps((7,)),)
     gone = claims.shrunk(105)
-    assert gone.phase is Phase.IDLE and gone.advance(two, LIMITS, 106)[1] == (Extend(7, 7200.0, 2),)
+    assert gone.phase is ResizePhase.IDLE and gone.advance(two, LIMITS, 106)[1] == (Extend(7, 7200.0, 2),)
     assert MalleableJob.from_dict(gone.to_dict()) == gone
     assert gone.kept("no").advance(two, LIMITS, 107)[1] == ()
 
@@ -407,7 +407,7 @@ def test_what_0_1_0_owed_before_the_shrink_is_needed_and_not_owed():
         return MalleableJob.from_dict({**old, **more})
 
     read = of_0_1_0(taken, owed=7200.0)
-    assert (read.phase, read.owed, read.extend) == (Phase.LEAVING, 0.0, 7200.0)
+    assert (read.phase, read.owed, read.extend) == (ResizePhase.LEAVING, 0.0, 7200.0)
     assert read.done(1, {}, 102).shrunk(103).owed == 7200.0
     assert read.refused(1, "no", 102).owed == 0.0
     released = of_0_1_0(gone, owed=7200.0)
@@ -463,7 +463,7 @@ def test_no_order_of_events_loses_a_node_or_tells_slurm_of_an_unconfirmed_shrink
     confirmed_shrink = False
     for event, wait in events:
         now += wait
-        alloc = job(*me.own) if me.phase not in (Phase.MERGING, Phase.OFFERED) else job(*me.own, "m1", "m2")
+        alloc = job(*me.own) if me.phase not in (ResizePhase.MERGING, ResizePhase.OFFERED) else job(*me.own, "m1", "m2")
         before = me
         match event:
             case "check":
@@ -490,7 +490,7 @@ def test_no_order_of_events_loses_a_node_or_tells_slurm_of_an_unconfirmed_shrink
                 missing = (me.target or 0) - len(me.nodes)
                 companion = job(*(f"c{me.epoch}-{i}" for i in range(missing)))
                 me = me.joined(replace(companion, id=100 + me.epoch), now)
-            case "lost" if me.phase is Phase.IDLE and me.nodes:
+            case "lost" if me.phase is ResizePhase.IDLE and me.nodes:
                 me = me.lost([c.job for c in me.companions[:1]], now)
                 me = me.checked(replace(me.offer, size=len(me.nodes), nodes=me.nodes), me.epoch, now)
             case "grant-failed":
@@ -500,7 +500,7 @@ def test_no_order_of_events_loses_a_node_or_tells_slurm_of_an_unconfirmed_shrink
             case "merge-failed":
                 me = me.merge_failed("no", now)
             case "gone":
-                leaving = me.leaving if me.phase is Phase.RELEASING else ()
+                leaving = me.leaving if me.phase is ResizePhase.RELEASING else ()
                 me = me.gone(leaving[0].name if leaving else me.resizer_name, alloc, LIMITS, now)
             case "shrunk":
                 me = me.shrunk(now)
@@ -509,13 +509,13 @@ def test_no_order_of_events_loses_a_node_or_tells_slurm_of_an_unconfirmed_shrink
                 for order in todo:
                     if isinstance(order, Shrink):
                         assert set(order.keep) == set(me.own), "never a node that ranks run on"
-        if before.phase is Phase.LEAVING and me.phase is Phase.RELEASING:
+        if before.phase is ResizePhase.LEAVING and me.phase is ResizePhase.RELEASING:
             confirmed_shrink = True
-        if me.phase is Phase.RELEASING:
+        if me.phase is ResizePhase.RELEASING:
             assert confirmed_shrink
         assert MalleableJob.from_dict(me.to_dict()) == me
         assert not me.nodes or len(me.nodes) * me.offer.per_node == me.offer.size
-        if me.phase is Phase.IDLE:
+        if me.phase is ResizePhase.IDLE:
             assert not me.resizer_name and not me.target_nodes
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from dmr import wire
 from penstock.api import Allocation, JobSpec, JobState, Reason, ResizeVerdict, Step
 from penstock.errors import SlurmUnavailable
-from penstock.malleable.words import Phase
+from penstock.malleable.words import ResizePhase
 from penstock_lab.agent_world import APP, Program, World, settled, the_phase, virtual
 from penstock_lab.mock.clock import VirtualClock
 from penstock_lab.mock.controller import Controller
@@ -151,7 +151,7 @@ async def test_done_without_having_left_keeps_nodes_and_limit(tmp_path, raises, 
     monkeypatch.setattr(VirtualClock, "steps", everywhere)
     await world.until(lambda: program.sizes[-1] == 2)
     await rest(world, 300)
-    assert world.app.malleable.jobs[program.job].phase is Phase.RELEASING
+    assert world.app.malleable.jobs[program.job].phase is ResizePhase.RELEASING
     program.more["steps_left"] = 10
     await world.say(wire.Refuse(job=program.job, epoch=1, time=world.now, why="after all"))
     await rest(world, 300)
@@ -185,9 +185,9 @@ async def test_a_raise_that_is_no_longer_allowed_is_left_and_the_program_is_told
 async def test_a_shrink_whose_raise_is_no_longer_allowed_is_withdrawn(tmp_path, raises):
     world, program = await to_shrink(tmp_path)
     program.answers = "ignore"
-    await world.until(lambda: the_phase(world, program) is Phase.PROPOSED)
+    await world.until(lambda: the_phase(world, program) is ResizePhase.PROPOSED)
     limit(world, qos_limits={"normal": NodeLimits(max_wall=3600.0)})
-    await world.until(lambda: world.app.malleable.jobs[program.job].phase is Phase.IDLE, 25.0)
+    await world.until(lambda: world.app.malleable.jobs[program.job].phase is ResizePhase.IDLE, 25.0)
     program.answers = "accept"
     await rest(world, 100)
     assert program.sizes == [4] and raises.seen == []
@@ -228,7 +228,7 @@ async def test_an_agent_killed_around_a_raise_raises_or_not_and_never_twice_as_m
     for k in itertools.count():
         world, program = await to_shrink(tmp_path / str(k))
         await world.until(lambda w=world, p=program: w.app.malleable.jobs.get(p.job, None) is not None)
-        await world.until(lambda w=world, p=program: w.app.malleable.jobs[p.job].phase is Phase.RELEASING)
+        await world.until(lambda w=world, p=program: w.app.malleable.jobs[p.job].phase is ResizePhase.RELEASING)
         world.fuse.at = world.fuse.points + k
         await rest(world, 120)
         limits.add(world.engine.job(program.job).time_limit)
@@ -329,7 +329,7 @@ async def test_twenty_growths_at_once_use_one_look_and_one_reading_of_the_limits
     world.app.backend.failing = lambda name: asked.append(name)
     world.app.malleable.settings.policy = Wants(4)
     before = world.passes
-    await world.until(lambda: all(world.app.malleable.jobs[p.job].phase is not Phase.IDLE for p in programs[:10]))
+    await world.until(lambda: all(world.app.malleable.jobs[p.job].phase is not ResizePhase.IDLE for p in programs[:10]))
     assert world.passes == before + 1
     assert (asked.count("limits"), asked.count("charges")) == (1, 1), asked
     assert asked.count("jobs") <= 2, "the pass's own, and one that is younger than a second"

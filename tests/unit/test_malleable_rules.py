@@ -9,7 +9,7 @@ import pytest
 
 from penstock.api import Job, JobState, Offer, Partition, SiteConfig
 from penstock.malleable import announce
-from penstock.malleable.bounds import Bounds, bounded
+from penstock.malleable.bounds import ResizeBounds, bounded
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.ways import choose, needs_gres
 from penstock.malleable.words import Announcement, Companion, Deadlines, Way
@@ -57,9 +57,9 @@ def malleable(size: int = 4, **more) -> MalleableJob:
     return MalleableJob.registered(here, offer, 0)
 
 
-def bounds(now: float = 100.0, **more) -> Bounds:
+def bounds(now: float = 100.0, **more) -> ResizeBounds:
     partition = Partition("batch", (), True, True, more.pop("max_time", None), None, None)
-    return Bounds(now, more.pop("cost", 20.0), more.pop("extends", False), more.pop("shrinks", True), partition)
+    return ResizeBounds(now, more.pop("cost", 20.0), more.pop("extends", False), more.pop("shrinks", True), partition)
 
 
 def codes(verdict) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.api import Allocation, JobSpec, JobState
 from penstock.errors import Infeasible, NotNow, NotPermitted, OutcomeUnknown, SlurmUnavailable
-from penstock.malleable.words import Phase
+from penstock.malleable.words import ResizePhase
 from penstock.workflow.state import RunPhase
 from penstock_lab.agent_world import APP, SITE, START, WAYS, Killed, Program, World, chain, settled, the_phase, virtual
 from penstock_lab.mock.codec import CHANGING
@@ -74,8 +74,10 @@ async def test_an_agent_thrown_away_at_any_pass_of_a_resize_leaves_no_resizer(tm
         assert world.engine.owner == {}, k
         world.kill()
         k += 1
-    first = Phase.MERGING if way == "merge" else Phase.JOINING
-    assert {first, Phase.OFFERED, Phase.RESIZING, Phase.PROPOSED, Phase.LEAVING} <= phases, phases
+    first = ResizePhase.MERGING if way == "merge" else ResizePhase.JOINING
+    assert {first, ResizePhase.OFFERED, ResizePhase.RESIZING, ResizePhase.PROPOSED, ResizePhase.LEAVING} <= phases, (
+        phases
+    )
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -164,7 +166,7 @@ async def test_a_shrink_that_is_no_longer_wanted_is_withdrawn(tmp_path, way):
     await world.until(lambda: program.sizes[-1] == 8 and settled(world, program))
     program.answers = "ignore"
     rival = await world.bob.submit(JobSpec("rival", "#!/bin/sh\nsleep 30\n", 4, 60))
-    await world.until(lambda: world.app.malleable.jobs[program.job].phase is Phase.PROPOSED)
+    await world.until(lambda: world.app.malleable.jobs[program.job].phase is ResizePhase.PROPOSED)
     await world.bob.cancel(rival)
     await world.until(lambda: settled(world, program))
     program.answers = "accept"
@@ -187,16 +189,16 @@ async def test_two_malleable_jobs_do_not_count_the_same_idle_nodes(tmp_path, way
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("phase", list(ResizePhase))
 @virtual
 async def test_a_job_that_ends_in_any_phase_leaves_nothing(tmp_path, phase, way):
-    if phase in ((Phase.JOINING,) if way == "merge" else (Phase.MERGING, Phase.GIVING_BACK)):
+    if phase in ((ResizePhase.JOINING,) if way == "merge" else (ResizePhase.MERGING, ResizePhase.GIVING_BACK)):
         pytest.skip("no phase of this way")
     world = World(tmp_path, **SITE[way])
     await world.boot()
-    answers = "ignore" if phase is Phase.GIVING_BACK else "accept"
+    answers = "ignore" if phase is ResizePhase.GIVING_BACK else "accept"
     program = await world.malleable(seconds=3000, answers=answers, **APP[way])
-    if phase is Phase.JOINING:
+    if phase is ResizePhase.JOINING:
         blind = world.app.backend.call
 
         async def not_after_the_grant(method, *args, **more):
@@ -205,22 +207,22 @@ async def test_a_job_that_ends_in_any_phase_leaves_nothing(tmp_path, phase, way)
             return await blind(method, *args, **more)
 
         world.app.backend.call = not_after_the_grant
-    if phase is Phase.ALLOCATING:
+    if phase is ResizePhase.ALLOCATING:
         # An allocation that Slurm lets wait, as a busy one does.
         async def forever(*_args):
             await asyncio.Event().wait()
 
         world.app.backend.allocate = forever
-    if phase is Phase.CLEANING:
+    if phase is ResizePhase.CLEANING:
         world.app.backend.failing = lambda method: NotNow("busy") if method == "allocate" else None
         world.launcher = lambda errand: None
-    if phase in (Phase.GIVING_BACK, Phase.RELEASING):
+    if phase in (ResizePhase.GIVING_BACK, ResizePhase.RELEASING):
         world.app.backend.failing = lambda method: SlurmUnavailable("down") if method in ("shrink", "steps") else None
-    if phase in (Phase.PROPOSED, Phase.LEAVING, Phase.RELEASING):
+    if phase in (ResizePhase.PROPOSED, ResizePhase.LEAVING, ResizePhase.RELEASING):
         await world.until(lambda: program.sizes[-1] == 8 and settled(world, program))
         await world.bob.submit(JobSpec("rival", "#!/bin/sh\nsleep 30\n", 4, 60))
     await world.until(lambda: the_phase(world, program) is phase)
-    if phase is Phase.JOINING:
+    if phase is ResizePhase.JOINING:
         world.app.backend.call = blind
     await world.backend.cancel(program.job)
     await world.until(lambda: not world.app.malleable.jobs, seconds=60)
@@ -304,12 +306,12 @@ async def test_a_merge_that_is_not_permitted_gives_the_resizers_nodes_back(tmp_p
     program = await world.malleable(seconds=3000)
     denied = NotPermitted("Access/permission denied")
     world.app.backend.failing = lambda method: denied if method == "merge" else None
-    await world.until(lambda: the_phase(world, program) is Phase.CLEANING, seconds=60)
+    await world.until(lambda: the_phase(world, program) is ResizePhase.CLEANING, seconds=60)
     world.app.backend.failing = lambda method: NotNow("busy") if method == "allocate" else None
     await world.until(lambda: not world.resizers(), seconds=60)
 
 
-@pytest.mark.parametrize("phase", [Phase.MERGING, Phase.OFFERED])
+@pytest.mark.parametrize("phase", [ResizePhase.MERGING, ResizePhase.OFFERED])
 @virtual
 async def test_a_program_ahead_of_the_agents_state_file_leaves_no_resizer(tmp_path, phase):
     world = World(tmp_path)

@@ -11,9 +11,9 @@ from penstock.api import Allocation, JobSpec, JobState
 from penstock.config import Config, load
 from penstock.core.backends import make_backend
 from penstock.errors import ConfigError, Infeasible
-from penstock.malleable.words import Phase, Way
+from penstock.malleable.words import ResizePhase, Way
 from penstock.slurm.cli import CliBackend
-from penstock.slurm.commands import Finished
+from penstock.slurm.commands import CommandResult
 from penstock.values import merging
 from penstock_lab.agent_world import APP, World, settled, virtual
 from penstock_lab.mock.backend import virtual_cluster
@@ -111,8 +111,8 @@ def asked(backend: CliBackend, release: str) -> list[list[str]]:
     async def answer(argv, **_):
         commands.append([str(word) for word in argv])
         if list(argv[:3]) == ["scontrol", "show", "config"]:
-            return Finished(0, SHOWN.format(release=release), "")
-        return Finished(1, "", "slurm_load_jobs error: Invalid job id specified")
+            return CommandResult(0, SHOWN.format(release=release), "")
+        return CommandResult(1, "", "slurm_load_jobs error: Invalid job id specified")
 
     backend._runner.run = answer
     with pytest.raises(Exception) as caught:
@@ -200,7 +200,7 @@ async def test_an_agent_for_all_merges_nothing_into_a_job_of_another_user(tmp_pa
 
 
 @pytest.mark.parametrize("upgrade", ["another release", "an agent for all"])
-@pytest.mark.parametrize("phase", [Phase.ALLOCATING, Phase.MERGING])
+@pytest.mark.parametrize("phase", [ResizePhase.ALLOCATING, ResizePhase.MERGING])
 @virtual
 async def test_what_an_older_agent_has_begun_to_merge_is_cleaned_up(tmp_path, phase, upgrade):
     """Slurm was upgraded while a resizer was granted, or the agent, which merged into jobs of others up to 0.1.0."""
@@ -214,7 +214,7 @@ async def test_what_an_older_agent_has_begun_to_merge_is_cleaned_up(tmp_path, ph
     if upgrade == "an agent for all":
         owner = world.backend.as_user("root")
     resizer = await owner.allocate(Allocation(name, 2, 600.0, expands=program.job), 1.0)
-    number = resizer if phase is Phase.MERGING else None
+    number = resizer if phase is ResizePhase.MERGING else None
     begun = replace(me, phase=phase, epoch=1, since=world.now, origin=2, target=4, way=Way.MERGE)
     world.app.malleable.registry.put(replace(begun, resizer_name=name, resizer=number))
     world.kill()

@@ -38,7 +38,7 @@ from penstock.slurm.records import site_from_text
 from penstock.state.store import Store
 from penstock.workflow.documents import in_slots
 from penstock.workflow.model import Stage, Workflow
-from penstock.workflow.state import Phase, Slot, StageRun
+from penstock.workflow.state import StagePhase, StageRun, StageSlot
 from penstock_lab.agent_world import World, chain, virtual
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
@@ -64,31 +64,31 @@ def test_a_stage_is_told_of_when_it_fails_and_again_when_its_next_job_does():
         return list(failed_stages(3, "w", [stage], before, uid=5, user="eve", now=9.0))
 
     running, failed = (
-        StageRun("a", phase=Phase.RUNNING, job=7),
-        StageRun("a", phase=Phase.FAILED, job=7, failure="x\ny"),
+        StageRun("a", phase=StagePhase.RUNNING, job=7),
+        StageRun("a", phase=StagePhase.FAILED, job=7, failure="x\ny"),
     )
     assert told(running) == []
     (event,) = told(failed, running)
     assert (event.uid, event.user, event.details["why"]) == (5, "eve", "x y")
     assert told(failed, failed) == []
-    (again,) = told(StageRun("a", phase=Phase.FAILED, job=8), failed)
+    (again,) = told(StageRun("a", phase=StagePhase.FAILED, job=8), failed)
     assert event.key != again.key
-    refused = [told(StageRun("a", phase=Phase.FAILED, attempt=n))[0].key for n in (1, 2)]
+    refused = [told(StageRun("a", phase=StagePhase.FAILED, attempt=n))[0].key for n in (1, 2)]
     assert len(set(refused)) == 2
     assert Event.from_dict(json.loads(json.dumps(event.to_dict()))) == event
 
 
 def test_a_reserved_workflow_is_told_of_when_a_stage_fails_or_loses_its_slot():
-    def told(why="", phase=Phase.QUEUED):
+    def told(why="", phase=StagePhase.QUEUED):
         flow = Workflow("r", (Stage("a", 1, 60.0, 60.0, "true"),))
-        run = in_slots("r", flow, {"a": Slot("r-a", 4)}, 0.0)
+        run = in_slots("r", flow, {"a": StageSlot("r-a", 4)}, 0.0)
         run = replace(run.put(0, replace(run.stages[0], job=7, phase=phase)), told={"a": why} if why else {})
         return [(e.kind, e.key) for e in reserved(run, uid=1, user="u", now=2.0)]
 
-    assert told() == told("it can begin earlier") == told("its reservation is gone", Phase.DONE) == []
+    assert told() == told("it can begin earlier") == told("its reservation is gone", StagePhase.DONE) == []
     assert told("its reservation is gone") == [("deadline", "deadline reserved r/a hold 4")]
-    assert told(phase=Phase.FAILED) == [("stage-failed", "stage-failed reserved r/a hold 4")]
-    assert told("b, which it comes after, has failed", Phase.CANCELLED)[0][0] == "stage-failed"
+    assert told(phase=StagePhase.FAILED) == [("stage-failed", "stage-failed reserved r/a hold 4")]
+    assert told("b, which it comes after, has failed", StagePhase.CANCELLED)[0][0] == "stage-failed"
 
 
 # -- what goes out, and when -------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from mock_world import World, spec
 
 from penstock.api import JobState
 from penstock.errors import Infeasible
-from penstock.values.speedup import Amdahl, Downey, Table
+from penstock.values.speedup import Amdahl, Downey, SpeedupTable
 from penstock_lab.mock.durations import from_script
 from penstock_lab.mock.model import ClusterConfig, Failures, PartitionConfig, PriorityType, Scheduler, Weights
 from penstock_lab.mock.speedup import Work
@@ -285,8 +285,8 @@ def test_a_job_of_fixed_duration_does_not_care():
         (Amdahl(0), {1: 1, 7: 7}),
         (Amdahl(0.5), {1: 1, 2: 4 / 3}),
         (Amdahl(1), {9: 1}),
-        (Table(((1, 1.0), (4, 2.5), (8, 4.5))), {1: 1, 2: 1.5, 4: 2.5, 6: 3.5, 100: 4.5}),
-        (Table(((4, 3.0),)), {1: 3, 9: 3}),
+        (SpeedupTable(((1, 1.0), (4, 2.5), (8, 4.5))), {1: 1, 2: 1.5, 4: 2.5, 6: 3.5, 100: 4.5}),
+        (SpeedupTable(((4, 3.0),)), {1: 3, 9: 3}),
         (Downey(8, 0), {1: 1, 4: 4, 8: 8, 100: 8}),
         (Downey(8, 1), {1: 1, 8: 64 / 11.5, 15: 8, 16: 8}),
         (Downey(8, 2), {1: 1, 22: 8, 23: 8}),
@@ -308,7 +308,7 @@ def test_downeys_speed_up_rises_to_the_average_parallelism(average, variance, no
     [
         ("work=60", Work(60, 0, Amdahl(0))),
         ("work=60 serial=0.25 exit=3", Work(60, 3, Amdahl(0.25))),
-        ("work=60 speedup=1:1,4:3", Work(60, 0, Table(((1, 1.0), (4, 3.0))))),
+        ("work=60 speedup=1:1,4:3", Work(60, 0, SpeedupTable(((1, 1.0), (4, 3.0))))),
         ("work=60 downey=16,0.5", Work(60, 0, Downey(16, 0.5))),
         ("duration=7", Work(7, 0)),
     ],

@@ -15,9 +15,9 @@ import pytest
 from penstock.api import FAR, Allocation, JobSpec, JobState
 from penstock.errors import LeftAlone, NotPermitted, UserError
 from penstock.holding.reservations import Reservations
-from penstock.malleable.words import Phase
-from penstock.off.items import Place
-from penstock.provision.holding import Wanted
+from penstock.malleable.words import ResizePhase
+from penstock.off.items import ItemState
+from penstock.provision.holding import WantedSlot
 from penstock.workflow.state import Kept, RunPhase
 from penstock_lab.agent_world import APP, SITE, WAYS, Killed, World, chain, settled, the_phase, virtual
 
@@ -48,22 +48,22 @@ async def turn_on(world: World) -> None:
 
 def left(world: World) -> list[tuple[str, str]]:
     assert world.app.drain is not None and world.app.drain.report is not None
-    return [(i.kind, i.text) for i in world.app.drain.report.items if i.place is Place.LEFT]
+    return [(i.kind, i.text) for i in world.app.drain.report.items if i.place is ItemState.LEFT]
 
 
 # -- malleable jobs ----------------------------------------------------------------------------------------------------
 
 
-async def phase_of(world: World, program, phase: Phase) -> None:
+async def phase_of(world: World, program, phase: ResizePhase) -> None:
     """Until the job is in this phase of a growth or of a shrink."""
-    if phase in (Phase.PROPOSED, Phase.LEAVING, Phase.RELEASING):
+    if phase in (ResizePhase.PROPOSED, ResizePhase.LEAVING, ResizePhase.RELEASING):
         await world.until(lambda: program.sizes[-1] == 8 and settled(world, program))
         await world.bob.submit(JobSpec("rival", "#!/bin/sh\nsleep 30\n", 4, 60))
     await world.until(lambda: the_phase(world, program) is phase or program.sizes[-1] == 8)
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("phase", ["grown", *Phase])
+@pytest.mark.parametrize("phase", ["grown", *ResizePhase])
 @virtual
 async def test_off_in_any_phase_leaves_a_job_with_its_own_nodes_and_on_grows_it_again(tmp_path, phase, way):
     world = World(tmp_path, **SITE[way])
@@ -103,7 +103,7 @@ async def test_off_killed_before_any_write_or_request_is_repeated_and_leaves_not
         if when == "grown":
             await world.until(lambda p=program, w=world: p.sizes[-1] == 8 and settled(w, p))
         else:
-            phases = (Phase.MERGING, Phase.JOINING, Phase.OFFERED)
+            phases = (ResizePhase.MERGING, ResizePhase.JOINING, ResizePhase.OFFERED)
             await world.until(lambda p=program, w=world, some=phases: the_phase(w, p) in some)
         world.fuse.at = world.fuse.points + k
         try:
@@ -390,7 +390,7 @@ async def test_a_stage_that_its_owner_wants_later_is_listed_with_that_time(tmp_p
     await world.app.workflows.register(world.engine.uid_of("alice"), asked)
     await world.until(lambda: world.engine.job(first).state is JobState.RUNNING)
     await turn_off(world, release=True)
-    (item,) = [i for i in world.app.drain.report.items if i.place is Place.LEFT]
+    (item,) = [i for i in world.app.drain.report.items if i.place is ItemState.LEFT]
     when = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(stages[1]["begin"]))
     assert item.todo[0][0] == f"scontrol update jobid={second} StartTime={when} ResetAccrueTime"
 
@@ -398,8 +398,8 @@ async def test_a_stage_that_its_owner_wants_later_is_listed_with_that_time(tmp_p
 # -- slots and bags ----------------------------------------------------------------------------------------------------
 
 
-def wanted(world: World, name: str, at: float, method: str = "reservation", **more) -> Wanted:
-    return Wanted(name, "root", "default", 2, "main", world.now + at, 600.0, method, 1.0, 0.0, **more)
+def wanted(world: World, name: str, at: float, method: str = "reservation", **more) -> WantedSlot:
+    return WantedSlot(name, "root", "default", 2, "main", world.now + at, 600.0, method, 1.0, 0.0, **more)
 
 
 @pytest.mark.parametrize("drop", [False, True])
@@ -425,7 +425,12 @@ async def test_slots_are_listed_and_those_that_nobody_uses_are_dropped_on_reques
     if drop:
         assert set(items) == {str(used)} and idling() == []
     else:
-        places = {str(unused): Place.LEFT, str(used): Place.LEFT, str(idles): Place.LEFT, str(later): Place.WAITS}
+        places = {
+            str(unused): ItemState.LEFT,
+            str(used): ItemState.LEFT,
+            str(idles): ItemState.LEFT,
+            str(later): ItemState.WAITS,
+        }
         assert {number: item.place for number, item in items.items()} == places
         assert items[str(unused)].todo[0][0] == f"penstock hold cancel {unused}"
     assert {r.name for r in await root.reservations()} == left_alone

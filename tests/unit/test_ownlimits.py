@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api import HolderKind, Limit, LimitHolder, Owner, OwnerLimits, Partition
-from penstock.core.ownlimits import Extension, Growth, Held, after, held, obstacle, owner_of
+from penstock.core.ownlimits import Extension, Growth, RunningUse, after, held, obstacle, owner_of
 
 ENFORCED = frozenset({"associations", "limits", "qos"})
 OWNER = Owner("alice", "physics", "batch", "normal")
-JOB = Held({"node": 2.0, "cpu": 8.0, "mem": 4096.0}, elapsed=60.0, time_limit=600.0)
+JOB = RunningUse({"node": 2.0, "cpu": 8.0, "mem": 4096.0}, elapsed=60.0, time_limit=600.0)
 
 
 def place(**more) -> Partition:
@@ -191,7 +191,7 @@ def test_a_job_and_its_companions_are_one():
     companion = make_job(8, "n3", num_cpus=4, start=130.0)
     charges = {7: {"node": 2.0, "cpu": 8.0, "gres/gpu": 4.0}, 8: {"node": 1.0, "cpu": 4.0, "gres/gpu": 2.0}}
     whole = held(job, [companion], charges, 160.0)
-    assert whole == Held({"node": 3.0, "cpu": 12.0, "gres/gpu": 6.0}, 60.0, 600.0)
+    assert whole == RunningUse({"node": 3.0, "cpu": 12.0, "gres/gpu": 6.0}, 60.0, 600.0)
     assert code(known(qos(Limit("MaxTRESPerJob", 3, "node"))), Growth(1, 60.0), whole) == "max-tres-per-job"
     assert not held(job, [companion], {7: charges[7]}, 160.0).whole
     assert not held(job, [], None, 160.0).whole
@@ -245,7 +245,7 @@ KNOWN = st.builds(
     st.sampled_from(["", "", "", "hidden"]),
 )
 HELD = st.builds(
-    lambda nodes, cpus, gpus, elapsed, more: Held(
+    lambda nodes, cpus, gpus, elapsed, more: RunningUse(
         {"node": float(nodes), "cpu": float(nodes * cpus), "gres/gpu": float(nodes * gpus)}, elapsed, elapsed + more
     ),
     st.integers(1, 20),

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from penstock.pool.executor import Ended, Executor
+from penstock.pool.executor import Ended, TaskExecutor
 from penstock.pool.limits import Shares
-from penstock.pool.model import Capacity, Outcome, Task
+from penstock.pool.model import AttemptOutcome, Capacity, PoolTask
 from penstock.pool.output import output_path
 
 LIMIT = 60.0
@@ -26,14 +26,14 @@ class Bench:
     def __init__(self, folder: Path, flood: int = 10_000) -> None:
         self.folder = folder
         self.ends: queue.Queue[Ended] = queue.Queue()
-        self.it = Executor(Capacity(2.0, None, 0), folder, flood, self.ends.put)
+        self.it = TaskExecutor(Capacity(2.0, None, 0), folder, flood, self.ends.put)
 
     def run(self, *argv: str, **more: object) -> Ended:
         self.start(*argv, **more)
         return self.ends.get(timeout=LIMIT)
 
     def start(self, *argv: str, **more: object) -> None:
-        self.it.start(1, 1, Task(argv, **{"workdir": str(self.folder), **more}))
+        self.it.start(1, 1, PoolTask(argv, **{"workdir": str(self.folder), **more}))
 
     def read(self, kind: str) -> str:
         return output_path(self.folder, 1, 1, kind).read_text()
@@ -62,7 +62,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def test_a_command_that_completes(bench: Bench):
     ended = bench.run(sys.executable, "-c", "import sys; print('out'); print('err', file=sys.stderr)")
-    assert (ended.outcome, ended.code, ended.why) == (Outcome.COMPLETE, 0, "")
+    assert (ended.outcome, ended.code, ended.why) == (AttemptOutcome.COMPLETE, 0, "")
     assert (bench.read("out"), bench.read("err")) == ("out\n", "err\n")
     assert ended.use.cpu > 0 and ended.use.wall >= 0
 
@@ -75,9 +75,9 @@ def test_no_shell_and_no_file_without_output(bench: Bench):
 
 def test_exit_code_and_signal(bench: Bench):
     ended = bench.run("sh", "-c", "exit 3")
-    assert (ended.outcome, ended.code, ended.why) == (Outcome.FAILED, 3, "exit code 3")
+    assert (ended.outcome, ended.code, ended.why) == (AttemptOutcome.FAILED, 3, "exit code 3")
     ended = bench.run("sh", "-c", "kill -SEGV $$")
-    assert (ended.outcome, ended.code, ended.why) == (Outcome.FAILED, -11, "killed by SIGSEGV")
+    assert (ended.outcome, ended.code, ended.why) == (AttemptOutcome.FAILED, -11, "killed by SIGSEGV")
 
 
 @pytest.mark.parametrize(
@@ -92,19 +92,19 @@ def test_exit_code_and_signal(bench: Bench):
 )
 def test_what_cannot_start_says_why(bench: Bench, argv, more, why):
     ended = bench.run(*argv, **more)
-    assert (ended.outcome, ended.why) == (Outcome.FAILED, why)
+    assert (ended.outcome, ended.why) == (AttemptOutcome.FAILED, why)
 
 
 def test_a_flood_is_cut_and_the_task_goes_on(bench: Bench):
     ended = bench.run(sys.executable, "-c", "import sys; sys.stdout.write('x' * 30_000_000)")
-    assert ended.outcome is Outcome.COMPLETE
+    assert ended.outcome is AttemptOutcome.COMPLETE
     assert bench.read("out") == "x" * 10_000 + "\npenstock: cut here, 29990000 more bytes were written\n"
 
 
 def test_a_folder_that_cannot_be_written_to_is_said(bench: Bench, tmp_path: Path):
     bench.it._output = tmp_path / "gone"
     ended = bench.run("echo", "a")
-    assert ended.outcome is Outcome.COMPLETE
+    assert ended.outcome is AttemptOutcome.COMPLETE
     assert "could not be written" in ended.why
 
 
@@ -114,17 +114,17 @@ def test_one_that_is_killed_ends_with_all_it_has_started(bench: Bench):
         "bash", "-c", "set -m; trap '' TERM; sleep 1000 & echo $!; exec python3 -c 'import time; time.sleep(1000)'"
     )
     child = int(bench.until(lambda: output_path(bench.folder, 1, 1, "out").exists() and bench.read("out")))
-    bench.it.kill(1, 2, Outcome.CANCELLED, "another attempt")
+    bench.it.kill(1, 2, AttemptOutcome.CANCELLED, "another attempt")
     bench.it.close("over", grace=0.5)
     ended = bench.ends.get(timeout=LIMIT)
-    assert (ended.outcome, ended.why) == (Outcome.LOST, "over")
+    assert (ended.outcome, ended.why) == (AttemptOutcome.LOST, "over")
     bench.until(lambda: gone(child))
     assert bench.it.running == 0
 
 
 def test_what_a_task_leaves_behind_ends_with_it(bench: Bench):
     ended = bench.run("sh", "-c", "sleep 1000 & echo $!")  # it holds the pipe open
-    assert ended.outcome is Outcome.COMPLETE
+    assert ended.outcome is AttemptOutcome.COMPLETE
     child = int(bench.read("out"))
     bench.until(lambda: gone(child))
 
@@ -144,9 +144,9 @@ def test_use_is_measured(bench: Bench):
         return used.get(1, 0.0) > 0.05
 
     bench.until(busy)
-    bench.it.kill(1, 1, Outcome.CANCELLED, "enough")
+    bench.it.kill(1, 1, AttemptOutcome.CANCELLED, "enough")
     ended = bench.ends.get(timeout=LIMIT)
-    assert (ended.outcome, ended.why) == (Outcome.CANCELLED, "enough")
+    assert (ended.outcome, ended.why) == (AttemptOutcome.CANCELLED, "enough")
     assert ended.use.memory > 50_000_000
     assert ended.use.cpu > 0.05
 
@@ -163,7 +163,7 @@ def test_more_memory_than_asked_for(bench: Bench):
     bench.start("bash", "-c", f'for i in 1 2 3; do {sys.executable} -c "{each}" & done; wait', memory=300_000_000)
     bench.until(lambda: bench.it.measure() is None or not bench.ends.empty())
     ended = bench.ends.get(timeout=LIMIT)
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is AttemptOutcome.FAILED
     assert "had asked for 300 MB" in ended.why
 
 
@@ -181,14 +181,14 @@ def test_environment(bench: Bench):
 def test_each_task_sees_the_gpus_that_it_asked_for_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     ends: queue.Queue[Ended] = queue.Queue()
-    it = Executor(Capacity(4.0, None, 2), tmp_path, 1000, ends.put)
+    it = TaskExecutor(Capacity(4.0, None, 2), tmp_path, 1000, ends.put)
     try:
         script = f"echo $CUDA_VISIBLE_DEVICES; until [ -e {tmp_path}/go ]; do sleep 0.02; done"
         for number, gpus in enumerate((1, 1, 0), 1):
-            it.start(number, 1, Task(("sh", "-c", script), workdir=str(tmp_path), gpus=gpus))
+            it.start(number, 1, PoolTask(("sh", "-c", script), workdir=str(tmp_path), gpus=gpus))
         (tmp_path / "go").touch()
         for _ in range(3):
-            assert ends.get(timeout=LIMIT).outcome is Outcome.COMPLETE
+            assert ends.get(timeout=LIMIT).outcome is AttemptOutcome.COMPLETE
     finally:
         it.close("over", grace=0.0)
     saw = [output_path(tmp_path, number, 1, "out").read_text().strip() for number in (1, 2, 3)]

@@ -22,8 +22,8 @@ from penstock.cli.pool import start
 from penstock.errors import AgentUnavailable, PenstockError, StoreError, UserError
 from penstock.pool.client import ask
 from penstock.pool.folder import PoolFolder
-from penstock.pool.machine import Kill, Start
-from penstock.pool.model import Capacity, Member, Task
+from penstock.pool.machine import Kill, StartAttempt
+from penstock.pool.model import Capacity, PoolMember, PoolTask
 from penstock.pool.placement import Pack
 from penstock.pool.scheduler import PoolScheduler
 
@@ -210,7 +210,7 @@ class Scheduler(PoolScheduler):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(PoolFolder("main", folder), Pack(), 1.0)
-        self.sent: list[Start | Kill] = []
+        self.sent: list[StartAttempt | Kill] = []
         self.full = False
         self._append, self._journal.append = self._journal.append, self._write
 
@@ -219,7 +219,7 @@ class Scheduler(PoolScheduler):
             raise StoreError("No space left on device")
         self._append(lines)
 
-    def _send(self, order: Start | Kill) -> None:
+    def _send(self, order: StartAttempt | Kill) -> None:
         self.sent.append(order)
 
     def step(self) -> None:
@@ -231,10 +231,10 @@ class Scheduler(PoolScheduler):
 def begun_in_vain(tmp_path: Path) -> Scheduler:
     """Its disk was full when two tasks were to be started."""
     it = Scheduler(tmp_path)
-    it.machine.submit([Task(("true",))] * 2, 0.0)
+    it.machine.submit([PoolTask(("true",))] * 2, 0.0)
     it.step()
-    it.machine.join(Member("a", "n1", "7", Capacity(1.0)), 0.0)
-    it.machine.join(Member("b", "n2", "8", Capacity(1.0)), 0.0)
+    it.machine.join(PoolMember("a", "n1", "7", Capacity(1.0)), 0.0)
+    it.machine.join(PoolMember("b", "n2", "8", Capacity(1.0)), 0.0)
     it.full = True
     it.step()
     it.step()
@@ -251,7 +251,7 @@ def test_what_could_not_be_logged_when_it_was_to_be_started_is_started_later(beg
 
 def test_what_has_lost_its_member_before_it_was_started_is_started_elsewhere(begun_in_vain: Scheduler):
     begun_in_vain.machine.leave("a", 1.0)
-    begun_in_vain.machine.join(Member("a", "n1", "9", Capacity(1.0)), 2.0)
+    begun_in_vain.machine.join(PoolMember("a", "n1", "9", Capacity(1.0)), 2.0)
     begun_in_vain.full = False
     begun_in_vain.step()
     assert [(one.address, one.id, one.attempt) for one in begun_in_vain.sent] == [("b", 2, 1), ("a", 1, 2)]

@@ -13,29 +13,38 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from penstock.errors import NotFound, StoreError, UserError
 from penstock.pool import report
 from penstock.pool.journal import Journal, read_journal
-from penstock.pool.machine import Machine, Start
-from penstock.pool.model import Capacity, Member, Outcome, Phase, Task, Use, task_from_dict, task_to_dict
+from penstock.pool.machine import Machine, StartAttempt
+from penstock.pool.model import (
+    AttemptOutcome,
+    Capacity,
+    PoolMember,
+    PoolTask,
+    TaskPhase,
+    Use,
+    task_from_dict,
+    task_to_dict,
+)
 from penstock.pool.placement import Pack, shape_of
 
 
-def task(**more: object) -> Task:
-    return Task(argv=("true",), **more)
+def task(**more: object) -> PoolTask:
+    return PoolTask(argv=("true",), **more)
 
 
 def member(
     name: str, cores: float = 4.0, ends: float | None = None, memory: int | None = None, gpus: int = 0
-) -> Member:
-    return Member(name, f"node-{name}", "1", Capacity(cores, memory, gpus), ends)
+) -> PoolMember:
+    return PoolMember(name, f"node-{name}", "1", Capacity(cores, memory, gpus), ends)
 
 
-def machine_of(*members: Member, share: float = 1.0) -> Machine:
+def machine_of(*members: PoolMember, share: float = 1.0) -> Machine:
     made = Machine(Pack(), share)
     for one in members:
         made.join(one, 0.0)
     return made
 
 
-def end(it: Machine, start: Start, outcome: Outcome = Outcome.COMPLETE, now: float = 1.0) -> None:
+def end(it: Machine, start: StartAttempt, outcome: AttemptOutcome = AttemptOutcome.COMPLETE, now: float = 1.0) -> None:
     it.ended(start.address, start.id, start.attempt, outcome, 0, "", Use(), now)
 
 
@@ -47,16 +56,16 @@ class TestStates:
         for _ in range(3):
             (start,) = it.place(0.0)
             seen.append(start.address)
-            end(it, start, Outcome.FAILED)
+            end(it, start, AttemptOutcome.FAILED)
         assert seen[0] != seen[1]  # elsewhere; when it has failed on all members, anywhere
-        assert it.entries[1].phase is Phase.FAILED
+        assert it.entries[1].phase is TaskPhase.FAILED
         assert it.place(0.0) == []
 
     def test_it_goes_back_to_the_only_member_that_is_large_enough(self):
         it = machine_of(member("large", cores=8), member("small", cores=1))
         it.submit([task(cores=8)], 0.0)
         (start,) = it.place(0.0)
-        end(it, start, Outcome.FAILED)
+        end(it, start, AttemptOutcome.FAILED)
         assert [s.address for s in it.place(0.0)] == ["large"]
 
     def test_a_lost_task_is_retried_always(self):
@@ -67,7 +76,7 @@ class TestStates:
             (start,) = it.place(0.0)
             it.leave(start.address, 1.0)
         entry = it.entries[1]
-        assert (entry.phase, entry.lost, entry.failed, entry.attempt) == (Phase.WAITING, 10, 0, 10)
+        assert (entry.phase, entry.lost, entry.failed, entry.attempt) == (TaskPhase.WAITING, 10, 0, 10)
 
     def test_late_news_of_an_earlier_attempt_is_ignored(self):
         it = machine_of(member("a"), member("b"))
@@ -77,9 +86,9 @@ class TestStates:
         (second,) = it.place(1.0)
         it.join(member(first.address), 2.0)
         end(it, first)
-        assert it.entries[1].phase is Phase.RUNNING
+        assert it.entries[1].phase is TaskPhase.RUNNING
         end(it, second)
-        assert it.entries[1].phase is Phase.COMPLETE
+        assert it.entries[1].phase is TaskPhase.COMPLETE
 
     def test_cancel(self):
         it = machine_of(member("a", cores=1))
@@ -87,11 +96,11 @@ class TestStates:
         (start,) = it.place(0.0)
         (kill,) = it.cancel([1, 2, 99], 1.0)
         assert (kill.address, kill.id, kill.attempt) == ("a", start.id, 1)
-        assert it.entries[2].phase is Phase.CANCELLED
-        end(it, start, Outcome.CANCELLED)
+        assert it.entries[2].phase is TaskPhase.CANCELLED
+        end(it, start, AttemptOutcome.CANCELLED)
         assert it.counts()["cancelled"] == 2
 
-    @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.LOST])
+    @pytest.mark.parametrize("outcome", [AttemptOutcome.FAILED, AttemptOutcome.LOST])
     def test_a_task_that_was_cancelled_is_not_tried_again_however_it_ended(self, outcome):
         it = machine_of(member("a"), member("b"))
         it.submit([task(retries=2)], 0.0)
@@ -99,7 +108,12 @@ class TestStates:
         it.cancel([1], 1.0)
         end(it, start, outcome)
         entry = it.entries[1]
-        assert (entry.phase, entry.last, entry.failed, entry.lost) == (Phase.CANCELLED, Outcome.CANCELLED, 0, 0)
+        assert (entry.phase, entry.last, entry.failed, entry.lost) == (
+            TaskPhase.CANCELLED,
+            AttemptOutcome.CANCELLED,
+            0,
+            0,
+        )
         assert it.place(2.0) == []
 
     def test_a_task_that_completes_before_it_is_killed_is_complete(self):
@@ -108,7 +122,7 @@ class TestStates:
         (start,) = it.place(0.0)
         it.cancel([1], 1.0)
         end(it, start)
-        assert it.entries[1].phase is Phase.COMPLETE
+        assert it.entries[1].phase is TaskPhase.COMPLETE
 
     def test_a_task_that_was_cancelled_stays_so_without_its_member_or_the_scheduler(self):
         it = machine_of(member("a"))
@@ -122,14 +136,14 @@ class TestStates:
         assert again.recall(log, 2.0) == 1  # the other one runs again
         it.leave("a", 2.0)
         for one in (it, again):
-            assert [e.phase for e in one.entries.values()] == [Phase.CANCELLED, Phase.WAITING]
+            assert [e.phase for e in one.entries.values()] == [TaskPhase.CANCELLED, TaskPhase.WAITING]
             assert [line["outcome"] for line in one.journal] == ["cancelled", "lost"]
         third = machine_of(member("c"))
         assert third.recall(log + [json.loads(json.dumps(line)) for line in again.journal], 3.0) == 0
         assert third.submit([task(name="x")], 3.0, again=True) == [1]
         starts = third.place(3.0)
         third.leave("c", 4.0)
-        assert len(starts) == 2 and third.entries[1].phase is Phase.WAITING, "tried again as if it were new"
+        assert len(starts) == 2 and third.entries[1].phase is TaskPhase.WAITING, "tried again as if it were new"
 
     def test_a_name_is_taken_in_once(self):
         it = machine_of(member("a"))
@@ -140,7 +154,7 @@ class TestStates:
         it = machine_of(member("a"))
         it.submit([task(name="x", retries=0), task(name="y", retries=0)], 0.0)
         first, second = it.place(0.0)
-        end(it, first, Outcome.FAILED)
+        end(it, first, AttemptOutcome.FAILED)
         end(it, second)
         log = [json.loads(json.dumps(line)) for line in it.journal]
         it.journal.clear()
@@ -154,7 +168,7 @@ class TestStates:
         it = machine_of(member("long", ends=500.0), member("short", ends=50.0))
         it.submit([task(seconds=100.0)], 0.0)
         (start,) = it.place(0.0)
-        end(it, start, Outcome.FAILED)
+        end(it, start, AttemptOutcome.FAILED)
         assert [s.address for s in it.place(1.0)] == ["long"]
 
     def test_a_job_is_drained_with_all_its_members(self):
@@ -234,7 +248,7 @@ class TestPack:
             free = station.member.capacity.cores - taken
             assert free > -1e-9
             for entry in it.entries.values():
-                if entry.phase is Phase.WAITING:
+                if entry.phase is TaskPhase.WAITING:
                     late = station.member.ends is not None and (entry.task.seconds or 0.0) >= station.member.ends
                     assert entry.task.cores > free + 1e-9 or late
 
@@ -260,7 +274,7 @@ class Pool(RuleBasedStateMachine):
         self.it = Machine(Pack())
         self.log: list[dict] = []
         self.now = 0.0
-        self.live: list[Start] = []
+        self.live: list[StartAttempt] = []
         self.members = 0
         self.done: list[int] = []
         self.cancelled: set[int] = set()
@@ -287,11 +301,11 @@ class Pool(RuleBasedStateMachine):
         self.tick()
 
     @precondition(lambda self: self.live)
-    @rule(which=st.integers(0, 1000), outcome=st.sampled_from(Outcome))
+    @rule(which=st.integers(0, 1000), outcome=st.sampled_from(AttemptOutcome))
     def end(self, which, outcome):
         start = self.live.pop(which % len(self.live))
         if self.it.entries[start.id].attempt == start.attempt and start.address in self.it.stations:
-            self.done += [start.id] if outcome is Outcome.COMPLETE else []
+            self.done += [start.id] if outcome is AttemptOutcome.COMPLETE else []
         end(self.it, start, outcome, self.now)
         self.tick()
 
@@ -316,8 +330,8 @@ class Pool(RuleBasedStateMachine):
         again.recall(self.log, self.now)
         for number, entry in self.it.entries.items():
             other = again.entries[number]
-            torn = Phase.CANCELLED if number in self.cancelled else Phase.WAITING
-            expected = torn if entry.phase is Phase.RUNNING else entry.phase
+            torn = TaskPhase.CANCELLED if number in self.cancelled else TaskPhase.WAITING
+            expected = torn if entry.phase is TaskPhase.RUNNING else entry.phase
             assert (other.phase, other.failed, other.attempt) == (expected, entry.failed, entry.attempt)
         self.it, self.live = again, []
         self.tick()
@@ -325,19 +339,19 @@ class Pool(RuleBasedStateMachine):
     @invariant()
     def every_task_is_in_one_place(self):
         running = [n for s in self.it.stations.values() for n in s.running]
-        assert sorted(running) == sorted(n for n, e in self.it.entries.items() if e.phase is Phase.RUNNING)
+        assert sorted(running) == sorted(n for n, e in self.it.entries.items() if e.phase is TaskPhase.RUNNING)
         waiting = [n for tasks in self.it._waiting.values() for n in tasks]
-        assert sorted(waiting) == sorted(n for n, e in self.it.entries.items() if e.phase is Phase.WAITING)
+        assert sorted(waiting) == sorted(n for n, e in self.it.entries.items() if e.phase is TaskPhase.WAITING)
         assert sum(self.it.counts().values()) == len(self.it.entries)
 
     @invariant()
     def what_was_cancelled_never_waits_again(self):
-        assert all(self.it.entries[n].phase is not Phase.WAITING for n in self.cancelled)
+        assert all(self.it.entries[n].phase is not TaskPhase.WAITING for n in self.cancelled)
 
     @invariant()
     def what_is_complete_stays_so_and_is_complete_once(self):
         assert len(self.done) == len(set(self.done))
-        assert all(self.it.entries[n].phase is Phase.COMPLETE for n in self.done)
+        assert all(self.it.entries[n].phase is TaskPhase.COMPLETE for n in self.done)
 
 
 TestPool = Pool.TestCase
@@ -404,8 +418,8 @@ class TestTaskFormat:
         assert said in str(found.value)
 
     def test_there_and_back(self):
-        whole = Task(("a", "b c"), "n", "w", 0.5, 2**30, 1, 60.0, ("i",), "/d", {"A": "b"}, 0)
-        for one in (whole, Task(("a",), workdir="/w")):
+        whole = PoolTask(("a", "b c"), "n", "w", 0.5, 2**30, 1, 60.0, ("i",), "/d", {"A": "b"}, 0)
+        for one in (whole, PoolTask(("a",), workdir="/w")):
             assert task_from_dict(json.loads(json.dumps(task_to_dict(one))), "t", "/w") == one
 
     def test_shapes_of_times_round_up_to_two_digits(self):

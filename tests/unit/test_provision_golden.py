@@ -9,12 +9,12 @@ from itertools import product
 import pytest
 
 from penstock.errors import Infeasible
-from penstock.future.plan import Claim, Queue, Waiting, make_plan
+from penstock.future.plan import Claim, ClusterQueue, PendingJob, make_plan
 from penstock.provision import dag as dags
 from penstock.provision.front import Evaluation, check_limits, exact, hypervolume, trade_off
-from penstock.provision.greedy import Site, greedy
+from penstock.provision.greedy import SlotSite, greedy
 from penstock.provision.heft import Scheduler
-from penstock.provision.moga import Settings, assign_fitness, moga
+from penstock.provision.moga import MogaSettings, assign_fitness, moga
 from penstock.provision.nsga2 import nsga2
 from penstock.provision.pricing import PaperPricing, Quote, choose, quote_all
 from penstock.provision.slots import Slot, cost, free_slots
@@ -25,12 +25,12 @@ ALL = 0b11111
 PRICING = PaperPricing()
 
 
-def waiting(name: str, procs: int, duration: float, within: int = ALL) -> Waiting:
-    return Waiting(name, procs, duration, within, float(procs))
+def waiting(name: str, procs: int, duration: float, within: int = ALL) -> PendingJob:
+    return PendingJob(name, procs, duration, within, float(procs))
 
 
 FIG1 = (waiting("A", 2, 3), waiting("B", 4, 1), waiting("C", 1, 2), waiting("D", 3, 2))
-FIG21 = Queue(
+FIG21 = ClusterQueue(
     5,
     0,
     (Claim("A", 0b00001, 0, 2), Claim("B", 0b11100, 0, 3), Claim("R", 0b00100, 4, 7)),
@@ -46,7 +46,7 @@ class TestFigure1:
     """G1."""
 
     def test_starts_and_slots(self):
-        plan = make_plan(Queue(5, 0, (), FIG1))
+        plan = make_plan(ClusterQueue(5, 0, (), FIG1))
         assert plan.starts == (0, 3, 0, 4)
         slots = free_slots(plan.profile, 8, PRICING)
         assert shapes(slots) == {(0, 1, 8, True), (0, 1, 3, False), (2, 1, 1, False), (4, 1, 4, True), (6, 3, 2, True)}
@@ -54,15 +54,15 @@ class TestFigure1:
         assert sum(s.procs * s.duration for s in slots) == 22
 
     def test_an_arriving_task_goes_to_s1_and_s3(self):
-        queue = Queue(5, 0, (), (*FIG1, waiting("X", 2, 2)))
+        queue = ClusterQueue(5, 0, (), (*FIG1, waiting("X", 2, 2)))
         assert make_plan(queue).starts == (0, 3, 0, 4, 0)
 
     def test_a_ends_early(self):
-        plan = make_plan(Queue(5, 1, (Claim("C", 0b00100, 0, 2),), (FIG1[1], FIG1[3])))
+        plan = make_plan(ClusterQueue(5, 1, (Claim("C", 0b00100, 0, 2),), (FIG1[1], FIG1[3])))
         # B and D move forward, so the two processors of A are not left over as in the text, which keeps their times.
         assert plan.starts == (1, 2)
         kept = (Claim("C", 0b00100, 0, 2), Claim("B", 0b01111, 3, 4), Claim("D", 0b00111, 4, 6))
-        profile = Queue(5, 0, kept).taken()
+        profile = ClusterQueue(5, 0, kept).taken()
         profile.block(0b00011, 0, 1)
         assert [(t, f.bit_count()) for t, f in zip(profile.times, profile.free, strict=True)] == [
             (0, 2), (1, 4), (2, 5), (3, 1), (4, 2), (6, 5),
@@ -70,8 +70,8 @@ class TestFigure1:
 
     def test_a_ends_early_behind_bought_slots(self):
         bought = (Claim("S1", 0b10000, 0, 8), Claim("S3", 0b01000, 0, 3))
-        assert make_plan(Queue(5, 2, bought, (FIG1[1], FIG1[3]))).starts[0] == 3
-        assert make_plan(Queue(5, 2, (), (FIG1[1], FIG1[3]))).starts[0] == 2
+        assert make_plan(ClusterQueue(5, 2, bought, (FIG1[1], FIG1[3]))).starts[0] == 3
+        assert make_plan(ClusterQueue(5, 2, (), (FIG1[1], FIG1[3]))).starts[0] == 2
 
     def test_figure_2_by_itself_gives_the_same_starts_and_other_slots(self):
         table = SlotTable([Slot(0, 5, 8, divisible=True, extensible=True)])
@@ -136,7 +136,7 @@ class TestTable3:
     def test_counts_of_processors_cannot_give_the_table(self):
         """The same numbers on an instance without pinning: the sum alone is what it tests."""
         claims = (Claim("A", 0b00111, 0, 1), Claim("B", 0b01000, 0, 2), Claim("R", 0b00001, 3, 5))
-        plan = make_plan(Queue(5, 0, claims, (waiting("C", 2, 5), waiting("D", 2, 3))))
+        plan = make_plan(ClusterQueue(5, 0, claims, (waiting("C", 2, 5), waiting("D", 2, 3))))
         assert all(q.f >= 0 for q in quote_all(plan, 2, 3, PRICING))
 
     def test_from_an_own_instant(self):
@@ -159,7 +159,7 @@ class TestTable3:
         assert choose([Quote(4, 1, 1, 1, 3.0), Quote(2, 1, 1, 1, 3.0)], 1).start == 2
 
     def test_the_dilemma_of_figure_20(self):
-        plan = make_plan(Queue(5, 0, (), FIG1[:3]))
+        plan = make_plan(ClusterQueue(5, 0, (), FIG1[:3]))
         quotes = quote_all(plan, 3, 2, PRICING)
         assert (quotes[0].start, quotes[0].f, dict(quotes[0].delays)) == (0, 2, {"C": 2})
         assert quotes[0].total == 8
@@ -280,7 +280,7 @@ class TestHeft:
         def link(c):
             return tuple(tuple(0 if a == b else c for b in range(3)) for a in range(3))
 
-        tasks = tuple(dags.Task(str(i), 1, times) for i, times in TOPCUOGLU.items())
+        tasks = tuple(dags.DagTask(str(i), 1, times) for i, times in TOPCUOGLU.items())
         return dags.Dag(tasks, tuple(dags.Edge(a - 1, b - 1, link(c)) for (a, b), c in LINKS.items()))
 
     def test_ranks(self):
@@ -375,19 +375,19 @@ class TestGreedy:
         ("alpha", "makespan", "price"), [(0, 7, 30), (0.25, 8, 22), (0.5, 11, 12), (0.75, 11, 12), (1, 11, 12)]
     )
     def test_two_sites(self, alpha, makespan, price):
-        r2 = Queue(4, 0, (Claim("E", 0b1111, 0, 5),), (waiting("F", 2, 3, 0b1111),))
+        r2 = ClusterQueue(4, 0, (Claim("E", 0b1111, 0, 5),), (waiting("F", 2, 3, 0b1111),))
         dag = dags.Dag(
-            (dags.Task("T1", 2, (3, 4)), dags.Task("T2", 1, (2, 2)), dags.Task("T3", 2, (2, 3))),
+            (dags.DagTask("T1", 2, (3, 4)), dags.DagTask("T2", 1, (2, 2)), dags.DagTask("T3", 2, (2, 3))),
             (dags.Edge(0, 1, ((0, 1), (1, 0))), dags.Edge(0, 2, ((0, 2), (2, 0)))),
         )
         assert dags.ranks(dag) == [8, 2, Fraction(5, 2)]
-        found = greedy(dag, (Site("R1", FIG21, PRICING), Site("R2", r2, PRICING)), alpha, 0)
+        found = greedy(dag, (SlotSite("R1", FIG21, PRICING), SlotSite("R2", r2, PRICING)), alpha, 0)
         assert (found.makespan, found.cost) == (makespan, price)
 
     def test_no_site_is_wide_enough(self):
         with pytest.raises(Infeasible, match="task T: no site has 6 processors"):
-            greedy(dags.one_site([("T", 6, 1, ())]), (Site("R1", FIG21, PRICING),), 0, 0)
+            greedy(dags.one_site([("T", 6, 1, ())]), (SlotSite("R1", FIG21, PRICING),), 0, 0)
 
 
 def test_settings_of_the_paper():
-    assert Settings() == Settings(population=100, iterations=10, sigma=0.041)
+    assert MogaSettings() == MogaSettings(population=100, iterations=10, sigma=0.041)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from penstock.api import Job, JobState, Node, Partition, Reservation, Snapshot
-from penstock.cli.flows import Flows, Item
+from penstock.cli.flows import Flows, FlowStage
 from penstock.cli.planning import LiveSource, Where
 from penstock.errors import Infeasible, UserError
 from penstock.provision.live import Needs, check_size, from_snapshot, gres_counts, node_price, partition_of
@@ -138,7 +138,7 @@ def test_what_can_never_be_had():
 def test_what_is_reserved_beyond_a_stages_end_does_not_count_as_its_limit():
     text = "name: f\nstages:\n  - {name: a, nodes: 2, time: 2h, run: x}\n"
     flow = parse_workflow(text.encode())
-    flows = Flows((flow,), (Item(0, flow.stages[0], "a", (), None, None),), (flow,))
+    flows = Flows((flow,), (FlowStage(0, flow.stages[0], "a", (), None, None),), (flow,))
     source = LiveSource(snapshot(), Where(None, "p", Needs()), PaperPricing, {}, flows.durations(60.0))
     assert flows.dag(source).tasks[0].durations == (7260.0,), "the partition runs nothing for longer than 7200 s"
     source = LiveSource(snapshot(), Where(None, "q", Needs()), PaperPricing, {}, flows.durations(60.0))

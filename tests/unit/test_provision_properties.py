@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.future.bits import BitProfile
-from penstock.future.plan import Claim, Queue, Waiting, make_plan
+from penstock.future.plan import Claim, ClusterQueue, PendingJob, make_plan
 from penstock.provision.dag import best_effort_cost, one_site
 from penstock.provision.front import Evaluation
-from penstock.provision.greedy import Site, greedy
+from penstock.provision.greedy import SlotSite, greedy
 from penstock.provision.heft import Scheduler
-from penstock.provision.moga import Settings, moga
+from penstock.provision.moga import MogaSettings, moga
 from penstock.provision.pricing import PaperPricing, quote, quote_all
 from penstock.provision.slots import Slot, cost, default_horizon, free_slots
 from penstock.provision.table import SlotTable
-from penstock.provision.var import Waits, when_to_submit
+from penstock.provision.var import WaitSample, when_to_submit
 
 SIZE = 6
 ALL = (1 << SIZE) - 1
@@ -47,9 +47,9 @@ def queues(draw, policy=None, restricted=True):
         )
     ):
         within = some if restricted and i % 3 == 2 else ALL
-        waiting.append(Waiting(f"j{i}", procs, length, within, procs, after if restricted else -math.inf))
+        waiting.append(PendingJob(f"j{i}", procs, length, within, procs, after if restricted else -math.inf))
     chosen = policy or draw(st.sampled_from(["conservative", "aggressive"]))
-    return Queue(SIZE, 0, tuple(claims), tuple(waiting), chosen)
+    return ClusterQueue(SIZE, 0, tuple(claims), tuple(waiting), chosen)
 
 
 def slow_starts(queue, *more):
@@ -168,9 +168,9 @@ def workflows(draw):
 @relaxed
 @given(queues(restricted=False), workflows())
 def test_the_greedy_plan(queue, dag):
-    free = greedy(dag, (Site("here", queue, PRICING),), 1, 0)
+    free = greedy(dag, (SlotSite("here", queue, PRICING),), 1, 0)
     assert free.cost == best_effort_cost(dag)
-    fast = greedy(dag, (Site("here", queue, PRICING),), 0, 0)
+    fast = greedy(dag, (SlotSite("here", queue, PRICING),), 0, 0)
     assert fast.cost >= best_effort_cost(dag)
     ends = {b.task: b.end for b in fast.bought}
     assert all(b.quote.start >= max((ends[e.parent] for e in dag.into(b.task)), default=0) for b in fast.bought)
@@ -181,7 +181,7 @@ def test_the_greedy_plan(queue, dag):
 def test_plans_on_slots(queue, dag, seed):
     slots = free_slots(make_plan(queue).profile, 60, PRICING)
     evaluate = Evaluation(Scheduler(dag, slots))
-    points = moga(evaluate, seed, Settings(population=8, iterations=2, start=((True,) * len(slots),)))
+    points = moga(evaluate, seed, MogaSettings(population=8, iterations=2, start=((True,) * len(slots),)))
     assert points
     for i, p in enumerate(points):
         assert not any(q.dominates(p) for q in points)
@@ -268,15 +268,15 @@ def test_a_submission_time_is_the_best_of_all_steps(past, nodes, now, notice, du
         like = [w for _, _, w in past] if len(like) < 10 else like
         chance = sum(wait <= start - at for wait in like) / (len(like) + 1)
         best, steps = (chance, at) if chance > best[0] else best, steps + 1
-    found = when_to_submit(now, start, duration, Waits(past, nodes, start), step)
+    found = when_to_submit(now, start, duration, WaitSample(past, nodes, start), step)
     assert best == ((0.0, None) if found is None else (found.probability, found.at))
 
 
 def test_few_submission_times_are_looked_at_however_far_the_start_is(monkeypatch):
     looked = []
-    chance = Waits.__call__
-    monkeypatch.setattr(Waits, "__call__", lambda self, at, run: looked.append(at) or chance(self, at, run))
+    chance = WaitSample.__call__
+    monkeypatch.setattr(WaitSample, "__call__", lambda self, at, run: looked.append(at) or chance(self, at, run))
     week = 7 * 86400.0
     past = [(limit, 1, 100.0 * i) for i in range(500) for limit in (3600.0, 86400.0)]
-    assert when_to_submit(0.0, week, 3600.0, Waits(past, 1, week)) is not None
+    assert when_to_submit(0.0, week, 3600.0, WaitSample(past, 1, week)) is not None
     assert len(looked) < 20

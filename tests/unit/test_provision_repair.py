@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.provision.repair import Drop, Free, Move, StageNow, Standing, repair
+from penstock.provision.repair import Drop, Free, SlotChange, StageNow, StageProgress, repair
 
-WAITING, RUNNING, DONE, FAILED = Standing.WAITING, Standing.RUNNING, Standing.DONE, Standing.FAILED
+WAITING, RUNNING, DONE, FAILED = StageProgress.WAITING, StageProgress.RUNNING, StageProgress.DONE, StageProgress.FAILED
 
 
 def stage(name, standing, slot=None, after=(), duration=600.0, **more):
@@ -22,7 +22,7 @@ def free(*starts):
 
 def changes(stages, now=0.0, starts=(0, 2000, 4000), **more):
     found = repair(stages, now, free(*starts), **more)
-    return [(c.stage, c.to.start) if isinstance(c, Move) else c.stage for c in found]
+    return [(c.stage, c.to.start) if isinstance(c, SlotChange) else c.stage for c in found]
 
 
 def test_nothing_is_done_while_all_goes_as_planned():
@@ -34,7 +34,7 @@ def test_nothing_is_done_while_all_goes_as_planned():
 def test_a_slot_in_which_the_stage_would_not_end_is_exchanged():
     late = [stage("a", RUNNING, (0, 660), ends=800), stage("b", WAITING, (700, 1360), ["a"])]
     (move,) = repair(late, 500.0, free(0, 900, 2000))
-    assert move == Move("b", Free(900, ("n1", "n2")), "what it comes after ends too late for its slot")
+    assert move == SlotChange("b", Free(900, ("n1", "n2")), "what it comes after ends too late for its slot")
     assert changes([stage("a", WAITING, (0, 660))], now=200.0) == [("a", 2000)]
 
 
@@ -79,14 +79,14 @@ def test_no_stage_is_put_before_one_that_it_comes_after(data):
     for i in range(data.draw(st.integers(1, 6))):
         after = data.draw(st.lists(st.sampled_from(names), unique=True, max_size=2)) if names else []
         parents = [s for s in stages if s.name in after]
-        possible = [WAITING] if any(p.standing is not DONE for p in parents) else list(Standing)
+        possible = [WAITING] if any(p.standing is not DONE for p in parents) else list(StageProgress)
         standing = data.draw(st.sampled_from(possible))
         begin = data.draw(st.sampled_from([None, 0.0, 990.0, 1500.0, 9000.0]))
         slot = None if begin is None else (begin, begin + 660)
         names.append(f"s{i}")
         stages.append(stage(names[-1], standing, slot, after, ends=now + data.draw(st.floats(0, 5000))))
     found = repair(stages, now, free(1200, 3000, 8000, 20000))
-    moves = {c.stage: c.to.start for c in found if isinstance(c, Move)}
+    moves = {c.stage: c.to.start for c in found if isinstance(c, SlotChange)}
     assert len(moves) <= 1
     by_name = {s.name: s for s in stages}
     for name, start in moves.items():

@@ -11,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import Infeasible, UserError
-from penstock.future.plan import Claim, Queue, Waiting
+from penstock.future.plan import Claim, ClusterQueue, PendingJob
 from penstock.provision.dag import Dag
 from penstock.provision.front import Evaluation, exact
-from penstock.provision.greedy import Site, greedy
+from penstock.provision.greedy import SlotSite, greedy
 from penstock.provision.heft import Scheduler
 from penstock.provision.pricing import PaperPricing
 from penstock.provision.queuefile import parse_queue
 from penstock.provision.session import Session
 from penstock.provision.sites import (
     Hello,
-    Offered,
-    Row,
+    OfferedSite,
+    TaskRow,
     best_effort_among,
     moves,
     offset,
@@ -32,7 +32,7 @@ from penstock.provision.sites import (
 )
 from penstock.provision.situation import Situation
 from penstock.provision.slots import Slot
-from penstock.provision.transfers import REMEMBERED, Link, Measured, between, correction
+from penstock.provision.transfers import REMEMBERED, Measured, NetworkLink, between, correction
 from penstock.values.durations import duration_text
 
 BUSY = (
@@ -40,15 +40,15 @@ BUSY = (
     '{"id": "P", "procs": 4, "duration": 5, "state": "pending"}]}'
 )
 EMPTY = '{"procs": 4, "jobs": [{"id": "B", "procs": 2, "duration": 3, "state": "running"}]}'
-LINKS = {("near", "far"): Link(100, 1), ("far", "near"): Link(100, 1)}
+LINKS = {("near", "far"): NetworkLink(100, 1), ("far", "near"): NetworkLink(100, 1)}
 
 
 def offered(name, queue, **more):
-    return Offered(name, Hello.parse(json.loads(json.dumps(Session(parse_queue(queue), False).hello()))), **more)
+    return OfferedSite(name, Hello.parse(json.loads(json.dumps(Session(parse_queue(queue), False).hello()))), **more)
 
 
 def test_transfers_take_what_was_measured_in_the_middle():
-    link = Link(bandwidth=10e9 / 8, latency=150)
+    link = NetworkLink(bandwidth=10e9 / 8, latency=150)
     assert link.time(1000e9 / 8) == 250  # section 4.9: 1000 Gb at 10 Gbps with 150 s
     assert link.time(0) == 0
     assert correction([]) == 1
@@ -57,7 +57,7 @@ def test_transfers_take_what_was_measured_in_the_middle():
     assert correction([*one, Measured(100, 10_000), Measured(10, 30)]) == 3  # a storm does not count more than a breeze
     assert correction([Measured(1, 9)] * 50 + [Measured(1, 2)] * REMEMBERED) == 2  # what was once is forgotten
     assert correction([Measured(0, 5), Measured(5, 0)]) == 1
-    assert between(["a", "b"], {("a", "b"): Link(10, 1), ("b", "a"): Link(5)}, {("a", "b"): 2.0}, 20) == (
+    assert between(["a", "b"], {("a", "b"): NetworkLink(10, 1), ("b", "a"): NetworkLink(5)}, {("a", "b"): 2.0}, 20) == (
         (0, 6),
         (4, 0),
     )
@@ -97,8 +97,8 @@ def test_how_long_a_task_takes_where():
 def test_what_cannot_be_planned_is_said():
     sites = [offered("near", BUSY), offered("far", EMPTY)]
     with pytest.raises(Infeasible, match=r"task a: none of near, far ever gives a job 5 nodes \(at most 4\)"):
-        over([Row("a", 5, 1)], sites, {}, {})
-    rows = [Row("a", 1, 1), Row("b", 1, 1, ["a"], [100])]
+        over([TaskRow("a", 5, 1)], sites, {}, {})
+    rows = [TaskRow("a", 1, 1), TaskRow("b", 1, 1, ["a"], [100])]
     with pytest.raises(UserError, match="links: there is none between near and far"):
         over(rows, sites, {}, {})
     assert over(rows, sites[:1], {}, {}).edges[0].times == ()
@@ -109,7 +109,7 @@ def test_what_cannot_be_planned_is_said():
 def test_data_are_moved_if_that_pays():
     # Two processors are free near until 4, all four far from 5 on.
     near = '{"procs": 2, "jobs": [{"id": "R", "procs": 2, "duration": 50, "state": "reserved", "start": 4}]}'
-    rows = [Row("a", 2, 4), Row("b", 4, 6, ["a"], [200])]
+    rows = [TaskRow("a", 2, 4), TaskRow("b", 4, 6, ["a"], [200])]
     far = '{"procs": 4, "jobs": [{"id": "B", "procs": 4, "duration": 5, "state": "running"}]}'
     sites = [offered("near", near), offered("far", far)]
     dag = over(rows, sites, LINKS, {})
@@ -128,7 +128,7 @@ def test_data_are_moved_if_that_pays():
 
 def test_best_effort_goes_to_the_site_with_the_fewest_jobs():
     sites = [offered("near", BUSY), offered("far", EMPTY)]
-    dag = over([Row("a", 1, 2), Row("b", 1, 2), Row("c", 1, 2, ["a"], [100])], sites, LINKS, {})
+    dag = over([TaskRow("a", 1, 2), TaskRow("b", 1, 2), TaskRow("c", 1, 2, ["a"], [100])], sites, LINKS, {})
     found = {dag.tasks[p.task].name: (p.site, p.start, p.end) for p in best_effort_among(dag, sites, 0).placed}
     # two jobs near, one far: a goes far, then both have two, and the first of equals is taken; c finds one less far
     assert found == {"a": (1, 0, 2), "b": (0, 0, 2), "c": (1, 2, 4)}
@@ -204,14 +204,14 @@ def test_more_sites_never_make_the_fastest_plan_slower(slots, tasks):
     """Exactly searched, the fastest plan over all sites is no slower than the fastest on any one of them."""
     names = [f"s{i}" for i in range(len(slots))]
     sites = [
-        Offered(name, Hello(False, 0, None, ("a", "b", "c"), 7, 3, math.inf, (), tuple(some)))
+        OfferedSite(name, Hello(False, 0, None, ("a", "b", "c"), 7, 3, math.inf, (), tuple(some)))
         for name, some in zip(names, slots, strict=True)
     ]
-    links = {(a, b): Link(100, 1) for a in names for b in names if a != b}
+    links = {(a, b): NetworkLink(100, 1) for a in names for b in names if a != b}
     rows = []
     for i, (procs, length, parents, size) in enumerate(tasks):
         after = [f"t{j}" for j in range(i) if parents >> j & 1]
-        rows.append(Row(f"t{i}", procs, length, after, [float(size)] * len(after)))
+        rows.append(TaskRow(f"t{i}", procs, length, after, [float(size)] * len(after)))
     alone = [_fastest(over(rows, [site], {}, {}), site.slots(0)) for site in sites]
     dag = over(rows, sites, links, {})
     try:
@@ -231,9 +231,12 @@ def _fastest(dag: Dag, slots: list[Slot]) -> float:
 
 
 def test_greedy_leaves_out_the_site_where_a_task_cannot_run():
-    queue = Queue(4, 0, (Claim("A", 0b1, 0, 5),), (Waiting("P", 4, 5, 0b1111, 4.0),))
-    sites = [Site("R1", queue, PaperPricing()), Site("R2", Queue(4, 0, (Claim("B", 0b1111, 0, 50),)), PaperPricing())]
-    dag = over([Row("a", 2, 4)], [offered("R1", BUSY), offered("R2", EMPTY)], {}, {})
+    queue = ClusterQueue(4, 0, (Claim("A", 0b1, 0, 5),), (PendingJob("P", 4, 5, 0b1111, 4.0),))
+    sites = [
+        SlotSite("R1", queue, PaperPricing()),
+        SlotSite("R2", ClusterQueue(4, 0, (Claim("B", 0b1111, 0, 50),)), PaperPricing()),
+    ]
+    dag = over([TaskRow("a", 2, 4)], [offered("R1", BUSY), offered("R2", EMPTY)], {}, {})
     tied = Dag((replace(dag.tasks[0], durations=(math.inf, 4.0)),), ())
     assert greedy(dag, sites, 0, 0).bought[0].site == 0
     assert greedy(tied, sites, 0, 0).bought[0].site == 1

@@ -11,12 +11,12 @@ from click.testing import CliRunner
 from penstock.cli import cli
 from penstock.errors import UserError
 from penstock.messages.events import Event
-from penstock.messages.report import Report, Start, as_text, report_of, started, waiting
+from penstock.messages.report import PeriodReport, StageStart, as_text, report_of, started, waiting
 from penstock.state.store import Store
 from penstock.workflow.documents import run_to_dict
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.runner import Runner
-from penstock.workflow.state import Phase, RunPhase, WorkflowRun
+from penstock.workflow.state import RunPhase, StagePhase, WorkflowRun
 from penstock_lab.agent_world import World, chain, virtual
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
@@ -27,18 +27,26 @@ FLOW = Workflow("w", (Stage("a", 2, 600, 300, "true"), Stage("b", 1, 600, 60, "t
 def run(**b) -> WorkflowRun:
     """Stage a ran from 100 to 400; b was submitted at 250, expected to wait 200 s, and started at 420."""
     it = Runner(accrues=True).start(1, FLOW, "asa", 50.0, partition="batch", token="t")
-    it = it.with_stage(replace(it.stage("a"), phase=Phase.DONE, job=1, submitted=50.0, start=100.0, end=400.0))
-    entry = {"phase": Phase.DONE, "job": 2, "submitted": 250.0, "start": 420.0, "end": 480.0, "estimate": 200.0, **b}
+    it = it.with_stage(replace(it.stage("a"), phase=StagePhase.DONE, job=1, submitted=50.0, start=100.0, end=400.0))
+    entry = {
+        "phase": StagePhase.DONE,
+        "job": 2,
+        "submitted": 250.0,
+        "start": 420.0,
+        "end": 480.0,
+        "estimate": 200.0,
+        **b,
+    }
     return replace(it.with_stage(replace(it.stage("b"), **entry)), phase=RunPhase.COMPLETED, ended_at=480.0)
 
 
-def figures(report: Report) -> dict[str, float]:
+def figures(report: PeriodReport) -> dict[str, float]:
     return {figure.name: figure.value for figure in report.figures}
 
 
 def test_what_overlapped_was_left_and_was_saved():
     (one,) = started(run(), 0.0, 1000.0)
-    assert one == Start(250.0, 400.0, 420.0, 200.0)
+    assert one == StageStart(250.0, 400.0, 420.0, 200.0)
     assert (one.overlapped, one.perceived) == (150.0, 20.0)
     found = {figure.name: figure.value for figure in waiting([one])}
     assert found["waiting_overlapped"] == pytest.approx(150 / 3600)
@@ -47,9 +55,9 @@ def test_what_overlapped_was_left_and_was_saved():
 
 
 def test_what_was_not_ahead_or_not_predicted_saves_nothing_and_a_short_prediction_costs():
-    after = Start(410.0, 400.0, 420.0, 5.0)
-    unknown = Start(250.0, 400.0, 420.0, None)
-    short = Start(390.0, 400.0, 460.0, 10.0)
+    after = StageStart(410.0, 400.0, 420.0, 5.0)
+    unknown = StageStart(250.0, 400.0, 420.0, None)
+    short = StageStart(390.0, 400.0, 460.0, 10.0)
     found = {figure.name: figure.value for figure in waiting([after, unknown, short])}
     assert (found["stages_started"], found["stages_ahead"]) == (3, 2)
     assert found["waiting_saved"] == pytest.approx((10 - 60) / 3600)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import UserError
 from penstock.sbatch import options
-from penstock.sbatch.options import Option, parse
+from penstock.sbatch.options import SbatchOption, parse
 
 VALUE = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 FLAG = st.sampled_from([n for n, kind in options._KINDS.items() if kind == 0])
@@ -88,20 +88,20 @@ def test_any_words_are_split_or_refused_and_never_lost(words):
 @pytest.mark.parametrize(
     ("words", "found", "script"),
     [
-        (["-N4", "job"], [Option("nodes", "4")], "job"),
-        (["--nodes", "4", "--", "job"], [Option("nodes", "4")], "job"),
-        (["--dep=afterok:3", "job"], [Option("dependency", "afterok:3")], "job"),
-        (["--depend", "afterok:3", "job"], [Option("dependency", "afterok:3")], "job"),
-        (["-HJname", "job", "-J", "x"], [Option("hold"), Option("job-name", "name")], "job"),
-        (["-k", "job"], [Option("no-kill")], "job"),
-        (["-koff", "job"], [Option("no-kill", "off")], "job"),
-        (["--exclusive", "job"], [Option("exclusive")], "job"),
-        (["--mem", "4G", "job"], [Option("mem", "4G")], "job"),
-        (["--ntasks-per", "4", "job"], [Option("ntasks-per", "4")], "job"),
-        (["--from-a-plugin=1", "job"], [Option("from-a-plugin", "1")], "job"),
-        (["--wrap", "--penstock-stage=x"], [Option("wrap", "--penstock-stage=x")], None),
+        (["-N4", "job"], [SbatchOption("nodes", "4")], "job"),
+        (["--nodes", "4", "--", "job"], [SbatchOption("nodes", "4")], "job"),
+        (["--dep=afterok:3", "job"], [SbatchOption("dependency", "afterok:3")], "job"),
+        (["--depend", "afterok:3", "job"], [SbatchOption("dependency", "afterok:3")], "job"),
+        (["-HJname", "job", "-J", "x"], [SbatchOption("hold"), SbatchOption("job-name", "name")], "job"),
+        (["-k", "job"], [SbatchOption("no-kill")], "job"),
+        (["-koff", "job"], [SbatchOption("no-kill", "off")], "job"),
+        (["--exclusive", "job"], [SbatchOption("exclusive")], "job"),
+        (["--mem", "4G", "job"], [SbatchOption("mem", "4G")], "job"),
+        (["--ntasks-per", "4", "job"], [SbatchOption("ntasks-per", "4")], "job"),
+        (["--from-a-plugin=1", "job"], [SbatchOption("from-a-plugin", "1")], "job"),
+        (["--wrap", "--penstock-stage=x"], [SbatchOption("wrap", "--penstock-stage=x")], None),
         (["job", "--penstock-stage=x"], [], "job"),
-        (["-t"], [Option("time")], None),
+        (["-t"], [SbatchOption("time")], None),
         ([], [], None),
     ],
 )

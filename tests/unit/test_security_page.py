@@ -12,7 +12,7 @@ from penstock.config import AgentSection, Config, LimitsSection
 from penstock.ipc import auth, descriptors, handlers, server
 from penstock.ipc.inbox import LATER
 from penstock.state.store import Store
-from penstock.values.fair import Share
+from penstock.values.fair import UserShare
 from penstock.workflow import admission, measure, owned, seen
 from penstock_lab.mock.backend import virtual_cluster
 
@@ -89,6 +89,6 @@ def test_the_limits_page_has_the_defaults():
     ):
         assert f"  {key}: {getattr(limits, key)}\n" in page
         assert f"| `{key}` |" in page
-    assert limits.share == Share()
+    assert limits.share == UserShare()
     assert f"(asked {owned.UNSEEN_TRIES} times)" in page
     assert seen.UNSEEN_PAUSE * (2 ** (owned.UNSEEN_TRIES - 1) - 1) == 225, "four minutes"

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.api import AccountingRecord, JobSpec, JobState
-from penstock.broker.acts import Acts
+from penstock.broker.acts import BagActs
 from penstock.broker.assess import assess, divided, lanes_of, open_market
 from penstock.broker.bags import Array, Bags
 from penstock.broker.follow import read_array, read_records
 from penstock.broker.look import look_around
 from penstock.broker.place import place
-from penstock.broker.site import Facts, SiteFile
+from penstock.broker.site import NodeFacts, SiteFile
 from penstock.broker.tasks import bag_at
 from penstock.broker.tend import tend
 from penstock.config import Config
@@ -29,7 +29,7 @@ from penstock_lab.mock.model import ClusterConfig
 from penstock_lab.mock.speedup import Work
 
 START = 1_700_000_000.0
-KNOWN = SiteFile(partitions={"near/main": Facts(base=2e9), "far/main": Facts(base=1e9)})
+KNOWN = SiteFile(partitions={"near/main": NodeFacts(base=2e9), "far/main": NodeFacts(base=1e9)})
 
 
 class World:
@@ -62,7 +62,7 @@ class World:
         run = self.bags.new(self.bag, count, self.backend.now(), {})
         plan = jobs or spread(count, lanes_of(found))
         problems = await place(
-            run, found, plan, lambda: self.bags.save(run), self.backend.now(), Acts(self.executor, run)
+            run, found, plan, lambda: self.bags.save(run), self.backend.now(), BagActs(self.executor, run)
         )
         market.close()
         return run, plan, problems
@@ -71,7 +71,7 @@ class World:
         """A pass by a command of its own: everything is read from the file."""
         run = self.bags.load(number)
         market = await self.market()
-        done = await tend(self.bags, run, market, Acts(self.executor, run), hysteresis, None, alone)
+        done = await tend(self.bags, run, market, BagActs(self.executor, run), hysteresis, None, alone)
         market.close()
         return self.bags.load(number), done
 

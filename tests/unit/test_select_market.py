@@ -6,7 +6,7 @@ import pytest
 
 from penstock.api import Node, Partition, Reservation, SiteConfig, Snapshot
 from penstock.broker.assess import Assessed, lanes_of
-from penstock.broker.look import View
+from penstock.broker.look import ClusterView
 from penstock.broker.partitions import candidates
 from penstock.broker.scripts import directives, script
 from penstock.broker.shape import hindrance, shape
@@ -153,7 +153,7 @@ def test_partitions_over_the_same_nodes_share_their_places(tmp_path):
     them = nodes(4, arch="x86_64")
     parts = [partition(them), partition(["n1"], name="short")]
     both = candidates(SITE, parts, them, (), SiteFile(), fallback=2e9)
-    view = View("near", SITE, Snapshot(0.0, {}, them, {p.name: p for p in parts}), None)
+    view = ClusterView("near", SITE, Snapshot(0.0, {}, them, {p.name: p for p in parts}), None)
     made = shape(bag(tmp_path), both[0])
     lanes = lanes_of([Assessed(c, view, made, starts=(0.0, 0.0, 9.0)) for c in both])
     assert [dict(lane.shared) for lane in lanes] == [{"near/short": 0.25}, {"near/batch": 1.0}]

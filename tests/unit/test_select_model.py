@@ -25,7 +25,7 @@ from penstock.select.cost import cost, run_time
 from penstock.select.matchmaking import nearest, res_select, satisfy_req, satisfy_task, unmet
 from penstock.select.values import value_of
 from penstock.select.workload import times_of
-from penstock.values.speedup import Amdahl, Table
+from penstock.values.speedup import Amdahl, SpeedupTable
 from penstock.values.units import parse_amount, parse_rate
 
 X86 = {"isa": ["x86"]}
@@ -210,7 +210,7 @@ def test_parallel_tasks_get_faster_where_they_compute():
     half = task(cycles(1e12), io, parallel=Parallel(4, Amdahl(0.5)))
     assert cost(half, res) == 1100.0
     assert run_time(half, res) == pytest.approx(1000 * (0.5 + 0.5 / 4) + 100)
-    measured = task(cycles(1e12), io, parallel=Parallel(3, Table(((1, 1.0), (2, 1.6), (4, 2.4)))))
+    measured = task(cycles(1e12), io, parallel=Parallel(3, SpeedupTable(((1, 1.0), (2, 1.6), (4, 2.4)))))
     assert run_time(measured, res) == pytest.approx(1000 / 2.0 + 100)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import SlurmUnavailable
 from penstock.slurm.cli import CliBackend
-from penstock.slurm.commands import Finished
+from penstock.slurm.commands import CommandResult
 from penstock.slurm.records import clock_from_config
 
 
@@ -59,11 +59,11 @@ class Site:
 
     async def _answer(self, argv, **_):
         if list(argv) != ["scontrol", "show", "config"]:
-            return Finished(0, "", "")
+            return CommandResult(0, "", "")
         self.asked += 1
         lines = f"Configuration data as of {int(self.true())}\nSLURM_VERSION = 22.05.8\nClusterName = c\n"
         more = "SelectType = select/linear\nPriorityType = priority/basic\nMinJobAge = 300 sec\n"
-        return Finished(0, lines + more, "")
+        return CommandResult(0, lines + more, "")
 
     def look(self):
         async def one():

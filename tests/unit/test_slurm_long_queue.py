@@ -4,7 +4,7 @@ import asyncio
 
 from penstock.slurm import records
 from penstock.slurm.cli import CliBackend
-from penstock.slurm.commands import Finished
+from penstock.slurm.commands import CommandResult
 
 JOBS = 100_000
 VALUES = {
@@ -28,7 +28,7 @@ def test_a_queue_of_100_000_jobs():
 
     async def run(argv, extra=None, **_):
         asked.append(argv[0])
-        return Finished(0, answer(extra["SQUEUE_FORMAT2"].split(":", 1)[1].split(",")[0]), "")
+        return CommandResult(0, answer(extra["SQUEUE_FORMAT2"].split(":", 1)[1].split(",")[0]), "")
 
     backend._runner.run = run
 

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.errors import Infeasible, SlurmUnavailable
 from penstock.slurm.cli import CliBackend
-from penstock.slurm.commands import Finished
+from penstock.slurm.commands import CommandResult
 from penstock.slurm.records import site_from_text
 from penstock.workflow.strategy import Rules
 
@@ -29,11 +29,11 @@ def site(limits="\n2\n30\n", **more):
 
     async def answer(argv, **_):
         if argv[0] == "scontrol":
-            return Finished(0, CONFIG.format(**values), "")
+            return CommandResult(0, CONFIG.format(**values), "")
         assert argv[0] == "sacctmgr"
         if isinstance(limits, Exception):
             raise limits
-        return Finished(0, limits, "")
+        return CommandResult(0, limits, "")
 
     backend._runner.run = answer
     return asyncio.run(backend.site())
@@ -77,8 +77,11 @@ def test_a_site_that_hides_nothing_and_has_no_database():
 @pytest.mark.parametrize(
     ("answer", "accounts"),
     [
-        (Finished(0, "physics||long,normal\nbio|long|long,normal\nphysics||long,normal\n", ""), ["bio", "physics"]),
-        (Finished(0, "\n", ""), []),
+        (
+            CommandResult(0, "physics||long,normal\nbio|long|long,normal\nphysics||long,normal\n", ""),
+            ["bio", "physics"],
+        ),
+        (CommandResult(0, "\n", ""), []),
     ],
 )
 def test_the_accounts_of_a_user(answer, accounts):
@@ -102,7 +105,7 @@ def test_the_qos_of_a_job_that_names_none(row, qos):
     backend = CliBackend(user="u")
 
     async def run(_argv, **_):
-        return Finished(0, f"{row}\n", "")
+        return CommandResult(0, f"{row}\n", "")
 
     backend._runner.run = run
     assert asyncio.run(backend.memberships("c")) == {"a": qos}
@@ -112,7 +115,7 @@ def test_a_row_of_an_association_that_is_none_is_no_answer():
     backend = CliBackend(user="u")
 
     async def run(_argv, **_):
-        return Finished(0, "physics\n", "")
+        return CommandResult(0, "physics\n", "")
 
     backend._runner.run = run
     with pytest.raises(SlurmUnavailable):
@@ -123,7 +126,7 @@ def test_without_accounting_nobody_has_accounts():
     backend = CliBackend()
 
     async def run(argv, **_):
-        return Finished(1, "", "You are not running a supported accounting_storage plugin")
+        return CommandResult(1, "", "You are not running a supported accounting_storage plugin")
 
     backend._runner.run = run
     with pytest.raises(Infeasible):

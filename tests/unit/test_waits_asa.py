@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.waits.alternatives import ALTERNATIVES, LIVE_ALTERNATIVES, nearest
-from penstock.waits.asa import GAMMAS, POLICIES, Asa
+from penstock.waits.asa import GAMMAS, POLICIES, AsaLearner
 from penstock.waits.base import Estimate, Known, Observation
 
 PAPER = (1.0, 10.0, 100.0, 1000.0)  # section 3.2's example of m = 4
@@ -32,7 +32,7 @@ def test_the_alternatives_are_the_53_of_the_design():
 
 
 def test_it_begins_uniform():
-    assert Asa().p == pytest.approx([1 / 53] * 53)
+    assert AsaLearner().p == pytest.approx([1 / 53] * 53)
 
 
 def test_one_round_by_hand():
@@ -40,7 +40,7 @@ def test_one_round_by_hand():
 
     p = (e^-1, 1, e^-2, e^-1) / 1.871094 = (.196613, .534447, .072329, .196613).
     """
-    asa = Asa(PAPER)
+    asa = AsaLearner(PAPER)
     wait = Observation(12.0)
     assert [asa.charge(a, wait) for a in (0, 2, 1, 3)] == [1, 1, 0, 1]
     assert asa.losses == (1, 0, 1, 1)
@@ -56,7 +56,7 @@ def test_one_round_by_hand():
 
 
 def test_gamma_scales_the_update_and_never_grows():
-    asa = Asa(PAPER, "harmonic")
+    asa = AsaLearner(PAPER, "harmonic")
     for _ in range(2):
         asa.charge(0, Observation(1000))
         asa.charge(0, Observation(1000))
@@ -83,7 +83,7 @@ def test_nearest_is_nearest(wait):
 
 
 def test_a_hidden_wait_charges_only_what_is_certainly_wrong():
-    asa = Asa(PAPER)
+    asa = AsaLearner(PAPER)
     hidden = Observation.at_most(12.0)
     assert [asa.loss(i, hidden) for i in range(4)] == [0, 0, 1, 1]
     at_once = Observation.at_most(0.0)
@@ -93,14 +93,14 @@ def test_a_hidden_wait_charges_only_what_is_certainly_wrong():
 @given(waits, st.floats(0, 1), st.integers(0, 52))
 def test_a_censored_charge_is_never_wrong(bound, fraction, index):
     """Whatever the true wait was within its bound, the exact rule would have charged as well."""
-    asa = Asa()
+    asa = AsaLearner()
     assert asa.loss(index, Observation.at_most(bound)) <= asa.loss(index, Observation(bound * fraction))
 
 
 @given(charges)
 @settings(max_examples=50)
 def test_p_is_a_distribution_and_the_open_round_is_open(history):
-    asa = Asa()
+    asa = AsaLearner()
     for index, observation in history:
         before = asa.round
         asa.charge(index, observation)
@@ -114,7 +114,7 @@ def test_p_is_a_distribution_and_the_open_round_is_open(history):
 @given(st.permutations(range(4)), st.integers(0, 3))
 def test_within_a_round_the_order_of_trials_does_not_matter(order, last):
     def learned(trials):
-        asa = Asa((1, 10, 100, 1000, 10_000))
+        asa = AsaLearner((1, 10, 100, 1000, 10_000))
         for index in trials:
             asa.charge(index, Observation(10_000))
         asa.charge(last, Observation(10_000))
@@ -126,10 +126,10 @@ def test_within_a_round_the_order_of_trials_does_not_matter(order, last):
 @given(charges)
 @settings(max_examples=50)
 def test_the_state_goes_through_json_exactly(history):
-    asa = Asa()
+    asa = AsaLearner()
     for index, observation in history:
         asa.charge(index, observation)
-    again = Asa()
+    again = AsaLearner()
     again.restore(json.loads(json.dumps(asa.to_state())))
     assert again.to_state() == asa.to_state()
     assert (again.p == asa.p).all()
@@ -158,31 +158,31 @@ def test_a_state_that_does_not_fit_is_refused(change):
 
 
 def test_a_state_without_a_key_is_refused():
-    state = Asa(PAPER).to_state()
+    state = AsaLearner(PAPER).to_state()
     del state["trials"]
     with pytest.raises(ValueError, match="damaged"):
-        Asa(PAPER).restore(state)
+        AsaLearner(PAPER).restore(state)
 
 
 @pytest.mark.parametrize("alternatives", [(), (10, 1), (1, 1), (-1, 2), (1, math.inf)])
 def test_alternatives_must_ascend(alternatives):
     with pytest.raises(ValueError, match="alternatives"):
-        Asa(alternatives)
+        AsaLearner(alternatives)
 
 
 def test_settings_and_charges_are_checked():
     with pytest.raises(ValueError, match="gamma"):
-        Asa(gamma="rising")
+        AsaLearner(gamma="rising")
     for index in (-1, 53):
         with pytest.raises(ValueError, match="no alternative"):
-            Asa().charge(index, Observation(1))
+            AsaLearner().charge(index, Observation(1))
     for wait in (-1.0, math.nan, math.inf):
         with pytest.raises(ValueError, match="wait"):
             Observation(wait)
 
 
 def test_samples_follow_p():
-    asa = Asa(PAPER)
+    asa = AsaLearner(PAPER)
     for index in (0, 2, 1, 3, 2):
         asa.charge(index, Observation(12.0))
     rng = np.random.default_rng(7)
@@ -202,7 +202,7 @@ def _learn(asa, wait, trials, rng):
 @pytest.mark.parametrize("wait", [3.0, 12.0, 321.0, 4_400.0, 99_000.0])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_it_converges_on_a_constant_wait(wait, seed):
-    asa = Asa()
+    asa = AsaLearner()
     _learn(asa, wait, 2000, np.random.default_rng(seed))
     best = nearest(ALTERNATIVES, wait)
     assert asa.p.argmax() == best
@@ -211,7 +211,7 @@ def test_it_converges_on_a_constant_wait(wait, seed):
 
 def test_it_follows_a_queue_that_changes():
     rng = np.random.default_rng(4)
-    asa = Asa()
+    asa = AsaLearner()
     _learn(asa, 300, 1000, rng)
     _learn(asa, 3000, 4000, rng)
     assert asa.p.argmax() == ALTERNATIVES.index(3000)
@@ -224,7 +224,7 @@ def test_the_total_loss_stays_within_the_bound_of_the_proof(noise, record_proper
     for seed in range(50):
         rng = np.random.default_rng(seed)
         levels = np.repeat(rng.choice(ALTERNATIVES, 3), t // 3) * np.exp(noise * rng.standard_normal(t))
-        asa, loss, best = Asa(), 0.0, np.zeros(m)
+        asa, loss, best = AsaLearner(), 0.0, np.zeros(m)
         for wait in levels.tolist():
             loss += asa.charge(asa.predict(rng).index, Observation(wait))
             best += np.arange(m) != nearest(ALTERNATIVES, wait)
@@ -237,7 +237,7 @@ def test_the_total_loss_stays_within_the_bound_of_the_proof(noise, record_proper
 
 def test_charges_that_fall_on_all_alike_leave_p_as_it_is():
     """Only differences count: the weights do not sink together until the floor makes them all equal."""
-    asa = Asa((1, 10))
+    asa = AsaLearner((1, 10))
     for _ in range(5):
         asa.charge(0, Observation(10))
         asa.charge(0, Observation(10))
@@ -249,7 +249,7 @@ def test_charges_that_fall_on_all_alike_leave_p_as_it_is():
 
 
 def test_a_hundred_thousand_rounds_leave_sound_numbers():
-    asa = Asa(PAPER)
+    asa = AsaLearner(PAPER)
     for _ in range(200_000):
         asa.charge(0, Observation(1000))
     assert asa.round == 100_001
@@ -264,7 +264,7 @@ def test_a_hundred_thousand_rounds_leave_sound_numbers():
 
 
 def _learned():
-    asa = Asa(PAPER)
+    asa = AsaLearner(PAPER)
     for index in (0, 2, 1, 3, 2, 1):
         asa.charge(index, Observation(12.0))
     return asa
@@ -276,13 +276,13 @@ def test_the_live_alternatives_have_the_answers_of_an_idle_cluster():
 
 
 def test_a_wait_that_is_not_over_charges_only_what_is_too_short():
-    asa = Asa(PAPER)
+    asa = AsaLearner(PAPER)
     assert [asa.loss(i, Observation.more_than(120.0)) for i in range(4)] == [1, 1, 0, 0]
     assert [asa.loss(i, Observation.nothing()) for i in range(4)] == [0, 0, 0, 0]
 
 
 def test_greedy_walks_up_until_it_is_right_and_stays():
-    asa, rng = Asa(policy="greedy"), np.random.default_rng(0)
+    asa, rng = AsaLearner(policy="greedy"), np.random.default_rng(0)
     picked = []
     for _ in range(40):
         estimate = asa.predict(rng)
@@ -293,7 +293,7 @@ def test_greedy_walks_up_until_it_is_right_and_stays():
 
 def test_greedy_counts_what_was_perceived_over_all_rounds():
     """Each alternative once, then the smallest a second time: line 7 closes the round, and nothing is forgotten."""
-    asa, rng = Asa((1.0, 2.0, 3.0), policy="greedy"), np.random.default_rng(0)
+    asa, rng = AsaLearner((1.0, 2.0, 3.0), policy="greedy"), np.random.default_rng(0)
     picked = []
     for wait in (3, 1, 1, 2, 3, 3):
         estimate = asa.predict(rng)
@@ -305,21 +305,21 @@ def test_greedy_counts_what_was_perceived_over_all_rounds():
 
 def test_tuned_replays_the_wait_it_saw():
     """50 more trials a wait, drawn from p: it is there after a few waits, where default takes hundreds."""
-    asa, rng = Asa(policy="tuned"), np.random.default_rng(3)
+    asa, rng = AsaLearner(policy="tuned"), np.random.default_rng(3)
     for n in range(1, 31):
         asa.update(Observation(700.0), asa.predict(rng), rng)
         assert asa.trials == 51 * n
     assert asa.p[ALTERNATIVES.index(700)] > 0.9
-    default = Asa()
+    default = AsaLearner()
     _learn(default, 700.0, 30, rng)
     assert default.p.max() < 0.5
 
 
 def test_replays_are_the_trials_of_algorithm_1():
     """The same draws, one by one through `charge`, give the same p."""
-    asa = Asa(PAPER, policy="tuned", repetition=40)
+    asa = AsaLearner(PAPER, policy="tuned", repetition=40)
     asa.update(Observation(100.0), Estimate(0, 1.0), np.random.default_rng(9))
-    plain, rng, left = Asa(PAPER), np.random.default_rng(9), 40
+    plain, rng, left = AsaLearner(PAPER), np.random.default_rng(9), 40
     plain.charge(0, Observation(100.0))
     while left:
         number = plain.round
@@ -333,7 +333,7 @@ def test_replays_are_the_trials_of_algorithm_1():
 
 def test_what_was_not_asked_teaches_nothing():
     for policy in POLICIES:
-        asa, rng = Asa(policy=policy), np.random.default_rng(0)
+        asa, rng = AsaLearner(policy=policy), np.random.default_rng(0)
         for estimate in (None, Estimate(-1, 5.0), Estimate(53, 5.0)):
             asa.update(Observation(10.0), estimate, rng)
         asa.update(Observation.nothing(), Estimate(4, 30.0), rng)
@@ -342,6 +342,6 @@ def test_what_was_not_asked_teaches_nothing():
 
 def test_policies_are_checked():
     with pytest.raises(ValueError, match="policy"):
-        Asa(policy="bold")
+        AsaLearner(policy="bold")
     with pytest.raises(ValueError, match="repetition"):
-        Asa(policy="tuned", repetition=-1)
+        AsaLearner(policy="tuned", repetition=-1)

@@ -17,7 +17,7 @@ from penstock.waits.hinted import Hinted
 from penstock.waits.history import FIRST, Last, Median
 from penstock.waits.learners import DEFAULT, PREDICTORS, make
 from penstock.waits.qbets import Qbets, needed, order
-from penstock.waits.share import Share
+from penstock.waits.share import ShareLearner
 from penstock.waits.share_mix import ShareMix
 from penstock.waits.spread import Spread
 
@@ -128,7 +128,7 @@ def test_fixed_share_by_hand():
 
 
 def test_share_follows_a_change_within_a_few_waits_where_algorithm_1_takes_hundreds():
-    for learner in (Share(ALTERNATIVES), ShareMix(ALTERNATIVES)):
+    for learner in (ShareLearner(ALTERNATIVES), ShareMix(ALTERNATIVES)):
         learn(learner, [300] * 200)
         learn(learner, [3000] * 5)
         assert learner.predict(RNG).seconds == 3000
@@ -136,14 +136,14 @@ def test_share_follows_a_change_within_a_few_waits_where_algorithm_1_takes_hundr
 
 def test_share_settles_on_the_median_of_noisy_waits():
     rng = np.random.default_rng(4)
-    share = learn(Share(ALTERNATIVES, eta=4, share=0.005), 1000 * np.exp(0.5 * rng.standard_normal(400)))
+    share = learn(ShareLearner(ALTERNATIVES, eta=4, share=0.005), 1000 * np.exp(0.5 * rng.standard_normal(400)))
     assert share.predict(RNG).seconds in (850, 900, 950, 1000)
 
 
 def test_share_can_aim_at_a_quantile():
     rng = np.random.default_rng(5)
     waits = 1000 * np.exp(rng.standard_normal(3000))
-    share, covered = Share(ALTERNATIVES, eta=4, share=0.005, quantile=0.9), 0
+    share, covered = ShareLearner(ALTERNATIVES, eta=4, share=0.005, quantile=0.9), 0
     for wait in waits.tolist():
         covered += wait <= share.predict(RNG).seconds
         share.update(Observation(wait), None, RNG)
@@ -238,7 +238,7 @@ def test_baselines_by_hand():
 def test_settings_are_checked():
     for wrong in ({"eta": 0}, {"share": 1.0}, {"quantile": 1.0}):
         with pytest.raises(ValueError, match="eta"):
-            Share(**wrong)
+            ShareLearner(**wrong)
     for wrong in ({"etas": ()}, {"etas": (0.0,)}, {"shares": (2.0,)}):
         with pytest.raises(ValueError, match="etas"):
             ShareMix(**wrong)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.waits.queue_learner import LEAST, QueueLearner
-from penstock.waits.queue_view import FEATURES, Ask, Past, Queue, View, Waiting, look
+from penstock.waits.queue_view import FEATURES, NewJob, Past, QueueCounts, QueuedJob, View, look
 
 NOTHING = Past(0.0, 0.0, 0.0, 0, 0)
 
@@ -20,12 +20,12 @@ def seen(view: View) -> dict[str, float]:
     return dict(zip(FEATURES, view.features, strict=True))
 
 
-def waiting(nodes: int, limit: int, submit: int = 0, group: str = "batch", user: str = "u") -> Waiting:
-    return Waiting(nodes, limit, group, user, submit)
+def waiting(nodes: int, limit: int, submit: int = 0, group: str = "batch", user: str = "u") -> QueuedJob:
+    return QueuedJob(nodes, limit, group, user, submit)
 
 
 def test_an_empty_machine_starts_everything_at_once():
-    view = look(Queue(1000, 8, (), ()), Ask(4, 600, "batch", "u"), NOTHING)
+    view = look(QueueCounts(1000, 8, (), ()), NewJob(4, 600, "batch", "u"), NOTHING)
     assert view.planned == 0
     assert len(view.features) == len(FEATURES)
     assert seen(view)["free"] == 8 and seen(view)["waiting"] == 0
@@ -36,10 +36,10 @@ def test_the_plan_by_hand():
 
     They are planned at 1100 and 1200; one node for 100 s fits beside the first, at 1100, for 200 s it comes last.
     """
-    queue = Queue(1000, 4, ((1100, 4),), (waiting(3, 100, 900), waiting(4, 50, 950)))
-    short = look(queue, Ask(1, 100, "batch", "u"), NOTHING)
+    queue = QueueCounts(1000, 4, ((1100, 4),), (waiting(3, 100, 900), waiting(4, 50, 950)))
+    short = look(queue, NewJob(1, 100, "batch", "u"), NOTHING)
     assert short.planned == 100
-    assert look(queue, Ask(1, 200, "batch", "u"), NOTHING).planned == 250
+    assert look(queue, NewJob(1, 200, "batch", "u"), NOTHING).planned == 250
     numbers = seen(short)
     assert numbers["free"] == 0 and numbers["waiting"] == 2 and numbers["nodes_ahead"] == 7
     assert numbers["work_ahead"] == (300 + 200) / 4
@@ -47,20 +47,20 @@ def test_the_plan_by_hand():
 
 
 def test_a_job_too_wide_for_the_machine_has_no_plan_and_does_not_stop_the_others():
-    queue = Queue(1000, 4, (), (waiting(9, 100),))
-    assert look(queue, Ask(4, 600, "batch", "u"), NOTHING).planned == 0
-    assert look(queue, Ask(5, 600, "batch", "u"), NOTHING).planned is None
+    queue = QueueCounts(1000, 4, (), (waiting(9, 100),))
+    assert look(queue, NewJob(4, 600, "batch", "u"), NOTHING).planned == 0
+    assert look(queue, NewJob(5, 600, "batch", "u"), NOTHING).planned is None
 
 
 def test_a_job_that_should_have_ended_is_given_a_minute():
-    assert look(Queue(1000, 4, ((400, 4),), ()), Ask(1, 60, "batch", "u"), NOTHING).planned == 60
+    assert look(QueueCounts(1000, 4, ((400, 4),), ()), NewJob(1, 60, "batch", "u"), NOTHING).planned == 60
 
 
 def test_groups_and_peers_are_counted_apart():
-    queue = Queue(
+    queue = QueueCounts(
         1000, 4, ((5000, 4),), (waiting(1, 60, 900), waiting(4, 60, 800, "other"), waiting(1, 9999, 950, "other"))
     )
-    numbers = seen(look(queue, Ask(2, 600, "other", "u"), NOTHING))
+    numbers = seen(look(queue, NewJob(2, 600, "other", "u"), NOTHING))
     assert numbers["waiting_group"] == 2 and numbers["oldest_group"] == 200
     assert numbers["peers"] == 1 and numbers["oldest_peer"] == 100
 
@@ -73,11 +73,11 @@ def test_groups_and_peers_are_counted_apart():
 )
 def test_whatever_stands_in_the_queue_the_plan_fits_the_machine(running, queued, nodes, limit):
     held = sum(count for _, count in running)
-    queue = Queue(1000, max(16, held), sorted(running), [waiting(n, t) for n, t in queued])
-    view = look(queue, Ask(nodes, limit, "batch", "u"), NOTHING)
+    queue = QueueCounts(1000, max(16, held), sorted(running), [waiting(n, t) for n, t in queued])
+    view = look(queue, NewJob(nodes, limit, "batch", "u"), NOTHING)
     assert view.planned is not None and view.planned >= 0
     assert all(math.isfinite(x) for x in view.features)
-    alone = look(Queue(1000, queue.nodes, queue.running, ()), Ask(nodes, limit, "batch", "u"), NOTHING)
+    alone = look(QueueCounts(1000, queue.nodes, queue.running, ()), NewJob(nodes, limit, "batch", "u"), NOTHING)
     assert alone.planned is not None and alone.planned <= view.planned
 
 

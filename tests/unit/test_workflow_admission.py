@@ -13,7 +13,7 @@ from owned_jobs import run_of, stage_of
 from penstock.cli.keeping import check_agent
 from penstock.errors import NotFound, PenstockError, UserError
 from penstock.workflow.admission import admit, plan, plan_for_owner, planned, registration
-from penstock.workflow.state import Kept, Phase, RunPhase, WorkflowRun
+from penstock.workflow.state import Kept, RunPhase, StagePhase, WorkflowRun
 from penstock.workflow.strategy import Rules
 
 
@@ -23,7 +23,7 @@ def asked(*stages: tuple, workflow: str = "w", run: int | None = None):
 
 
 def known(
-    number: int, *stages: tuple[str, Phase, *tuple[int, ...]], name: str = "w", phase: RunPhase = RunPhase.ACTIVE
+    number: int, *stages: tuple[str, StagePhase, *tuple[int, ...]], name: str = "w", phase: RunPhase = RunPhase.ACTIVE
 ) -> WorkflowRun:
     """Stages with jobs 10, 11, ..., each after those at these places."""
     made = [stage_of(n, 10 + i, after, phase=p) for i, (n, p, *after) in enumerate(stages)]
@@ -31,7 +31,7 @@ def known(
 
 
 def test_a_stage_joins_the_open_workflow_of_its_name():
-    runs = [known(1, ("a", Phase.DONE), phase=RunPhase.COMPLETED), known(2, ("a", Phase.RUNNING))]
+    runs = [known(1, ("a", StagePhase.DONE), phase=RunPhase.COMPLETED), known(2, ("a", StagePhase.RUNNING))]
     run, before = plan(runs, asked(("b", 7, "a")))
     assert (run.id, [s.job for s in before["b"]]) == (2, [10])
     joined = admit(run, asked(("b", 7, "a")).stages)
@@ -40,20 +40,20 @@ def test_a_stage_joins_the_open_workflow_of_its_name():
 
 
 def test_a_stage_without_parents_begins_a_new_one_when_the_last_has_ended():
-    runs = [known(1, ("a", Phase.DONE), phase=RunPhase.COMPLETED)]
+    runs = [known(1, ("a", StagePhase.DONE), phase=RunPhase.COMPLETED)]
     assert plan(runs, asked(("a", 7)))[0] is None
     assert plan(runs, asked(("a", 7), workflow="v"))[0] is None
 
 
 def test_one_that_comes_after_an_ended_stage_opens_that_workflow_again():
-    runs = [known(1, ("a", Phase.DONE), phase=RunPhase.COMPLETED)]
+    runs = [known(1, ("a", StagePhase.DONE), phase=RunPhase.COMPLETED)]
     run, before = plan(runs, asked(("b", 7, "a")))
-    assert before["b"][0].phase is Phase.DONE
+    assert before["b"][0].phase is StagePhase.DONE
     assert admit(run, asked(("b", 7, "a")).stages).phase is RunPhase.ACTIVE
 
 
 def test_a_failed_stage_is_submitted_again_and_its_old_job_remembered():
-    runs = [known(1, ("a", Phase.FAILED), ("b", Phase.WAITING), phase=RunPhase.FAILING)]
+    runs = [known(1, ("a", StagePhase.FAILED), ("b", StagePhase.WAITING), phase=RunPhase.FAILING)]
     run, _ = plan(runs, asked(("a", 7)))
     again = admit(admit(run, asked(("a", 7)).stages), [replace(asked(("a", 8)).stages[0])])
     assert (again.stage("a").job, again.stage("a").mine.former, again.phase) == (8, (10, 7), RunPhase.ACTIVE)
@@ -76,13 +76,13 @@ def test_several_stages_at_once_know_each_other():
 )
 def test_what_is_refused(stages, text):
     with pytest.raises(UserError) as caught:
-        plan([known(1, ("a", Phase.RUNNING), ("d", Phase.DONE))], asked(*stages))
+        plan([known(1, ("a", StagePhase.RUNNING), ("d", StagePhase.DONE))], asked(*stages))
     assert text in str(caught.value)
 
 
-@pytest.mark.parametrize("phase", [Phase.WAITING, Phase.QUEUED], ids=["kept back", "held by its owner"])
+@pytest.mark.parametrize("phase", [StagePhase.WAITING, StagePhase.QUEUED], ids=["kept back", "held by its owner"])
 def test_a_waiting_job_gives_its_place_only_to_the_one_that_names_it(phase):
-    run = known(1, ("a", Phase.DONE), ("b", phase))
+    run = known(1, ("a", StagePhase.DONE), ("b", phase))
     for replaces in ({}, {"b": 10}, {"a": 11}):
         with pytest.raises(UserError, match="already"):
             plan([run], replace(asked(("b", 20)), replaces=replaces))
@@ -90,14 +90,14 @@ def test_a_waiting_job_gives_its_place_only_to_the_one_that_names_it(phase):
     assert plan([run], named)[0] is run
     assert (admit(run, named.stages).stage("b").job, admit(run, named.stages).stage("b").mine.former) == (20, (11,))
     with pytest.raises(UserError, match="already"):
-        plan([known(1, ("a", Phase.DONE), ("b", Phase.RUNNING))], named)
+        plan([known(1, ("a", StagePhase.DONE), ("b", StagePhase.RUNNING))], named)
 
 
 def test_a_stage_cannot_come_after_one_that_comes_after_it():
-    run = known(1, ("a", Phase.FAILED), ("b", Phase.WAITING, 0), phase=RunPhase.FAILING)
+    run = known(1, ("a", StagePhase.FAILED), ("b", StagePhase.WAITING, 0), phase=RunPhase.FAILING)
     with pytest.raises(UserError, match="'a' would come after itself"):
         plan([run], asked(("a", 7, "b")))
-    run = known(1, ("a", Phase.FAILED), ("b", Phase.FAILED), ("c", Phase.FAILED), phase=RunPhase.FAILING)
+    run = known(1, ("a", StagePhase.FAILED), ("b", StagePhase.FAILED), ("c", StagePhase.FAILED), phase=RunPhase.FAILING)
     for stages in ((("a", 7, "a"),), (("a", 7, "b"), ("b", 8, "a")), (("c", 9), ("a", 7, "b"), ("b", 8, "a"))):
         with pytest.raises(UserError, match="would come after itself"):
             plan([run], asked(*stages))
@@ -106,7 +106,7 @@ def test_a_stage_cannot_come_after_one_that_comes_after_it():
 
 def test_a_workflow_of_somebody_else_is_not_there():
     with pytest.raises(NotFound, match="no workflow 9"):
-        plan([known(1, ("a", Phase.FAILED))], asked(("a", 7), run=9))
+        plan([known(1, ("a", StagePhase.FAILED))], asked(("a", 7), run=9))
 
 
 JSON = st.recursive(
@@ -140,7 +140,7 @@ def test_how_a_stage_is_kept_back_is_what_was_said(said, kept, begin):
     entry = {"name": "a", "job": 5, "after": [], **said}
     (stage,) = registration({"workflow": "w", "strategy": "asa", "stages": [entry]}, 5.0).stages
     assert (stage.own.kept, stage.own.begin) == (kept, begin)
-    assert stage.entry.phase is (Phase.WAITING if kept else Phase.QUEUED)
+    assert stage.entry.phase is (StagePhase.WAITING if kept else StagePhase.QUEUED)
 
 
 @pytest.mark.parametrize("said", [{"kept": "rope"}, {"kept": None}, {"begin": -1}, {"begin": 1e12}, {"begin": "noon"}])
@@ -156,7 +156,7 @@ def test_an_agent_that_would_never_let_a_job_go_is_found_out():
         check_agent({"run": None, "before": {}})  # what 0.1.0 answers
 
 
-def took(number: int, seconds: float, name: str = "w", phase: Phase = Phase.DONE) -> WorkflowRun:
+def took(number: int, seconds: float, name: str = "w", phase: StagePhase = StagePhase.DONE) -> WorkflowRun:
     """A run whose stage `a` took so long."""
     made = [stage_of("a", 10, phase=phase, start=100.0, end=100.0 + seconds, nodes=4)]
     return run_of(made, id=number, name=name)
@@ -172,7 +172,7 @@ def test_what_nobody_has_said_is_expected_to_take_as_long_as_it_took_before():
     begun = fresh.begun(3, 1000, "alice", 5.0, plan_for_owner("asa", Rules()))
     assert (begun.owned, begun.uid, begun.user, begun.name, begun.submitted_at) == (True, 1000, "alice", "w", 5.0)
     earlier = [took(n, 1000.0 * n) for n in range(1, 14)]
-    others = [took(20, 9e6, name="v"), took(21, 9e6, phase=Phase.FAILED), took(22, 9e6, phase=Phase.RUNNING)]
+    others = [took(20, 9e6, name="v"), took(21, 9e6, phase=StagePhase.FAILED), took(22, 9e6, phase=StagePhase.RUNNING)]
     run = admit(begun, fresh.stages, earlier=[*earlier, *others])
     # The mean of the latest ten.
     assert [stage.mine.expect for stage in run.stages] == [8500.0, None, 7.0]
@@ -183,7 +183,7 @@ def test_what_nobody_has_said_is_expected_to_take_as_long_as_it_took_before():
 
 def test_a_stage_that_is_registered_later_may_come_before_known_ones():
     """Places are given anew."""
-    run = known(1, ("b", Phase.FAILED), ("c", Phase.WAITING, 0))
+    run = known(1, ("b", StagePhase.FAILED), ("c", StagePhase.WAITING, 0))
     fresh = asked(("a", 5), ("b", 6, "a"))
     joined = admit(plan([run], fresh)[0], fresh.stages)
     assert [(s.name, s.job, s.after) for s in joined.stages] == [("a", 5, ()), ("b", 6, (0,)), ("c", 11, (1,))]

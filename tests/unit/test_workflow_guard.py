@@ -12,7 +12,7 @@ from test_workflow_runner import Driver, job
 
 from penstock.workflow.guard import PARENT_FAILED, TOO_EARLY, Guard
 from penstock.workflow.model import Stage, Workflow
-from penstock.workflow.reading import Site
+from penstock.workflow.reading import SiteRules
 from penstock.workflow.retrying import retried
 from penstock.workflow.scripts import job_spec
 from penstock.workflow.state import RunPhase
@@ -143,7 +143,7 @@ def test_once_its_work_begins_it_is_not_requeued_any_more(tmp_path, slurm):
 
 
 def test_a_job_idles_no_longer_than_its_limit_leaves_beside_its_work():
-    site = Site(accrues=False, cycle=5.0, grace=300.0)
+    site = SiteRules(accrues=False, cycle=5.0, grace=300.0)
     stage = Stage("s", 1, 3600.0, 1000.0, "x")
     assert site.grace_of(stage) == 300.0
     assert site.grace_of(replace(stage, time_limit=1200.0)) == pytest.approx(100.0)

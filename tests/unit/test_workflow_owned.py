@@ -17,7 +17,7 @@ from penstock.waits.base import Estimate, Known, Observation
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.instructions import Change, Finished, Lookup, Observe, Release, Requeue
 from penstock.workflow.runner import Runner
-from penstock.workflow.state import Kept, Order, Phase, RunPhase, WorkflowRun
+from penstock.workflow.state import Kept, Order, RunPhase, StagePhase, WorkflowRun
 
 NO_ACCRUAL = Runner(accrues=False)
 
@@ -133,7 +133,7 @@ def line(count: int, released: float | None = None):
     on = [f"afterok:{i}(unfulfilled)" if i else "" for i in range(count)]
     if released is None:
         return run, [kept(i + 1, on[i]) for i in range(count)]
-    stages = tuple(replace(stage, phase=Phase.QUEUED, released=released) for stage in run.stages)
+    stages = tuple(replace(stage, phase=StagePhase.QUEUED, released=released) for stage in run.stages)
     return replace(run, stages=stages), [make_job(i + 1, dependency=on[i]) for i in range(count)]
 
 
@@ -198,7 +198,7 @@ def test_a_first_stage_that_is_kept_back_is_let_go_at_once_and_its_wait_predicte
     assert (done.run.stage("a").estimate, codes(done, "b")) == (100.0, ["asa-parent-first"])
     assert "must be released before b" in done.notes[0][1].text
     gone = RUNNER.released(done.run, "a", 60.0)
-    assert (gone.stage("a").phase, gone.stage("a").released) == (Phase.QUEUED, 60.0)
+    assert (gone.stage("a").phase, gone.stage("a").released) == (StagePhase.QUEUED, 60.0)
     assert RUNNER.released(gone, "a", 70.0) == gone
     # It begins a wait after its release, and runs 1000 s.
     after = look(gone, make_job(1), kept(2, "afterok:1(unfulfilled)"), now=70.0)
@@ -245,7 +245,7 @@ def test_a_job_that_its_owner_let_go_is_not_let_go_again():
     assert not of(Release, done)
     done = look(run, ended(1), make_job(2, eligible=50.0))
     assert not of(Release, done)
-    assert done.run.stage("b").phase is Phase.QUEUED
+    assert done.run.stage("b").phase is StagePhase.QUEUED
 
 
 def test_the_owners_own_begin_time_is_waited_for():
@@ -315,7 +315,7 @@ def test_a_job_that_started_too_early_is_put_back_once():
     marked = RUNNER.requeued(run, "b", 2, 50.0)
     assert not of(Requeue, look(marked, *jobs, now=60.0))
     old = look(marked, jobs[0], ended(2, JobState.FAILED), now=50.0)
-    assert old.run.stage("b").phase is not Phase.FAILED, "the look is no younger than what was done to it"
+    assert old.run.stage("b").phase is not StagePhase.FAILED, "the look is no younger than what was done to it"
     assert RUNNER.requeued(run, "b", 77, 50.0) == run, "it has another job by now"
 
 
@@ -351,10 +351,10 @@ def test_an_array_ends_with_its_last_task_and_fails_with_any():
     waiting = make_job(1, array_job=1, tasks=2)
     failed = ended(7, JobState.FAILED, array_job=1, array_task=0)
     first = look(run, waiting, failed, make_job(8, "n1", array_job=1, array_task=1, start=20.0))
-    assert (first.run.stage("a").phase, first.run.stage("a").start) == (Phase.RUNNING, 20.0)
+    assert (first.run.stage("a").phase, first.run.stage("a").start) == (StagePhase.RUNNING, 20.0)
     # the failed task has left Slurm's memory
     last = look(first.run, ended(1, array_job=1, array_task=2, end=90.0))
-    assert (last.run.stage("a").phase, last.run.stage("a").slurm_state) == (Phase.FAILED, "FAILED")
+    assert (last.run.stage("a").phase, last.run.stage("a").slurm_state) == (StagePhase.FAILED, "FAILED")
     assert last.run.phase is RunPhase.FAILED
 
 
@@ -434,9 +434,9 @@ def test_what_release_0_1_0_has_stored_goes_on_as_it_was():
     assert (run.owned, run.uid, run.user, run.name, run.strategy) == (True, 1000, "alice", "w", "asa")
     assert run.submitted_at == 7.0
     assert [(s.name, s.job, s.after, s.phase, s.mine.kept) for s in run.stages] == [
-        ("a", 1, (), Phase.RUNNING, Kept.NOT),
-        ("b", 2, (0,), Phase.QUEUED, Kept.HOLD),
-        ("c", 3, (0, 1), Phase.WAITING, Kept.HOLD),
+        ("a", 1, (), StagePhase.RUNNING, Kept.NOT),
+        ("b", 2, (0,), StagePhase.QUEUED, Kept.HOLD),
+        ("c", 3, (0, 1), StagePhase.WAITING, Kept.HOLD),
     ]
     assert run.stages[0].mine.order == Order(("job.sh",), "/home")
     assert [unit.nodes for unit in run.units] == [1, 3, 1]

@@ -20,9 +20,9 @@ from penstock.api import AccountingRecord, Job, JobState
 from penstock.waits.base import Estimate
 from penstock.workflow.admission import admit, plan, registration
 from penstock.workflow.documents import run_from_dict, run_to_dict
-from penstock.workflow.instructions import Change, Finished, Lookup, Observe, Release, Requeue, View
+from penstock.workflow.instructions import Change, Finished, Lookup, Observe, Release, Requeue, SlurmView
 from penstock.workflow.runner import Runner
-from penstock.workflow.state import Kept, Phase, RunPhase
+from penstock.workflow.state import Kept, RunPhase, StagePhase
 
 ALICE, BOB, NOBODY = 1000, 1001, 0  # a job of nobody's is one that Slurm has never known
 NAMES = {ALICE: "alice", BOB: "bob"}
@@ -133,7 +133,7 @@ class Queue:
             for e in self.entries.values()
             if e.uid in NAMES and self.forgotten(e) and e.id in wanted and self.now - e.end > self.memory + self.lag
         }  # fmt: skip
-        return View(self.now, jobs, records)
+        return SlurmView(self.now, jobs, records)
 
 
 class Agent:
@@ -230,7 +230,7 @@ class Agent:
                 news = lambda run: self.runner.released(run, order.stage, now)  # noqa: E731
             case Change():
                 named = {int(term.removeprefix("afterok:")) for term in order.dependency.split(",") if term}
-                wanted = {p.job for p in self.parents(stage) if p.phase is not Phase.DONE}
+                wanted = {p.job for p in self.parents(stage) if p.phase is not StagePhase.DONE}
                 assert named == wanted
                 assert entry.state is JobState.PENDING
                 entry.needs = named
@@ -275,7 +275,7 @@ class Agent:
         assert self.run.phase in (RunPhase.ACTIVE, RunPhase.FAILING)
         for parent in self.parents(stage):
             before = self.entry(parent)
-            assert parent.phase is not Phase.WAITING and not (before.held_back and not before.let_go)
+            assert parent.phase is not StagePhase.WAITING and not (before.held_back and not before.let_go)
             assert before.state is JobState.COMPLETED or before.id in entry.needs, "it is behind all that are open"
             if self.run.strategy == "perstage":
                 assert before.state is JobState.COMPLETED
@@ -316,14 +316,14 @@ class Agent:
 
     def submit_again(self):
         """What `penstock retry` does: a new job for a stage that did not complete."""
-        broken = [s for s in self.run.stages if s.phase in (Phase.FAILED, Phase.CANCELLED)]
+        broken = [s for s in self.run.stages if s.phase in (StagePhase.FAILED, StagePhase.CANCELLED)]
         if broken and self.run.phase is RunPhase.FAILING:
             self.add(broken[0].name, [parent.name for parent in self.parents(broken[0])])
 
     def add(self, name, after):
         if self.run.phase not in (RunPhase.ACTIVE, RunPhase.FAILING):
             return
-        open_ = [self.run.stage(n).job for n in after if self.run.stage(n).phase is not Phase.DONE]
+        open_ = [self.run.stage(n).job for n in after if self.run.stage(n).phase is not StagePhase.DONE]
         job = self.queue.submit(open_, self.way, 0.0)
         stage = {"name": name, "job": job, "after": after, "kept": self.way.value}
         asked = registration({"workflow": "w", "strategy": "asa", "run": 3, "stages": [stage]}, self.queue.now)
@@ -370,8 +370,8 @@ class Agent:
         ours = [s for s in run.stages if self.entry(s).uid == ALICE and self.entry(s).requeued < self.looked_at]
         for stage in ours:
             assert self.entry(stage).state.ended, "no job is left behind"
-            assert (stage.phase is Phase.DONE) == (self.entry(stage).state is JobState.COMPLETED)
-        assert (run.phase is RunPhase.COMPLETED) == all(s.phase is Phase.DONE for s in run.stages)
+            assert (stage.phase is StagePhase.DONE) == (self.entry(stage).state is JobState.COMPLETED)
+        assert (run.phase is RunPhase.COMPLETED) == all(s.phase is StagePhase.DONE for s in run.stages)
         assert max(n for (what, _job), n in [*self.acts.items(), (("", 0), 0)] if what != "Change") <= 1 + max(
             e.restarts for e in self.queue.entries.values()
         )

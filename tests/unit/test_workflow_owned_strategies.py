@@ -15,7 +15,7 @@ from penstock.errors import UserError
 from penstock.workflow.admission import plan_for_owner
 from penstock.workflow.instructions import Release
 from penstock.workflow.registry import known_strategies
-from penstock.workflow.state import Kept, Phase, WorkflowRun
+from penstock.workflow.state import Kept, StagePhase, WorkflowRun
 from penstock.workflow.strategy import Due, Plan, Rules, Tie, after_parents, expected_ends, live_parents, singles
 
 POSSIBLE = ("auto", "asa", "eager", "perstage")
@@ -32,7 +32,7 @@ class TenMinutes:
 
     def due(self, run, i, now):
         still = live_parents(run, i)
-        if not still or any(run.stages[j].phase is Phase.WAITING for j in still):
+        if not still or any(run.stages[j].phase is StagePhase.WAITING for j in still):
             return after_parents(run, i, now)
         end, fixed = max(expected_ends(run, still, now)[j] for j in still)
         return Due(end - 600, Reason("ten-minutes", "ten minutes before the last parent's end"), fixed, end)

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from penstock.api import AccountingRecord, Job, JobState
 from penstock.waits.base import Estimate
 from penstock.workflow.documents import run_from_dict, run_to_dict
-from penstock.workflow.instructions import Cancel, Change, Finished, Lookup, Observe, Release, Submit, View
+from penstock.workflow.instructions import Cancel, Change, Finished, Lookup, Observe, Release, SlurmView, Submit
 from penstock.workflow.metrics import run_metrics
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.registry import known_strategies, strategy_named
 from penstock.workflow.runner import Runner
-from penstock.workflow.state import Phase, RunPhase
+from penstock.workflow.state import RunPhase, StagePhase
 from penstock.workflow.ties import Tie
 
 
@@ -175,7 +175,7 @@ class Queue:
                     exit_code=int(entry.state is not JobState.COMPLETED), submit=entry.submit, eligible=entry.eligible,
                     start=entry.start, end=entry.end, time_limit=entry.limit, num_nodes=1,
                 )  # fmt: skip
-        return View(self.now, jobs, records)
+        return SlurmView(self.now, jobs, records)
 
 
 class Agent:
@@ -271,7 +271,7 @@ class Agent:
 
     def check_order(self, stage, spec):
         i = [s.name for s in self.run.stages].index(stage)
-        still = [str(p.job) for p in self.run.parents(i) if p.phase is not Phase.DONE]
+        still = [str(p.job) for p in self.run.parents(i) if p.phase is not StagePhase.DONE]
         tie = self.run.stages[i].tie
         assert (tie is Tie.NONE) == (not still) and spec.hold == (tie is Tie.AFTEROK)
         if tie is Tie.AFTEROK:
@@ -313,21 +313,21 @@ class Agent:
         assert all(e.state.ended for e in entries.values()), "no job is left behind"
         assert all(s.phase.final for s in run.stages)
         if run.phase is RunPhase.COMPLETED:
-            assert all(s.phase is Phase.DONE for s in run.stages)
+            assert all(s.phase is StagePhase.DONE for s in run.stages)
         else:
-            assert run.why and all(s.phase is Phase.DONE or s.failure for s in run.stages)
+            assert run.why and all(s.phase is StagePhase.DONE or s.failure for s in run.stages)
         ran: dict[str, list[Entry]] = {u.name: [] for u in self.units}
         for entry in entries.values():
             if entry.state is JobState.COMPLETED and not entry.skipped:
                 ran[self.stage_of[entry.id]].append(entry)
         for i, after in enumerate(run.stages):
-            if after.phase is Phase.DONE:
+            if after.phase is StagePhase.DONE:
                 (work,) = ran[
                     after.name
                 ]  # not always the attempt that it ended with: a given-up one may have completed
                 for before in run.parents(i):
                     assert ran[before.name][0].end <= work.passed, "the order is kept"
-                    assert before.phase is Phase.DONE or run.phase is not RunPhase.COMPLETED
+                    assert before.phase is StagePhase.DONE or run.phase is not RunPhase.COMPLETED
         if run.acting not in ("bigjob", "elastic", "packed"):
             of = {s.name: {run.stages[j].name for j in s.after} for s in run.stages}
             assert of == {s.name: set(s.after) for s in run.workflow.stages}
@@ -367,10 +367,10 @@ def test_stages_are_submitted_on_time(seed):
     for _ in range(2000):
         if agent.run.phase.final:
             break
-        waiting = {s.name for s in agent.run.stages if s.phase is Phase.WAITING}
+        waiting = {s.name for s in agent.run.stages if s.phase is StagePhase.WAITING}
         now = agent.one_pass()
         for i, stage in enumerate(agent.run.stages):
-            if stage.name in waiting and stage.phase is not Phase.WAITING:
+            if stage.name in waiting and stage.phase is not StagePhase.WAITING:
                 if len(stage.after) != 1 or not stage.depends_on:
                     continue
                 (parent,) = agent.run.parents(i)

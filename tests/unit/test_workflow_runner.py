@@ -18,14 +18,14 @@ from penstock.workflow.instructions import (
     Lookup,
     Observe,
     Release,
+    SlurmView,
     Submit,
-    View,
 )
 from penstock.workflow.metrics import perceived_wait, run_metrics
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.reading import names_parent
 from penstock.workflow.runner import Runner
-from penstock.workflow.state import Phase, RunPhase
+from penstock.workflow.state import RunPhase, StagePhase
 
 FLOW = Workflow(
     "mosaic",
@@ -55,7 +55,7 @@ def record(number, state, **fields):
 
 
 def view(taken_at, *things, usable=True):
-    return View(
+    return SlurmView(
         taken_at,
         {t.id: t for t in things if isinstance(t, Job)},
         {t.id: t for t in things if isinstance(t, AccountingRecord)},
@@ -216,7 +216,7 @@ def test_a_requeued_job_waits_again():
     d = Driver()
     to_running_parent(d)
     d.step(1200, job(1, "PENDING"))
-    assert d.run.stages[0].phase is Phase.QUEUED and d.run.stages[0].start is None
+    assert d.run.stages[0].phase is StagePhase.QUEUED and d.run.stages[0].start is None
 
 
 def with_held_child(d, **fields):

@@ -14,7 +14,7 @@ from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.registry import known_strategies, strategy_named
 from penstock.workflow.runner import Runner
 from penstock.workflow.scripts import GROWTH_WAIT, combined_command, job_spec
-from penstock.workflow.state import Phase
+from penstock.workflow.state import StagePhase
 from penstock.workflow.strategy import Outlook, Rules, expected_end
 
 FLOW = Workflow(
@@ -50,11 +50,11 @@ def test_the_first_is_due_at_once():
 
 
 def test_perstage_waits_for_the_end():
-    run = run_with("perstage", ("project", {"phase": Phase.RUNNING, "job": 1, "start": 1100, "submitted": 1000}))
+    run = run_with("perstage", ("project", {"phase": StagePhase.RUNNING, "job": 1, "start": 1100, "submitted": 1000}))
     verdict = due(run, 1, 1200)
     assert verdict.at is None and verdict.reason.code == "perstage-waits"
     assert verdict.reason.text == "merge waits for project (running, job 1)"
-    run = run.with_stage(replace(run.stage("project"), phase=Phase.DONE, end=1820))
+    run = run.with_stage(replace(run.stage("project"), phase=StagePhase.DONE, end=1820))
     assert due(run, 1, 1900).at == 1820
     assert due(run, 1, 1819).at == 1819, "Slurm's clock may be ahead: what has ended has ended"
 
@@ -63,7 +63,7 @@ def test_asa_submits_an_estimate_before_the_expected_end():
     """Section 3.2: at t_{y-1} - a. The parent started at 1100 and is expected to take 720 s; the estimate is 33 s."""
     run = run_with(
         "asa",
-        ("project", {"phase": Phase.RUNNING, "job": 1, "submitted": 1000, "start": 1100, "estimate": 50}),
+        ("project", {"phase": StagePhase.RUNNING, "job": 1, "submitted": 1000, "start": 1100, "estimate": 50}),
         ("merge", {"estimate": 33.0}),
     )
     verdict = due(run, 1, 1200)
@@ -76,7 +76,7 @@ def test_asa_submits_an_estimate_before_the_expected_end():
 def test_asa_may_submit_before_the_parent_starts():
     """Section 4.6. The parent, submitted at 1000 with an estimate of 500, is expected to end at 1500 + 720."""
     entries = (
-        ("project", {"phase": Phase.QUEUED, "job": 1, "submitted": 1000, "estimate": 500.0}),
+        ("project", {"phase": StagePhase.QUEUED, "job": 1, "submitted": 1000, "estimate": 500.0}),
         ("merge", {"estimate": 900.0}),
     )
     assert due(run_with("asa", *entries), 1, 1100).at == 2220 - 900 < 1500
@@ -88,8 +88,8 @@ def test_asa_looks_through_a_pending_parent_to_its_own_parent():
     """merge depends on project: it cannot start before project's expected end at 1820, whatever its estimate."""
     run = run_with(
         "asa",
-        ("project", {"phase": Phase.RUNNING, "job": 1, "submitted": 1000, "start": 1100, "estimate": 50.0}),
-        ("merge", {"phase": Phase.QUEUED, "job": 2, "submitted": 1200, "estimate": 100.0, "depends_on": (1,)}),
+        ("project", {"phase": StagePhase.RUNNING, "job": 1, "submitted": 1000, "start": 1100, "estimate": 50.0}),
+        ("merge", {"phase": StagePhase.QUEUED, "job": 2, "submitted": 1200, "estimate": 100.0, "depends_on": (1,)}),
         ("view", {"estimate": 10.0}),
     )
     assert expected_end(run, 1, 1250) == (1880, True)
@@ -100,7 +100,7 @@ def test_asa_looks_through_a_pending_parent_to_its_own_parent():
 def test_asa_keeps_the_order():
     run = run_with("asa", ("merge", {"estimate": 1e5}))
     assert due(run, 1, 1000).reason.code == "asa-parent-first"
-    run = run_with("asa", ("project", {"phase": Phase.INTENDED}), ("merge", {"estimate": 1e5}))
+    run = run_with("asa", ("project", {"phase": StagePhase.INTENDED}), ("merge", {"estimate": 1e5}))
     assert due(run, 1, 1000).at is None
 
 
@@ -140,19 +140,21 @@ def test_a_graph_is_brought_into_an_order_that_keeps_parents_first():
 
 
 def test_perstage_waits_for_the_last_of_several_parents():
-    ended = {"phase": Phase.DONE, "job": 1, "end": 1500.0}
-    run = diamond_with("perstage", ("first", ended), ("left", {**ended, "job": 2}), ("right", {"phase": Phase.QUEUED}))
+    ended = {"phase": StagePhase.DONE, "job": 1, "end": 1500.0}
+    run = diamond_with(
+        "perstage", ("first", ended), ("left", {**ended, "job": 2}), ("right", {"phase": StagePhase.QUEUED})
+    )
     verdict = due(run, 3, 2000)
     assert verdict.at is None and verdict.reason.text == "last waits for right (queued)"
-    run = run.with_stage(replace(run.stage("right"), phase=Phase.DONE, job=3, end=1800.0))
+    run = run.with_stage(replace(run.stage("right"), phase=StagePhase.DONE, job=3, end=1800.0))
     verdict = due(run, 3, 2000)
     assert (verdict.at, verdict.parent_end) == (1800, 1800)
     assert verdict.reason.text == "submit last now: right (job 3, the last of 2) completed 00:30:00Z"
 
 
 def test_asa_goes_by_the_parent_that_ends_last():
-    running = {"phase": Phase.RUNNING, "submitted": 1000.0}
-    first = ("first", {"phase": Phase.DONE, "job": 1, "submitted": 1000.0, "start": 1000.0, "end": 1100.0})
+    running = {"phase": StagePhase.RUNNING, "submitted": 1000.0}
+    first = ("first", {"phase": StagePhase.DONE, "job": 1, "submitted": 1000.0, "start": 1000.0, "end": 1100.0})
     left, right = ("left", {**running, "job": 2, "start": 1150.0}), ("right", {**running, "job": 3, "start": 1110.0})
     run = diamond_with("asa", first, left, right, ("last", {"estimate": 40.0}))
     verdict = due(run, 3, 1200)
@@ -160,7 +162,7 @@ def test_asa_goes_by_the_parent_that_ends_last():
     assert "right expected to end 00:23:30Z" in verdict.reason.text
     waiting = diamond_with("asa", first, left, ("last", {"estimate": 40.0}))
     assert due(waiting, 3, 1200).reason.text == "right must be submitted before last"
-    ended = run.with_stage(replace(run.stage("right"), phase=Phase.DONE, end=1410.0))
+    ended = run.with_stage(replace(run.stage("right"), phase=StagePhase.DONE, end=1410.0))
     assert due(ended, 3, 1420).parent_end == 1420, "left overruns: it is now that counts, not right's end"
     assert expected_end(ended, 1, 1420) == (1420, False)
 
@@ -169,7 +171,7 @@ def test_a_long_row_of_pending_jobs_is_no_deep_recursion():
     names = [f"s{i}" for i in range(3000)]
     flow = Workflow("w", tuple(Stage(n, 1, 60, 60, "x", tuple(names[max(i - 1, 0) : i])) for i, n in enumerate(names)))
     run = Runner(accrues=True).start(1, flow, "asa", 0.0, partition="batch")
-    queued = tuple(replace(s, phase=Phase.QUEUED, submitted=0.0, estimate=0.0) for s in run.stages)
+    queued = tuple(replace(s, phase=StagePhase.QUEUED, submitted=0.0, estimate=0.0) for s in run.stages)
     run = replace(run, stages=queued)
     assert expected_end(run, 2999, 10.0) == (10 + 60 * 3000, False)
 

@@ -17,8 +17,8 @@ from penstock.workflow.expectations import expected_by
 from penstock.workflow.formats import load_workflow, parse_workflow
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.runner import Runner
-from penstock.workflow.state import Phase
-from penstock.workflow.tasks import Task, packed_command, packed_time, pool_command
+from penstock.workflow.state import StagePhase
+from penstock.workflow.tasks import WorkflowTask, packed_command, packed_time, pool_command
 from penstock.workflow.wfformat import Packing
 
 
@@ -168,17 +168,17 @@ def bash(command, cwd, **environment):
 
 
 def test_a_local_pool_runs_every_task_once_and_side_by_side(tmp_path):
-    tasks = [Task(f"echo 'it'\"'\"'s {i}' >>out; cat", 1.0) for i in range(7)]
+    tasks = [WorkflowTask(f"echo 'it'\"'\"'s {i}' >>out; cat", 1.0) for i in range(7)]
     done = bash(packed_command(tasks, 1, 3), tmp_path)
     assert (done.returncode, done.stdout) == (0, "after\n"), done.stderr
     assert sorted((tmp_path / "out").read_text().splitlines()) == [f"it's {i}" for i in range(7)]
     begin = time.monotonic()
-    assert bash(packed_command([Task("sleep 1", 1.0)] * 8, 1, 8), tmp_path).returncode == 0
+    assert bash(packed_command([WorkflowTask("sleep 1", 1.0)] * 8, 1, 8), tmp_path).returncode == 0
     assert time.monotonic() - begin < 6, "not one after the other"
 
 
 def test_a_task_that_fails_fails_the_stage_after_the_others(tmp_path):
-    tasks = [Task("exit 3", 9.0), Task("touch ran", 1.0)]
+    tasks = [WorkflowTask("exit 3", 9.0), WorkflowTask("touch ran", 1.0)]
     done = bash(packed_command(tasks, 1, 1), tmp_path)
     assert done.returncode != 0 and "after" not in done.stdout
     assert (tmp_path / "ran").exists() and done.stderr == "penstock: failed with 3: exit 3\n"
@@ -194,7 +194,10 @@ def test_srun_gets_the_list_and_each_worker_takes_its_part(tmp_path, count):
         'cat >input; for ((i = 0; i < n; i++)); do SLURM_PROCID=$i "$@" <input & done; wait\n'
     )
     srun.chmod(0o755)
-    tasks = [Task(f"echo {i} a-long-name-of-a-file-{i} >>out.$SLURM_PROCID", float(1 + i % 3), 2) for i in range(count)]
+    tasks = [
+        WorkflowTask(f"echo {i} a-long-name-of-a-file-{i} >>out.$SLURM_PROCID", float(1 + i % 3), 2)
+        for i in range(count)
+    ]
     command = packed_command(tasks, 2, 4)
     assert ("gunzip" in command) == (count > 1000)
     done = bash(command, tmp_path, PATH=f"{tmp_path}:{os.environ['PATH']}")
@@ -205,8 +208,13 @@ def test_srun_gets_the_list_and_each_worker_takes_its_part(tmp_path, count):
 
 
 def test_how_long_packed_tasks_take():
-    assert packed_time([Task("x", 4.0), Task("x", 3.0), Task("x", 3.0), Task("x", 2.0)], 1, 2) == 6.0
-    assert packed_time([Task("x", 4.0, 2)] * 4, 1, 4) == 8.0
+    assert (
+        packed_time(
+            [WorkflowTask("x", 4.0), WorkflowTask("x", 3.0), WorkflowTask("x", 3.0), WorkflowTask("x", 2.0)], 1, 2
+        )
+        == 6.0
+    )
+    assert packed_time([WorkflowTask("x", 4.0, 2)] * 4, 1, 4) == 8.0
 
 
 # -- learned run times, scripts, retries -------------------------------------------------------------------------------
@@ -217,7 +225,7 @@ def test_an_unknown_run_time_is_the_mean_of_earlier_ones():
     runs = []
     for took in (100.0, 140.0, 5000.0):
         run = Runner(accrues=False).start(1, flow, "perstage", 0.0, partition="p")
-        done = replace(run.stage("a"), phase=Phase.DONE, start=10.0, end=10.0 + took)
+        done = replace(run.stage("a"), phase=StagePhase.DONE, start=10.0, end=10.0 + took)
         runs.append(run.with_stage(done))
     assert [s.run_time for s in expected_by(flow, runs[:2]).stages] == [120, 50]
     assert expected_by(flow, runs).stages[0].run_time == 600, "never above its limit"
@@ -248,7 +256,7 @@ def test_scripts_are_looked_for_beside_the_file(tmp_path):
 
 
 def test_with_a_pool_a_stage_hands_its_tasks_over_by_name(tmp_path):
-    many = [Task(f"echo '{i}' \"$HOME\"", 2.0, 1, f"t{i}") for i in range(2000)]
+    many = [WorkflowTask(f"echo '{i}' \"$HOME\"", 2.0, 1, f"t{i}") for i in range(2000)]
     for tasks in (many[:3], many):
         done = bash(pool_command(tasks, "cat"), tmp_path)
         rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

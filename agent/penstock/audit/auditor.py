@@ -19,14 +19,14 @@ import structlog
 
 from penstock.api import Decision, Snapshot
 from penstock.audit.aggregate import Repeats
-from penstock.audit.chain import Head
+from penstock.audit.chain import ChainHead
 from penstock.audit.reading import is_told
-from penstock.audit.record import Door, Kind, Outcome, Record, Scalar, code_of
+from penstock.audit.record import Door, Record, RecordKind, RecordOutcome, Scalar, code_of
 from penstock.audit.trail import Trail
 from penstock.errors import AuditUnwritable, NotPermitted, StoreError
 from penstock.host.logins import login
 
-__all__ = ["ANCHOR_EVERY", "AgentLog", "Auditor", "Listener", "new_id"]
+__all__ = ["ANCHOR_EVERY", "AgentLog", "AuditSink", "Auditor", "new_id"]
 
 _log = structlog.get_logger(__name__)
 
@@ -37,14 +37,14 @@ _WAITING: Final = 10_000
 _SUBJECTS: Final = 10_000
 
 
-class Listener(Protocol):
+class AuditSink(Protocol):
     """Where else records and anchors go (`penstock.audit.journal.SystemLog`, or `AgentLog`)."""
 
-    def record(self, record: Record, head: Head | None) -> None:
+    def record(self, record: Record, head: ChainHead | None) -> None:
         """A record; no head: it is not in the file."""
         ...
 
-    def anchor(self, head: Head, why: str) -> None:
+    def anchor(self, head: ChainHead, why: str) -> None:
         """How far the chain is."""
         ...
 
@@ -56,16 +56,16 @@ class Listener(Protocol):
 class AgentLog:
     """The agent's own log, where the host has none that could be told."""
 
-    def record(self, record: Record, head: Head | None) -> None:
-        """See `Listener`; acts are in the log already."""
-        if record.kind is not Kind.ACT:
+    def record(self, record: Record, head: ChainHead | None) -> None:
+        """See `AuditSink`; acts are in the log already."""
+        if record.kind is not RecordKind.ACT:
             named = {"user": record.user, "door": record.door.value, "subject": record.subject, "code": record.code}
             text = {"verb": record.verb, "outcome": record.outcome.value, "why": record.text}
             number = {} if head is None else {"record": head.seq}
             _log.info("audit", **text, **{k: v for k, v in named.items() if v}, **number)
 
-    def anchor(self, head: Head, why: str) -> None:
-        """See `Listener`."""
+    def anchor(self, head: ChainHead, why: str) -> None:
+        """See `AuditSink`."""
         _log.info("audit trail", record=head.seq, hash=head.hash, why=why)
 
     def close(self) -> None:
@@ -85,10 +85,10 @@ class Auditor:
         self,
         trail: Trail | None,
         now: Callable[[], float],
-        listener: Listener | None = None,
+        listener: AuditSink | None = None,
         *,
         repeats: Repeats | None = None,
-        on_anchor: Callable[[Head], None] = lambda _head: None,
+        on_anchor: Callable[[ChainHead], None] = lambda _head: None,
         door: Door = Door.AGENT,
     ) -> None:
         self._trail = trail
@@ -105,7 +105,7 @@ class Auditor:
         self.written = 0
         for entry in trail.latest() if trail is not None else ():
             fields = entry.fields
-            if fields.get("kind") == Kind.REQUEST and fields.get("outcome") == Outcome.DONE:
+            if fields.get("kind") == RecordKind.REQUEST and fields.get("outcome") == RecordOutcome.DONE:
                 self._link(str(fields.get("subject", "")), str(fields.get("request", "")))
 
     def _link(self, subject: str, request: str) -> None:
@@ -122,7 +122,7 @@ class Auditor:
         """A request and how it ended; `repeats`: alike ones are counted together when there are many."""
         if self._trail is None:
             return
-        if record.outcome is Outcome.DONE:
+        if record.outcome is RecordOutcome.DONE:
             self._link(record.subject, record.request)
         if repeats:
             # Nobody was told that this is kept, so it need not wait for the disk.
@@ -137,13 +137,13 @@ class Auditor:
         owner: int | None,
         details: Mapping[str, Scalar],
         job: int | None,
-        outcome: Outcome,
+        outcome: RecordOutcome,
         error: BaseException | None = None,
     ) -> None:
         """An act on Slurm and how it ended; its intent in the journal of acts is among the details."""
         if self._trail is not None:
             code, text = ("", "") if error is None else (code_of(error), str(error) or repr(error))
-            self._put([self._mine(Kind.ACT, verb, outcome, code, text, subject, owner, job, details)])
+            self._put([self._mine(RecordKind.ACT, verb, outcome, code, text, subject, owner, job, details)])
 
     def interrupted(
         self, verb: str, subject: str, owner: int | None, payload: Mapping[str, Scalar], intent: int, since: float
@@ -158,18 +158,18 @@ class Auditor:
                 return
         job = payload.get("job")
         details = {**payload, "intent": intent}
-        self.act(verb, subject, owner, details, job if type(job) is int else None, Outcome.INTERRUPTED)
+        self.act(verb, subject, owner, details, job if type(job) is int else None, RecordOutcome.INTERRUPTED)
 
     def life(self, verb: str, text: str) -> None:
         """The agent began, ended, or read its configuration again."""
         if self._trail is not None:
-            self._put([self._mine(Kind.AGENT, verb, Outcome.DONE, "", text)])
+            self._put([self._mine(RecordKind.AGENT, verb, RecordOutcome.DONE, "", text)])
 
     def _mine(
         self,
-        kind: Kind,
+        kind: RecordKind,
         verb: str,
-        outcome: Outcome,
+        outcome: RecordOutcome,
         code: str,
         text: str,
         subject: str = "",
@@ -275,7 +275,9 @@ class Auditor:
             text = f"the file could not be written for a while: {self.trouble or 'records were lost'}"
             if self._lost:
                 text += f"; {self._lost} records are lost"
-            records.insert(0, self._mine(Kind.FILE, "late", Outcome.DONE, "lost" if self._lost else "late", text))
+            records.insert(
+                0, self._mine(RecordKind.FILE, "late", RecordOutcome.DONE, "lost" if self._lost else "late", text)
+            )
         if not records:
             return
         written = self._trail.append(records, durable=durable)

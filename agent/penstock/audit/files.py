@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from penstock.audit.chain import LONGEST, Entry, entry_of
+from penstock.audit.chain import LONGEST, ChainEntry, entry_of
 
 __all__ = ["CURRENT", "LOCK", "Tail", "aside", "damaged_name", "first_seq", "kept", "kept_name", "tail"]
 
@@ -24,7 +24,7 @@ _LOOK: Final = 1024 * 1024
 class Tail:
     """The end of a file: its last whole line (None: none was found), and the bytes after that."""
 
-    entry: Entry | None
+    entry: ChainEntry | None
     rest: bytes
 
 

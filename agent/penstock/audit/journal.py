@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.audit.chain import Anchor, Head
-from penstock.audit.record import Kind, Outcome, Record
+from penstock.audit.chain import Anchor, ChainHead
+from penstock.audit.record import Record, RecordKind, RecordOutcome
 from penstock.errors import PenstockError
 
 __all__ = ["ANCHOR_ID", "JOURNAL", "RECORD_ID", "SYSLOG", "SystemLog", "anchors_in_journal", "native"]
@@ -50,13 +50,13 @@ class SystemLog:
         self.lost = 0
         self._connect()
 
-    def record(self, record: Record, head: Head | None) -> None:
+    def record(self, record: Record, head: ChainHead | None) -> None:
         """Tell of a record; no head: it is not in the file (yet). Never raises."""
         fields = _fields(record)
         fields |= {"MESSAGE_ID": RECORD_ID, "PENSTOCK_AUDIT_WRITTEN": "no" if head is None else "yes"}
         self._send(_priority(record), _sentence(record), fields, head)
 
-    def anchor(self, head: Head, why: str) -> None:
+    def anchor(self, head: ChainHead, why: str) -> None:
         """Tell how far the chain is. Never raises."""
         text = f"the audit trail is at record {head.seq} ({why})"
         self._send(_NOTICE, text, {"MESSAGE_ID": ANCHOR_ID, "PENSTOCK_AUDIT_WHY": why}, head)
@@ -79,7 +79,7 @@ class SystemLog:
             return
         self.way = ""
 
-    def _send(self, priority: int, text: str, fields: Mapping[str, str], head: Head | None) -> None:
+    def _send(self, priority: int, text: str, fields: Mapping[str, str], head: ChainHead | None) -> None:
         place = {"PENSTOCK_AUDIT_FILE": str(self._file)}
         if head is not None:
             place |= {"PENSTOCK_AUDIT_SEQ": str(head.seq), "PENSTOCK_AUDIT_HEAD": head.hash}
@@ -142,9 +142,9 @@ def _fields(record: Record) -> dict[str, str]:
 
 
 def _priority(record: Record) -> int:
-    if record.outcome in (Outcome.REFUSED, Outcome.FAILED, Outcome.UNKNOWN):
+    if record.outcome in (RecordOutcome.REFUSED, RecordOutcome.FAILED, RecordOutcome.UNKNOWN):
         return _WARNING
-    return _NOTICE if record.kind is not Kind.ACT else _INFO
+    return _NOTICE if record.kind is not RecordKind.ACT else _INFO
 
 
 def _sentence(record: Record) -> str:
@@ -179,6 +179,6 @@ def _heads(lines: bytes) -> Iterator[Anchor]:
     for line in lines.splitlines():
         try:
             found: dict[str, Any] = json.loads(line)
-            yield Anchor(Head.parse(f"{found['PENSTOCK_AUDIT_SEQ']}:{found['PENSTOCK_AUDIT_HEAD']}"), _SOURCE)
+            yield Anchor(ChainHead.parse(f"{found['PENSTOCK_AUDIT_SEQ']}:{found['PENSTOCK_AUDIT_HEAD']}"), _SOURCE)
         except (ValueError, KeyError, TypeError):
             continue  # what was told without a place in the file

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from penstock.audit.auditor import AgentLog, Auditor, Listener
-from penstock.audit.chain import Head
+from penstock.audit.auditor import AgentLog, Auditor, AuditSink
+from penstock.audit.chain import ChainHead
 from penstock.audit.journal import SystemLog
-from penstock.audit.record import Door, Kind, Outcome, Record
+from penstock.audit.record import Door, Record, RecordKind, RecordOutcome
 from penstock.audit.trail import Trail
 from penstock.config import Config
 from penstock.errors import AuditUnwritable, PenstockError
@@ -30,14 +30,14 @@ def agent_auditor(config: Config, store: Store, now: Callable[[], float]) -> Aud
     folder = config.agent.state_dir
     trail = _trail(config, folder, now, known_head(store))
     log = SystemLog(trail.path)
-    listener: Listener = log if log.way else AgentLog()
+    listener: AuditSink = log if log.way else AgentLog()
     return Auditor(trail, now, listener, on_anchor=lambda head: store.remember(HEAD, str(head)))
 
 
-def known_head(store: Store) -> Head | None:
+def known_head(store: Store) -> ChainHead | None:
     """How far the chain is at least, as the state file has it. Raises StoreError."""
     try:
-        return Head.parse(store.fact(HEAD) or "")
+        return ChainHead.parse(store.fact(HEAD) or "")
     except ValueError:
         return None
 
@@ -54,12 +54,12 @@ def own_auditor(config: Config, now: Callable[[], float]) -> Auditor:
 
 
 def tell_of_command(
-    config: Config, verb: str, outcome: Outcome, code: str, text: str, job: int | None, subject: str
+    config: Config, verb: str, outcome: RecordOutcome, code: str, text: str, job: int | None, subject: str
 ) -> str:
     """Record what a command has done to Slurm as this user; why it could not be recorded, or empty."""
     uid = os.geteuid()
     record = Record(
-        time.time(), Kind.ACT, verb, outcome, code, Door.COMMAND, uid, login(uid), uid, job, subject, text=text
+        time.time(), RecordKind.ACT, verb, outcome, code, Door.COMMAND, uid, login(uid), uid, job, subject, text=text
     )
     try:
         trail = _own_trail(config, time.time)
@@ -84,5 +84,5 @@ def _own_trail(config: Config, now: Callable[[], float]) -> Trail:
     return _trail(config, folder, now, None)
 
 
-def _trail(config: Config, folder: Path, now: Callable[[], float], known: Head | None) -> Trail:
+def _trail(config: Config, folder: Path, now: Callable[[], float], known: ChainHead | None) -> Trail:
     return Trail(folder, size=config.audit.file_size, keep=config.audit.files, now=now, known=known)

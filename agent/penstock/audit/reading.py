@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from penstock.audit import files
-from penstock.audit.chain import LONGEST, Anchor, Chain, Entry, Verdict, entry_of
-from penstock.audit.record import Door, Kind, Record
+from penstock.audit.chain import LONGEST, Anchor, Chain, ChainEntry, ChainVerdict, entry_of
+from penstock.audit.record import Door, Record, RecordKind
 from penstock.state.ownership import denied, is_readable
 
-__all__ = ["Found", "Wanted", "is_there", "is_told", "records", "verify"]
+__all__ = ["Found", "RecordFilter", "is_there", "is_told", "records", "verify"]
 
 _TICK: Final = 0.001  # seconds; records have their times in milliseconds
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RecordFilter:
     """Which records: of requests by this user or about this user's jobs (`uid`), about this `job`, with this `verb`,
     not older than `since` (seconds since the epoch). None: all."""
 
@@ -48,7 +48,7 @@ class Wanted:
 class Found:
     """The latest records that were wanted, oldest first; how many there are in all, and how many lines are none."""
 
-    entries: tuple[tuple[Entry, Record], ...]
+    entries: tuple[tuple[ChainEntry, Record], ...]
     count: int
     unreadable: int
 
@@ -65,9 +65,9 @@ def is_there(folder: Path) -> bool:
         raise denied(folder, e, f"{folder} cannot be read") from e
 
 
-def records(folder: Path, wanted: Wanted, most: int) -> Found:
+def records(folder: Path, wanted: RecordFilter, most: int) -> Found:
     """The latest records, `most` of them (0: all). Raises StoreError or NotPermitted."""
-    latest: deque[tuple[Entry, Record]] = deque(maxlen=most or None)
+    latest: deque[tuple[ChainEntry, Record]] = deque(maxlen=most or None)
     count = unreadable = 0
     with _Files(folder) as opened:
         for _name, file, size in opened:
@@ -98,14 +98,14 @@ def is_told(folder: Path, door: Door, intent: int, since: float) -> bool:
                     continue
                 if record.at < since - _TICK:
                     older = True
-                elif record.kind is Kind.ACT and record.door is door and record.details.get("intent") == intent:
+                elif record.kind is RecordKind.ACT and record.door is door and record.details.get("intent") == intent:
                     return True
             if older:  # and so is all that is in the files before
                 return False
     return False
 
 
-def verify(folder: Path, anchors: Sequence[Anchor]) -> Verdict:
+def verify(folder: Path, anchors: Sequence[Anchor]) -> ChainVerdict:
     """Whether all lines are what was written, and the anchors are among them. Raises StoreError or NotPermitted."""
     chain = Chain(anchors)
     with _Files(folder) as opened:

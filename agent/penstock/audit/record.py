@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from penstock.errors import PenstockError
 
-__all__ = ["Door", "Kind", "Outcome", "Record", "Scalar", "code_of", "instant", "utc"]
+__all__ = ["Door", "Record", "RecordKind", "RecordOutcome", "Scalar", "code_of", "instant", "utc"]
 
 Scalar = str | int | float | bool | None
 
@@ -24,7 +24,7 @@ _DETAIL: Final = 200
 _WORDS: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
-class Kind(StrEnum):
+class RecordKind(StrEnum):
     """What a record is about: a request of somebody, an act on Slurm, the agent's own life, or the audit file."""
 
     REQUEST = "request"
@@ -45,7 +45,7 @@ class Door(StrEnum):
     AGENT = "agent"
 
 
-class Outcome(StrEnum):
+class RecordOutcome(StrEnum):
     """How it ended. `unknown`: the answer was lost; `interrupted`: the agent died while it was under way."""
 
     DONE = "done"
@@ -66,9 +66,9 @@ class Record:
     """
 
     at: float
-    kind: Kind
+    kind: RecordKind
     verb: str
-    outcome: Outcome
+    outcome: RecordOutcome
     code: str = ""
     door: Door = Door.AGENT
     uid: int | None = None
@@ -120,9 +120,9 @@ class Record:
             since = data.get("since")
             return cls(
                 at=instant(data["at"]),
-                kind=Kind(data["kind"]),
+                kind=RecordKind(data["kind"]),
                 verb=str(data["verb"]),
-                outcome=Outcome(data["outcome"]),
+                outcome=RecordOutcome(data["outcome"]),
                 code=str(data["code"]),
                 door=Door(data["door"]),
                 uid=_number(data["uid"]),

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final
 
 from penstock.audit import files
-from penstock.audit.chain import BEGIN, REMOVED, START, TORN, Entry, Head, digest, entry_of, line_of, torn
-from penstock.audit.record import Kind, Outcome, Record, Scalar
+from penstock.audit.chain import BEGIN, REMOVED, START, TORN, ChainEntry, ChainHead, digest, entry_of, line_of, torn
+from penstock.audit.record import Record, RecordKind, RecordOutcome, Scalar
 from penstock.errors import AuditUnwritable
 from penstock.host.files import is_named, lock, sync
 from penstock.host.logins import login
@@ -42,7 +42,7 @@ class Written:
 
     record: Record
     line: bytes
-    head: Head
+    head: ChainHead
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class _File:
 
     descriptor: int
     size: int
-    head: Head
+    head: ChainHead
     first: int
     said: list[Record] = field(default_factory=list)
     """What is to be said of the file before anything else is written."""
@@ -71,7 +71,7 @@ class Trail:
         size: int = 16 * 2**20,
         keep: int = 20,
         now: Callable[[], float] = time.time,
-        known: Head | None = None,
+        known: ChainHead | None = None,
     ) -> None:
         self.folder = folder
         self.path = folder / files.CURRENT
@@ -82,7 +82,7 @@ class Trail:
         self._lock = -1
 
     @property
-    def head(self) -> Head:
+    def head(self) -> ChainHead:
         """The last record that this process has written or seen."""
         return self._known
 
@@ -103,7 +103,7 @@ class Trail:
             if room.f_blocks and room.f_bavail * room.f_frsize < _ROOM:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def latest(self) -> list[Entry]:
+    def latest(self) -> list[ChainEntry]:
         """The last records of the current file, oldest first; none where they cannot be read."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -214,7 +214,7 @@ class Trail:
             self._known = file.head
         return file
 
-    def _begin(self, file: _File, rest: bytes, before: Head | None) -> _File:
+    def _begin(self, file: _File, rest: bytes, before: ChainHead | None) -> _File:
         """In a file without a whole line: it is new, or its first writer was killed."""
         if rest:
             file.said.append(self._torn(rest, before))
@@ -231,7 +231,7 @@ class Trail:
         self._known = file.head
         return file
 
-    def _set_aside(self, before: Head | None) -> _File:
+    def _set_aside(self, before: ChainHead | None) -> _File:
         """A new file in the place of one of which nothing can be read."""
         name = files.damaged_name(self._now())
         self.path.rename(self.folder / name)
@@ -244,7 +244,7 @@ class Trail:
         file.said.append(self._said(BEGIN, "damaged", text, file=name))
         return file
 
-    def _last_kept(self) -> Head | None:
+    def _last_kept(self) -> ChainHead | None:
         """How the newest of the files before this one ends."""
         before = files.kept(self.folder)
         if not before:
@@ -302,7 +302,7 @@ class Trail:
         file.said.clear()
         return written
 
-    def _torn(self, rest: bytes, head: Head | None) -> Record:
+    def _torn(self, rest: bytes, head: ChainHead | None) -> Record:
         benign = all(torn(part, head) for part in rest.split(b"\n"))
         text = (
             f"{len(rest)} bytes before this are what a killed writer left of a line"
@@ -316,7 +316,15 @@ class Trail:
         known = {key: value for key, value in details.items() if value is not None}
         uid = os.geteuid()
         return Record(
-            self._now(), Kind.FILE, verb, Outcome.DONE, code, uid=uid, user=login(uid), text=text, details=known
+            self._now(),
+            RecordKind.FILE,
+            verb,
+            RecordOutcome.DONE,
+            code,
+            uid=uid,
+            user=login(uid),
+            text=text,
+            details=known,
         )
 
     def _forget(self) -> None:
@@ -326,7 +334,7 @@ class Trail:
             self._file = None
 
 
-def _lacks_its_end(end: files.Tail, before: Head | None) -> bool:
+def _lacks_its_end(end: files.Tail, before: ChainHead | None) -> bool:
     """Whether what is left of a line is all of the next one but its end."""
     try:
         entry = entry_of(end.rest + b"\n")

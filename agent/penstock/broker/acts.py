@@ -8,23 +8,23 @@ from typing import TypeVar
 
 from penstock.api import Decision, JobSpec, Reason, Verb
 from penstock.broker.bags import Array, BagRun
-from penstock.broker.look import View
+from penstock.broker.look import ClusterView
 from penstock.core.executor import Concern, Executor, Payload
 from penstock.slurm.base import Changer
 
-__all__ = ["Acts"]
+__all__ = ["BagActs"]
 
 T = TypeVar("T")
 
 
-class Acts:
+class BagActs:
     """On the arrays of one bag."""
 
     def __init__(self, executor: Executor, run: BagRun) -> None:
         self._executor = executor
         self._run = run
 
-    async def submit(self, view: View, spec: JobSpec) -> int:
+    async def submit(self, view: ClusterView, spec: JobSpec) -> int:
         """Send an array; its id."""
         payload: Payload = {"name": spec.name, "cluster": view.cluster, "tasks": spec.array}
         concern = self._concern(view, None, spec.partition or "", ends=False)
@@ -33,19 +33,19 @@ class Acts:
         self._executor.record(Decision(Verb.SUBMIT, f"bag {self._run.id}", (told,)))
         return job
 
-    async def hold(self, view: View, array: Array, partition: str) -> None:
+    async def hold(self, view: ClusterView, array: Array, partition: str) -> None:
         """Keep what waits of it from starting, so that some of it can be taken back."""
         job = _job(array)
         concern = self._concern(view, job, partition, ends=False)
         await self._do("hold", _payload(array), lambda slurm: view.of(slurm).hold(job), concern)
 
-    async def release(self, view: View, array: Array) -> None:
+    async def release(self, view: ClusterView, array: Array) -> None:
         """Let go what was held."""
         job = _job(array)
         concern = self._concern(view, job, "", ends=True)
         await self._do("release", _payload(array), lambda slurm: view.of(slurm).release(job), concern)
 
-    async def cancel(self, view: View, array: Array, tasks: Collection[int] = ()) -> None:
+    async def cancel(self, view: ClusterView, array: Array, tasks: Collection[int] = ()) -> None:
         """End it, or these of its tasks alone."""
         job = _job(array)
         concern = self._concern(view, job, "", ends=True)
@@ -57,7 +57,7 @@ class Acts:
     async def _do(self, verb: str, payload: Payload, request: Callable[[Changer], Awaitable[T]], on: Concern) -> T:
         return await self._executor.act(verb, f"bag {self._run.id}", payload, request, on)
 
-    def _concern(self, view: View, job: int | None, partition: str, *, ends: bool) -> Concern:
+    def _concern(self, view: ClusterView, job: int | None, partition: str, *, ends: bool) -> Concern:
         options = self._run.bag.options
         accounts, qos = (options.get("account") or "",), (options.get("qos") or "",)
         cluster = view.cluster if view.addressed else ""  # numbers are a cluster's own

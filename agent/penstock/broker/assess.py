@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from penstock.broker.look import View
+from penstock.broker.look import ClusterView
 from penstock.broker.partitions import Candidate, candidates
 from penstock.broker.scripts import directives
-from penstock.broker.shape import Shape, hindrance, shape
+from penstock.broker.shape import JobShape, hindrance, shape
 from penstock.broker.site import SiteFile
 from penstock.broker.starts import Starts, calibrated, outlasting, planned
 from penstock.broker.tasks import Bag
@@ -18,11 +18,11 @@ from penstock.broker.tq import Expectations, expectations
 from penstock.config import Config
 from penstock.errors import Infeasible
 from penstock.select.correction import Corrections
-from penstock.select.ranking import NO_WAIT, Affinity, Row, Wait, rank
+from penstock.select.ranking import NO_WAIT, Affinity, RankedRow, Wait, rank
 from penstock.select.spread import Lane, spread
 from penstock.values.allow import Rule, Subject, refusal
 
-__all__ = ["Assessed", "Market", "assess", "divided", "lanes_of", "open_market", "rows_of"]
+__all__ = ["Assessed", "ClusterMarket", "assess", "divided", "lanes_of", "open_market", "rows_of"]
 
 _ASKED: Final = 12
 """Candidates that Slurm is asked about for one bag: each is a request."""
@@ -34,8 +34,8 @@ class Assessed:
     bag's jobs that wait there already. `slurm` and `week` are what Slurm and the paper's way say of the wait (s)."""
 
     candidate: Candidate
-    view: View
-    shape: Shape
+    view: ClusterView
+    shape: JobShape
     why: str | None = None
     wait: Wait = NO_WAIT
     starts: tuple[float, ...] = ()
@@ -45,10 +45,10 @@ class Assessed:
 
 
 @dataclass(frozen=True, slots=True)
-class Market:
+class ClusterMarket:
     """All that is known at one time: the clusters, their candidates, and what is expected of their waits."""
 
-    views: Mapping[str, View]
+    views: Mapping[str, ClusterView]
     candidates: Sequence[Candidate]
     waits: Mapping[str, Expectations]
     problems: Sequence[str]
@@ -69,16 +69,16 @@ class Market:
 
 async def open_market(
     config: Config,
-    views: Sequence[View],
+    views: Sequence[ClusterView],
     problems: Sequence[str],
     known: SiteFile,
     *,
     clock: str = "base",
     fallback: float | None = None,
-) -> Market:
+) -> ClusterMarket:
     """Every partition of these clusters."""
     found = await asyncio.gather(*(expectations(config, view) for view in views))
-    return Market(
+    return ClusterMarket(
         {view.cluster: view for view in views},
         [
             candidate
@@ -100,7 +100,7 @@ async def open_market(
 
 
 async def assess(
-    market: Market,
+    market: ClusterMarket,
     bag: Bag,
     count: int,
     corrections: Corrections,
@@ -139,7 +139,13 @@ async def assess(
 
 
 def _weighed(
-    bag: Bag, candidate: Candidate, view: View, waits: Expectations, made: Shape, plan: Starts, slurm: float | None
+    bag: Bag,
+    candidate: Candidate,
+    view: ClusterView,
+    waits: Expectations,
+    made: JobShape,
+    plan: Starts,
+    slurm: float | None,
 ) -> Assessed:
     first = plan.further[0] if plan.further else None
     if first is None:
@@ -186,7 +192,7 @@ def _shared(one: Candidate, all_: Sequence[Candidate]) -> dict[str, float]:
     return {name: number / len(one.usable) for name, number in common.items() if number}
 
 
-def rows_of(bag: Bag, assessed: Sequence[Assessed], affinity: Affinity, quantile: float | None) -> list[Row]:
+def rows_of(bag: Bag, assessed: Sequence[Assessed], affinity: Affinity, quantile: float | None) -> list[RankedRow]:
     """The candidates ranked for a single task."""
     return rank(
         bag.task,

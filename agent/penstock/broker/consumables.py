@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from penstock.select.consumables import Capability, Consumable, Metric, Parallel, Requirement
 from penstock.values.documents import show
 from penstock.values.models import Amount, Entry, Name, Rate, kind, number, whole, wrong
-from penstock.values.speedup import Amdahl, Speedup, Table
+from penstock.values.speedup import Amdahl, Speedup, SpeedupTable
 
 __all__ = ["MOST", "CapabilityEntry", "Cores", "ParallelEntry", "RequirementEntry"]
 
@@ -148,7 +148,7 @@ class ParallelEntry(Entry):
         if self.serial is not None:
             speedup = Amdahl(self.serial)
         elif self.speedup is not None:
-            speedup = Table(tuple(sorted({1: 1.0, **self.speedup}.items())))
+            speedup = SpeedupTable(tuple(sorted({1: 1.0, **self.speedup}.items())))
         elif cores > 1:
             raise ValueError(f"parallel: on {cores} cores it must say how it gets faster: 'serial' or 'speedup'")
         return Parallel(cores, speedup) if self.types is None else Parallel(cores, speedup, frozenset(self.types))

@@ -12,11 +12,11 @@ from penstock.core.observe import Observer
 from penstock.errors import PenstockError, SlurmUnavailable, UserError
 from penstock.slurm.base import Changer, Reader
 
-__all__ = ["View", "look_around"]
+__all__ = ["ClusterView", "look_around"]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ClusterView:
     """A cluster as it is now. `addressed`: by its name, as it is not the one that is asked when none is named."""
 
     cluster: str
@@ -30,7 +30,7 @@ class View:
         return slurm.on(self.cluster) if self.addressed else slurm
 
 
-async def look_around(backend: Reader, only: Collection[str] = ()) -> tuple[list[View], list[str]]:
+async def look_around(backend: Reader, only: Collection[str] = ()) -> tuple[list[ClusterView], list[str]]:
     """The clusters that answer (`only` these, if any are named), and of the others what is wrong with them.
 
     Raises `UserError` for a cluster that there is not, `SlurmUnavailable` when none answers.
@@ -62,10 +62,10 @@ async def look_around(backend: Reader, only: Collection[str] = ()) -> tuple[list
     return views, problems
 
 
-async def _view(asked: Reader, name: str | None) -> View:
+async def _view(asked: Reader, name: str | None) -> ClusterView:
     backend = asked if name is None else asked.on(name)
     site = await backend.site()
     snapshot = await Observer(backend, backend, min_interval=0.0, stale_after=inf).look()
     if snapshot.problems:
         raise SlurmUnavailable("; ".join(snapshot.problems))
-    return View(site.cluster, site, snapshot, backend, name is not None)
+    return ClusterView(site.cluster, site, snapshot, backend, name is not None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.api import Node, Partition, Reservation, SiteConfig
-from penstock.broker.site import Facts, SiteFile
+from penstock.broker.site import NodeFacts, SiteFile
 from penstock.select.architectures import ISAS
 from penstock.select.consumables import Capability, Consumable, Resource
 
@@ -96,7 +96,7 @@ def _candidate(
     name: str,
     constraint: str,
     group: Sequence[Node],
-    facts: Facts,
+    facts: NodeFacts,
     kept: Collection[str],
     *,
     clock: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from penstock.api import JobSpec
-from penstock.broker.acts import Acts
+from penstock.broker.acts import BagActs
 from penstock.broker.assess import Assessed
 from penstock.broker.bags import Array, BagRun
 from penstock.broker.scripts import script
@@ -16,7 +16,12 @@ __all__ = ["place"]
 
 
 async def place(
-    run: BagRun, assessed: Sequence[Assessed], jobs: Mapping[str, int], save: Callable[[], None], now: float, acts: Acts
+    run: BagRun,
+    assessed: Sequence[Assessed],
+    jobs: Mapping[str, int],
+    save: Callable[[], None],
+    now: float,
+    acts: BagActs,
 ) -> list[str]:
     """Submit so many jobs to each lane, filled with tasks that are in no job; `save` writes the bag down.
 
@@ -44,7 +49,7 @@ async def place(
 
 
 async def _submit(
-    run: BagRun, where: Assessed, pieces: list[list[int]], save: Callable[[], None], now: float, acts: Acts
+    run: BagRun, where: Assessed, pieces: list[list[int]], save: Callable[[], None], now: float, acts: BagActs
 ) -> PenstockError | None:
     bag, candidate, shape = run.bag, where.candidate, where.shape
     plain = shape.run / candidate.resource.correction

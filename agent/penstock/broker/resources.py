@@ -28,11 +28,11 @@ from penstock.values.documents import show
 from penstock.values.durations import DURATION_FORMS, parse_duration
 from penstock.values.models import Entry, Name, kind, number, read_as, wrong
 
-__all__ = ["Offered", "read_resources"]
+__all__ = ["OfferedResource", "read_resources"]
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class OfferedResource:
     """A resource, and its wait as far as the file says."""
 
     resource: Resource
@@ -81,9 +81,9 @@ class _Resource(Entry):
         return self
 
 
-def read_resources(path: Path) -> list[Offered]:
+def read_resources(path: Path) -> list[OfferedResource]:
     """The resources of a file and of those that it includes. UserError for what cannot be read or is wrong."""
-    found: dict[str, Offered] = {}
+    found: dict[str, OfferedResource] = {}
     for where, entry, _ in entries(path, "resources", "resource file"):
         offered = _offered(entry, where)
         name = offered.resource.name
@@ -95,11 +95,11 @@ def read_resources(path: Path) -> list[Offered]:
     return list(found.values())
 
 
-def _offered(entry: object, where: str) -> Offered:
+def _offered(entry: object, where: str) -> OfferedResource:
     said = read_as(_Resource, entry, where)
     numbers = said.model_dump(include={"charge", "watts", "correction"}, exclude_none=True)
     try:
-        return Offered(
+        return OfferedResource(
             Resource(said.name or said.id or "", tuple(c.made for c in said.capabilities), **numbers), said.tq
         )
     except ValueError as e:

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 
 from penstock.broker.partitions import Candidate
-from penstock.broker.shape import Shape
+from penstock.broker.shape import JobShape
 from penstock.broker.tasks import Bag
 
 __all__ = ["directives", "script"]
 
 
-def directives(bag: Bag, candidate: Candidate, shape: Shape) -> str:
+def directives(bag: Bag, candidate: Candidate, shape: JobShape) -> str:
     """What a job asks for beside its node, limit and partition, as lines of its script."""
     wanted = ["--ntasks=1"]
     if not shape.whole:
@@ -30,7 +30,7 @@ def directives(bag: Bag, candidate: Candidate, shape: Shape) -> str:
     return "".join(f"#SBATCH {option}\n" for option in wanted)
 
 
-def script(bag: Bag, candidate: Candidate, shape: Shape, pieces: Sequence[Sequence[int]]) -> str:
+def script(bag: Bag, candidate: Candidate, shape: JobShape, pieces: Sequence[Sequence[int]]) -> str:
     """The script of an array whose task i runs the tasks `pieces[i]` of the bag, as a user would write it.
 
     Each finds its number in PENSTOCK_TASK. The job fails if one of them does.

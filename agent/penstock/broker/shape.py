@@ -14,7 +14,7 @@ from penstock.select.consumables import Consumable, Requirement
 from penstock.select.cost import run_time
 from penstock.select.matchmaking import matching, unmet
 
-__all__ = ["Shape", "hindrance", "shape"]
+__all__ = ["JobShape", "hindrance", "shape"]
 
 _GENEROUS: Final = 3.0
 """Limits that nobody names are so many times the predicted run time, which is known to be off by a factor of two."""
@@ -22,7 +22,7 @@ _LEAST: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class JobShape:
     """One job of a bag on a candidate: `per` tasks side by side on one node, for at most `limit` s. It takes `units` of
     the candidate's nodes (whole ones), or of its CPUs. `pad`: cores without a task are kept busy.
 
@@ -44,7 +44,7 @@ class Shape:
         return 1 if self.whole else self.per * self.cores
 
 
-def shape(bag: Bag, candidate: Candidate) -> Shape:
+def shape(bag: Bag, candidate: Candidate) -> JobShape:
     """The jobs of a bag there; of use only where `hindrance` finds nothing. A whole node takes as many tasks as it has
     room for, unless the bag says not to fill it."""
     cores, held = bag.task.parallel.cores, [req for req in bag.task.requirements if req.held]
@@ -68,7 +68,7 @@ def shape(bag: Bag, candidate: Candidate) -> Shape:
         limit = math.ceil(max(_GENEROUS * run, _LEAST) / 60) * 60.0 if math.isfinite(run) else _LEAST
         if candidate.partition.max_time is not None and run <= candidate.partition.max_time:
             limit = min(limit, candidate.partition.max_time)
-    return Shape(per, cores, memory, gpus, limit, run, candidate.whole, candidate.whole and bag.fill == "pad")
+    return JobShape(per, cores, memory, gpus, limit, run, candidate.whole, candidate.whole and bag.fill == "pad")
 
 
 def _model(req: Requirement, candidate: Candidate) -> str:

@@ -26,13 +26,13 @@ from penstock.errors import UserError
 from penstock.select.consumables import Capability, Consumable
 from penstock.values.models import Entry, Rate, number, read_as
 
-__all__ = ["Facts", "SiteFile", "read_site"]
+__all__ = ["NodeFacts", "SiteFile", "read_site"]
 
 Raw = bool | float | str | list[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class NodeFacts:
     """What is known of the nodes of a resource; clocks in Hz, None where nobody says."""
 
     base: float | None = None
@@ -43,7 +43,7 @@ class Facts:
     form: Mapping[str, Raw] = field(default_factory=dict)
     capabilities: tuple[Capability, ...] = ()
 
-    def under(self, later: Facts) -> Facts:
+    def under(self, later: NodeFacts) -> NodeFacts:
         """Both, where the later one wins."""
 
         def one(name: str) -> Any:  # noqa: ANN401
@@ -51,7 +51,7 @@ class Facts:
             return getattr(self, name) if own is None else own
 
         offered = {cap.consumable for cap in later.capabilities}
-        return Facts(
+        return NodeFacts(
             one("base"),
             one("max"),
             one("charge"),
@@ -66,17 +66,17 @@ class Facts:
 class SiteFile:
     """The file; an empty one where there is none."""
 
-    defaults: Facts = Facts()
-    features: Mapping[str, Facts] = field(default_factory=dict)
-    partitions: Mapping[str, Facts] = field(default_factory=dict)
+    defaults: NodeFacts = NodeFacts()
+    features: Mapping[str, NodeFacts] = field(default_factory=dict)
+    partitions: Mapping[str, NodeFacts] = field(default_factory=dict)
 
-    def of(self, cluster: str, partition: str, features: Iterable[str]) -> Facts:
+    def of(self, cluster: str, partition: str, features: Iterable[str]) -> NodeFacts:
         """What it says of nodes with these features in a partition of a cluster."""
         facts = self.defaults
         for feature in features:
-            facts = facts.under(self.features.get(feature, Facts()))
+            facts = facts.under(self.features.get(feature, NodeFacts()))
         for name in (partition, f"{cluster}/{partition}"):
-            facts = facts.under(self.partitions.get(name, Facts()))
+            facts = facts.under(self.partitions.get(name, NodeFacts()))
         return facts
 
 
@@ -115,7 +115,7 @@ class _Own(Entry):
         return self
 
 
-def _facts(value: dict[Any, Any], where: str) -> Facts:
+def _facts(value: dict[Any, Any], where: str) -> NodeFacts:
     data = {str(key): one for key, one in value.items() if one is not None}
     said = read_as(_Own, {key: one for key, one in data.items() if key in _Own.model_fields}, where)
     form = {key: one for key, one in data.items() if key not in _Own.model_fields}
@@ -124,4 +124,4 @@ def _facts(value: dict[Any, Any], where: str) -> Facts:
     except (ValueError, TypeError, AttributeError) as e:
         raise UserError(f"{where}: {e}") from None
     more = tuple(one.made for one in said.capabilities)
-    return Facts(said.base, said.max, said.charge, said.watts, said.correction, form, more)
+    return NodeFacts(said.base, said.max, said.charge, said.watts, said.correction, form, more)

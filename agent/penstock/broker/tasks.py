@@ -30,7 +30,7 @@ from penstock.errors import UserError
 from penstock.select.consumables import Parallel, Requirement, Task
 from penstock.select.values import Value
 from penstock.values.models import Duration, Entry, Name, Text, VariableName, kind, read_as, whole
-from penstock.values.speedup import Amdahl, Table
+from penstock.values.speedup import Amdahl, SpeedupTable
 
 __all__ = ["Bag", "bag_at", "entry_of", "read_bags"]
 
@@ -142,7 +142,7 @@ def entry_of(bag: Bag) -> dict[str, Any]:
     gains: dict[str, Any] = {"cores": parallel.cores, "types": sorted(parallel.types)}
     if isinstance(parallel.speedup, Amdahl):
         gains["serial"] = parallel.speedup.serial
-    elif isinstance(parallel.speedup, Table):
+    elif isinstance(parallel.speedup, SpeedupTable):
         gains["speedup"] = {str(n): times for n, times in parallel.speedup.points}
     return {
         "name": bag.task.name,

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from penstock.api import Job
-from penstock.broker.acts import Acts
-from penstock.broker.assess import Assessed, Market, assess, divided, lanes_of
+from penstock.broker.acts import BagActs
+from penstock.broker.assess import Assessed, ClusterMarket, assess, divided, lanes_of
 from penstock.broker.bags import Array, BagRun, Bags
 from penstock.broker.follow import Progress, read_array, read_records, rows_of, summary, waiting_in
-from penstock.broker.look import View
+from penstock.broker.look import ClusterView
 from penstock.broker.place import place
 from penstock.errors import Infeasible, LeftAlone, NotFound, PenstockError
 from penstock.select.correction import Corrections
 from penstock.select.ranking import Affinity
-from penstock.select.spread import Hysteresis, Move, Pending, rebalance
+from penstock.select.spread import Hysteresis, JobMove, Pending, rebalance
 
 __all__ = ["Pass", "tend"]
 
@@ -32,15 +32,15 @@ class Pass:
     """What a pass found and did."""
 
     progress: Progress
-    moves: list[Move] = field(default_factory=list)
+    moves: list[JobMove] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
 async def tend(
     bags: Bags,
     run: BagRun,
-    market: Market,
-    acts: Acts,
+    market: ClusterMarket,
+    acts: BagActs,
     hysteresis: Hysteresis | None,
     quantile: float | None = None,
     alone: Affinity | None = None,
@@ -63,7 +63,7 @@ async def tend(
             problems.append(f"{array.name} on {array.cluster}: {e}")
     bags.save_corrections(learned)
     save()
-    moves: list[Move] = []
+    moves: list[JobMove] = []
     progress = _progress(run, market)
     if progress.waiting or progress.unplaced:
         if alone is not None:
@@ -78,12 +78,12 @@ async def tend(
     return Pass(progress, moves, problems)
 
 
-def _progress(run: BagRun, market: Market) -> Progress:
+def _progress(run: BagRun, market: ClusterMarket) -> Progress:
     return summary(run, {name: list(view.snapshot.jobs.values()) for name, view in market.views.items()})
 
 
 async def _read(
-    run: BagRun, array: Array, view: View, acts: Acts, now: float, learned: Corrections, save: Save
+    run: BagRun, array: Array, view: ClusterView, acts: BagActs, now: float, learned: Corrections, save: Save
 ) -> None:
     backend, jobs = view.backend, list(view.snapshot.jobs.values())
     if array.job is None:
@@ -108,8 +108,8 @@ async def _read(
 
 async def _improve(
     run: BagRun,
-    market: Market,
-    acts: Acts,
+    market: ClusterMarket,
+    acts: BagActs,
     hysteresis: Hysteresis | None,
     quantile: float | None,
     alone: Affinity | None,
@@ -117,7 +117,7 @@ async def _improve(
     save: Save,
     now: float,
     problems: list[str],
-) -> list[Move]:
+) -> list[JobMove]:
     own = {c: [a.job for a in run.arrays if a.cluster == c and a.job is not None] for c in market.views}
     count = sum(len(a.pieces[i]) for a in run.arrays for i in a.alive) + len(run.unplaced)
     assessed = await assess(market, run.bag, count, learned, own=own)
@@ -147,7 +147,7 @@ async def _improve(
 
 
 def _pending(
-    run: BagRun, market: Market, assessed: Mapping[str, Assessed], hysteresis: Hysteresis, now: float
+    run: BagRun, market: ClusterMarket, assessed: Mapping[str, Assessed], hysteresis: Hysteresis, now: float
 ) -> tuple[list[Pending], dict[int, tuple[Array, int]]]:
     """The jobs that wait and may move, and which task of which array each is."""
     found: list[Pending] = []
@@ -165,7 +165,7 @@ def _pending(
     return found, where
 
 
-def _by_array(moves: list[Move], where: Mapping[int, tuple[Array, int]]) -> list[tuple[Array, list[int]]]:
+def _by_array(moves: list[JobMove], where: Mapping[int, tuple[Array, int]]) -> list[tuple[Array, list[int]]]:
     found: dict[int, tuple[Array, list[int]]] = {}
     for move in moves:
         array, index = where[move.key]
@@ -173,7 +173,9 @@ def _by_array(moves: list[Move], where: Mapping[int, tuple[Array, int]]) -> list
     return list(found.values())
 
 
-async def _withdraw(run: BagRun, array: Array, market: Market, acts: Acts, wanted: list[int], save: Save) -> list[int]:
+async def _withdraw(
+    run: BagRun, array: Array, market: ClusterMarket, acts: BagActs, wanted: list[int], save: Save
+) -> list[int]:
     """Take back those of the wanted tasks that still wait; they are unplaced then. Which they were.
 
     The array is held first, so that none can begin between the look and the cancel.
@@ -215,7 +217,7 @@ def _left(array: Array, jobs: list[Job]) -> list[int]:
     return [task for i in gone for task in array.pieces[i]]
 
 
-async def _let_go(array: Array, view: View, acts: Acts, jobs: list[Job]) -> None:
+async def _let_go(array: Array, view: ClusterView, acts: BagActs, jobs: list[Job]) -> None:
     if array.job is not None and any(row.pending for row in rows_of(array, jobs)):
         await acts.release(view, array)
     array.held = False

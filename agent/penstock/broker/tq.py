@@ -12,9 +12,9 @@ from functools import partial
 from typing import Final
 
 from penstock.api import AccountingRecord, Geometry, JobSpec
-from penstock.broker.look import View
+from penstock.broker.look import ClusterView
 from penstock.broker.partitions import Candidate
-from penstock.broker.shape import Shape
+from penstock.broker.shape import JobShape
 from penstock.config import Config
 from penstock.errors import Infeasible, NotPermitted, PenstockError, StoreError
 from penstock.predictions.history import complete, usual
@@ -40,7 +40,9 @@ _BOUND: Final = 0.95
 class Expectations:
     """What is expected of the waits in one cluster. `usual` are the user's usual account and QOS."""
 
-    def __init__(self, config: Config, view: View, records: Sequence[AccountingRecord], state: Store | None) -> None:
+    def __init__(
+        self, config: Config, view: ClusterView, records: Sequence[AccountingRecord], state: Store | None
+    ) -> None:
         self._view = view
         self._records = records
         self.usual = usual(records)
@@ -66,7 +68,7 @@ class Expectations:
         """Close what was opened."""
         self._store.close()
 
-    async def slurm(self, candidate: Candidate, shape: Shape, options: Mapping[str, str]) -> float | None:
+    async def slurm(self, candidate: Candidate, shape: JobShape, options: Mapping[str, str]) -> float | None:
         """Slurm's own estimate (s) of such a job; None where it has none. `Infeasible` when it would never run it."""
         spec = JobSpec(
             name="penstock.estimate",
@@ -86,7 +88,7 @@ class Expectations:
         return max(estimate.start - self._view.backend.now(), 0.0)
 
     def wait(
-        self, candidate: Candidate, shape: Shape, options: Mapping[str, str], slurm: float | None, plan: float | None
+        self, candidate: Candidate, shape: JobShape, options: Mapping[str, str], slurm: float | None, plan: float | None
     ) -> Wait:
         """The wait of a job of this shape that is submitted now; `slurm` is what Slurm estimates (s), `plan` what our
         plan of the queue says."""
@@ -106,7 +108,7 @@ class Expectations:
             rising.append((q, least))
         return Wait(estimate.seconds, tuple(rising))
 
-    def last_week(self, candidate: Candidate, shape: Shape) -> float | None:
+    def last_week(self, candidate: Candidate, shape: JobShape) -> float | None:
         """The paper's way: the mean wait (s) of the user's similar jobs of the last seven days, by XDMoD's ranges."""
         each = candidate.rig.cpus
         jobs = [
@@ -116,7 +118,7 @@ class Expectations:
         cpus = each if shape.whole else shape.cores
         return mean_wait(jobs, "", candidate.partition.name, shape.limit, cpus, self._view.backend.now())
 
-    def _geometry(self, candidate: Candidate, shape: Shape, options: Mapping[str, str]) -> Geometry:
+    def _geometry(self, candidate: Candidate, shape: JobShape, options: Mapping[str, str]) -> Geometry:
         return Geometry(
             partition=candidate.partition.name,
             qos=options.get("qos", ""),
@@ -130,7 +132,7 @@ class Expectations:
         )
 
 
-async def expectations(config: Config, view: View) -> tuple[Expectations, str | None]:
+async def expectations(config: Config, view: ClusterView) -> tuple[Expectations, str | None]:
     """What there is to know of a cluster's waits, and what is wrong with it, if anything."""
     state = _learned_of(config, view.cluster)
     problem: str | None = None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import click
 
 from penstock import __version__
-from penstock.cli.groups import Group
+from penstock.cli.groups import CommandGroup
 from penstock.errors import EXIT_CODES, PenstockError, UserError
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def groups() -> dict[str, dict[str, str]]:
     }
 
 
-class _Lazy(Group):
+class _Lazy(CommandGroup):
     def make_context(self, *args: Any, **extra: Any) -> click.Context:  # noqa: ANN401
         with _reader_may_go():  # --help is printed here
             return super().make_context(*args, **extra)

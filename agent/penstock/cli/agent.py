@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import yaml
 
-from penstock.cli.groups import Group
+from penstock.cli.groups import CommandGroup
 from penstock.cli.output import emit_json
 from penstock.config import find, load, origins, schema
 from penstock.host import logs
@@ -40,7 +40,7 @@ def env() -> None:
         click.echo(f"export {name}={shlex.quote(value)}")
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def config() -> None:
     """Check and show the configuration."""
 

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import click
 
-from penstock.audit.chain import Anchor, Entry, Finding, Head, Verdict
+from penstock.audit.chain import Anchor, ChainEntry, ChainFault, ChainHead, ChainVerdict
 from penstock.audit.files import CURRENT
 from penstock.audit.journal import anchors_in_journal
 from penstock.audit.opening import known_head, own_trail_folder
-from penstock.audit.reading import Wanted, is_there, records, verify
+from penstock.audit.reading import RecordFilter, is_there, records, verify
 from penstock.audit.record import Record
 from penstock.cli import complete
 from penstock.cli.former import formerly
@@ -85,7 +85,7 @@ def audit(
         raise UserError("--anchor is for --verify")
     if not is_there(folder):
         raise _nothing(folder)
-    found = records(folder, Wanted(_uid(user), job, verb, instant), limit)
+    found = records(folder, RecordFilter(_uid(user), job, verb, instant), limit)
     if as_json:
         emit_json({"records": [_dict(entry) for entry, _record in found.entries]})
     elif found.entries:
@@ -130,11 +130,11 @@ def _since(text: str) -> float:
     return at
 
 
-def _dict(entry: Entry) -> dict[str, Any]:
+def _dict(entry: ChainEntry) -> dict[str, Any]:
     return {**entry.fields, "hash": entry.head.hash}
 
 
-def _row(entry: Entry, record: Record) -> tuple[object, ...]:
+def _row(entry: ChainEntry, record: Record) -> tuple[object, ...]:
     when = str(entry.fields["at"])[:19].replace("T", " ")
     who = record.user or ("" if record.uid is None else record.uid)
     about = record.subject or ("" if record.job is None else f"job {record.job}")
@@ -180,7 +180,7 @@ def _verify(folder: Path, given: Iterable[str], since: float | None, as_json: bo
     return _BROKEN if broken else 0
 
 
-def _stored(folder: Path, warnings: list[str]) -> Head | None:
+def _stored(folder: Path, warnings: list[str]) -> ChainHead | None:
     """How far the chain was when the agent noted it last."""
     path = folder / "penstock.db"
     if not path.exists():
@@ -198,7 +198,7 @@ def _stored(folder: Path, warnings: list[str]) -> Head | None:
 
 def _given(text: str) -> list[Anchor]:
     try:
-        return [Anchor(Head.parse(text), "--anchor")]
+        return [Anchor(ChainHead.parse(text), "--anchor")]
     except ValueError as e:
         path = Path(text)
         if not path.is_file():
@@ -217,16 +217,21 @@ def _given(text: str) -> list[Anchor]:
     return found
 
 
-def _head(line: str) -> Head:
+def _head(line: str) -> ChainHead:
     """NUMBER:HASH, or what `journalctl -o json` says of one."""
     if line.startswith("{"):
         fields = json.loads(line)
         line = f"{fields.get('PENSTOCK_AUDIT_SEQ')}:{fields.get('PENSTOCK_AUDIT_HEAD')}"
-    return Head.parse(line)
+    return ChainHead.parse(line)
 
 
 def _say(
-    folder: Path, verdict: Verdict, broken: list[Finding], known: list[Finding], places: list[str], warnings: list[str]
+    folder: Path,
+    verdict: ChainVerdict,
+    broken: list[ChainFault],
+    known: list[ChainFault],
+    places: list[str],
+    warnings: list[str],
 ) -> None:
     first, last = verdict.first, verdict.last
     for finding in broken:
@@ -251,9 +256,9 @@ def _say(
 
 
 def _report(
-    verdict: Verdict, broken: list[Finding], known: list[Finding], places: list[str], warnings: list[str]
+    verdict: ChainVerdict, broken: list[ChainFault], known: list[ChainFault], places: list[str], warnings: list[str]
 ) -> dict[str, Any]:
-    def listed(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    def listed(findings: Iterable[ChainFault]) -> list[dict[str, Any]]:
         return [{"file": f.file, "line": f.line, "text": f.text, "at": f.at} for f in findings]
 
     return {

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import click
 
-from penstock.broker.acts import Acts
+from penstock.broker.acts import BagActs
 from penstock.broker.affinities import affinity_named
-from penstock.broker.assess import Market
+from penstock.broker.assess import ClusterMarket
 from penstock.broker.bags import BagRun, Bags
 from penstock.broker.follow import Progress, summary
 from penstock.broker.tend import Pass, tend
@@ -102,7 +102,7 @@ async def _tend(config: Config, kept: Bags, run: BagRun, hysteresis: Hysteresis 
         market,
         hand,
     ):
-        return await tend(kept, run, market, Acts(hand.executor, run), hysteresis, said.get("quantile"), affinity)
+        return await tend(kept, run, market, BagActs(hand.executor, run), hysteresis, said.get("quantile"), affinity)
 
 
 async def _cancel(config: Config, kept: Bags, number: int) -> None:
@@ -110,7 +110,7 @@ async def _cancel(config: Config, kept: Bags, number: int) -> None:
         run = kept.load(number)
         if run.finished is None:
             async with at_market(config) as (market, hand):
-                acts = Acts(hand.executor, run)
+                acts = BagActs(hand.executor, run)
                 await tend(kept, run, market, acts, None)  # it may have ended since anybody looked
                 if run.finished is None:
                     await _stop(kept, run, market, acts)
@@ -119,7 +119,7 @@ async def _cancel(config: Config, kept: Bags, number: int) -> None:
     click.echo(f"Bag {number} had ended before")
 
 
-async def _stop(kept: Bags, run: BagRun, market: Market, acts: Acts) -> None:
+async def _stop(kept: Bags, run: BagRun, market: ClusterMarket, acts: BagActs) -> None:
     """Cancel its jobs. Raises NotNow, and leaves it as it is, if one of them cannot be."""
     failed = []
     for array in (a for a in run.arrays if a.job is not None):

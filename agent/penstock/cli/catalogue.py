@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from penstock.core import figures
-from penstock.core.families import PREFIX, Metric
+from penstock.core.families import PREFIX, MetricSpec
 from penstock.ipc import figures as doors
 from penstock.malleable import figures as malleable
 from penstock.messages import figures as messages
 from penstock.workflow import figures as workflow
 
-__all__ = ["METRICS", "PREFIX", "Metric", "table"]
+__all__ = ["METRICS", "PREFIX", "MetricSpec", "table"]
 
-METRICS: Final[Mapping[str, Metric]] = {
+METRICS: Final[Mapping[str, MetricSpec]] = {
     **figures.METRICS,
     **workflow.METRICS,
     **malleable.METRICS,

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from penstock.cli.groups import Group
+from penstock.cli.groups import CommandGroup
 from penstock.cli.output import emit_json, plain, table
 from penstock.config import Config, load
 from penstock.errors import NotNow, StateHeld, StateRefused, StoreError
@@ -20,7 +20,7 @@ from penstock.state.ownership import is_readable, own_folder
 from penstock.state.schema import too_new, way_out
 from penstock.state.store import Store
 from penstock.upkeep import statefile
-from penstock.upkeep.statefile import LEDGER, STATE, Contents, Kind
+from penstock.upkeep.statefile import LEDGER, STATE, Contents, FileKind
 from penstock.workflow.documents import run_from_dict
 
 __all__ = ["db"]
@@ -30,7 +30,7 @@ _LISTED: Final = 20
 _file = click.Path(path_type=Path, dir_okay=False)
 
 
-class _Group(Group):
+class _Group(CommandGroup):
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401
         # To these commands a damaged file is what they have found out, not what they refuse to work on.
         try:
@@ -53,7 +53,7 @@ def _which(command: _Command) -> _Command:
     return command
 
 
-def _configured(config: Config, ledger: bool) -> tuple[Path, Kind]:
+def _configured(config: Config, ledger: bool) -> tuple[Path, FileKind]:
     if ledger:
         return ledger_path(config), LEDGER
     return config.agent.state_dir / "penstock.db", STATE

@@ -12,8 +12,8 @@ import click
 from penstock import __version__
 from penstock.cli.output import emit_json, table
 from penstock.cli.times import Duration
-from penstock.doctor.facts import Facts, Trouble
-from penstock.doctor.features import Outcome, Report
+from penstock.doctor.facts import SiteFacts, Trouble
+from penstock.doctor.features import DoctorReport, FeatureOutcome
 from penstock.doctor.findings import Finding, Level
 from penstock.doctor.verdict import verdict
 from penstock.errors import PenstockError
@@ -52,7 +52,7 @@ def doctor(as_json: bool, with_mpi: bool, verbose: bool, limit: float) -> None:
         raise click.exceptions.Exit(PenstockError.exit_code)
 
 
-def to_dict(facts: Facts, report: Report) -> dict[str, Any]:
+def to_dict(facts: SiteFacts, report: DoctorReport) -> dict[str, Any]:
     """The report for programs."""
     site = None if isinstance(facts.site, Trouble) else facts.site
     return {
@@ -94,7 +94,7 @@ def to_dict(facts: Facts, report: Report) -> dict[str, Any]:
     }
 
 
-def _print(facts: Facts, report: Report, verbose: bool) -> None:
+def _print(facts: SiteFacts, report: DoctorReport, verbose: bool) -> None:
     told = to_dict(facts, report)
     click.echo(told["verdict"])
     where = f"cluster {told['cluster']}, Slurm {told['slurm']}" if told["cluster"] else "no answer from Slurm"
@@ -110,7 +110,7 @@ def _print(facts: Facts, report: Report, verbose: bool) -> None:
         click.echo()
         _print_check(finding)
     click.echo()
-    broken = [f for f in report.features if f.wanted and f.outcome in (Outcome.NO, Outcome.UNKNOWN)]
+    broken = [f for f in report.features if f.wanted and f.outcome in (FeatureOutcome.NO, FeatureOutcome.UNKNOWN)]
     if broken:
         click.echo(f"Asked for, and does not work: {', '.join(feature.spec.title for feature in broken)}")
     else:

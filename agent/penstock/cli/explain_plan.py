@@ -13,14 +13,14 @@ from penstock.cli.output import table
 from penstock.cli.planning import LiveSource, Source
 from penstock.config import load
 from penstock.errors import PenstockError
-from penstock.future.plan import Plan
+from penstock.future.plan import QueueSchedule
 
 __all__ = ["compare", "estimate_line"]
 
 _SAME = 60.0  # seconds
 
 
-def compare(source: Source, plan: Plan) -> None:
+def compare(source: Source, plan: QueueSchedule) -> None:
     """A table of every waiting job: our start, Slurm's (`squeue --start`), and the likely reason where they differ."""
     rows = []
     estimates = {}
@@ -35,7 +35,7 @@ def compare(source: Source, plan: Plan) -> None:
     table("Waiting jobs", ("job", "nodes", "limit", "our plan", "Slurm", ""), rows)
 
 
-def _why(plan: Plan, ours: float, slurm: float | None) -> str:
+def _why(plan: QueueSchedule, ours: float, slurm: float | None) -> str:
     if slurm is None or abs(ours - slurm) <= _SAME:
         return ""
     if slurm < ours:

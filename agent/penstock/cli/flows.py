@@ -13,18 +13,18 @@ from penstock.cli.planning import Source
 from penstock.errors import UserError
 from penstock.provision.dag import Dag, one_site
 from penstock.provision.overrun import Length, slot_length
-from penstock.provision.sites import Row
+from penstock.provision.sites import TaskRow
 from penstock.workflow.formats import load_workflow
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.wfformat import Packing
 
-__all__ = ["Flows", "Item", "load_flows"]
+__all__ = ["FlowStage", "Flows", "load_flows"]
 
 _MINUTE = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class FlowStage:
     """A stage of one of the workflows, with a name that no other has. `length` is set if its run times chose it: then
     the stage's limit is that of its slot, and `whole` the limit that was asked for. `after` names items."""
 
@@ -46,7 +46,7 @@ class Flows:
     the workflows as their files have them."""
 
     flows: tuple[Workflow, ...]
-    items: tuple[Item, ...]
+    items: tuple[FlowStage, ...]
     written: tuple[Workflow, ...]
 
     def durations(self, margin: float) -> dict[str, str | None]:
@@ -70,10 +70,10 @@ class Flows:
             rows.append((item.name, item.stage.nodes, float(length), item.after))
         return one_site(rows)
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[TaskRow]:
         """The same for a plan over several sites."""
         return [
-            Row(item.name, item.stage.nodes, item.stage.time_limit, item.after, item.stage.inputs)
+            TaskRow(item.name, item.stage.nodes, item.stage.time_limit, item.after, item.stage.inputs)
             for item in self.items
         ]
 
@@ -94,7 +94,7 @@ def load_flows(paths: Sequence[Path], packing: Packing | None, minutes: bool) ->
         same = next((paths[j] for j in range(i) if flows[j].name == flow.name), None)
         if same is not None:
             raise UserError(f"{paths[i]}: name: {flow.name!r} is the name of the workflow in {same}, too")
-    written, items = tuple(flows), list[Item]()
+    written, items = tuple(flows), list[FlowStage]()
     for i, flow in enumerate(flows):
         # What makes the stages' names different: nothing if there is one workflow.
         prefix = f"{flow.name}/" if len(flows) > 1 else ""
@@ -103,7 +103,7 @@ def load_flows(paths: Sequence[Path], packing: Packing | None, minutes: bool) ->
         for before, (stage, length) in zip(flow.stages, fitted, strict=True):
             whole = None if length is None else before.time_limit
             after = tuple(prefix + name for name in stage.after)
-            items.append(Item(i, stage, prefix + stage.name, after, length, whole))
+            items.append(FlowStage(i, stage, prefix + stage.name, after, length, whole))
     return Flows(tuple(flows), tuple(items), written)
 
 

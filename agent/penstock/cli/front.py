@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.cli.output import table
-from penstock.provision.workflows import Choice
+from penstock.provision.workflows import ScheduleChoice
 
 __all__ = ["show_front", "values"]
 
 
-def values(method: str, found: Choice, plain: Callable[[float], float | None]) -> dict[str, Any]:
+def values(method: str, found: ScheduleChoice, plain: Callable[[float], float | None]) -> dict[str, Any]:
     """For programs; `plain` makes a cost or a time one of theirs."""
     alone = found.queue_alone
     return {
@@ -23,7 +23,7 @@ def values(method: str, found: Choice, plain: Callable[[float], float | None]) -
     }
 
 
-def show_front(found: Choice, cost: Callable[[float], str], length: Callable[[float], str]) -> None:
+def show_front(found: ScheduleChoice, cost: Callable[[float], str], length: Callable[[float], str]) -> None:
     """For people."""
     chosen = (found.schedule.cost, found.schedule.makespan)
     rows = [(cost(c), length(m), "chosen" if (c, m) == chosen else "") for c, m in found.front]

@@ -6,10 +6,10 @@ from difflib import get_close_matches
 
 import click
 
-__all__ = ["Group"]
+__all__ = ["CommandGroup"]
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """As click's; a name that it does not know is a usage error which says what comes near it.
 
     click suggests options by itself, and commands from 8.4 on, but only those that are loaded.

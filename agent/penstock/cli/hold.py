@@ -18,7 +18,7 @@ import click
 
 from penstock.cli.acting import acting
 from penstock.cli.former import formerly
-from penstock.cli.groups import Group
+from penstock.cli.groups import CommandGroup
 from penstock.cli.options import number
 from penstock.cli.output import clock, emit_json, table
 from penstock.cli.planning import LiveSource, Where, cluster_options
@@ -31,7 +31,7 @@ from penstock.holding.holds import NOT_PERMITTED
 from penstock.holding.idle import idle_submission
 from penstock.holding.ledger import Ledger
 from penstock.holding.reservations import Reservations, ledger_path, open_ledger, pricing_rules, take_snapshot
-from penstock.provision.holding import METHODS, Hold, Phase, Wanted
+from penstock.provision.holding import METHODS, Hold, HoldPhase, WantedSlot
 from penstock.provision.pricing import quote
 from penstock.state.ownership import is_readable
 
@@ -66,7 +66,7 @@ def _uid(users: Sequence[str]) -> int:
         return os.geteuid()
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def hold() -> None:
     """Hold slots, so that nobody else gets them.
 
@@ -124,7 +124,7 @@ def open_(
         price = quote(
             situation.plan(), situation.queue.taken(), nodes, duration, start, situation.pricing, situation.within
         )
-        wanted = Wanted(
+        wanted = WantedSlot(
             name or f"pst-{secrets.token_hex(4)}",
             user or backend.whoami(),
             account,
@@ -148,12 +148,12 @@ def open_(
         emit_json(_row(got, held))
     else:
         click.echo(_sentence(got, held))
-    if held.phase is Phase.FAILED:
+    if held.phase is HoldPhase.FAILED:
         raise PenstockError(held.reason)
 
 
 async def _open(
-    wanted: Wanted, method: str, config: Config, reservations: Reservations, longest: float | None
+    wanted: WantedSlot, method: str, config: Config, reservations: Reservations, longest: float | None
 ) -> tuple[int, Hold]:
     """Open it; by `auto` the next way where the first is not permitted. `longest`: what a job may take."""
     ways = [wanted.method]
@@ -171,7 +171,7 @@ async def _open(
                 wanted = replace(wanted, submit_at=found.at, run_time=found.run_time)
         got = await reservations.holds.open(replace(wanted, method=way, f=price))
         held = reservations.ledger.hold(got)
-        if held.phase is not Phase.FAILED or not held.reason.startswith(NOT_PERMITTED) or way == ways[-1]:
+        if held.phase is not HoldPhase.FAILED or not held.reason.startswith(NOT_PERMITTED) or way == ways[-1]:
             return got, held
     raise AssertionError("no way was tried")
 
@@ -335,5 +335,5 @@ def _show(found: Mapping[int, Hold], as_json: bool) -> None:
 
 def _sentence(got: int, held: Hold) -> str:
     why = f": {held.reason}" if held.reason else ""
-    use = f" (sbatch --reservation={held.wanted.name})" if held.phase is Phase.HELD and held.used != "VAR" else ""
+    use = f" (sbatch --reservation={held.wanted.name})" if held.phase is HoldPhase.HELD and held.used != "VAR" else ""
     return f"Hold {got} ({held.wanted.name}) is {held.phase}{why}{use}"

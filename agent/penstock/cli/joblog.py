@@ -14,7 +14,7 @@ import click
 
 from penstock.cli import complete
 from penstock.cli.output import emit_json
-from penstock.cli.runs import Shown, Stage, answered, find, shown
+from penstock.cli.runs import Shown, StageLine, answered, find, shown
 from penstock.config import Config, load
 from penstock.errors import NotFound, NotNow, NotPermitted, SlurmUnavailable, UserError
 
@@ -55,7 +55,7 @@ def logs(workflow: str, stage: str | None, follow: bool, as_json: bool) -> None:
         _print(config, run, chosen, Path(name), follow=follow)
 
 
-def _telling(run: Shown) -> Stage:
+def _telling(run: Shown) -> StageLine:
     """The stage that one would ask about."""
     running = [s for s in run.stages if s.phase == "running"]
     begun = [s for s in run.stages if s.start is not None]
@@ -85,7 +85,7 @@ def _ask(words: list[str], limit: float) -> str:
     return done.stdout.decode(errors="replace") if done.returncode == 0 else ""
 
 
-def _print(config: Config, run: Shown, stage: Stage, path: Path, *, follow: bool) -> None:
+def _print(config: Config, run: Shown, stage: StageLine, path: Path, *, follow: bool) -> None:
     file = _open(config, run, stage, path, patient=follow)
     with file:
         asked = time.monotonic()
@@ -101,7 +101,7 @@ def _print(config: Config, run: Shown, stage: Stage, path: Path, *, follow: bool
                 asked, ended = time.monotonic(), _ended(config, run, stage)
 
 
-def _open(config: Config, run: Shown, stage: Stage, path: Path, *, patient: bool) -> IO[bytes]:
+def _open(config: Config, run: Shown, stage: StageLine, path: Path, *, patient: bool) -> IO[bytes]:
     while True:
         try:
             return path.open("rb")
@@ -116,6 +116,6 @@ def _open(config: Config, run: Shown, stage: Stage, path: Path, *, patient: bool
             raise NotFound(f"{path}: {e.strerror}") from None
 
 
-def _ended(config: Config, run: Shown, stage: Stage) -> bool:
+def _ended(config: Config, run: Shown, stage: StageLine) -> bool:
     now = find(shown(answered(config)), run.label).stage(stage.name)
     return now.job != stage.job or now.phase in ("done", "failed", "cancelled")

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from penstock.broker.assess import Market, open_market
+from penstock.broker.assess import ClusterMarket, open_market
 from penstock.broker.bags import Bags
 from penstock.broker.clock import base_clock
 from penstock.broker.look import look_around
@@ -27,7 +27,7 @@ def bags_of(config: Config) -> Bags:
 @asynccontextmanager
 async def at_market(
     config: Config, *, only: Collection[str] = (), site: Path | None = None, clock: str = "base"
-) -> AsyncIterator[tuple[Market, Acting]]:
+) -> AsyncIterator[tuple[ClusterMarket, Acting]]:
     """The market as it is now, and what acts there. `only`: these clusters; `site`: another site file than the
     configuration's."""
     path = site or config.select.site

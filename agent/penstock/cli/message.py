@@ -8,7 +8,7 @@ import time
 import click
 
 from penstock.cli.former import formerly
-from penstock.cli.groups import Group
+from penstock.cli.groups import CommandGroup
 from penstock.cli.output import clock, emit_json, plain, table
 from penstock.cli.report import open_state
 from penstock.config import Config, load
@@ -18,7 +18,7 @@ from penstock.host.logins import login
 __all__ = ["message"]
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def message() -> None:
     """Try the messages that the agent sends, and list them."""
 

@@ -16,10 +16,10 @@ from penstock.config import Config
 from penstock.errors import AgentUnavailable
 from penstock.workflow.wfformat import Packing, PoolCommands
 
-__all__ = ["Packed", "packing_options"]
+__all__ = ["PackingOptions", "packing_options"]
 
 
-class Packed(NamedTuple):
+class PackingOptions(NamedTuple):
     """What the options say."""
 
     max_nodes: int
@@ -38,7 +38,7 @@ def packing_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def gathered(max_nodes: int, limit: float | None, task: str | None, pool: str | None, **options: Any) -> Any:  # noqa: ANN401
-        return command(packed=Packed(max_nodes, limit, task, pool), **options)
+        return command(packed=PackingOptions(max_nodes, limit, task, pool), **options)
 
     out: Callable[..., Any] = gathered
     for option in (

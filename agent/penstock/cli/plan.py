@@ -13,7 +13,7 @@ from penstock.cli.front import show_front, values
 from penstock.cli.gantt import Bar, as_picture, as_text
 from penstock.cli.options import number, whole
 from penstock.cli.output import emit_json, table
-from penstock.cli.packing import Packed, packing_options
+from penstock.cli.packing import PackingOptions, packing_options
 from penstock.cli.planning import (
     FileSource,
     LiveSource,
@@ -31,7 +31,7 @@ from penstock.errors import UserError
 from penstock.future.bits import members
 from penstock.holding.reservations import LEAD
 from penstock.provision.holding import Limits
-from penstock.provision.workflows import DEFAULT_METHOD, METHODS, Choice, plan_workflow
+from penstock.provision.workflows import DEFAULT_METHOD, METHODS, ScheduleChoice, plan_workflow
 
 __all__ = ["plan"]
 
@@ -56,7 +56,7 @@ def plan(
     workflows: tuple[Path, ...],
     where: Where,
     among: Among,
-    packed: Packed,
+    packed: PackingOptions,
     alpha: float | None,
     deadline: str | None,
     budget: float | None,
@@ -134,7 +134,7 @@ def plan(
             click.echo(f"Submitted batch job {job} for stage {name} into its reservation", err=as_json)
 
 
-def _json(source: Source, flows: Flows, method: str, found: Choice) -> dict[str, Any]:
+def _json(source: Source, flows: Flows, method: str, found: ScheduleChoice) -> dict[str, Any]:
     situation = source.situation
     out, nodes = situation.outside, situation.names
     return {
@@ -153,7 +153,7 @@ def _json(source: Source, flows: Flows, method: str, found: Choice) -> dict[str,
     }
 
 
-def _show(source: Source, flows: Flows, found: Choice) -> None:
+def _show(source: Source, flows: Flows, found: ScheduleChoice) -> None:
     out = source.situation.outside
     show_front(found, lambda cost: f"{out(cost):g}", source.show_length)
     stages = [

@@ -20,7 +20,7 @@ from penstock.cli.memory import MEM
 from penstock.cli.times import parse_time_option
 from penstock.config import Config, load
 from penstock.errors import UserError
-from penstock.future.plan import Plan
+from penstock.future.plan import QueueSchedule
 from penstock.holding.reservations import pricing_rules, take_snapshot
 from penstock.provision.live import Needs, check_size, from_snapshot, partition_of
 from penstock.provision.pricing import Pricing
@@ -267,7 +267,7 @@ def _read(path: Path) -> str:
         raise UserError(f"--queue: {path} is not UTF-8 text") from None
 
 
-def bars(plan: Plan) -> list[Bar]:
+def bars(plan: QueueSchedule) -> list[Bar]:
     """Everything in a plan, for a Gantt picture."""
     queue = plan.queue
     out = [Bar(c.id, "running" if c.start <= queue.now else "reserved", c.nodes, c.start, c.end) for c in queue.claims]

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from penstock.cli.former import formerly
-from penstock.cli.groups import Group
+from penstock.cli.groups import CommandGroup
 from penstock.cli.memory import MEM
 from penstock.cli.output import emit_json
 from penstock.cli.poolstage import drain, stage
@@ -32,7 +32,7 @@ _START = 60.0
 _END = 30.0
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def pool() -> None:
     """Run many small tasks in the allocations that you have.
 

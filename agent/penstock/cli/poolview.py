@@ -19,7 +19,7 @@ from penstock.config import load
 from penstock.errors import NotNow, PenstockError
 from penstock.pool.client import FINAL, ask
 from penstock.pool.folder import PoolFolder, pool_folder
-from penstock.pool.model import Phase
+from penstock.pool.model import TaskPhase
 from penstock.pool.output import output_path
 
 __all__ = ["cancel", "in_pool", "logs", "status", "top"]
@@ -48,7 +48,9 @@ def in_pool(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @in_pool
 @click.option("--tasks", "listed", is_flag=True, help="List the tasks, too.")
-@click.option("--phase", "phases", multiple=True, type=click.Choice([str(p) for p in Phase]), help="Only these tasks.")
+@click.option(
+    "--phase", "phases", multiple=True, type=click.Choice([str(p) for p in TaskPhase]), help="Only these tasks."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(name: str, listed: bool, phases: tuple[str, ...], as_json: bool) -> None:
     """Show a pool: its members, and how far its tasks are."""
@@ -96,7 +98,7 @@ def top(name: str, interval: float, as_json: bool) -> None:
 
 def _look(folder: PoolFolder) -> dict[str, Any]:
     answer: dict[str, Any] = ask(folder, "status")
-    answer["listed"] = ask(folder, "tasks", {"phases": [Phase.RUNNING, Phase.FAILED], "most": _ROWS})
+    answer["listed"] = ask(folder, "tasks", {"phases": [TaskPhase.RUNNING, TaskPhase.FAILED], "most": _ROWS})
     return answer
 
 
@@ -138,7 +140,7 @@ def _member(member: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _task(task: dict[str, Any], now: float) -> tuple[object, ...]:
-    runs = task["phase"] == Phase.RUNNING
+    runs = task["phase"] == TaskPhase.RUNNING
     return (
         task["id"],
         task["name"] or " ".join(task["command"])[:40],

@@ -14,7 +14,7 @@ from penstock.broker.counters import Counters, Unavailable
 from penstock.broker.measure import measure
 from penstock.broker.profiles import Profile, compare, load_profile, means, save_profile
 from penstock.cli.former import formerly
-from penstock.cli.groups import Group
+from penstock.cli.groups import CommandGroup
 from penstock.cli.output import emit_json, table
 from penstock.errors import UserError
 
@@ -23,7 +23,7 @@ __all__ = ["profile"]
 _MOST: Final = 1000
 
 
-class _Profile(Group):
+class _Profile(CommandGroup):
     """`penstock profile [OPTIONS] -- CMD`, and `penstock profile compare`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

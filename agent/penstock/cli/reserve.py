@@ -11,17 +11,17 @@ from penstock.cli.hold import with_reservations
 from penstock.cli.planning import LiveSource
 from penstock.errors import Infeasible, NotFound, PenstockError
 from penstock.holding.reservations import Reservations
-from penstock.provision.heft import Placed
-from penstock.provision.holding import Phase, Wanted
-from penstock.provision.workflows import Choice
+from penstock.provision.heft import ScheduledTask
+from penstock.provision.holding import HoldPhase, WantedSlot
+from penstock.provision.workflows import ScheduleChoice
 from penstock.workflow.documents import in_slots
 from penstock.workflow.model import Stage
-from penstock.workflow.state import Slot, WorkflowRun
+from penstock.workflow.state import StageSlot, WorkflowRun
 
 __all__ = ["give_up", "reserve_and_submit"]
 
 
-def reserve_and_submit(flows: Flows, source: LiveSource, found: Choice, account: str) -> dict[str, int]:
+def reserve_and_submit(flows: Flows, source: LiveSource, found: ScheduleChoice, account: str) -> dict[str, int]:
     """All slots or none, then the jobs, each behind those it comes after; their numbers by stage.
 
     Raises Infeasible with Slurm's reason if a slot cannot be had, and what Slurm says if it takes a job not; then
@@ -63,19 +63,19 @@ def give_up(name: str) -> None:
 
 
 async def _open_all(
-    reservations: Reservations, flows: Flows, source: LiveSource, found: Choice, account: str, token: str
-) -> dict[str, Slot]:
+    reservations: Reservations, flows: Flows, source: LiveSource, found: ScheduleChoice, account: str, token: str
+) -> dict[str, StageSlot]:
     """The slots, held, by the names of the items."""
-    opened: dict[str, Slot] = {}
+    opened: dict[str, StageSlot] = {}
     user, sight = reservations.backend.whoami(), reservations.holds.look()
     try:
         for placed, f in zip(found.schedule.placed, _prices(found), strict=True):
             item = flows.items[placed.task]
             name = f"{flows.flows[item.flow].name}-{token}-{item.stage.name}"
             got = await reservations.holds.open(_wanted(name, item.stage, placed, f, source, account, user), sight)
-            opened[item.name] = Slot(name, got, whole=item.whole)
+            opened[item.name] = StageSlot(name, got, whole=item.whole)
             held = reservations.ledger.hold(got)
-            if held.phase is not Phase.HELD:
+            if held.phase is not HoldPhase.HELD:
                 raise Infeasible(f"the slot of stage {item.name} cannot be had: {held.reason or held.phase}")
     except PenstockError:
         for stage in opened.values():
@@ -84,15 +84,17 @@ async def _open_all(
     return opened
 
 
-def _prices(found: Choice) -> tuple[float, ...]:
+def _prices(found: ScheduleChoice) -> tuple[float, ...]:
     return found.prices or (0.0,) * len(found.schedule.placed)
 
 
-def _wanted(name: str, stage: Stage, placed: Placed, f: float, source: LiveSource, account: str, user: str) -> Wanted:
+def _wanted(
+    name: str, stage: Stage, placed: ScheduledTask, f: float, source: LiveSource, account: str, user: str
+) -> WantedSlot:
     situation = source.situation
     length = placed.end - placed.start
     price = situation.pricing.unit(placed.start, length)
-    return Wanted(
+    return WantedSlot(
         name=name,
         user=user,
         account=account,

@@ -17,9 +17,9 @@ from penstock.config import Config
 from penstock.errors import AgentUnavailable, NotFound, NotPermitted
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.metrics import perceived_wait
-from penstock.workflow.state import Phase, StageRun, WorkflowRun
+from penstock.workflow.state import StagePhase, StageRun, WorkflowRun
 
-__all__ = ["KEPT_BACK", "STAGE_COLUMNS", "Shown", "Stage", "answered", "find", "in_slots", "phase_of", "shown"]
+__all__ = ["KEPT_BACK", "STAGE_COLUMNS", "Shown", "StageLine", "answered", "find", "in_slots", "phase_of", "shown"]
 
 KEPT_BACK: Final = "kept back"
 """What the phase of a job that waits in the queue for the agent to let it go is called."""
@@ -27,7 +27,7 @@ STAGE_COLUMNS: Final = ("stage", "phase", "job", "submit", "start", "end", "esti
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StageLine:
     """One line of a workflow."""
 
     name: str
@@ -57,7 +57,7 @@ class Shown:
     phase: str
     final: bool
     why: str | None
-    stages: tuple[Stage, ...]
+    stages: tuple[StageLine, ...]
     owned: WorkflowRun | None = None
     flow: str = ""
 
@@ -78,7 +78,7 @@ class Shown:
         text = f"workflow {name} ({self.strategy}): {self.phase}"
         return f"{text} - {self.why}" if self.why else text
 
-    def stage(self, name: str) -> Stage:
+    def stage(self, name: str) -> StageLine:
         """Raises `NotFound`."""
         for stage in self.stages:
             if stage.name == name:
@@ -137,7 +137,9 @@ def find(runs: Sequence[Shown], which: str) -> Shown:
 
 def _of_run(run: WorkflowRun) -> Shown:
     stages = tuple(
-        Stage(s.name, phase_of(s), s.job, s.submitted, s.start, s.end, s.estimate, perceived_wait(run, i), s.failure)
+        StageLine(
+            s.name, phase_of(s), s.job, s.submitted, s.start, s.end, s.estimate, perceived_wait(run, i), s.failure
+        )
         for i, s in enumerate(run.stages)
     )
     title = (run.id, run.name, run.strategy, run.phase.value, run.phase.final, run.why)
@@ -146,7 +148,7 @@ def _of_run(run: WorkflowRun) -> Shown:
 
 def phase_of(stage: StageRun) -> str:
     """The phase in a word for people: a job that is kept back is in the queue and does not wait to be asked for."""
-    return KEPT_BACK if stage.own is not None and stage.phase is Phase.WAITING else stage.phase.value
+    return KEPT_BACK if stage.own is not None and stage.phase is StagePhase.WAITING else stage.phase.value
 
 
 def _of_reserved(answer: Mapping[str, Any]) -> Shown:
@@ -156,7 +158,7 @@ def _of_reserved(answer: Mapping[str, Any]) -> Shown:
         slot = f"slot of hold {s.held.hold} at {clock(answer['slots'][s.name]['wanted']['start'])}"
         why = run.told.get(s.name) or s.failure
         told = f"{slot}: {why}" if why else slot
-        stages.append(Stage(s.name, s.phase.value, s.job, s.submitted, s.start, s.end, None, None, told))
+        stages.append(StageLine(s.name, s.phase.value, s.job, s.submitted, s.start, s.end, None, None, told))
     why = run.told.get("") or run.why
     title = (None, run.name, "reserved", run.phase.value, run.phase.final, why)
     return Shown(*title, tuple(stages), flow=run.workflow.name)

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from penstock.audit.opening import tell_of_command
-from penstock.audit.record import Outcome
+from penstock.audit.record import RecordOutcome
 from penstock.cli.door import ask_or_leave, plan_stages
 from penstock.cli.keeping import KEEPS_BACK, check_agent, put_off
 from penstock.config import Config, load
@@ -68,7 +68,7 @@ def sbatch(words: tuple[str, ...]) -> None:
         size = _start_size(asked, line, script, environment)
         name = _name(line, script) or ""
         text = "sbatch was called with it, and has said itself how it went"
-        _record(config, line, Outcome.DONE, "handed-on", text, None, name)
+        _record(config, line, RecordOutcome.DONE, "handed-on", text, None, name)
         raise click.exceptions.Exit(pass_on(line.words(*size), stdin, environment))
     placed = submit_stage(config, asked, line, script, stdin, environment)
     raise click.exceptions.Exit(_tell(placed, line, asked))
@@ -82,7 +82,7 @@ def _options_of(lines: list[str]) -> CommandLine:
 
 
 def _record(
-    config: Config, line: CommandLine, outcome: Outcome, code: str, text: str, job: int | None, subject: str
+    config: Config, line: CommandLine, outcome: RecordOutcome, code: str, text: str, job: int | None, subject: str
 ) -> None:
     """Into the audit trail of the user's own commands; what is submitted does not depend on it."""
     why = tell_of_command(config, "sbatch", outcome, code, text, job, subject)
@@ -156,7 +156,7 @@ def behind(line: CommandLine, script: CommandLine, before: list[Mapping[str, Any
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class SubmittedStage:
     """A stage's job as sbatch took it; `failed` says why it could not be registered, `kept` how it is kept back."""
 
     done: Submitted
@@ -175,7 +175,7 @@ def submit_stage(
     run: int | None = None,
     replaces: int | None = None,
     workdir: str | None = None,
-) -> Placed:
+) -> SubmittedStage:
     """Submit the job of a stage and register it. `run`: the workflow it is known to belong to; `replaces`: its old job.
 
     Raises PenstockError, and then nothing was submitted.
@@ -202,9 +202,9 @@ def submit_stage(
     done = submit(words, stdin, environment, workdir)
     subject = f"{asked.workflow}/{asked.stage}"
     if done.job is None:
-        _record(config, line, Outcome.REFUSED, "sbatch", done.text.decode(errors="replace"), None, subject)
-        return Placed(done)
-    _record(config, line, Outcome.DONE, "", "", done.job, subject)
+        _record(config, line, RecordOutcome.REFUSED, "sbatch", done.text.decode(errors="replace"), None, subject)
+        return SubmittedStage(done)
+    _record(config, line, RecordOutcome.DONE, "", "", done.job, subject)
     order = {
         "words": list(line.words(*size)),
         "workdir": workdir or str(Path.cwd()),
@@ -222,8 +222,8 @@ def submit_stage(
     try:
         ask_or_leave(config, "guide", registration)
     except PenstockError as e:
-        return Placed(done, kept, e)
-    return Placed(done, kept)
+        return SubmittedStage(done, kept, e)
+    return SubmittedStage(done, kept)
 
 
 def submit_again(config: Config, run: WorkflowRun, stage: StageRun) -> int:
@@ -249,7 +249,7 @@ def submit_again(config: Config, run: WorkflowRun, stage: StageRun) -> int:
     return placed.done.job
 
 
-def _tell(placed: Placed, line: CommandLine, asked: Request) -> int:
+def _tell(placed: SubmittedStage, line: CommandLine, asked: Request) -> int:
     """Say what sbatch would have said; the exit code."""
     job = placed.done.job
     if job is None:

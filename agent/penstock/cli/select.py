@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import click
 
-from penstock.broker.acts import Acts
+from penstock.broker.acts import BagActs
 from penstock.broker.affinities import affinity_named
-from penstock.broker.assess import Assessed, Market, assess, divided, lanes_of, rows_of
+from penstock.broker.assess import Assessed, ClusterMarket, assess, divided, lanes_of, rows_of
 from penstock.broker.bags import BagRun
 from penstock.broker.place import place
 from penstock.broker.resources import read_resources
@@ -26,7 +26,7 @@ from penstock.config import load
 from penstock.errors import Infeasible, NotNow, PenstockError, UserError
 from penstock.select.consumables import Metric, Resource
 from penstock.select.matchmaking import matching, nearest
-from penstock.select.ranking import Affinity, Row, rank
+from penstock.select.ranking import Affinity, RankedRow, rank
 from penstock.select.spread import ends
 
 __all__ = ["select"]
@@ -175,7 +175,7 @@ class _Live:
                             bag, bag.count, market.views[min(market.views)].backend.now(), settings
                         )
                         save = partial(kept.save, run)
-                        problems += await place(run, assessed, jobs, save, run.created, Acts(hand.executor, run))
+                        problems += await place(run, assessed, jobs, save, run.created, BagActs(hand.executor, run))
                 elif self._submit and any(row.viable for row in found):
                     unknown.append(bag.task.name)
                 if self._as_json:
@@ -195,7 +195,7 @@ class _Live:
         self,
         bag: Bag,
         assessed: Sequence[Assessed],
-        rows: Sequence[Row],
+        rows: Sequence[RankedRow],
         jobs: Mapping[str, int],
         submitted: BagRun | None,
     ) -> list[dict[str, Any]]:
@@ -215,10 +215,10 @@ class _Live:
         self,
         bag: Bag,
         assessed: Sequence[Assessed],
-        rows: Sequence[Row],
+        rows: Sequence[RankedRow],
         jobs: Mapping[str, int],
         submitted: BagRun | None,
-        market: Market,
+        market: ClusterMarket,
     ) -> None:
         _show(bag, [a.candidate.resource for a in assessed], rows, self._affinity, explain=False)
         blind = [a.candidate for a in assessed if a.why is None and a.candidate.notes]
@@ -265,12 +265,14 @@ def _share(text: str | None) -> float | None:
     return share
 
 
-def _json(bags: Sequence[Bag], ranked: Mapping[str, Sequence[Row]]) -> list[dict[str, Any]]:
+def _json(bags: Sequence[Bag], ranked: Mapping[str, Sequence[RankedRow]]) -> list[dict[str, Any]]:
     several = len(bags) > 1
     return [{**({"task": name} if several else {}), **asdict(row)} for name, rows in ranked.items() for row in rows]
 
 
-def _show(bag: Bag, resources: Sequence[Resource], rows: Sequence[Row], affinity: Affinity, *, explain: bool) -> None:
+def _show(
+    bag: Bag, resources: Sequence[Resource], rows: Sequence[RankedRow], affinity: Affinity, *, explain: bool
+) -> None:
     table(
         bag.task.name,
         ("resource", _UNITS[affinity.metric], "Tx", "Tq", "TTC", "why"),
@@ -285,7 +287,7 @@ def _show(bag: Bag, resources: Sequence[Resource], rows: Sequence[Row], affinity
             _explain(bag, by_name[row.resource])
 
 
-def _why(row: Row) -> str | None:
+def _why(row: RankedRow) -> str | None:
     return row.why if row.viable else f"not viable: {row.why}"
 
 
@@ -305,7 +307,7 @@ def _explain(bag: Bag, res: Resource) -> None:
 
 
 def _complain(
-    path: Path, bags: Sequence[Bag], resources: Sequence[Resource], ranked: Mapping[str, Sequence[Row]]
+    path: Path, bags: Sequence[Bag], resources: Sequence[Resource], ranked: Mapping[str, Sequence[RankedRow]]
 ) -> None:
     """A task that can run nowhere is an error, said after all that could be said."""
     problems: list[PenstockError] = []

@@ -19,8 +19,8 @@ from penstock.errors import UserError
 from penstock.future.bits import members
 from penstock.provision.dag import Dag
 from penstock.provision.queuefile import parse_number
-from penstock.provision.sites import Offered, best_effort_if_any, moves, on_one_clock, over, plan_among
-from penstock.provision.workflows import Choice, buy_within
+from penstock.provision.sites import OfferedSite, best_effort_if_any, moves, on_one_clock, over, plan_among
+from penstock.provision.workflows import ScheduleChoice, buy_within
 from penstock.sites.file import SiteEntry, SitesFile
 from penstock.sites.remote import LineOfSite, RemoteMarket
 from penstock.values.durations import duration_text
@@ -46,7 +46,7 @@ class SitePlan:
 
     def __init__(
         self,
-        greeted: Sequence[tuple[LineOfSite, Offered]],
+        greeted: Sequence[tuple[LineOfSite, OfferedSite]],
         gone: Mapping[str, str],
         flows: Flows,
         file: SitesFile,
@@ -68,7 +68,7 @@ class SitePlan:
             markets = [RemoteMarket(line, site) for (line, _), site in zip(greeted, self.sites, strict=True)]
             for market in markets:
                 market.forget()
-            self.found: Choice = buy_within(self.dag, markets, alone, self.now, *limits, self.length)
+            self.found: ScheduleChoice = buy_within(self.dag, markets, alone, self.now, *limits, self.length)
         else:
             self.found = plan_among(self.dag, self.sites, self.now, wish.method, *limits, wish.seed, show=self.length)
 

@@ -17,7 +17,7 @@ from penstock.cli.output import emit_json, table
 from penstock.cli.planning import LiveSource, Source, Where, bars, open_source, picture_options, source_options
 from penstock.cli.session import serve
 from penstock.errors import Infeasible, UserError
-from penstock.future.plan import Plan
+from penstock.future.plan import QueueSchedule
 from penstock.provision.pricing import Quote, choose, quote_all
 from penstock.provision.pricing import quote as one_quote
 
@@ -115,7 +115,7 @@ def _notes(source: Source) -> None:
         click.echo(note, err=True)
 
 
-def _draw(source: Source, plan: Plan, gantt: bool, picture: Path | None) -> None:
+def _draw(source: Source, plan: QueueSchedule, gantt: bool, picture: Path | None) -> None:
     begin, last = plan.queue.now, source.situation.horizon or plan.last_finish
     if gantt:
         click.echo(as_text(bars(plan), source.situation.names, begin, last, source.show), nl=False)

@@ -17,7 +17,7 @@ from rich.text import Text
 from penstock.cli import complete
 from penstock.cli.door import ask_or_read
 from penstock.cli.output import Terminal, ago, build_table, clock, emit_json, plain, table
-from penstock.cli.runs import KEPT_BACK, STAGE_COLUMNS, Stage, answered, find, in_slots, shown
+from penstock.cli.runs import KEPT_BACK, STAGE_COLUMNS, StageLine, answered, find, in_slots, shown
 from penstock.cli.times import Duration
 from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, PenstockError, UserError
@@ -102,7 +102,7 @@ def top(interval: float, as_json: bool) -> None:
         return
 
 
-def _runs_for(stage: Stage, now: float) -> str | None:
+def _runs_for(stage: StageLine, now: float) -> str | None:
     return ago(now - stage.start) if stage.phase == "running" and stage.start is not None else None
 
 

@@ -13,7 +13,7 @@ from penstock.cli import complete
 from penstock.cli.backends import cancel_all
 from penstock.cli.door import ask_or_leave
 from penstock.cli.output import emit_json
-from penstock.cli.packing import Packed, packing_options
+from penstock.cli.packing import PackingOptions, packing_options
 from penstock.cli.runs import Shown, answered, find, shown
 from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, Infeasible, PenstockError, UserError
@@ -21,7 +21,7 @@ from penstock.ipc.client import ask_agent
 from penstock.workflow.formats import load_workflow
 from penstock.workflow.model import Workflow, workflow_to_dict
 from penstock.workflow.registry import known_strategies, strategy_named
-from penstock.workflow.state import Phase, WorkflowRun
+from penstock.workflow.state import StagePhase, WorkflowRun
 
 __all__ = ["cancel", "retry", "submit"]
 
@@ -55,7 +55,7 @@ class _Strategies(click.Command):
 def submit(
     workflow: Path,
     strategy: str | None,
-    packed: Packed,
+    packed: PackingOptions,
     cores: int | None,
     held: bool,
     tick: bool,
@@ -176,7 +176,7 @@ def _again(config: Config, shown_run: Shown, run: WorkflowRun, stage: str | None
     """
     from penstock.cli.sbatch import submit_again
 
-    broken = [i for i, s in enumerate(run.stages) if s.phase in (Phase.FAILED, Phase.CANCELLED)]
+    broken = [i for i, s in enumerate(run.stages) if s.phase in (StagePhase.FAILED, StagePhase.CANCELLED)]
     if stage is not None:
         place = next(i for i, s in enumerate(run.stages) if s.name == stage)
         broken = [i for i in broken if i in {place, *run.following([place])}] if place in broken else []

@@ -20,7 +20,7 @@ import structlog
 
 from penstock.api import Decision, Job, Snapshot
 from penstock.audit.auditor import Auditor
-from penstock.audit.record import Outcome
+from penstock.audit.record import RecordOutcome
 from penstock.core.pauses import PauseControl
 from penstock.errors import (
     LeftAlone,
@@ -163,7 +163,7 @@ class Executor:
         try:
             await self._verify(concern)
         except NotPermitted as e:
-            self._audit.act(verb, subject, concern.owner, payload, concern.job, Outcome.REFUSED, e)
+            self._audit.act(verb, subject, concern.owner, payload, concern.job, RecordOutcome.REFUSED, e)
             raise
         self.check(concern)  # somebody may have been told meanwhile that it is paused
         if concern.owner != os.geteuid():
@@ -179,14 +179,14 @@ class Executor:
         except PenstockError as e:
             state = "unknown" if isinstance(e, OutcomeUnknown) else "failed"
             if asked and not (isinstance(e, NotNow) and e.again_in is not None):  # that was not asked of Slurm
-                tell(concern.job, Outcome(state), e)
+                tell(concern.job, RecordOutcome(state), e)
             self._failed(verb, subject, intent, state, e)
             raise
         except BaseException as e:
-            tell(concern.job, Outcome.UNKNOWN, e)
+            tell(concern.job, RecordOutcome.UNKNOWN, e)
             self._settle(intent, "unknown", repr(e))
             raise
-        tell(answer if concern.job is None and isinstance(answer, int) else concern.job, Outcome.DONE)
+        tell(answer if concern.job is None and isinstance(answer, int) else concern.job, RecordOutcome.DONE)
         self.outcomes[verb, "done"] += 1
         self._settle(intent, "done", "")
         self._trouble.pop(subject, None)

@@ -20,11 +20,21 @@ from typing import Any, Final
 
 from penstock.errors import ConfigError, UserError
 
-__all__ = ["AFFINITIES", "BACKENDS", "CHANNELS", "PLACEMENTS", "POINTS", "POLICIES", "PRICING", "STRATEGIES", "Point"]
+__all__ = [
+    "AFFINITIES",
+    "BACKENDS",
+    "CHANNELS",
+    "PLACEMENTS",
+    "POINTS",
+    "POLICIES",
+    "PRICING",
+    "STRATEGIES",
+    "ExtensionPoint",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ExtensionPoint:
     """A kind of extension: the entry point (`group`), what one of them is called in English, by which key or option
     people choose one as errors say it, and those that come with Penstock (name to `module:attribute`)."""
 
@@ -71,7 +81,7 @@ class Point:
         return ConfigError(f"{self.key}: the {self.noun} {name!r} cannot be loaded: {error!r}")
 
 
-POLICIES: Final = Point(
+POLICIES: Final = ExtensionPoint(
     "penstock.policies",
     "policy",
     "`dmr.policy`",
@@ -84,7 +94,7 @@ POLICIES: Final = Point(
         "wide": "penstock_plugins.wide:WideOptimization",
     },
 )
-STRATEGIES: Final = Point(
+STRATEGIES: Final = ExtensionPoint(
     "penstock.strategies",
     "strategy",
     "strategy",
@@ -103,13 +113,13 @@ STRATEGIES: Final = Point(
     UserError,
     "`workflows.strategy`, `--strategy`",
 )
-PLACEMENTS: Final = Point(
+PLACEMENTS: Final = ExtensionPoint(
     "penstock.placement", "placement", "`pool.placement`", {"pack": "penstock.pool.placement:Pack"}
 )
-PRICING: Final = Point(
+PRICING: Final = ExtensionPoint(
     "penstock.pricing", "pricing", "`provision.pricing`", {"paper": "penstock.provision.pricing:PaperPricing"}
 )
-AFFINITIES: Final = Point(
+AFFINITIES: Final = ExtensionPoint(
     "penstock.affinity",
     "affinity",
     "--metric",
@@ -121,7 +131,7 @@ AFFINITIES: Final = Point(
     UserError,
     "`penstock select --metric`",
 )
-BACKENDS: Final = Point(
+BACKENDS: Final = ExtensionPoint(
     "penstock.backends",
     "backend",
     "`slurm.backend`",
@@ -131,7 +141,7 @@ BACKENDS: Final = Point(
         "pyslurm": "penstock.core.backends:pyslurm",
     },
 )
-CHANNELS: Final = Point(
+CHANNELS: Final = ExtensionPoint(
     "penstock.channels",
     "channel",
     "`messages.channels`",

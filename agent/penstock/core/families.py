@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from penstock.values.tally import Tally
 
-__all__ = ["PREFIX", "Family", "Labels", "Metric", "by", "by_one", "copied", "family", "histogram", "named", "one"]
+__all__ = ["PREFIX", "Family", "Labels", "MetricSpec", "by", "by_one", "copied", "family", "histogram", "named", "one"]
 
 PREFIX: Final = "penstock_"
 
@@ -25,7 +25,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Metric(NamedTuple):
+class MetricSpec(NamedTuple):
     """One metric without its prefix; a counter's name has its `_total` here. No label grows with jobs or users."""
 
     name: str
@@ -34,7 +34,7 @@ class Metric(NamedTuple):
     labels: tuple[str, ...] = ()
 
 
-def named(metrics: Iterable[Metric]) -> dict[str, Metric]:
+def named(metrics: Iterable[MetricSpec]) -> dict[str, MetricSpec]:
     """By name."""
     return {metric.name: metric for metric in metrics}
 
@@ -54,12 +54,12 @@ def by(*values: Iterable[str]) -> dict[Labels, float]:
     return dict.fromkeys(product(*values), 0.0)
 
 
-def one(metric: Metric, value: float) -> Family:
+def one(metric: MetricSpec, value: float) -> Family:
     """A metric without labels."""
     return family(metric, {(): value})
 
 
-def family(metric: Metric, values: Mapping[Any, float], zeros: Mapping[Labels, float] | None = None) -> Family:
+def family(metric: MetricSpec, values: Mapping[Any, float], zeros: Mapping[Labels, float] | None = None) -> Family:
     """A counter or gauge with its values by the values of its labels; `zeros` where there is none yet."""
     made: CounterMetricFamily | GaugeMetricFamily
     if metric.kind == "counter":
@@ -71,7 +71,7 @@ def family(metric: Metric, values: Mapping[Any, float], zeros: Mapping[Labels, f
     return made
 
 
-def histogram(metric: Metric, tallies: Mapping[Labels, Tally]) -> Family:
+def histogram(metric: MetricSpec, tallies: Mapping[Labels, Tally]) -> Family:
     """A histogram by the values of its labels."""
     made = HistogramMetricFamily(PREFIX + metric.name, metric.text, labels=metric.labels)
     for labels, tally in tallies.items():

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from penstock.core.executor import Executor
-from penstock.core.families import Family, Metric, by, by_one, copied, family, histogram, named, one
+from penstock.core.families import Family, MetricSpec, by, by_one, copied, family, histogram, named, one
 from penstock.core.observe import Observer
 from penstock.core.pauses import FEATURES
 from penstock.slurm.budget import Metered
@@ -15,76 +15,78 @@ from penstock.state.store import Store
 
 __all__ = ["METRICS", "of_backend", "of_executor", "of_observer", "of_store"]
 
-METRICS: Final[Mapping[str, Metric]] = named(
+METRICS: Final[Mapping[str, MetricSpec]] = named(
     (
-        Metric("build_info", "gauge", "Always 1; what runs is in the labels.", ("version", "python")),
-        Metric(
+        MetricSpec("build_info", "gauge", "Always 1; what runs is in the labels.", ("version", "python")),
+        MetricSpec(
             "passes_total",
             "counter",
             "Passes of the loop: acted, hold (Slurm's picture was no use), failed.",
             ("verdict",),
         ),
-        Metric("pass_duration_seconds", "histogram", "How long finished passes took."),
-        Metric(
+        MetricSpec("pass_duration_seconds", "histogram", "How long finished passes took."),
+        MetricSpec(
             "last_pass_timestamp_seconds",
             "gauge",
             "When the last pass finished; before the first one: the agent's start.",
         ),
-        Metric("config_last_reload_successful", "gauge", "Whether the configuration read last is in force."),
-        Metric(
+        MetricSpec("config_last_reload_successful", "gauge", "Whether the configuration read last is in force."),
+        MetricSpec(
             "controller_errors_total",
             "counter",
             "Faults of the agent itself, by the part that it caught them in.",
             ("part",),
         ),
-        Metric("decisions_total", "counter", "New decisions by verb.", ("verb",)),
-        Metric("looks_total", "counter", "Looks at the whole queue that succeeded."),
-        Metric("snapshot_timestamp_seconds", "gauge", "When Slurm was seen last; 0: never."),
-        Metric(
+        MetricSpec("decisions_total", "counter", "New decisions by verb.", ("verb",)),
+        MetricSpec("looks_total", "counter", "Looks at the whole queue that succeeded."),
+        MetricSpec("snapshot_timestamp_seconds", "gauge", "When Slurm was seen last; 0: never."),
+        MetricSpec(
             "snapshot_usable", "gauge", "Whether the last picture of Slurm is complete, so that the agent acts on it."
         ),
-        Metric("jobs", "gauge", "Jobs in the last picture.", ("state",)),
-        Metric("idle_nodes", "gauge", "Usable nodes in the last picture that no job holds."),
-        Metric(
+        MetricSpec("jobs", "gauge", "Jobs in the last picture.", ("state",)),
+        MetricSpec("idle_nodes", "gauge", "Usable nodes in the last picture that no job holds."),
+        MetricSpec(
             "slurm_requests_total",
             "counter",
             "Requests to Slurm: ok, refused (Slurm said no), unanswered (or too late), abandoned (by the agent).",
             ("command", "outcome"),
         ),
-        Metric("slurm_request_duration_seconds", "histogram", "How long requests to Slurm took.", ("command",)),
-        Metric(
+        MetricSpec("slurm_request_duration_seconds", "histogram", "How long requests to Slurm took.", ("command",)),
+        MetricSpec(
             "slurm_requests_refused_total",
             "counter",
             "Requests that the agent's own budget did not let pass: budget, submissions, or the service left in peace.",
             ("reason",),
         ),
-        Metric("slurm_budget_wait_seconds_total", "counter", "Time that requests to Slurm waited for their turn."),
-        Metric("slurm_budget_tokens", "gauge", "Requests to Slurm that could be made at once."),
-        Metric("slurm_budget_limit", "gauge", "The most requests to Slurm at once (slurm.request_burst)."),
-        Metric(
+        MetricSpec("slurm_budget_wait_seconds_total", "counter", "Time that requests to Slurm waited for their turn."),
+        MetricSpec("slurm_budget_tokens", "gauge", "Requests to Slurm that could be made at once."),
+        MetricSpec("slurm_budget_limit", "gauge", "The most requests to Slurm at once (slurm.request_burst)."),
+        MetricSpec(
             "acts_total",
             "counter",
             "What was asked of Slurm to change something (submit, cancel, release, merge...): done, failed, unknown.",
             ("act", "outcome"),
         ),
-        Metric("automatic_pauses_total", "counter", "How often too many failures in a row paused all acts."),
-        Metric("automatic_pause", "gauge", "Whether all acts are paused now because of that."),
-        Metric("pauses", "gauge", "Pauses in force that somebody asked for (penstock pause).", ("feature",)),
-        Metric(
+        MetricSpec("automatic_pauses_total", "counter", "How often too many failures in a row paused all acts."),
+        MetricSpec("automatic_pause", "gauge", "Whether all acts are paused now because of that."),
+        MetricSpec("pauses", "gauge", "Pauses in force that somebody asked for (penstock pause).", ("feature",)),
+        MetricSpec(
             "wait_error_seconds",
             "histogram",
             "Difference between a predicted queue wait and the real one, by which of them was longer.",
             ("predicted",),
         ),
-        Metric("wait_bounds_total", "counter", "Waits by whether the bound predicted for 95 of 100 held.", ("held",)),
-        Metric("store_rows_written_total", "counter", "Rows of the state file that were written."),
-        Metric("store_errors_total", "counter", "Reads and writes of the state file that failed."),
-        Metric("process_cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds."),
-        Metric("process_resident_memory_bytes", "gauge", "Resident memory size in bytes."),
-        Metric("process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes."),
-        Metric("process_start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds."),
-        Metric("process_open_fds", "gauge", "Number of open file descriptors."),
-        Metric("process_max_fds", "gauge", "Maximum number of open file descriptors."),
+        MetricSpec(
+            "wait_bounds_total", "counter", "Waits by whether the bound predicted for 95 of 100 held.", ("held",)
+        ),
+        MetricSpec("store_rows_written_total", "counter", "Rows of the state file that were written."),
+        MetricSpec("store_errors_total", "counter", "Reads and writes of the state file that failed."),
+        MetricSpec("process_cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds."),
+        MetricSpec("process_resident_memory_bytes", "gauge", "Resident memory size in bytes."),
+        MetricSpec("process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes."),
+        MetricSpec("process_start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds."),
+        MetricSpec("process_open_fds", "gauge", "Number of open file descriptors."),
+        MetricSpec("process_max_fds", "gauge", "Maximum number of open file descriptors."),
     )
 )
 

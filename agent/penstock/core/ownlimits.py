@@ -20,14 +20,14 @@ from dataclasses import dataclass, replace
 
 from penstock.api import Job, Limit, LimitHolder, Owner, OwnerLimits, Reason
 
-__all__ = ["Extension", "Growth", "Held", "after", "binding", "held", "obstacle", "owner_of", "said"]
+__all__ = ["Extension", "Growth", "RunningUse", "after", "binding", "held", "obstacle", "owner_of", "said"]
 
 _SLACK = 1.0  # seconds by which clocks and sums of times may differ
 _MINUTE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RunningUse:
     """A running job and its companions as one: what they count for by TRES ("node" and "cpu" at least), how long the
     job has run (s), and its time limit (s, None: unlimited). `whole`: TRES that are not named are not held; else
     nothing is known of those."""
@@ -66,7 +66,9 @@ def owner_of(job: Job) -> Owner:
     return Owner(job.user, job.account, job.partition, job.qos)
 
 
-def held(job: Job, companions: Collection[Job], charges: Mapping[int, Mapping[str, float]] | None, now: float) -> Held:
+def held(
+    job: Job, companions: Collection[Job], charges: Mapping[int, Mapping[str, float]] | None, now: float
+) -> RunningUse:
     """The job with its companions, as they are in one look; `charges` are what `Reader.charges` says of them, None
     where that was not asked for."""
     tres: dict[str, float] = {}
@@ -76,10 +78,10 @@ def held(job: Job, companions: Collection[Job], charges: Mapping[int, Mapping[st
         whole = whole and seen is not None
         for name, amount in {**(seen or {}), "node": float(one.num_nodes), "cpu": float(one.num_cpus)}.items():
             tres[name] = tres.get(name, 0.0) + amount
-    return Held(tres, max(now - (now if job.start is None else job.start), 0.0), job.time_limit, whole)
+    return RunningUse(tres, max(now - (now if job.start is None else job.start), 0.0), job.time_limit, whole)
 
 
-def obstacle(known: OwnerLimits, job: Held, wish: Wish, enforced: Collection[str]) -> Reason | None:
+def obstacle(known: OwnerLimits, job: RunningUse, wish: Wish, enforced: Collection[str]) -> Reason | None:
     """Why the owner of the job may not have what is wished for; None: nothing is in the way.
 
     `enforced` is the site's AccountingStorageEnforce (`SiteConfig.enforced`): where it does not name limits, Slurm
@@ -103,7 +105,7 @@ def obstacle(known: OwnerLimits, job: Held, wish: Wish, enforced: Collection[str
     return _not_known(known.unknown) if known.unknown else None
 
 
-def after(known: Sequence[OwnerLimits], owner: Owner, job: Held, growth: Growth) -> list[OwnerLimits]:
+def after(known: Sequence[OwnerLimits], owner: Owner, job: RunningUse, growth: Growth) -> list[OwnerLimits]:
     """The limits of all these owners as they will be when `growth` has been granted to this one: so that many can be
     judged by one look, and not all of them get the same last node."""
     mine = next((one for one in known if one.owner == owner), None)
@@ -146,7 +148,7 @@ class _Extra:
     asked: str
 
     @staticmethod
-    def of(job: Held, wish: Wish, factor: float) -> _Extra | None:
+    def of(job: RunningUse, wish: Wish, factor: float) -> _Extra | None:
         """What the wish adds to what is held; None: nothing. `factor` is the QOS's UsageFactor."""
         if isinstance(wish, Extension):
             limit = _MINUTE * math.ceil(wish.time_limit / _MINUTE - 1e-9)
@@ -224,7 +226,7 @@ def _factored(limit: Limit, factor: float) -> Limit:
     return replace(limit, value=math.floor(limit.value * (factor if exact else min(factor, 1.0))))
 
 
-def _against(holder: LimitHolder, limit: Limit, extra: _Extra, job: Held) -> Reason | None:
+def _against(holder: LimitHolder, limit: Limit, extra: _Extra, job: RunningUse) -> Reason | None:
     """What the limit has against it."""
     if limit.tres and limit.tres not in job.tres and not job.whole:
         return _not_known(f"how much {limit.tres} the job holds, which {said(holder, limit)} counts")

@@ -13,11 +13,11 @@ from itertools import pairwise
 from typing import Any, Final
 
 from penstock.api import Job, Reservation, Snapshot
-from penstock.dashboard.past import Held, Past
-from penstock.dashboard.planned import Expected, Outlook
+from penstock.dashboard.past import JobHistory, NodeSpan
+from penstock.dashboard.planned import Expected, PlannedStarts
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.metrics import perceived_wait
-from penstock.workflow.state import Phase, WorkflowRun
+from penstock.workflow.state import StagePhase, WorkflowRun
 
 __all__ = [
     "cluster_model",
@@ -46,7 +46,7 @@ def natural(name: str) -> tuple[tuple[str, int, str], ...]:
 # -- the cluster -------------------------------------------------------------------------------------------------------
 
 
-def cluster_model(snapshot: Snapshot, outlook: Outlook, past: Past, work: Mapping[int, Json]) -> Json:
+def cluster_model(snapshot: Snapshot, outlook: PlannedStarts, past: JobHistory, work: Mapping[int, Json]) -> Json:
     """Nodes, partitions, and bars of who holds or will hold which nodes.
 
     `work` says of jobs what the agent knows them as: `label`, `workflow` (number), `malleable`.
@@ -106,7 +106,7 @@ def _state(name: str, snapshot: Snapshot, busy: Iterable[str], reserved: Iterabl
     return "reserved" if name in reserved else "down"
 
 
-def _job_bar(kind: str, held: Held, job: Job | None, rows: Mapping[str, int], work: Mapping[int, Json]) -> Json:
+def _job_bar(kind: str, held: NodeSpan, job: Job | None, rows: Mapping[str, int], work: Mapping[int, Json]) -> Json:
     end = held.end if job is None else job.end
     return {
         "kind": kind,
@@ -186,7 +186,7 @@ def _run(run: WorkflowRun, now: float) -> Json:
             {
                 "name": s.name,
                 "after": [p["name"] for p in before],
-                "phase": "kept" if s.own is not None and s.phase is Phase.WAITING else s.phase.value,
+                "phase": "kept" if s.own is not None and s.phase is StagePhase.WAITING else s.phase.value,
                 "job": s.job,
                 "nodes": unit.nodes,
                 "queued": queued,
@@ -210,7 +210,7 @@ def _run(run: WorkflowRun, now: float) -> Json:
 
 
 def _expected(
-    phase: Phase,
+    phase: StagePhase,
     queued: float | None,
     start: float | None,
     end: float | None,

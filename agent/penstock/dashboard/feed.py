@@ -26,8 +26,8 @@ from penstock.dashboard.data import (
     workflows_model,
     works,
 )
-from penstock.dashboard.past import Past
-from penstock.dashboard.planned import Outlook, look_ahead
+from penstock.dashboard.past import JobHistory
+from penstock.dashboard.planned import PlannedStarts, look_ahead
 from penstock.errors import PenstockError
 
 __all__ = ["Ask", "Feed", "Page"]
@@ -57,10 +57,10 @@ class Feed:
     def __init__(self, ask: Ask, clock: Callable[[], float] = time.monotonic) -> None:
         self._ask = ask
         self._clock = clock
-        self._past = Past()
+        self._past = JobHistory()
         self._decisions: deque[Mapping[str, Any]] = deque(maxlen=_DECISIONS)
         self._snapshot: Snapshot | None = None
-        self._outlook = Outlook(0.0)
+        self._outlook = PlannedStarts(0.0)
         self._plan_again_at = float("-inf")
         self._answered = True
         self._model: dict[str, Any] = {"problems": [], "workflows": [], "malleable": [], "decisions": []}
@@ -140,7 +140,7 @@ class Feed:
         if snapshot is None or snapshot.taken_at == self._outlook.at or self._clock() < self._plan_again_at:
             return
         began = self._clock()
-        self._outlook = look_ahead(snapshot) if told["whole"] else Outlook(snapshot.taken_at)
+        self._outlook = look_ahead(snapshot) if told["whole"] else PlannedStarts(snapshot.taken_at)
         took = self._clock() - began
         self._plan_again_at = self._clock() + took * (1 / _PLAN_SHARE - 1)
 

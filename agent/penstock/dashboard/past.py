@@ -8,7 +8,7 @@ from typing import Final
 
 from penstock.api import Job
 
-__all__ = ["KEPT", "Held", "Past"]
+__all__ = ["KEPT", "JobHistory", "NodeSpan"]
 
 KEPT: Final = 86400.0
 """Seconds for which what is over is kept."""
@@ -17,7 +17,7 @@ _SAME: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class NodeSpan:
     """A job on the same nodes from `start` to `end`, None: still. A job that is resized has several."""
 
     job: int
@@ -29,12 +29,12 @@ class Held:
     job_start: float | None
 
 
-class Past:
+class JobHistory:
     """Joins looks to stretches of time. `since` is when the first look was: what was over by then is not known."""
 
     def __init__(self) -> None:
-        self._open: dict[int, Held] = {}
-        self._over: list[Held] = []
+        self._open: dict[int, NodeSpan] = {}
+        self._over: list[NodeSpan] = []
         self.since: float | None = None
 
     def see(self, at: float, jobs: Mapping[int, Job], resized: Mapping[int, float]) -> None:
@@ -59,7 +59,7 @@ class Past:
             self._open[job.id] = _held(job, min(since, at))
         self._over = [h for h in self._over if (h.end or at) > at - KEPT][-_MOST:]
 
-    def _close(self, held: Held, at: float, job: Job | None, again: bool) -> None:
+    def _close(self, held: NodeSpan, at: float, job: Job | None, again: bool) -> None:
         end = at
         if job is not None and not again and job.state.ended and job.end is not None:
             end = min(job.end, at)
@@ -67,12 +67,12 @@ class Past:
             self._over.append(replace(held, end=end))
 
     @property
-    def over(self) -> Iterable[Held]:
+    def over(self) -> Iterable[NodeSpan]:
         """What has ended, in the order of its end."""
         return self._over
 
     @property
-    def held(self) -> Iterable[Held]:
+    def held(self) -> Iterable[NodeSpan]:
         """What is held now."""
         return self._open.values()
 
@@ -82,5 +82,5 @@ def _moved(before: float | None, now: float | None) -> bool:
     return before is not None and now is not None and abs(before - now) > _SAME
 
 
-def _held(job: Job, start: float) -> Held:
-    return Held(job.id, job.user, job.partition, job.nodes, start, None, job.start)
+def _held(job: Job, start: float) -> NodeSpan:
+    return NodeSpan(job.id, job.user, job.partition, job.nodes, start, None, job.start)

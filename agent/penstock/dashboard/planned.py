@@ -13,7 +13,7 @@ from penstock.provision.live import from_snapshot
 from penstock.provision.pricing import PaperPricing
 from penstock.provision.slots import free_slots
 
-__all__ = ["Expected", "Outlook", "look_ahead"]
+__all__ = ["Expected", "PlannedStarts", "look_ahead"]
 
 _SHORTEST: Final = 60.0  # seconds of a slot that is worth showing
 _MOST: Final = 400
@@ -31,7 +31,7 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class PlannedStarts:
     """Jobs in the order in which they start, slots by partition (a slot's name is empty), and what was left out."""
 
     at: float
@@ -40,16 +40,16 @@ class Outlook:
     notes: tuple[str, ...] = ()
 
 
-def look_ahead(snapshot: Snapshot) -> Outlook:
+def look_ahead(snapshot: Snapshot) -> PlannedStarts:
     """Plan the queue as `penstock slots` does. A picture that cannot be planned on gives the reason as a note."""
     partitions = sorted((p for p in snapshot.partitions.values() if p.up), key=lambda p: (not p.default, p.name))
     known = [p for p in partitions if any(n in snapshot.nodes for n in p.nodes)]
     if not known:
-        return Outlook(snapshot.taken_at)
+        return PlannedStarts(snapshot.taken_at)
     try:
         situation = from_snapshot(snapshot, known[0], PaperPricing)
     except PenstockError as e:
-        return Outlook(snapshot.taken_at, notes=(str(e),))
+        return PlannedStarts(snapshot.taken_at, notes=(str(e),))
     plan, bits = situation.plan(), NodeBits(situation.names)
     jobs = [
         Expected(job.id, bits.named(nodes), start, start + job.duration)
@@ -68,7 +68,7 @@ def look_ahead(snapshot: Snapshot) -> Outlook:
         found = [s for s in free_slots(plan.profile, horizon, situation.pricing, within) if s.duration >= _SHORTEST]
         return tuple(Expected("", bits.named(s.nodes), s.start, None if s.extensible else s.end) for s in found[:_MOST])
 
-    return Outlook(
+    return PlannedStarts(
         snapshot.taken_at,
         tuple(sorted(jobs, key=lambda job: job.start)[:_MOST]),
         tuple((p.name, slots_of(p)) for p in known[:_PARTITIONS]),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from penstock.api import OwnerLimits, Partition, SiteConfig
 from penstock.config import Config
 
-__all__ = ["Address", "Agent", "Facts", "Folder", "Mpi", "Probe", "Queue", "Services", "Trouble"]
+__all__ = ["Agent", "AgentAddress", "Folder", "Mpi", "Probe", "QueueSize", "Services", "SiteFacts", "Trouble"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class QueueSize:
     """One look at the queue: how many jobs and nodes there are, and how many of the nodes are usable."""
 
     jobs: int
@@ -58,7 +58,7 @@ class Folder:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class AgentAddress:
     """The name at which applications reach the agent, and the addresses that this host knows of it."""
 
     name: str
@@ -98,7 +98,7 @@ class Services:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class SiteFacts:
     """Everything that the checks know."""
 
     config: Config
@@ -110,7 +110,7 @@ class Facts:
     python: str
     programs_missing: tuple[str, ...]
     site: SiteConfig | Trouble
-    queue: Queue | Trouble
+    queue: QueueSize | Trouble
     partitions: tuple[Partition, ...] | Trouble
     submission: str | Trouble
     accounts: tuple[str, ...] | Trouble
@@ -124,7 +124,7 @@ class Facts:
     munge: Trouble | None
     key: Trouble | bool
     """Whether there is a key of the agent's; it is made when it is first needed."""
-    address: Address | Trouble
+    address: AgentAddress | Trouble
     mpi: Mpi | Trouble
     probe: Probe | Trouble | None
     pool_missing: tuple[str, ...]

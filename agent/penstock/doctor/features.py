@@ -12,18 +12,18 @@ from enum import StrEnum
 from typing import Final
 
 from penstock.config import Config
-from penstock.doctor.facts import Facts
+from penstock.doctor.facts import SiteFacts
 from penstock.doctor.findings import Finding, Level
 from penstock.doctor.host import check_host
 from penstock.doctor.mpi import check_mpi
 from penstock.doctor.site import check_site
 
-__all__ = ["FEATURES", "Feature", "Outcome", "Report", "Spec", "examine"]
+__all__ = ["FEATURES", "DoctorReport", "Feature", "FeatureOutcome", "Spec", "examine"]
 
 _PAGE: Final = "docs/doctor.md"
 
 
-class Outcome(StrEnum):
+class FeatureOutcome(StrEnum):
     """What a feature does on this site."""
 
     WORKS = "works"
@@ -190,13 +190,13 @@ class Feature:
     """A feature on this site: what it does, because of which checks, and whether the configuration asks for it."""
 
     spec: Spec
-    outcome: Outcome
+    outcome: FeatureOutcome
     because: tuple[str, ...]
     wanted: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DoctorReport:
     """All checks by their names, and all features."""
 
     checks: Mapping[str, Finding]
@@ -205,7 +205,7 @@ class Report:
     @property
     def healthy(self) -> bool:
         """Whether every feature that the configuration asks for works, be it in a limited way."""
-        return all(f.outcome in (Outcome.WORKS, Outcome.LIMITED) for f in self.features if f.wanted)
+        return all(f.outcome in (FeatureOutcome.WORKS, FeatureOutcome.LIMITED) for f in self.features if f.wanted)
 
     @property
     def worth_telling(self) -> frozenset[str]:
@@ -216,21 +216,21 @@ class Report:
     @property
     def blocking(self) -> frozenset[str]:
         """The checks because of which it is not."""
-        broken = [f for f in self.features if f.wanted and f.outcome in (Outcome.NO, Outcome.UNKNOWN)]
+        broken = [f for f in self.features if f.wanted and f.outcome in (FeatureOutcome.NO, FeatureOutcome.UNKNOWN)]
         return frozenset(check for feature in broken for check in feature.because)
 
 
-def examine(facts: Facts) -> Report:
+def examine(facts: SiteFacts) -> DoctorReport:
     """Make every check, and say what follows."""
     found = (*check_host(facts), *check_site(facts), *check_mpi(facts))
     checks = {finding.check: finding for finding in found}
     features: dict[str, Feature] = {}
     for spec in FEATURES:
         features[spec.id] = _judge(spec, checks, features, facts)
-    return Report(checks, tuple(features.values()))
+    return DoctorReport(checks, tuple(features.values()))
 
 
-def _judge(spec: Spec, checks: Mapping[str, Finding], before: Mapping[str, Feature], facts: Facts) -> Feature:
+def _judge(spec: Spec, checks: Mapping[str, Finding], before: Mapping[str, Feature], facts: SiteFacts) -> Feature:
     needs = spec.needs if facts.own is None or spec.served is None else spec.served
 
     def those(names: Sequence[str], *levels: Level) -> tuple[str, ...]:
@@ -238,13 +238,15 @@ def _judge(spec: Spec, checks: Mapping[str, Finding], before: Mapping[str, Featu
 
     limits = (*those(needs, Level.NOTE), *those(spec.helps, Level.NOTE, Level.NO))
     found = [
-        (Outcome.NO, those(needs, Level.NO)),
-        (Outcome.UNKNOWN, those(needs, Level.UNKNOWN)),
-        (Outcome.LIMITED, limits),
+        (FeatureOutcome.NO, those(needs, Level.NO)),
+        (FeatureOutcome.UNKNOWN, those(needs, Level.UNKNOWN)),
+        (FeatureOutcome.LIMITED, limits),
     ]
     others = [before[name] for name in spec.one_of]
-    if others and not any(other.outcome in (Outcome.WORKS, Outcome.LIMITED) for other in others):
-        outcome = Outcome.UNKNOWN if any(o.outcome is Outcome.UNKNOWN for o in others) else Outcome.NO
+    if others and not any(other.outcome in (FeatureOutcome.WORKS, FeatureOutcome.LIMITED) for other in others):
+        outcome = (
+            FeatureOutcome.UNKNOWN if any(o.outcome is FeatureOutcome.UNKNOWN for o in others) else FeatureOutcome.NO
+        )
         found.insert(0, (outcome, tuple(check for other in others for check in other.because)))
-    outcome, because = next(((o, b) for o, b in found if b), (Outcome.WORKS, ()))
+    outcome, because = next(((o, b) for o, b in found if b), (FeatureOutcome.WORKS, ()))
     return Feature(spec, outcome, tuple(dict.fromkeys(because)), spec.wanted(facts.config))

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterator
 from typing import Final
 
-from penstock.doctor.facts import Facts, Folder, Trouble
+from penstock.doctor.facts import Folder, SiteFacts, Trouble
 from penstock.doctor.findings import Finding, failed, fine, note, unknown
 from penstock.host.filesystems import is_network, is_volatile
 from penstock.pool.extra import INSTALL
@@ -18,7 +18,7 @@ _RECENT: Final = 900.0  # seconds since the last `penstock tick`
 _MUNGE: Final = "libmunge2 and a running munged; `dmr.munge_socket` names its socket where that is not the usual one"
 
 
-def check_host(facts: Facts) -> Iterator[Finding]:
+def check_host(facts: SiteFacts) -> Iterator[Finding]:
     """One finding per check, in the order in which one would look."""
     yield _config(facts)
     yield _identity(facts)
@@ -39,7 +39,7 @@ def check_host(facts: Facts) -> Iterator[Finding]:
     yield _notify(facts)
 
 
-def _config(facts: Facts) -> Finding:
+def _config(facts: SiteFacts) -> Finding:
     if facts.config_trouble:
         return failed(
             "config",
@@ -49,7 +49,7 @@ def _config(facts: Facts) -> Finding:
     return fine("config", facts.config_path or "no file, the defaults apply")
 
 
-def _identity(facts: Facts) -> Finding:
+def _identity(facts: SiteFacts) -> Finding:
     if facts.uid == 0:
         return note(
             "identity",
@@ -59,13 +59,13 @@ def _identity(facts: Facts) -> Finding:
     return fine("identity", facts.user)
 
 
-def _policy(facts: Facts) -> Finding:
+def _policy(facts: SiteFacts) -> Finding:
     if facts.policy is not None:
         return failed("policy", facts.policy.why, "set `dmr.policy` to one of those, or install its package")
     return fine("policy", f"resizes are decided by `{facts.config.dmr.policy}`")
 
 
-def _folder(facts: Facts) -> Finding:
+def _folder(facts: SiteFacts) -> Finding:
     if facts.own is not None:
         return _own_folder(facts.user, facts.own)
     change = "set `agent.state_dir` to a folder that this user can write to"
@@ -100,7 +100,7 @@ def _own_folder(user: str, own: Folder | Trouble) -> Finding:
     return fine("state-folder", f"the site's agent keeps the state; what is {user}'s alone {where}")
 
 
-def _file_system(facts: Facts) -> Finding:
+def _file_system(facts: SiteFacts) -> Finding:
     if isinstance(facts.folder, Trouble):
         return unknown("file-system", facts.folder.why)
     folder = facts.folder
@@ -124,7 +124,7 @@ def _file_system(facts: Facts) -> Finding:
     return fine("file-system", where)
 
 
-def _state(facts: Facts) -> Finding:
+def _state(facts: SiteFacts) -> Finding:
     if facts.own is not None:
         return fine("state", "that of the site's agent, which alone reads it")
     if isinstance(facts.state, Trouble):
@@ -134,7 +134,7 @@ def _state(facts: Facts) -> Finding:
     return fine("state", facts.state)
 
 
-def _agent(facts: Facts) -> Finding:
+def _agent(facts: SiteFacts) -> Finding:
     agent = facts.agent
     if agent.off:
         return note("agent", agent.off, "`penstock on`, when it is to act again", "until then nothing is begun")
@@ -155,7 +155,7 @@ def _agent(facts: Facts) -> Finding:
     return note("agent", "no agent runs", "`penstock agent`, the service (see `service`), or `penstock tick` by cron")
 
 
-def _service(facts: Facts) -> Finding:
+def _service(facts: SiteFacts) -> Finding:
     services = facts.services
     if facts.config.agent.serve == "all":
         return fine("service", "an agent for all users is a service of the system, not of a user")
@@ -181,18 +181,18 @@ def _service(facts: Facts) -> Finding:
     return fine("service", f"systemd --user answers{unit}")
 
 
-def _scron(facts: Facts) -> bool:
+def _scron(facts: SiteFacts) -> bool:
     return not isinstance(facts.site, Trouble) and facts.site.scron
 
 
-def _munge(facts: Facts) -> Finding:
+def _munge(facts: SiteFacts) -> Finding:
     if facts.munge is None:
         return fine("munge", "a credential was made and read back")
     cost = "none where Slurm itself uses munge; else a key that is the same on all hosts"
     return failed("munge", facts.munge.why, _MUNGE, cost)
 
 
-def _key(facts: Facts) -> Finding:
+def _key(facts: SiteFacts) -> Finding:
     if facts.config.agent.serve == "all":
         if facts.munge is not None:
             return failed("key", "`agent.serve: all` takes munge credentials only, and munge does not work", _MUNGE)
@@ -211,7 +211,7 @@ def _key(facts: Facts) -> Finding:
     return fine("key", f"the key is {there}")
 
 
-def _address(facts: Facts) -> Finding:
+def _address(facts: SiteFacts) -> Finding:
     change = "set `dmr.advertise` to a name of this host that the compute nodes can reach"
     if isinstance(facts.address, Trouble):
         return failed("address", facts.address.why, change)
@@ -222,7 +222,7 @@ def _address(facts: Facts) -> Finding:
     return fine("address", f"programs find the agent at {name} ({', '.join(addresses)}), port of `dmr.listen`")
 
 
-def _pyslurm(facts: Facts) -> Finding:
+def _pyslurm(facts: SiteFacts) -> Finding:
     wanted = facts.config.slurm.backend
     change = "pip install penstock[pyslurm] in the release that fits the site's Slurm, or set `slurm.backend: cli`"
     cost = "building it takes minutes and gigabytes of memory; it is GPL-2.0-only"
@@ -233,14 +233,14 @@ def _pyslurm(facts: Facts) -> Finding:
     return failed("pyslurm", why if wanted == "pyslurm" else f"{why}; Slurm is asked by its commands", change, cost)
 
 
-def _pool(facts: Facts) -> Finding:
+def _pool(facts: SiteFacts) -> Finding:
     if facts.pool_missing:
         missing = ", ".join(facts.pool_missing)
         return failed("pool-packages", f"not installed: {missing}", f"{INSTALL}, if pools of tasks are wanted")
     return fine("pool-packages", "Dask's distributed and what goes with it are installed")
 
 
-def _limits(facts: Facts) -> Finding:
+def _limits(facts: SiteFacts) -> Finding:
     limits = facts.config.limits
     caps = [
         f"{cap} nodes an hour{of}"
@@ -263,7 +263,7 @@ def _limits(facts: Facts) -> Finding:
     return fine("limits", told or "none: the agent may act on all that it serves")
 
 
-def _notify(facts: Facts) -> Finding:
+def _notify(facts: SiteFacts) -> Finding:
     if facts.own is not None and facts.config.messages.configured:
         return fine("notify", "the site's agent sends them")
     if isinstance(facts.messages, Trouble):
@@ -275,7 +275,7 @@ def _notify(facts: Facts) -> Finding:
     return fine("notify", facts.messages)
 
 
-def _pool_folder(facts: Facts) -> Finding:
+def _pool_folder(facts: SiteFacts) -> Finding:
     change = "set `pool.folder` to a folder that the compute nodes see (in your home)"
     if isinstance(facts.pool_folder, Trouble):
         return failed("pool-folder", facts.pool_folder.why, change)
@@ -288,7 +288,7 @@ def _pool_folder(facts: Facts) -> Finding:
     return fine("pool-folder", f"{folder.path} is on {folder.kind} ({folder.mount})")
 
 
-def _request_key(facts: Facts) -> Finding:
+def _request_key(facts: SiteFacts) -> Finding:
     if facts.config.provision.requests is None:
         return failed(
             "request-key",

@@ -11,20 +11,20 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.api import Limit, LimitHolder, OwnerLimits, SiteConfig
-from penstock.core.ownlimits import Growth, Held, binding, obstacle, said
-from penstock.doctor.facts import Facts, Trouble
+from penstock.core.ownlimits import Growth, RunningUse, binding, obstacle, said
+from penstock.doctor.facts import SiteFacts, Trouble
 from penstock.doctor.findings import Finding, failed, fine, note, unknown
 
 __all__ = ["check_limits"]
 
-_SMALL: Final = Held({"node": 1.0, "cpu": 1.0}, elapsed=0.0, time_limit=60.0)
+_SMALL: Final = RunningUse({"node": 1.0, "cpu": 1.0}, elapsed=0.0, time_limit=60.0)
 _MINUTE: Final = 60.0
 _RAISE: Final = "sacctmgr modify qos|account|user NAME set LIMIT=VALUE (-1: none), or another QOS for those jobs"
 _COST: Final = "whoever the limit is for may then have more in ordinary jobs, too"
 _ON_TIME: Final = ("MaxWall", "GrpWall")
 
 
-def check_limits(facts: Facts) -> Iterator[Finding]:
+def check_limits(facts: SiteFacts) -> Iterator[Finding]:
     """One finding per check."""
     site = facts.site
     if isinstance(site, Trouble):
@@ -36,7 +36,7 @@ def check_limits(facts: Facts) -> Iterator[Finding]:
     yield _times(facts, site)
 
 
-def _resizers(facts: Facts, site: SiteConfig) -> Finding:
+def _resizers(facts: SiteFacts, site: SiteConfig) -> Finding:
     """Whether the nodes that are to be merged into a job can be asked for, and who is charged with them."""
     check, user = "resizers", facts.user
     if not site.enforced:
@@ -58,7 +58,7 @@ def _resizers(facts: Facts, site: SiteConfig) -> Finding:
     )
 
 
-def _growth(facts: Facts, site: SiteConfig) -> Finding:
+def _growth(facts: SiteFacts, site: SiteConfig) -> Finding:
     """How far a job may grow under each account of the user."""
     check = "growth-limits"
     if not {"limits", "safe"} & site.enforced:
@@ -80,7 +80,7 @@ def _growth(facts: Facts, site: SiteConfig) -> Finding:
     return fine(check, f"no limit keeps a job of {facts.user} from growing{others}")
 
 
-def _by_partitions(facts: Facts, check: str) -> Finding:
+def _by_partitions(facts: SiteFacts, check: str) -> Finding:
     """Where nobody is held to limits of QOS and associations."""
     if isinstance(facts.partitions, Trouble):
         return unknown(check, facts.partitions.why)
@@ -100,7 +100,7 @@ def _bounds(known: OwnerLimits) -> str:
     return f"jobs under account {known.owner.account} grow within: {', '.join(words)}" if words else ""
 
 
-def _times(facts: Facts, site: SiteConfig) -> Finding:
+def _times(facts: SiteFacts, site: SiteConfig) -> Finding:
     """How far time limits may be raised for a job that shrinks."""
     check = "time-limits"
     if not site.operator:

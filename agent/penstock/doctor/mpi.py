@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from penstock.doctor.facts import Facts, Trouble
+from penstock.doctor.facts import SiteFacts, Trouble
 from penstock.doctor.findings import Finding, fine, note, unknown
 
 __all__ = ["check_mpi"]
@@ -14,13 +14,13 @@ _INSTALL: Final = "pip install mpi4py mpich in the environment of the applicatio
 _RESTART: Final = "restart"
 
 
-def check_mpi(facts: Facts) -> Iterator[Finding]:
+def check_mpi(facts: SiteFacts) -> Iterator[Finding]:
     """One finding per check."""
     yield _library(facts)
     yield _probe(facts)
 
 
-def _library(facts: Facts) -> Finding:
+def _library(facts: SiteFacts) -> Finding:
     if isinstance(facts.mpi, Trouble):
         return note("mpi", f"this Python has no MPI: {facts.mpi.why}", _INSTALL)
     mpi = facts.mpi
@@ -32,7 +32,7 @@ def _library(facts: Facts) -> Finding:
     return fine("mpi", f"{have}: programs are resized by {', '.join(mpi.methods)}")
 
 
-def _probe(facts: Facts) -> Finding:
+def _probe(facts: SiteFacts) -> Finding:
     if facts.probe is None:
         return unknown("mpi-probe", "not run", "penstock doctor --mpi runs small MPI programs (up to a minute each)")
     if isinstance(facts.probe, Trouble):

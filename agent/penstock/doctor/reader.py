@@ -27,7 +27,7 @@ from penstock.config import Config, find, load
 from penstock.core.backends import make_backend
 from penstock.core.extensions import POLICIES
 from penstock.core.off import off_in
-from penstock.doctor.facts import Address, Agent, Facts, Folder, Mpi, Probe, Queue, Services, Trouble
+from penstock.doctor.facts import Agent, AgentAddress, Folder, Mpi, Probe, QueueSize, Services, SiteFacts, Trouble
 from penstock.errors import AgentUnavailable, ConfigError, NotPermitted, PenstockError, StoreError, UserError
 from penstock.holding.requests import load_key
 from penstock.host.filesystems import mount_of
@@ -41,7 +41,7 @@ from penstock.pool.folder import base_folder
 from penstock.slurm.base import Reader
 from penstock.slurm.budget import Metered
 from penstock.slurm.commands import PROGRAMS
-from penstock.slurm.pyslurm_link import Link, Unfit, misfit
+from penstock.slurm.pyslurm_link import PyslurmLink, Unfit, misfit
 from penstock.slurm.queries import CliQueries
 from penstock.state.leadership import is_shared
 from penstock.state.lease.files import published
@@ -65,7 +65,7 @@ print(json.dumps([mpi4py.__version__, MPI.Get_library_version()]))
 """
 
 
-def read_facts(limit: float, *, with_mpi: bool, environ: Mapping[str, str] = os.environ) -> Facts:
+def read_facts(limit: float, *, with_mpi: bool, environ: Mapping[str, str] = os.environ) -> SiteFacts:
     """Everything that can be known; nothing raises. `limit` is the time limit of each request in seconds."""
     trouble, path = "", find(environ)
     try:
@@ -76,7 +76,7 @@ def read_facts(limit: float, *, with_mpi: bool, environ: Mapping[str, str] = os.
     known = asyncio.run(_ask_slurm(config, limit))
     known["seconds"] = time.monotonic() - started
     state_folder = config.agent.state_dir
-    return Facts(
+    return SiteFacts(
         config=config,
         config_path=str(path or ""),
         config_trouble=trouble,
@@ -180,9 +180,9 @@ async def _answered(call: Awaitable[T], limit: float) -> T | Trouble:
         return Trouble(str(error))
 
 
-async def _queue(backend: Reader) -> Queue:
+async def _queue(backend: Reader) -> QueueSize:
     jobs, nodes = await backend.jobs(), await backend.nodes()
-    return Queue(len(jobs), len(nodes), sum(node.usable for node in nodes))
+    return QueueSize(len(jobs), len(nodes), sum(node.usable for node in nodes))
 
 
 async def _partitions(backend: Reader) -> tuple[Partition, ...]:
@@ -224,7 +224,7 @@ async def _pyslurm(backend: Reader, site: SiteConfig | None, limit: float) -> st
     """In a process of its own, as the agent has it: importing a pyslurm that does not fit may end Python."""
     if find_spec("pyslurm") is None or not isinstance(backend, CliQueries):
         return None
-    link = Link(backend.runner)
+    link = PyslurmLink(backend.runner)
     try:
         versions = await link.start(limit)
     except (Unfit, PenstockError) as error:
@@ -362,14 +362,14 @@ def _key(path: Path) -> bool | Trouble:
     return True
 
 
-def _address(config: Config) -> Address | Trouble:
+def _address(config: Config) -> AgentAddress | Trouble:
     """The same name that the agent gives to its applications."""
     name = advertised_host(config)
     try:
         found = socket.getaddrinfo(bare(name), None, type=socket.SOCK_STREAM)
     except OSError as error:
         return Trouble(f"{name}: {error.strerror}")
-    return Address(name, tuple(sorted({str(entry[4][0]).partition("%")[0] for entry in found})))
+    return AgentAddress(name, tuple(sorted({str(entry[4][0]).partition("%")[0] for entry in found})))
 
 
 def _mpi(limit: float) -> Mpi | Trouble:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from penstock.api import SiteConfig
-from penstock.doctor.facts import Facts, Trouble
+from penstock.doctor.facts import SiteFacts, Trouble
 from penstock.doctor.findings import Finding, failed, fine, note, unknown
 from penstock.doctor.limits import check_limits
 from penstock.values.merging import obstacles_to_merge
@@ -49,7 +49,7 @@ _COSTS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-def check_site(facts: Facts) -> Iterator[Finding]:
+def check_site(facts: SiteFacts) -> Iterator[Finding]:
     """One finding per check, in the order in which one would look."""
     yield _programs(facts)
     yield _controller(facts)
@@ -66,7 +66,7 @@ def check_site(facts: Facts) -> Iterator[Finding]:
     yield _clusters(facts)
 
 
-def _programs(facts: Facts) -> Finding:
+def _programs(facts: SiteFacts) -> Finding:
     if facts.config.slurm.backend == "mock":
         return fine("programs", "a simulated Slurm needs none")
     if facts.programs_missing:
@@ -78,7 +78,7 @@ def _programs(facts: Facts) -> Finding:
     return fine("programs", "Slurm's programs are on PATH")
 
 
-def _controller(facts: Facts) -> Finding:
+def _controller(facts: SiteFacts) -> Finding:
     site = facts.site
     if isinstance(site, Trouble):
         return failed(
@@ -89,7 +89,7 @@ def _controller(facts: Facts) -> Finding:
     return fine("controller", f"cluster {site.cluster} answers: {facts.requests_text}")
 
 
-def _release(facts: Facts, site: SiteConfig) -> Finding:
+def _release(facts: SiteFacts, site: SiteConfig) -> Finding:
     if site.version[:2] < _OLDEST:
         oldest = ".".join(f"{part:02d}" for part in _OLDEST)
         return note(
@@ -98,7 +98,7 @@ def _release(facts: Facts, site: SiteConfig) -> Finding:
     return fine("release", f"Slurm {site.release}")
 
 
-def _clock(facts: Facts, site: SiteConfig) -> Finding:
+def _clock(facts: SiteFacts, site: SiteConfig) -> Finding:
     if abs(facts.skew) > _LATE:
         way = "behind" if facts.skew > 0 else "ahead of"
         return note(
@@ -109,14 +109,14 @@ def _clock(facts: Facts, site: SiteConfig) -> Finding:
     return fine("clock", "this host's clock and slurmctld's agree")
 
 
-def _queue(facts: Facts) -> Finding:
+def _queue(facts: SiteFacts) -> Finding:
     if isinstance(facts.queue, Trouble):
         return _asked("queue", facts.queue, "squeue, scontrol show nodes", "run `squeue` here by hand")
     seen = facts.queue
     return fine("queue", f"{seen.jobs} jobs and {seen.nodes} nodes, {seen.usable} of them usable, are understood")
 
 
-def _private(facts: Facts, site: SiteConfig) -> Finding:
+def _private(facts: SiteFacts, site: SiteConfig) -> Finding:
     hidden = sorted(site.private & {"jobs", "nodes", "reservations"})
     if hidden and not site.operator:
         return note(
@@ -129,7 +129,7 @@ def _private(facts: Facts, site: SiteConfig) -> Finding:
     return fine("private-data", "the whole queue is visible")
 
 
-def _partitions(facts: Facts) -> Finding:
+def _partitions(facts: SiteFacts) -> Finding:
     if isinstance(facts.partitions, Trouble):
         return _asked("partitions", facts.partitions, "scontrol show partition", "run it here by hand")
     up = [partition.name for partition in facts.partitions if partition.up]
@@ -140,7 +140,7 @@ def _partitions(facts: Facts) -> Finding:
     return fine("partitions", f"up: {', '.join(up)}")
 
 
-def _submission(facts: Facts) -> Finding:
+def _submission(facts: SiteFacts) -> Finding:
     if isinstance(facts.submission, Trouble):
         return _asked(
             "submission",
@@ -151,7 +151,7 @@ def _submission(facts: Facts) -> Finding:
     return fine("submission", f"Slurm would take a job of one node: {facts.submission}")
 
 
-def _accounting(facts: Facts, site: SiteConfig) -> Finding:
+def _accounting(facts: SiteFacts, site: SiteConfig) -> Finding:
     if site.accounting is False:
         return failed(
             "accounting",
@@ -165,7 +165,7 @@ def _accounting(facts: Facts, site: SiteConfig) -> Finding:
     return fine("accounting", "slurmdbd answers")
 
 
-def _association(facts: Facts, site: SiteConfig) -> Finding:
+def _association(facts: SiteFacts, site: SiteConfig) -> Finding:
     if site.accounting is False:
         return fine("association", "not needed without accounting")
     if isinstance(facts.accounts, Trouble):
@@ -180,7 +180,7 @@ def _association(facts: Facts, site: SiteConfig) -> Finding:
     return note("association", f"{text}; jobs run all the same, but fair-share does not count them", command)
 
 
-def _operator(facts: Facts, site: SiteConfig) -> Finding:
+def _operator(facts: SiteFacts, site: SiteConfig) -> Finding:
     if site.operator:
         return fine("operator", f"{facts.user} may change jobs of others, raise priorities and make reservations")
     grant = f"sacctmgr modify user {facts.user} set AdminLevel=Operator"
@@ -191,7 +191,7 @@ def _operator(facts: Facts, site: SiteConfig) -> Finding:
     return failed("operator", text, grant, cost)
 
 
-def _aging(facts: Facts, site: SiteConfig) -> Finding:
+def _aging(facts: SiteFacts, site: SiteConfig) -> Finding:
     strategy, reasons = by_rules(Rules.of(site))
     seen = f"workflows run as `{strategy.name}`: {'; '.join(reason.text for reason in reasons)}"
     if Rules.of(site).accrues or strategy.tie is not Tie.AFTEROK:
@@ -204,10 +204,10 @@ def _aging(facts: Facts, site: SiteConfig) -> Finding:
     )
 
 
-def _merge(code: str) -> Callable[[Facts, SiteConfig], Finding]:
+def _merge(code: str) -> Callable[[SiteFacts, SiteConfig], Finding]:
     """One obstacle to the merge, asked of those who know."""
 
-    def judge(facts: Facts, site: SiteConfig) -> Finding:
+    def judge(facts: SiteFacts, site: SiteConfig) -> Finding:
         added = facts.config.malleable.merge_releases
         found = next((o for o in obstacles_to_merge(site, gres=True, added=added) if o.code == code), None)
         if found is None:
@@ -229,7 +229,7 @@ _NO_OBSTACLE: Final[Mapping[str, str]] = {
 }
 
 
-def _companion(facts: Facts) -> Finding:
+def _companion(facts: SiteFacts) -> Finding:
     if facts.config.agent.serve == "all":
         return fine(
             "companion",
@@ -239,7 +239,7 @@ def _companion(facts: Facts) -> Finding:
     return fine("companion", "needs no setting of Slurm; each one counts as a job of the user")
 
 
-def _clusters(facts: Facts) -> Finding:
+def _clusters(facts: SiteFacts) -> Finding:
     if isinstance(facts.clusters, Trouble):
         return _asked("clusters", facts.clusters, "sacctmgr show clusters", "tasks are placed on this cluster only")
     return fine("clusters", f"tasks can go to {', '.join(facts.clusters)}")
@@ -252,7 +252,7 @@ def _asked(check: str, trouble: Trouble, command: str, change: str) -> Finding:
     return failed(check, f"{command}: {trouble.why}", change)
 
 
-_OF_THE_SITE: Final[Mapping[str, Callable[[Facts, SiteConfig], Finding]]] = {
+_OF_THE_SITE: Final[Mapping[str, Callable[[SiteFacts, SiteConfig], Finding]]] = {
     "release": _release,
     "clock": _clock,
     "private-data": _private,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.doctor.facts import Facts, Trouble
-from penstock.doctor.features import Feature, Outcome, Report
+from penstock.doctor.facts import SiteFacts, Trouble
+from penstock.doctor.features import DoctorReport, Feature, FeatureOutcome
 from penstock.workflow.strategy import Rules
 
 __all__ = ["verdict"]
 
 _GROWS: Final = {"grow-companion": "a second job", "grow-merge": "nodes of its own"}
-_DOES: Final = (Outcome.WORKS, Outcome.LIMITED)
+_DOES: Final = (FeatureOutcome.WORKS, FeatureOutcome.LIMITED)
 
 
-def verdict(facts: Facts, report: Report) -> str:
+def verdict(facts: SiteFacts, report: DoctorReport) -> str:
     """Whether submitting ahead and resizing gain anything here for this user, in one sentence."""
     if isinstance(facts.site, Trouble):
         return f"For {facts.user} here: nothing can be said, as Slurm does not answer."
@@ -22,7 +22,7 @@ def verdict(facts: Facts, report: Report) -> str:
     return f"For {facts.user} here: submitting ahead {_ahead(facts, features)}; resizing {_resizing(features)}."
 
 
-def _ahead(facts: Facts, features: dict[str, Feature]) -> str:
+def _ahead(facts: SiteFacts, features: dict[str, Feature]) -> str:
     feature = features["ahead"]
     if feature.outcome not in _DOES or isinstance(facts.site, Trouble):
         return _hindered(feature)
@@ -48,4 +48,6 @@ def _resizing(features: dict[str, Feature]) -> str:
 
 def _hindered(feature: Feature) -> str:
     why = ", ".join(feature.because)
-    return f"gains nothing ({why})" if feature.outcome is Outcome.NO else f"may or may not gain ({why} not known)"
+    return (
+        f"gains nothing ({why})" if feature.outcome is FeatureOutcome.NO else f"may or may not gain ({why} not known)"
+    )

@@ -36,7 +36,7 @@ from penstock.api import Job, Node, Snapshot
 from penstock.future.bits import BitProfile, NodeBits
 from penstock.future.planner import Ask
 
-__all__ = ["WAITS_FOR_NODES", "YEAR", "Closed", "Cluster", "Held", "Unknown", "Waiting", "asleep"]
+__all__ = ["WAITS_FOR_NODES", "YEAR", "Closed", "Cluster", "Held", "QueueEntry", "Unknown", "asleep"]
 
 WAITS_FOR_NODES: Final = frozenset({"", "None", "Resources", "Priority"})
 """Slurm's reasons of jobs that lack nothing but nodes."""
@@ -79,7 +79,7 @@ class Closed(NamedTuple):
     name: str
 
 
-class Waiting(NamedTuple):
+class QueueEntry(NamedTuple):
     """A job in the queue, one entry for all of its tasks: each takes `nodes` nodes out of the set `within` for
     `duration` seconds (infinite: for ever), not before `after`."""
 
@@ -104,7 +104,7 @@ class Cluster:
     bits: NodeBits
     held: tuple[Held, ...]
     closed: tuple[Closed, ...]
-    waiting: tuple[Waiting, ...]
+    waiting: tuple[QueueEntry, ...]
     _free: dict[frozenset[int], BitProfile] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -157,7 +157,7 @@ class Cluster:
         return sum(1 for job in self.snapshot.jobs.values() if job.pending) - len(self.waiting)
 
     @cached_property
-    def by_job(self) -> Mapping[int, Waiting]:
+    def by_job(self) -> Mapping[int, QueueEntry]:
         """Those who wait, by the number of their job."""
         return {entry.job.id: entry for entry in self.waiting}
 
@@ -222,7 +222,7 @@ class Cluster:
             if closed.nodes & nodes:
                 profile.block(closed.nodes & nodes, max(closed.start, self.now), closed.end)
 
-    def queue(self, within: int = -1, places: float = math.inf, tasks: int = 1000) -> Iterator[Waiting]:
+    def queue(self, within: int = -1, places: float = math.inf, tasks: int = 1000) -> Iterator[QueueEntry]:
         """Those who could use a node of `within`, in order, once for each task: the first so many places, so many
         tasks of one array."""
         for entry in self.waiting:
@@ -261,7 +261,7 @@ def _is_down(node: Node, reserved: bool) -> bool:
     return not node.usable and not (reserved and set(node.state.split("+")) <= _SHARED)
 
 
-def _waiting(snapshot: Snapshot, bits: NodeBits) -> Iterator[Waiting]:
+def _waiting(snapshot: Snapshot, bits: NodeBits) -> Iterator[QueueEntry]:
     now, idle = snapshot.taken_at, bits.mask(snapshot.idle_nodes())
     places: dict[str, tuple[int, float]] = {}
     for job in snapshot.pending():
@@ -273,7 +273,7 @@ def _waiting(snapshot: Snapshot, bits: NodeBits) -> Iterator[Waiting]:
         after = _after(job, (idle & within).bit_count(), now)
         if within and after is not None:
             duration = longest if job.time_limit is None else job.time_limit
-            yield Waiting(job, max(job.least_nodes, 1), within, max(duration, 1.0), after)
+            yield QueueEntry(job, max(job.least_nodes, 1), within, max(duration, 1.0), after)
 
 
 def _after(job: Job, idle: int, now: float) -> float | None:

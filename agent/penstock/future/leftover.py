@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from penstock.api import Job, Partition, Reason, Snapshot
-from penstock.future.cluster import WAITS_FOR_NODES, Cluster, Waiting, asleep
+from penstock.future.cluster import WAITS_FOR_NODES, Cluster, QueueEntry, asleep
 from penstock.future.profile import place
 from penstock.future.turns import Turns
 
@@ -81,7 +81,7 @@ class Leftover:
 class _Plan:
     """Slurm's plan for a partition and those that share nodes with it."""
 
-    def __init__(self, cluster: Cluster, partition: str, queue: Sequence[Waiting]) -> None:
+    def __init__(self, cluster: Cluster, partition: str, queue: Sequence[QueueEntry]) -> None:
         snapshot = cluster.snapshot
         self._now = cluster.now
         self._profile = cluster.free()

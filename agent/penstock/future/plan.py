@@ -21,7 +21,7 @@ import numpy as np
 from penstock.future.bits import BitProfile, lowest
 from penstock.future.planner import Ask, Backfill
 
-__all__ = ["Claim", "Plan", "Policy", "Queue", "Waiting", "free_set", "make_plan"]
+__all__ = ["Claim", "ClusterQueue", "PendingJob", "Policy", "QueueSchedule", "free_set", "make_plan"]
 
 Policy = Literal["conservative", "aggressive"]
 _LENGTHS: Final = 64  # classes of durations that share a bound
@@ -42,7 +42,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingJob:
     """A pending job: `procs` nodes out of the set `within`, those in `need` among them, for `duration`, not before
     `after`. `weight` is what a unit of its delay costs (the paper: its processors)."""
 
@@ -56,7 +56,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class ClusterQueue:
     """A cluster at `now`: `size` nodes, what is taken of them, and the pending jobs, the first to be served first.
 
     Of nodes that will do a job takes those in `first` first.
@@ -65,7 +65,7 @@ class Queue:
     size: int
     now: float
     claims: tuple[Claim, ...] = ()
-    waiting: tuple[Waiting, ...] = ()
+    waiting: tuple[PendingJob, ...] = ()
     policy: Policy = "conservative"
     first: int = 0
 
@@ -96,7 +96,7 @@ class _Bounds:
         self._tables: dict[int, np.ndarray[tuple[int, int], np.dtype[np.float64]]] = {}
 
     @classmethod
-    def of(cls, waiting: Sequence[Waiting]) -> _Bounds:
+    def of(cls, waiting: Sequence[PendingJob]) -> _Bounds:
         lengths = sorted({job.duration for job in waiting})
         step = max(1, len(lengths) // _LENGTHS)
         return cls(sorted({job.procs for job in waiting}), sorted({*lengths[::step], *lengths[-1:]}))
@@ -106,14 +106,14 @@ class _Bounds:
         twin._tables = {within: table.copy() for within, table in self._tables.items()}
         return twin
 
-    def get(self, job: Waiting) -> float:
+    def get(self, job: PendingJob) -> float:
         table = self._tables.get(job.within)
         if table is None:
             return -math.inf
         length = bisect_right(self._lengths, job.duration) - 1
         return float(table[bisect_left(self._widths, job.procs), length])
 
-    def put(self, job: Waiting, start: float) -> None:
+    def put(self, job: PendingJob, start: float) -> None:
         table = self._tables.get(job.within)
         if table is None:
             table = np.full((len(self._widths), len(self._lengths)), -np.inf)
@@ -134,13 +134,13 @@ class _State(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class QueueSchedule:
     """When every waiting job starts (`starts`, infinite for never) and on which set of nodes, in the queue's order.
 
     `profile` is what is free beside all of them.
     """
 
-    queue: Queue
+    queue: ClusterQueue
     starts: tuple[float, ...]
     nodes: tuple[int, ...]
     profile: BitProfile
@@ -221,12 +221,12 @@ class Plan:
         return tuple(starts)
 
 
-def make_plan(queue: Queue) -> Plan:
+def make_plan(queue: ClusterQueue) -> QueueSchedule:
     """Plan the whole queue by its policy. Claims are taken as they are, also if they overlap."""
     profile = queue.taken()
     if queue.policy == "aggressive":
         starts, nodes = _aggressive(queue, profile)
-        return Plan(queue, tuple(starts), tuple(nodes), profile)
+        return QueueSchedule(queue, tuple(starts), tuple(nodes), profile)
     bounds = _Bounds.of(queue.waiting)
     every = max(16, len(queue.waiting) // _CHECKPOINTS)
     states = []
@@ -244,17 +244,17 @@ def make_plan(queue: Queue) -> Plan:
         profile.block(found[1], found[0], found[0] + job.duration)
         starts.append(found[0])
         nodes.append(found[1])
-    return Plan(queue, tuple(starts), tuple(nodes), profile, tuple(states))
+    return QueueSchedule(queue, tuple(starts), tuple(nodes), profile, tuple(states))
 
 
-def _earliest(profile: BitProfile, job: Waiting, after: float) -> tuple[float, int] | None:
+def _earliest(profile: BitProfile, job: PendingJob, after: float) -> tuple[float, int] | None:
     after = max(after, job.after)
     if job.need:
         return Ask(0, job.procs, job.duration, job.within, need=job.need).earliest(profile, after)
     return profile.earliest(job.procs, job.duration, after, job.within)
 
 
-def _aggressive(queue: Queue, profile: BitProfile) -> tuple[list[float], list[int]]:
+def _aggressive(queue: ClusterQueue, profile: BitProfile) -> tuple[list[float], list[int]]:
     """Let time run from event to event, with one reservation at a time; `profile` gets what starts."""
     starts, nodes = [math.inf] * len(queue.waiting), [0] * len(queue.waiting)
     pending = list(range(len(queue.waiting)))

@@ -10,10 +10,10 @@ from typing import Protocol
 
 from penstock.future.planner import Ask
 
-__all__ = ["Profile", "place"]
+__all__ = ["AvailabilityProfile", "place"]
 
 
-class Profile(Protocol):
+class AvailabilityProfile(Protocol):
     """What is free from now to eternity."""
 
     def earliest(
@@ -28,7 +28,7 @@ class Profile(Protocol):
         ...
 
 
-def place(profile: Profile, ask: Ask, now: float) -> tuple[float, int] | None:
+def place(profile: AvailabilityProfile, ask: Ask, now: float) -> tuple[float, int] | None:
     """Give a request the earliest hole that is left, which is then taken: its start, and where. None: there is none.
 
     Done for every job in Slurm's order this is conservative backfilling (Mu'alem and Feitelson 2001): nobody moves

@@ -23,7 +23,7 @@ from penstock.errors import (
 )
 from penstock.holding import requests
 from penstock.holding.ledger import Ledger
-from penstock.provision.holding import Act, Hold, Limits, Seen, Wanted, step
+from penstock.provision.holding import Act, Hold, Limits, Seen, WantedSlot, step
 from penstock.slurm.base import Changer, Reader
 
 __all__ = ["NOT_PERMITTED", "Holds", "RequestFolder", "ReservationView"]
@@ -110,7 +110,7 @@ class Holds:
         """What will be seen of Slurm in one pass over several slots."""
         return ReservationView(self._backend)
 
-    async def open(self, wanted: Wanted, sight: ReservationView | None = None, exchange: bool = False) -> int:
+    async def open(self, wanted: WantedSlot, sight: ReservationView | None = None, exchange: bool = False) -> int:
         """Check a wanted slot against the site's limits and the budget, store it and take the first steps; its number.
         An `exchange` takes the place of another one. Raises Infeasible for what is not allowed, LeftAlone where
         it is paused; what Slurm refuses is in the hold's `reason`."""
@@ -249,7 +249,7 @@ class Holds:
         self._ledger.store(number, replace(hold, requested=True, reason=""), (), now)
 
     @staticmethod
-    def _spec(wanted: Wanted) -> ReservationSpec:
+    def _spec(wanted: WantedSlot) -> ReservationSpec:
         flags = (f"PURGE_COMP={_PURGE}",)
         length = wanted.duration + wanted.margin
         return ReservationSpec(
@@ -264,12 +264,12 @@ class Holds:
         )
 
 
-def _concern(wanted: Wanted) -> Concern:
+def _concern(wanted: WantedSlot) -> Concern:
     # Whoever holds slots does so for themselves: the ledger is theirs, and so are the jobs.
     return Concern("slots", os.geteuid(), None, (wanted.partition,), (wanted.account,))
 
 
-def _idle_job(wanted: Wanted) -> JobSpec:
+def _idle_job(wanted: WantedSlot) -> JobSpec:
     """A job that idles until the slot begins, then works."""
     script = (
         "#!/bin/sh\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from penstock.provision.var import Submission, Waits, when_to_submit
+from penstock.provision.var import Submission, WaitSample, when_to_submit
 from penstock.slurm.base import Reader
 
 __all__ = ["idle_submission"]
@@ -29,5 +29,5 @@ async def idle_submission(
         if r.start is not None and r.eligible is not None
     ]
     if waits:
-        return when_to_submit(soonest, start, duration, Waits(waits, nodes, start))
+        return when_to_submit(soonest, start, duration, WaitSample(waits, nodes, start))
     return None if now < start <= soonest else Submission(soonest, duration + max(0.0, start - soonest), 0.0)

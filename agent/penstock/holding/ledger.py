@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.errors import Infeasible, NotFound, StoreError
-from penstock.provision.holding import Entry, Hold
+from penstock.provision.holding import Hold, LedgerEntry
 from penstock.provision.transfers import Measured
 from penstock.state.birth import there_or_made
 from penstock.state.ownership import denied, is_readable
@@ -145,7 +145,7 @@ class Ledger:
         assert number is not None
         return number
 
-    def store(self, number: int, hold: Hold, entries: Iterable[Entry], at: float) -> None:
+    def store(self, number: int, hold: Hold, entries: Iterable[LedgerEntry], at: float) -> None:
         """The hold's new state and its entries, together or not at all. An entry that is there already stays."""
         with self._transaction():
             self._db.execute(

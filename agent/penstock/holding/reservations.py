@@ -24,7 +24,7 @@ from penstock.errors import NotNow, NotPermitted
 from penstock.holding.holds import Holds, RequestFolder
 from penstock.holding.ledger import Ledger
 from penstock.holding.requests import load_key
-from penstock.holding.runs import Runs
+from penstock.holding.runs import ReservedRuns
 from penstock.host.files import lock
 from penstock.provision.holding import Hold, Limits
 from penstock.provision.live import from_snapshot, partition_of
@@ -98,7 +98,7 @@ class Reservations:
         self.backend = backend
         self.ledger = open_ledger(config)
         self.holds = Holds(backend, executor, self.ledger, Limits.preset(provision.limits), requested)
-        self.runs = Runs(backend, executor, self.holds, self.ledger, provision.earlier / 3600)
+        self.runs = ReservedRuns(backend, executor, self.holds, self.ledger, provision.earlier / 3600)
 
     def close(self) -> None:
         """It is not used afterwards."""

@@ -18,19 +18,19 @@ from penstock.core.executor import Concern, Executor
 from penstock.errors import Infeasible, LeftAlone, NotFound, NotNow, NotPermitted, PenstockError
 from penstock.holding.holds import Holds
 from penstock.holding.ledger import Ledger
-from penstock.provision.holding import Hold, Phase, Wanted
+from penstock.provision.holding import Hold, HoldPhase, WantedSlot
 from penstock.provision.pricing import cancelling
-from penstock.provision.repair import CAN_BEGIN_EARLIER, Drop, Find, Move, StageNow, Standing, repair
+from penstock.provision.repair import CAN_BEGIN_EARLIER, Drop, Find, SlotChange, StageNow, StageProgress, repair
 from penstock.slurm.base import Reader
 from penstock.waits.base import Estimate
 from penstock.workflow.carrying import Carrier, subject_of
-from penstock.workflow.instructions import Finished, Step, Submit, View
+from penstock.workflow.instructions import Finished, RunStep, SlurmView, Submit
 from penstock.workflow.runner import Runner
-from penstock.workflow.state import Phase as Stands
-from penstock.workflow.state import RunPhase, Slot, StageRun, WorkflowRun
+from penstock.workflow.state import RunPhase, StageRun, StageSlot, WorkflowRun
+from penstock.workflow.state import StagePhase as Stands
 from penstock.workflow.turn import fresh
 
-__all__ = ["Finder", "Runs"]
+__all__ = ["Finder", "ReservedRuns"]
 
 Finder = Callable[[WorkflowRun], Awaitable[Find]]
 """Makes the search for free slots from a look at the cluster as it is now."""
@@ -61,7 +61,7 @@ class _Page:
             self.runs[run.id] = run
 
 
-class Runs:
+class ReservedRuns:
     """The runs of one ledger. `second` is what ending a second earlier is worth, in service units."""
 
     def __init__(self, backend: Reader, executor: Executor, holds: Holds, ledger: Ledger, second: float = 0.0) -> None:
@@ -167,10 +167,10 @@ class Runs:
             return
         page.save(self._step(run, snapshot, records).run)
 
-    def _step(self, run: WorkflowRun, snapshot: Snapshot, records: Records) -> Step:
+    def _step(self, run: WorkflowRun, snapshot: Snapshot, records: Records) -> RunStep:
         holds = frozenset(number for number, hold in self._ledger.holds().items() if not hold.phase.final)
         held = holds - {number for _slot, number in run.leaving}
-        view = View(snapshot.taken_at, snapshot.jobs, MappingProxyType(records), held=held)
+        view = SlurmView(snapshot.taken_at, snapshot.jobs, MappingProxyType(records), held=held)
         return self._runner.step(run, view, self._backend.now(), lambda _geometry: Estimate(0, 0.0))
 
     # -- mending -----------------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class Runs:
             out.append(StageNow(stage.name, unit.nodes, unit.time_limit, unit.after, standing, slot, latest, penalty))
         return out
 
-    async def _move(self, page: _Page, move: Move, news: list[str]) -> None:
+    async def _move(self, page: _Page, move: SlotChange, news: list[str]) -> None:
         """The new slot first; the old one is given up once the job stands for the new one."""
         run = page.run
         place = next(i for i, stage in enumerate(run.stages) if stage.name == move.stage)
@@ -229,15 +229,15 @@ class Runs:
         except Infeasible as error:
             _kept(page, move, str(error), news)
             return
-        if held.phase is not Phase.HELD:
+        if held.phase is not HoldPhase.HELD:
             _kept(page, move, held.reason, news)
             return
-        again = replace(fresh(stage), attempt=0, slot=Slot(wanted.name, number, moves, stage.held.whole))
+        again = replace(fresh(stage), attempt=0, slot=StageSlot(wanted.name, number, moves, stage.held.whole))
         run = _leaving(run, stage.held)
         page.save(replace(run.put(place, again), told={**run.told, move.stage: move.why}))
         news.append(f"stage {move.stage} gets another slot: {move.why}")
 
-    async def _held(self, wanted: Wanted) -> tuple[int, Hold]:
+    async def _held(self, wanted: WantedSlot) -> tuple[int, Hold]:
         """A hold of this name, opened now or before a kill."""
         for number, hold in self._ledger.holds().items():
             if hold.wanted.name == wanted.name:
@@ -270,13 +270,15 @@ class Runs:
         await self._executor.act("unreserve", subject, {"slot": slot}, lambda slurm: slurm.unreserve(slot), concern)
 
 
-def _standing(stage: StageRun) -> Standing:
+def _standing(stage: StageRun) -> StageProgress:
     if stage.phase in _FAILED:
-        return Standing.FAILED
-    return {Stands.RUNNING: Standing.RUNNING, Stands.DONE: Standing.DONE}.get(stage.phase, Standing.WAITING)
+        return StageProgress.FAILED
+    return {Stands.RUNNING: StageProgress.RUNNING, Stands.DONE: StageProgress.DONE}.get(
+        stage.phase, StageProgress.WAITING
+    )
 
 
-def _leaving(run: WorkflowRun, *slots: Slot) -> WorkflowRun:
+def _leaving(run: WorkflowRun, *slots: StageSlot) -> WorkflowRun:
     """The run, which gives these up, too."""
     return replace(run, leaving=tuple(dict.fromkeys((*run.leaving, *((slot.name, slot.hold) for slot in slots)))))
 
@@ -291,7 +293,7 @@ def _dropped(run: WorkflowRun, why: Mapping[str, str]) -> WorkflowRun:
     return run
 
 
-def _kept(page: _Page, move: Move, reason: str, news: list[str]) -> None:
+def _kept(page: _Page, move: SlotChange, reason: str, news: list[str]) -> None:
     """It has no other slot. No news if the one that it has will do: people are told of delays."""
     if move.why != CAN_BEGIN_EARLIER:
         _tell(page, move.stage, f"keeps its slot though {move.why}: {reason}", news)

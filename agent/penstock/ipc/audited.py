@@ -10,7 +10,7 @@ from typing import Any, Final
 from dmr import wire
 from dmr.wire import clean
 from penstock.audit.auditor import Auditor, new_id
-from penstock.audit.record import Door, Kind, Outcome, Record, Scalar, code_of
+from penstock.audit.record import Door, Record, RecordKind, RecordOutcome, Scalar, code_of
 from penstock.errors import AuditUnwritable, NotNow, PenstockError, StoreError
 from penstock.host.clock import Clock
 from penstock.host.logins import login
@@ -59,27 +59,27 @@ class RequestAudit:
 
     def turned_away(self, door: Door, uid: int | None, error: BaseException, verb: str = "request") -> None:
         """Somebody was refused before it was known (or looked at) what they wanted."""
-        self._note(door, uid, verb, Outcome.REFUSED, code_of(error), str(error), repeats=True)
+        self._note(door, uid, verb, RecordOutcome.REFUSED, code_of(error), str(error), repeats=True)
 
     def program(self, uid: int, request: wire.Request, reply: wire.Reply, *, registered: bool) -> None:
         """What a program was answered; `registered`: this has made its job known to the agent. A check that changes
         nothing leaves no record."""
         verb = request.op
         if isinstance(reply, wire.Failure):
-            self._of_job(uid, verb, request, Outcome.REFUSED, reply.error, reply.message, repeats=True)
+            self._of_job(uid, verb, request, RecordOutcome.REFUSED, reply.error, reply.message, repeats=True)
         elif registered:
-            self._of_job(uid, verb, request, Outcome.DONE, "registered", "")
+            self._of_job(uid, verb, request, RecordOutcome.DONE, "registered", "")
         elif not isinstance(request, wire.Check):
-            self._of_job(uid, verb, request, Outcome.DONE, "", _said(request), repeats=verb in _REPEATED)
+            self._of_job(uid, verb, request, RecordOutcome.DONE, "", _said(request), repeats=verb in _REPEATED)
 
     def program_refused(self, uid: int | None, request: wire.Request, error: BaseException) -> None:
         """A program was not believed, or asked for what is not its user's."""
-        self._of_job(uid, request.op, request, Outcome.REFUSED, code_of(error), str(error), repeats=True)
+        self._of_job(uid, request.op, request, RecordOutcome.REFUSED, code_of(error), str(error), repeats=True)
 
     # -- records -------------------------------------------------------------------------------------------------------
 
     def _of_job(
-        self, uid: int | None, verb: str, request: wire.Request, outcome: Outcome, code: str, text: str, *,
+        self, uid: int | None, verb: str, request: wire.Request, outcome: RecordOutcome, code: str, text: str, *,
         repeats: bool = False,
     ) -> None:  # fmt: skip
         subject = f"job {request.job}"
@@ -106,13 +106,13 @@ class RequestAudit:
         jobs = str(details.get("jobs", "")).split(",")
         job = int(jobs[0]) if len(jobs) == 1 and jobs[0].isdecimal() else None
         if error is None:
-            outcome, code, text = Outcome.DONE, "", _lines(answer)
+            outcome, code, text = RecordOutcome.DONE, "", _lines(answer)
         else:
             wrong = isinstance(error, StoreError) or not isinstance(error, PenstockError)
-            outcome, code = Outcome.FAILED if wrong else Outcome.REFUSED, code_of(error)
+            outcome, code = RecordOutcome.FAILED if wrong else RecordOutcome.REFUSED, code_of(error)
             text = str(error) if isinstance(error, PenstockError) else repr(error)
             if isinstance(error, AuditUnwritable):
-                outcome = Outcome.REFUSED
+                outcome = RecordOutcome.REFUSED
         self._note(
             door,
             uid,
@@ -163,7 +163,7 @@ class RequestAudit:
         door: Door,
         uid: int | None,
         verb: str,
-        outcome: Outcome,
+        outcome: RecordOutcome,
         code: str,
         text: str,
         *,
@@ -177,7 +177,7 @@ class RequestAudit:
         self._auditor.request(
             Record(
                 self._clock.now(),
-                Kind.REQUEST,
+                RecordKind.REQUEST,
                 verb,
                 outcome,
                 code,

@@ -129,10 +129,10 @@ def _ask_far(config: Config, holder: Card, op: str, arguments: Mapping[str, Any]
             with connection.makefile("rb") as stream:
                 theirs = proof.nonce_of(stream.readline(proof.MAX_HEAD))
                 ours, digest = proof.nonce(), proof.digest_of(request)
-                head = proof.Head(digest, sign(proof.request_text(theirs, ours, digest)), ours)
+                head = proof.ProofHead(digest, sign(proof.request_text(theirs, ours, digest)), ours)
                 connection.sendall(head.encode() + request)
                 sent = True
-                answer = proof.Head.decode(stream.readline(proof.MAX_HEAD), request=False)
+                answer = proof.ProofHead.decode(stream.readline(proof.MAX_HEAD), request=False)
                 line = stream.readline(_LONGEST_REPLY)
     except (OSError, ValueError, errors.UserError, credential.CredentialError) as e:
         if sent and op in _ONCE:

@@ -23,7 +23,7 @@ class Proven:
     uid: int
     kind: str
     theirs: str
-    head: proof.Head
+    head: proof.ProofHead
 
 
 class FarDoor:
@@ -47,7 +47,7 @@ class FarDoor:
         """Who has sent this head on the connection that was greeted with `theirs`. Raises `NotPermitted`, and `NotNow`
         where that cannot be told."""
         try:
-            head = proof.Head.decode(line, request=True)
+            head = proof.ProofHead.decode(line, request=True)
             uid = await self._verifier.prove(head.auth, proof.request_text(theirs, head.nonce, head.digest))
         except UserError as e:
             raise self._refuse(NotPermitted(str(e))) from e
@@ -63,7 +63,7 @@ class FarDoor:
         reply = await self._answer(who.uid, line)
         digest = proof.digest_of(reply)
         covered = proof.reply_text(who.theirs, who.head.nonce, who.head.digest, digest)
-        return proof.Head(digest, await self._verifier.sign(who.kind, covered)).encode() + reply
+        return proof.ProofHead(digest, await self._verifier.sign(who.kind, covered)).encode() + reply
 
     def _refuse(self, error: PenstockError) -> PenstockError:
         self.refused += 1
@@ -74,4 +74,4 @@ class FarDoor:
 def refusal(error: PenstockError) -> bytes:
     """Head and reply that prove nothing: said to somebody who has proven nothing."""
     reply = refused(error)
-    return proof.Head(proof.digest_of(reply), "").encode() + reply
+    return proof.ProofHead(proof.digest_of(reply), "").encode() + reply

@@ -6,23 +6,23 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from penstock.core.families import Family, Labels, Metric, by, by_one, copied, family, named
+from penstock.core.families import Family, Labels, MetricSpec, by, by_one, copied, family, named
 from penstock.ipc.far import FarDoor
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
 from penstock.ipc.server import Server
 
 __all__ = ["METRICS", "families"]
 
-METRICS: Final[Mapping[str, Metric]] = named(
+METRICS: Final[Mapping[str, MetricSpec]] = named(
     (
-        Metric(
+        MetricSpec(
             "messages_total",
             "counter",
             "Requests at the doors (local: the command line, remote: MPI jobs): ok, refused, malformed, failed; far: "
             "those of commands on other hosts that prove nothing.",
             ("door", "outcome"),
         ),
-        Metric("connections_refused_total", "counter", "Connections that were one too many.", ("door",)),
+        MetricSpec("connections_refused_total", "counter", "Connections that were one too many.", ("door",)),
     )
 )
 

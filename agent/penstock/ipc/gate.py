@@ -12,13 +12,13 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-__all__ = ["Bounds", "Entry", "Gate"]
+__all__ = ["ConnectionBounds", "ConnectionEntry", "Gate"]
 
 K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ConnectionBounds:
     """Most connections, and most of one peer; of these most that are anonymous, and most of one peer."""
 
     most: int
@@ -28,7 +28,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry(Generic[K]):
+class ConnectionEntry(Generic[K]):
     """Whether somebody may come in, and who has to leave for that."""
 
     welcome: bool
@@ -38,7 +38,7 @@ class Entry(Generic[K]):
 class Gate(Generic[K]):
     """The connections of one door, in the order in which they came."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: ConnectionBounds) -> None:
         self.bounds = bounds
         self._peers: dict[K, str] = {}
         self._anonymous: dict[K, str] = {}
@@ -53,24 +53,24 @@ class Gate(Generic[K]):
         """How many have proven nothing."""
         return len(self._anonymous)
 
-    def enter(self, key: K, peer: str) -> Entry[K]:
+    def enter(self, key: K, peer: str) -> ConnectionEntry[K]:
         """Somebody is at the door. Who has to leave is out already for the gate; at most one is."""
         bounds = self.bounds
         leaves: K | None = None
         if self._of_peer[peer] >= bounds.of_peer or self._anonymous_of[peer] >= bounds.anonymous_of_peer:
             leaves = self._oldest(peer)
             if leaves is None:
-                return Entry(False)
+                return ConnectionEntry(False)
         elif len(self._peers) >= bounds.most or len(self._anonymous) >= bounds.anonymous:
             leaves = self.yields()
             if leaves is None:
-                return Entry(False)
+                return ConnectionEntry(False)
         if leaves is not None:
             self.leave(leaves)
         self._peers[key] = self._anonymous[key] = peer
         self._of_peer[peer] += 1
         self._anonymous_of[peer] += 1
-        return Entry(True, leaves)
+        return ConnectionEntry(True, leaves)
 
     def yields(self) -> K | None:
         """Who has to leave first; None: nobody."""

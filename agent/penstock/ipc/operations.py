@@ -21,7 +21,7 @@ from penstock.ipc.handlers import LocalOp
 from penstock.ipc.overseers import Overseers
 from penstock.ipc.views import views
 from penstock.malleable.controller import MalleableController
-from penstock.predictions.outlook import Outlook, geometry_of
+from penstock.predictions.outlook import WaitOutlook, geometry_of
 from penstock.state.store import Store
 from penstock.values.allow import NOT_ALLOWED
 from penstock.workflow.controller import WorkflowController
@@ -45,7 +45,7 @@ def operations(
     clock: Clock,
     workflows: WorkflowController,
     malleable: MalleableController,
-    outlook: Outlook,
+    outlook: WaitOutlook,
     serves: Callable[[int], bool],
     overseers: Overseers,
     wake: Callable[[str], None],

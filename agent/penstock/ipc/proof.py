@@ -22,7 +22,7 @@ from typing import Final
 
 from penstock.errors import UserError
 
-__all__ = ["MAX_HEAD", "Head", "digest_of", "greeting", "nonce", "nonce_of", "reply_text", "request_text"]
+__all__ = ["MAX_HEAD", "ProofHead", "digest_of", "greeting", "nonce", "nonce_of", "reply_text", "request_text"]
 
 VERSION: Final = 1
 MAX_HEAD: Final = 16 * 1024
@@ -69,7 +69,7 @@ def nonce_of(line: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ProofHead:
     """What precedes a request or a reply: its digest and a credential. `nonce` is the command's; a reply has none."""
 
     digest: str
@@ -82,7 +82,7 @@ class Head:
         return json.dumps({**said, "nonce": self.nonce} if self.nonce else said).encode("ascii") + b"\n"
 
     @classmethod
-    def decode(cls, line: bytes, *, request: bool) -> Head:
+    def decode(cls, line: bytes, *, request: bool) -> ProofHead:
         """From a line. Raises UserError when it is none."""
         said = _object(line)
         number = _field(said, "nonce", _NONCE) if request else ""

@@ -25,7 +25,7 @@ from penstock.ipc import descriptors, proof
 from penstock.ipc.audited import PEER
 from penstock.ipc.auth import peer_uid
 from penstock.ipc.far import FarDoor, refusal
-from penstock.ipc.gate import Bounds, Gate
+from penstock.ipc.gate import ConnectionBounds, Gate
 from penstock.ipc.limits import ByteBudget, Holding, RateLimit
 from penstock.ipc.listener import Listener
 
@@ -122,7 +122,7 @@ class Server:
         def tells() -> bool:
             return self._told.allows(name, asyncio.get_running_loop().time())
 
-        self._gates[name] = Gate(Bounds(1, 1, 1, 1))
+        self._gates[name] = Gate(ConnectionBounds(1, 1, 1, 1))
         self._divide()
         opened = [Listener(name, listening, admit, self._room, tells) for listening in sockets]
         self._listeners += opened
@@ -135,7 +135,7 @@ class Server:
         for name, gate in self._gates.items():
             most = max(1, min(_MAX_CONNECTIONS, there * _SHARES[name] // parts))
             of_peer = _MAX_PER_USER if name == "local" else _MAX_PER_ADDRESS
-            gate.bounds = Bounds(most, of_peer, min(_MAX_ANONYMOUS, most), min(of_peer, max(1, most // 2)))
+            gate.bounds = ConnectionBounds(most, of_peer, min(_MAX_ANONYMOUS, most), min(of_peer, max(1, most // 2)))
 
     def _room(self) -> int:
         """How many more can be taken. Where there is no room, who has proven nothing makes some."""

@@ -10,7 +10,7 @@ from penstock.errors import Infeasible, NotPermitted
 from penstock.malleable import ways
 from penstock.malleable.cleaner import Cleaner
 from penstock.malleable.grow import Grower
-from penstock.malleable.parts import Part, Tools
+from penstock.malleable.parts import MalleablePart, Tools
 from penstock.malleable.rights import PASSING, node_count
 from penstock.malleable.words import (
     Allocate,
@@ -25,7 +25,7 @@ from penstock.malleable.words import (
 )
 from penstock.slurm.base import Changer
 
-__all__ = ["Acts", "growth"]
+__all__ = ["ResizeActs", "growth"]
 
 _FINAL = (Infeasible, NotPermitted)
 
@@ -35,7 +35,7 @@ def growth(job: int) -> tuple[str, str]:
     return f"job {job}/expand", f"job {job}/merge"
 
 
-class Acts(Part):
+class ResizeActs(MalleablePart):
     """Acts on Slurm for one job after the other; what comes of it goes into the registry."""
 
     def __init__(self, tools: Tools, grower: Grower, cleaner: Cleaner) -> None:

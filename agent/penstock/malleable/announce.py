@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from penstock.api import Reason, ResizeVerdict
 from penstock.malleable.machine import MalleableJob
-from penstock.malleable.words import Deadlines, Phase
+from penstock.malleable.words import Deadlines, ResizePhase
 
-__all__ = ["Due", "due", "expired", "missing", "nearest"]
+__all__ = ["AnnouncementDue", "due", "expired", "missing", "nearest"]
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class AnnouncementDue:
     """What an announcement asks for now; `patience` is how long the grant may take (s)."""
 
     verdict: ResizeVerdict
@@ -40,7 +40,7 @@ def missing(me: MalleableJob) -> int:
 
 def expired(me: MalleableJob, limits: Deadlines, now: float) -> str | None:
     """Why the announcement is to be forgotten, None while it counts."""
-    if me.announced is None or me.phase is not Phase.IDLE:
+    if me.announced is None or me.phase is not ResizePhase.IDLE:
         return None
     if nearest(me) == me.offer.size:
         return f"the announced size of {me.announced.size} processes is reached, or nothing nearer can be"
@@ -49,7 +49,7 @@ def expired(me: MalleableJob, limits: Deadlines, now: float) -> str | None:
     return None
 
 
-def due(me: MalleableJob, lead: float, limits: Deadlines, now: float) -> Due | None:
+def due(me: MalleableJob, lead: float, limits: Deadlines, now: float) -> AnnouncementDue | None:
     """What to do about the announcement now, if anything; `lead` is the wait to expect (s)."""
     said = me.announced
     if said is None:
@@ -60,4 +60,4 @@ def due(me: MalleableJob, lead: float, limits: Deadlines, now: float) -> Due | N
     text = f"the application announced {said.size} processes for {'now' if ahead <= 0 else f'in {ahead:.0f} s'}"
     if size > me.offer.size:
         text += f"; the nodes are expected to wait {lead:.0f} s"
-    return Due(ResizeVerdict(size, (Reason("announced", text),)), max(ahead, 0.0) + limits.grant)
+    return AnnouncementDue(ResizeVerdict(size, (Reason("announced", text),)), max(ahead, 0.0) + limits.grant)

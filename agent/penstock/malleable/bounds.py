@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from penstock.api import Job, Partition, Reason
 from penstock.malleable.machine import MalleableJob
 
-__all__ = ["MARGIN", "Bounds", "Verdict", "bounded"]
+__all__ = ["MARGIN", "BoundedSize", "ResizeBounds", "bounded"]
 
 MARGIN = 0.10
 """Share of the remaining time that is kept free."""
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ResizeBounds:
     """What the site and the agent's rights allow: `cost` is how long a resize takes (s), `extends`: time limits may be
     raised, `shrinks`: jobs may give back their own nodes; `partition` is the job's."""
 
@@ -35,7 +35,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class BoundedSize:
     """The size (processes) that the job may get and what was added to the policy's reasons; `extend` is the time limit
     (s) that it needs for that, 0 where its own does."""
 
@@ -44,27 +44,27 @@ class Verdict:
     extend: float = 0.0
 
 
-def bounded(me: MalleableJob, job: Job, size: int, bounds: Bounds) -> Verdict:
+def bounded(me: MalleableJob, job: Job, size: int, bounds: ResizeBounds) -> BoundedSize:
     """What becomes of a policy's wish for `size` processes."""
     now, present = bounds.now, me.offer.size
     if size == present:
-        return Verdict(size)
+        return BoundedSize(size)
     if size not in me.offer.reachable():
         return _stay(me, "unreachable", f"size {size} cannot be reached")
     left = _time_left(me, job, now)
     if left < bounds.cost:
         return _stay(me, "too-late", f"{left:.0f} s are left, and a resize takes {bounds.cost:.0f} s")
     if size > present:
-        return Verdict(size)
+        return BoundedSize(size)
     placed = _whole(me, job, size, bounds)
     if placed.size == present:
         return placed
     timed = _in_time(me, job, placed.size, bounds)
-    return Verdict(timed.size, (*placed.reasons, *timed.reasons), timed.extend)
+    return BoundedSize(timed.size, (*placed.reasons, *timed.reasons), timed.extend)
 
 
-def _stay(me: MalleableJob, code: str, text: str) -> Verdict:
-    return Verdict(me.offer.size, (Reason(code, text),))
+def _stay(me: MalleableJob, code: str, text: str) -> BoundedSize:
+    return BoundedSize(me.offer.size, (Reason(code, text),))
 
 
 def _time_left(me: MalleableJob, job: Job, now: float) -> float:
@@ -78,7 +78,7 @@ def _work_left(me: MalleableJob) -> float:
     return math.inf if steps is None or seconds is None else steps * seconds
 
 
-def _whole(me: MalleableJob, job: Job, size: int, bounds: Bounds) -> Verdict:
+def _whole(me: MalleableJob, job: Job, size: int, bounds: ResizeBounds) -> BoundedSize:
     """The largest size up to `size` at which nobody who stays needs a node that goes."""
     per_node = me.offer.per_node
     first_problem: Reason | None = None
@@ -86,14 +86,14 @@ def _whole(me: MalleableJob, job: Job, size: int, bounds: Bounds) -> Verdict:
         count = candidate // per_node
         if (problem := _problem(me, job, count, bounds)) is None:
             if candidate == size:
-                return Verdict(size)
+                return BoundedSize(size)
             assert first_problem is not None
-            return Verdict(candidate, (first_problem, Reason("whole", f"with {candidate} processes it does")))
+            return BoundedSize(candidate, (first_problem, Reason("whole", f"with {candidate} processes it does")))
         first_problem = first_problem or problem
-    return Verdict(me.offer.size, (first_problem,) if first_problem else ())
+    return BoundedSize(me.offer.size, (first_problem,) if first_problem else ())
 
 
-def _problem(me: MalleableJob, job: Job, count: int, bounds: Bounds) -> Reason | None:
+def _problem(me: MalleableJob, job: Job, count: int, bounds: ResizeBounds) -> Reason | None:
     """Why the ranks on the first `count` nodes cannot stay alone."""
     survivors = me.nodes[:count]
     if job.batch_host in me.nodes and job.batch_host not in survivors:
@@ -105,14 +105,14 @@ def _problem(me: MalleableJob, job: Job, count: int, bounds: Bounds) -> Reason |
     return None
 
 
-def _in_time(me: MalleableJob, job: Job, size: int, bounds: Bounds) -> Verdict:
+def _in_time(me: MalleableJob, job: Job, size: int, bounds: ResizeBounds) -> BoundedSize:
     asked = me.offer.size > me.offer.maximum  # who asks for it knows what is left to do
     if asked or job.end is None or job.start is None:
-        return Verdict(size)
+        return BoundedSize(size)
     remaining, work = job.end - bounds.now, _work_left(me)
     if work == math.inf:
         if size >= me.start_size > 0:
-            return Verdict(size)
+            return BoundedSize(size)
         work = bounds.now - job.start
         fits = "what it has run so far once more"
     else:
@@ -121,11 +121,11 @@ def _in_time(me: MalleableJob, job: Job, size: int, bounds: Bounds) -> Verdict:
         work, fits = remaining, "what it can do within its limit as it is"
     needed = work * me.offer.size / size / (1.0 - MARGIN) + bounds.cost
     if needed <= remaining:
-        return Verdict(size)
+        return BoundedSize(size)
     text = f"with {size} processes {fits} would take {needed:.0f} s with a margin, and {remaining:.0f} s remain"
     longest = math.inf if bounds.partition.max_time is None else bounds.partition.max_time
     limit = 60.0 * math.ceil((bounds.now - job.start + needed) / 60.0)
     if not bounds.extends or limit > longest:
         return _stay(me, "no-time", text)
     extended = Reason("limit-extended", f"{text}: its limit becomes {limit / 60:.0f} min")
-    return Verdict(size, (extended,), limit)
+    return BoundedSize(size, (extended,), limit)

@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.api import Reason
 
-__all__ = ["CODE", "WINDOW", "Caps", "Move", "Room", "room"]
+__all__ = ["CODE", "WINDOW", "Caps", "NodeMove", "ResizeRoom", "room"]
 
 WINDOW: Final = 3600.0
 CODE: Final = "hourly-cap"
@@ -25,7 +25,7 @@ class Caps:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class NodeMove:
     """So many nodes went into or out of a job of the user `uid` at the instant `at` (epoch s)."""
 
     at: float
@@ -34,17 +34,17 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class ResizeRoom:
     """How many nodes (infinity: any number) a job may be resized by now, and what keeps it from more."""
 
     nodes: float
     reason: Reason | None = None
 
 
-def room(caps: Caps, moves: Iterable[Move], uid: int, now: float) -> Room:
+def room(caps: Caps, moves: Iterable[NodeMove], uid: int, now: float) -> ResizeRoom:
     """What is left of the hour for a job of the user `uid`. Moves in the future (the clock was set back) count."""
     recent = [move for move in moves if move.at > now - WINDOW]
-    found = Room(math.inf)
+    found = ResizeRoom(math.inf)
     for cap, of, key in (
         (caps.nodes, recent, "nodes_per_hour"),
         (caps.of_user, [move for move in recent if move.uid == uid], "nodes_per_hour_of_user"),
@@ -55,5 +55,5 @@ def room(caps: Caps, moves: Iterable[Move], uid: int, now: float) -> Room:
         left = max(0, cap - moved)
         if left < found.nodes:
             text = f"{moved} nodes were moved within the hour, and `limits.{key}` is {cap}"
-            found = Room(left, Reason(CODE, text))
+            found = ResizeRoom(left, Reason(CODE, text))
     return found

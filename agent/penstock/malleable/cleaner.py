@@ -7,8 +7,8 @@ import structlog
 from penstock.api import Job
 from penstock.core.executor import Concern
 from penstock.malleable.grow import Grower
-from penstock.malleable.parts import Part, Tools
-from penstock.malleable.words import Phase
+from penstock.malleable.parts import MalleablePart, Tools
+from penstock.malleable.words import ResizePhase
 
 __all__ = ["Cleaner"]
 
@@ -16,7 +16,7 @@ _log = structlog.get_logger(__name__)
 _STRAY = 60.0
 
 
-class Cleaner(Part):
+class Cleaner(MalleablePart):
     """Cancels by name."""
 
     def __init__(self, tools: Tools, grower: Grower) -> None:
@@ -26,7 +26,7 @@ class Cleaner(Part):
         self._strays = {
             me.resizer_name: (me.job, tools.clock.now() + _STRAY)
             for me in tools.registry.jobs.values()
-            if me.phase in (Phase.ALLOCATING, Phase.CLEANING)
+            if me.phase in (ResizePhase.ALLOCATING, ResizePhase.CLEANING)
         }
 
     async def cancel(self, name: str, job: Job) -> None:

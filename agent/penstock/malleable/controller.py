@@ -19,7 +19,7 @@ from penstock.core.executor import Executor
 from penstock.core.observe import Observer
 from penstock.errors import NotNow, StoreError
 from penstock.host.clock import Clock
-from penstock.malleable.acts import Acts
+from penstock.malleable.acts import ResizeActs
 from penstock.malleable.cleaner import Cleaner
 from penstock.malleable.decider import Decider
 from penstock.malleable.errands import Errand
@@ -29,8 +29,8 @@ from penstock.malleable.machine import MalleableJob
 from penstock.malleable.parts import Tools
 from penstock.malleable.registry import Registry
 from penstock.malleable.rights import Rights
-from penstock.malleable.settings import Settings
-from penstock.malleable.words import Announcement, Phase
+from penstock.malleable.settings import MalleableSettings
+from penstock.malleable.words import Announcement, ResizePhase
 from penstock.slurm.base import Reader
 from penstock.state.store import Store
 
@@ -40,12 +40,12 @@ _log = structlog.get_logger(__name__)
 
 # Phases in which something is on its way in Slurm, and the seconds after which it is asked again at first.
 _BUSY = {
-    Phase.ALLOCATING: 1.0,
-    Phase.MERGING: 0.5,
-    Phase.JOINING: 0.5,
-    Phase.CLEANING: 1.0,
-    Phase.GIVING_BACK: 0.5,
-    Phase.RELEASING: 0.25,
+    ResizePhase.ALLOCATING: 1.0,
+    ResizePhase.MERGING: 0.5,
+    ResizePhase.JOINING: 0.5,
+    ResizePhase.CLEANING: 1.0,
+    ResizePhase.GIVING_BACK: 0.5,
+    ResizePhase.RELEASING: 0.25,
 }
 _PATIENT = 10.0
 _ALIVE = (JobState.RUNNING, JobState.RESIZING, JobState.SUSPENDED, JobState.CONFIGURING)
@@ -65,7 +65,7 @@ class MalleableController:
         executor: Executor,
         store: Store,
         clock: Clock,
-        settings: Settings,
+        settings: MalleableSettings,
         wake: Callable[[str], None],
         want_look: Callable[[], None],
         expected_wait: Callable[[Geometry], Awaitable[float]],
@@ -79,7 +79,7 @@ class MalleableController:
         tools = Tools(backend, executor, self._registry, clock, settings, rights)
         self._grower = Grower(tools, wake)
         self._cleaner = Cleaner(tools, self._grower)
-        self._acts = Acts(tools, self._grower, self._cleaner)
+        self._acts = ResizeActs(tools, self._grower, self._cleaner)
         self._decider = Decider(tools, expected_wait)
         self.leaver = Leaver(self._registry, clock, settings)
 
@@ -152,7 +152,7 @@ class MalleableController:
     def errand(self, job: int) -> Errand | None:
         """What the job's launcher is to ask Slurm for; it is being told."""
         me = self.jobs.get(job)
-        if me is None or me.phase is not Phase.ALLOCATING:
+        if me is None or me.phase is not ResizePhase.ALLOCATING:
             return None
         return self._grower.errands.tell(me.resizer_name, self._clock.now())
 

@@ -15,12 +15,12 @@ from penstock.future.leftover import Leftover, Room
 from penstock.future.turns import Turns, turn_of
 from penstock.malleable import announce, ways
 from penstock.malleable.acts import growth
-from penstock.malleable.bounds import Bounds, bounded
+from penstock.malleable.bounds import ResizeBounds, bounded
 from penstock.malleable.caps import room
 from penstock.malleable.machine import MalleableJob
-from penstock.malleable.parts import Part, Tools
+from penstock.malleable.parts import MalleablePart, Tools
 from penstock.malleable.rights import PASSING
-from penstock.malleable.words import Phase, Way
+from penstock.malleable.words import ResizePhase, Way
 from penstock.values import merging
 
 __all__ = ["Decider"]
@@ -29,7 +29,7 @@ _log = structlog.get_logger(__name__)
 _GOOD_FOR = 60.0
 
 
-class Decider(Part):
+class Decider(MalleablePart):
     """`expected_wait` predicts the wait (s) of a job of that geometry."""
 
     def __init__(self, tools: Tools, expected_wait: Callable[[Geometry], Awaitable[float]]) -> None:
@@ -75,7 +75,7 @@ class Decider(Part):
         if over:
             me = replace(me, announced=None)
             self._registry.put(me)
-        if me.phase not in (Phase.IDLE, Phase.PROPOSED) or job.partition not in snapshot.partitions:
+        if me.phase not in (ResizePhase.IDLE, ResizePhase.PROPOSED) or job.partition not in snapshot.partitions:
             return decisions
         self._held.discard(job.id)
         if (paused := self.held(job)) is not None:
@@ -87,7 +87,7 @@ class Decider(Part):
         if _odd(me):
             text = f"its {me.offer.size} ranks, {me.offer.per_node} on a node, do not fill whole nodes"
             return [*decisions, _nothing(job, Reason("part-of-a-node", text))]
-        if me.phase is Phase.PROPOSED and me.extend:
+        if me.phase is ResizePhase.PROPOSED and me.extend:
             _, denied = await self._may_have(me, job, me.target, me.extend, whole=True)
             me = self._registry.jobs[job.id]
             if denied is not None:  # the program would leave for a limit that it does not get
@@ -96,33 +96,35 @@ class Decider(Part):
         # What was decided jointly was decided in view of all that this pass does.
         if self._registry.outdates(snapshot.taken_at) and not self._joint:
             return decisions
-        said = announce.due(me, await self._lead(me, job), limits, now) if me.phase is Phase.IDLE else None
+        said = announce.due(me, await self._lead(me, job), limits, now) if me.phase is ResizePhase.IDLE else None
         verdict = said.verdict if said else self._verdict(me, job, shown)
         if verdict is None:
             return decisions
-        bounds = Bounds(now, self._registry.cost(limits.cost), *self._allowed(), snapshot.partitions[job.partition])
+        bounds = ResizeBounds(
+            now, self._registry.cost(limits.cost), *self._allowed(), snapshot.partitions[job.partition]
+        )
         allowed = bounded(me, job, verdict.size, bounds)
         size = allowed.size
         wanted = Decision(_verb(verdict.size, me.offer.size), f"job {job.id}", verdict.reasons, {"size": verdict.size})
         decision = replace(wanted, verb=_verb(size, me.offer.size), reasons=(*wanted.reasons, *allowed.reasons))
-        if decision.verb is not Verb.NOTHING and me.phase is Phase.IDLE:
+        if decision.verb is not Verb.NOTHING and me.phase is ResizePhase.IDLE:
             decision, size = self._capped(me, decision, size, whole=said is not None)
         # What was announced waits in the queue like any other job.
-        if decision.verb is Verb.EXPAND and me.phase is Phase.IDLE and said is None:
+        if decision.verb is Verb.EXPAND and me.phase is ResizePhase.IDLE and said is None:
             decision, size = self._left_over(me, job, decision, size)
         way = Way.MERGE
-        if decision.verb is Verb.EXPAND and me.phase is Phase.IDLE:
+        if decision.verb is Verb.EXPAND and me.phase is ResizePhase.IDLE:
             choice = await self._choose(me, job)
             if choice.way is None:
                 # The application is told, too: it may be one that can never grow here.
                 self._registry.put(replace(self._registry.jobs[job.id], note=choice.reason.text))
                 return [*decisions, decision.rewritten(Verb.NOTHING, choice.reason.code, choice.reason.text)]
             way, decision = choice.way, decision.because(choice.reason.code, choice.reason.text)
-        if decision.verb is not Verb.NOTHING and me.phase is Phase.IDLE:
+        if decision.verb is not Verb.NOTHING and me.phase is ResizePhase.IDLE:
             busy = self._busy(me, job, size, verdict.beneficiary, snapshot)
             if busy is not None:
                 return [*decisions, decision.rewritten(Verb.NOTHING, busy.code, busy.text)]
-        if decision.verb is not Verb.NOTHING and me.phase is Phase.IDLE:
+        if decision.verb is not Verb.NOTHING and me.phase is ResizePhase.IDLE:
             only = self._executor.pause_control.rehearses(me.uid, f"it would be resized from {me.offer.size} to {size}")
             if only is not None:
                 return [*decisions, decision.rewritten(Verb.NOTHING, only.code, only.text)]
@@ -142,7 +144,9 @@ class Decider(Part):
             )
 
         after = begun(me, size, decision.reasons)
-        if after.phase in (Phase.ALLOCATING, Phase.PROPOSED) and me.phase is Phase.IDLE:  # it is worth to ask
+        if (
+            after.phase in (ResizePhase.ALLOCATING, ResizePhase.PROPOSED) and me.phase is ResizePhase.IDLE
+        ):  # it is worth to ask
             may, denied = await self._may_have(me, job, size, allowed.extend, whole=said is not None)
             # Messages of the application may have come in meanwhile.
             me = self._registry.jobs[job.id]
@@ -172,7 +176,7 @@ class Decider(Part):
 
     def due_at(self, me: MalleableJob) -> float | None:
         """When something is to be done about the job's announcement; None without one."""
-        if me.announced is None or me.phase is not Phase.IDLE or me.job in self._held:
+        if me.announced is None or me.phase is not ResizePhase.IDLE or me.job in self._held:
             return None
         return me.announced.at - self._leads.get(me.job, (0.0, 0.0))[1]
 
@@ -191,7 +195,7 @@ class Decider(Part):
         unseen = Room(0, Reason("slurm-first", "the queue has not been looked at yet"))
         room = self._leftover.room(job) if self._leftover else unseen
         wanted = (size - me.offer.size) // me.offer.per_node
-        others = (o for o in self._registry.jobs.values() if o.job != me.job and o.phase is Phase.ALLOCATING)
+        others = (o for o in self._registry.jobs.values() if o.job != me.job and o.phase is ResizePhase.ALLOCATING)
         left = room.nodes - sum(o.missing for o in others)
         if wanted <= left:
             return decision, size
@@ -239,7 +243,7 @@ class Decider(Part):
         joint = is_joint(self._settings.policy)  # it counts for itself what is promised to whom
         if beneficiary is not None and not joint:
             # One that has accepted and never answers must not hold up the others for ever.
-            alive = (o for o in others if o.phase is not Phase.LEAVING or now - o.since <= limits.resize)
+            alive = (o for o in others if o.phase is not ResizePhase.LEAVING or now - o.since <= limits.resize)
             taken = any(o.beneficiary == beneficiary for o in alive)
             return Reason("one-at-a-time", "another resize already frees nodes for that job") if taken else None
         if size < me.offer.size:
@@ -251,10 +255,10 @@ class Decider(Part):
             return Reason("just-given-back", f"{', '.join(fresh)} was given back a moment ago")
         return None
 
-    async def _choose(self, me: MalleableJob, job: Job) -> ways.Choice:
+    async def _choose(self, me: MalleableJob, job: Job) -> ways.GrowthChoice:
         site = self._settings.site
         if site is None:
-            return ways.Choice(None, Reason("no-expansion", "the site has not been looked at yet"))
+            return ways.GrowthChoice(None, Reason("no-expansion", "the site has not been looked at yet"))
         added, user = self._settings.merge_releases, self._backend.whoami()
         choice = ways.choose(self._settings.preference, site, me.offer, job, user, gres=False, added=added)
         if choice.way is Way.MERGE and ways.needs_gres(site, added):

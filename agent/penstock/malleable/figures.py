@@ -6,23 +6,23 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from penstock.core.families import Family, Metric, by, by_one, copied, family, histogram, named, one
+from penstock.core.families import Family, MetricSpec, by, by_one, copied, family, histogram, named, one
 from penstock.malleable.controller import MalleableController
-from penstock.malleable.words import Phase as ResizePhase
+from penstock.malleable.words import ResizePhase as ResizePhase
 
 __all__ = ["METRICS", "families"]
 
-METRICS: Final[Mapping[str, Metric]] = named(
+METRICS: Final[Mapping[str, MetricSpec]] = named(
     (
-        Metric("malleable_jobs", "gauge", "Malleable jobs by the phase of their resize.", ("phase",)),
-        Metric("resizes_total", "counter", "Resizes that are over: completed, abandoned.", ("kind", "outcome")),
-        Metric(
+        MetricSpec("malleable_jobs", "gauge", "Malleable jobs by the phase of their resize.", ("phase",)),
+        MetricSpec("resizes_total", "counter", "Resizes that are over: completed, abandoned.", ("kind", "outcome")),
+        MetricSpec(
             "resize_duration_seconds",
             "histogram",
             "How long completed resizes took, from the grant or the word to the end.",
         ),
-        Metric("nodes_moved_total", "counter", "Nodes that completed resizes added or gave back.", ("kind",)),
-        Metric(
+        MetricSpec("nodes_moved_total", "counter", "Nodes that completed resizes added or gave back.", ("kind",)),
+        MetricSpec(
             "nodes_moved_in_hour",
             "gauge",
             "Nodes that resizes moved within the last hour or are moving, which limits.nodes_per_hour caps.",

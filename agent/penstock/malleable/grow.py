@@ -10,14 +10,14 @@ from penstock.core.executor import Concern, Payload
 from penstock.errors import NotNow, PenstockError
 from penstock.malleable import ways
 from penstock.malleable.errands import Errand, Errands
-from penstock.malleable.parts import Part, Tools
-from penstock.malleable.words import Allocate, Phase, Way
+from penstock.malleable.parts import MalleablePart, Tools
+from penstock.malleable.words import Allocate, ResizePhase, Way
 from penstock.slurm.base import Changer
 
 __all__ = ["Grower"]
 
 
-class Grower(Part):
+class Grower(MalleablePart):
     """One request per growing job. What an earlier agent was waiting for when it died is never asked for again: it may
     yet be granted."""
 
@@ -27,7 +27,7 @@ class Grower(Part):
         self.waiting: dict[str, asyncio.Task[None]] = {}
         self.errands = Errands()
         jobs = tools.registry.jobs.values()
-        self._interrupted = {me.resizer_name for me in jobs if me.phase is Phase.ALLOCATING}
+        self._interrupted = {me.resizer_name for me in jobs if me.phase is ResizePhase.ALLOCATING}
 
     async def ask(self, order: Allocate, job: Job, snapshot: Snapshot) -> None:
         """Send the request, unless it is on its way."""
@@ -71,7 +71,7 @@ class Grower(Part):
         names = [
             (me.resizer_name, me.uid)
             for me in self._registry.jobs.values()
-            if me.uid in wait and me.phase is Phase.ALLOCATING and me.way is Way.COMPANION
+            if me.uid in wait and me.phase is ResizePhase.ALLOCATING and me.way is Way.COMPANION
         ]
         return frozenset([number for name, uid in names for number in await self._backend.find(name, uid)])
 
@@ -151,7 +151,7 @@ class Grower(Part):
                 self._registry.put(me.grant_failed(str(e), self._clock.now()))
         else:
             self._registry.changed()
-            if (me := jobs.get(job.id)) and me.resizer_name == order.name and me.phase is Phase.ALLOCATING:
+            if (me := jobs.get(job.id)) and me.resizer_name == order.name and me.phase is ResizePhase.ALLOCATING:
                 self._registry.put(me.granted(resizer, self._clock.now()))
             else:  # nobody wants it any more
                 await self._executor.cancel(resizer, f"job {job.id}/clean", Concern.of("malleable", job))

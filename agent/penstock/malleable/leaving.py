@@ -13,11 +13,11 @@ from dataclasses import replace
 from penstock.api import Decision, Job, Reason, ResizeVerdict, Snapshot, Verb
 from penstock.core.off import CODE, Off
 from penstock.host.clock import Clock
-from penstock.malleable.bounds import Bounds, bounded
+from penstock.malleable.bounds import ResizeBounds, bounded
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.registry import Registry
-from penstock.malleable.settings import Settings
-from penstock.malleable.words import Phase
+from penstock.malleable.settings import MalleableSettings
+from penstock.malleable.words import ResizePhase
 from penstock.values import merging
 
 __all__ = ["Leaver", "smaller"]
@@ -35,7 +35,7 @@ def smaller(me: MalleableJob) -> tuple[int, ...]:
 class Leaver:
     """Decides in the place of `Decider`."""
 
-    def __init__(self, registry: Registry, clock: Clock, settings: Settings) -> None:
+    def __init__(self, registry: Registry, clock: Clock, settings: MalleableSettings) -> None:
         self._registry = registry
         self._clock = clock
         self._settings = settings
@@ -55,7 +55,7 @@ class Leaver:
             self._registry.put(back)
             taken = Reason("taken-back", f"the growth from {me.origin} to {me.target} processes is taken back")
             return [Decision(Verb.HOLD, subject, (why, taken))]
-        if me.phase is not Phase.IDLE or not me.companions:
+        if me.phase is not ResizePhase.IDLE or not me.companions:
             return [Decision(Verb.HOLD, subject, (why,))]
         partition = snapshot.partitions.get(job.partition)
         if partition is None or self._registry.outdates(snapshot.taken_at):
@@ -63,7 +63,7 @@ class Leaver:
         limits, site = self._settings.limits, self._settings.site
         shrinks = site is None or merging.shrinks(site)
         # Never with a longer limit: nothing new is begun.
-        bounds = Bounds(now, self._registry.cost(limits.cost), False, shrinks, partition)
+        bounds = ResizeBounds(now, self._registry.cost(limits.cost), False, shrinks, partition)
         verdicts = [bounded(me, job, size, bounds) for size in smaller(me)]
         allowed = next((verdict for verdict in verdicts if verdict.size < me.offer.size), None)
         if allowed is None:
@@ -75,7 +75,7 @@ class Leaver:
         after = me.decided(verdict, job, "", limits, now)
         if after is me:  # it rests from its last resize
             return []
-        if after.phase is Phase.IDLE:
+        if after.phase is ResizePhase.IDLE:
             self._staying[job.id] = after.note
             self._registry.put(replace(me, note=after.note))
             return [Decision(Verb.HOLD, subject, (why, Reason("keeps-companions", after.note)))]

@@ -43,7 +43,7 @@ from penstock.malleable.words import (
     Instruction,
     LookAt,
     Merge,
-    Phase,
+    ResizePhase,
     Shrink,
     Way,
 )
@@ -77,13 +77,13 @@ class MalleableJob(ResizeState):
             me = replace(me, failures=0)
         if epoch > me.epoch:  # the store was lost; the application knows better
             ahead = replace(me, epoch=epoch, nodes=offer.nodes or me.nodes, note="the application is ahead", owed=0.0)
-            return ahead._to(Phase.CLEANING, now) if me.resizer_name else ahead._idle(now, ahead.note)
-        if me.phase in (Phase.RESIZING, Phase.LEAVING):
+            return ahead._to(ResizePhase.CLEANING, now) if me.resizer_name else ahead._idle(now, ahead.note)
+        if me.phase in (ResizePhase.RESIZING, ResizePhase.LEAVING):
             if epoch == me.epoch and offer.size == me.target:
                 return replace(me, offer=self.offer).done(epoch, {}, now)
             if epoch < me.epoch:  # it accepted, and goes on as before: it did not resize
                 me = me.refused(me.epoch, "the application went on with its old size", now)
-        if me.phase is Phase.IDLE:
+        if me.phase is ResizePhase.IDLE:
             return me._located(offer.nodes or (me.nodes if offer.size == self.offer.size else ()), now)
         if offer.size == self.offer.size:
             return me
@@ -99,38 +99,40 @@ class MalleableJob(ResizeState):
         if not unused:
             return me
         me = replace(me, origin=me.offer.size, target=me.offer.size, target_nodes=nodes)
-        return replace(me, note="no rank runs on a companion's nodes", marks=_EMPTY)._to(Phase.RELEASING, now)
+        return replace(me, note="no rank runs on a companion's nodes", marks=_EMPTY)._to(ResizePhase.RELEASING, now)
 
     def accepted(self, epoch: int, now: float, sent: float = 0.0) -> MalleableJob | None:
         """The application takes the resize up; None when this epoch is not on offer (any more)."""
         if epoch != self.epoch:
             return None
-        if self.phase is Phase.OFFERED:
-            return replace(self._to(Phase.RESIZING, now, accepted=now), accepted_at=sent)
-        if self.phase is Phase.PROPOSED:
-            return replace(self._to(Phase.LEAVING, now, accepted=now), accepted_at=sent)
-        return self if self.phase in (Phase.RESIZING, Phase.LEAVING) else None
+        if self.phase is ResizePhase.OFFERED:
+            return replace(self._to(ResizePhase.RESIZING, now, accepted=now), accepted_at=sent)
+        if self.phase is ResizePhase.PROPOSED:
+            return replace(self._to(ResizePhase.LEAVING, now, accepted=now), accepted_at=sent)
+        return self if self.phase in (ResizePhase.RESIZING, ResizePhase.LEAVING) else None
 
     def refused(self, epoch: int, why: str, now: float) -> MalleableJob:
         """The application will not, or could not."""
         if epoch != self.epoch:
             return self
-        if self.phase in (Phase.OFFERED, Phase.RESIZING):
+        if self.phase in (ResizePhase.OFFERED, ResizePhase.RESIZING):
             return self._back_out(why, now)
-        if self.phase in (Phase.PROPOSED, Phase.LEAVING):
+        if self.phase in (ResizePhase.PROPOSED, ResizePhase.LEAVING):
             return self._idle(now, why)
         return self
 
     def done(self, epoch: int, timings: Mapping[str, float], now: float) -> MalleableJob:
         """The new ranks run and hold the data; the old ones have left or are leaving."""
-        if epoch != self.epoch or self.phase not in (Phase.RESIZING, Phase.LEAVING):
+        if epoch != self.epoch or self.phase not in (ResizePhase.RESIZING, ResizePhase.LEAVING):
             return self
         # How long its steps take now, it says with the next check; what it said is about the size before.
         offer = replace(self.offer, size=self.target, nodes=self.target_nodes, step_seconds=None)
         marks = {"done": now, **{f"app_{k}": v for k, v in timings.items()}}
-        if self.phase is Phase.LEAVING:
-            return replace(self._to(Phase.RELEASING, now, **marks), offer=offer, nodes=self.target_nodes)
-        me = replace(self._to(Phase.IDLE, now, **marks), offer=offer, nodes=self.target_nodes, note="", failures=0)
+        if self.phase is ResizePhase.LEAVING:
+            return replace(self._to(ResizePhase.RELEASING, now, **marks), offer=offer, nodes=self.target_nodes)
+        me = replace(
+            self._to(ResizePhase.IDLE, now, **marks), offer=offer, nodes=self.target_nodes, note="", failures=0
+        )
         if self.way is Way.COMPANION and self.resizer is not None:
             since = self.marks.get("joined", now)
             new = Companion(self.resizer_name, self.resizer, self.target_nodes[len(self.nodes) :], since)
@@ -139,10 +141,10 @@ class MalleableJob(ResizeState):
 
     def reply(self) -> Answer:
         """What a check is answered."""
-        if self.phase is Phase.OFFERED:
+        if self.phase is ResizePhase.OFFERED:
             companion = (self.resizer or 0) if self.way is Way.COMPANION else 0
             return Answer("expand", self.target, self.target_nodes, companion)
-        if self.phase is Phase.PROPOSED:
+        if self.phase is ResizePhase.PROPOSED:
             return Answer("shrink", self.target, self.target_nodes)
         return Answer("none", self.offer.size, self.nodes)
 
@@ -162,9 +164,9 @@ class MalleableJob(ResizeState):
         announced: bool = False,
     ) -> MalleableJob:
         """A verdict in IDLE starts a resize, in PROPOSED it may withdraw the one not yet accepted."""
-        if self.phase is Phase.PROPOSED and verdict.size >= self.offer.size:
+        if self.phase is ResizePhase.PROPOSED and verdict.size >= self.offer.size:
             return self._idle(now, "no longer wanted: " + verdict.reasons[0].text)
-        if self.phase is not Phase.IDLE or verdict.size == self.offer.size:
+        if self.phase is not ResizePhase.IDLE or verdict.size == self.offer.size:
             return self
         if self._rests(limits, now) or self.owed or self.before:
             return self
@@ -184,17 +186,19 @@ class MalleableJob(ResizeState):
             patience = limits.grant if patience is None else patience
             remaining = 60.0 if job.end is None else max(60.0, job.end - now)
             me = replace(me, resizer_name=name, resizer=None, patience=patience, ordered=remaining)
-            return me._to(Phase.ALLOCATING, now)
-        return replace(me._to(Phase.PROPOSED, now), target_nodes=me.nodes[: verdict.size // per_node])
+            return me._to(ResizePhase.ALLOCATING, now)
+        return replace(me._to(ResizePhase.PROPOSED, now), target_nodes=me.nodes[: verdict.size // per_node])
 
     def offer_now(self, limits: Deadlines, now: float) -> Offer:
         """The offer as a policy that decides jointly sees it: with a target where it cannot be decided about."""
         held = self._rests(limits, now) or bool(self.owed or self.before)
-        if held or self.phase in (Phase.CLEANING, Phase.GIVING_BACK):
+        if held or self.phase in (ResizePhase.CLEANING, ResizePhase.GIVING_BACK):
             return replace(self.offer, target=self.offer.size)
-        if self.phase in (Phase.IDLE, Phase.PROPOSED):
+        if self.phase in (ResizePhase.IDLE, ResizePhase.PROPOSED):
             return replace(self.offer, maximum=self.offer.size) if self._failed_lately(limits, now) else self.offer
-        return replace(self.offer, target=self.target, coming=self.missing if self.phase is Phase.ALLOCATING else 0)
+        return replace(
+            self.offer, target=self.target, coming=self.missing if self.phase is ResizePhase.ALLOCATING else 0
+        )
 
     @property
     def missing(self) -> int:
@@ -203,7 +207,7 @@ class MalleableJob(ResizeState):
 
     def _rests(self, limits: Deadlines, now: float) -> bool:
         """Between two resizes, unless the application itself asks for the next one (paper 003, 4.1)."""
-        settled = self._content and self.phase is Phase.IDLE and bool(self.since)
+        settled = self._content and self.phase is ResizePhase.IDLE and bool(self.since)
         return settled and 0 <= now - self.since < limits.cooldown
 
     def _failed_lately(self, limits: Deadlines, now: float) -> bool:
@@ -219,33 +223,33 @@ class MalleableJob(ResizeState):
 
     def granted(self, resizer: int, now: float) -> MalleableJob:
         """Slurm granted the resizer's or the companion's nodes."""
-        if self.phase is not Phase.ALLOCATING:
+        if self.phase is not ResizePhase.ALLOCATING:
             return self
-        phase = Phase.MERGING if self.way is Way.MERGE else Phase.JOINING
+        phase = ResizePhase.MERGING if self.way is Way.MERGE else ResizePhase.JOINING
         return replace(self._to(phase, now, granted=now), resizer=resizer)
 
     def grant_failed(self, why: str, now: float) -> MalleableJob:
         """No nodes, and the request is withdrawn or may still be on its way: make sure nothing is left of it."""
-        return replace(self._to(Phase.CLEANING, now), note=why) if self.phase is Phase.ALLOCATING else self
+        return replace(self._to(ResizePhase.CLEANING, now), note=why) if self.phase is ResizePhase.ALLOCATING else self
 
     def not_asked(self, why: str, now: float) -> MalleableJob:
         """The request was not sent at all: it is no longer what was decided about, or the owner could not have it."""
-        return self._idle(now, why) if self.phase is Phase.ALLOCATING else self
+        return self._idle(now, why) if self.phase is ResizePhase.ALLOCATING else self
 
     def merged(self, job: Job, now: float) -> MalleableJob:
         """The job has the nodes: offer them. `job` is read after the merge."""
-        if self.phase is not Phase.MERGING:
+        if self.phase is not ResizePhase.MERGING:
             return self
         extra = tuple(n for n in job.nodes if n not in self.nodes)
         nodes = (*self.nodes, *extra)[: self.target // self.offer.per_node]
         if len(nodes) * self.offer.per_node < self.target:
-            return replace(self._to(Phase.GIVING_BACK, now), note="fewer nodes than asked for arrived")
-        return replace(self._to(Phase.OFFERED, now, merged=now), target_nodes=nodes)
+            return replace(self._to(ResizePhase.GIVING_BACK, now), note="fewer nodes than asked for arrived")
+        return replace(self._to(ResizePhase.OFFERED, now, merged=now), target_nodes=nodes)
 
     def joined(self, companion: Job | None, now: float, *, trusted: bool = True) -> MalleableJob:
         """How the companion looks now: offer its nodes. Who is not `trusted` may have asked for a longer one than was
         ordered."""
-        if self.phase is not Phase.JOINING or (companion and companion.state is JobState.CONFIGURING):
+        if self.phase is not ResizePhase.JOINING or (companion and companion.state is JobState.CONFIGURING):
             return self  # its nodes boot
         if companion is None or not companion.running:
             return self._back_out("the companion ended before it was of use", now)
@@ -255,20 +259,20 @@ class MalleableJob(ResizeState):
         longest = 60.0 * math.ceil(self.ordered / 60.0)
         if not trusted and self.ordered and (companion.time_limit is None or companion.time_limit > longest):
             return self._back_out("the companion has a longer time limit than was asked for", now)
-        return replace(self._to(Phase.OFFERED, now, joined=now), target_nodes=nodes)
+        return replace(self._to(ResizePhase.OFFERED, now, joined=now), target_nodes=nodes)
 
     def merge_failed(self, why: str, now: float) -> MalleableJob:
         """Slurm refused the merge for good."""
-        return replace(self._to(Phase.CLEANING, now), note=why) if self.phase is Phase.MERGING else self
+        return replace(self._to(ResizePhase.CLEANING, now), note=why) if self.phase is ResizePhase.MERGING else self
 
     def withdrawn(self, why: str, now: float) -> MalleableJob:
         """A growth that the application has not taken up is taken back, through no fault of the job."""
         match self.phase:
-            case Phase.ALLOCATING:
+            case ResizePhase.ALLOCATING:
                 return self.grant_failed(why, now)
-            case Phase.MERGING:
+            case ResizePhase.MERGING:
                 return self.merge_failed(why, now)
-            case Phase.JOINING | Phase.OFFERED:
+            case ResizePhase.JOINING | ResizePhase.OFFERED:
                 return replace(self._back_out(why, now), failures=self.failures)
             case _:
                 return self
@@ -276,10 +280,10 @@ class MalleableJob(ResizeState):
     def gone(self, name: str, job: Job, limits: Deadlines, now: float) -> MalleableJob:
         """No resizer or companion of this name is pending or running (any more)."""
         me = replace(self, companions=tuple(c for c in self.companions if c.name != name))
-        if name != me.resizer_name or me.phase is not Phase.CLEANING or now - me.since < limits.settle:
+        if name != me.resizer_name or me.phase is not ResizePhase.CLEANING or now - me.since < limits.settle:
             return me
         if me.way is Way.MERGE and set(job.nodes) > set(me.own):  # it was merged after all
-            return me._to(Phase.GIVING_BACK, now)
+            return me._to(ResizePhase.GIVING_BACK, now)
         return me._idle(now, me.note)
 
     def lost(self, ended: Collection[int], now: float) -> MalleableJob:
@@ -288,31 +292,31 @@ class MalleableJob(ResizeState):
         The application may go on or not; until it says where its ranks run now, it is left alone.
         """
         me = self
-        returned = self.leaving if self.phase is Phase.RELEASING else ()
+        returned = self.leaving if self.phase is ResizePhase.RELEASING else ()
         dead = {n for c in self.companions if c.job in ended and c not in returned for n in c.nodes}
         if dead:
             note = "a companion ended by itself; nothing runs on its nodes any more"
             me = replace(me, companions=tuple(c for c in me.companions if c.job not in ended), note=note)
             me = replace(me, nodes=_without(me.nodes, dead), target_nodes=_without(me.target_nodes, dead))
-            if me.phase is Phase.OFFERED:
+            if me.phase is ResizePhase.OFFERED:
                 return me._back_out(note, now)
-            if me.phase is Phase.PROPOSED:
+            if me.phase is ResizePhase.PROPOSED:
                 return me._idle(now, note)
-        used = me.way is Way.COMPANION and me.phase in (Phase.OFFERED, Phase.RESIZING)
+        used = me.way is Way.COMPANION and me.phase in (ResizePhase.OFFERED, ResizePhase.RESIZING)
         return me._back_out("the new companion ended by itself", now) if used and me.resizer in ended else me
 
     def shrunk(self, now: float) -> MalleableJob:
         """Slurm has taken the job's own nodes back."""
-        if self.phase is Phase.RELEASING:
+        if self.phase is ResizePhase.RELEASING:
             return self._released(now)
-        if self.phase is Phase.GIVING_BACK:
+        if self.phase is ResizePhase.GIVING_BACK:
             return replace(self, marks=MappingProxyType({**self.marks, "released": now}))._idle(now, self.note)
         return self
 
     def _released(self, now: float) -> MalleableJob:
         """The shrink has come: what it earns is owed from now on."""
         me = replace(self, owed=self.extend, earned=len(self.nodes)) if self.extend else self
-        return me._to(Phase.IDLE, now, released=now)._clear()
+        return me._to(ResizePhase.IDLE, now, released=now)._clear()
 
     def raising(self, before: float) -> MalleableJob:
         """The limit is about to be raised from so many seconds; a repetition does not know any more from where."""
@@ -330,13 +334,13 @@ class MalleableJob(ResizeState):
         self, steps: Mapping[int, Sequence[Step]], limits: Deadlines, now: float
     ) -> tuple[MalleableJob, tuple[Instruction, ...]]:
         """The running steps of the jobs that were asked for: whether those who leave have left, or nobody came."""
-        if self.phase is Phase.RESIZING:
+        if self.phase is ResizePhase.RESIZING:
             if self.way is Way.COMPANION:
                 nobody = self.resizer is not None and not _working(steps.get(self.resizer, ()))
             else:
                 nobody = _within(steps.get(self.job, ()), self.own)
             return (self._back_out("no new rank is running", now) if nobody else self), ()
-        if self.phase is not Phase.RELEASING:
+        if self.phase is not ResizePhase.RELEASING:
             return self, ()
         # The application has confirmed: what still hangs on a companion's nodes after so long does nothing any more.
         late = now - self.since > limits.resize
@@ -352,37 +356,37 @@ class MalleableJob(ResizeState):
         """The next state and what it needs done. Safe to repeat after a crash, as every instruction is."""
         me = self
         ahead = me.announced.at if me.announced else -math.inf
-        if me.phase is Phase.OFFERED and now - max(me.since, ahead) > limits.accept:
+        if me.phase is ResizePhase.OFFERED and now - max(me.since, ahead) > limits.accept:
             me = me._back_out("the application did not take the nodes up in time", now)
-        if me.phase is Phase.JOINING and now - me.since > limits.accept:
+        if me.phase is ResizePhase.JOINING and now - me.since > limits.accept:
             me = me._back_out("the companion's nodes did not come up in time", now)
-        if me.phase is Phase.PROPOSED and now - me.since > limits.accept:
+        if me.phase is ResizePhase.PROPOSED and now - me.since > limits.accept:
             me = me._idle(now, "the application did not answer in time")
         # Without a shrink that was asked for, only companions are given back.
         returned = set(job.nodes) == set(me.own) or "done" not in me.marks
-        if me.phase is Phase.RELEASING and not me.leaving and returned:
+        if me.phase is ResizePhase.RELEASING and not me.leaving and returned:
             me = me._released(now)
         return me, me._needs(limits, now)
 
     def _needs(self, limits: Deadlines, now: float) -> tuple[Instruction, ...]:
         match self.phase:
-            case Phase.IDLE if self.owed:
+            case ResizePhase.IDLE if self.owed:
                 return (Extend(self.job, self.owed, self.earned),)
-            case Phase.IDLE if self.before:
+            case ResizePhase.IDLE if self.before:
                 return (Confirm(self.job, self.before, self.earned),)
-            case Phase.ALLOCATING:
+            case ResizePhase.ALLOCATING:
                 return (Allocate(self.job, self.resizer_name, self.missing, self.ordered, self.way, self.patience),)
-            case Phase.MERGING if self.resizer is not None:
+            case ResizePhase.MERGING if self.resizer is not None:
                 return (Merge(self.resizer, self.job),)
-            case Phase.JOINING if self.resizer is not None:
+            case ResizePhase.JOINING if self.resizer is not None:
                 return (LookAt(self.resizer),)
-            case Phase.CLEANING:
+            case ResizePhase.CLEANING:
                 return (CancelResizer(self.job, self.resizer_name),)
-            case Phase.GIVING_BACK:
+            case ResizePhase.GIVING_BACK:
                 return (Shrink(self.job, self.own),)
-            case Phase.RELEASING:
+            case ResizePhase.RELEASING:
                 return (AskSteps(tuple(c.job for c in self.leaving) or (self.job,)),)
-            case Phase.RESIZING if now - self.since > (
+            case ResizePhase.RESIZING if now - self.since > (
                 limits.restart if self.offer.method == "restart" else limits.resize
             ):
                 asked = self.resizer if self.way is Way.COMPANION and self.resizer is not None else self.job

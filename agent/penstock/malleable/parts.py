@@ -8,10 +8,10 @@ from penstock.core.executor import Executor
 from penstock.host.clock import Clock
 from penstock.malleable.registry import Registry
 from penstock.malleable.rights import Rights
-from penstock.malleable.settings import Settings
+from penstock.malleable.settings import MalleableSettings
 from penstock.slurm.base import Reader
 
-__all__ = ["Part", "Tools"]
+__all__ = ["MalleablePart", "Tools"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +22,11 @@ class Tools:
     executor: Executor
     registry: Registry
     clock: Clock
-    settings: Settings
+    settings: MalleableSettings
     rights: Rights
 
 
-class Part:
+class MalleablePart:
     """One that works with them."""
 
     def __init__(self, tools: Tools) -> None:

@@ -11,9 +11,9 @@ from statistics import median
 import structlog
 
 from penstock.host.clock import Clock
-from penstock.malleable.caps import WINDOW, Move
+from penstock.malleable.caps import WINDOW, NodeMove
 from penstock.malleable.machine import MalleableJob
-from penstock.malleable.words import Phase
+from penstock.malleable.words import ResizePhase
 from penstock.state.store import Store
 from penstock.values.tally import Tally
 
@@ -49,7 +49,7 @@ class Registry:
             self.jobs[me.job] = me
         # What the agent before this one has moved counts, too.
         since = clock.now() - WINDOW
-        self._moves: deque[Move] = deque(Move(*row) for row in store.moves(since))
+        self._moves: deque[NodeMove] = deque(NodeMove(*row) for row in store.moves(since))
         past = [r["marks"] for r in store.resizes(limit=_REMEMBERED) if r["outcome"] == _COMPLETED]
         self._costs = deque((c for m in past if (c := _cost(m)) is not None), maxlen=_REMEMBERED)
 
@@ -75,7 +75,7 @@ class Registry:
             self._save(after)
         if before is not None and before.phase is not after.phase:
             _log.info("resize", job=after.job, epoch=after.epoch, was=before.phase.value, now=after.phase.value)
-            if after.phase is Phase.IDLE:
+            if after.phase is ResizePhase.IDLE:
                 self._finished(before, after)
         return True
 
@@ -96,7 +96,7 @@ class Registry:
 
     def _finished(self, before: MalleableJob, after: MalleableJob) -> None:
         grew = before.resizer_name != ""
-        completed = "done" in after.marks and before.phase in (Phase.RESIZING, Phase.RELEASING)
+        completed = "done" in after.marks and before.phase in (ResizePhase.RESIZING, ResizePhase.RELEASING)
         outcome = _COMPLETED if completed else after.note or "withdrawn"
         if completed and (cost := _cost(after.marks)) is not None:
             self._costs.append(cost)
@@ -108,20 +108,20 @@ class Registry:
         now, per_node = self._clock.now(), before.offer.per_node
         # What was granted has moved, also if it was given back unused.
         nodes = abs(before.target - before.origin) // per_node if completed or "granted" in after.marks else 0
-        self._moves.append(Move(now, after.uid, nodes))
+        self._moves.append(NodeMove(now, after.uid, nodes))
         while self._moves[0].at <= now - WINDOW:
             self._moves.popleft()
         self._store.add_resize(
             after.job, after.epoch, kind, sizes, outcome, after.marks, now, uid=after.uid, nodes=nodes
         )
 
-    def moves(self) -> list[Move]:
+    def moves(self) -> list[NodeMove]:
         """The nodes moved within the last hour, with those of the resizes that are under way."""
         now = self._clock.now()
         under_way = [
-            Move(now, me.uid, abs(me.target - me.origin) // me.offer.per_node)
+            NodeMove(now, me.uid, abs(me.target - me.origin) // me.offer.per_node)
             for me in list(self.jobs.values())
-            if me.phase is not Phase.IDLE
+            if me.phase is not ResizePhase.IDLE
         ]
         return [*(move for move in list(self._moves) if move.at > now - WINDOW), *under_way]
 
@@ -129,7 +129,7 @@ class Registry:
         """The job is over. What it was given or has left by then has moved, though nobody finishes that resize."""
         me = self.jobs[number]
         with self._store.together():
-            if me.phase is not Phase.IDLE and me.marks.keys() & {"granted", "done"}:
+            if me.phase is not ResizePhase.IDLE and me.marks.keys() & {"granted", "done"}:
                 self._finished(me, replace(me, note="the job ended"))
             self._store.save_malleable(number, me.to_dict(), ended=self._clock.now())
         del self.jobs[number]

@@ -14,12 +14,12 @@ from typing import Final
 from penstock.api import Job, Owner, OwnerLimits, Reason, Snapshot
 from penstock.core.executor import FRESH
 from penstock.core.observe import Observer
-from penstock.core.ownlimits import Extension, Growth, Held, after, held, obstacle, owner_of
+from penstock.core.ownlimits import Extension, Growth, RunningUse, after, held, obstacle, owner_of
 from penstock.errors import PenstockError
 from penstock.host.clock import Clock
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.registry import Registry
-from penstock.malleable.settings import Settings
+from penstock.malleable.settings import MalleableSettings
 from penstock.slurm.base import Reader
 
 __all__ = ["PASSING", "Rights", "Sight", "companions_of", "node_count"]
@@ -59,7 +59,7 @@ class Rights:
     """Asked before each growth and each raise of a limit."""
 
     def __init__(
-        self, backend: Reader, observer: Observer, registry: Registry, clock: Clock, settings: Settings
+        self, backend: Reader, observer: Observer, registry: Registry, clock: Clock, settings: MalleableSettings
     ) -> None:
         self._backend = backend
         self._observer = observer
@@ -116,7 +116,7 @@ class Rights:
             self._count(owner, has, wish)
         return denied
 
-    def _count(self, owner: Owner, has: Held, wish: Growth) -> None:
+    def _count(self, owner: Owner, has: RunningUse, wish: Growth) -> None:
         later = after(list(self._known.limits.values()), owner, has, wish)
         self._known.limits = {one.owner: one for one in later}
 

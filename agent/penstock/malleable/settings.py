@@ -10,11 +10,11 @@ from penstock.malleable.ways import Preference
 from penstock.malleable.words import Deadlines
 from penstock.values.merging import Version
 
-__all__ = ["Settings"]
+__all__ = ["MalleableSettings"]
 
 
 @dataclass(slots=True)
-class Settings:
+class MalleableSettings:
     """`preference` is `malleable.backend`; `merge_releases` and `extend` are the keys of those names. `site` is None
     until it has been looked at, and nothing grows before. `all`: jobs of all users are served."""
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from penstock.api import Job, Offer
-from penstock.malleable.words import Announcement, Companion, Phase, Way
+from penstock.malleable.words import Announcement, Companion, ResizePhase, Way
 
 __all__ = ["ResizeState"]
 
@@ -34,7 +34,7 @@ class ResizeState:
     epoch: int = 0
     started: float | None = None
     accepted_at: float = 0.0
-    phase: Phase = Phase.IDLE
+    phase: ResizePhase = ResizePhase.IDLE
     since: float = 0.0
     origin: int = 0
     target: int = 0
@@ -81,14 +81,14 @@ class ResizeState:
 
     def _back_out(self, why: str, now: float) -> Self:
         """The added nodes are given back."""
-        back = Phase.GIVING_BACK if self.way is Way.MERGE else Phase.CLEANING
+        back = ResizePhase.GIVING_BACK if self.way is Way.MERGE else ResizePhase.CLEANING
         return replace(self._to(back, now), note=why, failures=self.failures + 1)
 
-    def _to(self, phase: Phase, now: float, **marks: float) -> Self:
+    def _to(self, phase: ResizePhase, now: float, **marks: float) -> Self:
         return replace(self, phase=phase, since=now, marks=MappingProxyType({**self.marks, **marks}))
 
     def _idle(self, now: float, note: str) -> Self:
-        return replace(self._to(Phase.IDLE, now), note=note)._clear()
+        return replace(self._to(ResizePhase.IDLE, now), note=note)._clear()
 
     def _clear(self) -> Self:
         me = replace(self, resizer_name="", resizer=None, beneficiary=None, target=0, target_nodes=())
@@ -113,7 +113,7 @@ class ResizeState:
             "offer": Offer(**{**data["offer"], "nodes": tuple(data["offer"]["nodes"])}),
             "nodes": tuple(data["nodes"]),
             "target_nodes": tuple(data["target_nodes"]),
-            "phase": Phase(data["phase"]),
+            "phase": ResizePhase(data["phase"]),
             "way": Way(data.get("way", Way.MERGE)),
             "companions": tuple(Companion(**{**c, "nodes": tuple(c["nodes"])}) for c in data.get("companions", ())),
             "announced": announced and Announcement(**announced),
@@ -122,6 +122,6 @@ class ResizeState:
         me = cls(**{**data, **read})
         if "earned" in data or not me.owed:
             return me
-        if me.phase is Phase.IDLE and "released" in me.marks:
+        if me.phase is ResizePhase.IDLE and "released" in me.marks:
             return replace(me, earned=len(me.nodes))
-        return replace(me, owed=0.0, extend=0.0 if me.phase is Phase.IDLE else me.owed)
+        return replace(me, owed=0.0, extend=0.0 if me.phase is ResizePhase.IDLE else me.owed)

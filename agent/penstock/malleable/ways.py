@@ -25,7 +25,7 @@ from penstock.values import merging
 from penstock.values.merging import Version, obstacle_to_merge
 
 __all__ = [
-    "Choice",
+    "GrowthChoice",
     "Preference",
     "choose",
     "needs_gres",
@@ -36,7 +36,7 @@ Preference = Literal["auto", "merge", "companion"]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class GrowthChoice:
     """How the job can grow, None when it cannot; `reason` says why it is this way."""
 
     way: Way | None
@@ -67,7 +67,7 @@ def choose(
     *,
     gres: bool,
     added: Collection[Version] = (),
-) -> Choice:
+) -> GrowthChoice:
     """The way for `job`, whose application made `offer`; `agent` is the user that the agent acts as."""
     merge = never_merged(site, job, agent, added) or obstacle_to_merge(site, gres=gres, added=added)
     companion = None
@@ -78,12 +78,16 @@ def choose(
             f"a second job would belong to {agent}, and only {job.user} could use it; no launcher can ask for it"
         )
     if preference != "merge" and companion is None:
-        return Choice(Way.COMPANION, Reason("by-companion", "a second job of the same user holds the added nodes"))
+        return GrowthChoice(
+            Way.COMPANION, Reason("by-companion", "a second job of the same user holds the added nodes")
+        )
     if preference == "companion":
-        return Choice(None, Reason("no-expansion", f"`malleable.backend: companion`, but {companion}"))
+        return GrowthChoice(None, Reason("no-expansion", f"`malleable.backend: companion`, but {companion}"))
     if merge is None:
         why = "`malleable.backend` says so" if preference == "merge" else companion
-        return Choice(Way.MERGE, Reason("by-merge", f"the added nodes become the job's own: {why}"))
+        return GrowthChoice(Way.MERGE, Reason("by-merge", f"the added nodes become the job's own: {why}"))
     if preference == "merge":
-        return Choice(None, Reason("no-expansion", f"`malleable.backend: merge`, but {merge}"))
-    return Choice(None, Reason("no-expansion", f"this job cannot grow: {companion}; and nothing is merged: {merge}"))
+        return GrowthChoice(None, Reason("no-expansion", f"`malleable.backend: merge`, but {merge}"))
+    return GrowthChoice(
+        None, Reason("no-expansion", f"this job cannot grow: {companion}; and nothing is merged: {merge}")
+    )

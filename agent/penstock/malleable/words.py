@@ -19,13 +19,13 @@ __all__ = [
     "Instruction",
     "LookAt",
     "Merge",
-    "Phase",
+    "ResizePhase",
     "Shrink",
     "Way",
 ]
 
 
-class Phase(StrEnum):
+class ResizePhase(StrEnum):
     """Where a resize stands."""
 
     IDLE = "idle"

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from dmr.wire import clean
 from penstock.provision.repair import CAN_BEGIN_EARLIER
-from penstock.workflow.state import Phase, WorkflowRun
+from penstock.workflow.state import StagePhase, WorkflowRun
 
 __all__ = ["KINDS", "Event", "failed_stages", "paused", "reserved"]
 
@@ -50,7 +50,7 @@ class Staged(Protocol):
         ...
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> StagePhase:
         """Where it is."""
         ...
 
@@ -76,9 +76,9 @@ def failed_stages(
     now: float,
 ) -> Iterator[Event]:
     """The stages that have failed since `before` (empty: all that have)."""
-    known = {(stage.name, stage.job) for stage in before if stage.phase is Phase.FAILED}
+    known = {(stage.name, stage.job) for stage in before if stage.phase is StagePhase.FAILED}
     for stage in stages:
-        if stage.phase is not Phase.FAILED or (stage.name, stage.job) in known:
+        if stage.phase is not StagePhase.FAILED or (stage.name, stage.job) in known:
             continue
         # A job that Slurm never took has no number; of those each attempt is another one.
         which = f"attempt {getattr(stage, 'attempt', 0)}" if stage.job is None else f"job {stage.job}"
@@ -105,7 +105,7 @@ def reserved(run: WorkflowRun, *, uid: int, user: str, now: float) -> Iterator[E
         stage, hold = entry.name, entry.held.hold
         why = clean(run.told.get(stage) or entry.failure or "")
         details = {"reserved": name, "stage": stage, "job": entry.job, "why": why}
-        if entry.phase in (Phase.FAILED, Phase.CANCELLED):
+        if entry.phase in (StagePhase.FAILED, StagePhase.CANCELLED):
             yield Event(
                 f"stage-failed reserved {name}/{stage} hold {hold}",
                 "stage-failed",
@@ -116,7 +116,7 @@ def reserved(run: WorkflowRun, *, uid: int, user: str, now: float) -> Iterator[E
                 user,
                 details,
             )
-        elif why and why != CAN_BEGIN_EARLIER and entry.phase is not Phase.DONE:
+        elif why and why != CAN_BEGIN_EARLIER and entry.phase is not StagePhase.DONE:
             yield Event(
                 f"deadline reserved {name}/{stage} hold {hold}",
                 "deadline",

@@ -6,20 +6,20 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from penstock.core.extensions import CHANNELS
-from penstock.core.families import Family, Metric, by, copied, family, named, one
+from penstock.core.families import Family, MetricSpec, by, copied, family, named, one
 from penstock.messages.messenger import Messenger
 
 __all__ = ["METRICS", "families"]
 
-METRICS: Final[Mapping[str, Metric]] = named(
+METRICS: Final[Mapping[str, MetricSpec]] = named(
     (
-        Metric(
+        MetricSpec(
             "notifications_total",
             "counter",
             "Messages to people (docs/messages.md) by the way they took and how they ended: sent, failed, dropped.",
             ("channel", "outcome"),
         ),
-        Metric("notifications_waiting", "gauge", "Messages to people that wait or are on their way."),
+        MetricSpec("notifications_waiting", "gauge", "Messages to people that wait or are on their way."),
     )
 )
 

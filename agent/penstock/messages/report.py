@@ -16,7 +16,7 @@ from penstock.state.store import Store
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.state import RunPhase, WorkflowRun
 
-__all__ = ["Figure", "Report", "Start", "as_text", "report_of", "started", "waiting"]
+__all__ = ["Figure", "PeriodReport", "StageStart", "as_text", "report_of", "started", "waiting"]
 
 _HOUR: Final = 3600.0
 
@@ -33,7 +33,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class PeriodReport:
     """The figures of the time from `since` to `until` (epoch s)."""
 
     since: float
@@ -46,7 +46,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StageStart:
     """A stage that comes after others and has started: when it was in the queue from (epoch s), when those before it
     had ended, when it started, and which wait had been predicted for it (s)."""
 
@@ -66,17 +66,17 @@ class Start:
         return max(0.0, self.start - self.ready)
 
 
-def started(run: WorkflowRun, since: float, until: float) -> Iterator[Start]:
+def started(run: WorkflowRun, since: float, until: float) -> Iterator[StageStart]:
     """The stages of a run that come after others and started within the time."""
     for i, stage in enumerate(run.stages):
         ready = run.ready_at(i)
         if not stage.after or stage.start is None or ready is None or stage.submitted is None:
             continue
         if since < stage.start <= until:
-            yield Start(max(stage.submitted, stage.released or 0.0), ready, stage.start, stage.estimate)
+            yield StageStart(max(stage.submitted, stage.released or 0.0), ready, stage.start, stage.estimate)
 
 
-def waiting(starts: Sequence[Start]) -> list[Figure]:
+def waiting(starts: Sequence[StageStart]) -> list[Figure]:
     """What submitting ahead was good for."""
     ahead = [one for one in starts if one.overlapped > 0]
     known = [one for one in ahead if one.predicted is not None]
@@ -109,9 +109,9 @@ def waiting(starts: Sequence[Start]) -> list[Figure]:
     ]
 
 
-def report_of(store: Store, since: float, until: float) -> Report:
+def report_of(store: Store, since: float, until: float) -> PeriodReport:
     """The report of a state file. Runs that cannot be read (of another release) are left out and counted."""
-    starts: list[Start] = []
+    starts: list[StageStart] = []
     ended: Counter[RunPhase] = Counter()
     idle = wasted = unread = 0.0
     for state in store.runs_in(since):
@@ -158,10 +158,10 @@ def report_of(store: Store, since: float, until: float) -> Report:
         figures.append(Figure("resizes_uncounted", "resizes without nodes", uncounted, "", how))
     if unread:
         figures.append(Figure("workflows_unread", "workflows left out", unread, "", "of another release"))
-    return Report(since, until, tuple(figures))
+    return PeriodReport(since, until, tuple(figures))
 
 
-def as_text(report: Report) -> str:
+def as_text(report: PeriodReport) -> str:
     """The report for people: figures, then how they were found."""
     width = max(len(figure.title) for figure in report.figures)
     lines = [f"From {_day(report.since)} to {_day(report.until)}:", ""]

@@ -22,7 +22,7 @@ from penstock.errors import NotFound, PenstockError, StoreError
 from penstock.host.clock import Clock
 from penstock.malleable.controller import MalleableController
 from penstock.off.handing import own_jobs, released
-from penstock.off.items import Item, of_left, of_malleable, of_own, of_owned, stray
+from penstock.off.items import OffItem, of_left, of_malleable, of_own, of_owned, stray
 from penstock.off.slots import bags_left, slots_left
 from penstock.slurm.base import Reader
 from penstock.state.store import Store
@@ -30,7 +30,7 @@ from penstock.workflow.controller import WorkflowController
 from penstock.workflow.instructions import Instruction
 from penstock.workflow.state import WorkflowRun
 
-__all__ = ["Drain", "Report"]
+__all__ = ["Drain", "DrainReport"]
 
 _log = structlog.get_logger(__name__)
 _SOON: Final = 0.5
@@ -38,11 +38,11 @@ _SLOTS_EVERY: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DrainReport:
     """What there was at a look begun `at`. `busy`: requests for nodes have no answer yet."""
 
     at: float
-    items: tuple[Item, ...]
+    items: tuple[OffItem, ...]
     busy: bool = False
 
     @property
@@ -61,7 +61,7 @@ class _Aside:
     """What is looked at more rarely, and when it was."""
 
     at: float = -math.inf
-    items: list[Item] = field(default_factory=list)
+    items: list[OffItem] = field(default_factory=list)
 
 
 class Drain:
@@ -89,7 +89,7 @@ class Drain:
         self._accrues = accrues
         self._slots = _Aside()
         self._strays = _Aside()
-        self.report: Report | None = None
+        self.report: DrainReport | None = None
 
     @property
     def settled(self) -> bool:
@@ -116,10 +116,10 @@ class Drain:
         if snapshot.taken_at >= self._slots.at + _SLOTS_EVERY:
             self._slots = _Aside(snapshot.taken_at, await self._held_slots(snapshot, act=True, drop=off.drop_slots))
         # What was changed in this pass is seen in the next.
-        report = Report(snapshot.taken_at, tuple(self._items(snapshot)), busy=self._malleable.waiting)
+        report = DrainReport(snapshot.taken_at, tuple(self._items(snapshot)), busy=self._malleable.waiting)
         if snapshot.taken_at > off.since and not report.busy and self._strays_are_due(report, snapshot):
             await self._look_for_strays(snapshot)
-            report = Report(snapshot.taken_at, tuple(self._items(snapshot)), busy=self._malleable.waiting)
+            report = DrainReport(snapshot.taken_at, tuple(self._items(snapshot)), busy=self._malleable.waiting)
         self.report = report
         return decisions
 
@@ -129,10 +129,10 @@ class Drain:
             return None
         return now + _SOON if not self.settled else math.inf
 
-    async def preview(self, snapshot: Snapshot) -> Report:
+    async def preview(self, snapshot: Snapshot) -> DrainReport:
         """What there is now; nothing is done."""
         slots = await self._held_slots(snapshot, act=False)
-        return Report(snapshot.taken_at, (*self._jobs(snapshot, release=False), *slots))
+        return DrainReport(snapshot.taken_at, (*self._jobs(snapshot, release=False), *slots))
 
     # -- the parts -----------------------------------------------------------------------------------------------------
 
@@ -159,14 +159,14 @@ class Drain:
             return released(run, snapshot, accrues=self._accrues) if release else ()
         return own_jobs(run, snapshot)
 
-    async def _held_slots(self, snapshot: Snapshot, *, act: bool, drop: bool = False) -> list[Item]:
+    async def _held_slots(self, snapshot: Snapshot, *, act: bool, drop: bool = False) -> list[OffItem]:
         config = self._config()
         return [
             *await slots_left(config, self._backend, self._executor, snapshot, act=act, drop=drop),
             *bags_left(config),
         ]
 
-    def _strays_are_due(self, report: Report, snapshot: Snapshot) -> bool:
+    def _strays_are_due(self, report: DrainReport, snapshot: Snapshot) -> bool:
         """When nothing else is left to do: once, and again while one is to go."""
         strays = {id(item) for item in self._strays.items}
         if any(item.pending and id(item) not in strays for item in report.items):
@@ -183,7 +183,7 @@ class Drain:
         mine = {n: j for n, j in snapshot.jobs.items() if not j.state.ended and (j.user == me or j.uid in owners)}
         known = {c.job for state in self._malleable.jobs.values() for c in state.companions}
         texts = await self._backend.texts(list(mine)) if mine else {}
-        found: list[Item] = []
+        found: list[OffItem] = []
         for number, job in mine.items():
             name = texts[number].name if number in texts else ""
             item = stray(job, name, known, ours=job.user == me)
@@ -202,14 +202,14 @@ class Drain:
                     _log.info("not now", job=number, why=str(e))
         self._strays = _Aside(snapshot.taken_at, found)
 
-    def _items(self, snapshot: Snapshot) -> Iterable[Item]:
+    def _items(self, snapshot: Snapshot) -> Iterable[OffItem]:
         off = self._executor.pause_control.off
         yield from self._jobs(snapshot, release=off is not None and off.release)
         yield from self._slots.items
         alive = {n for n, job in snapshot.jobs.items() if not job.state.ended}
         yield from (item for item in self._strays.items if alive & set(item.jobs))
 
-    def _jobs(self, snapshot: Snapshot, *, release: bool) -> Iterable[Item]:
+    def _jobs(self, snapshot: Snapshot, *, release: bool) -> Iterable[OffItem]:
         malleable = self._malleable
         for state in malleable.jobs.values():
             yield from of_malleable(state, snapshot, malleable.leaver.staying(state.job))

@@ -15,16 +15,16 @@ from typing import Final
 
 from penstock.api import Job, JobState, Reason, Snapshot
 from penstock.core.off import CODE
-from penstock.workflow.instructions import Cancel, Change, Instruction, Release, View, tasks_of
+from penstock.workflow.instructions import Cancel, Change, Instruction, Release, SlurmView, tasks_of
 from penstock.workflow.owned import all_due
-from penstock.workflow.reading import Site, names_parent
+from penstock.workflow.reading import SiteRules, names_parent
 from penstock.workflow.scripts import dependency_text
-from penstock.workflow.state import Kept, Phase, StageRun, WorkflowRun
+from penstock.workflow.state import Kept, StagePhase, StageRun, WorkflowRun
 from penstock.workflow.ties import Tie
 
 __all__ = ["KeptBack", "kept_back", "let_go", "own_jobs", "released"]
 
-_BROKEN: Final = (Phase.FAILED, Phase.CANCELLED)
+_BROKEN: Final = (StagePhase.FAILED, StagePhase.CANCELLED)
 _WHY: Final = (Reason(CODE, "Penstock is off: it starts after the stages before it, without an agent"),)
 
 
@@ -40,7 +40,12 @@ def own_jobs(run: WorkflowRun, snapshot: Snapshot) -> tuple[Instruction, ...]:
     ]
     for i, stage in enumerate(run.stages):
         job = snapshot.jobs.get(stage.job or -1)
-        if stage.phase in (Phase.SUBMITTED, Phase.QUEUED) and stage.depends_on and job is not None and job.pending:
+        if (
+            stage.phase in (StagePhase.SUBMITTED, StagePhase.QUEUED)
+            and stage.depends_on
+            and job is not None
+            and job.pending
+        ):
             found = _tied(run, i, stage, job, snapshot)
             out += [] if found is None else [found]
     return tuple(out)
@@ -50,7 +55,7 @@ def _tied(run: WorkflowRun, i: int, stage: StageRun, job: Job, snapshot: Snapsho
     alive: list[int] = []
     for parent in run.parents(i):
         seen = snapshot.jobs.get(parent.job or -1)
-        if parent.phase is Phase.DONE or (seen is not None and seen.state is JobState.COMPLETED):
+        if parent.phase is StagePhase.DONE or (seen is not None and seen.state is JobState.COMPLETED):
             continue
         if seen is None or seen.state.ended or parent.job is None:
             return None  # it is not known, or did not end well: the job stays as it is
@@ -64,7 +69,7 @@ def _tied(run: WorkflowRun, i: int, stage: StageRun, job: Job, snapshot: Snapsho
         text = dependency_text(tie, needed) if lacking else None
         wish = () if pinned else None
         return Change(stage.name, job.id, tie, depends_on, dependency=text, nodelist=wish, reasons=_WHY)
-    if stage.phase is Phase.SUBMITTED and job.held and job.reason != "JobHeldAdmin" and not lacking:
+    if stage.phase is StagePhase.SUBMITTED and job.held and job.reason != "JobHeldAdmin" and not lacking:
         return Release(stage.name, job.id, _WHY)
     return None
 
@@ -107,9 +112,9 @@ def kept_back(run: WorkflowRun, snapshot: Snapshot) -> list[KeptBack]:
 def released(run: WorkflowRun, snapshot: Snapshot, *, accrues: bool) -> tuple[Instruction, ...]:
     """What lets these jobs go behind those before them, all of them now. One whose dependency has been lost gets it
     back first; one behind a stage that did not complete stays. `accrues`: jobs age here while they depend on others."""
-    view = View(snapshot.taken_at, snapshot.jobs, tasks=tasks_of(snapshot))
+    view = SlurmView(snapshot.taken_at, snapshot.jobs, tasks=tasks_of(snapshot))
     ours = {kept.job for kept in kept_back(run, snapshot)}
-    seen, orders = all_due(Site(accrues, cycle=0.0), run, view, snapshot.taken_at, _WHY[0])
+    seen, orders = all_due(SiteRules(accrues, cycle=0.0), run, view, snapshot.taken_at, _WHY[0])
     vain = {run.stages[i].name for i in seen.following(i for i, s in enumerate(seen.stages) if s.phase in _BROKEN)}
     acts = [i for i in orders if isinstance(i, Release | Change) and i.job in ours and i.stage not in vain]
     return tuple(i if isinstance(i, Release) else replace(i, reasons=(*_WHY, *i.reasons[1:])) for i in acts)

@@ -12,18 +12,29 @@ from typing import Any, Final
 from penstock.api import Job, JobState, Snapshot
 from penstock.host.logins import login
 from penstock.malleable.machine import MalleableJob
-from penstock.malleable.words import Phase as Resize
+from penstock.malleable.words import ResizePhase as Resize
 from penstock.off.handing import kept_back, let_go
 from penstock.provision.holding import Hold
-from penstock.provision.holding import Phase as Slot
-from penstock.workflow.state import Kept, Phase, WorkflowRun
+from penstock.provision.holding import HoldPhase as Slot
+from penstock.workflow.state import Kept, StagePhase, WorkflowRun
 
-__all__ = ["Item", "Place", "droppable", "of_bag", "of_hold", "of_left", "of_malleable", "of_own", "of_owned", "stray"]
+__all__ = [
+    "ItemState",
+    "OffItem",
+    "droppable",
+    "of_bag",
+    "of_hold",
+    "of_left",
+    "of_malleable",
+    "of_own",
+    "of_owned",
+    "stray",
+]
 
 _RESIZER: Final = re.compile(r"penstock-[0-9]+-[0-9a-f]{12}")
 
 
-class Place(StrEnum):
+class ItemState(StrEnum):
     """LEFT: in Slurm, and it should not be. ALONE: in Slurm, and it does without an agent. WAITS: it waits for
     `penstock on`, and nothing of it is in Slurm."""
 
@@ -33,7 +44,7 @@ class Place(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class OffItem:
     """One line. `kind`: resize, companion, stage, workflow, slot, bag or request; `uid` is whose it is.
 
     `pending`: Penstock is about to end it. `todo` are commands, each with what is to be known of it.
@@ -41,7 +52,7 @@ class Item:
 
     kind: str
     uid: int
-    place: Place
+    place: ItemState
     text: str
     jobs: tuple[int, ...] = ()
     pending: bool = False
@@ -66,13 +77,13 @@ def _at(when: float | None) -> str:
 # -- malleable jobs ----------------------------------------------------------------------------------------------------
 
 
-def of_malleable(me: MalleableJob, snapshot: Snapshot, staying: str | None) -> list[Item]:
+def of_malleable(me: MalleableJob, snapshot: Snapshot, staying: str | None) -> list[OffItem]:
     """A resize under way, and the jobs that hold nodes for it. `staying`: why it keeps these."""
     items = []
     if me.phase is not Resize.IDLE:
         what = "growth" if me.resizer_name else "shrink"
         text = f"job {me.job}: its {what} from {me.origin} to {me.target} processes is {me.phase.value}"
-        items.append(Item("resize", me.uid, Place.LEFT, text, (me.job,), pending=True))
+        items.append(OffItem("resize", me.uid, ItemState.LEFT, text, (me.job,), pending=True))
     for companion in me.companions:
         seen = snapshot.jobs.get(companion.job)
         if seen is not None and seen.state.ended:
@@ -84,22 +95,24 @@ def of_malleable(me: MalleableJob, snapshot: Snapshot, staying: str | None) -> l
         text += f"; it ends {_at(seen.end)} at the latest" if seen is not None else ""
         todo = ((f"scancel {companion.job}", f"once job {me.job} has ended, if it has not ended with it"),)
         mine = (companion.job,)
-        items.append(Item("companion", me.uid, Place.LEFT, text, mine, pending=staying is None, todo=todo))
+        items.append(OffItem("companion", me.uid, ItemState.LEFT, text, mine, pending=staying is None, todo=todo))
     return items
 
 
-def stray(job: Job, name: str, known: Iterable[int], *, ours: bool) -> Item | None:
+def stray(job: Job, name: str, known: Iterable[int], *, ours: bool) -> OffItem | None:
     """A resizer or companion that no state knows, if the job of this name is one. `ours`: it may be cancelled."""
     if job.id in set(known) or job.state.ended or not _RESIZER.fullmatch(name):
         return None
     text = f"job {job.id} ({name}) holds nodes for another job, and nothing is known of it"
-    return Item("companion", job.uid, Place.LEFT, text, (job.id,), pending=ours, todo=((f"scancel {job.id}", ""),))
+    return OffItem(
+        "companion", job.uid, ItemState.LEFT, text, (job.id,), pending=ours, todo=((f"scancel {job.id}", ""),)
+    )
 
 
 # -- workflows ---------------------------------------------------------------------------------------------------------
 
 
-def of_own(run: WorkflowRun, uid: int, snapshot: Snapshot, open_: Iterable[int]) -> list[Item]:
+def of_own(run: WorkflowRun, uid: int, snapshot: Snapshot, open_: Iterable[int]) -> list[OffItem]:
     """A workflow whose jobs the agent submits. `open_` are those jobs to which something is still to be done."""
     subject = f"workflow {run.id} ({run.name})"
     at = snapshot.taken_at
@@ -107,25 +120,25 @@ def of_own(run: WorkflowRun, uid: int, snapshot: Snapshot, open_: Iterable[int])
     unseen = [s.job for s in run.stages if s.job and s.job not in snapshot.jobs and (s.submitted or 0.0) >= at]
     still = tuple(sorted({*open_, *unseen}))
     items = []
-    asked = [stage.name for stage in run.stages if stage.phase is Phase.INTENDED]
+    asked = [stage.name for stage in run.stages if stage.phase is StagePhase.INTENDED]
     if still or asked or (run.phase.value in ("cancelling", "failing") and alive):
         names = f" {_numbers(still)}" if still else ""
         text = f"{subject}:{names} not settled yet"
         if asked:
             text = f"{subject}: {', '.join(asked)} may have been submitted"
-        items.append(Item("stage", uid, Place.LEFT, text, still, pending=True))
+        items.append(OffItem("stage", uid, ItemState.LEFT, text, still, pending=True))
     free = tuple(job for job in alive if job not in still)
     if free:
-        items.append(Item("workflow", uid, Place.ALONE, f"{subject}: {_numbers(free)}", free))
-    waiting = [stage.name for stage in run.stages if stage.phase is Phase.WAITING]
+        items.append(OffItem("workflow", uid, ItemState.ALONE, f"{subject}: {_numbers(free)}", free))
+    waiting = [stage.name for stage in run.stages if stage.phase is StagePhase.WAITING]
     if waiting:
         text = f"{subject}: not submitted yet: {', '.join(waiting)}"
         todo = ((f"penstock cancel {run.id}", "after `penstock on`, if it shall not go on"),)
-        items.append(Item("workflow", uid, Place.WAITS, text, todo=todo))
+        items.append(OffItem("workflow", uid, ItemState.WAITS, text, todo=todo))
     return items
 
 
-def of_owned(run: WorkflowRun, snapshot: Snapshot, open_: Iterable[int]) -> list[Item]:
+def of_owned(run: WorkflowRun, snapshot: Snapshot, open_: Iterable[int]) -> list[OffItem]:
     """A workflow whose owner has submitted its jobs. `open_` are those that are about to be released."""
     subject = f"workflow {run.id} ({run.name})"
     kept = kept_back(run, snapshot)
@@ -142,16 +155,16 @@ def of_owned(run: WorkflowRun, snapshot: Snapshot, open_: Iterable[int]) -> list
         order = "each then starts after those before it; as its owner or an operator"
         todo = ((free_, order), (f"scancel {' '.join(map(str, numbers))}", "if they shall not run"))
         pending = not still.isdisjoint(numbers)
-        items.append(Item("stage", run.uid, Place.LEFT, text, numbers, pending=pending, todo=todo))
+        items.append(OffItem("stage", run.uid, ItemState.LEFT, text, numbers, pending=pending, todo=todo))
     waiting = {k.job for k in kept}
     jobs = [stage.job for stage in run.stages if stage.job is not None and stage.job not in waiting]
     free = tuple(job for job in jobs if (seen := snapshot.jobs.get(job)) is not None and not seen.state.ended)
     if free:
-        items.append(Item("workflow", run.uid, Place.ALONE, f"{subject}: {_numbers(free)}", free))
+        items.append(OffItem("workflow", run.uid, ItemState.ALONE, f"{subject}: {_numbers(free)}", free))
     return items
 
 
-def of_left(number: int, uid: int, op: str, payload: Mapping[str, Any], snapshot: Snapshot) -> Item:
+def of_left(number: int, uid: int, op: str, payload: Mapping[str, Any], snapshot: Snapshot) -> OffItem:
     """A request that was left for the next pass; jobs that came with it may be held."""
     stages = payload.get("stages") if op == "guide" else None
     named = [s for s in stages if isinstance(s, Mapping)] if isinstance(stages, list) else []
@@ -159,13 +172,13 @@ def of_left(number: int, uid: int, op: str, payload: Mapping[str, Any], snapshot
     text = f"request {number} ({op}) waits for the next pass of an agent"
     jobs = tuple(int(s["job"]) for s in mine)
     if not jobs:
-        return Item("request", uid, Place.WAITS, text)
+        return OffItem("request", uid, ItemState.WAITS, text)
     begins = tuple(job for job in jobs if snapshot.jobs[job].put_off)
     holds = tuple(job for job in jobs if job not in begins)
     free = [let_go(*begins)] if begins else []
     free += [f"scontrol release {','.join(map(str, holds))}"] if holds else []
     todo = tuple((command, "") for command in (*free, f"scancel {' '.join(map(str, jobs))}"))
-    return Item("stage", uid, Place.LEFT, f"{text}; kept back for it: {_numbers(jobs)}", jobs, todo=todo)
+    return OffItem("stage", uid, ItemState.LEFT, f"{text}; kept back for it: {_numbers(jobs)}", jobs, todo=todo)
 
 
 def _waits(job: Job | None, uid: int) -> bool:
@@ -175,7 +188,7 @@ def _waits(job: Job | None, uid: int) -> bool:
 # -- slots and bags ----------------------------------------------------------------------------------------------------
 
 
-def of_hold(number: int, hold: Hold, uid: int, snapshot: Snapshot) -> Item | None:
+def of_hold(number: int, hold: Hold, uid: int, snapshot: Snapshot) -> OffItem | None:
     """A slot that is held, with the jobs that use it; None: nothing is left of it."""
     wanted = hold.wanted
     if hold.phase.final and hold.settled:
@@ -191,19 +204,25 @@ def of_hold(number: int, hold: Hold, uid: int, snapshot: Snapshot) -> Item | Non
     text = f"slot {number} ({wanted.name}), {span}"
     give_up = (f"penstock hold cancel {number}", "as its owner, or `penstock off --drop-slots`")
     if hold.phase.final or hold.giving_up:
-        return Item("slot", uid, Place.LEFT, f"{text}: it is being given back", pending=True)
+        return OffItem("slot", uid, ItemState.LEFT, f"{text}: it is being given back", pending=True)
     if users:
-        return Item("slot", uid, Place.LEFT, f"{text}: {_numbers(users)} in it; Slurm drops it after them", users)
+        return OffItem(
+            "slot", uid, ItemState.LEFT, f"{text}: {_numbers(users)} in it; Slurm drops it after them", users
+        )
     if idles and idle is not None:
         began = idle.state is JobState.RUNNING and snapshot.taken_at >= wanted.start
         if began:
-            return Item("slot", uid, Place.ALONE, f"{text}: its job {idle.id} works", (idle.id,))
-        return Item("slot", uid, Place.LEFT, f"{text}: its job {idle.id} idles until then", (idle.id,), todo=(give_up,))
+            return OffItem("slot", uid, ItemState.ALONE, f"{text}: its job {idle.id} works", (idle.id,))
+        return OffItem(
+            "slot", uid, ItemState.LEFT, f"{text}: its job {idle.id} idles until then", (idle.id,), todo=(give_up,)
+        )
     if there:
-        return Item("slot", uid, Place.LEFT, f"{text}: reserved, and nobody uses it", todo=(give_up,))
+        return OffItem("slot", uid, ItemState.LEFT, f"{text}: reserved, and nobody uses it", todo=(give_up,))
     if hold.requested:
-        return Item("slot", uid, Place.LEFT, f"{text}: its request is there for an operator to grant", todo=(give_up,))
-    return Item("slot", uid, Place.WAITS, f"{text}: not asked for yet", todo=(give_up,))
+        return OffItem(
+            "slot", uid, ItemState.LEFT, f"{text}: its request is there for an operator to grant", todo=(give_up,)
+        )
+    return OffItem("slot", uid, ItemState.WAITS, f"{text}: not asked for yet", todo=(give_up,))
 
 
 def droppable(hold: Hold, snapshot: Snapshot) -> bool:
@@ -214,8 +233,8 @@ def droppable(hold: Hold, snapshot: Snapshot) -> bool:
     return item is not None and bool(item.todo)
 
 
-def of_bag(number: int, uid: int, name: str, jobs: Iterable[int]) -> Item:
+def of_bag(number: int, uid: int, name: str, jobs: Iterable[int]) -> OffItem:
     """A bag of tasks: its job arrays are jobs like any other."""
     numbers = tuple(jobs)
     text = f"bag {number} ({name}): {_numbers(numbers)}; no task moves to another partition" if numbers else ""
-    return Item("bag", uid, Place.ALONE, text or f"bag {number} ({name})", numbers)
+    return OffItem("bag", uid, ItemState.ALONE, text or f"bag {number} ({name})", numbers)

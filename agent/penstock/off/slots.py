@@ -14,7 +14,7 @@ from penstock.config import Config
 from penstock.core.executor import Executor
 from penstock.errors import NotNow, PenstockError
 from penstock.holding.reservations import Reservations, ledger_path
-from penstock.off.items import Item, Place, droppable, of_bag, of_hold
+from penstock.off.items import ItemState, OffItem, droppable, of_bag, of_hold
 from penstock.slurm.base import Reader
 from penstock.state.ownership import is_readable, own_folder
 
@@ -26,7 +26,7 @@ _PATIENCE = 2.0
 
 async def slots_left(
     config: Config, backend: Reader, executor: Executor, snapshot: Snapshot, *, act: bool, drop: bool
-) -> list[Item]:
+) -> list[OffItem]:
     """The slots of this ledger. `act`: what is over is settled first, with `drop` those that nobody uses are given up.
     What cannot be read or done now is an item that says so."""
     uid = os.geteuid()
@@ -41,12 +41,12 @@ async def slots_left(
             items = [i for n, hold in holds.items() if (i := of_hold(n, hold, uid, snapshot)) is not None]
             for run in reservations.ledger.runs():
                 text = f"reserved workflow {run.name}: its stages run in their slots; no slot is exchanged meanwhile"
-                items.append(Item("workflow", uid, Place.ALONE, text))
+                items.append(OffItem("workflow", uid, ItemState.ALONE, text))
             return items
     except PenstockError as e:
         _log.warning("slots are not looked after", why=str(e))
         later = isinstance(e, NotNow)
-        return [Item("slot", uid, Place.LEFT, f"the slots could not be looked after: {e}", pending=later)]
+        return [OffItem("slot", uid, ItemState.LEFT, f"the slots could not be looked after: {e}", pending=later)]
 
 
 async def _settle(reservations: Reservations, snapshot: Snapshot, *, drop: bool) -> None:
@@ -59,12 +59,12 @@ async def _settle(reservations: Reservations, snapshot: Snapshot, *, drop: bool)
         await reservations.holds.tick()  # which sees that nothing is left of them
 
 
-def bags_left(config: Config) -> list[Item]:
+def bags_left(config: Config) -> list[OffItem]:
     """The bags that are not finished."""
     uid = os.geteuid()
     try:
         bags = Bags(own_folder(config) / "bags")
         runs = [run for number in bags.numbers() if (run := bags.load(number)).finished is None]
     except PenstockError as e:
-        return [Item("bag", uid, Place.ALONE, f"the bags could not be read: {e}")]
+        return [OffItem("bag", uid, ItemState.ALONE, f"the bags could not be read: {e}")]
     return [of_bag(run.id, uid, run.bag.task.name, [a.job for a in run.arrays if a.job is not None]) for run in runs]

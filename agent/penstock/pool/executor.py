@@ -23,11 +23,11 @@ import psutil
 
 from penstock.pool.guardian import Guardian
 from penstock.pool.limits import Shares, limit_data, pin_thread, visible_gpus
-from penstock.pool.model import Capacity, Outcome, Task, Use
+from penstock.pool.model import AttemptOutcome, Capacity, PoolTask, Use
 from penstock.pool.output import Capture, output_path
 from penstock.pool.sessions import signal_session
 
-__all__ = ["Ended", "Executor"]
+__all__ = ["Ended", "TaskExecutor"]
 
 _TERM_GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 _LOOK = 0.5  # seconds between looks whether a command has ended whose output is still open
@@ -40,7 +40,7 @@ class Ended:
 
     task: int
     attempt: int
-    outcome: Outcome
+    outcome: AttemptOutcome
     code: int | None
     why: str
     use: Use
@@ -50,11 +50,11 @@ class Ended:
 class _Run:
     task: int
     attempt: int
-    what: Task
+    what: PoolTask
     started: float
     pid: int = 0
     kill: str = ""  # why it is to end, once it is
-    outcome: Outcome = Outcome.CANCELLED  # and what that makes of it
+    outcome: AttemptOutcome = AttemptOutcome.CANCELLED  # and what that makes of it
     killed_at: float = 0.0
     cpu: float = 0.0
     cpu_at: float = 0.0
@@ -63,7 +63,7 @@ class _Run:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-class Executor:
+class TaskExecutor:
     """The tasks of one worker. `ended` is called from other threads. `output` is the folder of their output files,
     `flood` how many bytes of each stream are kept."""
 
@@ -82,7 +82,7 @@ class Executor:
         """How many tasks run."""
         return len(self._runs)
 
-    def start(self, number: int, attempt: int, task: Task) -> None:
+    def start(self, number: int, attempt: int, task: PoolTask) -> None:
         """Run it in a thread of its own; its end is told in any case."""
         run = _Run(number, attempt, task, time.monotonic())
         with self._lock:
@@ -90,7 +90,7 @@ class Executor:
         run.thread = threading.Thread(target=self._run, args=(run,), name=f"task-{number}", daemon=True)
         run.thread.start()
 
-    def kill(self, number: int, attempt: int, outcome: Outcome, why: str) -> None:
+    def kill(self, number: int, attempt: int, outcome: AttemptOutcome, why: str) -> None:
         """End it: SIGTERM to its session, SIGKILL after some seconds. Its end is told with this outcome."""
         run = self._runs.get(number)
         if run is not None and run.attempt == attempt:
@@ -100,7 +100,7 @@ class Executor:
         """End all of them as lost and wait, `grace` seconds between SIGTERM and SIGKILL. Nothing is started after."""
         runs = list(self._runs.values())
         for run in runs:
-            self._end(run, Outcome.LOST, why, grace)
+            self._end(run, AttemptOutcome.LOST, why, grace)
         deadline = time.monotonic() + grace + _LOOK + 2.0
         for run in runs:
             if run.thread is not None:
@@ -131,10 +131,10 @@ class Executor:
             allowed = run.what.memory
             if allowed is not None and memory[pid] > allowed:
                 taken = f"it took {memory[pid] / 1e6:.0f} MB and had asked for {allowed / 1e6:.0f} MB"
-                self._end(run, Outcome.FAILED, taken)
+                self._end(run, AttemptOutcome.FAILED, taken)
         return used
 
-    def _end(self, run: _Run, outcome: Outcome, why: str, grace: float = _TERM_GRACE) -> None:
+    def _end(self, run: _Run, outcome: AttemptOutcome, why: str, grace: float = _TERM_GRACE) -> None:
         with run.lock:
             if run.kill:
                 return
@@ -149,7 +149,9 @@ class Executor:
         try:
             ended = self._attempt(run, cpus, gpus)
         except Exception as e:  # whatever it is, the task must not be running for ever
-            ended = Ended(run.task, run.attempt, Outcome.FAILED, None, f"the worker could not run it: {e}", Use())
+            ended = Ended(
+                run.task, run.attempt, AttemptOutcome.FAILED, None, f"the worker could not run it: {e}", Use()
+            )
         finally:
             with self._lock:
                 self._shares.give_back(cpus, gpus)
@@ -161,7 +163,7 @@ class Executor:
         task = run.what
         environment = self._environment(run, gpus)
         if problem := _obstacle(task, environment):
-            return Ended(run.task, run.attempt, Outcome.FAILED, _NOT_FOUND, problem, Use())
+            return Ended(run.task, run.attempt, AttemptOutcome.FAILED, _NOT_FOUND, problem, Use())
         if cpus:
             pin_thread(cpus)
         try:
@@ -176,7 +178,7 @@ class Executor:
             )
         except OSError as e:
             why = f"{task.argv[0]!r} cannot be started: {e.strerror}"
-            return Ended(run.task, run.attempt, Outcome.FAILED, _NOT_FOUND, why, Use())
+            return Ended(run.task, run.attempt, AttemptOutcome.FAILED, _NOT_FOUND, why, Use())
         if task.memory is not None:
             limit_data(process.pid, task.memory)
         self._guardian.began(process.pid)
@@ -195,8 +197,8 @@ class Executor:
             return Ended(run.task, run.attempt, run.outcome, code, run.kill, use)
         if code != 0:
             why = f"exit code {code}" if code > 0 else f"killed by {_signal_name(-code)}"
-            return Ended(run.task, run.attempt, Outcome.FAILED, code, problem or why, use)
-        return Ended(run.task, run.attempt, Outcome.COMPLETE, 0, problem, use)
+            return Ended(run.task, run.attempt, AttemptOutcome.FAILED, code, problem or why, use)
+        return Ended(run.task, run.attempt, AttemptOutcome.COMPLETE, 0, problem, use)
 
     def _follow(self, run: _Run, process: subprocess.Popen[bytes]) -> tuple[str, float, int, int]:
         """Copy its output until it has ended; what went wrong, its CPU time, its memory, its wait status."""
@@ -241,7 +243,7 @@ class Executor:
         return {**environment, **run.what.environment}
 
 
-def _obstacle(task: Task, environment: Mapping[str, str]) -> str:
+def _obstacle(task: PoolTask, environment: Mapping[str, str]) -> str:
     """Why it cannot start; empty: it can, as far as one sees."""
     if not Path(task.workdir).is_dir():
         return f"its folder {task.workdir} is not there"

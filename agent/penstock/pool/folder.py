@@ -21,7 +21,7 @@ from penstock.errors import AgentUnavailable, NotPermitted, StoreError, UserErro
 from penstock.host.files import replace
 from penstock.state.ownership import denied, own_folder
 
-__all__ = ["Address", "PoolFolder", "base_folder", "pool_folder", "pools"]
+__all__ = ["PoolFolder", "SchedulerAddress", "base_folder", "pool_folder", "pools"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 _VALID: Final = datetime.timedelta(days=3650)
@@ -29,7 +29,7 @@ _SKEW: Final = datetime.timedelta(days=2)
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class SchedulerAddress:
     """Where the scheduler is: `url` for Dask, `host` and `pid` for people; `started` in seconds of its clock."""
 
     url: str
@@ -105,17 +105,17 @@ class PoolFolder:
         if found.st_mode & 0o077:
             raise NotPermitted(f"{self.path}: others can look into it, and with it into the pool's key: chmod 700 it")
 
-    def address(self) -> Address | None:
+    def address(self) -> SchedulerAddress | None:
         """Where its scheduler is; None: it was stopped, or never started. Raises as `check`, and StoreError."""
         self.check()
         try:
-            return Address(**json.loads(self._address.read_text(encoding="utf-8")))
+            return SchedulerAddress(**json.loads(self._address.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError) as e:
             raise StoreError(f"{self._address}: cannot be read: {e}") from e
 
-    def publish(self, address: Address) -> None:
+    def publish(self, address: SchedulerAddress) -> None:
         """Say where the scheduler is."""
         replace(self._address, json.dumps(asdict(address)))
 

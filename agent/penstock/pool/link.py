@@ -10,7 +10,7 @@ import dask.config
 from distributed import Security
 
 from penstock.pool.folder import PoolFolder
-from penstock.pool.model import Outcome, Use
+from penstock.pool.model import AttemptOutcome, Use
 
 __all__ = [
     "DRAIN",
@@ -88,7 +88,9 @@ def security(folder: PoolFolder) -> Security:
     )
 
 
-def ended_message(task: int, attempt: int, outcome: Outcome, code: int | None, why: str, use: Use) -> dict[str, Any]:
+def ended_message(
+    task: int, attempt: int, outcome: AttemptOutcome, code: int | None, why: str, use: Use
+) -> dict[str, Any]:
     """How a worker tells the end of an attempt."""
     return {
         "op": ENDED,

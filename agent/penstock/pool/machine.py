@@ -14,22 +14,22 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.errors import UserError
-from penstock.pool.model import Member, Outcome, Phase, Task, Use, task_from_dict, task_to_dict
-from penstock.pool.placement import Group, Load, Placement, Room, Shape, shape_of
+from penstock.pool.model import AttemptOutcome, PoolMember, PoolTask, TaskPhase, Use, task_from_dict, task_to_dict
+from penstock.pool.placement import Load, MemberRoom, PoolPlacement, TaskGroup, TaskShape, shape_of
 
-__all__ = ["Entry", "Kill", "Machine", "Start", "Station"]
+__all__ = ["Kill", "Machine", "StartAttempt", "Station", "TaskEntry"]
 
 _SMALLEST_LOST_TIME: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartAttempt:
     """Run this attempt of this task there."""
 
     address: str
     id: int
     attempt: int
-    task: Task
+    task: PoolTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class Kill:
 
 
 @dataclass(slots=True)
-class Entry:
+class TaskEntry:
     """One task: attempts are counted from 1. `code`, `why`, `use` and `node` are of the last attempt that has ended.
     `cancelled`: the attempt that runs is to be killed, and there is to be no other."""
 
     id: int
-    task: Task
-    shape: Shape
-    phase: Phase = Phase.WAITING
+    task: PoolTask
+    shape: TaskShape
+    phase: TaskPhase = TaskPhase.WAITING
     attempt: int = 0
     failed: int = 0
     lost: int = 0
@@ -59,7 +59,7 @@ class Entry:
     submitted: float = 0.0
     started: float | None = None
     ended: float | None = None
-    last: Outcome | None = None
+    last: AttemptOutcome | None = None
     code: int | None = None
     why: str = ""
     use: Use = field(default_factory=Use)
@@ -70,29 +70,29 @@ class Entry:
 class Station:
     """A member and what it runs: task -> cores that were measured (None: not yet)."""
 
-    member: Member
+    member: PoolMember
     joined: float
     draining: bool = False
     running: dict[int, float | None] = field(default_factory=dict)
 
 
 class Machine:
-    """One pool. `share`: see `Room`; `journal` collects lines for the log until the caller takes them."""
+    """One pool. `share`: see `MemberRoom`; `journal` collects lines for the log until the caller takes them."""
 
-    def __init__(self, placement: Placement, share: float = 1.0) -> None:
+    def __init__(self, placement: PoolPlacement, share: float = 1.0) -> None:
         self._placement = placement
         self._share = share
-        self.entries: dict[int, Entry] = {}
+        self.entries: dict[int, TaskEntry] = {}
         self.stations: dict[str, Station] = {}
         self.journal: list[dict[str, Any]] = []
         self.faults = 0  # pairs of a placement that were against the rules
         self._names: dict[str, int] = {}
-        self._waiting: dict[Shape, dict[int, None]] = {}
-        self._count: Counter[Phase] = Counter()
+        self._waiting: dict[TaskShape, dict[int, None]] = {}
+        self._count: Counter[TaskPhase] = Counter()
 
     # What happened.
 
-    def submit(self, tasks: Sequence[Task], now: float, *, larger: bool = False, again: bool = False) -> list[int]:
+    def submit(self, tasks: Sequence[PoolTask], now: float, *, larger: bool = False, again: bool = False) -> list[int]:
         """Take the tasks in; their numbers. One whose name is known already is not taken in again: its old number.
         With `again` such a task that has failed or was cancelled is tried again as if it were new.
 
@@ -115,13 +115,13 @@ class Machine:
                 known = len(self.entries) + 1
                 self.journal.append({"op": "task", "id": known, "at": now, "task": task_to_dict(task)})
                 self._add(known, task, now)
-            elif again and self.entries[known].phase in (Phase.FAILED, Phase.CANCELLED):
+            elif again and self.entries[known].phase in (TaskPhase.FAILED, TaskPhase.CANCELLED):
                 self.journal.append({"op": "again", "id": known, "at": now})
                 self._again(self.entries[known])
             numbers.append(known)
         return numbers
 
-    def join(self, member: Member, now: float) -> None:
+    def join(self, member: PoolMember, now: float) -> None:
         """A member is there."""
         self.stations[member.address] = Station(member, now)
 
@@ -141,14 +141,14 @@ class Machine:
         """It is gone, with whatever ran there."""
         station = self.stations.pop(address, None)
         for number in station.running if station else ():
-            self._end(self.entries[number], Outcome.LOST, None, "its member has left", Use(), now)
+            self._end(self.entries[number], AttemptOutcome.LOST, None, "its member has left", Use(), now)
 
     def ended(
         self,
         address: str,
         number: int,
         attempt: int,
-        outcome: Outcome,
+        outcome: AttemptOutcome,
         code: int | None,
         why: str,
         use: Use,
@@ -176,46 +176,46 @@ class Machine:
             entry = self.entries.get(number)
             if entry is None or entry.phase.final:
                 continue
-            if entry.phase is Phase.RUNNING:
+            if entry.phase is TaskPhase.RUNNING:
                 if not entry.cancelled:
                     entry.cancelled = True
                     self.journal.append({"op": "cancel", "id": number, "at": now})
                 kills.append(Kill(entry.address, number, entry.attempt))
             else:
                 self._forget_waiting(entry)
-                self._end(entry, Outcome.CANCELLED, None, "", Use(), now)
+                self._end(entry, AttemptOutcome.CANCELLED, None, "", Use(), now)
         return kills
 
     # What is to be done.
 
-    def place(self, now: float) -> list[Start]:
+    def place(self, now: float) -> list[StartAttempt]:
         """Start what fits. A pair that breaks the rules is not obeyed, and counted in `faults`."""
         if not self._waiting:
             return []
         rooms = {a: self._room(s) for a, s in self.stations.items() if not s.draining and not _over(s.member, now)}
         if not rooms:
             return []
-        groups = [Group(_reachable(s, rooms, now), iter(tasks), len(tasks)) for s, tasks in self._waiting.items()]
+        groups = [TaskGroup(_reachable(s, rooms, now), iter(tasks), len(tasks)) for s, tasks in self._waiting.items()]
         pairs = list(self._placement.place(groups, [self._room(self.stations[a]) for a in rooms], now))
         starts = []
         for number, address in pairs:
             entry, room = self.entries.get(number), rooms.get(address)
-            if entry is None or room is None or entry.phase is not Phase.WAITING or not room.fits(entry.shape, now):
+            if entry is None or room is None or entry.phase is not TaskPhase.WAITING or not room.fits(entry.shape, now):
                 self.faults += 1
                 continue
             room.put(entry.shape)
             starts.append(self._start(entry, self.stations[address], now))
         return starts
 
-    def due(self, start: Start, now: float) -> bool:
+    def due(self, start: StartAttempt, now: float) -> bool:
         """Whether a start that could not be sent when it was given out still stands. If its task was cancelled since,
         it has ended with this."""
         entry = self.entries[start.id]
-        if entry.phase is not Phase.RUNNING or entry.attempt != start.attempt:
+        if entry.phase is not TaskPhase.RUNNING or entry.attempt != start.attempt:
             return False
         if entry.cancelled:
             why = "cancelled before it was started"
-            self.ended(start.address, start.id, start.attempt, Outcome.CANCELLED, None, why, Use(), now)
+            self.ended(start.address, start.id, start.attempt, AttemptOutcome.CANCELLED, None, why, Use(), now)
             return False
         return True
 
@@ -223,13 +223,13 @@ class Machine:
 
     def counts(self) -> dict[str, int]:
         """Tasks by phase."""
-        return {str(phase): self._count[phase] for phase in Phase}
+        return {str(phase): self._count[phase] for phase in TaskPhase}
 
     def find(self, name: str) -> int | None:
         """The task of this name."""
         return self._names.get(name)
 
-    def unreachable(self, now: float) -> dict[Shape, int]:
+    def unreachable(self, now: float) -> dict[TaskShape, int]:
         """What waits although no member there is could take it, be it as empty as it may; how many of each."""
         empty = [_empty(s.member) for s in self.stations.values() if not s.draining]
         return {s: len(tasks) for s, tasks in self._waiting.items() if not any(room.fits(s, now) for room in empty)}
@@ -252,7 +252,7 @@ class Machine:
             elif line["op"] == "start":
                 entry = self.entries[int(line["id"])]
                 self._forget_waiting(entry)
-                self._turn(entry, Phase.RUNNING)
+                self._turn(entry, TaskPhase.RUNNING)
                 entry.attempt, entry.started = int(line["n"]), float(line["at"])
                 entry.node, entry.job = str(line["node"]), str(line["job"])
             elif line["op"] == "cancel":
@@ -263,29 +263,29 @@ class Machine:
                 entry = self.entries[int(line["id"])]
                 self._forget_waiting(entry)
                 use = Use(*line["use"])
-                self._end(entry, Outcome(line["outcome"]), line["code"], line["why"], use, float(line["at"]))
+                self._end(entry, AttemptOutcome(line["outcome"]), line["code"], line["why"], use, float(line["at"]))
         self.journal.clear()
-        torn = [e for e in self.entries.values() if e.phase is Phase.RUNNING]
+        torn = [e for e in self.entries.values() if e.phase is TaskPhase.RUNNING]
         for entry in torn:
-            self._end(entry, Outcome.LOST, None, "the scheduler has ended", Use(), now)
-        return sum(entry.phase is Phase.WAITING for entry in torn)
+            self._end(entry, AttemptOutcome.LOST, None, "the scheduler has ended", Use(), now)
+        return sum(entry.phase is TaskPhase.WAITING for entry in torn)
 
-    def _add(self, number: int, task: Task, now: float) -> None:
-        entry = Entry(number, task, shape_of(task), submitted=now)
+    def _add(self, number: int, task: PoolTask, now: float) -> None:
+        entry = TaskEntry(number, task, shape_of(task), submitted=now)
         self.entries[number] = entry
         if task.name:
             self._names[task.name] = number
-        self._count[Phase.WAITING] += 1
+        self._count[TaskPhase.WAITING] += 1
         self._waiting.setdefault(entry.shape, {})[number] = None
 
-    def _again(self, entry: Entry) -> None:
+    def _again(self, entry: TaskEntry) -> None:
         entry.failed, entry.shape = 0, shape_of(entry.task)
-        self._turn(entry, Phase.WAITING)
+        self._turn(entry, TaskPhase.WAITING)
         self._waiting.setdefault(entry.shape, {})[entry.id] = None
 
-    def _start(self, entry: Entry, station: Station, now: float) -> Start:
+    def _start(self, entry: TaskEntry, station: Station, now: float) -> StartAttempt:
         self._forget_waiting(entry)
-        self._turn(entry, Phase.RUNNING)
+        self._turn(entry, TaskPhase.RUNNING)
         entry.attempt += 1
         entry.started, entry.ended = now, None
         entry.address, entry.node, entry.job = station.member.address, station.member.node, station.member.job
@@ -293,11 +293,11 @@ class Machine:
         self.journal.append(
             {"op": "start", "id": entry.id, "n": entry.attempt, "at": now, "node": entry.node, "job": entry.job}
         )
-        return Start(entry.address, entry.id, entry.attempt, entry.task)
+        return StartAttempt(entry.address, entry.id, entry.attempt, entry.task)
 
-    def _end(self, entry: Entry, outcome: Outcome, code: int | None, why: str, use: Use, now: float) -> None:
-        if entry.cancelled and outcome is not Outcome.COMPLETE:
-            outcome = Outcome.CANCELLED
+    def _end(self, entry: TaskEntry, outcome: AttemptOutcome, code: int | None, why: str, use: Use, now: float) -> None:
+        if entry.cancelled and outcome is not AttemptOutcome.COMPLETE:
+            outcome = AttemptOutcome.CANCELLED
         entry.cancelled = False
         self.journal.append(
             {
@@ -312,34 +312,34 @@ class Machine:
             }
         )
         entry.last, entry.code, entry.why, entry.use, entry.ended = outcome, code, why, use, now
-        entry.failed += outcome is Outcome.FAILED
-        entry.lost += outcome is Outcome.LOST
-        if outcome is Outcome.COMPLETE:
-            self._turn(entry, Phase.COMPLETE)
-        elif outcome is Outcome.CANCELLED:
-            self._turn(entry, Phase.CANCELLED)
-        elif outcome is Outcome.FAILED and entry.failed > entry.task.retries:
-            self._turn(entry, Phase.FAILED)
+        entry.failed += outcome is AttemptOutcome.FAILED
+        entry.lost += outcome is AttemptOutcome.LOST
+        if outcome is AttemptOutcome.COMPLETE:
+            self._turn(entry, TaskPhase.COMPLETE)
+        elif outcome is AttemptOutcome.CANCELLED:
+            self._turn(entry, TaskPhase.CANCELLED)
+        elif outcome is AttemptOutcome.FAILED and entry.failed > entry.task.retries:
+            self._turn(entry, TaskPhase.FAILED)
         else:
-            if outcome is Outcome.FAILED and entry.address:
+            if outcome is AttemptOutcome.FAILED and entry.address:
                 entry.shape = entry.shape._replace(avoid=entry.shape.avoid | {entry.address})
-            self._turn(entry, Phase.WAITING)
+            self._turn(entry, TaskPhase.WAITING)
             self._waiting.setdefault(entry.shape, {})[entry.id] = None
 
-    def _turn(self, entry: Entry, phase: Phase) -> None:
+    def _turn(self, entry: TaskEntry, phase: TaskPhase) -> None:
         self._count[entry.phase] -= 1
         self._count[phase] += 1
         entry.phase = phase
 
-    def _forget_waiting(self, entry: Entry) -> None:
+    def _forget_waiting(self, entry: TaskEntry) -> None:
         queue = self._waiting.get(entry.shape, {})
         queue.pop(entry.id, None)
         if not queue:
             self._waiting.pop(entry.shape, None)
 
-    def _room(self, station: Station) -> Room:
+    def _room(self, station: Station) -> MemberRoom:
         capacity = station.member.capacity
-        room = Room(station.member, _memory(station.member), capacity.gpus, self._share)
+        room = MemberRoom(station.member, _memory(station.member), capacity.gpus, self._share)
         for number, seen in station.running.items():
             task = self.entries[number].task
             room.memory -= task.memory or 0
@@ -350,26 +350,26 @@ class Machine:
         return room
 
 
-def _reachable(shape: Shape, rooms: Mapping[str, Room], now: float) -> Shape:
+def _reachable(shape: TaskShape, rooms: Mapping[str, MemberRoom], now: float) -> TaskShape:
     """The shape; a task that has failed on every member that could take it, if it were empty, may go there again."""
     if not shape.avoid or any(_empty(r.member).fits(shape, now) for a, r in rooms.items() if a not in shape.avoid):
         return shape
     return shape._replace(avoid=frozenset())
 
 
-def _empty(member: Member) -> Room:
-    return Room(member, _memory(member), member.capacity.gpus)
+def _empty(member: PoolMember) -> MemberRoom:
+    return MemberRoom(member, _memory(member), member.capacity.gpus)
 
 
-def _memory(member: Member) -> float:
+def _memory(member: PoolMember) -> float:
     return math.inf if member.capacity.memory is None else member.capacity.memory
 
 
-def _over(member: Member, now: float) -> bool:
+def _over(member: PoolMember, now: float) -> bool:
     return member.ends is not None and member.ends - now < _SMALLEST_LOST_TIME
 
 
-def _needs(task: Task) -> str:
+def _needs(task: PoolTask) -> str:
     parts = [f"{task.cores:g} cores"]
     if task.memory is not None:
         parts.append(f"{task.memory / 1e9:.3g} GB")

@@ -14,14 +14,24 @@ from penstock.errors import UserError
 from penstock.values.models import Duration, Entry, kind, number, read_as, text, whole
 from penstock.values.units import AMOUNT_FORMS, parse_amount
 
-__all__ = ["Capacity", "Member", "Outcome", "Phase", "Task", "Use", "memory_of", "task_from_dict", "task_to_dict"]
+__all__ = [
+    "AttemptOutcome",
+    "Capacity",
+    "PoolMember",
+    "PoolTask",
+    "TaskPhase",
+    "Use",
+    "memory_of",
+    "task_from_dict",
+    "task_to_dict",
+]
 
 _RETRIES: Final = 2
 _MAX_RETRIES: Final = 100
 _MAX_CORES: Final = 100_000
 
 
-class Phase(StrEnum):
+class TaskPhase(StrEnum):
     """Where a task stands."""
 
     WAITING = "waiting"  # also between two attempts
@@ -33,10 +43,10 @@ class Phase(StrEnum):
     @property
     def final(self) -> bool:
         """Nothing more comes."""
-        return self in (Phase.COMPLETE, Phase.FAILED, Phase.CANCELLED)
+        return self in (TaskPhase.COMPLETE, TaskPhase.FAILED, TaskPhase.CANCELLED)
 
 
-class Outcome(StrEnum):
+class AttemptOutcome(StrEnum):
     """How one attempt ended."""
 
     COMPLETE = "complete"
@@ -46,7 +56,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class PoolTask:
     """A command (an argument list, no shell) and what it needs.
 
     `cores` may be a fraction; `memory` is in bytes, `seconds` the expected run time; None: not said. `inputs` are files
@@ -75,7 +85,7 @@ class Capacity:
     memory: int | None = None
     gpus: int = 0
 
-    def holds(self, task: Task) -> bool:
+    def holds(self, task: PoolTask) -> bool:
         """Whether it could run the task if it ran nothing else."""
         return (
             task.cores <= self.cores
@@ -93,7 +103,7 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class PoolMember:
     """One node of one allocation. `ends`: the instant by which its tasks must have ended, on the scheduler's clock;
     None: it has no end."""
 
@@ -157,7 +167,7 @@ class _TaskEntry(Entry):
     retries: Annotated[int, whole(0, _MAX_RETRIES)] = _RETRIES
 
 
-def task_from_dict(value: object, where: str, workdir: str) -> Task:
+def task_from_dict(value: object, where: str, workdir: str) -> PoolTask:
     """The task that a JSON object describes; `workdir` is taken where it names none.
 
     Keys: command (a list, or a text that is split into words as a shell would), name, workflow, cores, memory, gpus,
@@ -169,7 +179,7 @@ def task_from_dict(value: object, where: str, workdir: str) -> Task:
         said = read_as(_TaskEntry, value)
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
-    return Task(
+    return PoolTask(
         argv=tuple(said.command),
         seconds=said.time,
         inputs=tuple(said.inputs),
@@ -177,7 +187,7 @@ def task_from_dict(value: object, where: str, workdir: str) -> Task:
     )
 
 
-def task_to_dict(task: Task) -> dict[str, Any]:
+def task_to_dict(task: PoolTask) -> dict[str, Any]:
     """What `task_from_dict` reads; keys that say nothing are left out."""
     value: dict[str, Any] = {
         "name": task.name,

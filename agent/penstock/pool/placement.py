@@ -15,14 +15,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from penstock.pool.model import Member, Task
+from penstock.pool.model import PoolMember, PoolTask
 
-__all__ = ["Group", "Load", "Pack", "Placement", "Room", "Shape", "shape_of"]
+__all__ = ["Load", "MemberRoom", "Pack", "PoolPlacement", "TaskGroup", "TaskShape", "shape_of"]
 
 _FUZZ: Final = 1e-9
 
 
-class Shape(NamedTuple):
+class TaskShape(NamedTuple):
     """What a task needs, tasks of one shape being alike to a placement. `seconds` is rounded up to two digits, so that
     thousands of tasks make tens of shapes. `avoid`: members on which it has failed."""
 
@@ -34,9 +34,9 @@ class Shape(NamedTuple):
     avoid: frozenset[str] = frozenset()
 
 
-def shape_of(task: Task, avoid: frozenset[str] = frozenset()) -> Shape:
+def shape_of(task: PoolTask, avoid: frozenset[str] = frozenset()) -> TaskShape:
     """The shape of a task."""
-    return Shape(_two_digits(task.seconds), task.cores, task.memory or 0, task.gpus, task.workflow, avoid)
+    return TaskShape(_two_digits(task.seconds), task.cores, task.memory or 0, task.gpus, task.workflow, avoid)
 
 
 def _two_digits(seconds: float | None) -> float | None:
@@ -47,10 +47,10 @@ def _two_digits(seconds: float | None) -> float | None:
 
 
 @dataclass(slots=True)
-class Group:
+class TaskGroup:
     """Waiting tasks of one shape, in the order of submission."""
 
-    shape: Shape
+    shape: TaskShape
     tasks: Iterator[int]
     left: int
 
@@ -70,11 +70,11 @@ class Load:
 
 
 @dataclass(slots=True)
-class Room:
+class MemberRoom:
     """What is left on one member. `share`: how much of its cores may be used in all before no other workflow's tasks
     are put beside those that leave cores idle; 1.0 is 100 %."""
 
-    member: Member
+    member: PoolMember
     memory: float
     gpus: int
     share: float = 1.0
@@ -93,7 +93,7 @@ class Room:
         # A threshold below 100 % only forbids sharing; it never takes away cores that nobody was promised.
         return max(whole - promised, min(whole, self.share * whole) - mine - others)
 
-    def fits(self, shape: Shape, now: float) -> bool:
+    def fits(self, shape: TaskShape, now: float) -> bool:
         """Whether a task of this shape can start here now and ends before the member does."""
         ends = self.member.ends
         return (
@@ -103,7 +103,7 @@ class Room:
             and (ends is None or now + (shape.seconds or 0.0) < ends)
         )
 
-    def put(self, shape: Shape) -> str:
+    def put(self, shape: TaskShape) -> str:
         """A task of this shape goes here; the member's address."""
         self.memory -= shape.memory
         self.gpus -= shape.gpus
@@ -120,12 +120,12 @@ class Room:
         return used + _FUZZ >= whole
 
 
-class Placement(Protocol):
+class PoolPlacement(Protocol):
     """See the module's text."""
 
     name: str
 
-    def place(self, waiting: Sequence[Group], rooms: Sequence[Room], now: float) -> Iterable[tuple[int, str]]:
+    def place(self, waiting: Sequence[TaskGroup], rooms: Sequence[MemberRoom], now: float) -> Iterable[tuple[int, str]]:
         """Pairs of a task and the address of the member that it goes to.
 
         It takes tasks from the groups (`take`) and tells the room (`put`) as it goes on.
@@ -142,7 +142,7 @@ class Pack:
 
     name: Final = "pack"
 
-    def place(self, waiting: Sequence[Group], rooms: Sequence[Room], now: float) -> Iterator[tuple[int, str]]:
+    def place(self, waiting: Sequence[TaskGroup], rooms: Sequence[MemberRoom], now: float) -> Iterator[tuple[int, str]]:
         """See the class."""
         open_rooms = [room for room in rooms if not room.full]
         for group in sorted(waiting, key=_longest_first):
@@ -157,12 +157,12 @@ class Pack:
                 return
 
 
-def _longest_first(group: Group) -> tuple[bool, float, float]:
+def _longest_first(group: TaskGroup) -> tuple[bool, float, float]:
     seconds = group.shape.seconds
     return (seconds is None, -(seconds or 0.0), -group.shape.cores)
 
 
-def _best(shape: Shape, rooms: Sequence[Room], now: float) -> Room | None:
+def _best(shape: TaskShape, rooms: Sequence[MemberRoom], now: float) -> MemberRoom | None:
     found = [room for room in rooms if room.fits(shape, now)]
     if shape.avoid:
         found = [room for room in found if room.member.address not in shape.avoid]
@@ -172,5 +172,9 @@ def _best(shape: Shape, rooms: Sequence[Room], now: float) -> Room | None:
     return min(found, key=lambda room: (sign * _end(room), room.cores(shape.workflow)))
 
 
-def _end(room: Room) -> float:
+def _end(room: MemberRoom) -> float:
     return math.inf if room.member.ends is None else room.member.ends
+
+
+# What placements of others import by its name of 0.1; for one release.
+Shape, Group, Room, Placement = TaskShape, TaskGroup, MemberRoom, PoolPlacement

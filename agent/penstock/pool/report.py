@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.errors import NotFound
-from penstock.pool.machine import Entry, Machine
+from penstock.pool.machine import Machine, TaskEntry
 
 __all__ = ["number_of", "status", "tasks"]
 
@@ -70,7 +70,7 @@ def number_of(machine: Machine, said: object) -> int:
     return number
 
 
-def _entry(entry: Entry) -> dict[str, Any]:
+def _entry(entry: TaskEntry) -> dict[str, Any]:
     return {
         "id": entry.id,
         "name": entry.task.name,

@@ -21,11 +21,11 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from penstock.errors import PenstockError, StoreError, UserError
 from penstock.pool import link, report
-from penstock.pool.folder import Address, PoolFolder
+from penstock.pool.folder import PoolFolder, SchedulerAddress
 from penstock.pool.journal import Journal
-from penstock.pool.machine import Kill, Machine, Start
-from penstock.pool.model import Capacity, Member, Outcome, Phase, task_from_dict, task_to_dict
-from penstock.pool.placement import Placement
+from penstock.pool.machine import Kill, Machine, StartAttempt
+from penstock.pool.model import AttemptOutcome, Capacity, PoolMember, TaskPhase, task_from_dict, task_to_dict
+from penstock.pool.placement import PoolPlacement
 
 __all__ = ["PoolScheduler"]
 
@@ -40,7 +40,7 @@ _TTL = 30.0  # seconds; a member that is not heard of for so long is lost
 class PoolScheduler(SchedulerPlugin):
     """One pool, while it runs. Its log is taken at once: raises StoreError if another scheduler has it."""
 
-    def __init__(self, folder: PoolFolder, placement: Placement, share: float, host: str | None = None) -> None:
+    def __init__(self, folder: PoolFolder, placement: PoolPlacement, share: float, host: str | None = None) -> None:
         self.folder = folder
         self.machine = Machine(placement, share)
         self._host = host
@@ -50,7 +50,7 @@ class PoolScheduler(SchedulerPlugin):
         self._pass_due = False
         self._held_until = 0.0
         self._draining = False
-        self._unsent: list[Start] = []
+        self._unsent: list[StartAttempt] = []
         self.problem = ""
         lost = self._recall()
         if self.machine.entries:
@@ -79,7 +79,7 @@ class PoolScheduler(SchedulerPlugin):
         )
         self._scheduler.add_plugin(self)
         await self._scheduler
-        address = Address(self._scheduler.address, socket.gethostname(), os.getpid(), time.time())
+        address = SchedulerAddress(self._scheduler.address, socket.gethostname(), os.getpid(), time.time())
         self.folder.publish(address)
         _log.info("the pool is open", pool=self.folder.name, address=address.url)
         regular = asyncio.create_task(self._regularly())
@@ -109,7 +109,7 @@ class PoolScheduler(SchedulerPlugin):
         left = told["left"]
         capacity = Capacity(told["cores"], told["memory"], told["gpus"])
         ends = None if left is None else self.now() + left
-        self.machine.join(Member(worker, told["node"], told["job"], capacity, ends), self.now())
+        self.machine.join(PoolMember(worker, told["node"], told["job"], capacity, ends), self.now())
         _log.info("joined", node=told["node"], job=told["job"], has=str(capacity), left=left)
         self._soon()
 
@@ -124,7 +124,7 @@ class PoolScheduler(SchedulerPlugin):
     def _on_ended(
         self, *, worker: str, task: int, attempt: int, outcome: str, code: int | None, why: str, use: list[float]
     ) -> None:
-        self.machine.ended(worker, task, attempt, Outcome(outcome), code, why, link.use_of(use), self.now())
+        self.machine.ended(worker, task, attempt, AttemptOutcome(outcome), code, why, link.use_of(use), self.now())
         self._soon()
 
     def _on_measured(self, *, worker: str, cores: list[tuple[int, float]]) -> None:
@@ -161,9 +161,9 @@ class PoolScheduler(SchedulerPlugin):
             if self.machine.due(start, self.now()):
                 self._send(start)
 
-    def _send(self, order: Start | Kill) -> None:
+    def _send(self, order: StartAttempt | Kill) -> None:
         message: dict[str, Any] = {"op": link.KILL, "task": order.id, "attempt": order.attempt}
-        if isinstance(order, Start):
+        if isinstance(order, StartAttempt):
             # As a text: on the wire lists would become tuples.
             message |= {"op": link.RUN, "what": json.dumps(task_to_dict(order.task))}
         self._scheduler.worker_send(order.address, message)
@@ -256,7 +256,7 @@ class PoolScheduler(SchedulerPlugin):
 
     def _stop_when(self, body: dict[str, Any]) -> dict[str, int]:
         left = sum(not e.phase.final for e in self.machine.entries.values())
-        running = self.machine.counts()[Phase.RUNNING]
+        running = self.machine.counts()[TaskPhase.RUNNING]
         if body.get("drain") and left:
             self._draining = True
         else:

@@ -25,9 +25,9 @@ from distributed import Worker
 from penstock.errors import AgentUnavailable
 from penstock.pool import link
 from penstock.pool.allocation import scratch_prefix
-from penstock.pool.executor import Ended, Executor
+from penstock.pool.executor import Ended, TaskExecutor
 from penstock.pool.folder import PoolFolder
-from penstock.pool.model import Capacity, Outcome, task_from_dict
+from penstock.pool.model import AttemptOutcome, Capacity, task_from_dict
 
 __all__ = ["Terms", "work"]
 
@@ -46,7 +46,7 @@ _CLOSE = 5.0  # seconds for what is still to be told at the end
 @dataclass(frozen=True, slots=True)
 class Terms:
     """How a worker serves. `left`: seconds until the allocation's limit; `idle`: seconds without a task after which it
-    leaves; None: no end. `patience`: seconds that it waits for a scheduler. `flood`: see `Executor`."""
+    leaves; None: no end. `patience`: seconds that it waits for a scheduler. `flood`: see `TaskExecutor`."""
 
     capacity: Capacity
     job: str
@@ -122,7 +122,7 @@ class _Service:
             def ended(end: Ended) -> None:
                 loop.call_soon_threadsafe(self._ended, end)
 
-            self._executor = Executor(self._terms.capacity, self._folder.output, self._terms.flood, ended)
+            self._executor = TaskExecutor(self._terms.capacity, self._folder.output, self._terms.flood, ended)
             try:
                 await self._worker
                 self.joined = True
@@ -188,21 +188,21 @@ class _Service:
         self._executor.start(task, attempt, task_from_dict(json.loads(what), "task", "/"))
 
     def _kill(self, *, task: int, attempt: int) -> None:
-        self._executor.kill(task, attempt, Outcome.CANCELLED, "cancelled")
+        self._executor.kill(task, attempt, AttemptOutcome.CANCELLED, "cancelled")
 
     def _leave(self) -> None:
         self._told_to_leave = True
 
     def _ended(self, end: Ended) -> None:
         """Slurm signals every process of a job that it ends, tasks before us perhaps: that is no failure of theirs."""
-        if end.outcome is Outcome.FAILED and end.code in _SIGNALLED and not self._stop.is_set():
+        if end.outcome is AttemptOutcome.FAILED and end.code in _SIGNALLED and not self._stop.is_set():
             asyncio.get_running_loop().call_later(_VERDICT, self._report, end)
         else:
             self._report(end)
 
     def _report(self, end: Ended) -> None:
-        if end.outcome is Outcome.FAILED and self._stop.is_set():
-            end = replace(end, outcome=Outcome.LOST, why=f"its allocation was being ended: {end.why}")
+        if end.outcome is AttemptOutcome.FAILED and self._stop.is_set():
+            end = replace(end, outcome=AttemptOutcome.LOST, why=f"its allocation was being ended: {end.why}")
         try:
             if self._stop.is_set():
                 self._worker.batched_send({"op": link.DRAIN})  # first, or it is sent another task

@@ -20,7 +20,7 @@ from penstock.state.store import Store
 from penstock.waits.accounting import waits_of
 from penstock.waits.model_store import ModelStore
 
-__all__ = ["Standing", "complete", "defaults", "known_shares", "learn_history", "usual"]
+__all__ = ["FairShares", "complete", "defaults", "known_shares", "learn_history", "usual"]
 
 _log = structlog.get_logger(__name__)
 
@@ -87,7 +87,7 @@ def known_shares(store: Store) -> tuple[float, Mapping[str, float]] | None:
     return None
 
 
-class Standing:
+class FairShares:
     """The user's fair-share factors by account, asked for at most once an hour.
 
     They outlive the process: what was predicted under one is learned under it, whichever process sees the job start.

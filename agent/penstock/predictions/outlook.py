@@ -19,10 +19,10 @@ from penstock.waits.learners import make
 from penstock.waits.model_store import ModelStore
 from penstock.waits.report import outlook, survey
 
-__all__ = ["Outlook", "from_store", "geometry_of"]
+__all__ = ["WaitOutlook", "from_store", "geometry_of"]
 
 
-class Outlook:
+class WaitOutlook:
     """The agent's answer. `prepare` is told of a geometry that is about to be predicted."""
 
     def __init__(

@@ -12,7 +12,7 @@ from penstock.api import Geometry
 from penstock.config import AsaSection, Config
 from penstock.host.clock import Clock
 from penstock.predictions.forecast import Forecast
-from penstock.predictions.history import Standing, complete, defaults, learn_history
+from penstock.predictions.history import FairShares, complete, defaults, learn_history
 from penstock.slurm.base import Reader
 from penstock.state.store import Store
 from penstock.waits.alternatives import LIVE_ALTERNATIVES
@@ -42,7 +42,7 @@ class Predictions:
         self._period = asa.history
         self._cluster = ""
         self._usual: Mapping[str, str] = defaults(store)
-        self._standing = Standing(backend, clock, store)
+        self._standing = FairShares(backend, clock, store)
         self.forecast = Forecast(
             backend,
             store,

@@ -8,9 +8,9 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from penstock.errors import Infeasible
-from penstock.future.plan import Plan
+from penstock.future.plan import QueueSchedule
 from penstock.provision.dag import Dag, rank_order
-from penstock.provision.heft import Placed, Schedule
+from penstock.provision.heft import Schedule, ScheduledTask
 from penstock.provision.pricing import Pricing
 
 __all__ = ["Later", "best_effort", "when_parents_end"]
@@ -48,14 +48,14 @@ def when_parents_end(dag: Dag, now: float, submit: Callable[[float, int], float 
     return last
 
 
-def best_effort(dag: Dag, plan: Plan, pricing: Pricing, within: int = -1) -> Schedule:
+def best_effort(dag: Dag, plan: QueueSchedule, pricing: Pricing, within: int = -1) -> Schedule:
     """The tasks, in order of rank, each in the first hole from the end of its parents on.
 
     Nobody else is thought to come to the queue, so it is a lower bound of what will happen. Raises Infeasible, naming
     the task, if there is no hole for one. Each costs the plain price of what it takes: it delays nobody.
     """
     profile, now = plan.profile.copy(), plan.queue.now
-    placed: list[Placed] = []
+    placed: list[ScheduledTask] = []
 
     def submit(when: float, i: int) -> float:
         task = dag.tasks[i]
@@ -65,7 +65,7 @@ def best_effort(dag: Dag, plan: Plan, pricing: Pricing, within: int = -1) -> Sch
         start, nodes = found
         end = start + task.durations[0]
         profile.block(nodes, start, end)
-        placed.append(Placed(i, 0, start, end, nodes))
+        placed.append(ScheduledTask(i, 0, start, end, nodes))
         return end
 
     last = when_parents_end(dag, now, submit)

@@ -11,11 +11,11 @@ from itertools import combinations
 from penstock.errors import UserError
 from penstock.values.graph import find_cycle
 
-__all__ = ["Dag", "Edge", "Task", "best_effort_cost", "one_site", "rank_order", "ranks"]
+__all__ = ["Dag", "DagTask", "Edge", "best_effort_cost", "one_site", "rank_order", "ranks"]
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class DagTask:
     """`procs` processors for `durations[r]` at site r (one time unit throughout); infinite: it cannot run there."""
 
     name: str
@@ -54,7 +54,7 @@ class Edge:
 class Dag:
     """Tasks by number, and edges without a cycle. Raises UserError when the tasks wait for each other in a circle."""
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[DagTask, ...]
     edges: tuple[Edge, ...]
     _into: Mapping[int, list[Edge]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -76,7 +76,7 @@ def one_site(tasks: Sequence[tuple[str, int, float, Sequence[str]]]) -> Dag:
     """From (name, processors, duration, names of the parents), on a single site."""
     number = {name: i for i, (name, *_) in enumerate(tasks)}
     return Dag(
-        tuple(Task(name, procs, (duration,)) for name, procs, duration, _ in tasks),
+        tuple(DagTask(name, procs, (duration,)) for name, procs, duration, _ in tasks),
         tuple(Edge(number[parent], number[name]) for name, _, _, parents in tasks for parent in parents),
     )
 

@@ -10,19 +10,19 @@ from typing import NamedTuple
 from penstock.errors import Infeasible
 from penstock.provision.heft import Schedule, Scheduler
 
-__all__ = ["Archive", "Evaluation", "Point", "check_limits", "exact", "hypervolume", "trade_off"]
+__all__ = ["Archive", "Evaluation", "ParetoPoint", "check_limits", "exact", "hypervolume", "trade_off"]
 
 Genome = tuple[bool, ...]
 
 
-class Point(NamedTuple):
+class ParetoPoint(NamedTuple):
     """A plan: its allocation cost (4), its makespan (5), and which slots it may use."""
 
     cost: float
     makespan: float
     genome: Genome
 
-    def dominates(self, other: Point) -> bool:
+    def dominates(self, other: ParetoPoint) -> bool:
         """No worse in either, and better in one (section 4.3)."""
         no_worse = self.cost <= other.cost and self.makespan <= other.makespan
         return no_worse and (self.cost < other.cost or self.makespan < other.makespan)
@@ -32,9 +32,9 @@ class Archive:
     """The Pareto set of all that was seen; of plans with equal values the first is kept."""
 
     def __init__(self) -> None:
-        self._points: list[Point] = []
+        self._points: list[ParetoPoint] = []
 
-    def add(self, point: Point) -> None:
+    def add(self, point: ParetoPoint) -> None:
         """See a plan; infeasible ones are none."""
         if point.makespan == math.inf:
             return
@@ -45,7 +45,7 @@ class Archive:
         self._points.append(point)
 
     @property
-    def points(self) -> tuple[Point, ...]:
+    def points(self) -> tuple[ParetoPoint, ...]:
         """By rising cost, which is by falling makespan."""
         return tuple(sorted(self._points))
 
@@ -59,7 +59,7 @@ class Evaluation:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._known: dict[Genome, Point] = {}
+        self._known: dict[Genome, ParetoPoint] = {}
         self._used: list[tuple[int, int, float, float]] = []
         self.size = len(scheduler.slots)
         self.scheduled = 0
@@ -70,11 +70,11 @@ class Evaluation:
         """How many different plans were looked at."""
         return len(self._known)
 
-    def __call__(self, genome: Genome) -> Point:
+    def __call__(self, genome: Genome) -> ParetoPoint:
         """The plan's cost and makespan, both infinite if the workflow does not fit."""
         point = self._known.get(genome)
         if point is None:
-            point = self._known[genome] = Point(*self._values(genome), genome)
+            point = self._known[genome] = ParetoPoint(*self._values(genome), genome)
             self.archive.add(point)
         return point
 
@@ -98,14 +98,14 @@ class Evaluation:
         return self._scheduler.run([i for i, taken in enumerate(genome) if taken], detail)
 
 
-def exact(evaluate: Evaluation) -> tuple[Point, ...]:
+def exact(evaluate: Evaluation) -> tuple[ParetoPoint, ...]:
     """The front by trying all 2**n plans."""
     for genome in product((False, True), repeat=evaluate.size):
         evaluate(genome)
     return evaluate.archive.points
 
 
-def trade_off(points: Sequence[Point], alpha: float) -> Point:
+def trade_off(points: Sequence[ParetoPoint], alpha: float) -> ParetoPoint:
     """The one that (15) prefers, over the points as they are; a term without spread is 0; of equals the cheapest."""
     costs, spans = [p.cost for p in points], [p.makespan for p in points]
     scale_cost, scale_span = _scale(costs), _scale(spans)
@@ -113,12 +113,12 @@ def trade_off(points: Sequence[Point], alpha: float) -> Point:
 
 
 def check_limits(
-    points: Sequence[Point],
+    points: Sequence[ParetoPoint],
     deadline: float = math.inf,
     budget: float = math.inf,
     show: Callable[[float], str] = "{:g}".format,
     show_cost: Callable[[float], str] = "{:g}".format,
-) -> list[Point]:
+) -> list[ParetoPoint]:
     """Those that keep the deadline (a makespan) and the budget. Raises Infeasible, saying what would be enough; `show`
     makes words of lengths."""
     if not points:
@@ -134,7 +134,7 @@ def check_limits(
     raise Infeasible(f"no plan{within} costs {show_cost(budget)} or less: the cheapest costs {show_cost(enough)}")
 
 
-def hypervolume(points: Iterable[Point], cost: float, makespan: float) -> float:
+def hypervolume(points: Iterable[ParetoPoint], cost: float, makespan: float) -> float:
     """The area between the front and the corner (cost, makespan): more is better."""
     total, above = 0.0, makespan
     for point in sorted(points):

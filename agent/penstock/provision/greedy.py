@@ -8,22 +8,22 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from penstock.errors import Infeasible
-from penstock.future.plan import Claim, Plan, Queue, make_plan
+from penstock.future.plan import Claim, ClusterQueue, QueueSchedule, make_plan
 from penstock.provision.dag import Dag, rank_order
 from penstock.provision.pricing import Pricing, Quote, quote, quote_all
 
-__all__ = ["Bought", "GreedyPlan", "Market", "Site", "as_market", "buy", "greedy", "offers", "with_claim"]
+__all__ = ["Bought", "GreedyPlan", "SlotMarket", "SlotSite", "as_market", "buy", "greedy", "offers", "with_claim"]
 
 
 _LONG_QUEUE: Final = 100  # waiting jobs
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class SlotSite:
     """A cluster that answers queries; `within` are the nodes that the workflow may have."""
 
     name: str
-    queue: Queue
+    queue: ClusterQueue
     pricing: Pricing
     within: int = -1
 
@@ -51,7 +51,7 @@ class GreedyPlan:
     bought: tuple[Bought, ...]
 
 
-class Market(Protocol):
+class SlotMarket(Protocol):
     """A site where slots are bought. Asking is one step and the answer another, so that all sites work at once."""
 
     name: str
@@ -79,9 +79,9 @@ class Market(Protocol):
 
 
 class _Plain:
-    """A `Site` as a market, with a queue of its own."""
+    """A `SlotSite` as a market, with a queue of its own."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: SlotSite) -> None:
         self.name = site.name
         self._site, self._queue = site, site.queue
         self._asked: tuple[int, float, float] = (0, 0.0, 0.0)
@@ -104,12 +104,12 @@ class _Plain:
         self._queue = self._site.queue
 
 
-def as_market(site: Site) -> Market:
+def as_market(site: SlotSite) -> SlotMarket:
     """A site whose queue is known, as a market."""
     return _Plain(site)
 
 
-def greedy(dag: Dag, sites: Sequence[Site], alpha: float, now: float) -> GreedyPlan:
+def greedy(dag: Dag, sites: Sequence[SlotSite], alpha: float, now: float) -> GreedyPlan:
     """Plan the workflow with trade-off `alpha` (0: only time counts, 1: only price). `task.durations` are per site.
 
     Prices and ends are normalised over the answers of all sites together; of equals the earliest end, then the lower
@@ -118,7 +118,7 @@ def greedy(dag: Dag, sites: Sequence[Site], alpha: float, now: float) -> GreedyP
     return buy(dag, [_Plain(site) for site in sites], alpha, now)
 
 
-def buy(dag: Dag, markets: Sequence[Market], alpha: float, now: float) -> GreedyPlan:
+def buy(dag: Dag, markets: Sequence[SlotMarket], alpha: float, now: float) -> GreedyPlan:
     """The same where slots are bought of whoever sells them."""
     bought: dict[int, Bought] = {}
     for i in rank_order(dag):
@@ -140,12 +140,14 @@ def buy(dag: Dag, markets: Sequence[Market], alpha: float, now: float) -> Greedy
     )
 
 
-def with_claim(queue: Queue, name: str, nodes: int, start: float, end: float) -> Queue:
+def with_claim(queue: ClusterQueue, name: str, nodes: int, start: float, end: float) -> ClusterQueue:
     """The queue in which a slot is reserved, too."""
     return replace(queue, claims=(*queue.claims, Claim(name, nodes, start, end)))
 
 
-def offers(plan: Plan, procs: int, duration: float, pricing: Pricing, after: float, within: int = -1) -> list[Quote]:
+def offers(
+    plan: QueueSchedule, procs: int, duration: float, pricing: Pricing, after: float, within: int = -1
+) -> list[Quote]:
     """The answer to query (19). Of a long queue only the starts up to the first that costs nothing more, and the last
     of all: those between end later and cost no less, and are there for the normalisation alone."""
     if len(plan.queue.waiting) <= _LONG_QUEUE:

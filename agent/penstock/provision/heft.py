@@ -17,13 +17,13 @@ from penstock.provision.dag import Dag, rank_order
 from penstock.provision.slots import Slot
 from penstock.provision.table import Fit, SlotTable
 
-__all__ = ["Placed", "Schedule", "Scheduler"]
+__all__ = ["Schedule", "ScheduledTask", "Scheduler"]
 
 _MANY: Final = 16  # from so many equal tasks in a row on they are placed together
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class ScheduledTask:
     """A task on the set `nodes` of site number `site` from `start` to `end`."""
 
     task: int
@@ -40,7 +40,7 @@ class Schedule:
 
     makespan: float
     cost: float
-    placed: tuple[Placed, ...] = ()
+    placed: tuple[ScheduledTask, ...] = ()
     slots: frozenset[int] = frozenset()
 
 
@@ -126,12 +126,12 @@ class Scheduler:
         if not (self._single(tables[0], rows, detail) if self._count == 1 else self._several(tables, rows)):
             return Schedule(math.inf, math.inf)
         taken = {mine[n]: used for mine, table in zip(members, tables, strict=True) for n, used in table.used.items()}
-        placed: tuple[Placed, ...] = ()
+        placed: tuple[ScheduledTask, ...] = ()
         if detail:
             found = zip(
                 self._order, rows.sites or [0] * len(rows.ends), rows.starts, rows.ends, rows.nodes, strict=True
             )
-            placed = tuple(Placed(*row) for row in found)
+            placed = tuple(ScheduledTask(*row) for row in found)
         return Schedule(
             max(rows.ends, default=self._now) - self._now,
             sum(_charge(slots[i], used) for i, used in taken.items()),

@@ -19,12 +19,12 @@ from penstock.errors import Infeasible
 from penstock.provision.pricing import cancelling
 from penstock.provision.var import combine, idle_cost
 
-__all__ = ["METHODS", "Act", "Entry", "Hold", "Limits", "Phase", "Seen", "Step", "Wanted", "step"]
+__all__ = ["METHODS", "Act", "Hold", "HoldPhase", "HoldStep", "LedgerEntry", "Limits", "Seen", "WantedSlot", "step"]
 
 METHODS: Final = ("reservation", "request", "var", "combined")
 
 
-class Phase(StrEnum):
+class HoldPhase(StrEnum):
     """NEW: nothing done. ASKED: the act was sent or is about to be. HELD: the slot is there. The others are final."""
 
     NEW = "new"
@@ -38,11 +38,11 @@ class Phase(StrEnum):
     @property
     def final(self) -> bool:
         """Whether nothing is held or asked for any more."""
-        return self in (Phase.DONE, Phase.CANCELLED, Phase.LOST, Phase.FAILED)
+        return self in (HoldPhase.DONE, HoldPhase.CANCELLED, HoldPhase.LOST, HoldPhase.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedSlot:
     """A slot: `nodes` of `partition` from `start` for `duration` seconds for `user`, paid by `account`.
 
     `base` is n x d x c, `f` the price of delays (infinite: no reservation can be had), `penalty` the share of f for
@@ -82,8 +82,8 @@ class Hold:
     `requested` whether its request was written and not taken back: whoever answers it may take it away. `settled`: it
     is over, and nothing is left of it."""
 
-    wanted: Wanted
-    phase: Phase = Phase.NEW
+    wanted: WantedSlot
+    phase: HoldPhase = HoldPhase.NEW
     job: int | None = None
     job_asked: bool = False
     used: str = ""
@@ -99,10 +99,10 @@ class Hold:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Hold:
         """What `to_dict` gave."""
-        wanted = Wanted(**{**data["wanted"], "nodelist": tuple(data["wanted"]["nodelist"])})
-        phase = Phase(data["phase"])
+        wanted = WantedSlot(**{**data["wanted"], "nodelist": tuple(data["wanted"]["nodelist"])})
+        phase = HoldPhase(data["phase"])
         # Releases that did not note it wrote the request right after the phase was stored.
-        return cls(**{"requested": phase is not Phase.NEW, **data, "wanted": wanted, "phase": phase})
+        return cls(**{"requested": phase is not HoldPhase.NEW, **data, "wanted": wanted, "phase": phase})
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Act(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """A line of the ledger, in service units: positive is charged. One per hold and kind, ever."""
 
     kind: str
@@ -151,7 +151,7 @@ class Limits:
         return {"open": cls(), "careful": cls(0.5, 300.0, 20), "strict": cls(0.1, 3600.0, 3)}[name]
 
     def check(
-        self, wanted: Wanted, now: float, machine: int, reserved: int, holds: int, exchange: bool = False
+        self, wanted: WantedSlot, now: float, machine: int, reserved: int, holds: int, exchange: bool = False
     ) -> None:
         """Raises Infeasible, with the limit, if a slot may not be held. `reserved` nodes are so at its time already.
         An `exchange` is for a slot that was asked for in time and needs no notice of its own."""
@@ -166,100 +166,104 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class HoldStep:
     """The new state, what to do now (in this order), and what to enter into the ledger first."""
 
     hold: Hold
     acts: tuple[Act, ...] = ()
-    entries: tuple[Entry, ...] = field(default=())
+    entries: tuple[LedgerEntry, ...] = field(default=())
 
 
-def step(hold: Hold, seen: Seen, now: float) -> Step:
+def step(hold: Hold, seen: Seen, now: float) -> HoldStep:
     """What comes next. The state that is given back must be stored before the acts are done."""
     if hold.phase.final:
         # What came into being after all, by an answer that was late, is taken back, and what could not be so far.
         left = _leftovers(hold, seen)
-        return Step(hold, left) if left else Step(replace(hold, settled=True))
+        return HoldStep(hold, left) if left else HoldStep(replace(hold, settled=True))
     if hold.giving_up:
         return _give_up(hold, seen, now)
     wanted = hold.wanted
     if wanted.method == "var":
         return _virtual(hold, seen, now)
     asking = Act.WRITE_REQUEST if wanted.method == "request" else Act.RESERVE
-    if hold.phase is Phase.NEW:
-        return Step(replace(hold, phase=Phase.ASKED), (asking,))
-    if hold.phase is Phase.ASKED:
+    if hold.phase is HoldPhase.NEW:
+        return HoldStep(replace(hold, phase=HoldPhase.ASKED), (asking,))
+    if hold.phase is HoldPhase.ASKED:
         return _asked(hold, seen, now, asking)
     if hold.used != "VAR" and seen.reservation is None and now >= wanted.start:
-        return _end(hold, seen, Phase.DONE, "the reservation was used up, released or purged")
+        return _end(hold, seen, HoldPhase.DONE, "the reservation was used up, released or purged")
     if hold.used != "VAR" and seen.reservation is None:
-        refund = Entry("refund", -(wanted.base + wanted.f))
-        lost = replace(hold, phase=Phase.LOST, reason="somebody else deleted the reservation")
-        return Step(lost, _leftovers(lost, seen), (refund,))
+        refund = LedgerEntry("refund", -(wanted.base + wanted.f))
+        lost = replace(hold, phase=HoldPhase.LOST, reason="somebody else deleted the reservation")
+        return HoldStep(lost, _leftovers(lost, seen), (refund,))
     if hold.used == "VAR" and _died(hold, seen, now):
-        return _end(hold, seen, Phase.LOST, "the idle job ended before the slot began")
+        return _end(hold, seen, HoldPhase.LOST, "the idle job ended before the slot began")
     if now >= wanted.end + wanted.margin:
-        return _end(hold, seen, Phase.DONE, "the slot is over")
+        return _end(hold, seen, HoldPhase.DONE, "the slot is over")
     if wanted.method == "combined" and not hold.used:
         return _combined(hold, seen, now)
-    return Step(hold, _superseded(hold, seen))
+    return HoldStep(hold, _superseded(hold, seen))
 
 
-def _asked(hold: Hold, seen: Seen, now: float, asking: Act) -> Step:
+def _asked(hold: Hold, seen: Seen, now: float, asking: Act) -> HoldStep:
     """Until the reservation is there or refused, or it is too late."""
     wanted = hold.wanted
     if seen.reservation is not None:
-        return Step(replace(hold, phase=Phase.HELD, reason=""), (), (Entry("charge", wanted.base + wanted.f),))
+        return HoldStep(
+            replace(hold, phase=HoldPhase.HELD, reason=""), (), (LedgerEntry("charge", wanted.base + wanted.f),)
+        )
     if seen.refused:
         if wanted.method == "combined" and wanted.submit_at is not None:
             virtual = replace(wanted, method="var", f=math.inf)
-            return Step(replace(hold, wanted=virtual, phase=Phase.NEW, reason=f"no reservation: {seen.refused}"))
-        return _end(hold, seen, Phase.FAILED, seen.refused)
+            return HoldStep(
+                replace(hold, wanted=virtual, phase=HoldPhase.NEW, reason=f"no reservation: {seen.refused}")
+            )
+        return _end(hold, seen, HoldPhase.FAILED, seen.refused)
     if now >= wanted.start:
-        return _end(hold, seen, Phase.FAILED, "nobody made the reservation before it was to begin")
-    return Step(hold, () if wanted.method == "request" and hold.requested else (asking,))
+        return _end(hold, seen, HoldPhase.FAILED, "nobody made the reservation before it was to begin")
+    return HoldStep(hold, () if wanted.method == "request" and hold.requested else (asking,))
 
 
-def _virtual(hold: Hold, seen: Seen, now: float) -> Step:
+def _virtual(hold: Hold, seen: Seen, now: float) -> HoldStep:
     """Figure 33: submitted at its time, idles until the slot begins, given up if it waits by then."""
     wanted = hold.wanted
     if wanted.submit_at is None:
-        return _end(hold, seen, Phase.FAILED, "no submission time gives the job any chance to run by then")
-    if hold.phase is Phase.NEW:
+        return _end(hold, seen, HoldPhase.FAILED, "no submission time gives the job any chance to run by then")
+    if hold.phase is HoldPhase.NEW:
         return (
-            Step(hold)
+            HoldStep(hold)
             if now < wanted.submit_at
-            else Step(replace(hold, phase=Phase.ASKED, job_asked=True), (Act.SUBMIT,))
+            else HoldStep(replace(hold, phase=HoldPhase.ASKED, job_asked=True), (Act.SUBMIT,))
         )
-    if hold.phase is Phase.HELD:
+    if hold.phase is HoldPhase.HELD:
         if _died(hold, seen, now):
-            return _end(hold, seen, Phase.LOST, "the idle job ended before the slot began")
+            return _end(hold, seen, HoldPhase.LOST, "the idle job ended before the slot began")
         if now >= wanted.end or seen.job is None or seen.job.state.ended:
-            return _end(hold, seen, Phase.DONE, "the slot is over")
-        return Step(hold)
+            return _end(hold, seen, HoldPhase.DONE, "the slot is over")
+        return HoldStep(hold)
     if seen.refused:
-        return _end(hold, seen, Phase.FAILED, seen.refused)
+        return _end(hold, seen, HoldPhase.FAILED, seen.refused)
     began = _began(seen)
     if began is not None and began <= wanted.start:
         idle = idle_cost(wanted.nodes, wanted.start, began) * wanted.node_second
-        entries = (Entry("charge", wanted.base), Entry("idle", idle))
-        return Step(replace(hold, phase=Phase.HELD, used="VAR"), (), entries)
+        entries = (LedgerEntry("charge", wanted.base), LedgerEntry("idle", idle))
+        return HoldStep(replace(hold, phase=HoldPhase.HELD, used="VAR"), (), entries)
     if now >= wanted.start or (seen.job is not None and seen.job.state.ended):
-        return _end(hold, seen, Phase.FAILED, "the job did not begin before the slot")
-    return Step(hold, (Act.SUBMIT,) if seen.job is None and hold.job is None else ())
+        return _end(hold, seen, HoldPhase.FAILED, "the job did not begin before the slot")
+    return HoldStep(hold, (Act.SUBMIT,) if seen.job is None and hold.job is None else ())
 
 
-def _combined(hold: Hold, seen: Seen, now: float) -> Step:
+def _combined(hold: Hold, seen: Seen, now: float) -> HoldStep:
     """Figure 45, once the reservation is held: is the job there in time, and cheaper?"""
     wanted = hold.wanted
     if wanted.f == 0 or wanted.submit_at is None:
-        return Step(replace(hold, used="AR"))
+        return HoldStep(replace(hold, used="AR"))
     if not hold.job_asked:
         if now >= wanted.start:
-            return Step(replace(hold, used="AR"))
-        return Step(hold) if now < wanted.submit_at else Step(replace(hold, job_asked=True), (Act.SUBMIT,))
+            return HoldStep(replace(hold, used="AR"))
+        return HoldStep(hold) if now < wanted.submit_at else HoldStep(replace(hold, job_asked=True), (Act.SUBMIT,))
     if seen.refused:
-        return Step(replace(hold, used="AR", reason=f"no idle job: {seen.refused}"))
+        return HoldStep(replace(hold, used="AR", reason=f"no idle job: {seen.refused}"))
     began = _began(seen)
     if began is not None and began <= wanted.start and not _died(hold, seen, now):
         price = wanted.node_second
@@ -267,32 +271,32 @@ def _combined(hold: Hold, seen: Seen, now: float) -> Step:
         if found.use == "VAR":
             idle = idle_cost(wanted.nodes, wanted.start, began) * price
             entries = (
-                Entry("refund", -wanted.f),
-                Entry("penalty", cancelling(wanted.f, wanted.penalty)),
-                Entry("idle", idle),
+                LedgerEntry("refund", -wanted.f),
+                LedgerEntry("penalty", cancelling(wanted.f, wanted.penalty)),
+                LedgerEntry("idle", idle),
             )
             kept = replace(hold, used="VAR", reason="the idle job is cheaper than the reservation")
-            return Step(kept, (Act.UNRESERVE,), entries)
-        return Step(replace(hold, used="AR", reason="the reservation is cheaper than the idle job"), (Act.CANCEL,))
+            return HoldStep(kept, (Act.UNRESERVE,), entries)
+        return HoldStep(replace(hold, used="AR", reason="the reservation is cheaper than the idle job"), (Act.CANCEL,))
     if now >= wanted.start or (seen.job is not None and seen.job.state.ended):
-        return Step(replace(hold, used="AR", reason="the idle job did not begin in time"), (Act.CANCEL,))
-    return Step(hold, (Act.SUBMIT,) if hold.job is None else ())
+        return HoldStep(replace(hold, used="AR", reason="the idle job did not begin in time"), (Act.CANCEL,))
+    return HoldStep(hold, (Act.SUBMIT,) if hold.job is None else ())
 
 
-def _give_up(hold: Hold, seen: Seen, now: float) -> Step:
+def _give_up(hold: Hold, seen: Seen, now: float) -> HoldStep:
     """The user cancels: before the begin the price of delays comes back but for the penalty, and so does the rest."""
     wanted = hold.wanted
-    entries: tuple[Entry, ...] = ()
-    if hold.phase is Phase.HELD and hold.used != "VAR" and now < wanted.start:
-        refund = Entry("refund", -(wanted.base + wanted.f))
-        entries = (refund, Entry("penalty", cancelling(wanted.f, wanted.penalty)))
-    done = _end(hold, seen, Phase.CANCELLED, "cancelled by its user")
-    return Step(done.hold, done.acts, entries)
+    entries: tuple[LedgerEntry, ...] = ()
+    if hold.phase is HoldPhase.HELD and hold.used != "VAR" and now < wanted.start:
+        refund = LedgerEntry("refund", -(wanted.base + wanted.f))
+        entries = (refund, LedgerEntry("penalty", cancelling(wanted.f, wanted.penalty)))
+    done = _end(hold, seen, HoldPhase.CANCELLED, "cancelled by its user")
+    return HoldStep(done.hold, done.acts, entries)
 
 
-def _end(hold: Hold, seen: Seen, phase: Phase, reason: str) -> Step:
+def _end(hold: Hold, seen: Seen, phase: HoldPhase, reason: str) -> HoldStep:
     ended = replace(hold, phase=phase, reason=reason)
-    return Step(ended, _leftovers(ended, seen))
+    return HoldStep(ended, _leftovers(ended, seen))
 
 
 def _leftovers(hold: Hold, seen: Seen) -> tuple[Act, ...]:

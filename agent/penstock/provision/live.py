@@ -10,7 +10,7 @@ from typing import Final
 from penstock.api import Node, Partition, Snapshot
 from penstock.errors import Infeasible, UserError
 from penstock.future.cluster import YEAR, Cluster
-from penstock.future.plan import Claim, Policy, Queue, Waiting
+from penstock.future.plan import Claim, ClusterQueue, PendingJob, Policy
 from penstock.future.turns import believed
 from penstock.provision.pricing import Pricing
 from penstock.provision.situation import Situation
@@ -143,12 +143,12 @@ def from_snapshot(
     within = [n for n in partition.nodes if n in snapshot.nodes and needs.met_by(snapshot.nodes[n])]
     if not within:
         raise Infeasible(f"no node of {partition.name} has what is asked for")
-    queue = Queue(len(names), now, tuple(claims), tuple(waiting), policy, cluster.planned)
+    queue = ClusterQueue(len(names), now, tuple(claims), tuple(waiting), policy, cluster.planned)
     situation = Situation(queue, names, rules, within=cluster.mask(within), notes=tuple(notes))
     return replace(situation, horizon=default_horizon(now, situation.plan().last_finish))
 
 
-def _waiting(cluster: Cluster, pricing: Pricing, per_cpu: float) -> Iterator[Waiting]:
+def _waiting(cluster: Cluster, pricing: Pricing, per_cpu: float) -> Iterator[PendingJob]:
     """The queue in its order, arrays as their tasks."""
     tasks: Counter[int] = Counter()
     for entry in cluster.queue(tasks=_TASKS):
@@ -157,4 +157,4 @@ def _waiting(cluster: Cluster, pricing: Pricing, per_cpu: float) -> Iterator[Wai
         tasks[job.id] += 1
         weight = pricing.weight(job.num_cpus, job.qos, job.account) * per_cpu
         duration = min(entry.duration, YEAR)  # what the delay of one without any limit is counted for
-        yield Waiting(name, entry.nodes, duration, entry.within, weight, entry.after)
+        yield PendingJob(name, entry.nodes, duration, entry.within, weight, entry.after)

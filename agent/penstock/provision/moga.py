@@ -14,16 +14,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.provision.front import Evaluation, Genome, Point
+from penstock.provision.front import Evaluation, Genome, ParetoPoint
 
-__all__ = ["Fitness", "Settings", "assign_fitness", "moga"]
+__all__ = ["Fitness", "MogaSettings", "assign_fitness", "moga"]
 
 Floats = NDArray[np.float64]
 Bits = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class MogaSettings:
     """The paper's values. `start`: plans that the first population holds; the rest of it is random."""
 
     population: int = 100
@@ -44,9 +44,9 @@ class Fitness(NamedTuple):
     probability: Floats
 
 
-def moga(evaluate: Evaluation, seed: int, settings: Settings | None = None) -> tuple[Point, ...]:
+def moga(evaluate: Evaluation, seed: int, settings: MogaSettings | None = None) -> tuple[ParetoPoint, ...]:
     """The Pareto set that the search finds; the same for the same seed."""
-    settings = settings or Settings()
+    settings = settings or MogaSettings()
     rng = np.random.default_rng(seed)
     bits = rng.random((settings.population, evaluate.size)) < 0.5
     for row, genome in enumerate(settings.start[: settings.population]):

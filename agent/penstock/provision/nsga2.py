@@ -6,21 +6,21 @@ import random
 from typing import Any
 
 from penstock.errors import UserError
-from penstock.provision.front import Evaluation, Point
-from penstock.provision.moga import Settings
+from penstock.provision.front import Evaluation, ParetoPoint
+from penstock.provision.moga import MogaSettings
 
 __all__ = ["nsga2"]
 
 _NEVER = 1e300  # DEAP compares with finite numbers
 
 
-def nsga2(evaluate: Evaluation, seed: int, settings: Settings | None = None) -> tuple[Point, ...]:
+def nsga2(evaluate: Evaluation, seed: int, settings: MogaSettings | None = None) -> tuple[ParetoPoint, ...]:
     """The Pareto set that the search finds; the same for the same seed. UserError when DEAP is not installed."""
     try:
         from deap import base, tools
     except ImportError:
         raise UserError("the method nsga2 needs DEAP: pip install 'penstock[plan]'") from None
-    settings = settings or Settings()
+    settings = settings or MogaSettings()
     before = random.getstate()  # DEAP draws from Python's own generator
     random.seed(seed)
     try:
@@ -29,7 +29,7 @@ def nsga2(evaluate: Evaluation, seed: int, settings: Settings | None = None) -> 
         random.setstate(before)
 
 
-def _run(evaluate: Evaluation, settings: Settings, base: Any, tools: Any) -> tuple[Point, ...]:  # noqa: ANN401
+def _run(evaluate: Evaluation, settings: MogaSettings, base: Any, tools: Any) -> tuple[ParetoPoint, ...]:  # noqa: ANN401
     class Values(base.Fitness):  # type: ignore[misc]
         weights = (-1.0, -1.0)
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from penstock.future.bits import BitProfile
-from penstock.future.plan import Plan, free_set
+from penstock.future.plan import QueueSchedule, free_set
 
 __all__ = ["PaperPricing", "Pricing", "Quote", "cancelling", "choose", "quote", "quote_all"]
 
@@ -92,7 +92,13 @@ class Quote:
 
 
 def quote(
-    plan: Plan, taken: BitProfile, procs: int, duration: float, start: float, pricing: Pricing, within: int = -1
+    plan: QueueSchedule,
+    taken: BitProfile,
+    procs: int,
+    duration: float,
+    start: float,
+    pricing: Pricing,
+    within: int = -1,
 ) -> Quote:
     """The price of `procs` nodes of `within` for `duration` from `start` on (17), exactly.
 
@@ -114,7 +120,7 @@ def quote(
 
 
 def quote_all(
-    plan: Plan, procs: int, duration: float, pricing: Pricing, after: float | None = None, within: int = -1
+    plan: QueueSchedule, procs: int, duration: float, pricing: Pricing, after: float | None = None, within: int = -1
 ) -> list[Quote]:
     """The prices at all instants at which the plan changes (18), or at those from `after` on and at `after` itself if
     the slot can be had then (19). At least one price is 0 if the nodes `within` suffice."""

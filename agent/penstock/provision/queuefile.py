@@ -22,7 +22,7 @@ from pydantic import Field
 
 from penstock.errors import UserError
 from penstock.future.bits import BitProfile, lowest
-from penstock.future.plan import Claim, Policy, Queue, Waiting
+from penstock.future.plan import Claim, ClusterQueue, PendingJob, Policy
 from penstock.provision.pricing import PaperPricing
 from penstock.provision.situation import Situation
 from penstock.values.models import Entry, kind, read_as, whole
@@ -142,16 +142,16 @@ class _Reader:
         if price < 0:
             raise UserError(f"c: must not be negative, not {price}")
         claims, waiting = self._read_jobs(now)
-        queue = Queue(self._procs, now, tuple(claims), tuple(waiting), self._data.policy)
+        queue = ClusterQueue(self._procs, now, tuple(claims), tuple(waiting), self._data.policy)
         names = tuple(str(i) for i in range(self._procs))
         pricing = PaperPricing(price if isinstance(price, int) else float(price))
         return Situation(queue, names, pricing, self._scale, horizon)
 
-    def _read_jobs(self, now: int) -> tuple[list[Claim], list[Waiting]]:
+    def _read_jobs(self, now: int) -> tuple[list[Claim], list[PendingJob]]:
         everything = (1 << self._procs) - 1
         profile = BitProfile(everything, now)
         claims: list[Claim] = []
-        waiting: list[Waiting] = []
+        waiting: list[PendingJob] = []
         unpinned: list[tuple[int, str, int, int, int]] = []
         seen: dict[str, int] = {}
         for i, job in enumerate(self._jobs):
@@ -168,7 +168,7 @@ class _Reader:
                 if job.on is not None:
                     raise UserError(f"{where}.on: a pending job has no processors yet; leave it out")
                 after = -math.inf if start is None else start
-                waiting.append(Waiting(name, procs, duration, everything, float(procs), after))
+                waiting.append(PendingJob(name, procs, duration, everything, float(procs), after))
                 continue
             begin = self._begin(where, job.state, start, duration, now)
             if job.on is None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-__all__ = ["CAN_BEGIN_EARLIER", "Drop", "Find", "Free", "Move", "StageNow", "Standing", "repair"]
+__all__ = ["CAN_BEGIN_EARLIER", "Drop", "Find", "Free", "SlotChange", "StageNow", "StageProgress", "repair"]
 
 _GRACE: Final = 30.0
 """Seconds after a slot's begin in which its job may begin: some rounds of Slurm's scheduler."""
@@ -23,7 +23,7 @@ CAN_BEGIN_EARLIER: Final = "it can begin earlier"
 """Why a slot is exchanged that would do as it is."""
 
 
-class Standing(StrEnum):
+class StageProgress(StrEnum):
     """How far a stage is; the last two are final."""
 
     WAITING = "waiting"
@@ -34,7 +34,7 @@ class Standing(StrEnum):
     @property
     def final(self) -> bool:
         """Whether its job has ended."""
-        return self in (Standing.DONE, Standing.FAILED)
+        return self in (StageProgress.DONE, StageProgress.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class StageNow:
     nodes: int
     duration: float
     after: tuple[str, ...]
-    standing: Standing
+    standing: StageProgress
     slot: tuple[float, float] | None
     ends: float = 0.0
     penalty: float = 0.0
@@ -64,7 +64,7 @@ Find = Callable[[int, float, float], Free | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class SlotChange:
     """A stage gets this slot instead of the one that it has."""
 
     stage: str
@@ -82,23 +82,23 @@ class Drop:
 
 def repair(
     stages: Sequence[StageNow], now: float, find: Find, second: float = 0.0, notice: float = 0.0
-) -> list[Move | Drop]:
+) -> list[SlotChange | Drop]:
     """What to change, stages in an order in which none stands before one that it comes after.
 
     `second` is what ending a second earlier is worth, in units of the penalties. An earlier slot begins `notice`
     seconds from now or later: what must be asked for ahead is not to be had at once by exchanging it. At most one slot
     is exchanged in a pass: `find` does not know of the others that this list takes.
     """
-    out: list[Move | Drop] = []
+    out: list[SlotChange | Drop] = []
     ends: dict[str, float] = {}
     lost: set[str] = set()
     moved = False
     for stage in stages:
         ready = max((ends[parent] for parent in stage.after), default=now)
-        ends[stage.name] = now if stage.standing is Standing.DONE else stage.ends
-        if stage.standing is Standing.FAILED:
+        ends[stage.name] = now if stage.standing is StageProgress.DONE else stage.ends
+        if stage.standing is StageProgress.FAILED:
             lost.add(stage.name)
-        if stage.standing is not Standing.WAITING:
+        if stage.standing is not StageProgress.WAITING:
             continue
         if gone := [parent for parent in stage.after if parent in lost]:
             lost.add(stage.name)
@@ -113,7 +113,7 @@ def repair(
             why = "" if to is None else CAN_BEGIN_EARLIER
         if to is not None:
             moved = True
-            out.append(Move(stage.name, to, why))
+            out.append(SlotChange(stage.name, to, why))
         start = to.start if to is not None else max(ready, now) if stage.slot is None else max(ready, stage.slot[0])
         ends[stage.name] = start + stage.duration
     return out

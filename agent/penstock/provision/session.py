@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.errors import PenstockError, UserError
-from penstock.future.plan import Plan, make_plan
+from penstock.future.plan import QueueSchedule, make_plan
 from penstock.provision.greedy import offers, with_claim
 from penstock.provision.situation import Situation
 
@@ -47,7 +47,7 @@ class Session:
         self._most = min(fitting, most or fitting)
         self._longest = longest
         self._queue, self._taken = situation.queue, 0
-        self._plan: Plan = situation.plan()
+        self._plan: QueueSchedule = situation.plan()
 
     def hello(self) -> dict[str, Any]:
         """What the site says first."""

@@ -13,21 +13,21 @@ from dataclasses import dataclass, replace
 
 from penstock.errors import Infeasible, UserError
 from penstock.provision.besteffort import Later, when_parents_end
-from penstock.provision.dag import Dag, Edge, Task
-from penstock.provision.front import Archive, Evaluation, Point, check_limits, trade_off
-from penstock.provision.heft import Placed, Schedule, Scheduler
-from penstock.provision.moga import Settings
+from penstock.provision.dag import Dag, DagTask, Edge
+from penstock.provision.front import Archive, Evaluation, ParetoPoint, check_limits, trade_off
+from penstock.provision.heft import Schedule, ScheduledTask, Scheduler
+from penstock.provision.moga import MogaSettings
 from penstock.provision.session import VERSION, number_in, set_in
 from penstock.provision.slots import Slot
 from penstock.provision.table import SlotTable
-from penstock.provision.transfers import Link, between
-from penstock.provision.workflows import Choice, search
+from penstock.provision.transfers import NetworkLink, between
+from penstock.provision.workflows import ScheduleChoice, search
 
 __all__ = [
+    "DataTransfer",
     "Hello",
-    "Move",
-    "Offered",
-    "Row",
+    "OfferedSite",
+    "TaskRow",
     "best_effort_among",
     "best_effort_if_any",
     "moves",
@@ -109,7 +109,7 @@ def offset(asked: float, answered: float, there: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class OfferedSite:
     """A site with what it offers. Its clock shows `ahead` seconds more than ours; it works `speed` times as fast as
     what time limits are given for; one of its units of cost counts `price` of ours."""
 
@@ -138,7 +138,7 @@ class Offered:
         return math.inf if procs > self.hello.most or length > self.hello.longest else length
 
 
-def on_one_clock(sites: Sequence[Offered], ours: float) -> tuple[float, list[Offered]]:
+def on_one_clock(sites: Sequence[OfferedSite], ours: float) -> tuple[float, list[OfferedSite]]:
     """What is now, and the sites with their clocks' difference to it. `ours` (whole seconds) is now if any of them is
     a cluster; queue files have no clock: their now is now, and among themselves that of the first one counts."""
     now = ours if any(site.hello.live for site in sites) else sites[0].hello.now
@@ -146,7 +146,7 @@ def on_one_clock(sites: Sequence[Offered], ours: float) -> tuple[float, list[Off
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TaskRow:
     """A task: its name, processors, time limit, those it comes after, and the bytes it needs of each of these."""
 
     name: str
@@ -157,9 +157,9 @@ class Row:
 
 
 def over(
-    rows: Sequence[Row],
-    sites: Sequence[Offered],
-    links: Mapping[tuple[str, str], Link],
+    rows: Sequence[TaskRow],
+    sites: Sequence[OfferedSite],
+    links: Mapping[tuple[str, str], NetworkLink],
     corrections: Mapping[tuple[str, str], float],
 ) -> Dag:
     """The workflow over these sites. Infeasible names a task that can run on none of them; UserError a link that is
@@ -173,7 +173,7 @@ def over(
             most = max((site.hello.most for site in sites), default=0)
             why = f"{row.procs} nodes (at most {most})" if row.procs > most else f"{row.seconds:g} s"
             raise Infeasible(f"task {row.name}: none of {', '.join(names)} ever gives a job {why}")
-        tasks.append(Task(row.name, row.procs, durations))
+        tasks.append(DagTask(row.name, row.procs, durations))
         for parent, size in zip(row.after, row.inputs or [0.0] * len(row.after), strict=True):
             try:
                 times = between(names, links, corrections, size)
@@ -184,7 +184,7 @@ def over(
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class DataTransfer:
     """What task number `parent` made goes to where `child` runs, from `start` to `end` if nothing is in the way."""
 
     parent: int
@@ -195,24 +195,24 @@ class Move:
     end: float
 
 
-def moves(dag: Dag, schedule: Schedule) -> list[Move]:
+def moves(dag: Dag, schedule: Schedule) -> list[DataTransfer]:
     """All data that a schedule takes from one site to another, by start."""
     at = {p.task: p for p in schedule.placed}
     out = []
     for edge in dag.edges:
         parent, child = at[edge.parent], at[edge.child]
         if time := edge.time(parent.site, child.site):
-            out.append(Move(edge.parent, edge.child, parent.site, child.site, parent.end, parent.end + time))
+            out.append(DataTransfer(edge.parent, edge.child, parent.site, child.site, parent.end, parent.end + time))
     return sorted(out, key=lambda m: (m.start, m.parent, m.child))
 
 
-def best_effort_among(dag: Dag, sites: Sequence[Offered], now: float) -> Schedule:
+def best_effort_among(dag: Dag, sites: Sequence[OfferedSite], now: float) -> Schedule:
     """Every task is sent, when those before it have ended, to the site with the fewest jobs that run or wait, and is
     submitted there when its data have come (section 4.9). Nobody else is thought to come. Infeasible if one never fits.
     """
     tables = [SlotTable(site.slots(now)) for site in sites]
     ends = [[end - site.ahead for end in site.hello.ends] for site in sites]
-    placed: dict[int, Placed] = {}
+    placed: dict[int, ScheduledTask] = {}
     chosen: dict[int, int] = {}
 
     def submit(when: float, i: int) -> float | Later:
@@ -234,7 +234,7 @@ def best_effort_among(dag: Dag, sites: Sequence[Offered], now: float) -> Schedul
         if fit is None:
             raise Infeasible(f"task {task.name}: {task.procs} processors are never free for it at {sites[site].name}")
         end = fit.start + duration
-        placed[i] = Placed(i, site, fit.start, end, tables[site].take(fit, task.procs, duration))
+        placed[i] = ScheduledTask(i, site, fit.start, end, tables[site].take(fit, task.procs, duration))
         ends[site].append(end)
         return end
 
@@ -247,7 +247,7 @@ def best_effort_among(dag: Dag, sites: Sequence[Offered], now: float) -> Schedul
     return Schedule(last - now, cost, tuple(placed.values()))
 
 
-def best_effort_if_any(dag: Dag, sites: Sequence[Offered], now: float) -> Schedule | None:
+def best_effort_if_any(dag: Dag, sites: Sequence[OfferedSite], now: float) -> Schedule | None:
     """The same; None if it finds no place for a task, as a plan still may."""
     try:
         return best_effort_among(dag, sites, now)
@@ -257,24 +257,24 @@ def best_effort_if_any(dag: Dag, sites: Sequence[Offered], now: float) -> Schedu
 
 def plan_among(
     dag: Dag,
-    sites: Sequence[Offered],
+    sites: Sequence[OfferedSite],
     now: float,
     method: str,
     alpha: float = 0.5,
     deadline: float = math.inf,
     budget: float = math.inf,
     seed: int = 1,
-    settings: Settings | None = None,
+    settings: MogaSettings | None = None,
     show: Callable[[float], str] = "{:g}".format,
-) -> Choice:
+) -> ScheduleChoice:
     """Plan it on the slots of all sites by `moga` or `nsga2`, or as best effort. Infeasible if it does not fit or a
     limit cannot be kept, saying what would be enough."""
     if method == "best-effort":
         alone = best_effort_among(dag, sites, now)
-        check_limits([Point(alone.cost, alone.makespan, ())], deadline, budget, show)
-        return Choice(((alone.cost, alone.makespan),), alone, alone)
+        check_limits([ParetoPoint(alone.cost, alone.makespan, ())], deadline, budget, show)
+        return ScheduleChoice(((alone.cost, alone.makespan),), alone, alone)
     found = Archive()
-    origin: dict[Point, tuple[Evaluation, int | None]] = {}
+    origin: dict[ParetoPoint, tuple[Evaluation, int | None]] = {}
     for site in (None, *(range(len(sites)) if len(sites) > 1 else ())):
         part = dag if site is None else _only(dag, site)
         if part is None:
@@ -290,7 +290,7 @@ def plan_among(
     schedule = evaluate.schedule(chosen.genome)
     if site is not None:
         schedule = replace(schedule, placed=tuple(replace(p, site=site) for p in schedule.placed))
-    return Choice(tuple((p.cost, p.makespan) for p in points), schedule, best_effort_if_any(dag, sites, now))
+    return ScheduleChoice(tuple((p.cost, p.makespan) for p in points), schedule, best_effort_if_any(dag, sites, now))
 
 
 def _only(dag: Dag, site: int) -> Dag | None:
@@ -302,8 +302,8 @@ def _only(dag: Dag, site: int) -> Dag | None:
 
 
 def _searched(
-    dag: Dag, sites: Sequence[Offered], now: float, method: str, seed: int, settings: Settings | None
-) -> tuple[Evaluation, tuple[Point, ...]]:
+    dag: Dag, sites: Sequence[OfferedSite], now: float, method: str, seed: int, settings: MogaSettings | None
+) -> tuple[Evaluation, tuple[ParetoPoint, ...]]:
     offers = [(r, slot) for r, site in enumerate(sites) for slot in site.slots(now)]
     slots = [slot for _, slot in offers]
     evaluate = Evaluation(Scheduler(dag, slots, [r for r, _ in offers], now))

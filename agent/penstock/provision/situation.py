@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.future.bits import members
-from penstock.future.plan import Plan, Queue, make_plan
+from penstock.future.plan import ClusterQueue, QueueSchedule, make_plan
 from penstock.provision.pricing import Pricing
 from penstock.provision.slots import Slot, free_slots
 
@@ -21,7 +21,7 @@ class Situation:
     `horizon` None: the last finish. `notes` say what the plan could not take into account.
     """
 
-    queue: Queue
+    queue: ClusterQueue
     names: tuple[str, ...]
     pricing: Pricing
     scale: int = 1
@@ -29,11 +29,11 @@ class Situation:
     within: int = -1
     notes: tuple[str, ...] = ()
 
-    def plan(self) -> Plan:
+    def plan(self) -> QueueSchedule:
         """The plan of the whole queue."""
         return make_plan(self.queue)
 
-    def slots(self, plan: Plan, beyond: float = 0) -> list[Slot]:
+    def slots(self, plan: QueueSchedule, beyond: float = 0) -> list[Slot]:
         """What is free in it up to the horizon, which is at least `beyond` after the last finish: the last slot, all
         nodes after everything has ended, is one of them only if it is above 0."""
         last = plan.last_finish

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["REMEMBERED", "Link", "Measured", "between", "correction"]
+__all__ = ["REMEMBERED", "Measured", "NetworkLink", "between", "correction"]
 
 REMEMBERED: Final = 10
 """Transfers of a link, the latest ones, that correct it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class NetworkLink:
     """`bandwidth` in bytes a second, `latency` in seconds: what passes before the first byte comes."""
 
     bandwidth: float
@@ -45,7 +45,7 @@ def correction(measured: Sequence[Measured]) -> float:
 
 def between(
     names: Sequence[str],
-    links: Mapping[tuple[str, str], Link],
+    links: Mapping[tuple[str, str], NetworkLink],
     corrections: Mapping[tuple[str, str], float],
     size: float,
 ) -> tuple[tuple[float, ...], ...]:

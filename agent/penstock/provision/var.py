@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.provision.pricing import cancelling
 
-__all__ = ["STEP", "Combined", "Submission", "Waits", "bound", "combine", "idle_cost", "when_to_submit"]
+__all__ = ["STEP", "Combined", "Submission", "WaitSample", "bound", "combine", "idle_cost", "when_to_submit"]
 
 STEP: Final = 30.0
 """Seconds between the submission times that are looked at (Figure 33)."""
@@ -36,11 +36,11 @@ def when_to_submit(
     """Figure 33: the submission time from `now` on, in steps, at which the job most probably runs by `start`.
 
     The run time is that of the chosen instant, duration + (start - submission); the printed listing sets it once,
-    before its loop, which cannot be meant. The earliest of equals; None if no instant has any chance. Of `Waits` only
-    those steps are looked at that can be better than the one before.
+    before its loop, which cannot be meant. The earliest of equals; None if no instant has any chance. Of `WaitSample`
+    only those steps are looked at that can be better than the one before.
     """
     best: Submission | None = None
-    rises = probability.rises(duration) if isinstance(probability, Waits) else None
+    rises = probability.rises(duration) if isinstance(probability, WaitSample) else None
     for steps in count() if rises is None else _steps_at(rises, now, start, step):
         if (at := now + steps * step) >= start:
             break
@@ -57,7 +57,7 @@ def _steps_at(instants: Iterable[float], now: float, start: float, step: float) 
     return sorted({0, *(n + d for n in after for d in (-1, 0, 1) if n + d > 0)})
 
 
-class Waits:
+class WaitSample:
     """(21) from waits that were seen, as (time limit, nodes, wait): the share of those like the job that were short
     enough, one of n + 1 held back as never short enough. Like it is within a factor of two; if fewer than ten are, all.
     """

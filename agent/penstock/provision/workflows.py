@@ -10,25 +10,28 @@ from typing import Final
 from penstock.errors import Infeasible, UserError
 from penstock.provision.besteffort import best_effort
 from penstock.provision.dag import Dag
-from penstock.provision.front import Evaluation, Point, check_limits, exact, trade_off
-from penstock.provision.greedy import Market, Site, as_market, buy
-from penstock.provision.heft import Placed, Schedule, Scheduler
-from penstock.provision.moga import Settings, moga
+from penstock.provision.front import Evaluation, ParetoPoint, check_limits, exact, trade_off
+from penstock.provision.greedy import SlotMarket, SlotSite, as_market, buy
+from penstock.provision.heft import Schedule, ScheduledTask, Scheduler
+from penstock.provision.moga import MogaSettings, moga
 from penstock.provision.nsga2 import nsga2
 from penstock.provision.situation import Situation
 from penstock.provision.slots import Slot
 
-__all__ = ["DEFAULT_METHOD", "METHODS", "Choice", "buy_within", "plan_workflow", "search"]
+__all__ = ["DEFAULT_METHOD", "METHODS", "ScheduleChoice", "buy_within", "plan_workflow", "search"]
 
 METHODS: Final = ("moga", "nsga2", "greedy", "best-effort")
 DEFAULT_METHOD: Final = "moga"
 _ALPHAS: Final = tuple(i / 10 for i in range(11))
 _EXACT: Final = 10  # up to so many slots all plans are tried, which is no more work than a search
-_SEARCHES: Final[dict[str, Callable[[Evaluation, int, Settings], tuple[Point, ...]]]] = {"moga": moga, "nsga2": nsga2}
+_SEARCHES: Final[dict[str, Callable[[Evaluation, int, MogaSettings], tuple[ParetoPoint, ...]]]] = {
+    "moga": moga,
+    "nsga2": nsga2,
+}
 
 
 @dataclass(frozen=True)
-class Choice:
+class ScheduleChoice:
     """The front as (cost, makespan), the chosen schedule, and beside it best effort if nobody else came.
 
     `prices` are what each placed task's slot costs beside the plain price (greedy only).
@@ -48,9 +51,9 @@ def plan_workflow(
     deadline: float = math.inf,
     budget: float = math.inf,
     seed: int = 1,
-    settings: Settings | None = None,
+    settings: MogaSettings | None = None,
     show: Callable[[float], str] | None = None,
-) -> Choice:
+) -> ScheduleChoice:
     """Plan it. `deadline` is a makespan. Raises Infeasible if a task never fits or a limit cannot be kept, saying what
     would be enough (lengths in the words of `show`, else in the situation's unit); UserError for a method that is not
     there."""
@@ -66,33 +69,33 @@ def plan_workflow(
     alone = best_effort(dag, plan, situation.pricing, within)
     if method == "best-effort":
         check_limits([_point(alone)], deadline, budget, *shows)
-        return Choice(((alone.cost, alone.makespan),), alone, alone)
+        return ScheduleChoice(((alone.cost, alone.makespan),), alone, alone)
     if method == "greedy":
-        here = as_market(Site("here", queue, situation.pricing, situation.within))
+        here = as_market(SlotSite("here", queue, situation.pricing, situation.within))
         return buy_within(dag, (here,), alone, queue.now, alpha, deadline, budget, *shows)
     slots = situation.slots(plan, beyond=1)
     evaluate = Evaluation(Scheduler(dag, slots, now=queue.now))
     points = search(evaluate, slots, method, seed, settings)
     chosen = trade_off(check_limits(points, deadline, budget, *shows), alpha)
     front = tuple((p.cost, p.makespan) for p in points)
-    return Choice(front, evaluate.schedule(chosen.genome), alone)
+    return ScheduleChoice(front, evaluate.schedule(chosen.genome), alone)
 
 
 def search(
-    evaluate: Evaluation, slots: Sequence[Slot], method: str, seed: int, settings: Settings | None
-) -> tuple[Point, ...]:
+    evaluate: Evaluation, slots: Sequence[Slot], method: str, seed: int, settings: MogaSettings | None
+) -> tuple[ParetoPoint, ...]:
     """The front of plans on these slots, by `moga` or `nsga2`: of all plans where there are few, else of those that the
     search comes by, from the plan of all slots and that of the endless ones on."""
     if len(slots) <= _EXACT:
         return exact(evaluate)
-    base = settings or Settings()
+    base = settings or MogaSettings()
     start = base.start or ((True,) * len(slots), tuple(slot.extensible for slot in slots))
     return _SEARCHES[method](evaluate, seed, replace(base, start=start))
 
 
 def buy_within(
     dag: Dag,
-    markets: Sequence[Market],
+    markets: Sequence[SlotMarket],
     alone: Schedule | None,
     now: float,
     alpha: float,
@@ -100,24 +103,24 @@ def buy_within(
     budget: float = math.inf,
     show: Callable[[float], str] = "{:g}".format,
     show_cost: Callable[[float], str] = "{:g}".format,
-) -> Choice:
+) -> ScheduleChoice:
     """The greedy plan for the wanted trade-off; if it breaks a limit, that of the nearest other trade-off which does
     not. Raises Infeasible, saying what would be enough. `alone`: best effort, beside it."""
-    seen: list[Point] = []
+    seen: list[ParetoPoint] = []
     for other in sorted({alpha, *_ALPHAS}, key=lambda a: abs(a - alpha)):
         for market in markets if seen else ():
             market.forget()
         found = buy(dag, markets, other, now)
-        point = Point(found.cost, found.makespan, ())
+        point = ParetoPoint(found.cost, found.makespan, ())
         seen.append(point)
         if found.makespan <= deadline and found.cost <= budget:
-            placed = tuple(Placed(b.task, b.site, b.quote.start, b.end, b.quote.nodes) for b in found.bought)
+            placed = tuple(ScheduledTask(b.task, b.site, b.quote.start, b.end, b.quote.nodes) for b in found.bought)
             schedule = Schedule(found.makespan, found.cost, placed)
             prices = tuple(b.quote.f for b in found.bought)
-            return Choice(((found.cost, found.makespan),), schedule, alone, prices=prices)
+            return ScheduleChoice(((found.cost, found.makespan),), schedule, alone, prices=prices)
     check_limits(seen, deadline, budget, show, show_cost)
     raise AssertionError("a plan within the limits was not found, but they can be kept")
 
 
-def _point(schedule: Schedule) -> Point:
-    return Point(schedule.cost, schedule.makespan, ())
+def _point(schedule: Schedule) -> ParetoPoint:
+    return ParetoPoint(schedule.cost, schedule.makespan, ())

@@ -15,7 +15,7 @@ from typing import Final
 
 from penstock.errors import UserError
 
-__all__ = ["OURS", "CommandLine", "Option", "parse"]
+__all__ = ["OURS", "CommandLine", "SbatchOption", "parse"]
 
 OURS: Final = ("workflow", "stage", "after", "expect", "malleable", "strategy")
 _PREFIX: Final = "--penstock-"
@@ -58,7 +58,7 @@ _KINDS, _LETTERS = _tables()
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class SbatchOption:
     """An option of sbatch by its full name; `value` None where it has none (yet: sbatch will complain)."""
 
     name: str
@@ -75,7 +75,7 @@ class CommandLine:
 
     options: tuple[str, ...] = ()
     rest: tuple[str, ...] = ()
-    found: tuple[Option, ...] = ()
+    found: tuple[SbatchOption, ...] = ()
     ours: dict[str, str] = field(default_factory=dict)
     several: bool = False
 
@@ -119,7 +119,7 @@ class _Reader:
         self._leave_out = leave_out
         self.options: list[str] = []
         self.rest: list[str] = []
-        self.found: list[Option] = []
+        self.found: list[SbatchOption] = []
         self.ours: dict[str, str] = {}
         self.several = False
 
@@ -157,12 +157,12 @@ class _Reader:
         kept = [word]
         name, kind = _meant(given)
         if equals:
-            option = Option(name, value)
+            option = SbatchOption(name, value)
         elif kind == _YES and self._words:
             kept.append(self._words.pop(0))
-            option = Option(name, kept[1])
+            option = SbatchOption(name, kept[1])
         else:
-            option = Option(name)
+            option = SbatchOption(name)
         if name != self._leave_out:
             self.options += kept
             self.found.append(option)
@@ -174,12 +174,12 @@ class _Reader:
             kind = _KINDS.get(name, _NO)
             if kind == _NO:
                 if name != self._leave_out:
-                    self.found.append(Option(name))
+                    self.found.append(SbatchOption(name))
                     kept += letter
                 continue
             attached = word[place + 1 :]
             more = [self._words.pop(0)] if kind == _YES and not attached and self._words else []
-            self.found.append(Option(name, attached or (more[0] if more else None)))
+            self.found.append(SbatchOption(name, attached or (more[0] if more else None)))
             self.options += [kept + word[place:], *more]
             return
         if kept != "-":

@@ -17,7 +17,7 @@ from penstock.select.consumables import Metric, Resource, Task
 from penstock.select.cost import cost, run_time
 from penstock.select.matchmaking import unmet
 
-__all__ = ["NO_WAIT", "Affinity", "Cheaper", "Frugal", "Option", "Row", "Sooner", "Wait", "rank"]
+__all__ = ["NO_WAIT", "Affinity", "Cheaper", "Frugal", "RankedRow", "ResourceOption", "Sooner", "Wait", "rank"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ NO_WAIT = Wait(0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class ResourceOption:
     """A viable resource for a task. `cost` is K in the affinity's metric, times in seconds (`ttc` at the quantile)."""
 
     task: Task
@@ -78,7 +78,7 @@ class Affinity(Protocol):
     metric: Metric
     """What the cost is counted in."""
 
-    def value(self, option: Option) -> float:
+    def value(self, option: ResourceOption) -> float:
         """The affinity; -infinity: never."""
         ...
 
@@ -89,7 +89,7 @@ class Sooner:
     name = "ttc"
     metric = Metric.TIME
 
-    def value(self, option: Option) -> float:
+    def value(self, option: ResourceOption) -> float:
         """See `Affinity`."""
         return -option.ttc
 
@@ -100,7 +100,7 @@ class Cheaper:
     name = "cost"
     metric = Metric.MONEY
 
-    def value(self, option: Option) -> float:
+    def value(self, option: ResourceOption) -> float:
         """See `Affinity`."""
         return -option.cost
 
@@ -116,7 +116,7 @@ _SOONER: Final = Sooner()
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RankedRow:
     """What is said of one resource. Seconds, and `cost` in the affinity's metric; None where it is not known. `why`
     says why a resource is not viable, or what is not known of it."""
 
@@ -143,23 +143,23 @@ def rank(
     excluded: Mapping[str, str] | None = None,
     affinity: Affinity = _SOONER,
     quantile: float | None = None,
-) -> list[Row]:
+) -> list[RankedRow]:
     """A row per resource: viable ones best first, the first of equals first, then the others.
 
     `waits` by resource; none: nobody waits there. `excluded` says of resources why they cannot be used.
     """
-    viable: list[tuple[float, Row]] = []
-    others: list[Row] = []
+    viable: list[tuple[float, RankedRow]] = []
+    others: list[RankedRow] = []
     for res in resources:
         why = (excluded or {}).get(res.name) or "; ".join(unmet(task, res))
         if why:
-            others.append(Row(res.name, False, why))
+            others.append(RankedRow(res.name, False, why))
             continue
         wait = waits.get(res.name, NO_WAIT)
         tx, tq = run_time(task, res), wait.at(quantile)
-        option = Option(task, res, cost(task, res, affinity.metric), tx, wait, tq + tx)
+        option = ResourceOption(task, res, cost(task, res, affinity.metric), tx, wait, tq + tx)
         known = math.isfinite(option.cost)
-        row = Row(
+        row = RankedRow(
             res.name,
             True,
             None if known else _UNKNOWN.get(affinity.metric),
@@ -171,3 +171,7 @@ def rank(
         viable.append((affinity.value(option), row))
     viable.sort(key=lambda pair: -pair[0])
     return [*(row for _, row in viable), *others]
+
+
+# What affinities of others import by its name of 0.1; for one release.
+Option, Row = ResourceOption, RankedRow

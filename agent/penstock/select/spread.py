@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Hysteresis", "Lane", "Move", "Pending", "ends", "makespan", "rebalance", "spread"]
+__all__ = ["Hysteresis", "JobMove", "Lane", "Pending", "ends", "makespan", "rebalance", "spread"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Hysteresis:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class JobMove:
     """The job `key` goes to the lane `to`, where it is expected to end at `end` and not at `before` (s from now)."""
 
     key: int
@@ -134,7 +134,7 @@ def makespan(taken: Mapping[str, int], lanes: Sequence[Lane]) -> float:
     return max(ends(taken, lanes).values(), default=0.0)
 
 
-def rebalance(waiting: Sequence[Pending], lanes: Sequence[Lane], hysteresis: Hysteresis) -> list[Move]:
+def rebalance(waiting: Sequence[Pending], lanes: Sequence[Lane], hysteresis: Hysteresis) -> list[JobMove]:
     """Which jobs that wait should move, the one that would end last first.
 
     `lanes` are for jobs that are submitted anew. Only the job that ends last counts: when it cannot be moved to an end
@@ -154,5 +154,5 @@ def rebalance(waiting: Sequence[Pending], lanes: Sequence[Lane], hysteresis: Hys
             break
         lane = best[2]
         places.take(lane, -(-job.tasks // lane.per))
-        moves.append(Move(job.key, lane.name, job.end, best[0]))
+        moves.append(JobMove(job.key, lane.name, job.end, best[0]))
     return moves

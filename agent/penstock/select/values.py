@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-__all__ = ["Kind", "Value", "value_of"]
+__all__ = ["Value", "ValueKind", "value_of"]
 
 
-class Kind(StrEnum):
+class ValueKind(StrEnum):
     """What a value is."""
 
     NUMBER = "number"
@@ -43,7 +43,7 @@ class Value:
     `comparison` (">=", "<", "!=" …) makes it one side of a requirement that many values meet; "" is the value itself.
     """
 
-    kind: Kind
+    kind: ValueKind
     content: float | str | bool | tuple[int, ...]
     comparison: str = ""
 
@@ -56,12 +56,12 @@ class Value:
         return bool(_OPERATORS[wanted.comparison](self.content, wanted.content))
 
     def __str__(self) -> str:
-        if self.kind is Kind.VERSION:
+        if self.kind is ValueKind.VERSION:
             assert isinstance(self.content, tuple)
             text = ".".join(map(str, self.content if len(self.content) > 1 else (*self.content, 0)))
-        elif self.kind is Kind.NUMBER:
+        elif self.kind is ValueKind.NUMBER:
             text = f"{self.content:g}"
-        elif self.kind is Kind.BOOLEAN:
+        elif self.kind is ValueKind.BOOLEAN:
             text = "true" if self.content else "false"
         else:
             text = str(self.content)
@@ -75,11 +75,11 @@ def value_of(raw: bool | float | str) -> Value:
     Raises ValueError for what is none of these (nan, infinity, an empty text, a comparison of texts by size).
     """
     if isinstance(raw, bool):
-        return Value(Kind.BOOLEAN, raw)
+        return Value(ValueKind.BOOLEAN, raw)
     if isinstance(raw, int | float):
         if not math.isfinite(raw):
             raise ValueError(f"{raw} is no number to compare with")
-        return Value(Kind.NUMBER, float(raw))
+        return Value(ValueKind.NUMBER, float(raw))
     text = raw.strip()
     if not text:
         raise ValueError("an empty text is no value")
@@ -87,9 +87,9 @@ def value_of(raw: bool | float | str) -> Value:
     if compared is None:
         return _plain(text)
     operand = _plain(compared[2])
-    if operand.kind is Kind.TEXT:
+    if operand.kind is ValueKind.TEXT:
         operand = _number(compared[2]) or operand
-    if operand.kind is Kind.TEXT and compared[1] != "!=":
+    if operand.kind is ValueKind.TEXT and compared[1] != "!=":
         raise ValueError(f"{text!r}: only numbers and versions are smaller or larger than others")
     return Value(operand.kind, operand.content, compared[1])
 
@@ -97,11 +97,11 @@ def value_of(raw: bool | float | str) -> Value:
 def _plain(text: str) -> Value:
     version = _VERSION.fullmatch(text)
     if version is None:
-        return Value(Kind.TEXT, text.lower())
+        return Value(ValueKind.TEXT, text.lower())
     parts = [int(part) for part in version[1].split(".")]
     while len(parts) > 1 and parts[-1] == 0:
         parts.pop()
-    return Value(Kind.VERSION, tuple(parts))
+    return Value(ValueKind.VERSION, tuple(parts))
 
 
 def _number(text: str) -> Value | None:
@@ -109,4 +109,4 @@ def _number(text: str) -> Value | None:
         number = float(text)
     except ValueError:
         return None
-    return Value(Kind.NUMBER, number) if math.isfinite(number) else None
+    return Value(ValueKind.NUMBER, number) if math.isfinite(number) else None

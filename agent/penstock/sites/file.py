@@ -28,7 +28,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from penstock.broker.files import read
 from penstock.errors import UserError
-from penstock.provision.transfers import Link
+from penstock.provision.transfers import NetworkLink
 from penstock.values.durations import DURATION_FORMS, parse_duration
 from penstock.values.models import Duration, Entry, Words, kind, number, read_as, text, wrong
 from penstock.values.units import parse_rate
@@ -63,7 +63,7 @@ class SitesFile:
     """The whole file; `links` by name and name, both ways; `patience` in seconds."""
 
     sites: Mapping[str, SiteEntry]
-    links: Mapping[tuple[str, str], Link] = field(default_factory=dict)
+    links: Mapping[tuple[str, str], NetworkLink] = field(default_factory=dict)
     staging: tuple[str, ...] = ()
     patience: float = 60.0
 
@@ -160,8 +160,8 @@ def _site(name: str, said: _Site, folder: Path) -> SiteEntry:
     )
 
 
-def _links(entries: Sequence[_Link], sites: Mapping[str, SiteEntry]) -> dict[tuple[str, str], Link]:
-    found: dict[tuple[str, str], Link] = {}
+def _links(entries: Sequence[_Link], sites: Mapping[str, SiteEntry]) -> dict[tuple[str, str], NetworkLink]:
+    found: dict[tuple[str, str], NetworkLink] = {}
     for i, entry in enumerate(entries):
         where = f"links[{i}].between"
         first, second = entry.between
@@ -171,5 +171,5 @@ def _links(entries: Sequence[_Link], sites: Mapping[str, SiteEntry]) -> dict[tup
         if first == second or (first, second) in found:
             why = "is one site twice" if first == second else "has a link already"
             raise UserError(f"{where}: [{first}, {second}] {why}")
-        found[first, second] = found[second, first] = Link(entry.bandwidth, entry.latency)
+        found[first, second] = found[second, first] = NetworkLink(entry.bandwidth, entry.latency)
     return found

@@ -16,10 +16,10 @@ from contextlib import suppress
 from typing import IO, Any, Final
 
 from penstock.errors import NotNow, UserError
-from penstock.provision.greedy import Market
+from penstock.provision.greedy import SlotMarket
 from penstock.provision.pricing import Quote
 from penstock.provision.session import number_in, set_in
-from penstock.provision.sites import Hello, Offered, offset
+from penstock.provision.sites import Hello, OfferedSite, offset
 from penstock.sites.file import SiteEntry
 from penstock.values.documents import flat
 
@@ -152,7 +152,7 @@ class LineOfSite:
 
 def greet(
     sites: Sequence[SiteEntry], arguments: Sequence[str], patience: float
-) -> tuple[list[tuple[LineOfSite, Offered]], dict[str, str]]:
+) -> tuple[list[tuple[LineOfSite, OfferedSite]], dict[str, str]]:
     """Begin a session with every site: those that answered, with what they offer, and why each other one did not."""
     opened: list[LineOfSite] = []
     gone: dict[str, str] = {}
@@ -174,30 +174,30 @@ def greet(
             line.close()
             continue
         ahead = offset(line.asked, came, hello.now) if hello.live else 0.0
-        found.append((line, Offered(site.name, hello, ahead, site.speed, site.price)))
+        found.append((line, OfferedSite(site.name, hello, ahead, site.speed, site.price)))
     return found, gone
 
 
-class RemoteMarket(Market):
+class RemoteMarket(SlotMarket):
     """A site that sells slots over its session; times are on our clock, prices in our units."""
 
-    def __init__(self, line: LineOfSite, offered: Offered) -> None:
+    def __init__(self, line: LineOfSite, offered: OfferedSite) -> None:
         self.name = offered.name
         self._line, self._offered = line, offered
         self._asked: tuple[int, float] = (0, 0.0)
 
     @property
     def size(self) -> int:
-        """See `Market`."""
+        """See `SlotMarket`."""
         return self._offered.hello.most
 
     def ask(self, procs: int, duration: float, after: float) -> None:
-        """See `Market`."""
+        """See `SlotMarket`."""
         self._asked = procs, duration
         self._line.send({"quote": {"procs": procs, "duration": duration, "after": after + self._offered.ahead}})
 
     def answer(self) -> Sequence[Quote]:
-        """See `Market`."""
+        """See `SlotMarket`."""
         said, (procs, duration), site = self._line.receive(), self._asked, self._offered
         try:
             return [
@@ -215,12 +215,12 @@ class RemoteMarket(Market):
             raise SiteGone(self.name, f"its prices cannot be read: {error}") from None
 
     def take(self, name: str, quote: Quote) -> None:
-        """See `Market`."""
+        """See `SlotMarket`."""
         slot = {"start": quote.start + self._offered.ahead, "duration": quote.duration, "nodes": f"{quote.nodes:x}"}
         self._line.send({"take": {"name": name, **slot}})
         self._line.receive()
 
     def forget(self) -> None:
-        """See `Market`."""
+        """See `SlotMarket`."""
         self._line.send({"forget": True})
         self._line.receive()

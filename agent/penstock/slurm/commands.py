@@ -18,7 +18,7 @@ from penstock.slurm.budget import RequestBudget
 from penstock.slurm.meter import Meter
 from penstock.slurm.refusals import unanswered
 
-__all__ = ["PROGRAMS", "CommandRunner", "Finished"]
+__all__ = ["PROGRAMS", "CommandResult", "CommandRunner"]
 
 PROGRAMS = ("sacct", "sacctmgr", "salloc", "sbatch", "scancel", "scontrol", "squeue", "sshare")
 """What is run of Slurm."""
@@ -44,7 +44,7 @@ _GRACE = 5.0  # seconds for a command to end after a signal
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class CommandResult:
     """How a command ended. `expired`: it was told to stop because its time was over."""
 
     code: int
@@ -97,7 +97,7 @@ class CommandRunner:
         pass_fds: Sequence[int] = (),
         graceful: bool = False,
         label: str | None = None,
-    ) -> Finished:
+    ) -> CommandResult:
         """Run one command to its end. The one place that every request to Slurm passes.
 
         After `limit` seconds the whole process group is killed and reaped: `SlurmUnavailable`, or `OutcomeUnknown`
@@ -188,7 +188,7 @@ class CommandRunner:
         changing: bool,
         stdin: bytes,
         graceful: bool,
-    ) -> Finished:
+    ) -> CommandResult:
         talk = asyncio.ensure_future(process.communicate(stdin))
         try:
             done, _ = await asyncio.wait({talk}, timeout=limit)
@@ -209,7 +209,7 @@ class CommandRunner:
         if self._prefix and process.returncode in _NOT_STARTED:
             raise SlurmUnavailable(f"{_missing(name)} ({err.decode(errors='replace').strip()[:200]})")
         # Names made of bytes that are no UTF-8 must not break the parsing of everybody's rows.
-        return Finished(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"), expired)
+        return CommandResult(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"), expired)
 
 
 def _missing(name: str) -> str:

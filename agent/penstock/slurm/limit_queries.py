@@ -12,14 +12,14 @@ from penstock.errors import PenstockError, SlurmUnavailable
 from penstock.slurm import limits
 from penstock.slurm.parse import ParseError
 
-__all__ = ["Ask", "read_limits"]
+__all__ = ["QueryRunner", "read_limits"]
 
 # A name goes into a list with commas.
 _NAME = re.compile(r"[^\s,=|]{1,200}")
 _SHOWN = ("Association Records", "No associations currently cached")
 
 
-class Ask(Protocol):
+class QueryRunner(Protocol):
     """Runs a command that only looks, and gives what it printed; raises as the backend's calls do."""
 
     def __call__(self, *argv: str) -> Awaitable[str]:
@@ -29,8 +29,8 @@ class Ask(Protocol):
 
 async def read_limits(
     owners: Sequence[Owner],
-    controller: Ask,
-    accounting: Ask,
+    controller: QueryRunner,
+    accounting: QueryRunner,
     partitions: Callable[[], Awaitable[Collection[Partition]]],
     cluster: Callable[[], Awaitable[str]],
 ) -> list[OwnerLimits]:
@@ -59,7 +59,7 @@ def _names(given: Iterable[str]) -> list[str]:
 
 
 async def _shown(
-    controller: Ask, users: Sequence[str], qos: Sequence[str]
+    controller: QueryRunner, users: Sequence[str], qos: Sequence[str]
 ) -> tuple[list[limits.Association], dict[str, limits.Qos]]:
     """What slurmctld shows of these users, of all accounts above them, and of these QOS."""
     what = ["flags=assoc,qos", f"qos={','.join(qos)}"] if qos else ["flags=assoc"]
@@ -73,7 +73,7 @@ async def _shown(
         raise SlurmUnavailable(f"scontrol show assoc_mgr: {error}") from error
 
 
-async def _table(accounting: Ask) -> dict[str, limits.Qos] | str:
+async def _table(accounting: QueryRunner) -> dict[str, limits.Qos] | str:
     """The QOS as accounting has them, or why it does not say."""
     try:
         text = await accounting("sacctmgr", "-nP", "show", "qos", f"format={','.join(limits.QOS_FIELDS)}")
@@ -82,7 +82,7 @@ async def _table(accounting: Ask) -> dict[str, limits.Qos] | str:
         return f"accounting does not say: {error}"
 
 
-async def _recorded(accounting: Ask, cluster: Callable[[], Awaitable[str]]) -> list[limits.Association] | str:
+async def _recorded(accounting: QueryRunner, cluster: Callable[[], Awaitable[str]]) -> list[limits.Association] | str:
     """The associations as accounting has them, or why it does not say."""
     try:
         name = await cluster()

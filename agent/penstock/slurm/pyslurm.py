@@ -46,7 +46,7 @@ from penstock.errors import ConfigError, Infeasible, NotFound, NotNow, OutcomeUn
 from penstock.slurm import pyslurm_records as records
 from penstock.slurm.cli import CliBackend
 from penstock.slurm.parse import ParseError, parse_job_state
-from penstock.slurm.pyslurm_link import Link, Unfit, misfit
+from penstock.slurm.pyslurm_link import PyslurmLink, Unfit, misfit
 from penstock.slurm.queries import checked_name
 from penstock.slurm.refusals import classify, unanswered
 
@@ -73,7 +73,7 @@ class PyslurmBackend(CliBackend):
     def __init__(self, *, fallback: Callable[[str], None] | None = None, **options: Any) -> None:  # noqa: ANN401 (theirs)
         super().__init__(**options)
         self._fallback = fallback
-        self._link = Link(self._runner)
+        self._link = PyslurmLink(self._runner)
         self._starting = asyncio.Lock()
         self._has_fitted = False
         self._unfit = False

@@ -15,7 +15,7 @@ from penstock.slurm.commands import CommandRunner
 from penstock.slurm.parse import ParseError, parse_version
 from penstock.slurm.pyslurm_worker import HEADER
 
-__all__ = ["Link", "Unfit", "Versions", "misfit"]
+__all__ = ["PyslurmLink", "Unfit", "Versions", "misfit"]
 
 _MODULE = "penstock.slurm.pyslurm_worker"
 _LAST_WORDS = 2000  # bytes of stderr that are kept
@@ -53,7 +53,7 @@ def misfit(versions: Versions, site: tuple[int, ...]) -> str | None:
     return None
 
 
-class Link:
+class PyslurmLink:
     """One process, as one user, which holds one pyslurm."""
 
     def __init__(self, runner: CommandRunner) -> None:

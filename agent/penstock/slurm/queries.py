@@ -30,7 +30,7 @@ from penstock.host.logins import login
 from penstock.slurm import records
 from penstock.slurm.budget import RequestBudget
 from penstock.slurm.clocks import ControllerClock, since_boot
-from penstock.slurm.commands import CommandRunner, Finished
+from penstock.slurm.commands import CommandResult, CommandRunner
 from penstock.slurm.limit_queries import read_limits
 from penstock.slurm.meter import Meter
 from penstock.slurm.parse import ParseError, parse_tres
@@ -441,7 +441,7 @@ class CliQueries:
         extra: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
         graceful: bool = False,
-    ) -> Finished:
+    ) -> CommandResult:
         """The door to Slurm: every request passes here and is counted."""
         return await self._runner.run(
             self._addressed(argv),

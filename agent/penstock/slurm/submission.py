@@ -16,7 +16,7 @@ from pathlib import Path
 from penstock.api import Allocation, JobSpec, StartEstimate
 from penstock.errors import Infeasible, NotFound, NotNow, OutcomeUnknown, PenstockError
 from penstock.slurm import records
-from penstock.slurm.commands import Finished
+from penstock.slurm.commands import CommandResult
 from penstock.slurm.parse import array_text, format_minutes
 from penstock.slurm.queries import CliQueries, checked_name, understood
 from penstock.slurm.refusals import classify, message_of, refused
@@ -62,7 +62,7 @@ class CliSubmission(CliQueries):
             raise error
         return understood("sbatch --test-only", lambda: records.estimate_from_text(done.stderr))
 
-    async def _sbatch(self, spec: JobSpec, *test: str) -> Finished:
+    async def _sbatch(self, spec: JobSpec, *test: str) -> CommandResult:
         await self._check_size(spec.partition, spec.nodes)
         home = self._home()
         nodes = f"{int(spec.nodes)}" if spec.min_nodes is None else f"{int(spec.min_nodes)}-{int(spec.nodes)}"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["PAGE", "Pages", "Table", "Value"]
+__all__ = ["PAGE", "FoundTable", "Pages", "Value"]
 
 Value = int | float | bytes | None
 """Text and blobs are bytes both: which of them it was says the column."""
@@ -29,7 +29,7 @@ class _Broken(Exception):
 
 
 @dataclass(slots=True)
-class Table:
+class FoundTable:
     """What was found of a table: `rows` by their number, `pages` that belong to it and cannot be read, `cells` that can
     not on pages that can."""
 
@@ -58,9 +58,9 @@ class Pages:
                 found[row[1].decode("utf-8", "replace")] = row[3]
         return found
 
-    def table(self, root: int) -> Table:
+    def table(self, root: int) -> FoundTable:
         """The rows below that page."""
-        found = Table()
+        found = FoundTable()
         waiting = [root]
         while waiting:
             number = waiting.pop()
@@ -78,12 +78,12 @@ class Pages:
                 found.pages.append(number)
         return found
 
-    def strays(self) -> Iterator[Table]:
+    def strays(self) -> Iterator[FoundTable]:
         """Pages full of rows that no table led to, one by one, but for those that SQLite has given free."""
         free = self._free()
         for number in range(1, self.count + 1):
             if number not in self._seen and number not in free and self._kind(number) == _LEAF:
-                found = Table()
+                found = FoundTable()
                 if self._take_leaf(number, found) and found.rows:
                     yield found
 
@@ -109,7 +109,7 @@ class Pages:
         found = [int.from_bytes(page[at : at + 4], "big") for at in self._pointers(number, 12) if at + 4 <= self.size]
         return [*found, int.from_bytes(page[start + 8 : start + 12], "big")]
 
-    def _take_leaf(self, number: int, into: Table) -> bool:
+    def _take_leaf(self, number: int, into: FoundTable) -> bool:
         """Whether the page has rows, or is one without."""
         try:
             pointers = self._pointers(number, 8)

@@ -20,9 +20,9 @@ from penstock.state.ownership import is_readable
 from penstock.state.reading import SAID
 from penstock.state.schema import statements, too_new
 from penstock.state.store import Store
-from penstock.upkeep.pages import PAGE, Pages, Table, Value
+from penstock.upkeep.pages import PAGE, FoundTable, Pages, Value
 from penstock.upkeep.statecheck import Column, columns_of, flaw
-from penstock.upkeep.statefile import LEDGER, STATE, Contents, Kind, inspect
+from penstock.upkeep.statefile import LEDGER, STATE, Contents, FileKind, inspect
 
 __all__ = ["Part", "Salvaged", "salvage"]
 
@@ -60,7 +60,7 @@ class Salvaged:
         return all(part.whole for part in self.parts.values())
 
 
-def salvage(source: Path, target: Path, kind: Kind = STATE) -> Salvaged:
+def salvage(source: Path, target: Path, kind: FileKind = STATE) -> Salvaged:
     """Write all that can be read of `source` to the new file `target`, brought up to date.
 
     Raises UserError where `target` is there, NotNow while somebody works on `source`, StoreError where nothing can be
@@ -136,7 +136,7 @@ def _all_of(source: Path, folder: Path) -> bytes:
     return bytes(data)
 
 
-def _rescue(source: Path, data: bytes, fresh: Path, kind: Kind) -> tuple[int, dict[str, Part]]:
+def _rescue(source: Path, data: bytes, fresh: Path, kind: FileKind) -> tuple[int, dict[str, Part]]:
     pages = Pages(data)
     roots = pages.schema()
     version = _version(source, data, roots, kind)
@@ -150,7 +150,7 @@ def _rescue(source: Path, data: bytes, fresh: Path, kind: Kind) -> tuple[int, di
         db.execute(f"PRAGMA user_version={version}")
         names = [str(row[0]) for row in db.execute("SELECT name FROM sqlite_master WHERE type='table' ORDER BY name")]
         columns = {name: columns_of(db, name) for name in names}
-        found = {name: pages.table(roots[name]) if name in roots else Table(pages=[0]) for name in names}
+        found = {name: pages.table(roots[name]) if name in roots else FoundTable(pages=[0]) for name in names}
         _add_strays(pages, found, columns, kind)
         parts = {name: _keep(db, name, found[name], columns[name], kind) for name in names}
         db.execute("COMMIT")
@@ -159,7 +159,7 @@ def _rescue(source: Path, data: bytes, fresh: Path, kind: Kind) -> tuple[int, di
     return version, parts
 
 
-def _version(source: Path, data: bytes, roots: Mapping[str, int], kind: Kind) -> int:
+def _version(source: Path, data: bytes, roots: Mapping[str, int], kind: FileKind) -> int:
     """The one that its header says, or the latest one where it cannot be that."""
     version = int.from_bytes(data[60:64], "big")
     if 1 <= version <= kind.version:
@@ -175,7 +175,9 @@ def _version(source: Path, data: bytes, roots: Mapping[str, int], kind: Kind) ->
     return kind.version
 
 
-def _add_strays(pages: Pages, found: dict[str, Table], columns: Mapping[str, Sequence[Column]], kind: Kind) -> None:
+def _add_strays(
+    pages: Pages, found: dict[str, FoundTable], columns: Mapping[str, Sequence[Column]], kind: FileKind
+) -> None:
     """Pages that nothing leads to any more go to the table, of those that lack some, that their rows fit best."""
     lacking = [name for name, table in found.items() if table.pages and name not in _NEVER_STRAY]
     if not lacking:
@@ -193,7 +195,7 @@ def _add_strays(pages: Pages, found: dict[str, Table], columns: Mapping[str, Seq
             table.cells += stray.cells
 
 
-def _keep(db: sqlite3.Connection, name: str, table: Table, columns: Sequence[Column], kind: Kind) -> Part:
+def _keep(db: sqlite3.Connection, name: str, table: FoundTable, columns: Sequence[Column], kind: FileKind) -> Part:
     part = Part(pages=len(table.pages), cells=table.cells)
     names, marks = ", ".join(f'"{c.name}"' for c in columns), ", ".join("?" * len(columns))
     for number, values in sorted(table.rows.items()):
@@ -214,7 +216,7 @@ def _text(value: Any) -> Any:  # noqa: ANN401
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _unusable(name: str, number: int, values: Sequence[Value], columns: Sequence[Column], kind: Kind) -> str | None:
+def _unusable(name: str, number: int, values: Sequence[Value], columns: Sequence[Column], kind: FileKind) -> str | None:
     if len(values) > len(columns):
         return f"it has {len(values)} values, not {len(columns)}"
     return flaw(name, _row(number, values, columns), columns, kind.documents.get(name, {}))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from penstock.audit.chain import Head
+from penstock.audit.chain import ChainHead
 from penstock.core.off import Off
 from penstock.core.pauses import Pause
 from penstock.malleable.machine import MalleableJob
@@ -285,7 +285,7 @@ def _pauses(text: str) -> None:
 
 # What is kept under names of which the program knows what it is; a history's own it can do without.
 _FACTS: Final[Mapping[str, Callable[[str], object]]] = {
-    "audit.head": Head.parse,
+    "audit.head": ChainHead.parse,
     "dmr.port": int,
     "messages.reported": _number,
     "off": lambda text: text and str(Off.from_dict(_json(text))),

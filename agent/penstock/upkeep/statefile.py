@@ -32,7 +32,7 @@ __all__ = [
     "LEDGER",
     "STATE",
     "Contents",
-    "Kind",
+    "FileKind",
     "backup",
     "inspect",
     "must_be_whole",
@@ -43,7 +43,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FileKind:
     """What a file should be: what made it (one script a version), what is in its documents, a table that it must have,
     the mark in its header (0: none) and since which version it has that, and by table the column that says when a row
     was written."""
@@ -62,7 +62,7 @@ class Kind:
         return len(self.scripts)
 
 
-STATE = Kind(
+STATE = FileKind(
     "state file",
     MIGRATIONS,
     statecheck.IN_STATE,
@@ -80,7 +80,7 @@ STATE = Kind(
     APPLICATION_ID,
     5,
 )
-LEDGER = Kind("ledger", LEDGER_MIGRATIONS, statecheck.IN_LEDGER, "entries", {"entries": "at"})
+LEDGER = FileKind("ledger", LEDGER_MIGRATIONS, statecheck.IN_LEDGER, "entries", {"entries": "at"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Contents:
     many rows each table has, and the times (epoch s) of the first and the last row of each that knows them."""
 
     path: str
-    kind: Kind
+    kind: FileKind
     version: int
     size: int
     problems: tuple[str, ...]
@@ -103,7 +103,7 @@ class Contents:
         return "same" if self.version == want else "older" if self.version < want else "newer"
 
 
-def inspect(path: Path, kind: Kind = STATE) -> Contents:
+def inspect(path: Path, kind: FileKind = STATE) -> Contents:
     """Look into a file, beside a running agent or not: through all that is in it, but for one of a newer release.
 
     Raises StoreError when it cannot be read, StateRefused when it is no such file, or too damaged to be looked into.
@@ -167,7 +167,7 @@ def must_be_whole(path: Path, *, older: bool = False) -> None:
         raise StateRefused(f"{path} is damaged: {found.problems[0]}. {way_out(path)}")
 
 
-def backup(source: Path, target: Path, *, replace: bool, kind: Kind = STATE) -> Contents:
+def backup(source: Path, target: Path, *, replace: bool, kind: FileKind = STATE) -> Contents:
     """Copy a whole file to a new one, also beside a running agent; what is in the copy.
 
     Raises UserError where `target` is there already and is not to be replaced, StoreError when it cannot be read,

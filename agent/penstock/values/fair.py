@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import Generic, TypeVar
 
-__all__ = ["Claim", "Rounds", "Share", "deal", "work_of"]
+__all__ = ["LookupClaim", "Rounds", "UserShare", "deal", "work_of"]
 
 U = TypeVar("U", bound=Hashable)
 K = TypeVar("K", bound=Hashable)
@@ -21,7 +21,7 @@ _EDGES = 8  # that cost as much as a stage
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class UserShare:
     """What one user may have of an agent; see `LimitsSection`, whose keys these are."""
 
     stages: int = 10_000
@@ -38,7 +38,7 @@ def work_of(stages: int, dependencies: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim(Generic[K, U]):
+class LookupClaim(Generic[K, U]):
     """Something of a user's that may be looked through, and what that costs. `needed`: there is news of it."""
 
     key: K
@@ -54,7 +54,7 @@ class Rounds(Generic[K]):
         self._pass = 0
         self._served: dict[K, int] = {}
 
-    def choose(self, claims: Iterable[Claim[K, U]], budget: int) -> tuple[list[K], bool]:
+    def choose(self, claims: Iterable[LookupClaim[K, U]], budget: int) -> tuple[list[K], bool]:
         """The claims that this pass serves, in that order, and whether a needed one is left for the next.
 
         Of each user the needed ones before the others, and of these those that have waited longest, as long as their
@@ -66,7 +66,7 @@ class Rounds(Generic[K]):
         made = list(claims)
         # What is new joins at the end: else those that keep coming would be before all others.
         self._served = {claim.key: self._served.get(claim.key, self._pass - 1) for claim in made}
-        of_user: dict[U, list[Claim[K, U]]] = {}
+        of_user: dict[U, list[LookupClaim[K, U]]] = {}
         for claim in sorted(made, key=lambda c: (not c.needed, self._served[c.key])):  # stable: as they came
             of_user.setdefault(claim.user, []).append(claim)
         chosen: list[list[K]] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
-__all__ = ["Amdahl", "Downey", "Speedup", "Table"]
+__all__ = ["Amdahl", "Downey", "Speedup", "SpeedupTable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Amdahl:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class SpeedupTable:
     """Measured speeds: pairs (how many, speed) rising in the first. Straight lines between them, constant beyond."""
 
     points: tuple[tuple[int, float], ...]
@@ -75,4 +75,4 @@ class Downey:
         return a
 
 
-Speedup = Amdahl | Table | Downey
+Speedup = Amdahl | SpeedupTable | Downey

@@ -40,7 +40,7 @@ from penstock.waits.alternatives import ALTERNATIVES, check, nearest
 from penstock.waits.base import NO_HINTS, Distribution, Estimate, Hints, Known, Observation
 from penstock.waits.states import array, expect, reading
 
-__all__ = ["GAMMAS", "POLICIES", "Asa"]
+__all__ = ["GAMMAS", "POLICIES", "AsaLearner"]
 
 GAMMAS: Final[Mapping[str, Callable[[int], float]]] = {
     "constant": lambda t: 1.0,
@@ -57,7 +57,7 @@ _VERSION: Final = 1
 _FLOOR: Final = -600.0
 
 
-class Asa:
+class AsaLearner:
     """Algorithm 1 for one job geometry. `alternatives` in seconds, strictly ascending; `gamma` a key of `GAMMAS`.
 
     Raises ValueError for alternatives that are not positive and ascending, an unknown gamma or policy, and a

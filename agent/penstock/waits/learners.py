@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from penstock.waits.asa import Asa
+from penstock.waits.asa import AsaLearner
 from penstock.waits.base import Learner
 from penstock.waits.hinted import Hinted
 from penstock.waits.history import Last, Median
 from penstock.waits.qbets import Qbets
-from penstock.waits.share import Share
+from penstock.waits.share import ShareLearner
 from penstock.waits.share_mix import ShareMix
 
 __all__ = ["DEFAULT", "PREDICTORS", "make"]
@@ -19,10 +19,10 @@ DEFAULT: Final = "share-mix"
 
 PREDICTORS: Final[Mapping[str, Callable[[Sequence[float], str], Learner]]] = {
     "share-mix": lambda alternatives, gamma: ShareMix(alternatives),
-    "asa-default": lambda alternatives, gamma: Asa(alternatives, gamma),
-    "asa-greedy": lambda alternatives, gamma: Asa(alternatives, gamma, "greedy"),
-    "asa-tuned": lambda alternatives, gamma: Asa(alternatives, gamma, "tuned"),
-    "share": lambda alternatives, gamma: Share(alternatives),
+    "asa-default": lambda alternatives, gamma: AsaLearner(alternatives, gamma),
+    "asa-greedy": lambda alternatives, gamma: AsaLearner(alternatives, gamma, "greedy"),
+    "asa-tuned": lambda alternatives, gamma: AsaLearner(alternatives, gamma, "tuned"),
+    "share": lambda alternatives, gamma: ShareLearner(alternatives),
     "qbets": lambda alternatives, gamma: Qbets(),
     "slurm": lambda alternatives, gamma: Hinted("slurm"),
     "queue": lambda alternatives, gamma: Hinted("queue"),

@@ -12,15 +12,15 @@ import numpy as np
 from penstock.api import Geometry
 from penstock.waits.base import BOUND, NO_HINTS, Estimate, Hints, Known, Learner, Observation
 from penstock.waits.geometry import classify
-from penstock.waits.pooling import Waits, begin
+from penstock.waits.pooling import WaitStore, begin
 
-__all__ = ["Memory", "ModelStore"]
+__all__ = ["LearnerStorage", "ModelStore"]
 
 _AT_HAND: Final = 256
 """Learners kept in memory between predictions; a stored one takes a third of a millisecond to read."""
 
 
-class Memory(Waits, Protocol):
+class LearnerStorage(WaitStore, Protocol):
     """Where learned state is kept (the agent's store)."""
 
     def learned(self, key: str) -> dict[str, Any] | None:
@@ -43,8 +43,8 @@ class Memory(Waits, Protocol):
 
 
 class ModelStore:
-    """A learner per class of geometries over a `Memory`, so that concurrent workflows share what is learned (paper
-    002, 4.3); `per_user` false: users, too.
+    """A learner per class of geometries over a `LearnerStorage`, so that concurrent workflows share what is learned
+    (paper 002, 4.3); `per_user` false: users, too.
 
     `fresh` makes a learner that knows nothing, which then begins with the waits of geometries like its own. Saved state
     that is damaged, newer, or learned over other alternatives is set aside and `say(key, why)` told so, once; learning
@@ -54,7 +54,7 @@ class ModelStore:
 
     def __init__(
         self,
-        memory: Memory,
+        memory: LearnerStorage,
         now: Callable[[], float],
         fresh: Callable[[], Learner],
         *,

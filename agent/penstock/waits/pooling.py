@@ -15,14 +15,14 @@ import numpy as np
 from penstock.waits.base import Known, Learner, Observation
 from penstock.waits.geometry import Class, neighbours
 
-__all__ = ["Waits", "begin"]
+__all__ = ["WaitStore", "begin"]
 
 _CLASSES: Final = 4
 _OWN: Final = 60
 _OTHERS: Final = 24
 
 
-class Waits(Protocol):
+class WaitStore(Protocol):
     """Where observed waits are kept (the agent's store)."""
 
     def wait_keys(self) -> Sequence[str]:
@@ -34,7 +34,7 @@ class Waits(Protocol):
         ...
 
 
-def begin(learner: Learner, wanted: Class, memory: Waits, rng: np.random.Generator) -> int:
+def begin(learner: Learner, wanted: Class, memory: WaitStore, rng: np.random.Generator) -> int:
     """Teach a fresh learner of the class `wanted`; how many waits there were."""
     count = 0
     for apart, key in reversed(neighbours(wanted, memory.wait_keys(), _CLASSES)):

@@ -1,9 +1,9 @@
 """What the queue shows of a job that is submitted now: its start in our own plan, and the numbers to correct it by.
 
-Pure: a `Queue` in, numbers out; it comes from a snapshot of Slurm (`queue_watch`) or from a log (`bench`). Nodes are
-counted, not named. The plan is conservative backfilling by time limits: the queue in its order, each job in the
-earliest hole, the new one last. It knows neither early ends nor priorities that change nor jobs still to come, which is
-why a learner corrects it.
+Pure: a `QueueCounts` in, numbers out; it comes from a snapshot of Slurm (`queue_watch`) or from a log (`bench`).
+Nodes are counted, not named. The plan is conservative backfilling by time limits: the queue in its order, each job in
+the earliest hole, the new one last. It knows neither early ends nor priorities that change nor jobs still to come,
+which is why a learner corrects it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.future.counted import Counted
 from penstock.future.planner import Ask as Request
 from penstock.future.profile import place
 
-__all__ = ["FEATURES", "Ask", "Past", "Queue", "View", "Waiting", "look"]
+__all__ = ["FEATURES", "NewJob", "Past", "QueueCounts", "QueuedJob", "View", "look"]
 
 FEATURES: Final = (
     "nodes", "limit", "free", "waiting", "work_ahead", "nodes_ahead", "waiting_group", "work_group", "peers",
@@ -32,7 +32,7 @@ _OVERDUE: Final = int(Unknown().overdue)
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class NewJob:
     """A job that is submitted now: nodes, time limit (s), the group it queues in (partition, QOS), whose it is."""
 
     nodes: int
@@ -42,7 +42,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class QueuedJob:
     """A job in the queue, which starts no earlier than `after`; that and `submit` in seconds on the queue's clock."""
 
     nodes: int
@@ -54,7 +54,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class QueueCounts:
     """A machine of `nodes` at `now` (s): `running` as (end by the limit, nodes), ascending, `waiting` in its order.
 
     `steps` is what is free beside the running ones, as (since when, nodes); None: what they leave of the machine.
@@ -63,7 +63,7 @@ class Queue:
     now: int
     nodes: int
     running: Sequence[tuple[int, int]]
-    waiting: Iterable[Waiting]
+    waiting: Iterable[QueuedJob]
     steps: Sequence[tuple[int, int]] | None = None
 
     def free(self) -> Sequence[tuple[int, int]]:
@@ -98,7 +98,7 @@ class View:
     planned: float | None
 
 
-def look(queue: Queue, ask: Ask, past: Past) -> View:
+def look(queue: QueueCounts, ask: NewJob, past: Past) -> View:
     """What `queue` shows of `ask`."""
     now, nodes, limit = queue.now, ask.nodes, max(ask.limit, 1)
     profile = Counted(queue.free())

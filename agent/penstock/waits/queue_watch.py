@@ -15,12 +15,12 @@ from typing import Any, Final
 
 from penstock.api import Geometry, Job, JobState, Snapshot
 from penstock.future.cluster import YEAR, Cluster, Unknown
-from penstock.future.cluster import Waiting as Entry
+from penstock.future.cluster import QueueEntry as Entry
 from penstock.future.counted import steps_of
 from penstock.future.turns import believed
 from penstock.waits.causes import hindrance
 from penstock.waits.queue_learner import LEAST, QueueLearner
-from penstock.waits.queue_view import Ask, Past, Queue, View, Waiting, look
+from penstock.waits.queue_view import NewJob, Past, QueueCounts, QueuedJob, View, look
 from penstock.waits.states import array, expect, numbers, reading
 
 __all__ = ["QueueWatch"]
@@ -57,18 +57,18 @@ class _Picture:
         self.at = snapshot.taken_at
         self.waiting = Counter(job.user for job in snapshot.jobs.values() if job.pending)
         self.running = Counter(job.user for job in snapshot.jobs.values() if job.state.holds_nodes)
-        self._queues: dict[str, Queue] = {}
+        self._queues: dict[str, QueueCounts] = {}
 
     def partition(self, names: str) -> str | None:
         """The first of these partitions that there is."""
         return next((name for name in names.split(",") if name in self.snapshot.partitions), None)
 
-    def queue(self, partition: str) -> Queue:
+    def queue(self, partition: str) -> QueueCounts:
         if partition not in self._queues:
             self._queues[partition] = self._work_out(partition)
         return self._queues[partition]
 
-    def _work_out(self, partition: str) -> Queue:
+    def _work_out(self, partition: str) -> QueueCounts:
         cluster = Cluster.of(self._believed, Unknown(endless=YEAR))
         inside = cluster.nodes_of(partition)
         left, running = inside, []
@@ -77,7 +77,7 @@ class _Picture:
                 left &= ~mine
                 running.append((int(held.end), mine.bit_count()))
         usable = cluster.mask(name for name, node in self.snapshot.nodes.items() if node.usable) | cluster.busy
-        return Queue(
+        return QueueCounts(
             int(self.at),
             (inside & usable).bit_count(),
             running[::-1],
@@ -86,10 +86,10 @@ class _Picture:
         )
 
 
-def _waiting(entry: Entry) -> Waiting:
+def _waiting(entry: Entry) -> QueuedJob:
     job = entry.job
     group = _group(job.partition, job.qos)
-    return Waiting(entry.nodes, _seconds(entry.duration), group, job.user, int(_since(job)), int(entry.after))
+    return QueuedJob(entry.nodes, _seconds(entry.duration), group, job.user, int(_since(job)), int(entry.after))
 
 
 class QueueWatch:
@@ -155,7 +155,7 @@ class QueueWatch:
             picture.waiting[user],
             picture.running[user],
         )
-        return look(picture.queue(known), Ask(nodes, _seconds(limit), group, user), past)
+        return look(picture.queue(known), NewJob(nodes, _seconds(limit), group, user), past)
 
     def _learn(self, job: Job, entry: _Entry, wait: float) -> None:
         if entry.hindered or wait < 0:

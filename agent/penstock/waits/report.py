@@ -23,7 +23,7 @@ _EXPERTS: Final = ("history", "queue", "slurm")
 Rows = Sequence[Mapping[str, Any]]
 
 
-class Kept(Protocol):
+class ReportedWaits(Protocol):
     """Where observed waits are kept (the agent's store)."""
 
     def wait_keys(self) -> Sequence[str]:
@@ -49,7 +49,7 @@ def calibration(rows: Rows) -> dict[str, Any]:
     }
 
 
-def survey(kept: Kept, limit: int = 50_000) -> dict[str, Any]:
+def survey(kept: ReportedWaits, limit: int = 50_000) -> dict[str, Any]:
     """The newest waits by class of geometries, those with the most first, and the calibration over all of them."""
     rows = kept.waits(None, limit)
     by_key: dict[str, list[Mapping[str, Any]]] = {}
@@ -90,7 +90,7 @@ def _described(found: Class) -> dict[str, Any]:
     }
 
 
-def outlook(model_store: ModelStore, kept: Kept, geometry: Geometry) -> dict[str, Any]:
+def outlook(model_store: ModelStore, kept: ReportedWaits, geometry: Geometry) -> dict[str, Any]:
     """The wait (s) to expect of a job of this geometry that is submitted now, and what that is based on."""
     learner, hints, key = model_store.learner(geometry), model_store.hints(geometry), model_store.key(geometry)
     estimate = model_store.predict(geometry)

@@ -17,12 +17,12 @@ from penstock.waits.base import NO_HINTS, Distribution, Estimate, Hints, Observa
 from penstock.waits.hedge import charge, fixed_share
 from penstock.waits.states import array, expect, reading
 
-__all__ = ["Share"]
+__all__ = ["ShareLearner"]
 
 _VERSION: Final = 1
 
 
-class Share:
+class ShareLearner:
     """`eta`: how fast weights follow losses (4 to 8); `share`: what is dealt out anew at each wait (0.005 to 0.02).
 
     The loss is min(1, |log10(theta / wait)|), or the pinball loss of the chosen `quantile`: then the estimate is

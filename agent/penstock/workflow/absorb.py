@@ -9,7 +9,7 @@ from penstock.values.backoff import backoff
 from penstock.waits.causes import noted
 from penstock.workflow.instructions import Cancel
 from penstock.workflow.seen import look_up, ran
-from penstock.workflow.state import Phase, StageRun, WorkflowRun, updated
+from penstock.workflow.state import StagePhase, StageRun, WorkflowRun, updated
 from penstock.workflow.turn import Turn, fresh
 
 __all__ = ["absorb", "back_off", "clear_discarded"]
@@ -34,7 +34,7 @@ def absorb(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
     if stage.job is None:
         return run
     job, record = turn.view.jobs.get(stage.job), turn.view.records.get(stage.job)
-    if stage.phase is Phase.DONE and job is not None:
+    if stage.phase is StagePhase.DONE and job is not None:
         return _reopened(turn, run, i, job)
     if not stage.phase.live:
         return run
@@ -73,13 +73,13 @@ def clear_discarded(turn: Turn, run: WorkflowRun) -> WorkflowRun:
 def _alive(turn: Turn, run: WorkflowRun, i: int, job: Job) -> StageRun:
     stage = run.stages[i]
     if job.state.holds_nodes:
-        stage = updated(stage, phase=Phase.RUNNING, start=job.start, nodes=job.nodes or stage.nodes)
+        stage = updated(stage, phase=StagePhase.RUNNING, start=job.start, nodes=job.nodes or stage.nodes)
     else:
         if stage.start is not None and job.restarts > stage.restarts:
             stage = _requeued(turn, run, i, job)
-        held = stage.phase is Phase.SUBMITTED and job.held
-        stage = updated(stage, phase=Phase.SUBMITTED if held else Phase.QUEUED, start=None)
-    if stage.phase is not Phase.SUBMITTED and job.id in turn.view.hindered:
+        held = stage.phase is StagePhase.SUBMITTED and job.held
+        stage = updated(stage, phase=StagePhase.SUBMITTED if held else StagePhase.QUEUED, start=None)
+    if stage.phase is not StagePhase.SUBMITTED and job.id in turn.view.hindered:
         stage = updated(stage, hindered=noted(stage.hindered, turn.view.hindered[job.id]))
     seen = {"submitted": job.submit, "eligible": job.eligible, "restarts": job.restarts}
     return updated(stage, **seen, asked=0, asked_at=None)
@@ -108,7 +108,7 @@ def _reopened(turn: Turn, run: WorkflowRun, i: int, job: Job) -> WorkflowRun:
     if job.state.ended or job.state is JobState.UNKNOWN or job.restarts <= stage.restarts or begun:
         return run
     turn.note(stage.name, "requeued", f"job {job.id} had completed and was requeued: it has to complete again")
-    live = replace(stage, phase=Phase.QUEUED, end=None, slurm_state=None, exit_code=None)
+    live = replace(stage, phase=StagePhase.QUEUED, end=None, slurm_state=None, exit_code=None)
     return run.put(i, _alive(turn, run.put(i, live), i, job))
 
 
@@ -124,17 +124,17 @@ def _conclude(
 ) -> WorkflowRun:
     stage, parents = run.stages[i], run.parents(i)
     active = run.goes_on
-    lost = next((q for q in parents if q.phase in (Phase.FAILED, Phase.CANCELLED)), None)
+    lost = next((q for q in parents if q.phase in (StagePhase.FAILED, StagePhase.CANCELLED)), None)
     began = ran(stage, state, start, end)
     # A guarded job does not begin its work before all parents are done: a failure before that is the guard's.
     guarded = turn.strategy.tie.guarded and state is JobState.FAILED and bool(stage.depends_on)
-    for_parents = guarded and any(q.phase is not Phase.DONE for q in parents)
+    for_parents = guarded and any(q.phase is not StagePhase.DONE for q in parents)
     if state is JobState.COMPLETED:
-        phase, failure = Phase.DONE, None
+        phase, failure = StagePhase.DONE, None
     elif lost is not None:
-        phase, failure = Phase.CANCELLED, f"{lost.name} did not complete"
+        phase, failure = StagePhase.CANCELLED, f"{lost.name} did not complete"
     elif not active and state is JobState.CANCELLED:
-        phase, failure = Phase.CANCELLED, "cancelled with the workflow"
+        phase, failure = StagePhase.CANCELLED, "cancelled with the workflow"
     elif active and (for_parents or (not began and stage.depends_on)) and any(_fate_open(turn, q) for q in parents):
         # Slurm itself cancels a job whose parent failed (kill_invalid_depend): first learn what became of the parent
         turn.note(stage.name, "parent-first", f"job {stage.job} ended {state}; a parent's end is not known yet")
@@ -150,7 +150,7 @@ def _conclude(
         return _again(turn, run.put(i, stage), i, start, end, why, pause=True)
     else:
         code = "" if exit_code is None else f" with exit code {exit_code}"
-        phase, failure = Phase.FAILED, f"job {stage.job} ended {state}{code}"
+        phase, failure = StagePhase.FAILED, f"job {stage.job} ended {state}{code}"
     times = {"eligible": eligible, "start": start} if began else {"eligible": None, "start": None}
     return run.put(
         i, replace(stage, phase=phase, failure=failure, slurm_state=state.value, exit_code=exit_code, end=end, **times)

@@ -19,7 +19,7 @@ from penstock.workflow.expectations import took_in
 from penstock.workflow.measure import OF_A_STAGE, weight
 from penstock.workflow.model import NAME_PATTERN, Stage, Workflow
 from penstock.workflow.registry import known_strategies, strategy_named
-from penstock.workflow.state import Kept, Order, Own, Phase, RunPhase, StageRun, Submitter, WorkflowRun, units_of
+from penstock.workflow.state import Kept, Order, Own, RunPhase, StagePhase, StageRun, Submitter, WorkflowRun, units_of
 from penstock.workflow.strategy import Outlook, Plan, Rules
 
 __all__ = [
@@ -54,7 +54,9 @@ class Asked:
     @property
     def entry(self) -> StageRun:
         """Its entry, which does not know the places of those before it yet."""
-        return StageRun(self.name, phase=Phase.WAITING if self.own.kept else Phase.QUEUED, job=self.job, own=self.own)
+        return StageRun(
+            self.name, phase=StagePhase.WAITING if self.own.kept else StagePhase.QUEUED, job=self.job, own=self.own
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,7 @@ def plan(
             raise UserError(f"stage {stage.name!r} is there twice")
         old = known.get(stage.name)
         replaced = old is not None and old.stands_by and asked.replaces.get(old.name) == old.job
-        if old is not None and not replaced and (not old.phase.final or old.phase is Phase.DONE):
+        if old is not None and not replaced and (not old.phase.final or old.phase is StagePhase.DONE):
             raise UserError(
                 f"workflow {asked.workflow!r} has a stage {stage.name!r} already: job {old.job} ({old.phase.value}); "
                 "give the new workflow another name, or cancel the old one"

@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 from penstock.api import Reason
 from penstock.future.maintenance import earliest
 from penstock.values.durations import duration_text
-from penstock.workflow.instructions import View
+from penstock.workflow.instructions import SlurmView
 from penstock.workflow.model import Stage
 
 __all__ = ["kept_back"]
 
 
-def kept_back(view: View, partition: str, unit: Stage, starts: float, done: str = "submitted") -> Reason | None:
+def kept_back(view: SlurmView, partition: str, unit: Stage, starts: float, done: str = "submitted") -> Reason | None:
     """Why the job of `unit` is not submitted (`done`) yet although it is due; None: it may be.
 
     `starts` is when it could start at the earliest; `partition` may be several with commas between.

@@ -27,13 +27,13 @@ from penstock.workflow.instructions import Cancel, Change, Instruction, Release,
 from penstock.workflow.runner import Runner
 from penstock.workflow.state import Kept, RunPhase, WorkflowRun
 
-__all__ = ["Carrier", "Runs", "subject_of"]
+__all__ = ["Carrier", "RunStore", "subject_of"]
 
 _log = structlog.get_logger(__name__)
 _FARTHEST_BACK: Final = 30 * 86400.0  # s; no submission without an answer is that old
 
 
-class Runs(Protocol):
+class RunStore(Protocol):
     """Where the runs are kept, by number."""
 
     runs: dict[int, WorkflowRun]
@@ -55,7 +55,7 @@ class Carrier:
         executor: Executor,
         clock: Clock,
         runner: Runner,
-        book: Runs,
+        book: RunStore,
         wake: Callable[[str], None],
         most: int,
     ) -> None:

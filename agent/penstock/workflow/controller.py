@@ -25,7 +25,7 @@ from penstock.host.clock import Clock, Rest
 from penstock.host.logins import login
 from penstock.slurm.base import Reader
 from penstock.state.store import Store
-from penstock.values.fair import Claim, Rounds, Share
+from penstock.values.fair import LookupClaim, Rounds, UserShare
 from penstock.waits.base import Estimate
 from penstock.waits.causes import Cause, hindrance
 from penstock.waits.model_store import ModelStore
@@ -37,7 +37,7 @@ from penstock.workflow.checks import check_against, check_units
 from penstock.workflow.cuts import place_units
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.expectations import expected_by
-from penstock.workflow.instructions import Finished, Lookup, Observe, Step, View, tasks_of
+from penstock.workflow.instructions import Finished, Lookup, Observe, RunStep, SlurmView, tasks_of
 from penstock.workflow.measure import Measure, check_room, measured
 from penstock.workflow.model import Workflow
 from penstock.workflow.registry import strategy_named
@@ -92,7 +92,7 @@ class WorkflowController:
         prepare: Callable[[Collection[Geometry]], Awaitable[bool]],
         rules: Rules,
         core_hour_weight: float = 0.0,
-        share: Share | None = None,
+        share: UserShare | None = None,
     ) -> None:
         self._observer = observer
         self._executor = executor
@@ -104,7 +104,7 @@ class WorkflowController:
         self._prepare = prepare
         self._rules = rules
         self.core_hour_weight = core_hour_weight
-        self._share = share or Share()
+        self._share = share or UserShare()
         self.book = Book(store)
         self.carrier = Carrier(backend, observer.want, executor, clock, runner, self.book, wake, self._share.changes)
         self._accounting = Accounting(backend, clock, self._share.lookups)
@@ -126,12 +126,12 @@ class WorkflowController:
         return self.book.runs
 
     @property
-    def share(self) -> Share:
+    def share(self) -> UserShare:
         """What one user may have."""
         return self._share
 
     @share.setter
-    def share(self, share: Share) -> None:
+    def share(self, share: UserShare) -> None:
         self._share = share
         self.carrier.most, self._accounting.most = share.changes, share.lookups
 
@@ -295,7 +295,7 @@ class WorkflowController:
             self._said.clear()
         now = self._clock.now()
         claims = [
-            Claim(number, run.uid if run.owned else _AGENTS_OWN, self._measure(run).work)
+            LookupClaim(number, run.uid if run.owned else _AGENTS_OWN, self._measure(run).work)
             for number, run in self.runs.items()
             if self._has_news(run, snapshot, now)
         ]
@@ -450,13 +450,13 @@ class WorkflowController:
             self._stepped[number] = _Stepped(left, snapshot, self._pause_state(), now, wake, complete)
         return decisions
 
-    def _view(self, run: WorkflowRun, snapshot: Snapshot, down: frozenset[str]) -> View:
+    def _view(self, run: WorkflowRun, snapshot: Snapshot, down: frozenset[str]) -> SlurmView:
         if self._tasks[0] is not snapshot:
             self._tasks = snapshot, tasks_of(snapshot)
         watched = {*run.discarded, *(stage.job for stage in run.stages if stage.job is not None)}
         known = self._accounting.records
         hindered: dict[int, Cause] = {}
-        view = View(
+        view = SlurmView(
             snapshot.taken_at,
             snapshot.jobs,
             {job: known[job] for job in watched if job in known and job not in snapshot.jobs},
@@ -473,7 +473,7 @@ class WorkflowController:
                     hindered[row.id] = cause
         return view
 
-    async def _decide(self, run: WorkflowRun, view: View, pace: Pace) -> Step:
+    async def _decide(self, run: WorkflowRun, view: SlurmView, pace: Pace) -> RunStep:
         """The runner's step. Where it asked for an estimate for a job of the agent's own, others are asked what they
         expect, and it steps anew."""
         asked: list[Geometry] = []

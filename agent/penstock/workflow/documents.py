@@ -9,7 +9,18 @@ from typing import Any, Final
 
 from penstock.workflow.cuts import place_units, singles, together
 from penstock.workflow.model import Workflow, workflow_from_dict, workflow_to_dict
-from penstock.workflow.state import Kept, Order, Own, Phase, RunPhase, Slot, StageRun, Submitter, WorkflowRun, units_of
+from penstock.workflow.state import (
+    Kept,
+    Order,
+    Own,
+    RunPhase,
+    StagePhase,
+    StageRun,
+    StageSlot,
+    Submitter,
+    WorkflowRun,
+    units_of,
+)
 from penstock.workflow.ties import Tie
 
 __all__ = ["in_order", "in_slots", "run_from_dict", "run_to_dict"]
@@ -18,7 +29,12 @@ _VERSION: Final = 4
 # Where its owner submits the jobs, version 1 was another kind of document, with stages by name.
 _GUIDED: Final = 1
 # In slots there was no version, and these words.
-_STANDINGS: Final = {"waiting": Phase.WAITING, "running": Phase.RUNNING, "done": Phase.DONE, "failed": Phase.FAILED}
+_STANDINGS: Final = {
+    "waiting": StagePhase.WAITING,
+    "running": StagePhase.RUNNING,
+    "done": StagePhase.DONE,
+    "failed": StagePhase.FAILED,
+}
 
 _STAGE: Final = tuple(f.name for f in fields(StageRun))
 _OWN: Final = tuple(f.name for f in fields(Own))
@@ -140,8 +156,8 @@ def _own_to_dict(own: Own) -> dict[str, Any]:
 def _stage_from_dict(data: Mapping[str, Any]) -> StageRun:
     tuples = {key: tuple(data[key]) for key in _TUPLES}
     own = None if data.get("own") is None else _own_from_dict(data["own"])
-    slot = None if data.get("slot") is None else Slot(**data["slot"])
-    words = {"phase": Phase(data["phase"]), "tie": Tie(data["tie"])}
+    slot = None if data.get("slot") is None else StageSlot(**data["slot"])
+    words = {"phase": StagePhase(data["phase"]), "tie": Tie(data["tie"])}
     return StageRun(**{**data, **tuples, **words, "own": own, "slot": slot})
 
 
@@ -154,7 +170,7 @@ def _own_from_dict(data: Mapping[str, Any]) -> Own:
     return Own(**{**data, "kept": Kept(data["kept"]), "order": order, "former": tuple(data["former"])})
 
 
-def in_slots(name: str, flow: Workflow, slots: Mapping[str, Slot], now: float) -> WorkflowRun:
+def in_slots(name: str, flow: Workflow, slots: Mapping[str, StageSlot], now: float) -> WorkflowRun:
     """A workflow whose stages have these slots: all are put into theirs at once, each behind those before it."""
     entries = {s.name: (StageRun(s.name, covers=(s.name,), slot=slots[s.name]), s.after) for s in flow.order}
     stages = in_order(entries)
@@ -204,9 +220,9 @@ def _from_guided_stage(data: Mapping[str, Any]) -> StageRun:
     named = {name: data[name] for name in _OWN if name in data}
     kept = Kept.HOLD if data["hold"] else Kept.NOT
     own = Own(**{**named, **order, "kept": kept, "former": tuple(data["former"])})
-    phase = Phase(data["phase"])
-    if phase is Phase.SUBMITTED:  # in the queue and held: for the agent, or by somebody else
-        phase = Phase.WAITING if kept and data["released"] is None else Phase.QUEUED
+    phase = StagePhase(data["phase"])
+    if phase is StagePhase.SUBMITTED:  # in the queue and held: for the agent, or by somebody else
+        phase = StagePhase.WAITING if kept and data["released"] is None else StagePhase.QUEUED
     common = {name: data[name] for name in _STAGE if name in data and name not in ("after", "nodes", "own")}
     return StageRun(**{**common, "phase": phase, "own": own})
 
@@ -216,18 +232,19 @@ def _from_slots(data: Mapping[str, Any]) -> WorkflowRun:
     submitted right before the process was killed: it is looked for."""
     flow, told = workflow_from_dict(data["flow"]), data["told"]
     slots = {
-        name: Slot(s["slot"], s["hold"], s["moves"], s["whole"], s.get("killed")) for name, s in data["stages"].items()
+        name: StageSlot(s["slot"], s["hold"], s["moves"], s["whole"], s.get("killed"))
+        for name, s in data["stages"].items()
     }
     run = in_slots(data["name"], flow, slots, 0.0)
     for i, stage in enumerate(run.stages):
         old = data["stages"][stage.name]
         phase, behind = _STANDINGS[old["standing"]], tuple(old.get("behind", ()))
-        if phase is Phase.WAITING:
-            phase = Phase.INTENDED if old["job"] is None else Phase.QUEUED
-        failure = (told.get(stage.name) or "its job has failed") if phase is Phase.FAILED else None
+        if phase is StagePhase.WAITING:
+            phase = StagePhase.INTENDED if old["job"] is None else StagePhase.QUEUED
+        failure = (told.get(stage.name) or "its job has failed") if phase is StagePhase.FAILED else None
         stage = replace(stage, depends_on=behind, tie=Tie.AFTEROK if behind else Tie.NONE)
         run = run.put(i, replace(stage, phase=phase, attempt=1, job=old["job"], failure=failure))
-    failing = any(stage.phase is Phase.FAILED for stage in run.stages)
+    failing = any(stage.phase is StagePhase.FAILED for stage in run.stages)
     goes = RunPhase.FAILING if failing else RunPhase.ACTIVE
     return replace(run, phase=goes, leaving=_leaving(data), told=dict(told))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from penstock.workflow.model import Stage, Workflow
-from penstock.workflow.state import Phase, StageRun, WorkflowRun
+from penstock.workflow.state import StagePhase, StageRun, WorkflowRun
 
 __all__ = ["expected_by", "took_in"]
 
@@ -43,7 +43,7 @@ def took_in(runs: Iterable[WorkflowRun], name: str) -> dict[str, float]:
 def _times(run: WorkflowRun, name: str) -> Iterator[tuple[StageRun, Stage, float]]:
     """How long (s) each stage of a run that completed took, if it is one of the workflow of this name."""
     for stage, unit in zip(run.stages, run.units, strict=True) if run.name == name else ():
-        if stage.phase is Phase.DONE and stage.start is not None and stage.end is not None:
+        if stage.phase is StagePhase.DONE and stage.start is not None and stage.end is not None:
             yield stage, unit, max(stage.end - stage.start, 1.0)
 
 

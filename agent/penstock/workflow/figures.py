@@ -6,23 +6,23 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from penstock.core.families import Family, Labels, Metric, by, copied, family, named, one
+from penstock.core.families import Family, Labels, MetricSpec, by, copied, family, named, one
 from penstock.workflow.book import Book
-from penstock.workflow.state import Phase, RunPhase, Submitter
+from penstock.workflow.state import RunPhase, StagePhase, Submitter
 
 __all__ = ["METRICS", "families"]
 
-METRICS: Final[Mapping[str, Metric]] = named(
+METRICS: Final[Mapping[str, MetricSpec]] = named(
     (
-        Metric(
+        MetricSpec(
             "workflows",
             "gauge",
             "Workflows that go on, by who submits their jobs: the agent, or their owner.",
             ("submitter", "state"),
         ),
-        Metric("stages", "gauge", "Jobs of those workflows.", ("submitter", "state")),
-        Metric("workflows_finished_total", "counter", "Workflows that have ended.", ("submitter", "outcome")),
-        Metric(
+        MetricSpec("stages", "gauge", "Jobs of those workflows.", ("submitter", "state")),
+        MetricSpec("workflows_finished_total", "counter", "Workflows that have ended.", ("submitter", "outcome")),
+        MetricSpec(
             "guard_interventions_total",
             "counter",
             "Jobs that started before their parents had ended, and were taken back.",
@@ -40,7 +40,7 @@ def families(book: Book | None) -> Iterator[Family]:
         stages.update((run.submitter.value, stage.phase.value) for stage in run.stages)
     ended = copied(book.finished) if book else {}
     yield family(METRICS["workflows"], phases, by(Submitter, (phase.value for phase in RunPhase if not phase.final)))
-    yield family(METRICS["stages"], stages, by(Submitter, Phase))
+    yield family(METRICS["stages"], stages, by(Submitter, StagePhase))
     yield family(
         METRICS["workflows_finished_total"], ended, by(Submitter, (phase.value for phase in RunPhase if phase.final))
     )

@@ -25,15 +25,15 @@ __all__ = [
     "Observe",
     "Release",
     "Requeue",
-    "Step",
+    "RunStep",
+    "SlurmView",
     "Submit",
-    "View",
     "tasks_of",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class SlurmView:
     """What Slurm says: `jobs` from one snapshot *begun* at `taken_at`, `records` from accounting for jobs not in it.
 
     A job in neither is not seen, and nothing is concluded from that. Nothing at all is done on a view not `usable`.
@@ -166,7 +166,7 @@ Instruction = Submit | Release | Requeue | Change | Cancel | Lookup | Observe | 
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RunStep:
     """The outcome of one step: the state to store, what to do, and per stage ("" for the run) why nothing more. `more`:
     there is more to learn than one pass shall."""
 

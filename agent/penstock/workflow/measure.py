@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from penstock.errors import NotNow, UserError
-from penstock.values.fair import Share, work_of
+from penstock.values.fair import UserShare, work_of
 from penstock.workflow.state import Own, StageRun
 
 __all__ = ["MOST_OPEN", "MOST_TEXT", "OF_A_STAGE", "Measure", "check_room", "measured", "weight"]
@@ -56,7 +56,7 @@ def measured(stages: Iterable[StageRun]) -> Measure:
     return Measure(count, dependencies, unseen, text)
 
 
-def check_room(known: Iterable[Measure], asked: Measure, share: Share, *, fresh: bool) -> None:
+def check_room(known: Iterable[Measure], asked: Measure, share: UserShare, *, fresh: bool) -> None:
     """Raises NotNow where a user with these open workflows may not have so much more, and UserError where nobody may;
     `fresh`: as one more workflow."""
     there = tuple(known)

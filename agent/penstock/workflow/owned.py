@@ -20,11 +20,11 @@ from typing import Any, Final
 from penstock.api import Job, JobState, Reason
 from penstock.waits.base import Estimate
 from penstock.waits.causes import noted
-from penstock.workflow.instructions import Change, Instruction, Release, Requeue, View
-from penstock.workflow.reading import Site, parents_named
+from penstock.workflow.instructions import Change, Instruction, Release, Requeue, SlurmView
+from penstock.workflow.reading import SiteRules, parents_named
 from penstock.workflow.registry import strategy_named
 from penstock.workflow.seen import look_up, ran
-from penstock.workflow.state import Kept, Phase, RunPhase, StageRun, WorkflowRun, updated
+from penstock.workflow.state import Kept, RunPhase, StagePhase, StageRun, WorkflowRun, updated
 from penstock.workflow.strategy import clock
 from penstock.workflow.ties import Tie
 from penstock.workflow.turn import NOT_OVER, Turn
@@ -51,7 +51,7 @@ def absorb(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
 
 def _again(run: WorkflowRun, stage: StageRun, rows: Sequence[Job]) -> bool:
     """Whether a job that had not completed is back in the queue: its owner has requeued it."""
-    return stage.phase is not Phase.DONE and any(r.uid == run.uid and not r.state.ended for r in rows)
+    return stage.phase is not StagePhase.DONE and any(r.uid == run.uid and not r.state.ended for r in rows)
 
 
 def _absorbed(turn: Turn, run: WorkflowRun, stage: StageRun, number: int, rows: Sequence[Job]) -> StageRun:
@@ -62,7 +62,7 @@ def _absorbed(turn: Turn, run: WorkflowRun, stage: StageRun, number: int, rows: 
         return stage  # the look is older than what was done to the job
     if any(row.uid != run.uid for row in rows) or (not rows and record is not None and record.user != run.user):
         text = f"job {number} is not {run.user}'s: it is left alone"
-        return replace(stage, phase=Phase.FAILED, failure=text, end=turn.now, observed=True)
+        return replace(stage, phase=StagePhase.FAILED, failure=text, end=turn.now, observed=True)
     if any(row.state is JobState.UNKNOWN for row in rows):
         turn.note(stage.name, "state-unknown", f"job {number} is in a state that is not understood")
         return stage
@@ -93,7 +93,7 @@ def _absorbed(turn: Turn, run: WorkflowRun, stage: StageRun, number: int, rows: 
     if record is None and stage.submitted is None and stage.asked >= UNSEEN_TRIES:
         times = f"asked {stage.asked} times"
         text = f"job {number} was seen neither in the queue nor in accounting ({times}): it is not waited for"
-        return replace(stage, phase=Phase.FAILED, failure=text, end=turn.now, observed=True)
+        return replace(stage, phase=StagePhase.FAILED, failure=text, end=turn.now, observed=True)
     look_up(turn, stage)
     return stage
 
@@ -112,11 +112,11 @@ def _seen(stage: StageRun, job: Job) -> StageRun:
 def _alive(stage: StageRun, live: Sequence[Job]) -> StageRun:
     running = [row for row in live if row.state.holds_nodes]
     if running:
-        phase, start = Phase.RUNNING, min((r.start for r in running if r.start is not None), default=None)
+        phase, start = StagePhase.RUNNING, min((r.start for r in running if r.start is not None), default=None)
         start = start if stage.start is None or start is None or len(live) == 1 else min(start, stage.start)
     else:
         waits = stage.mine.kept and stage.released is None and (live[0].held or live[0].put_off)
-        phase, start = (Phase.WAITING if waits else Phase.QUEUED), None
+        phase, start = (StagePhase.WAITING if waits else StagePhase.QUEUED), None
     return updated(_seen(stage, running[0] if running else live[0]), phase=phase, start=start)
 
 
@@ -131,14 +131,16 @@ def _concluded(
     stage: StageRun, state: JobState, start: float | None, end: float | None, exit_code: int | None
 ) -> StageRun:
     began = ran(stage, state, start, end)
-    phase = {JobState.COMPLETED: Phase.DONE, JobState.CANCELLED: Phase.CANCELLED}.get(state, Phase.FAILED)
+    phase = {JobState.COMPLETED: StagePhase.DONE, JobState.CANCELLED: StagePhase.CANCELLED}.get(
+        state, StagePhase.FAILED
+    )
     code = "" if not exit_code else f" with exit code {exit_code}"
     return replace(
         stage,
         phase=phase,
         slurm_state=state.value,
         exit_code=exit_code,
-        failure=None if phase is Phase.DONE else f"job {stage.job} ended {state.value}{code}",
+        failure=None if phase is StagePhase.DONE else f"job {stage.job} ended {state.value}{code}",
         start=start if began else None,
         eligible=stage.eligible if began else None,
         end=end,
@@ -159,7 +161,7 @@ def verdict(run: WorkflowRun) -> WorkflowRun:
 
 
 def _broken(stages: Iterable[StageRun]) -> StageRun | None:
-    return next((s for s in stages if s.phase in (Phase.FAILED, Phase.CANCELLED)), None)
+    return next((s for s in stages if s.phase in (StagePhase.FAILED, StagePhase.CANCELLED)), None)
 
 
 def watch(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
@@ -174,9 +176,9 @@ def watch(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
         text = f"{broken.name} did not complete: penstock retry {run.id}, or penstock cancel {run.id}"
         turn.note(stage.name, "parent-broken", text)
         return run
-    open_ = [parent for parent in parents if parent.phase is not Phase.DONE]
+    open_ = [parent for parent in parents if parent.phase is not StagePhase.DONE]
     sure = [p for p in open_ if p.job and any(row.state in NOT_OVER for row in turn.view.rows(p.job))]
-    if stage.phase is Phase.RUNNING:
+    if stage.phase is StagePhase.RUNNING:
         if sure and stage.mine.requeued_at is None:
             text = f"job {stage.job} was started although {sure[0].name} (job {sure[0].job}) has not ended"
             turn.out.append(Requeue(stage.name, stage.job, (Reason("started-early", text),)))
@@ -220,7 +222,7 @@ def _may_go(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
     """Note whether the job, whose dependency is right, may be let go when it is due."""
     stage, job = run.stages[i], _waiting(turn, run.stages[i])
     own = stage.mine
-    if job is None or stage.phase is not Phase.WAITING or not own.kept or stage.released is not None:
+    if job is None or stage.phase is not StagePhase.WAITING or not own.kept or stage.released is not None:
         return run
     begins = own.kept is Kept.BEGIN
     if job.held if begins else job.reason != "JobHeldUser":
@@ -241,7 +243,7 @@ def may_go(turn: Turn, i: int) -> bool:
 
 
 def all_due(
-    site: Site, run: WorkflowRun, view: View, now: float, why: Reason
+    site: SiteRules, run: WorkflowRun, view: SlurmView, now: float, why: Reason
 ) -> tuple[WorkflowRun, Sequence[Instruction]]:
     """A pass in which every job is due: the run as it is seen, and what lets go all that may be let go."""
     turn = Turn(site, view, now, strategy_named(run.acting), lambda _geometry: Estimate(0, 0.0))
@@ -259,7 +261,7 @@ def released(turn: Turn, run: WorkflowRun, i: int, due: Reason) -> None:
     """Let the job go, which is due."""
     stage, job, own = run.stages[i], turn.free[i], run.stages[i].mine
     reasons = [due]
-    if any(parent.phase is not Phase.DONE for parent in run.parents(i)):
+    if any(parent.phase is not StagePhase.DONE for parent in run.parents(i)):
         reasons.append(Reason("dependency-read-back", f"job {job.id} depends on {job.dependency}"))
         if not turn.site.ages(own.kept):
             text = "jobs do not age here while they depend on others: an early release gains no place in the queue"

@@ -15,10 +15,10 @@ from penstock.waits.base import Estimate
 from penstock.workflow import owned
 from penstock.workflow.absorb import absorb, clear_discarded
 from penstock.workflow.calm import kept_back
-from penstock.workflow.instructions import Cancel, Finished, Lookup, Step, Submit, View
-from penstock.workflow.reading import Site
+from penstock.workflow.instructions import Cancel, Finished, Lookup, RunStep, SlurmView, Submit
+from penstock.workflow.reading import SiteRules
 from penstock.workflow.registry import strategy_named
-from penstock.workflow.state import Phase, RunPhase, StageRun, WorkflowRun
+from penstock.workflow.state import RunPhase, StagePhase, StageRun, WorkflowRun
 from penstock.workflow.strategy import live_parents
 from penstock.workflow.ties import Tie
 from penstock.workflow.turn import Turn, geometry, spec_of
@@ -30,13 +30,13 @@ _PART: Final = 100  # stages and edges that are looked through without a break
 
 
 def steps(
-    site: Site, run: WorkflowRun, view: View, now: float, predict: Callable[[Geometry], Estimate]
-) -> Generator[int, None, Step]:
+    site: SiteRules, run: WorkflowRun, view: SlurmView, now: float, predict: Callable[[Geometry], Estimate]
+) -> Generator[int, None, RunStep]:
     """See `Runner.steps`."""
     if run.phase.final:
-        return Step(run)
+        return RunStep(run)
     if not view.usable:
-        return Step(run, (), (("", Reason("hold", "the picture of Slurm is incomplete or stale: nothing is done")),))
+        return RunStep(run, (), (("", Reason("hold", "the picture of Slurm is incomplete or stale: nothing is done")),))
     turn = Turn(site, view, now, strategy_named(run.acting), predict)
     parts, theirs = tuple(_parts(run)), run.owned
     for places, work in parts:
@@ -67,7 +67,7 @@ def steps(
     run = _finish(turn, run)
     if turn.lookups:
         turn.out.append(Lookup(tuple(sorted(turn.lookups))))
-    return Step(run, tuple(turn.out), tuple(turn.notes), turn.more)
+    return RunStep(run, tuple(turn.out), tuple(turn.notes), turn.more)
 
 
 def _parts(run: WorkflowRun) -> Iterator[tuple[range, int]]:
@@ -83,7 +83,7 @@ def _parts(run: WorkflowRun) -> Iterator[tuple[range, int]]:
 
 def _consequences(turn: Turn, run: WorkflowRun) -> WorkflowRun:
     """The first failed stage fails the workflow."""
-    failed = next((s for s in run.stages if s.phase is Phase.FAILED), None)
+    failed = next((s for s in run.stages if s.phase is StagePhase.FAILED), None)
     if failed is None or run.phase is not RunPhase.ACTIVE:
         return run
     why = f"{failed.name}: {failed.failure}"
@@ -93,15 +93,15 @@ def _consequences(turn: Turn, run: WorkflowRun) -> WorkflowRun:
 
 def _stop(turn: Turn, run: WorkflowRun) -> WorkflowRun:
     """Cancel what is left. When a stage failed, running ones that do not come after it may end; nothing new starts."""
-    lost = run.following(i for i, s in enumerate(run.stages) if s.phase is Phase.FAILED)
+    lost = run.following(i for i, s in enumerate(run.stages) if s.phase is StagePhase.FAILED)
     reason = Reason("workflow-cancelled" if run.phase is RunPhase.CANCELLING else "workflow-failed", run.why or "")
     for i, stage in enumerate(run.stages):
-        if stage.phase is Phase.WAITING:
-            run = run.put(i, replace(stage, phase=Phase.CANCELLED, failure=reason.text))
-        elif stage.phase is Phase.INTENDED:
+        if stage.phase is StagePhase.WAITING:
+            run = run.put(i, replace(stage, phase=StagePhase.CANCELLED, failure=reason.text))
+        elif stage.phase is StagePhase.INTENDED:
             turn.note(stage.name, "submit-open", "its submission is under way; it is cancelled when its id is known")
         elif stage.phase.live and stage.job is not None:
-            if run.phase is RunPhase.FAILING and i not in lost and stage.phase is Phase.RUNNING:
+            if run.phase is RunPhase.FAILING and i not in lost and stage.phase is StagePhase.RUNNING:
                 turn.note(stage.name, "runs-on", f"job {stage.job} runs on to its end")
             else:
                 turn.out.append(Cancel(stage.name, stage.job, (reason,)))
@@ -110,7 +110,7 @@ def _stop(turn: Turn, run: WorkflowRun) -> WorkflowRun:
 
 def _open(turn: Turn, run: WorkflowRun, i: int) -> bool:
     """Whether there is something to plan for entry `i`."""
-    return run.stages[i].phase is Phase.WAITING and (not run.owned or owned.may_go(turn, i))
+    return run.stages[i].phase is StagePhase.WAITING and (not run.owned or owned.may_go(turn, i))
 
 
 def _estimated(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
@@ -165,13 +165,13 @@ def _submit(turn: Turn, run: WorkflowRun, i: int, due: Reason) -> WorkflowRun:
     reasons = [due]
     for j in live:
         parent = run.stages[j]
-        if parent.phase not in (Phase.QUEUED, Phase.RUNNING) or not turn.there(run, parent):
+        if parent.phase not in (StagePhase.QUEUED, StagePhase.RUNNING) or not turn.there(run, parent):
             turn.note(stage.name, "look-first", f"{parent.name} must be seen alive before a job depends on it")
             return run
     jobs = tuple(job for j in live if (job := run.stages[j].job) is not None)
     stage, tied = _tied(turn, run, i, jobs)
     reasons += tied
-    stage = replace(stage, phase=Phase.INTENDED, attempt=stage.attempt + 1, depends_on=jobs)
+    stage = replace(stage, phase=StagePhase.INTENDED, attempt=stage.attempt + 1, depends_on=jobs)
     run = run.put(i, replace(stage, retry_at=None, sought=None, failure=None))
     turn.out.append(Submit(stage.name, spec_of(turn.site, turn.strategy, run, i), tuple(reasons)))
     return run
@@ -208,11 +208,11 @@ def _finish(turn: Turn, run: WorkflowRun) -> WorkflowRun:
         return run
     if run.in_slots and any(stage.held.hold in turn.view.held for stage in run.stages):
         return run  # a slot is still to be given back
-    broken = [s for s in run.stages if s.phase is not Phase.DONE]
+    broken = [s for s in run.stages if s.phase is not StagePhase.DONE]
     ended = max((s.end for s in run.stages if s.end is not None), default=None)
     if not broken:
         phase, why = RunPhase.COMPLETED, f"all {len(run.stages)} {'stages' if run.owned else 'jobs'} completed"
-    elif run.phase is RunPhase.CANCELLING or (run.owned and all(s.phase is Phase.CANCELLED for s in broken)):
+    elif run.phase is RunPhase.CANCELLING or (run.owned and all(s.phase is StagePhase.CANCELLED for s in broken)):
         phase, why = RunPhase.CANCELLED, run.why or f"{broken[0].name} was cancelled"
     else:
         phase, why = RunPhase.FAILED, run.why or f"{broken[0].name}: {broken[0].failure}"

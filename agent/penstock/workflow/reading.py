@@ -11,7 +11,7 @@ from penstock.workflow.model import Stage
 from penstock.workflow.state import Kept, StageRun
 from penstock.workflow.ties import Tie
 
-__all__ = ["Site", "names_parent", "observed_wait", "parents_named"]
+__all__ = ["SiteRules", "names_parent", "observed_wait", "parents_named"]
 
 
 _JOB: Final = re.compile(r":([0-9]+)", re.ASCII)
@@ -20,7 +20,7 @@ _MARGIN: Final = 1.1
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class SiteRules:
     """The site's rules that matter here; see `Runner`."""
 
     accrues: bool
@@ -50,7 +50,7 @@ def names_parent(dependency: str, parent: int) -> bool:
     return str(parent) in parents_named(dependency)
 
 
-def observed_wait(site: Site, stage: StageRun, ready_at: float | None) -> Observation | None:
+def observed_wait(site: SiteRules, stage: StageRun, ready_at: float | None) -> Observation | None:
     """The wait to learn from, None as long as it is not known. `ready_at` is when its last parent ended, if known.
 
     Without a dependency, or where dependent jobs do not age: start - eligible. A job that ages while it waits for its
@@ -73,7 +73,7 @@ def observed_wait(site: Site, stage: StageRun, ready_at: float | None) -> Observ
     return Observation(max(stage.start - since, 0.0))
 
 
-def _ages_behind_parents(site: Site, stage: StageRun) -> bool:
+def _ages_behind_parents(site: SiteRules, stage: StageRun) -> bool:
     if stage.own is not None:
         return bool(stage.after) and site.ages(stage.own.kept)
     return stage.tie is Tie.AFTEROK and bool(stage.depends_on) and site.accrues

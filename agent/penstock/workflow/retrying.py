@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import Final
 
 from penstock.errors import UserError
-from penstock.workflow.state import Phase, RunPhase, StageRun, WorkflowRun
+from penstock.workflow.state import RunPhase, StagePhase, StageRun, WorkflowRun
 
 __all__ = ["retried"]
 
@@ -21,7 +21,7 @@ def retried(run: WorkflowRun, stage: str | None = None, *, token: str) -> Workfl
     """
     if not run.phase.final:
         raise UserError(f"workflow {run.id} is {run.phase.value}: it can be retried when it has ended")
-    again = {s.name for s in run.stages if s.phase is not Phase.DONE}
+    again = {s.name for s in run.stages if s.phase is not StagePhase.DONE}
     if stage is not None:
         names = [s.name for s in run.stages]
         if stage not in names:

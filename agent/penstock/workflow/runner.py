@@ -25,12 +25,12 @@ from penstock.waits.base import Estimate
 from penstock.workflow import passes
 from penstock.workflow.absorb import back_off
 from penstock.workflow.cuts import place_units
-from penstock.workflow.instructions import Change, Step, Submit, View
+from penstock.workflow.instructions import Change, RunStep, SlurmView, Submit
 from penstock.workflow.model import Workflow
-from penstock.workflow.reading import Site
+from penstock.workflow.reading import SiteRules
 from penstock.workflow.registry import strategy_named
 from penstock.workflow.seen import ask_again
-from penstock.workflow.state import Phase, RunPhase, StageRun, WorkflowRun
+from penstock.workflow.state import RunPhase, StagePhase, StageRun, WorkflowRun
 from penstock.workflow.strategy import Outlook, Plan
 from penstock.workflow.ties import Tie
 from penstock.workflow.turn import spec_of
@@ -59,7 +59,7 @@ class Runner:
         whole_nodes: bool = False,
         ages_from_release: bool = False,
     ) -> None:
-        self._site = Site(accrues, cycle, grace, whole_nodes, ages_from_release)
+        self._site = SiteRules(accrues, cycle, grace, whole_nodes, ages_from_release)
 
     def start(
         self,
@@ -102,14 +102,14 @@ class Runner:
             token=token,
         )
 
-    def step(self, run: WorkflowRun, view: View, now: float, predict: Callable[[Geometry], Estimate]) -> Step:
+    def step(self, run: WorkflowRun, view: SlurmView, now: float, predict: Callable[[Geometry], Estimate]) -> RunStep:
         """One pass. `predict` is called once per stage, under a strategy that submits ahead, when its parents have
         been submitted (without any: right away)."""
         return at_once(self.steps(run, view, now, predict))
 
     def steps(
-        self, run: WorkflowRun, view: View, now: float, predict: Callable[[Geometry], Estimate]
-    ) -> Generator[int, None, Step]:
+        self, run: WorkflowRun, view: SlurmView, now: float, predict: Callable[[Geometry], Estimate]
+    ) -> Generator[int, None, RunStep]:
         """The same in small parts (see `Pace.walk`): each does as much work as it says, in stages and edges looked
         through."""
         return passes.steps(self._site, run, view, now, predict)
@@ -122,10 +122,10 @@ class Runner:
         entry = run.stage(stage)
         if entry.job == job or job in run.discarded:
             return run
-        if entry.phase is not Phase.INTENDED:
+        if entry.phase is not StagePhase.INTENDED:
             return replace(run, discarded=(*run.discarded, job))
         held = entry.tie is Tie.AFTEROK and entry.depends_on and not run.in_slots
-        phase = Phase.SUBMITTED if held else Phase.QUEUED
+        phase = StagePhase.SUBMITTED if held else StagePhase.QUEUED
         return run.with_stage(replace(entry, phase=phase, job=job, submitted=now, failures=0, retry_at=None))
 
     def submit_failed(self, run: WorkflowRun, stage: str, final: bool, text: str, now: float) -> WorkflowRun:
@@ -137,14 +137,14 @@ class Runner:
         parent then decides without a dependency; the nodes may be gone, and are not asked for again.
         """
         entry = run.stage(stage)
-        if entry.phase is not Phase.INTENDED:
+        if entry.phase is not StagePhase.INTENDED:
             return run
         if final and (not (entry.depends_on or entry.exclude) or entry.failures > 0):
-            return run.with_stage(replace(entry, phase=Phase.FAILED, failure=f"could not be submitted: {text}"))
+            return run.with_stage(replace(entry, phase=StagePhase.FAILED, failure=f"could not be submitted: {text}"))
         return run.with_stage(
             replace(
                 entry,
-                phase=Phase.WAITING,
+                phase=StagePhase.WAITING,
                 failures=entry.failures + 1,
                 retry_at=now + back_off(entry.failures),
                 depends_on=(),
@@ -157,7 +157,7 @@ class Runner:
         """Nobody knows a job of the stage's Submit. When that has lasted 30 s it never reached Slurm, and is tried
         again. The state holds since when, because with `penstock tick` every look is another process's."""
         entry = run.stage(stage)
-        if entry.phase is not Phase.INTENDED:
+        if entry.phase is not StagePhase.INTENDED:
             return run
         if entry.sought is None or now < entry.sought:
             return run.with_stage(replace(entry, sought=now))
@@ -168,9 +168,9 @@ class Runner:
     def released(self, run: WorkflowRun, stage: str, now: float) -> WorkflowRun:
         """The stage's job, which was kept back, was let go. Idempotent."""
         entry = run.stage(stage)
-        if entry.phase is not (Phase.WAITING if run.owned else Phase.SUBMITTED):
+        if entry.phase is not (StagePhase.WAITING if run.owned else StagePhase.SUBMITTED):
             return run
-        return run.with_stage(replace(entry, phase=Phase.QUEUED, released=now))
+        return run.with_stage(replace(entry, phase=StagePhase.QUEUED, released=now))
 
     def requeued(self, run: WorkflowRun, stage: str, job: int, now: float) -> WorkflowRun:
         """The stage's running job, which its owner has submitted, was put back into the queue."""
@@ -218,7 +218,7 @@ class Runner:
                 instants.append(stage.start + run.units[i].run_time + 1.0)
             if stage.asked_at is not None and not stage.phase.final and (again := ask_again(stage)) is not None:
                 instants.append(again)
-            if stage.phase is not Phase.WAITING or not run.goes_on:
+            if stage.phase is not StagePhase.WAITING or not run.goes_on:
                 continue
             if stage.own is not None:  # as the last pass has found it: there may be thousands of them
                 instants += [t for t in (stage.due, stage.own.begin) if t is not None]
@@ -230,13 +230,13 @@ class Runner:
 
     def asks(self, run: WorkflowRun) -> bool:
         """Whether a Submit was given out that was not reported on."""
-        return any(stage.phase is Phase.INTENDED for stage in run.stages)
+        return any(stage.phase is StagePhase.INTENDED for stage in run.stages)
 
     def wants_look(self, run: WorkflowRun, taken_at: float) -> bool:
         """Whether a snapshot newer than the one of `taken_at` is wanted before the usual interval is over: a job was
         submitted since, and what follows (a release, the next stage) waits until it is seen."""
         return not run.phase.final and any(
-            s.phase in (Phase.SUBMITTED, Phase.QUEUED) and s.submitted is not None and s.submitted >= taken_at
+            s.phase in (StagePhase.SUBMITTED, StagePhase.QUEUED) and s.submitted is not None and s.submitted >= taken_at
             for s in run.stages
         )
 
@@ -246,5 +246,5 @@ class Runner:
         return tuple(
             Submit(stage.name, spec_of(self._site, strategy, run, i))
             for i, stage in enumerate(run.stages)
-            if stage.phase is Phase.INTENDED
+            if stage.phase is StagePhase.INTENDED
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.api import JobState
-from penstock.workflow.state import Phase, StageRun
+from penstock.workflow.state import StagePhase, StageRun
 from penstock.workflow.turn import Turn
 
 __all__ = ["UNSEEN_PAUSE", "ask_again", "look_up", "ran"]
@@ -49,6 +49,6 @@ def ran(stage: StageRun, state: JobState, start: float | None, end: float | None
     """Whether a job that has ended like this had begun."""
     return not (
         state in _WITHOUT_RUNNING
-        and stage.phase is not Phase.RUNNING
+        and stage.phase is not StagePhase.RUNNING
         and (start is None or end is None or start >= end)
     )

@@ -19,10 +19,10 @@ __all__ = [
     "Kept",
     "Order",
     "Own",
-    "Phase",
     "RunPhase",
-    "Slot",
+    "StagePhase",
     "StageRun",
+    "StageSlot",
     "Submitter",
     "WorkflowRun",
     "units_of",
@@ -58,7 +58,7 @@ class Kept(StrEnum):
     HOLD = "hold"
 
 
-class Phase(StrEnum):
+class StagePhase(StrEnum):
     """Where a stage's job is."""
 
     WAITING = "waiting"  # not asked for yet; of an owner's: in the queue, kept back
@@ -73,12 +73,12 @@ class Phase(StrEnum):
     @property
     def final(self) -> bool:
         """Whether nothing more happens to the stage."""
-        return self in (Phase.DONE, Phase.FAILED, Phase.CANCELLED)
+        return self in (StagePhase.DONE, StagePhase.FAILED, StagePhase.CANCELLED)
 
     @property
     def live(self) -> bool:
         """Whether the stage has a job in Slurm as far as is known."""
-        return self in (Phase.SUBMITTED, Phase.QUEUED, Phase.RUNNING)
+        return self in (StagePhase.SUBMITTED, StagePhase.QUEUED, StagePhase.RUNNING)
 
 
 class RunPhase(StrEnum):
@@ -138,7 +138,7 @@ class Own:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class StageSlot:
     """What is held for a stage: `name` is that of its reservation, `hold` its number in the ledger. `moves` counts the
     slots that the stage had before; `whole` is the time limit (s) of its next one if it takes longer than this, which
     was made short on purpose. `killed` is a job of its name that Slurm had cancelled under release 0.1.0, which gave
@@ -175,7 +175,7 @@ class StageRun:
 
     name: str
     after: tuple[int, ...] = ()
-    phase: Phase = Phase.WAITING
+    phase: StagePhase = StagePhase.WAITING
     attempt: int = 0
     job: int | None = None
     depends_on: tuple[int, ...] = ()
@@ -215,7 +215,7 @@ class StageRun:
     asked: int = 0
     asked_at: float | None = None
     own: Own | None = None
-    slot: Slot | None = None
+    slot: StageSlot | None = None
 
     @property
     def mine(self) -> Own:
@@ -227,10 +227,10 @@ class StageRun:
     @property
     def stands_by(self) -> bool:
         """Whether a job of its owner's is in the queue, and nobody is known to have let it go."""
-        return self.phase is Phase.WAITING or (self.phase is Phase.QUEUED and not self.mine.kept)
+        return self.phase is StagePhase.WAITING or (self.phase is StagePhase.QUEUED and not self.mine.kept)
 
     @property
-    def held(self) -> Slot:
+    def held(self) -> StageSlot:
         """`slot`, of a stage that has one. Raises ValueError for another."""
         if self.slot is None:
             raise ValueError(f"stage {self.name} has no slot")

@@ -18,7 +18,7 @@ from penstock.api import Geometry, Reason, SiteConfig
 from penstock.values.merging import obstacle_to_merge
 from penstock.workflow.cuts import Cut, singles
 from penstock.workflow.model import Workflow
-from penstock.workflow.state import Phase, StageRun, WorkflowRun
+from penstock.workflow.state import StagePhase, StageRun, WorkflowRun
 from penstock.workflow.ties import Tie
 
 __all__ = [
@@ -149,7 +149,7 @@ class Strategy(Protocol):
 
 def live_parents(run: WorkflowRun, i: int) -> list[int]:
     """The places of the parents of job `i` that have not completed."""
-    return [j for j in run.stages[i].after if run.stages[j].phase is not Phase.DONE]
+    return [j for j in run.stages[i].after if run.stages[j].phase is not StagePhase.DONE]
 
 
 def after_parents(run: WorkflowRun, i: int, now: float) -> Due:
@@ -158,7 +158,7 @@ def after_parents(run: WorkflowRun, i: int, now: float) -> Due:
     if not parents:
         text = f"{run.doing} {stage.name} at once: it waits for no other"
         return Due(run.submitted_at, Reason(f"{run.acting}-first", text))
-    still = [parent for parent in parents if parent.phase is not Phase.DONE]
+    still = [parent for parent in parents if parent.phase is not StagePhase.DONE]
     if still:
         return Due(None, Reason(f"{run.acting}-waits", f"{stage.name} waits for {_progress(still)}"))
     last = max(parents, key=lambda parent: parent.end or 0.0)
@@ -174,7 +174,7 @@ def _in_turn(run: WorkflowRun, i: int, still: list[int], now: float) -> Due | No
     stage = run.stages[i]
     if not still or stage.misses >= _PATIENCE:
         return after_parents(run, i, now)
-    first = [run.stages[j] for j in still if run.stages[j].phase in (Phase.WAITING, Phase.INTENDED)]
+    first = [run.stages[j] for j in still if run.stages[j].phase in (StagePhase.WAITING, StagePhase.INTENDED)]
     if not first:
         return None
     text = f"{names(first)} must be {run.done} before {stage.name}"
@@ -223,10 +223,10 @@ def soon(run: WorkflowRun, i: int, now: float) -> Due:
 
 def _near(run: WorkflowRun, j: int, levels: int) -> bool:
     """Whether at most so many levels of jobs have still to start until job `j` has started, its own included."""
-    waiting = {j} if run.stages[j].phase is not Phase.RUNNING else set()
+    waiting = {j} if run.stages[j].phase is not StagePhase.RUNNING else set()
     while waiting and levels > 0:
         parents = {k for one in waiting for k in live_parents(run, one)}
-        waiting = {k for k in parents if run.stages[k].phase is not Phase.RUNNING}
+        waiting = {k for k in parents if run.stages[k].phase is not StagePhase.RUNNING}
         levels -= 1
     return not waiting
 

@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-__all__ = ["Task", "packed_command", "packed_time", "pool_command"]
+__all__ = ["WorkflowTask", "packed_command", "packed_time", "pool_command"]
 
 # A list that is longer than this many bytes is compressed: Slurm takes scripts of 4 MB at most.
 _PLAIN: Final = 64_000
@@ -28,7 +28,7 @@ done
 exit $failed"""
 
 
-class Task(NamedTuple):
+class WorkflowTask(NamedTuple):
     """A shell `command` that takes `seconds` on `cores` cores; `name` is its own within the workflow."""
 
     command: str
@@ -37,7 +37,7 @@ class Task(NamedTuple):
     name: str = ""
 
 
-def _share(tasks: Sequence[Task], workers: int) -> list[tuple[float, list[int]]]:
+def _share(tasks: Sequence[WorkflowTask], workers: int) -> list[tuple[float, list[int]]]:
     """For each worker when it is done (s), and which tasks it takes."""
     heap: list[tuple[float, int]] = [(0.0, worker) for worker in range(workers)]
     taken: list[list[int]] = [[] for _ in range(workers)]
@@ -50,19 +50,19 @@ def _share(tasks: Sequence[Task], workers: int) -> list[tuple[float, list[int]]]
     return list(zip(done, taken, strict=True))
 
 
-def _slots(tasks: Sequence[Task], nodes: int, cores: int) -> tuple[int, int, int]:
+def _slots(tasks: Sequence[WorkflowTask], nodes: int, cores: int) -> tuple[int, int, int]:
     """Workers per node, workers in all, and cores of each: as wide as the widest task needs."""
     width = min(max(task.cores for task in tasks), cores)
     per_node = max(cores // width, 1)
     return per_node, min(per_node * nodes, max(len(tasks), nodes)), width
 
 
-def packed_time(tasks: Sequence[Task], nodes: int, cores: int) -> float:
+def packed_time(tasks: Sequence[WorkflowTask], nodes: int, cores: int) -> float:
     """How long (s) they take on so many nodes of so many cores."""
     return max(busy for busy, _ in _share(tasks, _slots(tasks, nodes, cores)[1]))
 
 
-def packed_command(tasks: Sequence[Task], nodes: int, cores: int) -> str:
+def packed_command(tasks: Sequence[WorkflowTask], nodes: int, cores: int) -> str:
     """The command that runs them all there; it fails when one of them has failed, after the others."""
     _, workers, width = _slots(tasks, nodes, cores)
     rows = "".join(
@@ -84,7 +84,7 @@ def packed_command(tasks: Sequence[Task], nodes: int, cores: int) -> str:
     return _fed(worker, rows)
 
 
-def pool_command(tasks: Sequence[Task], command: str) -> str:
+def pool_command(tasks: Sequence[WorkflowTask], command: str) -> str:
     """The shell command that has them run in a pool: `command` with one JSON object a line on its standard input."""
     rows = "".join(
         json.dumps({"name": t.name, "command": ["bash", "-c", t.command], "cores": t.cores, "time": t.seconds or None})

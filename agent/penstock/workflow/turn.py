@@ -10,8 +10,8 @@ from penstock.api import Geometry, Job, JobSpec, JobState, Reason
 from penstock.waits.base import Estimate
 from penstock.waits.causes import Cause, learnable
 from penstock.workflow.guard import Guard
-from penstock.workflow.instructions import Cancel, Instruction, Observe, View
-from penstock.workflow.reading import Site, observed_wait
+from penstock.workflow.instructions import Cancel, Instruction, Observe, SlurmView
+from penstock.workflow.reading import SiteRules, observed_wait
 from penstock.workflow.scripts import job_spec
 from penstock.workflow.state import StageRun, WorkflowRun
 from penstock.workflow.strategy import Strategy
@@ -31,8 +31,8 @@ class Turn:
     """What a pass knows, and the instructions and notes it has come to. `free` are the waiting jobs, by the entry, that
     may be let go when they are due; `learned` and `more`: see `observe`."""
 
-    site: Site
-    view: View
+    site: SiteRules
+    view: SlurmView
     now: float
     strategy: Strategy
     predict: Callable[[Geometry], Estimate]
@@ -127,7 +127,7 @@ def geometry(run: WorkflowRun, i: int) -> Geometry:
     return Geometry(run.partition, run.qos, unit.nodes, unit.time_limit, account=run.workflow.account or "")
 
 
-def spec_of(site: Site, strategy: Strategy, run: WorkflowRun, i: int) -> JobSpec:
+def spec_of(site: SiteRules, strategy: Strategy, run: WorkflowRun, i: int) -> JobSpec:
     """The job that the entry stands for, the same each time as long as it is INTENDED."""
     stage = run.stages[i]
     guard = None

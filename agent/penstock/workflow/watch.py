@@ -8,7 +8,7 @@ from penstock.api import Job, Reason
 from penstock.workflow.instructions import Change, Release
 from penstock.workflow.reading import names_parent
 from penstock.workflow.scripts import dependency_text
-from penstock.workflow.state import Phase, StageRun, WorkflowRun
+from penstock.workflow.state import StagePhase, StageRun, WorkflowRun
 from penstock.workflow.strategy import expected_ends, names
 from penstock.workflow.ties import Tie
 from penstock.workflow.turn import Turn, geometry
@@ -33,12 +33,12 @@ def watch(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
     stale = [job for job in stage.depends_on if job not in {parent.job for parent in run.parents(i)}]
     if stale:
         return _stale(turn, run, i, stale[0])
-    if stage.phase is Phase.RUNNING:
+    if stage.phase is StagePhase.RUNNING:
         return _running(turn, run, i)
     job = turn.view.jobs.get(stage.job)
     if job is None or not turn.view.alive(job.id):
         return run
-    if stage.phase is Phase.SUBMITTED:
+    if stage.phase is StagePhase.SUBMITTED:
         return _held(turn, run, i, job)
     if not job.pending:
         return run
@@ -60,10 +60,10 @@ def pins_for(turn: Turn, run: WorkflowRun, i: int) -> tuple[str, ...] | None:
     found: list[str] = []
     for j in run.stages[i].after:
         parent = run.stages[j]
-        if parent.phase is Phase.DONE:
+        if parent.phase is StagePhase.DONE:
             continue
         seen = None if parent.job is None else turn.view.jobs.get(parent.job)
-        if parent.phase is not Phase.RUNNING or seen is None or not seen.running or not seen.nodes:
+        if parent.phase is not StagePhase.RUNNING or seen is None or not seen.running or not seen.nodes:
             return None
         place = sum(j in run.stages[k].after for k in range(i))
         found.append(seen.nodes[place % len(seen.nodes)])
@@ -81,7 +81,7 @@ def after_minutes(run: WorkflowRun, i: int, parents: tuple[int, ...]) -> tuple[i
 def _free(turn: Turn, run: WorkflowRun, i: int) -> None:
     """A job whose parents had all completed when it was submitted: one of them may have been requeued since."""
     stage, live = run.stages[i], _live_jobs(run, i)
-    if live and stage.phase is Phase.QUEUED and all(map(turn.at_work, live)):
+    if live and stage.phase is StagePhase.QUEUED and all(map(turn.at_work, live)):
         text = f"job {live[0]} had completed and was requeued: job {stage.job} has to wait for it again"
         _change(turn, stage, Tie.AFTEROK, live, Reason("re-pointed", text), dependency=True)
 
@@ -90,9 +90,9 @@ def _stale(turn: Turn, run: WorkflowRun, i: int, lost: int) -> WorkflowRun:
     """A parent has another job now: point to that, or where a guard waits for the old one, begin anew."""
     stage, parents = run.stages[i], run.parents(i)
     text = f"job {stage.job} depends on job {lost}, which is no parent's job any more"
-    if turn.strategy.tie.guarded or stage.phase in (Phase.RUNNING, Phase.SUBMITTED):
+    if turn.strategy.tie.guarded or stage.phase in (StagePhase.RUNNING, StagePhase.SUBMITTED):
         return turn.discard(run, i, Reason("dependency-stale", text))
-    live = [parent for parent in parents if parent.phase is not Phase.DONE]
+    live = [parent for parent in parents if parent.phase is not StagePhase.DONE]
     if not all(turn.there(run, parent) for parent in live):
         turn.note(stage.name, "dependency-stale", text + "; the new one is waited for")
         return run
@@ -125,7 +125,7 @@ def _held(turn: Turn, run: WorkflowRun, i: int, job: Job) -> WorkflowRun:
     """Release a held job once its dependency is read back; give it up if it is lost. A hold of others stays."""
     stage = run.stages[i]
     parents = {parent.job: parent for parent in run.parents(i) if parent.job is not None}
-    needed = tuple(number for number in stage.depends_on if parents[number].phase is not Phase.DONE)
+    needed = tuple(number for number in stage.depends_on if parents[number].phase is not StagePhase.DONE)
     missing = [number for number in needed if not names_parent(job.dependency, number)]
     if job.reason == "JobHeldAdmin":  # an agent that is an Operator would lift that as well
         turn.note(stage.name, "held", f"job {job.id} is held by an administrator: it is left alone")
@@ -203,7 +203,7 @@ def _timed(turn: Turn, run: WorkflowRun, i: int, job: Job) -> WorkflowRun:
 
 
 def _live_jobs(run: WorkflowRun, i: int) -> tuple[int, ...]:
-    return tuple(p.job for p in run.parents(i) if p.job is not None and p.phase is not Phase.DONE)
+    return tuple(p.job for p in run.parents(i) if p.job is not None and p.phase is not StagePhase.DONE)
 
 
 def _change(

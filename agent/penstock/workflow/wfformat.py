@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.errors import UserError
 from penstock.workflow.model import NAME_PATTERN, Stage, Workflow
-from penstock.workflow.tasks import Task, packed_command, packed_time, pool_command
+from penstock.workflow.tasks import WorkflowTask, packed_command, packed_time, pool_command
 
 __all__ = ["MAX_TASKS", "Packing", "PoolCommands", "from_wfformat", "is_wfformat"]
 
@@ -258,7 +258,7 @@ def _stage(
     return Stage(name, nodes, limit, expected, command, after, retries, guessed, meanwhile)
 
 
-def _task(name: str, task: Mapping[str, Any], run: Mapping[str, Any] | None, packing: Packing) -> Task:
+def _task(name: str, task: Mapping[str, Any], run: Mapping[str, Any] | None, packing: Packing) -> WorkflowTask:
     run = run or {}
     where = f"task {name[:60]!r}"
     seconds = run.get("runtimeInSeconds", 0.0)
@@ -267,7 +267,7 @@ def _task(name: str, task: Mapping[str, Any], run: Mapping[str, Any] | None, pac
     cores = run.get("coreCount") or 1
     if isinstance(cores, bool) or not isinstance(cores, int | float) or not 0 < cores <= 1e6:
         raise UserError(f"{where}: coreCount: must be above 0, not {str(cores)[:40]}")
-    return Task(_command(name, task, run, packing, float(seconds)), float(seconds), math.ceil(cores), name)
+    return WorkflowTask(_command(name, task, run, packing, float(seconds)), float(seconds), math.ceil(cores), name)
 
 
 def _command(name: str, task: Mapping[str, Any], run: Mapping[str, Any], packing: Packing, seconds: float) -> str:

@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from penstock.future.plan import Claim, Queue, Waiting, make_plan
+from penstock.future.plan import Claim, ClusterQueue, PendingJob, make_plan
 from penstock.provision.dag import Dag, one_site
 from penstock.provision.front import Evaluation
 from penstock.provision.heft import Scheduler
-from penstock.provision.moga import Settings, moga
+from penstock.provision.moga import MogaSettings, moga
 from penstock.provision.nsga2 import nsga2
 from penstock.provision.pricing import PaperPricing, quote
 from penstock.provision.slots import default_horizon, free_slots
@@ -32,7 +32,7 @@ PRICING = PaperPricing()
 T = TypeVar("T")
 
 
-def a_queue(jobs: int, seed: int = 1) -> Queue:
+def a_queue(jobs: int, seed: int = 1) -> ClusterQueue:
     rng = random.Random(seed)
 
     def width() -> int:
@@ -47,8 +47,8 @@ def a_queue(jobs: int, seed: int = 1) -> Queue:
     waiting = []
     for i in range(jobs):
         procs = width()
-        waiting.append(Waiting(f"j{i}", procs, rng.randint(60, 64800), everything, procs))
-    return Queue(NODES, 0, tuple(claims), tuple(waiting))
+        waiting.append(PendingJob(f"j{i}", procs, rng.randint(60, 64800), everything, procs))
+    return ClusterQueue(NODES, 0, tuple(claims), tuple(waiting))
 
 
 def a_workflow(tasks: int, levels: int, procs: int, seed: int = 1) -> Dag:
@@ -79,7 +79,7 @@ def timed(work: Callable[[], T]) -> tuple[float, T]:
     return time.process_time() - begin, found
 
 
-def anew(queue: Queue, nodes: int, start: float, end: float) -> tuple[float, ...]:
+def anew(queue: ClusterQueue, nodes: int, start: float, end: float) -> tuple[float, ...]:
     profile = queue.taken()
     profile.block(nodes, start, end)
     out = []
@@ -136,7 +136,7 @@ def main() -> int:
     first = ((True,) * len(few), tuple(s.extensible for s in few))
     for name, search in (("moga", moga), ("nsga2", nsga2)):
         evaluate = Evaluation(Scheduler(dag, few))
-        spent, points = timed(lambda: search(evaluate, 1, Settings(start=first)))  # noqa: B023
+        spent, points = timed(lambda: search(evaluate, 1, MogaSettings(start=first)))  # noqa: B023
         report(
             f"{name}, 100 tasks, {len(few)} slots",
             spent,
@@ -146,7 +146,7 @@ def main() -> int:
     dag = cybershake()
     spent, scheduler = timed(lambda: Scheduler(dag, few))
     evaluate = Evaluation(scheduler)
-    more, points = timed(lambda: moga(evaluate, 1, Settings(start=first)))
+    more, points = timed(lambda: moga(evaluate, 1, MogaSettings(start=first)))
     report(
         "CyberShake, 8,039 tasks, moga",
         spent + more,

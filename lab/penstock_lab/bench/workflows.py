@@ -29,10 +29,10 @@ from penstock.core.executor import Executor
 from penstock.state.store import Store
 from penstock.waits.base import Estimate, Observation
 from penstock.workflow.controller import WorkflowController
-from penstock.workflow.instructions import View
+from penstock.workflow.instructions import SlurmView
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.runner import Runner
-from penstock.workflow.state import Phase, Submitter
+from penstock.workflow.state import StagePhase, Submitter
 from penstock.workflow.strategy import Rules
 
 NOW = 1_000_000_000.0
@@ -99,9 +99,9 @@ def started(runner: Runner, runs: int, stages: int, strategy: str) -> list[Any]:
     for i in range(1, runs + 1):
         run = runner.start(i, workflow, strategy, NOW, partition="batch", token="abc")
         for number, place in ((i, 0), (runs + i, 1)):
-            view = View(NOW + place, {i: job(i, "RUNNING", start=NOW, nodes=(f"n{i}",))} if place else {})
+            view = SlurmView(NOW + place, {i: job(i, "RUNNING", start=NOW, nodes=(f"n{i}",))} if place else {})
             run = runner.step(run, view, NOW + 290 * place, Waits().predict).run
-            assert run.stages[place].phase is Phase.INTENDED, run.stages[place]
+            assert run.stages[place].phase is StagePhase.INTENDED, run.stages[place]
             run = runner.submitted(run, f"s{place}", number, NOW)
         made.append(run)
     return made
@@ -113,7 +113,7 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def step_all(runner: Runner, pairs: Iterable[tuple[Any, View]]) -> None:
+def step_all(runner: Runner, pairs: Iterable[tuple[Any, SlurmView]]) -> None:
     """One step of every run, in the same state as before."""
     for run, view in pairs:
         runner.step(run, view, NOW + 291, Waits().predict)
@@ -171,7 +171,7 @@ def main() -> None:
     rows = {}
     for name, ended in (("nothing new", False), ("all have ended", True)):
         jobs = picture(chosen.runs, NOW + 291, ended).jobs
-        views = [View(NOW + 291, {n: jobs[n] for n in run.jobs()}) for run in runs]
+        views = [SlurmView(NOW + 291, {n: jobs[n] for n in run.jobs()}) for run in runs]
         pairs = list(zip(runs, views, strict=True))
         rows[f"runner, {name}"] = timed(partial(step_all, runner, pairs))
     with tempfile.TemporaryDirectory() as folder:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from penstock.cli.groups import Group
+from penstock.cli.groups import CommandGroup
 from penstock.cli.output import emit_json, table
 from penstock.errors import UserError
 
@@ -30,7 +30,7 @@ _SELECT = "Resource selection: each task where it finishes first"
 _PROVISION = "Provisioning: slots with prices and plans over them"
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def bench() -> None:
     """Run the papers' experiments again."""
 

@@ -15,7 +15,7 @@ from types import FrameType
 
 import click
 
-from penstock.cli.groups import Group
+from penstock.cli.groups import CommandGroup
 from penstock.cli.output import emit_json
 from penstock.cli.times import Duration
 from penstock.errors import UserError
@@ -35,7 +35,7 @@ _folder = click.option(
 )
 
 
-@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def cluster() -> None:
     """Run a throw-away real Slurm of several nodes on this machine.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.groups import Group
+from penstock.cli.groups import CommandGroup
 from penstock.cli.options import check_read_twice, choice, out_option, whole
 from penstock.cli.output import emit_json
 from penstock_lab.cli.simulate_cluster import cluster
@@ -20,7 +20,7 @@ from penstock_lab.sim.swfout import Fate, write_outcome
 __all__ = ["simulate"]
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def simulate() -> None:
     """Replay workloads on a machine that is only simulated."""
 

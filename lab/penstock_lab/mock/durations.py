@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from penstock.api import JobSpec
 from penstock.errors import Infeasible
-from penstock.values.speedup import Amdahl, Downey, Speedup, Table
+from penstock.values.speedup import Amdahl, Downey, Speedup, SpeedupTable
 from penstock_lab.mock.speedup import Work
 
 __all__ = ["Duration", "from_script"]
@@ -57,7 +57,7 @@ def _slept(text: str) -> float:
 def _speedup(settings: dict[str, str]) -> Speedup:
     if "speedup" in settings:
         pairs = (pair.partition(":") for pair in settings["speedup"].split(","))
-        return Table(tuple((int(nodes), _finite(speed)) for nodes, _, speed in pairs))
+        return SpeedupTable(tuple((int(nodes), _finite(speed)) for nodes, _, speed in pairs))
     if "downey" in settings:
         average, _, variance = settings["downey"].partition(",")
         return Downey(_finite(average), _finite(variance or "0"))

@@ -27,7 +27,7 @@ from penstock.waits.history import Last, Median
 from penstock.waits.qbets import Qbets
 from penstock.waits.queue_learner import QueueLearner
 from penstock.waits.report import FLOOR
-from penstock.waits.share import Share
+from penstock.waits.share import ShareLearner
 from penstock.waits.share_mix import ShareMix
 from penstock_lab.papers.queue_log import Submitted, read, walk
 
@@ -39,7 +39,7 @@ _PREDICTORS: Final[Mapping[str, Callable[[], Learner]]] = {
     "last": Last,
     "median": Median,
     "qbets": lambda: Qbets(),
-    "share": lambda: Share(LIVE_ALTERNATIVES),
+    "share": lambda: ShareLearner(LIVE_ALTERNATIVES),
     "plan": lambda: Hinted("plan"),
     "queue": lambda: Hinted("queue"),
     "share-mix": lambda: ShareMix(LIVE_ALTERNATIVES),

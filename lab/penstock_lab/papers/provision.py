@@ -12,7 +12,7 @@ from typing import Any, Final
 from penstock.provision.dag import Dag, best_effort_cost
 from penstock.provision.front import Evaluation, trade_off
 from penstock.provision.heft import Scheduler
-from penstock.provision.moga import Settings, moga
+from penstock.provision.moga import MogaSettings, moga
 from penstock_lab.papers.chapters import Tell, traces
 from penstock_lab.papers.provision_greedy import greedy_plans
 from penstock_lab.papers.provision_prices import prices
@@ -94,7 +94,7 @@ def _compare(
         evaluate = Evaluation(Scheduler(dag, slots, now=now))
         start = ((True,) * len(slots), tuple(s.extensible for s in slots))
         began = time.process_time()
-        points = moga(evaluate, i, Settings(start=start))
+        points = moga(evaluate, i, MogaSettings(start=start))
         row: dict[str, Any] = {"slots": len(slots), "plan_s": time.process_time() - began}
         row["best_effort"] = best_effort(world.copy(), dag, now)
         row["least_cost"] = best_effort_cost(dag)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.provision.dag import Dag, best_effort_cost
-from penstock.provision.greedy import Site, greedy
+from penstock.provision.greedy import SlotSite, greedy
 from penstock.provision.pricing import PaperPricing
 from penstock_lab.papers.chapters import Tell, traces
 from penstock_lab.papers.provision_machine import Machine, best_effort_on
@@ -58,7 +58,7 @@ def against_best_effort(
     plans: list[dict[float, Ratios]] = [{alpha: [] for alpha in alphas} for _, alphas in flows]
     for i, now in enumerate(whens):
         machine.near(now)
-        site = Site("site", machine.queue(), pricing)
+        site = SlotSite("site", machine.queue(), pricing)
         for (dag_of, alphas), own, found in zip(flows, spans, plans, strict=True):
             dag = dag_of(i)
             for alpha in alphas:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.future.bits import BitProfile
-from penstock.future.plan import Claim, Queue, Waiting, make_plan
+from penstock.future.plan import Claim, ClusterQueue, PendingJob, make_plan
 from penstock.provision.besteffort import when_parents_end
 from penstock.provision.dag import Dag
 from penstock.provision.pricing import Quote
@@ -29,7 +29,7 @@ _MEMORY: Final = 1000  # waits of jobs that began, for who wants to learn from t
 class Placed:
     """A job that waits or runs: its place in the plan, and how long it really runs."""
 
-    job: Waiting
+    job: PendingJob
     submit: float
     run: float
     start: float
@@ -125,7 +125,7 @@ class Machine:
         start, nodes = found
         self._profile.block(nodes, start, start + limit)
         self._count += 1
-        job = Waiting(str(self._count), procs, limit, self.everything, float(procs))
+        job = PendingJob(str(self._count), procs, limit, self.everything, float(procs))
         placed = Placed(job, self.now, limit if run is None else run, start, nodes)
         self._inexact = self._inexact or placed.run < limit
         self._placed.append(placed)
@@ -135,11 +135,11 @@ class Machine:
         """When a job begins as things are now; it must not have ended."""
         return next(p.start for p in (*self._placed, *self._running) if p.job.id == job.job.id)
 
-    def queue(self) -> Queue:
+    def queue(self) -> ClusterQueue:
         """What a planner sees now: of those who run their time limits."""
         self._settle()
         running = (Claim(p.job.id, p.nodes, p.start, p.start + p.job.duration) for p in self._running)
-        return Queue(self.size, self.now, (*running, *self._slots), tuple(p.job for p in self._placed))
+        return ClusterQueue(self.size, self.now, (*running, *self._slots), tuple(p.job for p in self._placed))
 
     def _settle(self) -> None:
         """Whoever has begun is no longer waiting, and who has ended is forgotten."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.future.plan import Plan, make_plan
+from penstock.future.plan import QueueSchedule, make_plan
 from penstock.provision.pricing import PaperPricing, Quote, choose, quote, quote_all
 from penstock_lab.papers.chapters import Tell, traces
 from penstock_lab.papers.provision_machine import Machine
@@ -93,7 +93,7 @@ def sell(jobs: Jobs, procs: int, share: float, alpha: float, seed: int) -> Sales
     return sales
 
 
-def answers(plan: Plan, procs: int, duration: float, alpha: float) -> list[Quote]:
+def answers(plan: QueueSchedule, procs: int, duration: float, alpha: float) -> list[Quote]:
     """The answer to query (18), or of those who look at one side only the part that decides: up to the first slot that
     can be had (alpha 0), or that costs nothing more (alpha 1)."""
     if 0 < alpha < 1:

@@ -17,9 +17,9 @@ from typing import Any, Final
 from penstock.provision.besteffort import Later, when_parents_end
 from penstock.provision.dag import Dag, best_effort_cost
 from penstock.provision.front import Evaluation, trade_off
-from penstock.provision.greedy import Site, greedy
+from penstock.provision.greedy import SlotSite, greedy
 from penstock.provision.heft import Scheduler
-from penstock.provision.moga import Settings, moga
+from penstock.provision.moga import MogaSettings, moga
 from penstock.provision.pricing import PaperPricing
 from penstock_lab.papers.chapters import Tell, traces
 from penstock_lab.papers.provision_machine import Machine
@@ -129,8 +129,8 @@ def _one(sites: Sequence[tuple[int, Jobs]], dag: Dag, run: int, now: float) -> t
     slots = [slot for _, slot in offers]
     evaluate = Evaluation(Scheduler(dag, slots, [r for r, _ in offers], now))
     start = ((True,) * len(slots), tuple(slot.extensible for slot in slots))
-    plan = trade_off(moga(evaluate, run, Settings(start=start)), _ALPHA)
-    priced = [Site(f"site {r}", queue, PaperPricing()) for r, queue in enumerate(queues)]
+    plan = trade_off(moga(evaluate, run, MogaSettings(start=start)), _ALPHA)
+    priced = [SlotSite(f"site {r}", queue, PaperPricing()) for r, queue in enumerate(queues)]
     bought = greedy(dag, priced, _ALPHA, now)
     least = best_effort_cost(dag)
     alone = among_sites([world.copy() for world in worlds], dag, now)

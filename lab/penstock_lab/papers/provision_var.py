@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from penstock.future.plan import make_plan
 from penstock.provision.pricing import PaperPricing, quote
-from penstock.provision.var import Submission, Waits, bound, combine, idle_cost, when_to_submit
+from penstock.provision.var import Submission, WaitSample, bound, combine, idle_cost, when_to_submit
 from penstock_lab.papers.chapters import Tell, traces
 from penstock_lab.papers.provision_machine import Machine
 from penstock_lab.papers.provision_world import (
@@ -58,7 +58,7 @@ def both_ways(machine: Machine, procs: int, duration: float, notice: float) -> O
     now, start = machine.now, machine.now + notice
     queue = machine.queue()
     slot = quote(make_plan(queue), queue.taken(), procs, duration, start, _PRICING)
-    chosen = when_to_submit(now, start, duration, Waits(machine.seen, procs, start))
+    chosen = when_to_submit(now, start, duration, WaitSample(machine.seen, procs, start))
     alone = _begin(machine.copy(), chosen, procs, start)
     beside = alone
     if slot.feasible:

@@ -19,7 +19,7 @@ from typing import Final
 from penstock.api import Geometry
 from penstock.errors import UserError
 from penstock.waits.queue_learner import LEAST
-from penstock.waits.queue_view import Ask, Past, Queue, View, Waiting, look
+from penstock.waits.queue_view import NewJob, Past, QueueCounts, QueuedJob, View, look
 from penstock_lab.sim.swf import SwfReader
 
 __all__ = ["Started", "Submission", "Submitted", "read", "walk"]
@@ -100,7 +100,7 @@ class _State:
 
     def __init__(self, jobs: list[Submission], size: int) -> None:
         self.jobs, self.size = jobs, size
-        self.waiting: dict[int, Waiting] = {}
+        self.waiting: dict[int, QueuedJob] = {}
         self.running: list[tuple[int, int]] = []
         self.own_waiting: Counter[str] = Counter()
         self.own_running: Counter[str] = Counter()
@@ -118,9 +118,9 @@ class _State:
             self.own_waiting[job.user],
             self.own_running[job.user],
         )
-        queue = Queue(job.submit, self.size, self.running, self.waiting.values())
-        view = look(queue, Ask(job.nodes, job.limit, job.group, job.user), past)
-        self.waiting[number] = Waiting(job.nodes, job.limit, job.group, job.user, job.submit)
+        queue = QueueCounts(job.submit, self.size, self.running, self.waiting.values())
+        view = look(queue, NewJob(job.nodes, job.limit, job.group, job.user), past)
+        self.waiting[number] = QueuedJob(job.nodes, job.limit, job.group, job.user, job.submit)
         self.own_waiting[job.user] += 1
         return view
 

@@ -30,8 +30,8 @@ from typing import Final
 import numpy as np
 
 from penstock.api import JobSpec
-from penstock.broker.acts import Acts
-from penstock.broker.assess import Market, assess, lanes_of, open_market
+from penstock.broker.acts import BagActs
+from penstock.broker.assess import ClusterMarket, assess, lanes_of, open_market
 from penstock.broker.bags import Bags
 from penstock.broker.look import look_around
 from penstock.broker.place import place
@@ -217,7 +217,7 @@ class _Bag:
         if strategy == "best":
             lanes = [min(lanes, key=lambda lane: lane.starts[0] + lane.run)]
         run = self._bags.new(bag, self._size, self._world.clock.now(), {})
-        acts = Acts(Executor(Store(":memory:"), self._world.clock, self._world.backend), run)
+        acts = BagActs(Executor(Store(":memory:"), self._world.clock, self._world.backend), run)
         jobs, now = spread(self._size, lanes), self._world.clock.now()
         await place(run, assessed, jobs, lambda: self._bags.save(run), now, acts)
         market.close()
@@ -235,7 +235,7 @@ class _Bag:
             self._shares[array.cluster] += sum(len(array.pieces[i]) for i in array.alive)
         return sum(move["tasks"] for move in run.moves)
 
-    async def _market(self) -> Market:
+    async def _market(self) -> ClusterMarket:
         views, problems = await look_around(self._world.backend)
         return await open_market(self._config, views, problems, self._world.site)
 

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from penstock.api import JobSpec
-from penstock.broker.site import Facts, SiteFile
+from penstock.broker.site import NodeFacts, SiteFile
 from penstock_lab.mock.backend import MockBackend, Site, VirtualClock
 from penstock_lab.mock.controller import Controller
 from penstock_lab.mock.engine import Engine
@@ -92,7 +92,7 @@ class World:
         self.backend = MockBackend(self.engines[first], "scientist", self.clock, site=engines)
         self.site = SiteFile(
             partitions={
-                f"{name}/main": Facts(base=t.base, max=t.max, correction=t.more) for name, t in RESOURCES.items()
+                f"{name}/main": NodeFacts(base=t.base, max=t.max, correction=t.more) for name, t in RESOURCES.items()
             }
         )
 

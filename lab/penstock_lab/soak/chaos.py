@@ -13,7 +13,7 @@ from typing import Any, Final
 from dmr import credential, wire
 from penstock.api import FAR, JobSpec, JobState
 from penstock.errors import OutcomeUnknown, SlurmUnavailable
-from penstock.provision.holding import Wanted
+from penstock.provision.holding import WantedSlot
 from penstock.workflow.model import workflow_to_dict
 from penstock.workflow.state import Submitter
 from penstock_lab.mock.codec import CHANGING
@@ -256,7 +256,7 @@ class Storm:
         nodes, length = draw.choice((1, 2)), draw.uniform(1, 20) * MINUTE
         submit_at = now + draw.choice((0.0, draw.uniform(0, 30) * MINUTE))
         start = float(math.ceil(submit_at + draw.uniform(1, 60) * MINUTE))
-        wanted = Wanted(
+        wanted = WantedSlot(
             name, OWNER, "lab", nodes, "batch", start, length, "var", base=nodes * length, f=math.inf,
             submit_at=submit_at, run_time=start + length - submit_at,
             command=f"sleep {length * draw.uniform(0.2, 0.9):.0f}",

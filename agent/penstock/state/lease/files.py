@@ -14,7 +14,7 @@ from typing import Final
 
 from penstock.errors import StoreError
 from penstock.host.files import replace
-from penstock.state.lease.machine import Card, Place, parse
+from penstock.state.lease.machine import Card, PidScope, parse
 
 __all__ = [
     "LEASE",
@@ -129,7 +129,7 @@ def published(folder: Path) -> Card | None:
 # -- what this host has seen of others ---------------------------------------------------------------------------------
 
 
-def load_notes(folder: Path, place: Place) -> dict[int, tuple[str, float]]:
+def load_notes(folder: Path, place: PidScope) -> dict[int, tuple[str, float]]:
     """What `Watch.notes` were, of this boot of this host; empty when there are none or none that make sense."""
     try:
         said = json.loads((folder / _notes_name(place)).read_bytes())
@@ -138,7 +138,7 @@ def load_notes(folder: Path, place: Place) -> dict[int, tuple[str, float]]:
         return {}
 
 
-def save_notes(folder: Path, place: Place, notes: dict[int, tuple[str, float]]) -> None:
+def save_notes(folder: Path, place: PidScope, notes: dict[int, tuple[str, float]]) -> None:
     """Keep `Watch.notes` for the next process on this host."""
     if place.known and notes != load_notes(folder, place):
         replace(folder / _notes_name(place), json.dumps(notes).encode("ascii"), 0o600)
@@ -151,5 +151,5 @@ def forget_notes(folder: Path) -> None:
             (folder / name).unlink(missing_ok=True)
 
 
-def _notes_name(place: Place) -> str:
+def _notes_name(place: PidScope) -> str:
     return _NOTES + hashlib.sha256(f"{place.boot} {place.space}".encode()).hexdigest()[:16]

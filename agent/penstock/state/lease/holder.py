@@ -22,7 +22,7 @@ from penstock.state.lease.machine import (
     Card,
     Create,
     Fence,
-    Held,
+    HeldByOther,
     Moment,
     Names,
     Now,
@@ -80,7 +80,7 @@ class Lease:
         self._watch = watch = Watch(here, patience, host.runs, files.load_notes(folder, here))
         deadline = time.monotonic() + wait
         told = False
-        while isinstance(found := self._drive(take(self._card, watch)), Held):
+        while isinstance(found := self._drive(take(self._card, watch)), HeldByOther):
             files.save_notes(folder, here, watch.notes)
             if time.monotonic() >= deadline:
                 raise StateHeld(f"{found.by or 'somebody else'} has the state in {folder}")
@@ -95,14 +95,14 @@ class Lease:
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
         self._thread.start()
 
-    def _drive(self, steps: Generator[Step, Any, Taken | Held]) -> Taken | Held:
+    def _drive(self, steps: Generator[Step, Any, Taken | HeldByOther]) -> Taken | HeldByOther:
         """Do what the rules say. Raises StoreError when the folder cannot be read or written."""
         answer: Any = None
         try:
             while True:
                 answer = self._do(steps.send(answer))
         except StopIteration as end:
-            result: Taken | Held = end.value
+            result: Taken | HeldByOther = end.value
             return result
         except OSError as e:
             raise StoreError(f"the lease in {self.folder} cannot be had: {e.strerror or e}") from e

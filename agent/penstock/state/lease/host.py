@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from penstock.state.lease.machine import Moment, Place
+from penstock.state.lease.machine import Moment, PidScope
 
 __all__ = ["moment", "place", "runs", "ticks"]
 
@@ -16,13 +16,13 @@ def moment() -> Moment:
     return Moment(time.clock_gettime(time.CLOCK_BOOTTIME), time.time())
 
 
-def place() -> Place:
+def place() -> PidScope:
     """Where this process runs; not known where /proc does not say."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return Place(boot, os.readlink("/proc/self/ns/pid"))  # noqa: PTH115 (what it names is no path)
+        return PidScope(boot, os.readlink("/proc/self/ns/pid"))  # noqa: PTH115 (what it names is no path)
     except (OSError, ValueError):
-        return Place()
+        return PidScope()
 
 
 def ticks(pid: int) -> int:

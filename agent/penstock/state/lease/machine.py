@@ -16,11 +16,11 @@ __all__ = [
     "Card",
     "Create",
     "Fence",
-    "Held",
+    "HeldByOther",
     "Moment",
     "Names",
     "Now",
-    "Place",
+    "PidScope",
     "Read",
     "Remove",
     "Step",
@@ -37,7 +37,7 @@ _TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PidScope:
     """Where process numbers mean the same: one boot of one kernel, and a pid namespace in it. Empty: not known."""
 
     boot: str = ""
@@ -70,9 +70,9 @@ class Card:
     number: int = 0
 
     @property
-    def place(self) -> Place:
+    def place(self) -> PidScope:
         """Where it runs."""
-        return Place(self.boot, self.space)
+        return PidScope(self.boot, self.space)
 
     def text(self) -> bytes:
         """One line of JSON, always as long, so that it can be written over in one piece."""
@@ -153,7 +153,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldByOther:
     """Somebody else has it, or was quicker; `by` whom, where that is known."""
 
     by: Card | None
@@ -184,7 +184,7 @@ class Watch:
 
     def __init__(
         self,
-        place: Place,
+        place: PidScope,
         patience: float,
         runs: Callable[[int, int], bool],
         notes: Mapping[int, tuple[str, float]] | None = None,
@@ -220,7 +220,7 @@ def beat_every(patience: float) -> float:
     return patience / 12
 
 
-def take(me: Card, watch: Watch) -> Generator[Step, Any, Taken | Held]:
+def take(me: Card, watch: Watch) -> Generator[Step, Any, Taken | HeldByOther]:
     """Try to become the holder, once."""
     lowest = 1
     for _ in range(_TRIES):
@@ -236,10 +236,10 @@ def take(me: Card, watch: Watch) -> Generator[Step, Any, Taken | Held]:
             if watch.lives(number, text, before, (yield Now())):
                 held, living = True, parse(text) or living
         if held:
-            return Held(living)
+            return HeldByOther(living)
         mine = max([lowest - 1, *seen]) + 1
         if not (yield Create(mine, replace(me, number=mine).text())):
-            return Held(parse((yield Read(mine)) or b""))
+            return HeldByOther(parse((yield Read(mine)) or b""))
         # Nobody else can have this number. But what was seen may be old by now: by a pause of this process, or by what
         # the file system had cached. Having written to the folder, one sees it as it is.
         rival: Card | None = None
@@ -252,7 +252,7 @@ def take(me: Card, watch: Watch) -> Generator[Step, Any, Taken | Held]:
                 moved, rival = True, parse(text) or rival
         if moved:
             yield Remove(mine)
-            return Held(rival)
+            return HeldByOther(rival)
         found = yield Fence(mine)
         if found is not None and found < mine:
             for number in seen:
@@ -260,6 +260,6 @@ def take(me: Card, watch: Watch) -> Generator[Step, Any, Taken | Held]:
             return Taken(mine)
         yield Remove(mine)
         if found is None:
-            return Held(parse(seen[max(seen)]) if seen else None)
+            return HeldByOther(parse(seen[max(seen)]) if seen else None)
         lowest = found + 1  # the leases were removed by hand, or a newer holder's came and went
-    return Held(None)
+    return HeldByOther(None)
