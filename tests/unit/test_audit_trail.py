@@ -249,16 +249,16 @@ WRITER = """
 import sys, time
 from pathlib import Path
 from penstock.audit.trail import Trail
-from penstock.audit.record import Kind, Outcome, Record
+from penstock.audit.record import Record, RecordKind, RecordOutcome
 trail = Trail(Path(sys.argv[1]), size=8000, keep=1000)
 n = int(sys.argv[2])
 while True:
     for _ in range(7):
         n += 1
-        said = Record(float(n), Kind.REQUEST, "say", Outcome.DONE, text=str(n) + " x" * (n % 90))
+        said = Record(float(n), RecordKind.REQUEST, "say", RecordOutcome.DONE, text=str(n) + " x" * (n % 90))
         trail.append([said], durable=n % 5 == 0)
         print(n, flush=True)
-    trail.append([Record(float(n), Kind.REQUEST, "more", Outcome.DONE, text="y" * 900)] * 20, durable=False)
+    trail.append([Record(float(n), RecordKind.REQUEST, "more", RecordOutcome.DONE, text="y" * 900)] * 20, durable=False)
     time.sleep(0.005)  # nobody writes without end, and the other waits for its turn
 """
 

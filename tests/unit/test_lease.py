@@ -30,11 +30,11 @@ from pathlib import Path
 from penstock.errors import PenstockError
 from penstock.state.lease import host
 from penstock.state.lease.holder import Lease
-from penstock.state.lease.machine import Place
+from penstock.state.lease.machine import PidScope
 from penstock.state.store import Store
 
 folder, name, patience, wait = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), float(sys.argv[4])
-host.place = lambda: Place("boot of " + name, "pid:[1]")
+host.place = lambda: PidScope("boot of " + name, "pid:[1]")
 try:
     lease = Lease(folder, folder / "penstock.db", "agent", patience=patience, wait=wait)
     store = Store(folder / "penstock.db", lease)
