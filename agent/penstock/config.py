@@ -300,7 +300,8 @@ class ProvisionSection(_Section):
     )
     ledger: File | None = Field(
         None,
-        description="The ledger; default: ledger.db in the state folder, or in the user's own where that is another's.",
+        description="The ledger. Default: ledger.db in the state folder, or, where that is another user's, in the "
+        "caller's own state folder.",
     )
     sites: File | None = Field(None, description="The file of sites (penstock plan --site); unset: none.")
     requests: File | None = Field(None, description="Folder for signed requests for reservations; unset: none.")
@@ -359,8 +360,8 @@ class PoolSection(_Section):
 
     folder: File | None = Field(
         None,
-        description="Folder of the user's pools, shared by all nodes; default: pools in the state folder, or in the "
-        "user's own where that is another's.",
+        description="Folder of the user's pools, shared by all nodes; default: pools in the state folder, or, where "
+        "that is another user's, in the caller's own state folder.",
     )
     host: str | None = Field(None, description="This host's address, at which members reach a pool's scheduler.")
     placement: str = Field("pack", description="Which task goes where (entry point penstock.placement).")

@@ -81,7 +81,9 @@ class _Pool:
         unserved = self._serve()
         self._grow(unserved)
         for m in self._free:
-            self._reasons.setdefault(m.offer.job, Reason("stay", "no other size would help anybody"))
+            self._reasons.setdefault(
+                m.offer.job, Reason("stay", "neither it nor a waiting job would gain by another size")
+            )
         return {m.offer.job: ResizeVerdict(m.size, (self._reasons[m.offer.job],), m.beneficiary) for m in self._free}
 
     def _demand(self) -> None:

@@ -73,7 +73,7 @@ _COMMANDS: Final = {
         "db": ("penstock.cli.db:db", "Check, copy, shrink or save the state file."),
     },
     _LABORATORY: {
-        "demo": ("penstock_lab.cli.demo:demo", "Show a workflow ahead of its queue and an MPI job that breathes."),
+        "demo": ("penstock_lab.cli.demo:demo", "Show a workflow ahead of its queue and a resized MPI job."),
         "simulate": ("penstock_lab.cli.simulate:simulate", "Replay workloads on a machine that is only simulated."),
         "cluster": (
             "penstock_lab.cli.cluster:cluster",
@@ -163,7 +163,7 @@ def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version and exit."
 )
 def cli() -> None:
-    """Works ahead of Slurm's queue and lets MPI jobs breathe."""
+    """Works ahead of Slurm's queue and resizes MPI jobs while they run."""
 
 
 def main() -> None:

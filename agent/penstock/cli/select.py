@@ -229,7 +229,8 @@ class _Live:
         for name, number in jobs.items() if bag.count > 1 else ():
             a = by_name[name]
             each = "" if a.shape.per == 1 else f" of {a.shape.per} tasks"
-            click.echo(f"{name}: {_jobs(number)}{each}, from in {ago(a.starts[0])} to in {ago(done[name])}")
+            begin, end = ago(a.starts[0]), ago(done[name])
+            click.echo(f"{name}: {_jobs(number)}{each}, the first starts in {begin}, the last is done in {end}")
         if bag.count > 1 and jobs:
             click.echo(f"{bag.count} tasks are done in {ago(max(done.values()))}")
         if self._explain:

@@ -33,7 +33,7 @@ _QUICK = Comparison(
 @click.option("--quick", is_flag=True, help="Short stages, and no comparison with perstage.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("demo-out"), show_default=True)
 def demo(backend: str, quick: bool, out: Path) -> None:
-    """Show a workflow ahead of its queue and an MPI job that breathes.
+    """Show a workflow ahead of its queue and a resized MPI job.
 
     mock needs no Slurm: the comparison of strategies runs in virtual time, the MPI job as real processes. slurm starts
     a throw-away cluster of eight nodes on this machine. Exits 0 only if everything happened.

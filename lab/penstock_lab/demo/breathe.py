@@ -1,4 +1,4 @@
-"""One MPI program that breathes: grows on idle nodes, shrinks when a job waits, and computes the same bits."""
+"""One MPI program, resized as it runs: grows on idle nodes, shrinks when a job waits, and computes the same bits."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def breathe(arena: LiveArena, own: Backend, folder: Path, nodes: int, view
         if rival is not None and rival in jobs and jobs[rival].running and not breath.rival_started:
             breath.rival_started = True
             view.say(f"job {rival}: the rival runs on {nodes - 2} nodes")
-        view.show("an MPI job that breathes", list(jobs.values()), labels)
+        view.show("an MPI job that is resized", list(jobs.values()), labels)
         if all(i in jobs and jobs[i].state.ended for i in (job, fixed)):
             break
         await arena.tick()
