@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from penstock.api import Job, Offer, Reason, ResizeVerdict, Snapshot
+from penstock.api import Job, Offer, Reason, ResizeVerdict, Snapshot, plural
 from penstock.future.queue import idle_for
 
 __all__ = ["Efficiency"]
@@ -61,7 +61,7 @@ class Efficiency:
         if here < self.threshold:
             return _stay(offer, "would-not-pay", f"its nodes are {here:.0%} as useful as on {min(measured)}")
         if (larger - offer.size) // offer.per_node > idle:
-            return _stay(offer, "no-room", f"{idle} nodes are idle for as long as it runs, too few for {larger}")
+            return _stay(offer, "no-room", f"{plural(idle, 'node')} idle for as long as it runs, too few for {larger}")
         return ResizeVerdict(larger, (Reason("scales", f"its nodes are {here:.0%} useful, and {idle} are idle"),))
 
     def _efficiency(self, measured: dict[int, float], size: int) -> float:

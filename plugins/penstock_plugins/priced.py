@@ -26,7 +26,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from penstock.api import Offer, Reason, ResizeVerdict, Snapshot
+from penstock.api import Offer, Reason, ResizeVerdict, Snapshot, plural
 from penstock.future.members import Member, Memory, room_for, under_way
 from penstock.future.queue import DEPTH, QueuePlan, later, waiting
 
@@ -154,7 +154,7 @@ class _Market:
             if larger is not None:
                 more = m.nodes_of(larger) - m.nodes_of(m.size)
                 if more <= min(plan.idle(m.job.end), self._idle - self._claimed):
-                    reason = Reason("expand-idle", f"{more} more nodes are idle, and it ends earlier on them")
+                    reason = Reason("expand-idle", f"{plural(more, 'more node')} idle, and it ends earlier with them")
                     yield _Resize({place: larger}, None, reason, m.size < m.offer.minimum)
 
     def _cost(self, m: Member, old: int, new: int) -> float | None:

@@ -8,7 +8,7 @@ ends up where its user wants it, and stays there.
 
 from __future__ import annotations
 
-from penstock.api import Job, Offer, Reason, ResizeVerdict, Snapshot
+from penstock.api import Job, Offer, Reason, ResizeVerdict, Snapshot, plural
 from penstock.future.queue import idle_for
 
 __all__ = ["Static"]
@@ -32,9 +32,11 @@ class Static:
         missing, idle = (target - offer.size) // offer.per_node, idle_for(job, snapshot)
         if missing > idle:
             return _stay(
-                offer, "no-room", f"prefers {offer.preferred}, but {idle} nodes are idle for as long as it runs"
+                offer, "no-room", f"prefers {offer.preferred}; {plural(idle, 'node')} idle for as long as it runs"
             )
-        return ResizeVerdict(target, (Reason("static-grow", f"prefers {offer.preferred}, and {idle} nodes are idle"),))
+        return ResizeVerdict(
+            target, (Reason("static-grow", f"prefers {offer.preferred}; {plural(idle, 'node')} idle"),)
+        )
 
 
 def _stay(offer: Offer, code: str, text: str) -> ResizeVerdict:

@@ -33,7 +33,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from penstock.api import Job, Offer, Reason, ResizeVerdict, Snapshot
+from penstock.api import Job, Offer, Reason, ResizeVerdict, Snapshot, plural
 from penstock.future.members import Member, Memory, room_for, under_way
 from penstock.future.queue import DEPTH, QueuePlan, later, waiting
 
@@ -123,7 +123,9 @@ class _Pool:
                 continue
             size = max((s for s in m.sizes if s <= preferred), default=smaller)
             if m.speeds.known and m.speeds.scaling(size, m.size) < _SCALES:
-                text = f"job {pending.id} waits for {pending.least_nodes} nodes, and it runs as well on {size}"
+                text = (
+                    f"job {pending.id} waits for {plural(pending.least_nodes, 'node')}, and it runs as well on {size}"
+                )
                 self._shrink(m, size, None, Reason("shrink-useless", text))
 
     def _steps(self, pending: Job, queue: int) -> dict[int, int]:
@@ -187,5 +189,7 @@ class _Pool:
             self._plan.take(more, member.job.end)
             self._idle -= more
             member.size = larger
-            text = f"{more} more nodes are idle" + (f", and of no use to {unserved} jobs that wait" if unserved else "")
+            text = f"{plural(more, 'more node')} idle" + (
+                f", of no use to {plural(unserved, 'waiting job')}" if unserved else ""
+            )
             self._reasons[member.offer.job] = Reason("expand-idle", text)

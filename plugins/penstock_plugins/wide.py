@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.api import Job, Offer, Reason, ResizeVerdict, Snapshot
+from penstock.api import Job, Offer, Reason, ResizeVerdict, Snapshot, plural
 from penstock.future.cluster import asleep
 from penstock.future.queue import later, waiting
 
@@ -66,25 +66,29 @@ class WideOptimization:
         for pending in queue:
             missing = pending.least_nodes - idle.all
             if missing <= 0:
-                return _stay(offer, "startable", f"job {pending.id} can start on the {idle.all} idle nodes by itself")
+                return _stay(
+                    offer, "startable", f"job {pending.id} can start on {plural(idle.all, 'idle node')} by itself"
+                )
             for size in sorted((s for s in offer.reachable() if s < offer.size), reverse=True):
                 if (offer.size - size) // offer.per_node >= missing:
-                    text = f"job {pending.id} waits for {pending.least_nodes} nodes, and {idle.all} are idle"
+                    text = f"job {pending.id} waits for {plural(pending.least_nodes, 'node')}, and {idle.all} idle"
                     return ResizeVerdict(size, (Reason("shrink-for-pending", text),), beneficiary=pending.id)
         return self._grow(offer, idle, queue, "no pending job can use the idle nodes", offer.maximum)
 
     def _grow(self, offer: Offer, idle: _Idle, queue: Sequence[Job], why: str, at_most: int) -> ResizeVerdict:
         startable = next((p for p in queue if p.least_nodes <= idle.all), None)
         if startable is not None:
-            return _stay(offer, "startable", f"job {startable.id} can start on the {idle.all} idle nodes by itself")
+            return _stay(
+                offer, "startable", f"job {startable.id} can start on {plural(idle.all, 'idle node')} by itself"
+            )
         fitting = [
             s
             for s in offer.reachable()
             if offer.size < s <= at_most and (s - offer.size) // offer.per_node <= idle.ready
         ]
         if not fitting:
-            return _stay(offer, "no-room", f"{idle.ready} idle nodes do not fill a larger reachable size")
-        return ResizeVerdict(max(fitting), (Reason("expand-idle", f"{idle.ready} nodes are idle; {why}"),))
+            return _stay(offer, "no-room", f"too few for a larger reachable size: {plural(idle.ready, 'idle node')}")
+        return ResizeVerdict(max(fitting), (Reason("expand-idle", f"{plural(idle.ready, 'idle node')}; {why}"),))
 
     def _shrink_to(self, offer: Offer, target: int, code: str, why: str) -> ResizeVerdict:
         fitting = [s for s in offer.reachable() if s < offer.size and s <= target]

@@ -533,7 +533,7 @@ def test_budgets_say_what_would_be_enough():
     ("limits", "said"),
     [
         (Limits(notice=2000), "a slot must be asked for 2000 s ahead here$"),
-        (Limits(share=0.25), "at most 1 nodes may be reserved"),
+        (Limits(share=0.25), "the limit here is 1 reserved node at a time"),
         (Limits(per_user=0), "more than 0 slots"),
         (Limits.preset("strict"), "3600 s ahead"),
     ],

@@ -197,7 +197,7 @@ def test_the_cap_counts_the_last_hour_and_each_user():
     assert room(Caps(nodes=10), moves, 1, 3550).nodes == 0
     mine = room(Caps(nodes=100, of_user=6), moves, 1, 4000)
     assert (mine.nodes, mine.reason.code) == (2, CODE)
-    assert mine.reason.text == "4 nodes were moved within the hour, and `limits.nodes_per_hour_of_user` is 6"
+    assert mine.reason.text == "4 nodes moved within the hour, and `limits.nodes_per_hour_of_user` is 6"
     assert room(Caps(of_user=6), moves, 3, 4000).nodes == 6
     assert room(Caps(nodes=10), [NodeMove(9000, 1, 4)], 1, 4000).nodes == 6, "the clock was set back"
 
@@ -218,7 +218,7 @@ async def test_a_job_grows_as_far_as_the_cap_allows_also_after_a_restart_and_on_
     await world.until(lambda: world.now > grown + 3500, 4000)
     assert program.sizes == [2, 4]
     last = world.store.decisions(f"job {program.job}")[-1]
-    assert last["verb"] == "nothing" and "2 nodes were moved within the hour" in last["reasons"][-1][1]
+    assert last["verb"] == "nothing" and "2 nodes moved within the hour" in last["reasons"][-1][1]
     await world.until(lambda: program.sizes[-1] > 4, 300)
     assert world.now > grown + 3590
 

@@ -301,17 +301,17 @@ def test_the_command(live: Live):
         said = live.command("submit", "--cores", "3", "true")
         assert (said.returncode, "the largest member of the pool has 2 cores, 2 GB" in said.stderr) == (2, True)
         said = live.command("submit", "--name", "hello", "--env", "WHO=you", "--wait", "--", "sh", "-c", "echo hi $WHO")
-        assert said.stdout == "1 of 1 tasks complete\n"
+        assert said.stdout == "1 of 1 task complete\n"
         assert live.command("submit", "--name", "hello", "--", "false").stdout == "Submitted task 1\n"
         assert live.command("logs", "hello").stdout == "hi you\n"
         said = live.command("submit", "--wait", "--retries", "1", "nosuchcommand")
-        assert (said.returncode, said.stdout) == (1, "0 of 1 tasks complete\n")
+        assert (said.returncode, said.stdout) == (1, "0 of 1 task complete\n")
         assert "task 2 failed: no such command: nosuchcommand" in said.stderr
         (slow,) = live.submit([{"command": ["sh", "-c", "echo begun; sleep 1000"]}])
         live.until(lambda: (live.pool / "output" / f"{slow}.1.out").exists())
         assert live.command("logs", str(slow)).stdout == "begun\n"
         assert "1 running" in live.command("top").stdout
-        assert "1 tasks are being cancelled" in live.command("cancel", str(slow)).stdout
+        assert "1 task being cancelled" in live.command("cancel", str(slow)).stdout
         live.until(lambda: live.status()["tasks"]["cancelled"] == 1)
         assert "All of them had ended before" in live.command("cancel", "1").stdout
         assert live.command("logs", "77").returncode == 5

@@ -341,7 +341,7 @@ def test_what_is_not_in_the_queue_is_looked_up_and_believed_then():
     assert of(Lookup, look(run)) == [Lookup((1,))]
     assert not of(Lookup, look(own(run, "a", registered=60.0)))
     done = look(run, records=[record(1, JobState.COMPLETED)])
-    assert of(Finished, done) == [Finished(True, "all 1 stages completed")]
+    assert of(Finished, done) == [Finished(True, "1 stage completed")]
     assert (done.run.phase, done.run.ended_at) == (RunPhase.COMPLETED, 60.0)
     assert look(done.run, now=99.0).instructions == ()
 

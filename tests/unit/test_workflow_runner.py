@@ -121,7 +121,7 @@ def test_perstage_from_beginning_to_end():
     assert (order.stage, order.spec.dependency, order.spec.hold) == ("merge", None, False)
     d.step(1900, job(2, "RUNNING", submit=1805.0, eligible=1805.0, start=1890.0))
     out = d.step(2000, record(2, "COMPLETED", submit=1805.0, eligible=1805.0, start=1890.0, end=1950.0))
-    assert out == [Finished(True, "all 2 jobs completed")]
+    assert out == [Finished(True, "2 jobs completed")]
     assert d.run.phase is RunPhase.COMPLETED and d.phases() == ["done", "done"]
     assert d.step(2001) == []
     assert [perceived_wait(d.run, i) for i in (0, 1)] == [100, 90]
@@ -157,7 +157,7 @@ def test_asa_from_beginning_to_end():
         "ready before 1820: <= 1820 - 1789"
     )
     out = d.step(1900, done, job(2, "COMPLETED", submit=1787.0, start=1822.0, end=1882.0))
-    assert out == [Finished(True, "all 2 jobs completed")]
+    assert out == [Finished(True, "2 jobs completed")]
     assert run_metrics(d.run).total_wait == 102 and d.run.ended_at == 1882
 
 
@@ -167,7 +167,7 @@ def test_bigjob_is_one_submission():
     assert (order.spec.nodes, order.spec.time_limit, order.spec.dependency) == (4, 2400, None)
     assert "./project" in order.spec.script and "./merge" in order.spec.script
     out = d.step(3000, job(1, "COMPLETED", start=1100.0, end=2900.0))
-    assert Finished(True, "all 1 jobs completed") in out
+    assert Finished(True, "1 job completed") in out
     assert run_metrics(d.run).node_hours == pytest.approx(4 * 1800 / 3600), "equation 1"
 
 
@@ -360,7 +360,7 @@ def test_a_workflow_that_completes_in_spite_of_being_cancelled_has_completed():
     d = Driver("bigjob")
     d.submit(1000, 1)
     d.run = d.runner.cancel(d.run, "no")
-    assert Finished(True, "all 1 jobs completed") in d.step(1500, job(1, "COMPLETED", start=1001.0, end=1400.0))
+    assert Finished(True, "1 job completed") in d.step(1500, job(1, "COMPLETED", start=1001.0, end=1400.0))
 
 
 # -- submitting ----------------------------------------------------------------------------------------------
@@ -446,7 +446,7 @@ def test_a_given_up_job_keeps_the_workflow_open():
     d.run = d.runner.submitted(d.run, "bigjob", 9, 1002.0)
     done = job(1, "COMPLETED", start=1001.0, end=1400.0)
     assert not [i for i in d.step(1500, done, job(9)) if isinstance(i, Finished)]
-    assert Finished(True, "all 1 jobs completed") in d.step(1501, done, record(9, "CANCELLED"))
+    assert Finished(True, "1 job completed") in d.step(1501, done, record(9, "CANCELLED"))
 
 
 # -- what is learned -----------------------------------------------------------------------------------------
@@ -621,7 +621,7 @@ def test_a_child_waits_until_its_last_parent_has_ended():
     two = job(2, "COMPLETED", start=1100.0, end=1250.0)
     assert d.submit(1260, 3, one, two).spec.dependency is None
     end = job(3, "COMPLETED", submit=1260.0, eligible=1260.0, start=1300.0, end=1400.0)
-    assert Finished(True, "all 3 jobs completed") in d.step(1500, one, two, end)
+    assert Finished(True, "3 jobs completed") in d.step(1500, one, two, end)
     assert [perceived_wait(d.run, i) for i in range(3)] == [100, 100, 50]
     assert (run_metrics(d.run).total_wait, run_metrics(d.run).makespan) == (250, 400)
 

@@ -45,6 +45,7 @@ __all__ = [
     "Step",
     "Verb",
     "is_joint",
+    "plural",
     "release_name",
 ]
 
@@ -337,6 +338,11 @@ class AccountingRecord:
     end: float | None
     time_limit: float | None
     num_nodes: int
+
+
+def plural(count: int, noun: str) -> str:
+    """So many of them: "1 node", "2 nodes", "no nodes"; `noun` is one whose plural ends in s."""
+    return f"{count or 'no'} {noun}{'' if count == 1 else 's'}"
 
 
 def release_name(version: Iterable[int]) -> str:

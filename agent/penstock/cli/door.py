@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from penstock.api import plural
 from penstock.config import Config
 from penstock.core.off import REFUSED, off_in, refusal
 from penstock.errors import AgentUnavailable, StateHeld
@@ -139,7 +140,7 @@ def ask_or_read(config: Config, op: str, arguments: Mapping[str, Any] | None = N
 def _stored_status(store: Store) -> dict[str, Any]:
     waiting = len(store.inbox())
     ticked = store.instant(TICKED)
-    problems = [f"{waiting} requests wait for the next `penstock tick`"] if waiting else []
+    problems = [f"{plural(waiting, 'request')} not taken up before the next `penstock tick`"] if waiting else []
     if (off := off_in(store)) is not None:
         problems.insert(0, str(off))
     elif time.time() - ticked > _RECENT:

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from penstock.api import plural
 from penstock.cli.former import formerly
 from penstock.cli.groups import CommandGroup
 from penstock.cli.memory import MEM
@@ -210,7 +211,7 @@ def submit(name: str, file: Path | None, larger: bool, waits: bool, as_json: boo
     elif waits:
         for task in bad:
             click.echo(f"penstock: task {task['name'] or task['id']} {task['phase']}: {task['why']}", err=True)
-        click.echo(f"{len(ended) - len(bad)} of {len(ended)} tasks complete")
+        click.echo(f"{len(ended) - len(bad)} of {plural(len(ended), 'task')} complete")
     else:
         many = f"{len(numbers)} tasks, {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"task {numbers[0]}"
         click.echo(f"Submitted {many}")
@@ -234,9 +235,9 @@ def stop(name: str, drain: bool, as_json: bool) -> None:
     if as_json:
         emit_json(answer)
     elif drain and answer["left"]:
-        click.echo(f"Pool {name!r} stops when its last {answer['left']} tasks have ended")
+        click.echo(f"Pool {name!r} stops when {plural(answer['left'], 'more task')} ended")
     else:
-        click.echo(f"Pool {name!r} is stopped; {answer['left']} tasks had not ended")
+        click.echo(f"Pool {name!r} is stopped; {plural(answer['left'], 'task')} had not ended")
 
 
 for _command in (status, top, logs, cancel, drain, stage):

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from penstock.api import plural
 from penstock.cli.output import emit_json
 from penstock.cli.poolview import in_pool
 from penstock.config import load
@@ -56,7 +57,7 @@ def stage(name: str) -> None:
         _leave(folder, joined)
     for task in bad[:_TOLD]:
         click.echo(f"penstock: task {task['name']} {task['phase']}: {task['why']}", err=True)
-    click.echo(f"penstock: {len(tasks) - len(bad)} of {len(tasks)} tasks complete", err=True)
+    click.echo(f"penstock: {len(tasks) - len(bad)} of {plural(len(tasks), 'task')} complete", err=True)
     if bad:
         sys.exit(1)
 
@@ -91,6 +92,6 @@ def drain(name: str, job: str, as_json: bool) -> None:
     if as_json:
         emit_json({"members": members})
     elif members:
-        click.echo(f"{members} members in job {job} leave")
+        click.echo(f"{plural(members, 'member')} of job {job} told to leave")
     else:
         raise UserError(f"no member of pool {name!r} is in job {job}")

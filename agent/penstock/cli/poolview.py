@@ -12,6 +12,7 @@ import click
 from rich.console import Group
 from rich.live import Live
 
+from penstock.api import plural
 from penstock.cli.former import formerly
 from penstock.cli.output import Terminal, ago, build_table, emit_json
 from penstock.cli.times import Duration
@@ -204,4 +205,4 @@ def cancel(name: str, tasks: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         emit_json({"cancelled": count})
     else:
-        click.echo(f"{count} tasks are being cancelled" if count else "All of them had ended before")
+        click.echo(f"{plural(count, 'task')} being cancelled" if count else "All of them had ended before")

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from penstock.api import plural
 from penstock.cli.explain_plan import compare, estimate_line
 from penstock.cli.former import formerly
 from penstock.cli.gantt import as_picture, as_text
@@ -181,7 +182,9 @@ def quote(
         prices = [f"{situation.outside(p):g}" for p in (q.f, q.total)] if q.feasible else ["cannot be had", ""]
         rows.append((source.show(q.start), *prices, *_names(source, q.nodes)))
     head = ("start", "for delays", "in total")
-    table(f"{count} nodes for {length}", head if not isinstance(source, LiveSource) else (*head, "which"), rows)
+    table(
+        f"{plural(count, 'node')} for {length}", head if not isinstance(source, LiveSource) else (*head, "which"), rows
+    )
     _notes(source)
     if explain:
         for q in quotes:

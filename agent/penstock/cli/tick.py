@@ -6,6 +6,7 @@ import asyncio
 
 import click
 
+from penstock.api import plural
 from penstock.cli.output import clock, emit_json
 from penstock.config import load
 from penstock.errors import SlurmUnavailable
@@ -50,6 +51,6 @@ def tick(verbose: bool, as_json: bool) -> None:
             click.echo(f"{clock(d['at'])}  {d['subject']}  {d['verb']}: {'; '.join(text for _c, text in d['reasons'])}")
         for problem in done.problems:
             click.echo(f"penstock: {problem}", err=True)
-        click.echo(f"{done.left} workflows go on")
+        click.echo(f"{plural(done.left, 'workflow')} under way")
     if done.problems:
         raise click.exceptions.Exit(SlurmUnavailable.exit_code)

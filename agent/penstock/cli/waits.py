@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from penstock.api import Geometry
+from penstock.api import Geometry, plural
 from penstock.cli.memory import MEM
 from penstock.cli.output import ago, emit_json, table
 from penstock.cli.times import TIME
@@ -103,7 +103,7 @@ def _from_file(config: Config, wanted: dict[str, Any] | None, error: AgentUnavai
 def _show_outlook(answer: dict[str, Any]) -> None:
     found = answer["outlook"]
     where = f" in {found['partition']}" if found["partition"] else ""
-    many = "1 node" if found["nodes"] == 1 else f"{found['nodes']} nodes"
+    many = plural(found["nodes"], "node")
     click.echo(f"{many} for {duration_text(found['time_limit'])}{where}, submitted now:")
     quantiles = found["quantiles"]
     click.echo(f"  expected wait           {ago(found['estimate'])}")

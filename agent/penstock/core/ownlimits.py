@@ -18,7 +18,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.api import Job, Limit, LimitHolder, Owner, OwnerLimits, Reason
+from penstock.api import Job, Limit, LimitHolder, Owner, OwnerLimits, Reason, plural
 
 __all__ = ["Extension", "Growth", "RunningUse", "after", "binding", "held", "obstacle", "owner_of", "said"]
 
@@ -311,4 +311,4 @@ def _time(seconds: float) -> str:
 
 
 def _nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"
+    return plural(count, "node")

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.api import Partition, Snapshot
+from penstock.api import Partition, Snapshot, plural
 from penstock.errors import PenstockError
 from penstock.future.bits import NodeBits
 from penstock.provision.live import from_snapshot
@@ -58,7 +58,7 @@ def look_ahead(snapshot: Snapshot) -> PlannedStarts:
     ]
     notes = list(situation.notes)
     if never := sum(start == math.inf for start in plan.starts):
-        notes.append(f"{never} pending jobs can never start as things are")
+        notes.append(f"{plural(never, 'pending job')} can never start as things are")
     if len(jobs) > _MOST:
         notes.append(f"the first {_MOST} of {len(jobs)} planned jobs are shown")
     horizon = situation.horizon or plan.last_finish

@@ -21,7 +21,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from penstock.api import Job, Partition, Reason, Snapshot
+from penstock.api import Job, Partition, Reason, Snapshot, plural
 from penstock.future.cluster import WAITS_FOR_NODES, Cluster, QueueEntry, asleep
 from penstock.future.profile import place
 from penstock.future.turns import Turns
@@ -97,7 +97,9 @@ class _Plan:
         """How many nodes nobody is given up to that instant (None: for ever)."""
         end = math.inf if until is None else max(until, self._now)
         nodes = self._profile.common(self._now, end, self._candidates).bit_count()
-        text = f"{nodes} idle nodes are promised to none of {self._waiting} jobs that wait, for as long as it may run"
+        text = (
+            f"{plural(nodes, 'idle node')} promised to none of {plural(self._waiting, 'waiting job')} while it may run"
+        )
         return Room(nodes, Reason("promised", text))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.api import Reason
+from penstock.api import Reason, plural
 
 __all__ = ["CODE", "WINDOW", "Caps", "NodeMove", "ResizeRoom", "room"]
 
@@ -54,6 +54,6 @@ def room(caps: Caps, moves: Iterable[NodeMove], uid: int, now: float) -> ResizeR
         moved = sum(move.nodes for move in of)
         left = max(0, cap - moved)
         if left < found.nodes:
-            text = f"{moved} nodes were moved within the hour, and `limits.{key}` is {cap}"
+            text = f"{plural(moved, 'node')} moved within the hour, and `limits.{key}` is {cap}"
             found = ResizeRoom(left, Reason(CODE, text))
     return found

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from penstock.api import Job, Reservation
+from penstock.api import Job, Reservation, plural
 from penstock.errors import Infeasible
 from penstock.provision.pricing import cancelling
 from penstock.provision.var import combine, idle_cost
@@ -160,7 +160,9 @@ class Limits:
             raise Infeasible(f"a slot must be asked for {self.notice:g} s ahead here")
         if reserved + wanted.nodes > self.share * machine:
             most = math.floor(self.share * machine)
-            raise Infeasible(f"at most {most} nodes may be reserved at a time here, {reserved} are")
+            raise Infeasible(
+                f"the limit here is {plural(most, 'reserved node')} at a time, and {reserved} are reserved"
+            )
         if holds >= self.per_user:
             raise Infeasible(f"nobody may hold more than {self.per_user} slots at a time here")
 

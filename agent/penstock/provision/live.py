@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from penstock.api import Node, Partition, Snapshot
+from penstock.api import Node, Partition, Snapshot, plural
 from penstock.errors import Infeasible, UserError
 from penstock.future.cluster import YEAR, Cluster
 from penstock.future.plan import Claim, ClusterQueue, PendingJob, Policy
@@ -79,7 +79,7 @@ def check_size(situation: Situation, partition: Partition, nodes: int, duration:
     fitting = (situation.within & situation.queue.everything).bit_count()
     most = min(fitting, partition.max_nodes or fitting)
     if nodes > most:
-        raise Infeasible(f"{nodes} nodes can never be had in {partition.name}: at most {most} fit")
+        raise Infeasible(f"{plural(nodes, 'node')} can never be had in {partition.name}: at most {most} fit")
     if partition.max_time is not None and duration > partition.max_time:
         raise Infeasible(f"{partition.name} runs nothing for longer than {partition.max_time:g} s")
 
@@ -120,7 +120,7 @@ def from_snapshot(
     down = sum(closed.nodes for closed in cluster.closed if not closed.name)
     if down:
         some = sorted(cluster.bits.named(down))
-        notes.append(f"{len(some)} nodes are down or drained, and count as lost for good: {', '.join(some[:8])}")
+        notes.append(f"{plural(len(some), 'node')} down or drained, counted as lost for good: {', '.join(some[:8])}")
     claims += [
         Claim(f"reservation {closed.name}" if closed.name else "down", closed.nodes, closed.start, closed.end)
         for closed in cluster.closed
@@ -137,8 +137,8 @@ def from_snapshot(
     waiting = _waiting(cluster, rules, per_cpu)
     if left_out := cluster.left_out:
         notes.append(
-            f"{left_out} pending jobs are not planned: held, put off, over a limit, behind a dependency, or for a "
-            "reservation"
+            f"{plural(left_out, 'pending job')} not planned: held, put off, over a limit, behind a dependency, or for "
+            "a reservation"
         )
     within = [n for n in partition.nodes if n in snapshot.nodes and needs.met_by(snapshot.nodes[n])]
     if not within:

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from penstock.api import Allocation, JobSpec, StartEstimate
+from penstock.api import Allocation, JobSpec, StartEstimate, plural
 from penstock.errors import Infeasible, NotFound, NotNow, OutcomeUnknown, PenstockError
 from penstock.slurm import records
 from penstock.slurm.commands import CommandResult
@@ -58,7 +58,7 @@ class CliSubmission(CliQueries):
             error = classify(done.stderr, changing=False)
             # Slurm says this of nodes that are reserved or down as well, and of more than there are we know.
             if "node configuration is not available" in str(error):
-                raise NotNow(f"no start to be named for {spec.nodes} nodes: {error}") from error
+                raise NotNow(f"no start to be named for {plural(spec.nodes, 'node')}: {error}") from error
             raise error
         return understood("sbatch --test-only", lambda: records.estimate_from_text(done.stderr))
 
@@ -110,7 +110,7 @@ class CliSubmission(CliQueries):
                 raise
             granted = await withdrawal
             if granted is None:
-                raise NotNow(f"no answer to the request for {spec.nodes} nodes; withdrawn") from error
+                raise NotNow(f"no answer to the request for {plural(spec.nodes, 'node')}; withdrawn") from error
             return granted
         text = done.stderr + done.stdout
         if (match := _GRANTED.search(text)) and (done.code == 0 or await self._holds_nodes(int(match[1]))):
@@ -122,7 +122,7 @@ class CliSubmission(CliQueries):
         asked = _ASKED.search(text)
         granted = await self._withdraw(name, int(asked[1]) if asked else None, known)
         if granted is None:
-            raise NotNow(f"{spec.nodes} nodes were not granted within {patience:g} s")
+            raise NotNow(f"{plural(spec.nodes, 'node')} not granted within {patience:g} s")
         return granted
 
     async def _withdraw(self, name: str, asked: int | None, known: set[int]) -> int | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from typing import Final
 
-from penstock.api import Geometry, Reason
+from penstock.api import Geometry, Reason, plural
 from penstock.waits.base import Estimate
 from penstock.workflow import owned
 from penstock.workflow.absorb import absorb, clear_discarded
@@ -211,7 +211,7 @@ def _finish(turn: Turn, run: WorkflowRun) -> WorkflowRun:
     broken = [s for s in run.stages if s.phase is not StagePhase.DONE]
     ended = max((s.end for s in run.stages if s.end is not None), default=None)
     if not broken:
-        phase, why = RunPhase.COMPLETED, f"all {len(run.stages)} {'stages' if run.owned else 'jobs'} completed"
+        phase, why = RunPhase.COMPLETED, f"{plural(len(run.stages), 'stage' if run.owned else 'job')} completed"
     elif run.phase is RunPhase.CANCELLING or (run.owned and all(s.phase is StagePhase.CANCELLED for s in broken)):
         phase, why = RunPhase.CANCELLED, run.why or f"{broken[0].name} was cancelled"
     else:

@@ -2,7 +2,7 @@
 
     python -m penstock_lab.bench.matchmaking
 
-Ends with 1 when the goal of the issue, one second for all, is missed. Times are CPU time, the median of 5 rounds. The
+Ends with 1 when the goal, one second for all, is missed. Times are CPU time, the median of 5 rounds. The
 resources come from so many processor models as a large site has, or each is one of its own, which nothing can share.
 """
 

@@ -11,7 +11,7 @@ each, a core each. These counts are smaller because they take so much longer; th
 
 A fifth allocation joins at a third of the tasks, and one is killed at two thirds with `--kill`. Told are the busy
 share (of the cores that were there at each moment), the scheduler's CPU time per task, the seconds from a member's
-registration to the start of its first task, and how often tasks ran. Goals are those of the issue.
+registration to the start of its first task, and how often tasks ran. Goals are in lab/README.md.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 CPU time on one core. The queues are made: 430 nodes, running jobs that fill them, and pending jobs of 1 to 64 nodes and
 a minute to 18 hours. A quote is exact; starts are the first twenty and twenty drawn from all. Beside each stands a
 reference in the same run: planning the queue anew with plain searches of the profile, which is what `starts_beside` is
-checked against. Ends with 1 when a goal of the issue is missed or an answer is wrong.
+checked against. Ends with 1 when a goal is missed or an answer is wrong.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m penstock_lab.bench.waits
 
-Ends with 1 when a goal of the issue is missed. Times are CPU time, the median of 5 rounds.
+Ends with 1 when a goal is missed. Times are CPU time, the median of 5 rounds.
 """
 
 from __future__ import annotations

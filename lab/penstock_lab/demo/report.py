@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from penstock.api import plural
 from penstock.workflow.metrics import perceived_wait, run_metrics
 from penstock.workflow.state import WorkflowRun
 from penstock_lab.demo.breathe import Breath
@@ -35,7 +36,7 @@ def checks(outcome: Outcome, breath: Breath) -> list[Check]:
 
 def _workflow_checks(outcome: Outcome) -> Iterator[Check]:
     for strategy, run in outcome.runs.items():
-        yield Check(run.phase.value == "completed", f"{strategy}: all {len(run.stages)} stages completed")
+        yield Check(run.phase.value == "completed", f"{strategy}: {plural(len(run.stages), 'stage')} completed")
     run = outcome.runs["asa"]
     later = range(1, len(run.stages))
     deviations = [deviation(run, i) for i in later]
