@@ -185,11 +185,16 @@ def installed(tmp_path, monkeypatch) -> Iterator[Callable[..., Path]]:
             del sys.modules[name]
 
 
+@pytest.fixture(autouse=True)
+def log_as_before():
+    """A command that runs in this process sets up its log, with a stream that is closed when the command has ended."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
+
+
 @pytest.fixture
 def quick_and_quiet(monkeypatch):
     """No fsync, no log, no look through all installed distributions at every restart: these tests make thousands."""
     monkeypatch.setattr(penstock.app, "make_policy", functools.cache(penstock.app.make_policy))
-    before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    yield
-    structlog.configure(**before)

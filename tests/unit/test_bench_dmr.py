@@ -160,7 +160,7 @@ def test_the_command_writes_a_report_of_parts(monkeypatch, tmp_path):
     )
     assert result.exit_code == 0
     said = json.loads(result.stdout)
-    assert set(said) == {"table4", "modes"} and len(said["table4"]["rows"]) == 5
+    assert set(said) == {"format", "table4", "modes"} and len(said["table4"]["rows"]) == 5
     assert {r["table"] for r in said["modes"]["rows"]} == {2, 3}
     page = (tmp_path / "report.html").read_text()
     for n in range(4, 9):

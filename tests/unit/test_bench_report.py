@@ -78,7 +78,7 @@ def test_json_of_one_part_has_rows_and_of_several_their_names(quick):
     one = json.loads(CliRunner().invoke(asa, ["--part", "fig5", "--json"]).stdout)
     assert [set(r) for r in one["rows"]] == [{"predictor", "noise", "loss_mean", "loss_sd", "log10_error"}] * 6
     both = json.loads(CliRunner().invoke(asa, ["--part", "fig5", "--part", "logs", "--json"]).stdout)
-    assert list(both) == ["fig5", "logs"] and both["fig5"] == one
+    assert set(both) == {"format", "fig5", "logs"} and {"format": 1, **both["fig5"]} == one
     assert {r["predictor"] for r in both["logs"]["rows"]} >= {"last", "median", "queue", "share-mix"}
 
 

@@ -165,7 +165,7 @@ def test_without_a_partition_nothing_is_expected(partitions):
 def test_who_can_never_start_is_told_of():
     outlook = look_ahead(make_snapshot([make_job(2, num_nodes=99)], at=NOW))
     assert not outlook.jobs
-    assert "1 pending jobs can never start as things are" in outlook.notes
+    assert "1 pending job can never start as things are" in outlook.notes
 
 
 # -- what the page gets ------------------------------------------------------------------------------------------------

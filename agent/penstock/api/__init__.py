@@ -341,8 +341,8 @@ class AccountingRecord:
 
 
 def plural(count: int, noun: str) -> str:
-    """So many of them: "1 node", "2 nodes", "no nodes"; `noun` is one whose plural ends in s."""
-    return f"{count or 'no'} {noun}{'' if count == 1 else 's'}"
+    """So many of them: "1 node", "2 nodes", "0 nodes"; `noun` is one whose plural ends in s."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def release_name(version: Iterable[int]) -> str:
