@@ -152,7 +152,7 @@ class Loop:
             decisions = await controller.reconcile(snapshot)
             for first in range(0, len(decisions), _TOGETHER):
                 if first:
-                    await Pace().breathe()
+                    await Pace().give_way()
                 with self._store.together():  # one wait for the disk, for many jobs
                     for decision in decisions[first : first + _TOGETHER]:
                         self._record(decision)

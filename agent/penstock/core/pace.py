@@ -26,12 +26,12 @@ class Pace:
         self._done = 0
 
     async def after(self, work: int) -> None:
-        """So much has been done: take a breath when it is time."""
+        """So much has been done: give way when it is time."""
         self._done += work
         if self._done >= self._part:
-            await self.breathe()
+            await self.give_way()
 
-    async def breathe(self) -> None:
+    async def give_way(self) -> None:
         """Let others have the event loop now."""
         self._done = 0
         for _ in range(_TURNS):
