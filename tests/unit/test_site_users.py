@@ -15,9 +15,9 @@ import pytest
 
 from penstock.config import Config
 from penstock.errors import NotPermitted, StoreError
-from penstock.holding.ledger import Ledger
+from penstock.holding.ledger import Ledger, ledger_path, open_ledger
 from penstock.holding.requests import load_key
-from penstock.holding.reservations import Reservations, ledger_path, open_ledger
+from penstock.holding.reservations import Reservations
 from penstock.state.ownership import is_readable, own_folder
 from penstock.state.store import Store
 from penstock_lab.mock.backend import virtual_cluster

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from penstock.cli.acting import acting
 from penstock.config import Config
-from penstock.core.executor import Concern
 from penstock.errors import NotFound, PenstockError
 from penstock.slurm.base import Reader
 
@@ -28,6 +26,9 @@ async def backend_of(config: Config) -> AsyncIterator[Reader]:
 
 async def cancel_all(config: Config, jobs: Sequence[int], owner: int) -> list[str]:
     """Cancel jobs of this user, the last first, so that none starts meanwhile; what went wrong."""
+    from penstock.cli.acting import acting  # what acts is slow to load, and most commands only look
+    from penstock.core.executor import Concern
+
     failed = []
     async with acting(config) as hand:
         for job in reversed(jobs):

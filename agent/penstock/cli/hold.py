@@ -29,8 +29,8 @@ from penstock.errors import NotNow, PenstockError, UserError
 from penstock.holding import requests
 from penstock.holding.holds import NOT_PERMITTED
 from penstock.holding.idle import idle_submission
-from penstock.holding.ledger import Ledger
-from penstock.holding.reservations import Reservations, ledger_path, open_ledger, pricing_rules, take_snapshot
+from penstock.holding.ledger import Ledger, ledger_path, open_ledger
+from penstock.holding.reservations import Reservations, pricing_rules, take_snapshot
 from penstock.provision.holding import METHODS, Hold, HoldPhase, WantedSlot
 from penstock.provision.pricing import quote
 from penstock.state.ownership import is_readable

@@ -106,8 +106,7 @@ def answered(config: Config) -> dict[str, Any]:
 
 def in_slots(config: Config, *, final: bool = False) -> list[dict[str, Any]]:
     """The caller's workflows in slots that are not over (`final`: all), each with its holds as `slots` by stage."""
-    from penstock.holding.ledger import Ledger  # slow to load
-    from penstock.holding.reservations import ledger_path
+    from penstock.holding.ledger import Ledger, ledger_path  # slow to load
 
     try:
         copy = Ledger.copy_of(ledger_path(config))

@@ -18,8 +18,7 @@ from penstock.cli.planning import Where
 from penstock.cli.siteplan import SitePlan, Wish
 from penstock.config import Config, load
 from penstock.errors import NotNow, UserError
-from penstock.holding.ledger import Ledger
-from penstock.holding.reservations import ledger_path
+from penstock.holding.ledger import Ledger, ledger_path
 from penstock.provision.live import Needs
 from penstock.provision.transfers import correction
 from penstock.provision.workflows import METHODS

@@ -12,7 +12,7 @@ from penstock.cli.output import emit_json
 from penstock.cli.siteplan import readable
 from penstock.config import load
 from penstock.errors import UserError
-from penstock.holding.reservations import open_ledger
+from penstock.holding.ledger import open_ledger
 from penstock.provision.transfers import Measured, correction
 from penstock.sites.file import SiteEntry, read_sites
 from penstock.sites.staging import size_of, staging_command

@@ -14,12 +14,13 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from penstock.future.bits import BitProfile, lowest
 from penstock.future.planner import Ask, Backfill
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["Claim", "ClusterQueue", "PendingJob", "Policy", "QueueSchedule", "free_set", "make_plan"]
 
@@ -114,6 +115,8 @@ class _Bounds:
         return float(table[bisect_left(self._widths, job.procs), length])
 
     def put(self, job: PendingJob, start: float) -> None:
+        import numpy as np  # slow to load, and who only reads what was bought plans nothing
+
         table = self._tables.get(job.within)
         if table is None:
             table = np.full((len(self._widths), len(self._lengths)), -np.inf)

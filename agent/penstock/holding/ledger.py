@@ -15,16 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from penstock.config import Config
 from penstock.errors import Infeasible, NotFound, StoreError
 from penstock.provision.holding import Hold, LedgerEntry
 from penstock.provision.transfers import Measured
 from penstock.state.birth import there_or_made
-from penstock.state.ownership import denied, is_readable
+from penstock.state.leadership import is_shared
+from penstock.state.ownership import check_root, denied, is_readable, own_folder
 from penstock.state.reading import reading
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.state import WorkflowRun
 
-__all__ = ["MIGRATIONS", "VERSION", "Account", "Ledger", "Line"]
+__all__ = ["MIGRATIONS", "VERSION", "Account", "Ledger", "Line", "ledger_path", "open_ledger"]
 
 VERSION: Final = 4
 _SCHEMA: Final = """
@@ -269,3 +271,21 @@ def worst_case(hold: Hold) -> float:
         submitted = wanted.start if wanted.submit_at is None else wanted.submit_at
         return wanted.base + (wanted.start - submitted) * wanted.nodes * wanted.node_second
     return wanted.base + wanted.f
+
+
+def ledger_path(config: Config) -> Path:
+    """Where the ledger is, or would be."""
+    return config.provision.ledger or own_folder(config) / "ledger.db"
+
+
+def open_ledger(config: Config) -> Ledger:
+    """The ledger, to be written; made where there is none. Raises StoreError if it cannot be opened, and NotPermitted
+    where it is another's, to root, too."""
+    path = ledger_path(config)
+    check_root(config, path)
+    if config.provision.ledger is None:
+        try:
+            path.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+        except OSError as error:
+            raise denied(path.parent, error, f"{path.parent} cannot be made") from error
+    return Ledger(path, shared=is_shared(config, path.parent))

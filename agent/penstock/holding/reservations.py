@@ -22,7 +22,7 @@ from penstock.core.executor import Executor
 from penstock.core.extensions import PRICING
 from penstock.errors import NotNow, NotPermitted
 from penstock.holding.holds import Holds, RequestFolder
-from penstock.holding.ledger import Ledger
+from penstock.holding.ledger import ledger_path, open_ledger
 from penstock.holding.requests import load_key
 from penstock.holding.runs import ReservedRuns
 from penstock.host.files import lock
@@ -31,33 +31,14 @@ from penstock.provision.live import from_snapshot, partition_of
 from penstock.provision.pricing import Pricing
 from penstock.provision.repair import Find, Free
 from penstock.slurm.base import Reader
-from penstock.state.leadership import is_shared
-from penstock.state.ownership import check_root, denied, own_folder
+from penstock.state.ownership import denied
 from penstock.workflow.state import WorkflowRun
 
-__all__ = ["LEAD", "Reservations", "ledger_path", "open_ledger", "pricing_rules", "take_snapshot"]
+__all__ = ["LEAD", "Reservations", "pricing_rules", "take_snapshot"]
 
 LEAD: Final = 10.0
 """Seconds that making a reservation may take."""
 _LOOK: Final = 0.1
-
-
-def ledger_path(config: Config) -> Path:
-    """Where the ledger is, or would be."""
-    return config.provision.ledger or own_folder(config) / "ledger.db"
-
-
-def open_ledger(config: Config) -> Ledger:
-    """The ledger, to be written; made where there is none. Raises StoreError if it cannot be opened, and NotPermitted
-    where it is another's, to root, too."""
-    path = ledger_path(config)
-    check_root(config, path)
-    if config.provision.ledger is None:
-        try:
-            path.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
-        except OSError as error:
-            raise denied(path.parent, error, f"{path.parent} cannot be made") from error
-    return Ledger(path, shared=is_shared(config, path.parent))
 
 
 def pricing_rules(config: Config) -> Callable[[float], Pricing]:

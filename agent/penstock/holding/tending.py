@@ -11,7 +11,8 @@ from penstock.api import Decision, Snapshot
 from penstock.config import Config
 from penstock.core.executor import Executor
 from penstock.errors import NotNow, PenstockError
-from penstock.holding.reservations import Reservations, ledger_path
+from penstock.holding.ledger import ledger_path
+from penstock.holding.reservations import Reservations
 from penstock.host.clock import Clock, Rest
 from penstock.slurm.base import Reader
 from penstock.state.ownership import is_readable

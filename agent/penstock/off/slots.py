@@ -13,7 +13,8 @@ from penstock.broker.bags import Bags
 from penstock.config import Config
 from penstock.core.executor import Executor
 from penstock.errors import NotNow, PenstockError
-from penstock.holding.reservations import Reservations, ledger_path
+from penstock.holding.ledger import ledger_path
+from penstock.holding.reservations import Reservations
 from penstock.off.items import ItemState, OffItem, droppable, of_bag, of_hold
 from penstock.slurm.base import Reader
 from penstock.state.ownership import is_readable, own_folder

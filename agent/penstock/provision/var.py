@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from penstock.provision.pricing import cancelling
 
 __all__ = ["STEP", "Combined", "Submission", "WaitSample", "bound", "combine", "idle_cost", "when_to_submit"]
@@ -63,6 +61,8 @@ class WaitSample:
     """
 
     def __init__(self, seen: Sequence[tuple[float, int, float]], nodes: int, start: float) -> None:
+        import numpy as np  # slow to load, and who only looks at slots asks for no probability
+
         self._start = start
         self._all = np.array([wait for _, _, wait in seen], dtype=float)
         wide = sorted((limit, wait) for limit, width, wait in seen if nodes / 2 <= width <= nodes * 2)
@@ -71,11 +71,11 @@ class WaitSample:
 
     def __call__(self, at: float, run_time: float) -> float:
         """The probability for a job that is submitted at `at` and asks for `run_time`."""
-        least, most = np.searchsorted(self._limits, run_time / 2), np.searchsorted(self._limits, run_time * 2, "right")
+        least, most = self._limits.searchsorted(run_time / 2), self._limits.searchsorted(run_time * 2, "right")
         like = self._waits[least:most]
         if len(like) < _FEW:
             like = self._all
-        return int(np.count_nonzero(like <= self._start - at)) / (len(like) + 1)
+        return int((like <= self._start - at).sum()) / (len(like) + 1)
 
     def rises(self, duration: float) -> list[float]:
         """The instants between which the probability only falls: with a later submission the time to the start is

@@ -30,8 +30,8 @@ from penstock.app import App
 from penstock.config import Config
 from penstock.core.executor import Executor
 from penstock.errors import NotNow, StoreError
-from penstock.holding.ledger import Ledger
-from penstock.holding.reservations import Reservations, ledger_path
+from penstock.holding.ledger import Ledger, ledger_path
+from penstock.holding.reservations import Reservations
 from penstock.ipc.auth import FRESH, Verifier
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
 from penstock.state.store import Store
