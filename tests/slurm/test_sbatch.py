@@ -187,7 +187,7 @@ def test_a_stage_that_its_owner_lets_go_too_early_is_put_back_behind_its_parent(
 
     until(back, "the stage to wait again")
     done = json.loads(desk.say("penstock", "cancel", "w", "--json"))
-    assert done == {"run": 1, "jobs": [int(first), int(second)], "failed": []}
+    assert done == {"format": 1, "run": 1, "jobs": [int(first), int(second)], "failed": []}
     until(lambda: desk.workflow()["phase"] == "cancelled", "the cancellation")
 
 
