@@ -81,7 +81,7 @@ def labels(tab):
 def test_the_page_shows_jobs_stages_sizes_and_reasons(tab, page):
     bars = labels(tab)
     for wanted in (
-        r"Job 4101 · carol · 3 nodes: n1 – n3 · runs since \d\d:\d\d",
+        r"Job 4101 · carol · 3 nodes: n1 – n3 · runs since (.* )?\d\d:\d\d",  # with the day, soon after midnight
         r"Job 4107 · mosaic / project · alice · 4 nodes: n4 – n7 · runs since",
         r"Job 4114 · carol · 6 nodes: .* · expected to start at .*, in \d+ min",
         r"Free slot · \d+ nodes?: .* · from .*, (until|without end)",
