@@ -16,7 +16,7 @@ check: ## style, types and import rules
 fix: ## the style, where ruff can mend it
 	scripts/check.sh fix
 
-unit: ## the unit tests, or some: make unit T=tests/unit/test_gate.py
+unit: ## the unit tests, or some: make unit T=tests/unit/agent/ipc/test_gate.py
 	scripts/test.sh -- -m "not mpi and not release and not long" $(T)
 
 test: ## all that CI runs

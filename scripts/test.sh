@@ -84,14 +84,15 @@ run() {
     python -m pytest --basetemp="$work/$BASHPID" --durations=12 --durations-min=5 "$@" || status=1
 }
 # In parts by time, for several lanes.
-unit_a_to_d() {
-    run "unit tests, a to d" tests/unit/test_[a-d]*.py -m "not mpi and not release$and_not_long"
+unit_agent_a_to_h() {
+    run "unit tests of the agent, a to h" tests/unit/agent/[a-h]*/ -m "not mpi and not release$and_not_long"
 }
-unit_e_to_o() {
-    run "unit tests, e to o" tests/unit/test_[e-o]*.py -m "not mpi and not release$and_not_long"
+unit_agent_i_to_z() {
+    run "unit tests of the agent, i to z" tests/unit/agent/[!a-h]*/ tests/unit/agent/test_*.py \
+        -m "not mpi and not release$and_not_long"
 }
-unit_p_to_z() {
-    run "unit tests, p to z" tests/unit/test_[!a-o]*.py -m "not mpi and not release$and_not_long"
+unit_others() {
+    run "other unit tests" tests/unit/{dmr,lab,plugins,project} -m "not mpi and not release$and_not_long"
 }
 mpi() {
     local others=()
@@ -138,10 +139,10 @@ lane() {
     return "$status"
 }
 seen=slurm_j_to_z
-unseen=("releases unit_a_to_d" "mpi unit_e_to_o" "slurm_a_to_i unit_p_to_z" "limits contract")
+unseen=("releases unit_agent_a_to_h" "mpi unit_others" "slurm_a_to_i unit_agent_i_to_z" "limits contract")
 if [ -z "$and_not_long" ]; then
     seen="slurm_j_to_z slurm_a_to_i"
-    unseen=("releases companion" "contract mpi unit_a_to_d unit_e_to_o unit_p_to_z" "limits resizes")
+    unseen=("releases companion" "contract mpi unit_agent_a_to_h unit_agent_i_to_z unit_others" "limits resizes")
 fi
 lanes=()
 for kinds in "${unseen[@]}"; do

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-SOURCES = Path(__file__).parents[1] / "dmr" / "c"
+from places import PROJECT
+
+SOURCES = PROJECT / "dmr" / "c"
 SANITIZED = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
 
 

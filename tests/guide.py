@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-GUIDE = Path(__file__).parents[1] / "docs" / "install.md"
+from places import PROJECT
+
+GUIDE = PROJECT / "docs" / "install.md"
 
 _BLOCK = re.compile(r"(?:<!-- try: ([a-z ]+) as (root|user)( in the source)? -->\n)?```sh\n(.*?)```\n", re.DOTALL)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from penstock.cli.catalogue import METRICS, PREFIX
+from places import PROJECT
 
-DEPLOY = Path(__file__).parents[1] / "deploy"
+DEPLOY = PROJECT / "deploy"
 ALERTS = DEPLOY / "prometheus" / "alerts.yml"
 EXAMPLE = DEPLOY / "prometheus" / "prometheus.yml"
 DASHBOARD = DEPLOY / "grafana" / "penstock.json"

@@ -29,8 +29,8 @@ from penstock.core.metrics import Metrics
 from penstock.core.observe import Observer
 from penstock.core.reloading import taken_over
 from penstock.errors import ConfigError, LeaseLost, PenstockError, SlurmUnavailable, UserError
+from penstock.holding.passes import Slots
 from penstock.holding.reservations import pricing_rules
-from penstock.holding.tending import Slots
 from penstock.host import logs, sdnotify
 from penstock.host.clock import Clock
 from penstock.host.listening import bare, cannot_listen
@@ -44,7 +44,7 @@ from penstock.ipc.handlers import LocalDoor, LocalOp, RemoteDoor
 from penstock.ipc.inbox import Inbox
 from penstock.ipc.limits import RateLimit
 from penstock.ipc.operations import operations, owner_of
-from penstock.ipc.overseers import Overseers
+from penstock.ipc.operators import Operators
 from penstock.ipc.server import Server
 from penstock.malleable import figures as malleable_figures
 from penstock.malleable.caps import Caps
@@ -245,7 +245,7 @@ class App:
         join(self.messenger, self.executor, self.workflows, self.clock)
         asked = (self.store, self.observer, self.executor, self.clock, self.workflows, self.malleable)
         outlook = WaitOutlook(self.store, self.predictions.model_store, self.observer, self.predictions.prepare)
-        overseers = Overseers(self.backend.operators, self.clock, self._serves)
+        operators = Operators(self.backend.operators, self.clock, self._serves)
         parts = (self.workflows, self.malleable)
         drained = (self.backend, self.executor, self.store, self.clock, *parts)
         self.drain = Drain(lambda: self.config, *drained, accrues=rules.accrues)
@@ -253,11 +253,11 @@ class App:
             *asked,
             outlook,
             serves=self._serves,
-            overseers=overseers,
+            operators=operators,
             wake=self.wake,
             troubles=self.troubles,
         )
-        pause_control, doors = self.executor.pause_control, (overseers, self.clock, self._turned, self._end)
+        pause_control, doors = self.executor.pause_control, (operators, self.clock, self._turned, self._end)
         self.operations = way_out(known_operations, pause_control, self.drain, self.observer, *doors)
         self.inbox = Inbox(self.store, self.operations, self.request_audit)
         self.malleable.settings.site = site

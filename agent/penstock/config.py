@@ -185,7 +185,7 @@ class SlurmSection(_Section):
 
 
 class AsaSection(_Section):
-    """The learner of waits (paper 002)."""
+    """The learner of waits (ASA paper)."""
 
     predictor: Literal[
         "share-mix", "asa-default", "asa-greedy", "asa-tuned", "share", "qbets", "slurm", "queue", "last", "median"
@@ -286,7 +286,7 @@ class LimitsSection(_Section):
 
 
 class ProvisionSection(_Section):
-    """Slots, prices and reservations (paper 001)."""
+    """Slots, prices and reservations (Singh 2008)."""
 
     pricing: str = Field("paper", description="Rules of what slots cost (entry point penstock.pricing).")
     limits: Literal["open", "careful", "strict"] = Field(
@@ -309,7 +309,7 @@ class ProvisionSection(_Section):
 
 
 class DmrSection(_Section):
-    """Malleable MPI jobs (paper 003)."""
+    """Malleable MPI jobs (DMR paper)."""
 
     listen: Address = Field("0.0.0.0:0", description="HOST:PORT for applications; port 0 picks one and keeps it.")
     advertise: str | None = Field(None, description="Host name given to applications; default: this host's name.")
@@ -348,7 +348,7 @@ class MalleableSection(_Section):
 
 
 class SelectSection(_Section):
-    """Resource selection (paper 000)."""
+    """Resource selection (Ha et al.)."""
 
     site: File | None = Field(None, description="What Slurm does not know of its nodes, such as their clocks (YAML).")
     gain: Seconds = Field(300.0, description="A task that waits moves if it is done so much sooner elsewhere,")
@@ -356,7 +356,7 @@ class SelectSection(_Section):
 
 
 class PoolSection(_Section):
-    """Pools of tasks over many allocations (paper 002, section 3.1)."""
+    """Pools of tasks over many allocations (ASA paper, section 3.1)."""
 
     folder: File | None = Field(
         None,

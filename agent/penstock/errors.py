@@ -94,9 +94,14 @@ class AgentUnavailable(PenstockError):
 
 
 class NotPermitted(PenstockError):
-    """The peer is not who it claims, or may not do this."""
+    """The peer is not who it claims, or may not do this. `by_setting`: because the administrator has set it so, which
+    another setting may change."""
 
     exit_code = 4
+
+    def __init__(self, text: str, *, by_setting: bool = False) -> None:
+        super().__init__(text)
+        self.by_setting = by_setting
 
 
 class Infeasible(PenstockError):

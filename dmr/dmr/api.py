@@ -1,6 +1,6 @@
 """The calls of a malleable application: `inherited` at its start, `dmr_check_status` between its steps.
 
-Follows the DMR API of paper 003, section 5.1. Environment, read on rank 0:
+Follows the DMR API of the DMR paper, section 5.1. Environment, read on rank 0:
 
     DMR_AGENT=host:port       where the agent listens; unset: never any action, at no cost
     DMR_TIMEOUT               seconds for one request to it (2)
@@ -63,7 +63,7 @@ def the_session() -> Session:
 def dmr_check_status(
     comm: MPI.Intracomm, minimum: int, maximum: int, factor: int = 1, preferred: int | None = None
 ) -> Status:
-    """Asks whether to grow or shrink, and if so starts the new processes (paper 003, section 5.1).
+    """Asks whether to grow or shrink, and if so starts the new processes (DMR paper, section 5.1).
 
     Collective over `comm`, which must hold all processes of the program. On an action the caller hands its data to
     `handler`, calls `handler.finish()` and ends; the new processes, started as this program was, find it with
@@ -90,7 +90,7 @@ def dmr_check_status(
 def dmr_icheck_status(
     comm: MPI.Intracomm, minimum: int, maximum: int, factor: int = 1, preferred: int | None = None
 ) -> Status:
-    """The same without waiting: one call asks, a later one takes the answer (paper 003, section 5.1).
+    """The same without waiting: one call asks, a later one takes the answer (DMR paper, section 5.1).
 
     The question goes out in the background while the application computes. The call that finds the answer there checks
     that it still fits its own arguments, and has the agent confirm that it still stands; nothing else is ever waited

@@ -52,7 +52,7 @@ class Departure:
     def mapping(self) -> Roles:
         """Who goes on with whose work: what this rank hands `onto` which new ranks, and on a shrink who sends to whom.
 
-        See `dmr.mapping`; paper 003, section 6.2 and figure 2.
+        See `dmr.mapping`; the DMR paper, section 6.2 and figure 2.
         """
         return mapping(self._comm.size, self.size, self._comm.rank)
 

@@ -2,7 +2,7 @@
 
     python -m dmr.launch [--srun] ARGUMENTS OF MPIEXEC (or of srun) PROGRAM ...
 
-It starts mpiexec, stays its parent (`dmr.steward`) and ends as it ends. Inside a Slurm job with MPICH or Intel MPI it
+It starts mpiexec, stays its parent (`dmr.supervisor`), ends as it ends. Inside a Slurm job with MPICH or Intel MPI it
 adds what processes on later nodes need (run on 22.05, MPICH 5.0):
 
 - the nodes are named on the command line and `SLURM_JOB_NODELIST` is taken away: srun, which hydra starts for every
@@ -25,7 +25,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dmr import checkpoint, command, steward
+from dmr import checkpoint, command, supervisor
 from dmr.line import start_limit
 
 __all__ = ["find_mpiexec", "main", "nodes", "prepare"]
@@ -108,7 +108,7 @@ def main() -> None:
     scratch = Path.cwd() / f".dmr-checkpoint-{job or os.getpid()}"
     environment[checkpoint.DIRECTORY] = environment.get(checkpoint.DIRECTORY) or str(scratch)
     environment |= {name: str(Path(environment[name]).absolute()) for name in _PATHS if environment.get(name)}
-    it = steward.Steward(line, environment, int(job) if job.isdigit() else 0, start_limit(environment))
+    it = supervisor.Supervisor(line, environment, int(job) if job.isdigit() else 0, start_limit(environment))
     if job and kind == "hydra" and os.environ.get("HYDRA_LAUNCHER", "slurm") == "slurm":
         try:
             arguments, environment = prepare(arguments, environment, nodes(os.environ))

@@ -1,7 +1,7 @@
 """Which sizes a call allows: what its arguments must be, what the environment may put in their place, what they reach.
 
 Sizes are processes. From the present size, those are reachable that are it times or divided by a power of the factor
-(1: any), and that fill whole nodes, for a node is given or taken whole (paper 003, section 5.1). Standard library only.
+(1: any), and that fill whole nodes, for a node is given or taken whole (DMR paper, section 5.1). Standard library only.
 """
 
 from __future__ import annotations

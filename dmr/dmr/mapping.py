@@ -1,4 +1,4 @@
-"""Which new process goes on with the work of which old one, when whole tasks are handed on (paper 003, section 6.2).
+"""Which new process goes on with the work of which old one, when whole tasks are handed on (DMR paper, section 6.2).
 
     expand 2 -> 4: old rank 0 goes on as new ranks 0 and 1, old rank 1 as 2 and 3
     shrink 4 -> 2: old rank 0 sends to old rank 1, which goes on as new rank 0; old rank 2 to old rank 3, as new rank 1

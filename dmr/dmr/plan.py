@@ -4,7 +4,7 @@ An *index set* lists the elements of one axis that a rank holds, in the order in
 strip is `runs` runs of `length` consecutive indices, one every `period`. So every usual way to deal an axis (blocks,
 cyclic, blocks dealt in turn) takes one or two strips per rank whatever its length, and so do the pieces two ranks
 exchange; only irregular sets take as many as they have holes. Arrays of more axes are products of such sets, see
-`dmr.distributions`; paper 003, section 6.2, shows the homogeneous case only, where one size divides the other.
+`dmr.distributions`; the DMR paper, section 6.2, shows the homogeneous case only, where one size divides the other.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ __all__ = ["Progress", "Session", "Verdict", "node_list"]
 logger = logging.getLogger("dmr")
 
 _LONGEST = 1e9  # seconds of an inhibitor
-_TELLING = 10.0  # seconds for the launcher to hear an errand
+_TELLING = 10.0  # seconds for the launcher to hear a request for nodes
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Session:
         self._announced: Pending | None = None
         self._to_announce: deque[wire.Announce] = deque()
         self._said: set[str] = set()
-        self._errands: set[str] = set()  # that the launcher has been told
+        self._told: set[str] = set()  # that the launcher has been told
         self._scattered = False  # where the ranks are is known, and no fit for adding or taking nodes
 
     @cached_property
@@ -175,12 +175,12 @@ class Session:
             companion=progress.companion,
             steps_left=None if progress.steps_left is None else min(progress.steps_left, wire.MAX_INT),
             step_seconds=self.inhibitor.step_seconds,
-            errands=progress.companion and line.there(os.environ),
+            requests_nodes=progress.companion and line.there(os.environ),
         )
 
     def _judge(self, check: wire.Check, reply: wire.Reply | None) -> Verdict:
-        if isinstance(reply, wire.CheckReply) and reply.errand is not None:
-            self._pass_on(check, reply.errand)
+        if isinstance(reply, wire.CheckReply) and reply.node_request is not None:
+            self._pass_on(check, reply.node_request)
         if not isinstance(reply, wire.CheckReply) or reply.action == "none":
             return self._rest()
         wrong = _objection(check, reply)
@@ -190,23 +190,23 @@ class Session:
             return self._rest()
         return Verdict(skip=self._rest().skip, reply=reply)
 
-    def _pass_on(self, check: wire.Check, errand: wire.Errand) -> None:
+    def _pass_on(self, check: wire.Check, wanted: wire.NodeRequest) -> None:
         """To the launcher, in a thread that makes no MPI call. What is lost the agent says again."""
         most = (check.maximum - check.size) // check.per_node
-        if errand.job != check.job or errand.node_count > most:
+        if wanted.job != check.job or wanted.node_count > most:
             self._once(
-                f"the agent wants {errand.node_count} nodes for job {errand.job}, which this application has no use for"
+                f"the agent wants {wanted.node_count} nodes for job {wanted.job}, which this application has no use for"
             )
-        elif errand.name not in self._errands:
-            self._errands.add(errand.name)
-            threading.Thread(target=self._tell, args=(errand,), name="dmr-errand", daemon=True).start()
+        elif wanted.name not in self._told:
+            self._told.add(wanted.name)
+            threading.Thread(target=self._tell, args=(wanted,), name="dmr-node-request", daemon=True).start()
 
-    def _tell(self, errand: wire.Errand) -> None:
+    def _tell(self, wanted: wire.NodeRequest) -> None:
         try:
-            line.ask(_TELLING, op="errand", errand=asdict(errand))
+            line.ask(_TELLING, op="node-request", node_request=asdict(wanted))
         except line.LineError as error:
             logger.warning("the launcher does not ask Slurm for more nodes: %s", error)
-            self._errands.discard(errand.name)
+            self._told.discard(wanted.name)
 
     def _overridden(self, wanted: Limits) -> Limits:
         """The program's own limits, or those of DMR_SIZES in their place."""

@@ -5,7 +5,7 @@
     srun ./wide
     eval "$(python -m dmr.size 1)"      # and one
 
-It asks the agent as an MPI program would (paper 003, section 4.1: a request), waits until the job has its nodes, and
+It asks the agent as an MPI program would (DMR paper, section 4.1: a request), waits until the job has its nodes, and
 prints what the shell has to know of them; where that cannot be, why (on stderr), and a command that fails. Nothing of
 the script may run meanwhile on nodes that the job gives back. MPI programs within resize themselves (`dmr.App`), and
 the job's own nodes alone count here, no companion's. Standard library only.

@@ -1,4 +1,4 @@
-"""Hands calls with their data from old processes to new ones: the paper's offloading (003, section 6). Pure.
+"""Hands calls with their data from old processes to new ones: offloading, as in the DMR paper (section 6). Pure.
 
 The calls are the elements of a list over all old ranks, each at the place of the new rank that goes on with it. So what
 moves lists (`dmr.redistribute`) moves them, the memory of their arrays beside the pickle.

@@ -8,7 +8,7 @@ Either gives a `Transition`. Its `tell` and `move` (or its `bridge`) are for the
 and returns the communicator of the new size, or None in a process that leaves and must end with its `exit_code`.
 Methods, of which `available` says which work here:
 
-    replace    all ranks are new; old and new ones are the two sides of an intercommunicator (paper 003) if one mpiexec
+    replace    all ranks are new; old and new ones are the two sides of an intercommunicator (DMR paper) if one mpiexec
                can hold the new ones, else parts of one intracommunicator
     merge      whoever can stay does, each added node gets a world of its own (`dmr.worlds`), and one intracommunicator
                holds all who were or will be there

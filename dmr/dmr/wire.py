@@ -41,7 +41,6 @@ __all__ = [
     "Check",
     "CheckReply",
     "Done",
-    "Errand",
     "Failure",
     "Finished",
     "Received",
@@ -143,15 +142,15 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Check(Request):
-    """The application offers to be resized (paper 003, section 5.1). Sizes are processes.
+    """The application offers to be resized (DMR paper, section 5.1). Sizes are processes.
 
     `epoch` is the last one the application has finished, 0 at its start. `nodes` are those it runs on, in order of its
     ranks, `per_node` ranks on each, or empty when it does not know.
 
     `method` is how it resizes: all ranks are replaced, the old ones stay ("merge"), or it saves its state, ends and is
     started anew ("restart"). `companion`: it can also use nodes that another job of the same user holds. `steps_left`
-    and `step_seconds` (measured, with the present size) tell how long it still runs, where it knows. `errands`: its
-    launcher can ask Slurm for such a job, as its own user.
+    and `step_seconds` (measured, with the present size) tell how long it still runs, where it knows.
+    `requests_nodes`: its launcher can ask Slurm for such a job, as its own user.
     """
 
     op: ClassVar[str] = "check"
@@ -166,7 +165,7 @@ class Check(Request):
     companion: bool = False
     steps_left: int | None = None
     step_seconds: float | None = None
-    errands: bool = False
+    requests_nodes: bool = False
 
     def __post_init__(self) -> None:
         Request.__post_init__(self)
@@ -182,8 +181,8 @@ class Check(Request):
         _one_of("method", self.method, METHODS)
         if type(self.companion) is not bool:
             raise WireError("companion", "must be true or false")
-        if type(self.errands) is not bool:
-            raise WireError("errands", "must be true or false")
+        if type(self.requests_nodes) is not bool:
+            raise WireError("requests_nodes", "must be true or false")
         if self.steps_left is not None:
             _int("steps_left", self.steps_left, 0)
         if self.step_seconds is not None:
@@ -248,7 +247,7 @@ class Finished(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Errand:
+class NodeRequest:
     """What the agent cannot do, because it is another user: ask Slurm for a job that holds `node_count` nodes.
 
     `name` begins with `penstock-JOB-`; `time_limit` and `patience`, after which the request is withdrawn, in seconds.
@@ -289,8 +288,8 @@ class Errand:
 class CheckReply:
     """The answer to a check: stay, or be `size` processes on `nodes` (the full list, in order), `per_node` on each.
 
-    `companion` is the job that holds the added nodes where that is not the application's own, else 0. `errand` is for
-    its launcher, of a check that said `errands`.
+    `companion` is the job that holds the added nodes where that is not the application's own, else 0. `node_request` is
+    for its launcher, of a check that said `requests_nodes`.
     """
 
     action: str
@@ -300,7 +299,7 @@ class CheckReply:
     per_node: int = 1
     companion: int = 0
     reason: str = ""
-    errand: Errand | None = None
+    node_request: NodeRequest | None = None
 
     def __post_init__(self) -> None:
         _one_of("action", self.action, ACTIONS)
@@ -310,8 +309,8 @@ class CheckReply:
         _int("per_node", self.per_node, 1)
         _int("companion", self.companion, 0)
         _text("reason", self.reason)
-        if self.errand is not None and not isinstance(self.errand, Errand):
-            raise WireError("errand", "must be an object")
+        if self.node_request is not None and not isinstance(self.node_request, NodeRequest):
+            raise WireError("node_request", "must be an object")
         if self.action != "none" and len(self.nodes) * self.per_node != self.size:
             raise WireError("nodes", "must hold exactly `size` processes, `per_node` on each")
 
@@ -336,8 +335,8 @@ class Failure:
 Reply = CheckReply | Done | Failure
 _REQUESTS: Final[Mapping[str, type[Request]]] = {c.op: c for c in (Check, Announce, Accept, Refuse, Finished)}
 # Fields that came after the first release: a peer that does not know them means their defaults.
-_LATER: Final = frozenset({"method", "companion", "steps_left", "step_seconds", "errands", "errand"})
-_Message = TypeVar("_Message", Request, CheckReply, Errand, Failure)
+_LATER: Final = frozenset({"method", "companion", "steps_left", "step_seconds", "requests_nodes", "node_request"})
+_Message = TypeVar("_Message", Request, CheckReply, NodeRequest, Failure)
 _R = TypeVar("_R", bound=Request)
 
 
@@ -356,7 +355,7 @@ def _body(message: Request | Reply) -> dict[str, Any]:
         body["ok"] = not isinstance(message, Failure)
     for f in fields(message):
         value = getattr(message, f.name)
-        if isinstance(value, Errand):
+        if isinstance(value, NodeRequest):
             value = {g.name: getattr(value, g.name) for g in fields(value)}
         body[f.name] = dict(value) if isinstance(value, Mapping) else value
     return body
@@ -421,11 +420,11 @@ def _build(cls: type[_Message], body: Mapping[str, Any]) -> _Message:
         value = body[f.name]
         if f.name == "nodes":
             value = tuple(value) if isinstance(value, list) else None
-        elif f.name == "errand" and isinstance(value, dict):
+        elif f.name == "node_request" and isinstance(value, dict):
             try:
-                value = _build(Errand, value)
+                value = _build(NodeRequest, value)
             except WireError as error:
-                raise WireError("errand", str(error)) from None
+                raise WireError("node_request", str(error)) from None
         elif f.name in ("time", "in_seconds", "step_seconds", "time_limit", "patience"):
             value = _float(value)
         elif f.name == "timings" and isinstance(value, dict):

@@ -45,16 +45,16 @@ SETTINGS: dict[str, Any] = {
 
 # A site where the merge works, one where only a companion does, and one where the agent, an operator, has the job's
 # launcher ask for it; and an application for each.
-WAYS = ("merge", "companion", "errand")
+WAYS = ("merge", "companion", "launcher")
 SITE: dict[str, dict[str, Any]] = {
     "merge": {},
     "companion": {"contain": True},
-    "errand": {"contain": True, "operator": True},
+    "launcher": {"contain": True, "operator": True},
 }
 APP: dict[str, dict[str, Any]] = {
     "merge": {},
     "companion": {"companion": True, "method": "merge"},
-    "errand": {"companion": True, "method": "merge", "errands": True},
+    "launcher": {"companion": True, "method": "merge", "requests_nodes": True},
 }
 
 
@@ -135,7 +135,7 @@ class World:
         self.agents = self.backend.as_user("root") if operator else self.backend
         if operator:
             given = {**given, "agent": {**given.get("agent", {}), "serve": "all"}}
-        self.errands: dict[str, asyncio.Task[int]] = {}
+        self.asked: dict[str, asyncio.Task[int]] = {}
         merged = {k: {**SETTINGS.get(k, {}), **given.get(k, {})} for k in {**SETTINGS, **given}}
         self.config = Config.model_validate(merged)
         self.failing: Failing = lambda _method: None
@@ -224,11 +224,11 @@ class World:
             self.fuse.dead = True
             return None
 
-    def launcher(self, errand: wire.Errand) -> None:
+    def launcher(self, wanted: wire.NodeRequest) -> None:
         """What `dmr.launch` does: it asks once, as the job's own user."""
-        if errand.name not in self.errands:
-            spec = Allocation(errand.name, errand.node_count, errand.time_limit, exclusive=errand.exclusive)
-            self.errands[errand.name] = asyncio.ensure_future(self.backend.allocate(spec, errand.patience))
+        if wanted.name not in self.asked:
+            spec = Allocation(wanted.name, wanted.node_count, wanted.time_limit, exclusive=wanted.exclusive)
+            self.asked[wanted.name] = asyncio.ensure_future(self.backend.allocate(spec, wanted.patience))
 
     # -- workflows -----------------------------------------------------------------------------------------------------
 
@@ -284,7 +284,7 @@ class Surroundings(Protocol):
     async def say(self, request: wire.Request) -> wire.Reply | None:
         """One message to the agent; None when nobody answers."""
 
-    def launcher(self, errand: wire.Errand) -> None:
+    def launcher(self, wanted: wire.NodeRequest) -> None:
         """Ask Slurm for nodes in the agent's place."""
 
 
@@ -353,8 +353,8 @@ class Program:
         )
         if isinstance(reply, wire.CheckReply):
             self.told = reply.reason or self.told
-        if isinstance(reply, wire.CheckReply) and reply.errand is not None:
-            self.world.launcher(reply.errand)
+        if isinstance(reply, wire.CheckReply) and reply.node_request is not None:
+            self.world.launcher(reply.node_request)
         if not isinstance(reply, wire.CheckReply) or reply.action == "none" or self.answers == "ignore":
             return
         offered = [*self.companions, *([reply.companion] if reply.companion else [])]

@@ -10,7 +10,7 @@ which is 1 for perfect scaling and smallest / n where more nodes do not help at 
 - *Grow* by one reachable size where nodes are idle, nobody in the queue is given them by Slurm's plan for as long as
   the job may run, and the size it has is efficient (at least 0.5; a size that was not is never tried again).
 - *Shrink back* to the next smaller reachable size where the efficiency of the size it has is below that.
-- A demand of the application itself (a minimum above its size, a maximum below) is met first (paper 003, section 4.1).
+- A demand of the application itself (a minimum above its size, a maximum below) is met first (DMR paper, section 4.1).
 
 An application that does not say what its steps take is left as it is. Nothing is shrunk for pending jobs: that is the
 matter of `throughput` and `wide`.
@@ -52,17 +52,21 @@ class Efficiency:
             return _stay(offer, "unmeasured", "the application does not say what its steps take")
         here = self._efficiency(measured, offer.size)
         if here < self.threshold and smaller is not None and smaller >= min(measured):
-            text = f"on {offer.size} its nodes are {here:.0%} as useful as on {min(measured)}"
+            text = (
+                f"with {offer.size} processes each does only {here:.0%} of the work that it does with {min(measured)}"
+            )
             return ResizeVerdict(smaller, (Reason("did-not-pay", text),))
         if larger is None:
             return _stay(offer, "largest", "no larger size can be reached")
         if larger in measured and self._efficiency(measured, larger) < self.threshold:
-            return _stay(offer, "would-not-pay", f"{larger} was tried, and did not pay")
+            return _stay(offer, "would-not-pay", f"a size of {larger} was tried, and was not worth its nodes")
         if here < self.threshold:
-            return _stay(offer, "would-not-pay", f"its nodes are {here:.0%} as useful as on {min(measured)}")
+            text = f"each process does only {here:.0%} of the work that it does with {min(measured)}"
+            return _stay(offer, "would-not-pay", text)
         if (larger - offer.size) // offer.per_node > idle:
             return _stay(offer, "no-room", f"{plural(idle, 'node')} idle for as long as it runs, too few for {larger}")
-        return ResizeVerdict(larger, (Reason("scales", f"its nodes are {here:.0%} useful, and {idle} are idle"),))
+        text = f"each process does {here:.0%} of the work that it does with {min(measured)}; idle nodes: {idle}"
+        return ResizeVerdict(larger, (Reason("scales", text),))
 
     def _efficiency(self, measured: dict[int, float], size: int) -> float:
         smallest = min(measured)

@@ -1,4 +1,4 @@
-"""Takes the resizes that save the most delay x nodes: what provisioning pays for a slot, paid for a size (paper 001).
+"""Takes the resizes that save the most delay x nodes: what provisioning pays for a slot, paid for a size (Singh 2008).
 
 Every plan of sizes has a price: for each job that waits the seconds until it would start times its nodes, and for each
 malleable job the seconds by which it ends later than on the size that it has, times the nodes that it has. Who waits is

@@ -87,7 +87,7 @@ class _Pool:
         return {m.offer.job: ResizeVerdict(m.size, (self._reasons[m.offer.job],), m.beneficiary) for m in self._free}
 
     def _demand(self) -> None:
-        """What the application itself demands (paper 003, 4.1): a minimum above its size, a maximum below."""
+        """What the application itself demands (DMR paper, 4.1): a minimum above its size, a maximum below."""
         for m in self._free:
             if m.size > m.offer.maximum and (smaller := m.next_below(m.offer.maximum + 1)) is not None:
                 self._shrink(m, smaller, None, Reason("requested", "the application asks to shrink"))

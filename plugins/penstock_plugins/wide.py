@@ -1,4 +1,4 @@
-"""The policy of the paper: requested action, preferred size, wide optimization (paper 003, section 4).
+"""The policy of the paper: requested action, preferred size, wide optimization (DMR paper, section 4).
 
 In this order, with sizes in processes and only sizes the application can reach:
 

@@ -157,7 +157,7 @@ def test_asking_ahead(mpirun, tmp_path: Path, key: credential.Key) -> None:
     ],
 )
 def test_the_papers_parameters(monkeypatch: pytest.MonkeyPatch, program: str, expected: tuple) -> None:
-    """Table 1 of paper 003; what is said beside --paper counts more."""
+    """Table 1 of the DMR paper; what is said beside --paper counts more."""
     pytest.importorskip("mpi4py")
     import importlib
 

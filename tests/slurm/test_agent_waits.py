@@ -68,7 +68,7 @@ def test_a_stage_that_would_reach_into_a_maintenance_waits_for_its_end(agent, cl
             return agent.run("alice", "explain", f"w{number}").stdout
 
         said = agent.until(lambda: "maintenance service" in (text := why()) and text, "the reason")
-        assert "2 nodes for 1m reach into" in said
+        assert "2 nodes for 1m could not end before maintenance" in said
         time.sleep(2.0)
         assert cluster.run_as("root", ["squeue", "-h"]).stdout == "", "nothing stands in the queue meanwhile"
     finally:

@@ -15,17 +15,17 @@ from booted import Booted
 from malleable import until
 
 from penstock_lab.cluster import Cluster
+from places import PROJECT
 
 pytestmark = [pytest.mark.slurm, pytest.mark.long, pytest.mark.timeout(900)]
 
-PROJECT = Path(__file__).parents[2]
 PENSTOCK = f"{sys.prefix}/bin/penstock"
 
 # Rank 0 of a malleable job, known by munge: offers itself, asks Slurm for a companion when it is told to, takes up what
 # it gets, and says that it is done.
 RANK_0 = """
 import os, subprocess, sys, threading, time
-from dmr import errands, wire
+from dmr import node_requests, wire
 from dmr.client import Client
 job, port = int(sys.argv[1]), int(sys.argv[2])
 client = Client(("127.0.0.1", port), 20.0)
@@ -33,20 +33,20 @@ def say(request, **fields):
     return client.request(request(job=job, time=time.time(), **fields), urgent=True)
 def told(*words):
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
-def launch(errand):
-    threading.Thread(target=lambda: subprocess.run(errands.command(errand), timeout=100), daemon=True).start()
+def launch(wanted):
+    threading.Thread(target=lambda: subprocess.run(node_requests.command(wanted), timeout=100), daemon=True).start()
 while not (nodes := told("squeue", "-h", "-t", "RUNNING", "-j", str(job), "-o", "%N")):
     time.sleep(0.3)
 nodes = tuple(told("scontrol", "show", "hostnames", *nodes))
-can = {"nodes": nodes, "per_node": 1, "method": "merge", "companion": True, "errands": True}
+can = {"nodes": nodes, "per_node": 1, "method": "merge", "companion": True, "requests_nodes": True}
 reply, launched = None, set()
 while getattr(reply, "action", "") != "expand":
     reply = say(wire.Check, epoch=0, size=2, minimum=2, maximum=4, factor=2, **can)
     assert getattr(reply, "error", "") in ("", "unavailable", "busy"), reply
-    errand = getattr(reply, "errand", None)
-    if errand is not None and errand.name not in launched:
-        launched.add(errand.name)
-        launch(errand)
+    wanted = getattr(reply, "node_request", None)
+    if wanted is not None and wanted.name not in launched:
+        launched.add(wanted.name)
+        launch(wanted)
     time.sleep(0.3)
 assert say(wire.Accept, epoch=reply.epoch) == wire.Done()
 assert say(wire.Finished, epoch=reply.epoch, size=4, nodes=reply.nodes) == wire.Done()

@@ -91,7 +91,7 @@ def test_on_a_site_that_enforces_limits(enforcing: Cluster, site_limits: SiteLim
     alice = doctor(enforcing, "alice", "--json")
     assert levels(alice)["growth-limits"] == levels(alice)["resizers"] == levels(alice)["association"] == "ok"
     assert outcomes(alice)["grow-companion"] in ("works", "limited")
-    assert "resizing gains" in alice["verdict"]
+    assert "Resizing helps" in alice["verdict"]
     served = {"agent": {"serve": "all"}}
     operator = doctor(enforcing, "operator", "--json", **served)
     assert levels(operator)["resizers"] == "no" and "may use root" in check(operator, "resizers")["seen"]
@@ -108,7 +108,7 @@ def test_on_a_site_that_enforces_limits(enforcing: Cluster, site_limits: SiteLim
     companion = {"malleable": {"backend": "companion"}}
     text = doctor(enforcing, "alice", code=1, **companion)
     assert "has MaxTRESPerJob node=1" in text and "sacctmgr modify" in text
-    assert "but not grow (growth-limits)" in text.splitlines()[0]
+    assert "but not grow (see growth-limits)" in text.splitlines()[0]
     doctor(enforcing, "bob", **companion)
 
 
@@ -119,4 +119,4 @@ def test_without_an_association_where_one_is_demanded(enforcing: Cluster):
     finally:
         enforcing.administer("add", "user", "pst-bob", "account=penstock")
     assert levels(told)["association"] == levels(told)["resizers"] == "no"
-    assert "submitting ahead gains nothing (association" in told["verdict"]
+    assert "submitting ahead does not work (see association" in told["verdict"]

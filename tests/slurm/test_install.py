@@ -20,10 +20,10 @@ from malleable import until
 from guide import GUIDE, blocks
 from outside import need_program
 from penstock.cli.runs import shown
+from places import PROJECT
 
 pytestmark = [pytest.mark.slurm, pytest.mark.long, pytest.mark.timeout(5400)]
 
-PROJECT = Path(__file__).parents[2]
 # For what takes a minute or two, downloads included; a busy machine has more.
 _LIMIT = 1800.0
 

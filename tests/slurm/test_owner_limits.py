@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900, func_only=True)]
 HOSTILE = r"""
 import json, os, subprocess, sys, threading, time
 from dataclasses import replace
-from dmr import errands, wire
+from dmr import node_requests, wire
 from dmr.client import Client
 
 way, report, steps_left, lasts, latest, *awaited = sys.argv[1:]
@@ -57,15 +57,15 @@ def note(what):
             end = min(end, time.time() + float(lasts))
 
 
-def launch(errand):
-    if errand.name in asked:
+def launch(wanted):
+    if wanted.name in asked:
         return
-    asked.add(errand.name)
+    asked.add(wanted.name)
     if way == "greedy":
-        errand = replace(errand, node_count=errand.node_count + 1)
+        wanted = replace(wanted, node_count=wanted.node_count + 1)
     if way == "lasting":
-        errand = replace(errand, time_limit=errand.time_limit + 3600)
-    command = errands.command(errand)
+        wanted = replace(wanted, time_limit=wanted.time_limit + 3600)
+    command = node_requests.command(wanted)
     threading.Thread(target=lambda: subprocess.run(command, env=environment, timeout=60), daemon=True).start()
     note("asked")
 
@@ -80,10 +80,10 @@ while time.time() < end:
     if way == "lies":
         said |= {"size": 1, "nodes": tuple(nodes[:1]), "maximum": 6, **steps}
     ask = wire.Check(job=job, epoch=epoch + (3 if way == "ahead" else 0), per_node=1, method="merge", companion=True,
-                     errands=True, **said)
+                     requests_nodes=True, **said)
     reply = client.request(ask)
-    if isinstance(reply, wire.CheckReply) and reply.errand is not None:
-        launch(reply.errand)
+    if isinstance(reply, wire.CheckReply) and reply.node_request is not None:
+        launch(reply.node_request)
     if isinstance(reply, wire.CheckReply) and reply.action != "none":
         note(reply.action)
         if isinstance(client.request(wire.Accept(job=job, epoch=reply.epoch), urgent=True), wire.Done):

@@ -14,10 +14,11 @@ import pytest
 
 from malleable_cases import CASES
 from penstock_lab.cluster import Cluster, ClusterSpec, up
+from places import PROJECT
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300, func_only=True)]
 
-PLUGINS = Path(__file__).parents[2] / "plugins" / "slurm"
+PLUGINS = PROJECT / "plugins" / "slurm"
 RELEASES = [None, *(pytest.param(name, marks=pytest.mark.release) for name in ("trixie", "sid"))]
 LIMIT = 60.0
 

@@ -11,14 +11,13 @@ from pathlib import Path
 import click
 
 from penstock.cli import cli
+from places import PROJECT
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
+DOCS = PROJECT / "docs"
 GENERATED = DOCS / "reference" / "generated"
 
-PAGES = sorted(
-    {ROOT / "README.md", ROOT / "lab" / "README.md"} | {p for p in DOCS.rglob("*.md") if GENERATED not in p.parents}
-)
+_READMES = {PROJECT / "README.md", PROJECT / "lab" / "README.md"}
+PAGES = sorted(_READMES | {p for p in DOCS.rglob("*.md") if GENERATED not in p.parents})
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ def blocks(path: Path) -> Iterator[Block]:
             while lines[i].strip() != fence:
                 i += 1
             text = "\n".join(line.removeprefix(indent) for line in lines[begin + 1 : i])
-            yield Block(f"{path.relative_to(ROOT)}:{begin + 1}", opened[3], text)
+            yield Block(f"{path.relative_to(PROJECT)}:{begin + 1}", opened[3], text)
         i += 1
 
 

@@ -576,11 +576,12 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a malleable application says of itself at a check (paper 003, section 5.1); sizes are processes.
+    """What a malleable application says of itself at a check (DMR paper, section 5.1); sizes are processes.
 
     `factor` f >= 2 makes current * f**k and current / f**k reachable within [minimum, maximum]; 1 makes any size so.
-    `method`, `companion`, `errands`, `steps_left` and `step_seconds` are `dmr.wire.Check`'s. `target` and `coming` are
-    not from the application: `target` is the size that a resize under way gives it, or its own size while it may not be
+    `method`, `companion`, `requests_nodes`, `steps_left` and `step_seconds` are `dmr.wire.Check`'s.
+
+    Not from the application: `target` is the size that a resize under way gives it, or its own size while it may not be
     resized again yet, None when a policy may choose; `coming` is how many idle nodes that resize still waits for.
     """
 
@@ -598,7 +599,7 @@ class Offer:
     step_seconds: float | None = None
     target: int | None = None
     coming: int = 0
-    errands: bool = False
+    requests_nodes: bool = False
 
     def reachable(self) -> tuple[int, ...]:
         """The sizes the job can be resized to, ascending, without its own; only those that fill whole nodes."""

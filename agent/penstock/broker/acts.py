@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from penstock.api import Decision, JobSpec, Reason, Verb
 from penstock.broker.bags import Array, BagRun
-from penstock.broker.look import ClusterView
+from penstock.broker.clusters import ClusterView
 from penstock.core.executor import Concern, Executor, Payload
 from penstock.slurm.base import Changer
 

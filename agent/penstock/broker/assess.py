@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from penstock.broker.look import ClusterView
+from penstock.broker.clusters import ClusterView
 from penstock.broker.partitions import Candidate, candidates
 from penstock.broker.scripts import directives
 from penstock.broker.shape import JobShape, hindrance, shape

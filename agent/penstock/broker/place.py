@@ -29,7 +29,7 @@ async def place(
     without a job: it is looked for by its name later.
     """
     if run.bag.run is None:
-        raise UserError(f"{run.bag.task.name}: does not say what to `run`")
+        raise UserError(f"{run.bag.task.name}: the key 'run' is missing: what shall its tasks run?")
     problems = []
     by_name = {a.candidate.name: a for a in assessed}
     for lane, number in jobs.items():

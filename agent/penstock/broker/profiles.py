@@ -1,7 +1,7 @@
 """Profiles: what a command uses up on a baseline machine, as files that people read and edit.
 
 The required amount of cycles is that of an execution without instruction-level parallelism, cycles x instructions a
-cycle (paper 000, Eqs. 3 to 5). Without counters the rate is taken as 1: then amounts are comparable only among profiles
+cycle (Ha et al., Eqs. 3 to 5). Without counters the rate is taken as 1: then amounts are comparable only among profiles
 of the same kind, which is enough to rank resources.
 """
 

@@ -17,7 +17,6 @@ from penstock.future.cluster import YEAR, Cluster, Unknown
 from penstock.future.counted import Counted
 from penstock.future.planner import Ask
 from penstock.future.profile import place
-from penstock.future.turns import believed
 
 __all__ = ["Starts", "calibrated", "outlasting", "planned"]
 
@@ -48,9 +47,9 @@ def planned(
 ) -> Starts:
     """The plan for `count` further jobs of `units` nodes or CPUs each, that run `run` s under a limit of `limit` s.
 
-    `own` are the ids of jobs (of arrays: the array's) that are the bag's.
+    `own` are the ids of jobs (of arrays: the array's) that are the bag's. Estimated starts count as they stand.
     """
-    cluster = Cluster.of(believed(snapshot), Unknown(endless=YEAR))
+    cluster = Cluster.of(snapshot, Unknown(endless=YEAR))
     profile, now = _free(cluster, candidate, run, own), int(cluster.now)
     found: dict[int, list[float]] = {}
     waited: dict[int, float] = {}

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from penstock.api import AccountingRecord, Geometry, JobSpec
-from penstock.broker.look import ClusterView
+from penstock.broker.clusters import ClusterView
 from penstock.broker.partitions import Candidate
 from penstock.broker.shape import JobShape
 from penstock.config import Config

@@ -16,7 +16,7 @@ from penstock.broker.affinities import affinity_named
 from penstock.broker.assess import ClusterMarket
 from penstock.broker.bags import BagRun, Bags
 from penstock.broker.follow import Progress, summary
-from penstock.broker.tend import Pass, tend
+from penstock.broker.passes import Pass, run_pass
 from penstock.cli.market import at_market, bags_of
 from penstock.cli.output import ago, clock, emit_json, table
 from penstock.config import Config, load
@@ -102,7 +102,8 @@ async def _tend(config: Config, kept: Bags, run: BagRun, hysteresis: Hysteresis 
         market,
         hand,
     ):
-        return await tend(kept, run, market, BagActs(hand.executor, run), hysteresis, said.get("quantile"), affinity)
+        acts = BagActs(hand.executor, run)
+        return await run_pass(kept, run, market, acts, hysteresis, said.get("quantile"), affinity)
 
 
 async def _cancel(config: Config, kept: Bags, number: int) -> None:
@@ -111,7 +112,7 @@ async def _cancel(config: Config, kept: Bags, number: int) -> None:
         if run.finished is None:
             async with at_market(config) as (market, hand):
                 acts = BagActs(hand.executor, run)
-                await tend(kept, run, market, acts, None)  # it may have ended since anybody looked
+                await run_pass(kept, run, market, acts, None)  # it may have ended since anybody looked
                 if run.finished is None:
                     await _stop(kept, run, market, acts)
                     click.echo(f"Bag {number} is cancelled")

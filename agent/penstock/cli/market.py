@@ -9,7 +9,7 @@ from pathlib import Path
 from penstock.broker.assess import ClusterMarket, open_market
 from penstock.broker.bags import Bags
 from penstock.broker.clock import base_clock
-from penstock.broker.look import look_around
+from penstock.broker.clusters import view_clusters
 from penstock.broker.site import SiteFile, read_site
 from penstock.cli.acting import Acting, acting
 from penstock.config import Config
@@ -35,7 +35,7 @@ async def at_market(
     # By Slurm's commands: they know of nodes what pyslurm is not asked for.
     slurm = config.slurm if config.slurm.backend == "mock" else config.slurm.model_copy(update={"backend": "cli"})
     async with acting(config, make_backend(config.model_copy(update={"slurm": slurm}))) as hand:
-        views, problems = await look_around(hand.slurm, only)
+        views, problems = await view_clusters(hand.slurm, only)
         market = await open_market(config, views, problems, known, clock=clock, fallback=base_clock())
         try:
             yield market, hand

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -99,18 +100,21 @@ def _former_bytes(context: click.Context, option: click.Parameter, value: str | 
     return memory_of(value, "--memory")
 
 
+def _in_bytes(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """--mem as `memory`, in bytes as pools count it."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        option = click.option("--mem", "memory", type=MEM, callback=_bytes, metavar="AMOUNT", help=text)
+        decorated: Callable[..., Any] = option(formerly("--memory", "--mem", "memory", callback=_former_bytes)(command))
+        return decorated
+
+    return add
+
+
 @pool.command("join")
 @in_pool
 @click.option("--cores", type=click.FloatRange(min=0, min_open=True), help="Cores to give; default: what the job has.")
-@formerly("--memory", "--mem", "memory", callback=_former_bytes)
-@click.option(
-    "--mem",
-    "memory",
-    type=MEM,
-    callback=_bytes,
-    metavar="AMOUNT",
-    help="Memory to give, such as 8G (bare: MB); default: what the job has.",
-)
+@_in_bytes("Memory to give, such as 8G (bare: MB); default: what the job has.")
 @click.option(
     "--idle",
     type=Duration(1),
@@ -165,15 +169,7 @@ def join(
 @click.option("--name", "task_name", help="Name of the task; one of a name that is known already is not run again.")
 @click.option("--workflow", help="The workflow it belongs to; only different ones share cores.")
 @click.option("--cores", type=float, help="Cores, fractions too.  [default: 1]")
-@formerly("--memory", "--mem", "memory", callback=_former_bytes)
-@click.option(
-    "--mem",
-    "memory",
-    type=MEM,
-    callback=_bytes,
-    metavar="AMOUNT",
-    help="Memory, such as 512M (bare: MB); a task that takes more is killed.",
-)
+@_in_bytes("Memory, such as 512M (bare: MB); a task that takes more is killed.")
 @click.option("--gpus", type=int, help="GPUs.  [default: 0]")
 @click.option(
     "-t",

@@ -101,7 +101,7 @@ def _run(runs: int, name: str | None, out: Path | None, force: bool, as_json: bo
 @click.argument("others", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def _compare(base: Path, others: tuple[Path, ...], as_json: bool) -> None:
-    """Say how well the profile of one machine predicts those of others (paper 000, Eqs. 3 to 6).
+    """Say how well the profile of one machine predicts those of others (Ha et al., Eqs. 3 to 6).
 
     p2a_cy is predicted over actual cycles, epsilon the per cent of it that the instruction rate does not explain.
     Errors of the run time are by the base and the maximum clock of each machine; at the end the share of pairs of

@@ -67,12 +67,12 @@ async def _open_all(
 ) -> dict[str, StageSlot]:
     """The slots, held, by the names of the items."""
     opened: dict[str, StageSlot] = {}
-    user, sight = reservations.backend.whoami(), reservations.holds.look()
+    user, view = reservations.backend.whoami(), reservations.holds.view()
     try:
         for placed, f in zip(found.schedule.placed, _prices(found), strict=True):
             item = flows.items[placed.task]
             name = f"{flows.flows[item.flow].name}-{token}-{item.stage.name}"
-            got = await reservations.holds.open(_wanted(name, item.stage, placed, f, source, account, user), sight)
+            got = await reservations.holds.open(_wanted(name, item.stage, placed, f, source, account, user), view)
             opened[item.name] = StageSlot(name, got, whole=item.whole)
             held = reservations.ledger.hold(got)
             if held.phase is not HoldPhase.HELD:

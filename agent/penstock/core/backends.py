@@ -67,4 +67,4 @@ def _installed() -> bool:
 
 
 def _tell_fallback(why: str) -> None:
-    _log.info("slurm is asked by its commands", why=why)
+    _log.info("Slurm is asked through its commands", why=why)

@@ -230,7 +230,7 @@ class Executor:
             raise NotNow(f"job {concern.job} cannot be looked at: {'; '.join(seen.problems)}")
         for job in (seen.jobs.get(concern.job), *(j for j in seen.jobs.values() if j.array_job == concern.job)):
             if job is not None and not self._owns(concern.owner, job):
-                raise NotPermitted(f"job {concern.job} belongs to {job.user}: its number was another job's before")
+                raise NotPermitted(f"job {concern.job} now belongs to {job.user}: its number was another job's before")
         then = concern.decided
         if then is None or then.taken_at == seen.taken_at:
             return
@@ -255,7 +255,7 @@ class Executor:
         try:
             self._write_down()
         except StoreError as e:
-            _log.error("the journal cannot be written; it will be when that works again", intent=intent, why=str(e))
+            _log.error("an outcome cannot be written to the journal yet; it is tried again", intent=intent, why=str(e))
 
     def _write_down(self) -> None:
         for intent, (state, outcome, at) in list(self._unsettled.items()):
@@ -284,12 +284,12 @@ class Executor:
             # A refusal is no sign that Slurm is in trouble, and no reason to pause everything.
             self._in_a_row += isinstance(error, OutcomeUnknown | SlurmUnavailable)
         trouble.rest = Rest(now, now + pause)
-        _log.warning("failed, backing off", verb=verb, subject=subject, why=str(error), again_in=pause)
+        _log.warning("an act failed; backing off", verb=verb, subject=subject, why=str(error), again_in=pause)
         if self._in_a_row >= _PAUSE_AFTER:
             self._pause = Rest(now, now + self._scale * _PAUSE_FOR)
             self.pauses += 1
             self._in_a_row = 0
-            _log.error("paused: too many requests failed in a row", until=self._pause.until)
+            _log.error("all acts are paused: too many requests failed in a row", until=self._pause.until)
             self.on_pause(self._pause.until, f"{verb} {subject}: {error}", _PAUSE_AFTER)
 
 

@@ -21,7 +21,7 @@ METRICS: Final[Mapping[str, MetricSpec]] = named(
         MetricSpec(
             "passes_total",
             "counter",
-            "Passes of the loop: acted, hold (Slurm's picture was no use), failed.",
+            "Passes of the loop: acted, hold (no complete and recent look at Slurm), failed.",
             ("verdict",),
         ),
         MetricSpec("pass_duration_seconds", "histogram", "How long finished passes took."),
@@ -41,10 +41,10 @@ METRICS: Final[Mapping[str, MetricSpec]] = named(
         MetricSpec("looks_total", "counter", "Looks at the whole queue that succeeded."),
         MetricSpec("snapshot_timestamp_seconds", "gauge", "When Slurm was seen last; 0: never."),
         MetricSpec(
-            "snapshot_usable", "gauge", "Whether the last picture of Slurm is complete, so that the agent acts on it."
+            "snapshot_usable", "gauge", "Whether the last look at Slurm was complete, so that the agent acts on it."
         ),
-        MetricSpec("jobs", "gauge", "Jobs in the last picture.", ("state",)),
-        MetricSpec("idle_nodes", "gauge", "Usable nodes in the last picture that no job holds."),
+        MetricSpec("jobs", "gauge", "Jobs in the last look at Slurm.", ("state",)),
+        MetricSpec("idle_nodes", "gauge", "Usable nodes that no job held in the last look at Slurm."),
         MetricSpec(
             "slurm_requests_total",
             "counter",
@@ -55,10 +55,15 @@ METRICS: Final[Mapping[str, MetricSpec]] = named(
         MetricSpec(
             "slurm_requests_refused_total",
             "counter",
-            "Requests that the agent's own budget did not let pass: budget, submissions, or the service left in peace.",
+            "Requests to Slurm that the agent held back, by reason: budget, submissions, or the service that did not "
+            "answer.",
             ("reason",),
         ),
-        MetricSpec("slurm_budget_wait_seconds_total", "counter", "Time that requests to Slurm waited for their turn."),
+        MetricSpec(
+            "slurm_budget_wait_seconds_total",
+            "counter",
+            "Time that requests to Slurm waited for the agent's own budget.",
+        ),
         MetricSpec("slurm_budget_tokens", "gauge", "Requests to Slurm that could be made at once."),
         MetricSpec("slurm_budget_limit", "gauge", "The most requests to Slurm at once (slurm.request_burst)."),
         MetricSpec(

@@ -132,7 +132,8 @@ class Loop:
                 Decision(Verb.HOLD, "agent", tuple(Reason("incomplete-picture", p) for p in snapshot.problems))
             )
         else:
-            self._record(Decision(Verb.NOTHING, "agent", (Reason("complete-picture", "the picture is complete"),)))
+            seen = Reason("complete-picture", "the last look at Slurm is complete")
+            self._record(Decision(Verb.NOTHING, "agent", (seen,)))
             for controller in self._controllers:
                 await self._let(controller, snapshot)
         if said and not self._met:

@@ -110,4 +110,4 @@ class Observer:
     def _marked(self, snapshot: Snapshot, age: float) -> Snapshot:
         if age <= self.stale_after or snapshot.problems:
             return snapshot
-        return replace(snapshot, problems=(f"stale: the last look is {age:.0f} s old",))
+        return replace(snapshot, problems=(f"the last look at Slurm is {age:.0f} s old, too old to act on",))

@@ -40,7 +40,7 @@ class Off:
     def __str__(self) -> str:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
         why = f": {self.why}" if self.why else ""
-        return f"Penstock is off since {since}, by {login(self.by)}{why} (`penstock on` takes it up again)"
+        return f"Penstock was turned off at {since} by {login(self.by)}{why} (`penstock on` turns it on again)"
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able values."""
@@ -68,7 +68,7 @@ def merged(before: Off | None, now: Off) -> Off:
 
 def refusal(off: Off) -> LeftAlone:
     """What somebody hears who wants something begun."""
-    return LeftAlone(f"{off}; nothing is begun until then. Plain `sbatch` works as ever")
+    return LeftAlone(f"{off}; until then nothing new is started. Plain `sbatch` still works")
 
 
 def off_in(store: Store) -> Off | None:

@@ -96,7 +96,7 @@ def obstacle(known: OwnerLimits, job: RunningUse, wish: Wish, enforced: Collecti
     if enforced and known.associated is False:
         owner = known.owner
         text = f"user {owner.user} has no association with account {owner.account or '(none)'}"
-        return Reason("no-association", f"{text}, without which Slurm takes no request of theirs")
+        return Reason("no-association", f"{text}, so Slurm refuses every request of theirs")
     if not {"limits", "safe"} & set(enforced):
         return None
     for holder, limit in binding(known):
@@ -156,7 +156,7 @@ class _Extra:
                 return None
             more = (limit - job.time_limit) / _MINUTE * factor
             minutes = {name: amount * more for name, amount in job.tres.items()}
-            asked = f"a time limit of {_time(limit)} was asked for"
+            asked = f"a time limit of {_time(limit)} was requested"
             return _Extra({}, job.tres, minutes, limit, limit - job.elapsed, 0, asked)
         if wish.nodes <= 0:
             return None
@@ -173,7 +173,7 @@ class _Extra:
             time=job.elapsed + seconds,
             ahead=seconds,
             jobs=wish.jobs,
-            asked=f"{_nodes(wish.nodes)} more for {_time(seconds)} were asked for",
+            asked=f"requested: {_nodes(wish.nodes)} more for {_time(seconds)}",
         )
 
 

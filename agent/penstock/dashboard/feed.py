@@ -102,7 +102,7 @@ class Feed:
             self._answered = False
         except Exception as e:
             # A page that stands still has to say so.
-            why = f"This command does not understand the agent, which may be of another release: {e!r}"
+            why = f"This command does not understand the agent's answer; the agent may be of another release: {e!r}"
             agent = {"answers": False, "message": why}
             self._answered = False
         self._page = _encode({**self._model, "format": FORMAT, "agent": agent}, self._page)
@@ -155,7 +155,7 @@ class Feed:
 
 def _why(error: PenstockError) -> str:
     if "not a request of this agent" in str(error):
-        return "The agent is older than this command and cannot tell. Start it again with the new release."
+        return "The agent is older than this command and cannot answer it. Restart the agent with the new release."
     return str(error)
 
 

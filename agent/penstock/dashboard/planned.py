@@ -58,7 +58,7 @@ def look_ahead(snapshot: Snapshot) -> PlannedStarts:
     ]
     notes = list(situation.notes)
     if never := sum(start == math.inf for start in plan.starts):
-        notes.append(f"{plural(never, 'pending job')} can never start as things are")
+        notes.append(f"{plural(never, 'pending job')} can never start on the cluster as it is")
     if len(jobs) > _MOST:
         notes.append(f"the first {_MOST} of {len(jobs)} planned jobs are shown")
     horizon = situation.horizon or plan.last_finish

@@ -130,7 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
         """The page, its parts, and what it shows."""
         target = urlsplit(self.path)
         if not _HOST.fullmatch(self.headers.get("Host", "")):
-            self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "This page is at 127.0.0.1 or localhost.")
+            self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "Open this page at 127.0.0.1 or localhost.")
             return
         given = parse_qs(target.query).get("token", [""])[0]
         if secrets.compare_digest(given.encode(), self.server.token.encode()) and target.path == "/":
@@ -150,7 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _no(self) -> None:
         self.close_connection = True  # what may come as a body is not read
-        self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, "This page can be looked at only.", {"Allow": "GET, HEAD"})
+        self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, "This page is read-only.", {"Allow": "GET, HEAD"})
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_CONNECT = do_TRACE = _no  # noqa: N815
 

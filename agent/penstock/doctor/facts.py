@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.api import OwnerLimits, Partition, SiteConfig
+from penstock.api import OwnerLimits, Partition, SiteConfig, plural
 from penstock.config import Config
 
 __all__ = ["Agent", "AgentAddress", "Folder", "Mpi", "Probe", "QueueSize", "Services", "SiteFacts", "Trouble"]
@@ -146,4 +146,4 @@ class SiteFacts:
     def requests_text(self) -> str:
         """How much Slurm was asked."""
         count = sum(self.requests.values())
-        return f"{count} requests in {self.seconds:.1f} s"
+        return f"{plural(count, 'request')} in {self.seconds:.1f} s"

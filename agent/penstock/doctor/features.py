@@ -74,7 +74,7 @@ FEATURES: Final[Sequence[Spec]] = (
     Spec("observe", "observe the queue", "user", _LOOK, ("private-data", "clock", "partitions"), wanted=_always),
     Spec(
         "agent",
-        "run and keep state",
+        "run the agent, keep state",
         "user",
         ("config", *_KEEP),
         ("identity", "file-system", "agent", "service", "limits"),
@@ -111,7 +111,7 @@ FEATURES: Final[Sequence[Spec]] = (
     ),
     Spec(
         "messages",
-        "messages of MPI programs",
+        "messages from MPI programs",
         "user",
         _TALK,
         ("clock",),
@@ -176,7 +176,7 @@ FEATURES: Final[Sequence[Spec]] = (
     ),
     Spec(
         "pyslurm",
-        "ask Slurm by pyslurm",
+        "ask Slurm through pyslurm",
         "user",
         ("config", "pyslurm"),
         extra=True,

@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Iterator
 from typing import Final
 
+from penstock.api import plural
 from penstock.doctor.facts import Folder, SiteFacts, Trouble
 from penstock.doctor.findings import Finding, failed, fine, note, unknown
 from penstock.host.filesystems import is_network, is_volatile
@@ -15,7 +16,9 @@ __all__ = ["check_host"]
 
 _LITTLE: Final = 200 * 2**20  # bytes
 _RECENT: Final = 900.0  # seconds since the last `penstock tick`
-_MUNGE: Final = "libmunge2 and a running munged; `dmr.munge_socket` names its socket where that is not the usual one"
+_MUNGE: Final = (
+    "install libmunge2 and start munged; if its socket is not in the usual place, set `dmr.munge_socket` to its path"
+)
 
 
 def check_host(facts: SiteFacts) -> Iterator[Finding]:
@@ -43,17 +46,17 @@ def _config(facts: SiteFacts) -> Finding:
     if facts.config_trouble:
         return failed(
             "config",
-            f"{facts.config_trouble} (what follows is said for the defaults)",
-            "correct it; `penstock config check` says whether it is right",
+            f"{facts.config_trouble} (the other checks assume the defaults)",
+            "correct it, and run `penstock config check`",
         )
-    return fine("config", facts.config_path or "no file, the defaults apply")
+    return fine("config", facts.config_path or "no configuration file: the defaults apply")
 
 
 def _identity(facts: SiteFacts) -> Finding:
     if facts.uid == 0:
         return note(
             "identity",
-            "this is root, which the agent has no need to be",
+            "this is root, but the agent needs no root",
             "run it as a user, or as a service user with Operator rights (see the check `operator`)",
         )
     return fine("identity", facts.user)
@@ -62,7 +65,7 @@ def _identity(facts: SiteFacts) -> Finding:
 def _policy(facts: SiteFacts) -> Finding:
     if facts.policy is not None:
         return failed("policy", facts.policy.why, "set `dmr.policy` to one of those, or install its package")
-    return fine("policy", f"resizes are decided by `{facts.config.dmr.policy}`")
+    return fine("policy", f"the policy `{facts.config.dmr.policy}` decides on resizes")
 
 
 def _folder(facts: SiteFacts) -> Finding:
@@ -73,19 +76,19 @@ def _folder(facts: SiteFacts) -> Finding:
         return failed("state-folder", facts.folder.why, change)
     folder = facts.folder
     if not folder.writable:
-        what = folder.path if folder.made else f"{folder.path}, in which it should be made,"
-        return failed("state-folder", f"{what} cannot be written to by {facts.user}", change)
+        why = "" if folder.made else ", where the state folder is to be made"
+        return failed("state-folder", f"{facts.user} cannot write to {folder.path}{why}", change)
     if folder.made and folder.owner != facts.uid:
-        return failed("state-folder", f"{folder.path} belongs to user id {folder.owner}", change)
+        return failed("state-folder", f"{folder.path} belongs to user id {folder.owner}, not to {facts.user}", change)
     if folder.made and folder.mode & 0o022:
         return failed(
             "state-folder",
-            f"{folder.path} can be written to by others, who could then replace the agent's socket and key",
+            f"other users can write to {folder.path}, and could replace the agent's socket and key",
             f"chmod go-w {folder.path}",
         )
     if folder.free < _LITTLE:
         free = f"{folder.free // 2**20} MB"
-        return note("state-folder", f"{folder.path}: {free} left", "make room: the agent holds when it cannot write")
+        return note("state-folder", f"{folder.path}: {free} left", "make room: the agent holds while it cannot write")
     return fine("state-folder", folder.path if folder.made else f"will be made in {folder.path}")
 
 
@@ -95,9 +98,9 @@ def _own_folder(user: str, own: Folder | Trouble) -> Finding:
     if isinstance(own, Trouble):
         return failed("state-folder", own.why, change)
     if not own.writable:
-        return failed("state-folder", f"{own.path} cannot be written to by {user}", change)
+        return failed("state-folder", f"{user} cannot write to {own.path}", change)
     where = f"is in {own.path}" if own.made else f"will be in a folder made in {own.path}"
-    return fine("state-folder", f"the site's agent keeps the state; what is {user}'s alone {where}")
+    return fine("state-folder", f"the site's agent keeps the state; what belongs to {user} alone {where}")
 
 
 def _file_system(facts: SiteFacts) -> Finding:
@@ -106,19 +109,19 @@ def _file_system(facts: SiteFacts) -> Finding:
     folder = facts.folder
     where = f"{folder.path} is on {folder.kind} ({folder.mount})"
     if folder.shared:
-        has = f"{folder.holder} has it" if folder.holder else "nobody has it now"
-        return fine("file-system", f"{where}, which other hosts may see: the state is held by a lease; {has}")
+        has = f"{folder.holder} holds it" if folder.holder else "nobody holds it now"
+        return fine("file-system", f"{where}, which other hosts may see: a lease protects the state; {has}")
     if is_network(folder.kind):
         return note(
             "file-system",
-            f"{where}, a network file system, but `agent.shared` is no: the state is safe for one host only",
-            "leave `agent.shared` unset, and the state is held by a lease",
-            "a beat is written every few seconds while an agent runs",
+            f"{where}, a network file system, but `agent.shared` is no: only one host may use the state",
+            "remove `agent.shared` from the configuration: a lease then protects the state",
+            "the agent then renews the lease on disk every few seconds",
         )
     if is_volatile(folder.kind):
         return note(
             "file-system",
-            f"{where}: what was learned and the journal are gone when the host starts anew",
+            f"{where}, in memory: the journal and all that was learned are lost when the host restarts",
             "set `agent.state_dir` to a folder on a disk",
         )
     return fine("file-system", where)
@@ -126,7 +129,7 @@ def _file_system(facts: SiteFacts) -> Finding:
 
 def _state(facts: SiteFacts) -> Finding:
     if facts.own is not None:
-        return fine("state", "that of the site's agent, which alone reads it")
+        return fine("state", "the site's agent keeps the state, and nobody else reads it")
     if isinstance(facts.state, Trouble):
         return failed(
             "state", facts.state.why, "`penstock db check` says more; `penstock db backup` makes a copy to keep"
@@ -137,7 +140,7 @@ def _state(facts: SiteFacts) -> Finding:
 def _agent(facts: SiteFacts) -> Finding:
     agent = facts.agent
     if agent.off:
-        return note("agent", agent.off, "`penstock on`, when it is to act again", "until then nothing is begun")
+        return note("agent", agent.off, "`penstock on` lets it act again", "until then the agent starts nothing")
     if facts.own is not None and not agent.answers:
         change = "tell the administrators: it is a service of the site"
         return failed("agent", "the site's agent, which keeps state and runs workflows, does not answer", change)
@@ -148,33 +151,34 @@ def _agent(facts: SiteFacts) -> Finding:
     if agent.ticked is not None and agent.ticked < _RECENT:
         return note(
             "agent",
-            f"no agent runs, but `penstock tick` did {agent.ticked:.0f} s ago: workflows go on, malleable jobs do not "
+            f"no agent runs, but `penstock tick` ran {agent.ticked:.0f} s ago: workflows go on, malleable jobs do not "
             "resize",
-            "penstock agent, where a daemon may run",
+            "start `penstock agent` where a daemon may run",
         )
-    return note("agent", "no agent runs", "`penstock agent`, the service (see `service`), or `penstock tick` by cron")
+    change = "start `penstock agent` or its service (see `service`), or run `penstock tick` by cron"
+    return note("agent", "no agent runs", change)
 
 
 def _service(facts: SiteFacts) -> Finding:
     services = facts.services
     if facts.config.agent.serve == "all":
-        return fine("service", "an agent for all users is a service of the system, not of a user")
+        return fine("service", "an agent for all users is a system service, not a user's")
     cron = [name for name, there in (("crontab", services.crontab), ("scrontab", _scron(facts))) if there]
-    ticks = f"`penstock tick` from your {' or '.join(cron)}" if cron else "`penstock tick` by whatever repeats commands"
+    ticks = f"run `penstock tick` from your {' or '.join(cron)}" if cron else "run `penstock tick` again and again"
     if not services.user_manager and facts.agent.answers:
-        return fine("service", "no systemd for users answers here; the agent was started in another way")
+        return fine("service", "systemd --user does not answer here; the agent was started in another way")
     if not services.user_manager:
         return note(
             "service",
-            "no systemd for users answers here",
-            f"{ticks}; or `penstock agent` in a long job or terminal",
-            "a tick is one pass: malleable jobs do not resize without an agent",
+            "systemd --user does not answer here",
+            f"{ticks}; or run `penstock agent` in a long job or a terminal",
+            "with `penstock tick` alone, malleable jobs do not resize",
         )
     unit = f", unit penstock-user is {services.unit}" if services.unit else ", unit penstock-user is not installed"
     if services.lingers is False:
         return note(
             "service",
-            f"systemd --user answers{unit}, but all of it ends when {facts.user} logs out",
+            f"systemd --user answers{unit}, but all its services end when {facts.user} logs out",
             f"loginctl enable-linger {facts.user} (some sites allow it to administrators only)",
             "the user's services then run on the login node all the time",
         )
@@ -188,7 +192,7 @@ def _scron(facts: SiteFacts) -> bool:
 def _munge(facts: SiteFacts) -> Finding:
     if facts.munge is None:
         return fine("munge", "a credential was made and read back")
-    cost = "none where Slurm itself uses munge; else a key that is the same on all hosts"
+    cost = "none where Slurm itself uses munge; elsewhere all hosts need the same munge key"
     return failed("munge", facts.munge.why, _MUNGE, cost)
 
 
@@ -198,14 +202,14 @@ def _key(facts: SiteFacts) -> Finding:
             return failed("key", "`agent.serve: all` takes munge credentials only, and munge does not work", _MUNGE)
         return fine("key", "not used: `agent.serve: all` takes munge credentials")
     if isinstance(facts.key, Trouble):
-        return failed("key", facts.key.why, "correct its permissions, or remove it: the agent makes a new one")
+        return failed("key", facts.key.why, "correct the file's permissions, or remove it: the agent makes a new one")
     local = not isinstance(facts.folder, Trouble) and not is_network(facts.folder.kind)
     there = "there" if facts.key else "made when the agent starts"
     if local:
         return note(
             "key",
-            f"the key is {there}, in a folder that other hosts may not see: programs on them could not sign",
-            "set `agent.state_dir` to a folder that the compute nodes see (your home)"
+            f"the key is {there}, in a folder that other hosts may not see: programs there could not sign requests",
+            "set `agent.state_dir` to a folder that the compute nodes see (such as your home)"
             + ("" if facts.munge else ", or `unset DMR_KEY_FILE` in job scripts, so that munge signs"),
         )
     return fine("key", f"the key is {there}")
@@ -217,34 +221,34 @@ def _address(facts: SiteFacts) -> Finding:
         return failed("address", facts.address.why, change)
     name, addresses = facts.address.name, facts.address.addresses
     if all(ipaddress.ip_address(address).is_loopback for address in addresses):
-        text = f"{name} is {', '.join(addresses)} here: other hosts may not find this one by that name"
+        text = f"{name} resolves to {', '.join(addresses)} here: other hosts may not reach this one by that name"
         return note("address", text, change)
     return fine("address", f"programs find the agent at {name} ({', '.join(addresses)}), port of `dmr.listen`")
 
 
 def _pyslurm(facts: SiteFacts) -> Finding:
     wanted = facts.config.slurm.backend
-    change = "pip install penstock[pyslurm] in the release that fits the site's Slurm, or set `slurm.backend: cli`"
+    change = "pip install the pyslurm release that fits the site's Slurm, or set `slurm.backend: cli`"
     cost = "building it takes minutes and gigabytes of memory; it is GPL-2.0-only"
     if isinstance(facts.pyslurm, str):
         used = "is used" if wanted in ("pyslurm", "auto") else "is installed; `slurm.backend: auto` would use it"
         return fine("pyslurm", f"pyslurm {facts.pyslurm} fits this Slurm and {used}")
     why = "pyslurm is not installed" if facts.pyslurm is None else facts.pyslurm.why
-    return failed("pyslurm", why if wanted == "pyslurm" else f"{why}; Slurm is asked by its commands", change, cost)
+    return failed("pyslurm", why if wanted == "pyslurm" else f"{why}; the agent uses Slurm's commands", change, cost)
 
 
 def _pool(facts: SiteFacts) -> Finding:
     if facts.pool_missing:
         missing = ", ".join(facts.pool_missing)
-        return failed("pool-packages", f"not installed: {missing}", f"{INSTALL}, if pools of tasks are wanted")
-    return fine("pool-packages", "Dask's distributed and what goes with it are installed")
+        return failed("pool-packages", f"not installed: {missing}", f"{INSTALL}, if you want pools of tasks")
+    return fine("pool-packages", "Dask's distributed and the packages that it needs are installed")
 
 
 def _limits(facts: SiteFacts) -> Finding:
     limits = facts.config.limits
     caps = [
-        f"{cap} nodes an hour{of}"
-        for cap, of in ((limits.nodes_per_hour, ""), (limits.nodes_per_hour_of_user, " of a user"))
+        f"{plural(cap, 'node')} an hour{of}"
+        for cap, of in ((limits.nodes_per_hour, ""), (limits.nodes_per_hour_of_user, " for each user"))
         if cap is not None
     ]
     told = ", ".join([*caps, *([] if limits.allow is None else [f"rules of `limits.allow`: {len(limits.allow)}"])])
@@ -253,35 +257,37 @@ def _limits(facts: SiteFacts) -> Finding:
         return note(
             "limits",
             f"{told}; Slurm has no partition {', '.join(odd)}, which `limits.allow` names",
-            "correct the names: what no rule admits is left alone",
+            "correct the names: the agent leaves alone what no rule admits",
         )
     if limits.allow == ():
-        return note("limits", "`limits.allow` is empty: the agent acts on nothing", "add rules, or leave it out")
+        return note("limits", "`limits.allow` is empty: the agent acts on nothing", "add rules, or remove the key")
     if limits.dry_run:
-        text = ", ".join(["dry run: what the agent would do to others' jobs is only said", *([told] if told else [])])
-        return note("limits", text, "`limits.dry_run: false`, and a reload")
-    return fine("limits", told or "none: the agent may act on all that it serves")
+        text = ", ".join(["dry run: the agent only says what it would do to others' jobs", *([told] if told else [])])
+        return note("limits", text, "set `limits.dry_run: false`, and reload the agent")
+    return fine("limits", told or "none: the agent may act on all jobs that it serves")
 
 
 def _notify(facts: SiteFacts) -> Finding:
     if facts.own is not None and facts.config.messages.configured:
-        return fine("notify", "the site's agent sends them")
+        return fine("notify", "the site's agent sends messages")
     if isinstance(facts.messages, Trouble):
         return failed("notify", facts.messages.why, "correct it, and try it with `penstock message test`")
     if facts.messages is None:
         return failed(
-            "notify", "no way is configured: nobody is told of a failed stage", "set `messages.mail` or another way"
+            "notify",
+            "no channel for messages is configured: nobody is told when a stage fails",
+            "set `messages.mail` or another channel",
         )
     return fine("notify", facts.messages)
 
 
 def _pool_folder(facts: SiteFacts) -> Finding:
-    change = "set `pool.folder` to a folder that the compute nodes see (in your home)"
+    change = "set `pool.folder` to a folder that the compute nodes see (such as one in your home)"
     if isinstance(facts.pool_folder, Trouble):
         return failed("pool-folder", facts.pool_folder.why, change)
     folder = facts.pool_folder
     if not folder.writable:
-        return failed("pool-folder", f"{folder.path} cannot be written to by {facts.user}", change)
+        return failed("pool-folder", f"{facts.user} cannot write to {folder.path}", change)
     if not is_network(folder.kind):
         text = f"{folder.path} is on {folder.kind} ({folder.mount}): members on other hosts may not find the pool"
         return note("pool-folder", text, change)
@@ -292,10 +298,11 @@ def _request_key(facts: SiteFacts) -> Finding:
     if facts.config.provision.requests is None:
         return failed(
             "request-key",
-            "`provision.requests` is not set: slots are not asked for by signed requests",
+            "`provision.requests` is not set, so no slots can be requested by signed files",
             "set `provision.requests` (a folder) and `provision.request_key` (a file of 16 random bytes or more)",
-            "an operator has to look into the folder and `penstock hold grant` what is in it",
+            "an operator has to look into the folder and run `penstock hold grant` for each request",
         )
     if facts.request_key is not None:
-        return failed("request-key", facts.request_key.why, "a file of at least 16 random bytes that users cannot read")
-    return fine("request-key", f"requests are signed into {facts.config.provision.requests}")
+        change = "set `provision.request_key` to a file of at least 16 random bytes that users cannot read"
+        return failed("request-key", facts.request_key.why, change)
+    return fine("request-key", f"signed requests are written to {facts.config.provision.requests}")

@@ -20,7 +20,7 @@ __all__ = ["check_limits"]
 _SMALL: Final = RunningUse({"node": 1.0, "cpu": 1.0}, elapsed=0.0, time_limit=60.0)
 _MINUTE: Final = 60.0
 _RAISE: Final = "sacctmgr modify qos|account|user NAME set LIMIT=VALUE (-1: none), or another QOS for those jobs"
-_COST: Final = "whoever the limit is for may then have more in ordinary jobs, too"
+_COST: Final = "everybody under that limit may then use more in ordinary jobs, too"
 _ON_TIME: Final = ("MaxWall", "GrpWall")
 
 
@@ -29,7 +29,7 @@ def check_limits(facts: SiteFacts) -> Iterator[Finding]:
     site = facts.site
     if isinstance(site, Trouble):
         for check in ("resizers", "growth-limits", "time-limits"):
-            yield unknown(check, "slurmctld was not understood or did not answer")
+            yield unknown(check, "slurmctld did not answer, or its answer was not understood")
         return
     yield _resizers(facts, site)
     yield _growth(facts, site)
@@ -40,20 +40,20 @@ def _resizers(facts: SiteFacts, site: SiteConfig) -> Finding:
     """Whether the nodes that are to be merged into a job can be asked for, and who is charged with them."""
     check, user = "resizers", facts.user
     if not site.enforced:
-        return fine(check, "Slurm demands no association of who asks for nodes")
+        return fine(check, "Slurm requires no association of those who request nodes")
     if isinstance(facts.accounts, Trouble):
         return unknown(check, f"sacctmgr show associations: {facts.accounts.why}")
     if facts.config.agent.serve != "all":
         if facts.accounts:
-            return fine(check, f"nodes for a job are asked for by its owner, who may use {', '.join(facts.accounts)}")
+            return fine(check, f"a job's owner requests its nodes; accounts of {user}: {', '.join(facts.accounts)}")
         text = f"{user} has no association, so Slurm refuses every request for nodes"
         return failed(check, text, f"sacctmgr add user {user} account=ACCOUNT cluster={site.cluster}")
     may = ", ".join(facts.accounts) or "none"
     return failed(
         check,
-        f"nodes to be merged into a job are asked for by {user} under the account of the job's owner, and {user} may "
-        f"use {may}: Slurm refuses all others, and charges what it grants to {user} instead of the owner",
-        "leave malleable.backend at auto or companion: the nodes are then asked for by the owner's own launcher",
+        f"to merge nodes into a job, {user} requests them under the account of the job's owner. {user} may use {may}: "
+        f"Slurm refuses all other accounts, and charges what it grants to {user} instead of the owner",
+        "leave `malleable.backend` at auto or companion: the owner's own launcher then requests the nodes",
         "a companion counts as a second job of its owner",
     )
 
@@ -66,14 +66,14 @@ def _growth(facts: SiteFacts, site: SiteConfig) -> Finding:
     if isinstance(facts.limits, Trouble):
         return unknown(check, f"the limits of {facts.user}: {facts.limits.why}")
     if not facts.limits:
-        return unknown(check, f"{facts.user} has no association to have limits in")
+        return unknown(check, f"{facts.user} has no association, so the limits are not known")
     free = [_alone(known) for known in facts.limits]
     hindered = [(known, obstacle(known, _SMALL, Growth(1, _MINUTE), site.enforced)) for known in free]
     texts = [f"under account {known.owner.account}: {reason.text}" for known, reason in hindered if reason is not None]
     if len(texts) == len(free) and facts.config.agent.serve != "all":
         return failed(check, f"no job may grow: {'; '.join(texts)}", _RAISE, _COST)
     texts += [text for known, reason in hindered if reason is None and (text := _bounds(known))]
-    others = "; jobs of other users grow within the limits of their owners: run penstock doctor as one of them"
+    others = "; jobs of other users grow within their owners' limits: run `penstock doctor` as one of them"
     others = others if facts.config.agent.serve == "all" else ""
     if texts:
         return note(check, f"{'; '.join(texts)}{others}", _RAISE, _COST)
@@ -87,9 +87,9 @@ def _by_partitions(facts: SiteFacts, check: str) -> Finding:
     small = [p for p in facts.partitions if p.up and p.max_nodes is not None]
     if small:
         names = ", ".join(f"{partition.name} {partition.max_nodes}" for partition in small)
-        change = "raise MaxNodes of the partition in slurm.conf, or use another"
-        return note(check, f"a job and its companions together have at most MaxNodes of its partition: {names}", change)
-    return fine(check, "Slurm holds nobody to limits of QOS or associations")
+        change = "raise MaxNodes of the partition in slurm.conf, or use another partition"
+        return note(check, f"a job and its companions together get at most MaxNodes of the partition: {names}", change)
+    return fine(check, "Slurm enforces no limits of QOS or associations")
 
 
 def _bounds(known: OwnerLimits) -> str:
@@ -104,16 +104,16 @@ def _times(facts: SiteFacts, site: SiteConfig) -> Finding:
     """How far time limits may be raised for a job that shrinks."""
     check = "time-limits"
     if not site.operator:
-        return fine(check, f"time limits are never raised by {facts.user}, who is no operator")
+        return fine(check, f"{facts.user} is no operator, so the agent raises no time limits")
     places = () if isinstance(facts.partitions, Trouble) else facts.partitions
     longest = [f"{place.name} {_time(place.max_time)}" for place in places if place.max_time is not None]
-    within = f"within MaxTime of the partition ({', '.join(longest)})" if longest else "wherever that lets jobs shrink"
+    most = f", up to MaxTime of the partition ({', '.join(longest)})" if longest else ""
     known = () if isinstance(facts.limits, Trouble) or not {"limits", "safe"} & site.enforced else facts.limits
     words = [said(holder, limit) for one in known for holder, limit in binding(one) if limit.name in _ON_TIME]
     if words:
-        text = f"time limits are raised within what the owner of a job may have: {', '.join(dict.fromkeys(words))}"
+        text = f"the agent raises time limits only within the owner's own: {', '.join(dict.fromkeys(words))}"
         return note(check, text, _RAISE, _COST)
-    return fine(check, f"time limits are raised {within}")
+    return fine(check, f"the agent may raise the time limit of a job that shrinks{most}")
 
 
 def _time(seconds: float) -> str:

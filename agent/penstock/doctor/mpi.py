@@ -28,17 +28,17 @@ def _library(facts: SiteFacts) -> Finding:
     if mpi.mpiexec is None:
         return note("mpi", f"{have}, but there is no mpiexec for `python -m dmr.launch`", _INSTALL)
     if mpi.methods == (_RESTART,):
-        return note("mpi", f"{have}: programs are resized by restart, as it cannot start processes later", _INSTALL)
+        return note("mpi", f"{have}: it cannot start processes later, so programs are resized by restart", _INSTALL)
     return fine("mpi", f"{have}: programs are resized by {', '.join(mpi.methods)}")
 
 
 def _probe(facts: SiteFacts) -> Finding:
     if facts.probe is None:
-        return unknown("mpi-probe", "not run", "penstock doctor --mpi runs small MPI programs (up to a minute each)")
+        return unknown("mpi-probe", "not run", "`penstock doctor --mpi` runs small MPI programs (up to a minute each)")
     if isinstance(facts.probe, Trouble):
-        return note("mpi-probe", f"python -m dmr.probe: {facts.probe.why}", "run it in a job of two nodes")
+        return note("mpi-probe", f"`python -m dmr.probe`: {facts.probe.why}", "run it in a job of two nodes")
     works, failures = facts.probe.methods, facts.probe.failures
-    seen = f"resizing works by {', '.join(works) or 'nothing'}"
+    seen = f"ways of resizing that work: {', '.join(works) or 'none'}"
     if failures:
         broken = "; ".join(f"{name}: {why}" for name, why in failures.items())
         return note("mpi-probe", f"{seen}; {broken}", "run `python -m dmr.probe` in a job of two nodes")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from penstock.api import SiteConfig
+from penstock.api import SiteConfig, plural
 from penstock.doctor.facts import SiteFacts, Trouble
 from penstock.doctor.findings import Finding, failed, fine, note, unknown
 from penstock.doctor.limits import check_limits
@@ -26,9 +26,9 @@ _RECONFIGURE: Final = "then `scontrol reconfigure`"
 
 _COSTS: Final[Mapping[str, tuple[str, str]]] = {
     "merge-release": (
-        "nothing to change: jobs grow by companion; a release on which merging was tried on a test cluster can be "
-        "named in `malleable.merge_releases`",
-        "on a release that does not survive it, one merge ends slurmctld; the companion needs nothing of this",
+        "nothing to change: jobs grow by companion; if merging works with this release on a test cluster, name the "
+        "release in `malleable.merge_releases`",
+        "one merge crashes slurmctld on some releases; companions do not have this risk",
     ),
     "job-expansion": (
         f"add permit_job_expansion to SchedulerParameters in slurm.conf, {_RECONFIGURE}",
@@ -55,7 +55,7 @@ def check_site(facts: SiteFacts) -> Iterator[Finding]:
     yield _controller(facts)
     for check, judge in _OF_THE_SITE.items():
         if isinstance(facts.site, Trouble):
-            yield unknown(check, "slurmctld was not understood or did not answer")
+            yield unknown(check, "slurmctld did not answer, or its answer was not understood")
         else:
             yield judge(facts, facts.site)
     yield _queue(facts)
@@ -73,7 +73,7 @@ def _programs(facts: SiteFacts) -> Finding:
         return failed(
             "programs",
             f"not on PATH: {', '.join(facts.programs_missing)}",
-            "install Slurm's client programs (Debian: slurm-client), or put their folder on PATH of the agent, too",
+            "install Slurm's client programs (Debian: slurm-client), or add their folder to PATH, also for the agent",
         )
     return fine("programs", "Slurm's programs are on PATH")
 
@@ -84,7 +84,7 @@ def _controller(facts: SiteFacts) -> Finding:
         return failed(
             "controller",
             f"slurmctld: {site.why}",
-            "run `scontrol show config` here by hand; set SLURM_CONF where slurm.conf is not in its usual place",
+            "run `scontrol show config` here by hand; if slurm.conf is not in its usual place, set SLURM_CONF",
         )
     return fine("controller", f"cluster {site.cluster} answers: {facts.requests_text}")
 
@@ -92,9 +92,8 @@ def _controller(facts: SiteFacts) -> Finding:
 def _release(facts: SiteFacts, site: SiteConfig) -> Finding:
     if site.version[:2] < _OLDEST:
         oldest = ".".join(f"{part:02d}" for part in _OLDEST)
-        return note(
-            "release", f"Slurm {site.release} is older than {oldest}, the oldest that was tried", "a newer Slurm"
-        )
+        text = f"Slurm {site.release} is older than {oldest}, the oldest release that Penstock is tested with"
+        return note("release", text, "upgrade Slurm")
     return fine("release", f"Slurm {site.release}")
 
 
@@ -103,7 +102,7 @@ def _clock(facts: SiteFacts, site: SiteConfig) -> Finding:
         way = "behind" if facts.skew > 0 else "ahead of"
         return note(
             "clock",
-            f"this host's clock is {abs(facts.skew):.0f} s {way} slurmctld's; the agent corrects its times by that",
+            f"this host's clock is {abs(facts.skew):.0f} s {way} slurmctld's; the agent corrects its times",
             "run an NTP client: munge and the agent refuse messages that are more than five minutes old",
         )
     return fine("clock", "this host's clock and slurmctld's agree")
@@ -113,7 +112,8 @@ def _queue(facts: SiteFacts) -> Finding:
     if isinstance(facts.queue, Trouble):
         return _asked("queue", facts.queue, "squeue, scontrol show nodes", "run `squeue` here by hand")
     seen = facts.queue
-    return fine("queue", f"{seen.jobs} jobs and {seen.nodes} nodes, {seen.usable} of them usable, are understood")
+    jobs, nodes = plural(seen.jobs, "job"), plural(seen.nodes, "node")
+    return fine("queue", f"the agent can read the queue: {jobs}, {nodes} ({seen.usable} usable)")
 
 
 def _private(facts: SiteFacts, site: SiteConfig) -> Finding:
@@ -121,8 +121,8 @@ def _private(facts: SiteFacts, site: SiteConfig) -> Finding:
     if hidden and not site.operator:
         return note(
             "private-data",
-            f"PrivateData={','.join(hidden)}: {facts.user} sees only part of the queue, so plans, waits and the "
-            "decisions to grow rest on that part",
+            f"PrivateData={','.join(hidden)}: {facts.user} sees only part of the queue, so plans, predicted waits and "
+            "decisions to grow are based on that part",
             f"remove {', '.join(hidden)} from PrivateData, or give the agent's user Operator rights",
             "users then see each other's job names and sizes",
         )
@@ -155,13 +155,13 @@ def _accounting(facts: SiteFacts, site: SiteConfig) -> Finding:
     if site.accounting is False:
         return failed(
             "accounting",
-            "no slurmdbd: Slurm then refuses a second change to a job that was resized, no waits can be learned from "
-            "the past, and nobody can be an operator but root and SlurmUser",
-            "AccountingStorageType=accounting_storage/slurmdbd",
-            "a slurmdbd and a MariaDB or MySQL database to look after",
+            "no slurmdbd: Slurm then refuses a second change to a resized job, the agent cannot learn waits from "
+            "past jobs, and only root and SlurmUser are operators",
+            "set AccountingStorageType=accounting_storage/slurmdbd in slurm.conf",
+            "slurmdbd and a MariaDB or MySQL database have to be maintained",
         )
     if isinstance(facts.history, Trouble):
-        return _asked("accounting", facts.history, "sacct", "look whether slurmdbd runs: `sacctmgr show cluster`")
+        return _asked("accounting", facts.history, "sacct", "check that slurmdbd runs: `sacctmgr show cluster`")
     return fine("accounting", "slurmdbd answers")
 
 
@@ -171,23 +171,24 @@ def _association(facts: SiteFacts, site: SiteConfig) -> Finding:
     if isinstance(facts.accounts, Trouble):
         return unknown("association", f"sacctmgr show associations: {facts.accounts.why}")
     if facts.accounts:
-        return fine("association", f"{facts.user} may use {', '.join(facts.accounts)}")
+        return fine("association", f"accounts of {facts.user}: {', '.join(facts.accounts)}")
     command = f"sacctmgr add user {facts.user} account=ACCOUNT cluster={site.cluster}"
     text = f"{facts.user} has no account on cluster {site.cluster}"
     if site.enforced:
         enforced = ",".join(sorted(site.enforced))
-        return failed("association", f"{text}, and AccountingStorageEnforce={enforced} demands one", command)
-    return note("association", f"{text}; jobs run all the same, but fair-share does not count them", command)
+        return failed("association", f"{text}, and AccountingStorageEnforce={enforced} requires one", command)
+    return note("association", f"{text}; jobs run without one, but fair-share does not count them", command)
 
 
 def _operator(facts: SiteFacts, site: SiteConfig) -> Finding:
     if site.operator:
         return fine("operator", f"{facts.user} may change jobs of others, raise priorities and make reservations")
     grant = f"sacctmgr modify user {facts.user} set AdminLevel=Operator"
-    cost = "an operator may change and cancel everybody's jobs: for a service user, not for a person"
+    cost = "an operator may change and cancel everybody's jobs, so choose a service user, not a person"
     if site.accounting is False:
-        grant, cost = "accounting first (see the check `accounting`), then AdminLevel=Operator for the agent's user", ""
-    text = f"{facts.user} is no operator: own jobs only, no reservations, no raised priorities"
+        grant = "set up accounting first (see the check `accounting`), then give the agent's user AdminLevel=Operator"
+        cost = ""
+    text = f"{facts.user} is no operator, so may change own jobs only, make no reservations and raise no priorities"
     return failed("operator", text, grant, cost)
 
 
@@ -200,7 +201,7 @@ def _aging(facts: SiteFacts, site: SiteConfig) -> Finding:
         "aging",
         seen,
         f"add ACCRUE_ALWAYS to PriorityFlags in slurm.conf, {_RECONFIGURE}",
-        "jobs of everybody that are held or depend on others gain age, too, beyond any limit on jobs that do",
+        "all users' jobs then gain age while they are held or depend on others, beyond any limit on accruing jobs",
     )
 
 
@@ -221,11 +222,11 @@ def _merge(code: str) -> Callable[[SiteFacts, SiteConfig], Finding]:
 
 
 _NO_OBSTACLE: Final[Mapping[str, str]] = {
-    "merge-release": "merging was tried on this release",
+    "merge-release": "merging works on this release",
     "job-expansion": "SchedulerParameters has permit_job_expansion",
-    "extern-step": "PrologFlags gives no job a step of its own",
+    "extern-step": "PrologFlags gives jobs no extern step",
     "job-shrink": "jobs may give back nodes",
-    "merge-gres": "GRES do not matter here",
+    "merge-gres": "nodes can be merged into jobs with GRES, too",
 }
 
 
@@ -233,10 +234,10 @@ def _companion(facts: SiteFacts) -> Finding:
     if facts.config.agent.serve == "all":
         return fine(
             "companion",
-            "the application's launcher (dmr.launch) asks for it as its own user, where compute nodes may submit jobs, "
-            "and the agent cancels it as Operator; each one counts as a job of the user",
+            "the application's launcher (dmr.launch) submits companions as its own user from a compute node, which "
+            "must be allowed to submit jobs; the agent cancels them as Operator; each counts as a job of the user",
         )
-    return fine("companion", "needs no setting of Slurm; each one counts as a job of the user")
+    return fine("companion", "companions need no setting of Slurm; each counts as a job of the user")
 
 
 def _clusters(facts: SiteFacts) -> Finding:

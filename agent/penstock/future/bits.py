@@ -10,10 +10,12 @@ of `and`s. Preference is the order of the bits, lowest first. `NodeBits` turns n
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 from typing import TypeVar
+
+from penstock.future.steps import cut, join
 
 __all__ = ["BitProfile", "NodeBits", "lowest", "members"]
 
@@ -129,16 +131,16 @@ class BitProfile:
         free = self.free
         keep = ~mask
         free[first:last] = [nodes & keep for nodes in free[first:last]]
-        self._join(last)
-        self._join(first)
+        join(self.times, self.free, last)
+        join(self.times, self.free, first)
 
     def open(self, mask: int, begin: float, end: float = math.inf) -> None:
         """Make nodes free from `begin` to `end`, whatever they were."""
         first, last = self._split(begin, end)
         free = self.free
         free[first:last] = [nodes | mask for nodes in free[first:last]]
-        self._join(last)
-        self._join(first)
+        join(self.times, self.free, last)
+        join(self.times, self.free, first)
 
     def earliest(
         self, count: int, duration: float, after: float, within: int, avoid: int = 0
@@ -180,19 +182,5 @@ class BitProfile:
         begin = max(begin, self.times[0])
         if end <= begin:
             return 0, 0
-        first = self._cut(begin)
-        return first, len(self.times) if end == math.inf else self._cut(end)
-
-    def _cut(self, time: float) -> int:
-        times = self.times
-        index = bisect_left(times, time)
-        if index == len(times) or times[index] != time:
-            times.insert(index, time)
-            self.free.insert(index, self.free[index - 1])
-        return index
-
-    def _join(self, index: int) -> None:
-        """Join a segment with the one before it when the same nodes are free in both."""
-        if 0 < index < len(self.free) and self.free[index] == self.free[index - 1]:
-            del self.times[index]
-            del self.free[index]
+        first = cut(self.times, self.free, begin)
+        return first, len(self.times) if end == math.inf else cut(self.times, self.free, end)

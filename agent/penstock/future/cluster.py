@@ -36,10 +36,12 @@ from penstock.api import Job, Node, Snapshot
 from penstock.future.bits import BitProfile, NodeBits
 from penstock.future.planner import Ask
 
-__all__ = ["WAITS_FOR_NODES", "YEAR", "Closed", "Cluster", "Held", "QueueEntry", "Unknown", "asleep"]
+__all__ = ["TASKS", "WAITS_FOR_NODES", "YEAR", "Closed", "Cluster", "Held", "QueueEntry", "Unknown", "asleep"]
 
 WAITS_FOR_NODES: Final = frozenset({"", "None", "Resources", "Priority"})
 """Slurm's reasons of jobs that lack nothing but nodes."""
+TASKS: Final = 20
+"""Tasks of one array that are planned for where jobs are resized; Slurm's own default (bf_max_job_array_resv)."""
 YEAR: Final = 365 * 86400.0
 
 _AT_ONCE: Final = 60.0

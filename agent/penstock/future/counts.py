@@ -1,14 +1,14 @@
 """Free processors over time, counted and not named: what conservative and replan plan in, and the view of a queue.
 
-A step function kept as two parallel lists. `free[i]` processors are free from `times[i]` up to `times[i + 1]`, the
-last ones for ever. Plain lists and linear scans: a real machine's profile has tens to a few hundred steps, at which
-CPython's list primitives beat any tree.
+`free[i]` processors are free from `times[i]` up to `times[i + 1]`, the last ones for ever (see `steps`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+
+from penstock.future.steps import cut, join
 
 __all__ = ["CountProfile"]
 
@@ -84,7 +84,7 @@ class CountProfile:
 
     def earliest_from(self, width: int, length: int, time: int) -> int:
         """The same from `time` on, which may lie between two steps."""
-        return self.earliest(width, length, self._cut(time) if time > self.times[0] else 0)
+        return self.earliest(width, length, cut(self.times, self.free, time) if time > self.times[0] else 0)
 
     def earlier(self, width: int, length: int, begin: int, first: int) -> int:
         """Where a reservation of `width` that now begins at `begin` would go if it were taken out and put back.
@@ -119,28 +119,13 @@ class CountProfile:
     def take(self, width: int, begin: int, end: int | None) -> None:
         """Take processors from `begin` up to `end` (seconds; None: for ever); the caller knows that they are free."""
         free = self.free
-        first = self._cut(begin)
-        last = len(free) if end is None else self._cut(end)
+        times = self.times
+        first = cut(times, free, begin)
+        last = len(free) if end is None else cut(times, free, end)
         free[first:last] = [count - width for count in free[first:last]]
-        if last < len(free):
-            self._join(last)
-        self._join(first)
+        join(times, free, last)
+        join(times, free, first)
 
     def give(self, width: int, begin: int, end: int) -> None:
         """Free what was taken."""
         self.take(-width, begin, end)
-
-    def _cut(self, time: int) -> int:
-        """The step that begins at `time`, made if there is none."""
-        times = self.times
-        at = bisect_left(times, time)
-        if at == len(times) or times[at] != time:
-            times.insert(at, time)
-            self.free.insert(at, self.free[at - 1])
-        return at
-
-    def _join(self, at: int) -> None:
-        """Join a step with the one before it when both have the same."""
-        if at and self.free[at] == self.free[at - 1]:
-            del self.times[at]
-            del self.free[at]

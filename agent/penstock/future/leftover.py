@@ -5,7 +5,7 @@ Two questions, in this order:
 1. *Has Slurm had its turn?* Nodes that became free a moment ago belong to the queue. Whoever waits and could do with
    the nodes that are idle comes first, until Slurm has looked at both, the job and the nodes, and has left the job
    where it is. That takes a round of its scheduler (`turn_of`). An estimated start that is older than that says nothing
-   about these nodes either, and is not believed (`Turns.honest`).
+   about these nodes either, and is not believed (`Turns.believed`).
 2. *What does the plan say?* Every job that waits is placed by priority, each where it can start first without moving
    those before it (`cluster.Cluster` says who waits for what). Nodes that nobody is given in this plan, from now to the
    end of the job that grows, are left over: with them taken, the same plan comes out again.
@@ -22,17 +22,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from penstock.api import Job, Partition, Reason, Snapshot, plural
-from penstock.future.cluster import WAITS_FOR_NODES, Cluster, QueueEntry, asleep
+from penstock.future.cluster import TASKS, WAITS_FOR_NODES, Cluster, QueueEntry
 from penstock.future.profile import place
 from penstock.future.turns import Turns
 
-__all__ = ["LONGEST", "TASKS", "Leftover", "Room"]
+__all__ = ["LONGEST", "Leftover", "Room"]
 
 LONGEST: Final = 200
 """Places in the queue, tasks of arrays included, that are planned for: twice what Slurm itself plans for by default
 (bf_max_job_test). Those behind have no promised start."""
-TASKS: Final = 20
-"""Tasks of one array that are planned for; Slurm's own default (bf_max_job_array_resv)."""
 
 
 class Room(NamedTuple):
@@ -73,7 +71,7 @@ class Leftover:
         for entry in cluster.queue(near, tasks=1):
             fits = entry.nodes <= (idle & entry.within).bit_count()
             if fits and entry.job.reason in WAITS_FOR_NODES and not self._turns.passed_over(entry.job):
-                text = f"job {entry.job.id} could start on the nodes that are idle: Slurm has its turn first"
+                text = f"job {entry.job.id} could start on the idle nodes, so Slurm goes first"
                 return Room(0, Reason("slurm-first", text))
         return _Plan(cluster, partition, list(cluster.queue(near, LONGEST, TASKS)))
 
@@ -82,11 +80,9 @@ class _Plan:
     """Slurm's plan for a partition and those that share nodes with it."""
 
     def __init__(self, cluster: Cluster, partition: str, queue: Sequence[QueueEntry]) -> None:
-        snapshot = cluster.snapshot
         self._now = cluster.now
         self._profile = cluster.free()
-        nodes = (name for name in snapshot.idle_nodes(partition) if _can_be_had(snapshot.nodes[name].state))
-        self._candidates = cluster.mask(nodes)
+        self._candidates = cluster.mask(cluster.snapshot.idle_nodes(partition)) & ~cluster.planned & ~cluster.asleep
         self._waiting = len({entry.job.id for entry in queue})
         self.starts: dict[int, float] = {}
         for entry in queue:
@@ -97,14 +93,9 @@ class _Plan:
         """How many nodes nobody is given up to that instant (None: for ever)."""
         end = math.inf if until is None else max(until, self._now)
         nodes = self._profile.common(self._now, end, self._candidates).bit_count()
-        text = (
-            f"{plural(nodes, 'idle node')} promised to none of {plural(self._waiting, 'waiting job')} while it may run"
-        )
+        waiting = plural(self._waiting, "waiting job")
+        text = f"the plan for {waiting} leaves {plural(nodes, 'idle node')} free while it may run"
         return Room(nodes, Reason("promised", text))
-
-
-def _can_be_had(state: str) -> bool:
-    return "PLANNED" not in state.upper() and not asleep(state)
 
 
 def _groups(partitions: Iterable[Partition]) -> dict[str, int]:

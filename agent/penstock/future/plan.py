@@ -1,10 +1,10 @@
 """The near future of a cluster on pinned sets of nodes: who runs where, and when everybody in the queue will start.
 
-Times and durations are numbers of any one unit, sets of nodes are integers as in `future.bits`. Two policies (paper
-001, chapter 3): `conservative` gives every job, in order of priority, the earliest hole that is left; `aggressive`
+Times and durations are numbers of any one unit, sets of nodes are integers as in `future.bits`. Two policies (Singh
+2008, chapter 3): `conservative` gives every job, in order of priority, the earliest hole that is left; `aggressive`
 (EASY) holds nodes for the first waiting job only and lets every other one start that does not delay it.
 
-A plan on counts of processors would not do: Table 3 of the paper cannot come from one (jobs keep the nodes they began
+A plan on counts of processors would not do: its Table 3 cannot come from one (jobs keep the nodes they began
 on), and Slurm's reservations pin their nodes when they are made.
 """
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from penstock.api import Job, Snapshot
 from penstock.future.bits import BitProfile, lowest
-from penstock.future.cluster import Cluster
+from penstock.future.cluster import TASKS, Cluster
 from penstock.future.planner import Ask
 from penstock.future.profile import place
 
@@ -20,8 +20,6 @@ __all__ = ["DEPTH", "QueuePlan", "idle_for", "later", "waiting"]
 
 DEPTH: Final = 25
 """Pending jobs that are planned for; Slurm's own default is 100 (bf_max_job_test)."""
-_TASKS: Final = 20
-"""Tasks of one array that are planned for; Slurm's own default (bf_max_job_array_resv)."""
 _PLACES: Final = 4 * DEPTH
 """Places in a plan, tasks of arrays included."""
 
@@ -152,7 +150,7 @@ class QueuePlan:
 
     def _asks_of(self, job: Job, places: int) -> list[Ask]:
         """One for each of its tasks that is planned for."""
-        return [self._ask(job)] * min(max(job.tasks, 1), _TASKS, places)
+        return [self._ask(job)] * min(max(job.tasks, 1), TASKS, places)
 
 
 def idle_for(job: Job, snapshot: Snapshot) -> int:

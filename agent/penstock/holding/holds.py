@@ -90,7 +90,7 @@ class ReservationView:
 
 
 class Holds:
-    """Holds slots of one cluster, with one ledger. Who opens several gives each call the same `sight`."""
+    """Holds slots of one cluster, with one ledger. Who opens several gives each call the same `view`."""
 
     def __init__(
         self,
@@ -106,25 +106,25 @@ class Holds:
         self.limits = limits or Limits()
         self._requested = requested
 
-    def look(self) -> ReservationView:
+    def view(self) -> ReservationView:
         """What will be seen of Slurm in one pass over several slots."""
         return ReservationView(self._backend)
 
-    async def open(self, wanted: WantedSlot, sight: ReservationView | None = None, exchange: bool = False) -> int:
+    async def open(self, wanted: WantedSlot, view: ReservationView | None = None, exchange: bool = False) -> int:
         """Check a wanted slot against the site's limits and the budget, store it and take the first steps; its number.
         An `exchange` takes the place of another one. Raises Infeasible for what is not allowed, LeftAlone where
         it is paused; what Slurm refuses is in the hold's `reason`."""
         self._executor.check(_concern(wanted))
-        sight = sight or self.look()
+        view = view or self.view()
         until = wanted.end + wanted.margin
-        reservations = (await sight.reservations()).values()
+        reservations = (await view.reservations()).values()
         taken = {n for r in reservations if r.start < until and r.end > wanted.start for n in r.nodes}
         mine = [h for h in self._ledger.holds().values() if h.wanted.user == wanted.user and not h.phase.final]
-        self.limits.check(wanted, self._backend.now(), await sight.size(), len(taken), len(mine), exchange)
+        self.limits.check(wanted, self._backend.now(), await view.size(), len(taken), len(mine), exchange)
         if any(h.wanted.name == wanted.name for h in self._ledger.holds().values()):
-            raise Infeasible(f"there is a hold of the name {wanted.name} already")
+            raise Infeasible(f"there is a hold called {wanted.name} already")
         number = self._ledger.open_hold(Hold(wanted))
-        await self.advance(number, sight)
+        await self.advance(number, view)
         return number
 
     async def cancel(self, number: int) -> Hold:
@@ -138,16 +138,16 @@ class Holds:
 
     async def tick(self) -> dict[int, Hold]:
         """One pass over all that is not settled."""
-        sight = self.look()
-        return {number: await self.advance(number, sight) for number in self._ledger.holds()}
+        view = self.view()
+        return {number: await self.advance(number, view) for number in self._ledger.holds()}
 
-    async def advance(self, number: int, sight: ReservationView | None = None) -> Hold:
+    async def advance(self, number: int, view: ReservationView | None = None) -> Hold:
         """Step one hold until nothing is left to do now."""
-        sight, refused = sight or self.look(), ""
+        view, refused = view or self.view(), ""
         done: tuple[Act, ...] = ()
         for _ in range(_FURTHEST):
             hold = self._ledger.hold(number)
-            seen = replace(await self._look(hold, sight), refused=refused)
+            seen = replace(await self._look(hold, view), refused=refused)
             found = step(hold, seen, self._backend.now())
             if found.hold != hold or found.entries:
                 self._ledger.store(number, found.hold, found.entries, self._backend.now())
@@ -156,15 +156,15 @@ class Holds:
             refused, done = "", found.acts
             for act in found.acts:
                 try:
-                    await self._do(act, number, found.hold, sight)
+                    await self._do(act, number, found.hold, view)
                 except LeftAlone as why:
                     self._executor.record(Decision(Verb.HOLD, f"hold {number}", (Reason("left-alone", str(why)),)))
                     return self._ledger.hold(number)
                 except (SlurmUnavailable, OutcomeUnknown):
-                    sight.forget()
+                    view.forget()
                     return found.hold  # the next pass looks what became of it
                 except (Infeasible, NotPermitted, NotNow, UserError) as error:
-                    sight.forget()
+                    view.forget()
                     later = isinstance(error, NotNow) and act is not Act.RESERVE
                     if act in (Act.RESERVE, Act.WRITE_REQUEST, Act.SUBMIT) and not later:
                         refused = f"{NOT_PERMITTED}: {error}" if isinstance(error, NotPermitted) else str(error)
@@ -172,11 +172,11 @@ class Holds:
                         return self._ledger.hold(number)
         return self._ledger.hold(number)
 
-    async def _look(self, hold: Hold, sight: ReservationView) -> Seen:
+    async def _look(self, hold: Hold, view: ReservationView) -> Seen:
         name = hold.wanted.name
         reservation: Reservation | None = None
         if hold.wanted.method != "var":
-            reservation = (await sight.reservations()).get(name)
+            reservation = (await view.reservations()).get(name)
         job: Job | None = None
         if hold.job_asked:
             number = hold.job
@@ -184,25 +184,25 @@ class Holds:
                 found = await self._backend.find(name)
                 number = found[-1] if found else None
             if number is not None:
-                job = await sight.job(number)
+                job = await view.job(number)
         return Seen(reservation, job)
 
-    async def _do(self, act: Act, number: int, hold: Hold, sight: ReservationView) -> None:
+    async def _do(self, act: Act, number: int, hold: Hold, view: ReservationView) -> None:
         wanted, backend = hold.wanted, self._backend
         if act is Act.RESERVE:
             spec = self._spec(wanted)
-            sight.made(await self._act(act, number, hold, lambda slurm: slurm.reserve(spec)))
+            view.made(await self._act(act, number, hold, lambda slurm: slurm.reserve(spec)))
         elif act is Act.UNRESERVE:
             await self._act(act, number, hold, lambda slurm: slurm.unreserve(wanted.name))
-            sight.dropped(wanted.name)
+            view.dropped(wanted.name)
         elif act is Act.SUBMIT:
             if not await backend.find(wanted.name):
-                sight.forget()
+                view.forget()
                 job = await self._act(act, number, hold, lambda slurm: slurm.submit(_idle_job(wanted)))
                 self._ledger.store(number, replace(hold, job=job), (), backend.now())
         elif act is Act.CANCEL:
             for job in await backend.find(wanted.name):
-                sight.forget()
+                view.forget()
                 try:
                     await self._executor.cancel(job, f"hold {number}", _concern(wanted))
                 except NotFound:
@@ -236,9 +236,7 @@ class Holds:
 
     def _request(self, number: int, hold: Hold) -> None:
         if self._requested is None:
-            raise NotPermitted(
-                "no folder for requests is configured (`provision.requests`), or its key is not yours to read"
-            )
+            raise NotPermitted("`provision.requests` is not set, or you may not read the key (`provision.request_key`)")
         wanted, now = hold.wanted, self._backend.now()
         price = wanted.base + wanted.f
         try:

@@ -33,10 +33,10 @@ def load_key(path: Path | None) -> bytes:
         raise UserError("`provision.request_key` must be set to sign requests")
     try:
         if path.stat().st_mode & 0o007:
-            raise UserError(f"`provision.request_key`: {path} can be used by everybody: chmod o-rwx it")
+            raise UserError(f"`provision.request_key`: everybody can read or write {path}: chmod o-rwx {path}")
         return path.read_bytes().strip()
     except PermissionError:
-        raise NotPermitted(f"`provision.request_key`: {path} is not yours to read") from None
+        raise NotPermitted(f"`provision.request_key`: you may not read {path}") from None
     except OSError as error:
         raise UserError(f"`provision.request_key`: {path} cannot be read: {error.strerror}") from None
 
@@ -86,12 +86,12 @@ def read(path: Path, key: bytes, flags: tuple[str, ...] = ()) -> ReservationSpec
     try:
         data: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path}: is no request: {error}") from None
+        raise UserError(f"{path} is no request: {error}") from None
     if not isinstance(data, dict) or set(data) != {*_FIELDS, "signature"}:
-        raise UserError(f"{path}: is no request: it must have {', '.join(_FIELDS)} and signature")
+        raise UserError(f"{path} is no request: it must have {', '.join(_FIELDS)} and signature")
     body = {name: data[name] for name in _FIELDS}
     if not hmac.compare_digest(str(data["signature"]).encode(errors="replace"), _sign(key, body).encode()):
-        raise UserError(f"{path}: the signature is wrong: it was changed, or written with another key")
+        raise UserError(f"{path} has a wrong signature: it was changed, or written with another key")
     return ReservationSpec(
         body["name"],
         float(body["start"]),
@@ -106,5 +106,5 @@ def read(path: Path, key: bytes, flags: tuple[str, ...] = ()) -> ReservationSpec
 
 def _sign(key: bytes, body: dict[str, Any]) -> str:
     if len(key) < _SHORTEST_KEY:
-        raise UserError(f"the key of requests must have at least {_SHORTEST_KEY} bytes")
+        raise UserError(f"`provision.request_key`: the key must have at least {_SHORTEST_KEY} bytes")
     return hmac.new(key, json.dumps(body, sort_keys=True).encode(), hashlib.sha256).hexdigest()

@@ -109,7 +109,7 @@ class Reservations:
         """One pass over all holds and all runs: the holds as they stand, and what was changed, in words. What is paused
         is left as it is; holds that are over are settled all the same, or their nodes would stay empty."""
         found = await self.holds.tick()
-        return found, await self.runs.tend(self._finder)
+        return found, await self.runs.advance(self._finder)
 
     async def _finder(self, run: WorkflowRun) -> Find:
         """The search for other slots of a run's stages, on the cluster as it is now."""

@@ -87,14 +87,14 @@ class ReservedRuns:
 
     async def abandon(self, run: WorkflowRun) -> None:
         """Give up all of it: its jobs and its slots."""
-        told = Reason("given-up", "it is given up, with all its jobs and slots")
+        told = Reason("given-up", "the workflow is given up, with all its jobs and slots")
         self._executor.record(Decision(Verb.CANCEL, subject_of(run), (told,)))
         page, _ = self._opened(run)
         page.save(replace(_dropped(run, {s.name: "" for s in run.stages}), phase=RunPhase.CANCELLING))
         await self._clear(page)
         self._close(page, await self._look(), {})
 
-    async def tend(self, finder: Finder) -> list[str]:
+    async def advance(self, finder: Finder) -> list[str]:
         """One pass over all runs that are not over; what was done, in words. One that is paused is left as it
         is."""
         said: list[str] = []
@@ -296,7 +296,7 @@ def _dropped(run: WorkflowRun, why: Mapping[str, str]) -> WorkflowRun:
 def _kept(page: _Page, move: SlotChange, reason: str, news: list[str]) -> None:
     """It has no other slot. No news if the one that it has will do: people are told of delays."""
     if move.why != CAN_BEGIN_EARLIER:
-        _tell(page, move.stage, f"keeps its slot though {move.why}: {reason}", news)
+        _tell(page, move.stage, f"gets no other slot, although {move.why}: {reason}", news)
 
 
 def _tell(page: _Page, stage: str, text: str, news: list[str]) -> None:

@@ -80,7 +80,9 @@ class Verifier:
         """The uid that the request proves. Raises `NotPermitted`, and `NotNow` where that cannot be told."""
         request = received.request
         if abs(now - request.time) > FRESH:
-            raise NotPermitted(f"the request is {now - request.time:.0f} s old: check the clocks")
+            raise NotPermitted(
+                f"the request is {now - request.time:.0f} s old by this host's clock: check the clocks of both hosts"
+            )
         uid = await self.prove(request.auth, received.digest)
         self._once(uid, request.id, self._steady(), request.time)
         return uid

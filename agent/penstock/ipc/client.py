@@ -27,7 +27,9 @@ _ONCE: Final = frozenset({"guide", "retry", "submit"})
 _LONGEST_REPLY = 64 * 1024 * 1024
 _CONNECT = 10.0
 _START: Final = "Start one with `penstock agent`, or as a service with `systemctl --user start penstock-user`."
-_SITE: Final = "It is the agent of the whole site: `systemctl status penstock`, on its host, says how it is."
+_SITE: Final = (
+    "It is the agent of the whole site: run `systemctl status penstock` on its host, or ask its administrators."
+)
 
 
 def ask_agent(config: Config, op: str, arguments: Mapping[str, Any] | None = None, timeout: float = 60.0) -> Any:  # noqa: ANN401
@@ -95,8 +97,8 @@ def _why(error: Exception) -> str:
 
 def _unanswered(who: str, error: Exception) -> errors.OutcomeUnknown:
     return errors.OutcomeUnknown(
-        f"{who} has the request, but its answer is lost ({_why(error)}): see with `penstock status` whether it has "
-        "done it before you ask again"
+        f"{who} got the request, but its answer was lost ({_why(error)}): before you ask again, check with "
+        "`penstock status` whether it was carried out"
     )
 
 
@@ -137,7 +139,7 @@ def _ask_far(config: Config, holder: Card, op: str, arguments: Mapping[str, Any]
     except (OSError, ValueError, errors.UserError, credential.CredentialError) as e:
         if sent and op in _ONCE:
             raise _unanswered(where, e) from e
-        raise errors.AgentUnavailable(f"{where} has the state, but cannot be asked: {_why(e)}") from e
+        raise errors.AgentUnavailable(f"{where} uses the state, but cannot be reached: {_why(e)}") from e
     try:
         if answer.auth:
             said = proof.digest_of(line)
@@ -146,9 +148,11 @@ def _ask_far(config: Config, holder: Card, op: str, arguments: Mapping[str, Any]
         reply = json.loads(line)
         why = clean(str(reply.get("message"))) if isinstance(reply, dict) else "no reason"
     except (ValueError, credential.CredentialError) as e:
-        raise errors.AgentUnavailable(f"what answers for {where} does not prove to be that agent: {e}") from e
+        raise errors.AgentUnavailable(
+            f"what answers at the address of {where} could not prove that it is that agent: {e}"
+        ) from e
     # Who is not believed cannot be given a proven answer: this may come from anybody on the way.
-    raise errors.NotPermitted(f"{where} does not take the request: {why}")
+    raise errors.NotPermitted(f"{where} refuses the request: {why}")
 
 
 def _proofs(config: Config, holder: Card) -> tuple[Callable[[str], str], Callable[[str, str], object]]:

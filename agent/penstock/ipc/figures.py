@@ -18,11 +18,13 @@ METRICS: Final[Mapping[str, MetricSpec]] = named(
         MetricSpec(
             "messages_total",
             "counter",
-            "Requests at the doors (local: the command line, remote: MPI jobs): ok, refused, malformed, failed; far: "
-            "those of commands on other hosts that prove nothing.",
+            "Requests to the agent by door and outcome. Doors: local (the command line), remote (MPI jobs), far "
+            "(commands on other hosts, only if refused for lack of proof). Outcomes: ok, refused, malformed, failed.",
             ("door", "outcome"),
         ),
-        MetricSpec("connections_refused_total", "counter", "Connections that were one too many.", ("door",)),
+        MetricSpec(
+            "connections_refused_total", "counter", "Connections refused because too many were open.", ("door",)
+        ),
     )
 )
 

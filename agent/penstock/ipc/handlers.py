@@ -230,7 +230,7 @@ class RemoteDoor:
             case wire.Accept():
                 if self._controller.accepted(request.job, request.epoch, request.time):
                     return wire.Done()
-                return wire.Failure(error="stale-epoch", message="this resize is not on offer (any more)")
+                return wire.Failure(error="stale-epoch", message="this resize is not, or no longer, on offer")
             case wire.Refuse():
                 self._controller.refused(request.job, request.epoch, request.why)
                 return wire.Done()
@@ -262,7 +262,7 @@ class RemoteDoor:
             nodes=request.nodes,
             method=request.method,
             companion=request.companion,
-            errands=request.errands,
+            requests_nodes=request.requests_nodes,
             steps_left=request.steps_left,
             step_seconds=request.step_seconds,
         )
@@ -283,7 +283,7 @@ class RemoteDoor:
                 size=request.size,
                 epoch=me.epoch,
                 reason=wire.clean(me.note),
-                errand=self._errand(request),
+                node_request=self._node_request(request),
             )
         return wire.CheckReply(
             action=answer.action,
@@ -295,17 +295,17 @@ class RemoteDoor:
             reason=wire.clean(me.note),
         )
 
-    def _errand(self, request: wire.Check) -> wire.Errand | None:
-        errand = self._controller.errand(request.job) if request.errands else None
-        if errand is None:
+    def _node_request(self, request: wire.Check) -> wire.NodeRequest | None:
+        wanted = self._controller.launcher_request(request.job) if request.requests_nodes else None
+        if wanted is None:
             return None
-        spec = errand.spec
+        spec = wanted.spec
         try:
-            return wire.Errand(
+            return wire.NodeRequest(
                 name=spec.name,
                 node_count=spec.nodes,
                 time_limit=float(spec.time_limit),
-                patience=float(errand.patience),
+                patience=float(wanted.patience),
                 partition=spec.partition or "",
                 account=spec.account or "",
                 qos=spec.qos or "",
@@ -313,5 +313,5 @@ class RemoteDoor:
                 last=spec.last,
             )
         except wire.WireError as e:
-            _log.warning("a launcher cannot be asked", job=request.job, why=str(e))
+            _log.warning("a job's launcher cannot be asked for nodes", job=request.job, why=str(e))
             return None

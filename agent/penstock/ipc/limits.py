@@ -45,7 +45,7 @@ class RateLimit:
         if not self.allows(key, now):
             again = self._bucket(key, now).delay(now)
             raise NotNow(
-                f"too many requests: {self.burst:g} at once and then {self.rate:g} a second are answered; "
+                f"too many requests: at most {self.burst:g} at once, and then {self.rate:g} a second, are answered; "
                 f"ask again in {math.ceil(again)} s",
                 again_in=again,
             )
@@ -83,7 +83,7 @@ class ByteBudget:
 
     def _add(self, peer: str, size: int) -> None:
         if size > 0 and self._held[peer] + size > self.most:
-            raise ValueError(f"more than {self.most} bytes of one peer are not done with")
+            raise ValueError(f"more than {self.most} bytes of this user's or host's requests are unfinished")
         self._held[peer] += size
 
 

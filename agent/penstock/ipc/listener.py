@@ -58,7 +58,7 @@ class Listener:
     def _ready(self) -> None:
         room = self._room()
         if room < 1:
-            self._rest("no descriptors are left but the agent's own reserve")
+            self._rest("no file descriptors are left but the agent's own reserve")
             return
         for _ in range(min(room, _AT_ONCE)):
             try:
@@ -74,7 +74,7 @@ class Listener:
 
     def _rest(self, why: str) -> None:
         if not self._full and self._tells():
-            _log.warning("no connections are taken until there is room", door=self._name, why=why)
+            _log.warning("no new connections are accepted for now", door=self._name, why=why)
             self._told = True
         self._full = True
         self._loop.remove_reader(self._socket)
@@ -86,5 +86,5 @@ class Listener:
 
     def _went_on(self) -> None:
         if self._told:
-            _log.info("connections are taken again", door=self._name)
+            _log.info("new connections are accepted again", door=self._name)
         self._full = self._told = False

@@ -18,7 +18,7 @@ from penstock.core.pauses import FEATURES, Pause
 from penstock.errors import NotFound, NotPermitted, UserError
 from penstock.host.clock import Clock
 from penstock.ipc.handlers import LocalOp
-from penstock.ipc.overseers import Overseers
+from penstock.ipc.operators import Operators
 from penstock.ipc.views import views
 from penstock.malleable.controller import MalleableController
 from penstock.predictions.outlook import WaitOutlook, geometry_of
@@ -47,7 +47,7 @@ def operations(
     malleable: MalleableController,
     outlook: WaitOutlook,
     serves: Callable[[int], bool],
-    overseers: Overseers,
+    operators: Operators,
     wake: Callable[[str], None],
     troubles: Callable[[], list[str]] = list,
 ) -> dict[str, LocalOp]:
@@ -59,14 +59,14 @@ def operations(
             serving(uid)
             raise NotPermitted("only the agent's own user (or root) may ask for this")
 
-    async def may_oversee(uid: int, what: str = "this") -> None:
-        if not await overseers.include(uid):
+    async def require_operator(uid: int, what: str = "this") -> None:
+        if not await operators.include(uid):
             serving(uid)
             raise NotPermitted(f"only the agent's own user, root, or an operator of Slurm may ask for {what}")
 
     async def as_root(uid: int) -> int:
         """An operator sees what root sees."""
-        return 0 if uid != os.geteuid() and await overseers.include(uid) else uid
+        return 0 if uid != os.geteuid() and await operators.include(uid) else uid
 
     def serving(uid: int) -> None:
         if not serves(uid) and uid != 0:
@@ -117,7 +117,7 @@ def operations(
             workflow = workflow_from_dict(request["workflow"])
             strategy = str(request["strategy"])
         except (KeyError, TypeError, ValueError) as e:
-            raise UserError(f"not a workflow: {e!r}") from e
+            raise UserError(f"this is no workflow: {e!r}") from e
         return {"run": await workflows.submit(uid, workflow, strategy)}
 
     async def status(uid: int, _request: Mapping[str, Any]) -> object:
@@ -128,8 +128,8 @@ def operations(
             "now": clock.now(),
             "problems": [
                 *troubles(),
-                *(snapshot.problems if snapshot else ["no look at Slurm yet"]),
-                *(["dry run: jobs of other users are looked at only"] if executor.pause_control.dry_run else []),
+                *(snapshot.problems if snapshot else ["the agent has not looked at Slurm yet"]),
+                *(["dry run: nothing is done to jobs of other users"] if executor.pause_control.dry_run else []),
                 *(str(p) for p in executor.pause_control.pauses if uid in (0, os.geteuid(), p.uid) or p.uid is None),
                 *not_allowed(uid),
             ],
@@ -142,7 +142,7 @@ def operations(
     async def explain(uid: int, request: Mapping[str, Any]) -> object:
         subject = str(request.get("subject", ""))
         if owner(subject) != uid:
-            await may_oversee(uid)
+            await require_operator(uid)
         return store.decisions(subject)
 
     async def cancel(uid: int, request: Mapping[str, Any]) -> object:
@@ -152,7 +152,7 @@ def operations(
         if run is None or not run.owned:
             may(uid)
         elif uid not in (0, run.uid):
-            raise NotFound(f"no running workflow {number}")
+            raise NotFound(f"there is no running workflow {number}")
         return {"jobs": workflows.cancel(number, "cancelled by its owner")}
 
     async def retry(uid: int, request: Mapping[str, Any]) -> object:
@@ -176,16 +176,17 @@ def operations(
         if feature is not None and feature not in FEATURES:
             raise UserError(f"feature: must be one of {', '.join(FEATURES)}, not {feature!r}")
         if (whose is not None and type(whose) is not int) or (partition is not None and not isinstance(partition, str)):
-            raise UserError(f"not a scope: {whose!r}, {partition!r}")
+            raise UserError(f"uid must be a number and partition a text, not {whose!r} and {partition!r}")
         snapshot = observer.last
         if partition is not None and snapshot and snapshot.partitions and partition not in snapshot.partitions:
-            raise UserError(f"partition: {partition[:60]!r} is none of {', '.join(sorted(snapshot.partitions))}")
+            known = ", ".join(sorted(snapshot.partitions))
+            raise UserError(f"partition: there is no partition {partition[:60]!r} (partitions: {known})")
         if partition is not None and not _PARTITION.fullmatch(partition):
-            raise UserError(f"partition: {partition[:60]!r} is no name of a partition")
+            raise UserError(f"partition: {partition[:60]!r} cannot be the name of a partition")
         if whose == uid:
             serving(uid)
         else:
-            await may_oversee(uid, "this; with `--user` and your own name it is about your jobs alone")
+            await require_operator(uid, "this for all users; for your own jobs alone, use `--user` with your name")
         return Pause(feature, whose, partition, uid, clock.now(), clean(str(request.get("why", ""))))
 
     async def pauses(uid: int, _request: Mapping[str, Any]) -> object:
@@ -194,21 +195,21 @@ def operations(
 
     async def pause(uid: int, request: Mapping[str, Any]) -> object:
         wanted = await scope(uid, request)
-        above = await overseers.include(uid)
+        above = await operators.include(uid)
         for there in executor.pause_control.pauses:
             # Else a user could make it their own, and lift it then.
             if there.scope == wanted.scope and there.by != uid and not above:
-                raise NotPermitted(f"it is paused already, not by you: {there}")
+                raise NotPermitted(f"somebody else has paused it already: {there}")
         executor.pause_control.pause(wanted)
         return {"pauses": [str(wanted)]}
 
     async def resume(uid: int, request: Mapping[str, Any]) -> object:
-        wanted, above = await scope(uid, request), await overseers.include(uid)
+        wanted, above = await scope(uid, request), await operators.include(uid)
         everything = wanted.scope == (None, None, None)
         lifted = [p for p in executor.pause_control.pauses if everything or p.scope == wanted.scope]
         if not lifted:
             raise NotFound(
-                "nothing of that is paused: " + ("; ".join(map(str, executor.pause_control.pauses)) or "no pause")
+                "this is not paused; what is: " + ("; ".join(map(str, executor.pause_control.pauses)) or "nothing")
             )
         if not above and any(p.by != uid for p in lifted):
             raise NotPermitted(f"not paused by you: {lifted[0]}")
@@ -222,7 +223,7 @@ def operations(
 
     async def queue(uid: int, _request: Mapping[str, Any]) -> object:
         """The last picture, without asking Slurm again. Not for everybody: a site may hide others' jobs."""
-        await may_oversee(uid)
+        await require_operator(uid)
         snapshot = observer.last
         return {
             "at": snapshot.taken_at if snapshot else None,
@@ -233,8 +234,8 @@ def operations(
     async def waits(uid: int, request: Mapping[str, Any]) -> object:
         """Not for everybody: it has learned from everybody's jobs, and whoever names an account would see how
         many there were of it and how long they waited."""
-        await may_oversee(
-            uid, "what it has learned of waits, as that tells of the jobs of others; `sbatch --test-only` asks Slurm"
+        await require_operator(
+            uid, "learned waits, which tell of the jobs of others; `sbatch --test-only` asks Slurm for an estimate"
         )
         fields = request.get("geometry")
         if fields is not None and not isinstance(fields, dict):
@@ -242,7 +243,7 @@ def operations(
         return await outlook.answer(None if fields is None else geometry_of(fields))
 
     return {
-        **views(store, observer, malleable, clock, owner, overseers),
+        **views(store, observer, malleable, clock, owner, operators),
         "ping": ping,
         "submit": submit,
         "status": status,

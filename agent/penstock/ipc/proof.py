@@ -64,7 +64,7 @@ def nonce_of(line: bytes) -> str:
     """The number in an agent's first line. Raises UserError when it is none."""
     said = _object(line)
     if said.get("penstock") != VERSION:
-        raise UserError("whoever answers there is no agent of this release")
+        raise UserError("what answers there is no agent of this release")
     return _field(said, "nonce", _NONCE)
 
 

@@ -159,7 +159,7 @@ class Server:
             self.turned_away["local" if name == "local" else "remote"] += 1
             # Not once for each: who can knock must not be able to fill the disk with it.
             if self._told.allows(peer, asyncio.get_running_loop().time()):
-                _log.warning("too many connections", peer=peer)
+                _log.warning("a connection was refused or closed: too many are open", peer=peer)
         if entry.leaves is not None:
             self._turn_out(entry.leaves)
         if not entry.welcome:
@@ -311,7 +311,7 @@ async def _line(reader: asyncio.StreamReader, longest: int, held: Holding) -> by
             part, ends = await reader.readexactly(e.consumed), False
         held.add(len(part))
         if held.size > longest:
-            raise ValueError(f"a line of more than {longest} bytes")
+            raise ValueError(f"the line is longer than {longest} bytes")
         parts.append(part)
         if ends:
             return b"".join(parts)

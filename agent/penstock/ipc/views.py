@@ -13,7 +13,7 @@ from penstock.core.picture import jobs_of, picture_to_dict
 from penstock.errors import UserError
 from penstock.host.clock import Clock
 from penstock.ipc.handlers import LocalOp
-from penstock.ipc.overseers import Overseers
+from penstock.ipc.operators import Operators
 from penstock.malleable.controller import MalleableController
 from penstock.malleable.machine import MalleableJob
 from penstock.state.store import Store
@@ -33,7 +33,7 @@ def views(
     malleable: MalleableController,
     clock: Clock,
     owner: Callable[[str], int | None],
-    overseers: Overseers,
+    operators: Operators,
 ) -> dict[str, LocalOp]:
     """The operations by name. `owner` says whose the subject of a decision is."""
 
@@ -42,14 +42,14 @@ def views(
 
         With `fresh`, of who sees all, Slurm is asked again if it may be, as often as the agent itself would.
         """
-        sees_all = await overseers.include(uid)
+        sees_all = await operators.include(uid)
         fresh = request.get("fresh") is True and sees_all
         snapshot, site = (await observer.look() if fresh else observer.last), malleable.settings.site
         told: dict[str, Any] = {
             "now": clock.now(),
             "name": site.cluster if site is not None else "",
             "at": snapshot.taken_at if snapshot else None,
-            "problems": list(snapshot.problems) if snapshot else ["no look at Slurm yet"],
+            "problems": list(snapshot.problems) if snapshot else ["the agent has not looked at Slurm yet"],
             "whole": sees_all,
         }
         if snapshot is not None and snapshot.taken_at != request.get("seen"):
@@ -61,7 +61,7 @@ def views(
         after = request.get("after", 0)
         if type(after) is not int or not 0 <= after < 2**63:
             raise UserError(f"after: must be the number of a decision, not {after!r}")
-        if await overseers.include(uid):
+        if await operators.include(uid):
             return store.latest_decisions(after, _DECISIONS)
         whose: dict[str, bool] = {}
         found: list[dict[str, Any]] = []
@@ -75,7 +75,7 @@ def views(
 
     async def sizes(uid: int, _request: Mapping[str, Any]) -> object:
         """Malleable jobs: those that run, and the latest that have ended within a day, each with its resizes."""
-        sees_all = await overseers.include(uid)
+        sees_all = await operators.include(uid)
         over = [
             (MalleableJob.from_dict(state), at)
             for state, at in store.ended_malleable(clock.now() - _PERIOD, _JOBS if sees_all else _LOOKED_THROUGH)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.api import Job, Reason, Snapshot
+from penstock.api import Job, Reason, Snapshot, plural
 from penstock.core.executor import Concern, Payload
 from penstock.errors import Infeasible, NotPermitted
 from penstock.malleable import ways
@@ -121,7 +121,7 @@ class ResizeActs(MalleablePart):
         if not self._executor.ready(_limit(job.id)):
             return
         me = self._registry.jobs[job.id]
-        seen = await self._rights.sight(me)
+        seen = await self._rights.current(me)
         me = self._registry.jobs[job.id]
         if isinstance(seen, Reason):
             self._not_raised(job, seen)
@@ -133,7 +133,7 @@ class ResizeActs(MalleablePart):
             self._registry.put(me.extended())
             return
         if taken > nodes:
-            self._not_raised(job, Reason("grown", f"it has {taken} nodes, not the {nodes} that it was to keep"))
+            self._not_raised(job, Reason("grown", f"it has {plural(taken, 'node')}, but was to keep {nodes}"))
             return
         if (denied := await self._rights.to_raise(me, seen, limit)) is not None:
             self._not_raised(job, denied)
@@ -169,7 +169,7 @@ class ResizeActs(MalleablePart):
         except _FINAL as e:
             self._registry.put(self._registry.jobs[job.id].kept(f"its time limit cannot be lowered again: {e}"))
             return
-        text = "its time limit is what it was: it did not stay as small as it was when that was raised"
+        text = "its time limit is lowered again: it has grown since that was raised"
         self._registry.put(self._registry.jobs[job.id].kept(text))
 
     async def _set_limit(self, verb: str, job: Job, limit: float, snapshot: Snapshot) -> None:

@@ -43,9 +43,9 @@ def expired(me: MalleableJob, limits: Deadlines, now: float) -> str | None:
     if me.announced is None or me.phase is not ResizePhase.IDLE:
         return None
     if nearest(me) == me.offer.size:
-        return f"the announced size of {me.announced.size} processes is reached, or nothing nearer can be"
+        return f"the job has the announced size of {me.announced.size} processes, or the nearest possible one"
     if now > me.announced.at + limits.grant:
-        return f"the announced size of {me.announced.size} processes was not to be had in time"
+        return f"the announced size of {me.announced.size} processes could not be reached in time"
     return None
 
 
@@ -59,5 +59,5 @@ def due(me: MalleableJob, lead: float, limits: Deadlines, now: float) -> Announc
         return None
     text = f"the application announced {said.size} processes for {'now' if ahead <= 0 else f'in {ahead:.0f} s'}"
     if size > me.offer.size:
-        text += f"; the nodes are expected to wait {lead:.0f} s"
+        text += f"; getting the nodes is expected to take {lead:.0f} s"
     return AnnouncementDue(ResizeVerdict(size, (Reason("announced", text),)), max(ahead, 0.0) + limits.grant)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from penstock.api import Job, Partition, Reason
+from penstock.api import Job, Partition, Reason, plural
 from penstock.malleable.machine import MalleableJob
 
 __all__ = ["MARGIN", "BoundedSize", "ResizeBounds", "bounded"]
@@ -88,7 +88,9 @@ def _whole(me: MalleableJob, job: Job, size: int, bounds: ResizeBounds) -> Bound
             if candidate == size:
                 return BoundedSize(size)
             assert first_problem is not None
-            return BoundedSize(candidate, (first_problem, Reason("whole", f"with {candidate} processes it does")))
+            return BoundedSize(
+                candidate, (first_problem, Reason("whole", f"it shrinks to {candidate} processes instead"))
+            )
         first_problem = first_problem or problem
     return BoundedSize(me.offer.size, (first_problem,) if first_problem else ())
 
@@ -97,9 +99,10 @@ def _problem(me: MalleableJob, job: Job, count: int, bounds: ResizeBounds) -> Re
     """Why the ranks on the first `count` nodes cannot stay alone."""
     survivors = me.nodes[:count]
     if job.batch_host in me.nodes and job.batch_host not in survivors:
-        return Reason("batch-host", f"{job.batch_host}, where the batch script runs, would have to go")
+        return Reason("batch-host", f"the batch script runs on {job.batch_host}, which would have to be given back")
     if not me.splits(count):
-        return Reason("whole-companions", f"of a companion all nodes stay or leave, which {count} nodes would not do")
+        text = f"a companion can only be given back whole, and on {plural(count, 'node')} a part of one would stay"
+        return Reason("whole-companions", text)
     if not bounds.shrinks and not set(me.own) <= set(survivors):
         return Reason("no-shrink", "SchedulerParameters has disable_job_shrink: the job cannot give back its own nodes")
     return None
@@ -114,18 +117,18 @@ def _in_time(me: MalleableJob, job: Job, size: int, bounds: ResizeBounds) -> Bou
         if size >= me.start_size > 0:
             return BoundedSize(size)
         work = bounds.now - job.start
-        fits = "what it has run so far once more"
+        fits = "as much work as it has done so far"
     else:
         fits = f"the {me.offer.steps_left} steps that are left"
     if work > remaining:  # it would not get further as it is, either
-        work, fits = remaining, "what it can do within its limit as it is"
+        work, fits = remaining, "the work that fits into its time limit now"
     needed = work * me.offer.size / size / (1.0 - MARGIN) + bounds.cost
     if needed <= remaining:
         return BoundedSize(size)
-    text = f"with {size} processes {fits} would take {needed:.0f} s with a margin, and {remaining:.0f} s remain"
+    text = f"on {size} processes {fits} would take {needed:.0f} s (with a margin), and {remaining:.0f} s remain"
     longest = math.inf if bounds.partition.max_time is None else bounds.partition.max_time
     limit = 60.0 * math.ceil((bounds.now - job.start + needed) / 60.0)
     if not bounds.extends or limit > longest:
         return _stay(me, "no-time", text)
-    extended = Reason("limit-extended", f"{text}: its limit becomes {limit / 60:.0f} min")
+    extended = Reason("limit-extended", f"{text}: its time limit becomes {limit / 60:.0f} min")
     return BoundedSize(size, (extended,), limit)

@@ -54,6 +54,6 @@ def room(caps: Caps, moves: Iterable[NodeMove], uid: int, now: float) -> ResizeR
         moved = sum(move.nodes for move in of)
         left = max(0, cap - moved)
         if left < found.nodes:
-            text = f"{plural(moved, 'node')} moved within the hour, and `limits.{key}` is {cap}"
+            text = f"resizes moved {plural(moved, 'node')} within the last hour, and `limits.{key}` is {cap}"
             found = ResizeRoom(left, Reason(CODE, text))
     return found

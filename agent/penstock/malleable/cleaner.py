@@ -34,7 +34,7 @@ class Cleaner(MalleablePart):
         subject = f"job {job.id}/clean"
         if not self._executor.ready(subject):
             return
-        self._grower.errands.over(name)
+        self._grower.requests.over(name)
         found, seen = await self._alive(name, job.uid)
         for resizer in found:
             await self._cancel(subject, resizer)
@@ -68,7 +68,7 @@ class Cleaner(MalleablePart):
             self._strays.pop(name, None)
         self._registry.drop(number)
         if job is not None and job.running:
-            _log.info("forgotten: the job has started anew", job=number)
+            _log.info("a malleable job has started anew; what was known of it is dropped", job=number)
 
     async def _alive(self, name: str, uid: int) -> tuple[list[Job], dict[int, Job]]:
         """Those of this name that have not ended, and all jobs. Names first: what appears in between is not missed.

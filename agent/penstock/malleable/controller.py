@@ -22,8 +22,8 @@ from penstock.host.clock import Clock
 from penstock.malleable.acts import ResizeActs
 from penstock.malleable.cleaner import Cleaner
 from penstock.malleable.decider import Decider
-from penstock.malleable.errands import Errand
 from penstock.malleable.grow import Grower
+from penstock.malleable.launcher_requests import LauncherRequest
 from penstock.malleable.leaving import Leaver
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.parts import Tools
@@ -149,12 +149,12 @@ class MalleableController:
         if (me := self.jobs.get(job)) and self._registry.put(me.done(epoch, timings, self._clock.now())):
             self._wake(f"job {job} has resized")
 
-    def errand(self, job: int) -> Errand | None:
+    def launcher_request(self, job: int) -> LauncherRequest | None:
         """What the job's launcher is to ask Slurm for; it is being told."""
         me = self.jobs.get(job)
         if me is None or me.phase is not ResizePhase.ALLOCATING:
             return None
-        return self._grower.errands.tell(me.resizer_name, self._clock.now())
+        return self._grower.requests.tell(me.resizer_name, self._clock.now())
 
     # -- one pass ----------------------------------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class MalleableController:
         try:
             hidden = await self._grower.unseen(snapshot)
         except NotNow as e:
-            _log.debug("not now", why=str(e))
+            _log.debug("malleable jobs are looked at again later", why=str(e))
             return []
         shown = snapshot
         if hidden:
@@ -181,7 +181,7 @@ class MalleableController:
             except StoreError:
                 raise  # nothing can be written down, of no job: the loop says so
             except NotNow as e:
-                _log.debug("not now", job=number, why=str(e))
+                _log.debug("a malleable job is looked at again later", job=number, why=str(e))
             except Exception:
                 # One bad subject, or a policy that fails, must not keep the others from being served.
                 _log.exception("a malleable job could not be served", job=number)

@@ -153,7 +153,7 @@ class Decider(MalleablePart):
             if denied is not None and may == me.offer.size:
                 return [*decisions, decision.rewritten(Verb.NOTHING, denied.code, denied.text)]
             if denied is not None:
-                size, decision = may, decision.because(denied.code, f"{denied.text}: it grows to {may} only")
+                size, decision = may, decision.because(denied.code, f"{denied.text}: it only grows to {may}")
             after = begun(me, size, decision.reasons)
         if after is me and decision.verb is not Verb.NOTHING:
             return decisions
@@ -192,7 +192,7 @@ class Decider(MalleablePart):
 
     def _left_over(self, me: MalleableJob, job: Job, decision: Decision, size: int) -> tuple[Decision, int]:
         """The decision and the size after what those who wait are about to get."""
-        unseen = Room(0, Reason("slurm-first", "the queue has not been looked at yet"))
+        unseen = Room(0, Reason("slurm-first", "the agent has not seen the queue yet"))
         room = self._leftover.room(job) if self._leftover else unseen
         wanted = (size - me.offer.size) // me.offer.per_node
         others = (o for o in self._registry.jobs.values() if o.job != me.job and o.phase is ResizePhase.ALLOCATING)
@@ -215,7 +215,7 @@ class Decider(MalleablePart):
         if size < present:
             if not extend:
                 return size, None
-            seen = await self._rights.sight(me)
+            seen = await self._rights.current(me)
             why = seen if isinstance(seen, Reason) else await self._rights.to_raise(me, seen, extend)
             return (size, None) if why is None else (present, why)
         first: Reason | None = None
@@ -252,13 +252,13 @@ class Decider(MalleablePart):
             return Reason("backing-off", "growing failed a moment ago")
         idle = snapshot.idle_nodes(job.partition)
         if fresh := self._registry.fresh(idle, limits.regrow):
-            return Reason("just-given-back", f"{', '.join(fresh)} was given back a moment ago")
+            return Reason("just-given-back", f"given back a moment ago: {', '.join(fresh)}")
         return None
 
     async def _choose(self, me: MalleableJob, job: Job) -> ways.GrowthChoice:
         site = self._settings.site
         if site is None:
-            return ways.GrowthChoice(None, Reason("no-expansion", "the site has not been looked at yet"))
+            return ways.GrowthChoice(None, Reason("no-expansion", "the agent does not know the site's settings yet"))
         added, user = self._settings.merge_releases, self._backend.whoami()
         choice = ways.choose(self._settings.preference, site, me.offer, job, user, gres=False, added=added)
         if choice.way is Way.MERGE and ways.needs_gres(site, added):
@@ -268,7 +268,12 @@ class Decider(MalleablePart):
             choice = ways.choose(self._settings.preference, site, me.offer, job, user, gres=gres, added=added)
         if self._ways.get(job.id, "") != choice.way:
             self._ways[job.id] = choice.way
-            _log.info("how it grows", job=job.id, way=choice.way and choice.way.value, why=choice.reason.text)
+            _log.info(
+                "a job's way to grow was chosen",
+                job=job.id,
+                way=choice.way and choice.way.value,
+                why=choice.reason.text,
+            )
         return choice
 
     async def _lead(self, me: MalleableJob, job: Job) -> float:
@@ -283,7 +288,7 @@ class Decider(MalleablePart):
             try:
                 lead = await self._expected_wait(geometry) + self._registry.cost(self._settings.limits.cost)
             except PenstockError as e:
-                _log.warning("no wait to expect", job=job.id, why=str(e))
+                _log.warning("the wait for announced nodes could not be predicted", job=job.id, why=str(e))
             self._leads[me.job] = (now + _GOOD_FOR, lead)
         return lead
 
@@ -297,7 +302,7 @@ def _cut(me: MalleableJob, decision: Decision, nodes: float, why: Reason) -> tup
     offer = me.offer
     most = offer.size + nodes * offer.per_node
     if smaller := [s for s in offer.reachable() if offer.size < s <= most]:
-        return decision.because(why.code, f"{why.text}: it grows to {smaller[-1]} only"), smaller[-1]
+        return decision.because(why.code, f"{why.text}: it only grows to {smaller[-1]}"), smaller[-1]
     return decision.rewritten(Verb.NOTHING, why.code, why.text), offer.size
 
 

@@ -15,11 +15,11 @@ __all__ = ["METRICS", "families"]
 METRICS: Final[Mapping[str, MetricSpec]] = named(
     (
         MetricSpec("malleable_jobs", "gauge", "Malleable jobs by the phase of their resize.", ("phase",)),
-        MetricSpec("resizes_total", "counter", "Resizes that are over: completed, abandoned.", ("kind", "outcome")),
+        MetricSpec("resizes_total", "counter", "Resizes that have ended: completed, abandoned.", ("kind", "outcome")),
         MetricSpec(
             "resize_duration_seconds",
             "histogram",
-            "How long completed resizes took, from the grant or the word to the end.",
+            "How long completed resizes took, from the grant of the nodes (or the application's consent) to the end.",
         ),
         MetricSpec("nodes_moved_total", "counter", "Nodes that completed resizes added or gave back.", ("kind",)),
         MetricSpec(

@@ -9,7 +9,7 @@ from penstock.api import Allocation, Job, Snapshot
 from penstock.core.executor import Concern, Payload
 from penstock.errors import NotNow, PenstockError
 from penstock.malleable import ways
-from penstock.malleable.errands import Errand, Errands
+from penstock.malleable.launcher_requests import LauncherRequest, LauncherRequests
 from penstock.malleable.parts import MalleablePart, Tools
 from penstock.malleable.words import Allocate, ResizePhase, Way
 from penstock.slurm.base import Changer
@@ -25,7 +25,7 @@ class Grower(MalleablePart):
         super().__init__(tools)
         self._wake = wake
         self.waiting: dict[str, asyncio.Task[None]] = {}
-        self.errands = Errands()
+        self.requests = LauncherRequests()
         jobs = tools.registry.jobs.values()
         self._interrupted = {me.resizer_name for me in jobs if me.phase is ResizePhase.ALLOCATING}
 
@@ -36,7 +36,7 @@ class Grower(MalleablePart):
         if order.name in self._interrupted:
             await self._adopt(order, job)
             return
-        if self.errands.of(order.name) is None and (why := await self._refused(order, job)) is not None:
+        if self.requests.of(order.name) is None and (why := await self._refused(order, job)) is not None:
             self._registry.put(self._registry.jobs[job.id].not_asked(why, self._clock.now()))
             return
         if order.way is Way.COMPANION and job.user != self._backend.whoami():
@@ -60,7 +60,7 @@ class Grower(MalleablePart):
 
     async def forget(self, name: str) -> None:
         """Stop waiting for this one."""
-        self.errands.over(name)
+        self.requests.over(name)
         if task := self.waiting.pop(name, None):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -87,14 +87,14 @@ class Grower(MalleablePart):
         return [i for i in named if i in seen and seen[i].running]
 
     async def _have_asked(self, order: Allocate, job: Job, last: bool) -> None:
-        """Give the launcher its errand, and look what came of it; called in every pass."""
+        """Give the launcher its request, and look what came of it; called in every pass."""
         now, subject = self._clock.now(), f"job {job.id}/expand"
-        errand = self.errands.of(order.name)
-        if errand is None:
-            new = Errand(self._spec(order, job, last), order.patience, now)
+        request = self.requests.of(order.name)
+        if request is None:
+            new = LauncherRequest(self._spec(order, job, last), order.patience, now)
 
             async def give(_slurm: Changer) -> None:
-                self.errands.put(new)
+                self.requests.put(new)
 
             asked: Payload = {"name": order.name, "nodes": order.nodes}
             try:
@@ -103,11 +103,11 @@ class Grower(MalleablePart):
                 self._registry.put(self._registry.jobs[job.id].grant_failed(str(e), now))
             return
         if granted := await self._running(order, job):
-            self.errands.over(order.name)
+            self.requests.over(order.name)
             self._registry.changed()
             self._registry.put(self._registry.jobs[job.id].granted(granted[-1], now))
-        elif why := errand.overdue(now):
-            self.errands.over(order.name)
+        elif why := request.overdue(now):
+            self.requests.over(order.name)
             self._registry.put(self._registry.jobs[job.id].grant_failed(why, now))
 
     async def _adopt(self, order: Allocate, job: Job) -> None:

@@ -67,10 +67,10 @@ class Leaver:
         verdicts = [bounded(me, job, size, bounds) for size in smaller(me)]
         allowed = next((verdict for verdict in verdicts if verdict.size < me.offer.size), None)
         if allowed is None:
-            text = verdicts[0].reasons[0].text if verdicts else "it can reach no size without them"
+            text = verdicts[0].reasons[0].text if verdicts else "it has no possible size without its companions' nodes"
             self._staying[job.id] = text
             return [Decision(Verb.HOLD, subject, (why, Reason("keeps-companions", text)))]
-        asked = Reason("asked-back", "its program is asked to give back the nodes that other jobs hold for it")
+        asked = Reason("asked-back", "the application is asked to give back the nodes of its companions")
         verdict = ResizeVerdict(allowed.size, (why, asked, *allowed.reasons))
         after = me.decided(verdict, job, "", limits, now)
         if after is me:  # it rests from its last resize

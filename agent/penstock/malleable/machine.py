@@ -1,4 +1,4 @@
-"""One resize of one job, from the decision to the end, as a machine without I/O (paper 003, section 5.2).
+"""One resize of one job, from the decision to the end, as a machine without I/O (DMR paper, section 5.2).
 
     grow    IDLE -> ALLOCATING -granted-> MERGING -merged-> OFFERED -accept-> RESIZING -done-> IDLE
                         |failed              |refused          |deadline, refusal   |it did not
@@ -76,7 +76,9 @@ class MalleableJob(ResizeState):
         if offer.maximum != self.offer.maximum:  # what hindered it to grow may be over
             me = replace(me, failures=0)
         if epoch > me.epoch:  # the store was lost; the application knows better
-            ahead = replace(me, epoch=epoch, nodes=offer.nodes or me.nodes, note="the application is ahead", owed=0.0)
+            ahead = replace(
+                me, epoch=epoch, nodes=offer.nodes or me.nodes, note="the application has resized since", owed=0.0
+            )
             return ahead._to(ResizePhase.CLEANING, now) if me.resizer_name else ahead._idle(now, ahead.note)
         if me.phase in (ResizePhase.RESIZING, ResizePhase.LEAVING):
             if epoch == me.epoch and offer.size == me.target:
@@ -206,7 +208,7 @@ class MalleableJob(ResizeState):
         return self.target // self.offer.per_node - len(self.nodes)
 
     def _rests(self, limits: Deadlines, now: float) -> bool:
-        """Between two resizes, unless the application itself asks for the next one (paper 003, 4.1)."""
+        """Between two resizes, unless the application itself asks for the next one (DMR paper, 4.1)."""
         settled = self._content and self.phase is ResizePhase.IDLE and bool(self.since)
         return settled and 0 <= now - self.since < limits.cooldown
 
@@ -243,7 +245,7 @@ class MalleableJob(ResizeState):
         extra = tuple(n for n in job.nodes if n not in self.nodes)
         nodes = (*self.nodes, *extra)[: self.target // self.offer.per_node]
         if len(nodes) * self.offer.per_node < self.target:
-            return replace(self._to(ResizePhase.GIVING_BACK, now), note="fewer nodes than asked for arrived")
+            return replace(self._to(ResizePhase.GIVING_BACK, now), note="fewer nodes than requested were added")
         return replace(self._to(ResizePhase.OFFERED, now, merged=now), target_nodes=nodes)
 
     def joined(self, companion: Job | None, now: float, *, trusted: bool = True) -> MalleableJob:
@@ -252,13 +254,13 @@ class MalleableJob(ResizeState):
         if self.phase is not ResizePhase.JOINING or (companion and companion.state is JobState.CONFIGURING):
             return self  # its nodes boot
         if companion is None or not companion.running:
-            return self._back_out("the companion ended before it was of use", now)
+            return self._back_out("the companion ended before its nodes were used", now)
         nodes = (*self.nodes, *companion.nodes)
         if len(nodes) * self.offer.per_node != self.target or len(set(nodes)) < len(nodes):
-            return self._back_out("the companion has other nodes than were asked for", now)
+            return self._back_out("the companion does not have the nodes that were requested", now)
         longest = 60.0 * math.ceil(self.ordered / 60.0)
         if not trusted and self.ordered and (companion.time_limit is None or companion.time_limit > longest):
-            return self._back_out("the companion has a longer time limit than was asked for", now)
+            return self._back_out("the companion has a longer time limit than requested", now)
         return replace(self._to(ResizePhase.OFFERED, now, joined=now), target_nodes=nodes)
 
     def merge_failed(self, why: str, now: float) -> MalleableJob:
@@ -359,7 +361,7 @@ class MalleableJob(ResizeState):
         if me.phase is ResizePhase.OFFERED and now - max(me.since, ahead) > limits.accept:
             me = me._back_out("the application did not take the nodes up in time", now)
         if me.phase is ResizePhase.JOINING and now - me.since > limits.accept:
-            me = me._back_out("the companion's nodes did not come up in time", now)
+            me = me._back_out("the companion's nodes were not ready in time", now)
         if me.phase is ResizePhase.PROPOSED and now - me.since > limits.accept:
             me = me._idle(now, "the application did not answer in time")
         # Without a shrink that was asked for, only companions are given back.

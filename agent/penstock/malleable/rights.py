@@ -22,7 +22,7 @@ from penstock.malleable.registry import Registry
 from penstock.malleable.settings import MalleableSettings
 from penstock.slurm.base import Reader
 
-__all__ = ["PASSING", "Rights", "Sight", "companions_of", "node_count"]
+__all__ = ["PASSING", "CurrentJob", "Rights", "companions_of", "node_count"]
 
 _NOT_SEEN: Final = "not-seen"
 
@@ -39,7 +39,7 @@ _SAME: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class CurrentJob:
     """The job as it is now, in a picture younger than a second."""
 
     job: Job
@@ -68,7 +68,7 @@ class Rights:
         self._settings = settings
         self._known = _Known()
 
-    async def sight(self, me: MalleableJob) -> Sight | Reason:
+    async def current(self, me: MalleableJob) -> CurrentJob | Reason:
         """The job as it is now, or why it cannot be acted for."""
         asked = self._clock.now()
         snapshot = await self._observer.look(max_age=FRESH)
@@ -78,13 +78,13 @@ class Rights:
         job = snapshot.jobs.get(me.job)
         if job is None or not job.running or not me.lives_in(job):
             state = "not in the queue" if job is None else job.state.value
-            return Reason("changed", f"the job is {state} by now")
-        return Sight(job, snapshot)
+            return Reason("changed", f"the job is now {state}")
+        return CurrentJob(job, snapshot)
 
     async def to_grow(self, me: MalleableJob, decided: Job, nodes: int, *, asking: bool = False) -> Reason | None:
         """Why a job may not get so many more nodes, None where it may. `decided`: as it was decided about; `asking`:
         they are asked for now, and those who come next count with it."""
-        seen = await self.sight(me)
+        seen = await self.current(me)
         if isinstance(seen, Reason):
             return seen
         for name, text in _SAME.items():
@@ -94,16 +94,16 @@ class Rights:
         left = 60.0 if seen.job.end is None else max(0.0, seen.job.end - self._clock.now())
         return await self._obstacle(me, seen, Growth(nodes, left), asking=asking)
 
-    async def to_raise(self, me: MalleableJob, seen: Sight, limit: float) -> Reason | None:
+    async def to_raise(self, me: MalleableJob, seen: CurrentJob, limit: float) -> Reason | None:
         """Why a running job's time limit may not become so long (s), None where it may."""
         return await self._obstacle(me, seen, Extension(limit))
 
     async def _obstacle(
-        self, me: MalleableJob, seen: Sight, wish: Growth | Extension, *, asking: bool = False
+        self, me: MalleableJob, seen: CurrentJob, wish: Growth | Extension, *, asking: bool = False
     ) -> Reason | None:
         site = self._settings.site
         if site is None:
-            return Reason(_NOT_SEEN, "the site has not been looked at yet")
+            return Reason(_NOT_SEEN, "the agent does not know the site's settings yet")
         owner = owner_of(seen.job)
         try:
             await self._learn(me, owner, seen.snapshot, limited=bool(site.enforced))

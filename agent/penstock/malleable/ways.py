@@ -3,7 +3,7 @@
 *companion*: a second job of the same user holds the added nodes. It works on every site, and what is added is charged
 to the job's owner, as Slurm itself enforces. The application must be able to use nodes of a second job, and only the
 job's own user can start anything in that one: an agent that is somebody else has the application's launcher ask for it
-(`malleable.errands`).
+(`malleable.launcher_requests`).
 
 *merge* moves a resizer's nodes into the job. It is done on releases on which it was tried only (`merging`), and
 for jobs of the agent's own user only: what a resizer brings is charged to who asked for it, not to the job's owner.
@@ -52,9 +52,9 @@ def never_merged(site: SiteConfig | None, job: Job, agent: str, added: Collectio
     """Why nothing may be merged into this job, whatever was begun before (Slurm may be another release by now, and an
     older agent merged into jobs of others); None where it may. `agent` is the user that the agent acts as."""
     if site is None:
-        return "the site has not been looked at yet"
+        return "the agent does not know the site's settings yet"
     if job.user != agent:
-        return f"what {agent} merged into it would be charged to {agent}, past the limits of {job.user}"
+        return f"nodes merged into it would be charged to {agent}, past the limits of {job.user}"
     return merging.why_not(site.version, added)
 
 
@@ -73,10 +73,8 @@ def choose(
     companion = None
     if not offer.companion:
         companion = "the application cannot use nodes of a second job"
-    elif job.user != agent and not offer.errands:
-        companion = (
-            f"a second job would belong to {agent}, and only {job.user} could use it; no launcher can ask for it"
-        )
+    elif job.user != agent and not offer.requests_nodes:
+        companion = f"a second job of {agent} is of no use to {job.user}, and no launcher can submit one as {job.user}"
     if preference != "merge" and companion is None:
         return GrowthChoice(
             Way.COMPANION, Reason("by-companion", "a second job of the same user holds the added nodes")
@@ -89,5 +87,5 @@ def choose(
     if preference == "merge":
         return GrowthChoice(None, Reason("no-expansion", f"`malleable.backend: merge`, but {merge}"))
     return GrowthChoice(
-        None, Reason("no-expansion", f"this job cannot grow: {companion}; and nothing is merged: {merge}")
+        None, Reason("no-expansion", f"this job cannot grow by a second job ({companion}) nor by merging ({merge})")
     )

@@ -90,7 +90,7 @@ def failed_stages(
             f"stage {stage.name} of workflow {name} has failed",
             f"Stage {stage.name} of workflow {workflow} ({name}): {why}\n\n"
             f"What was decided: penstock explain w{workflow}\nWhat it wrote: penstock logs {workflow} {stage.name}\n"
-            f"Once it is mended: penstock retry {workflow}\n",
+            f"To run it again: penstock retry {workflow}\n",
             uid,
             user,
             {"workflow": workflow, "name": name, "stage": stage.name, "job": stage.job, "why": why},
@@ -138,8 +138,9 @@ def paused(until: float, why: str, count: int, *, now: float) -> Event:
         "paused",
         now,
         f"the agent has paused itself for {seconds / 60:.0f} minutes",
-        f"{count} requests in a row that change something got no answer, so nothing is submitted, released or resized "
-        f"for {seconds / 60:.0f} minutes; then it goes on by itself. Jobs go on meanwhile.\n\nThe last one: "
-        f"{clean(why)}\n\nIs Slurm well (sdiag, slurmctld's log)? penstock doctor looks.\n",
+        f"The last {count} requests to change something in Slurm got no answer. The agent submits, releases and "
+        f"resizes nothing for {seconds / 60:.0f} minutes, and then goes on by itself. Jobs go on meanwhile.\n\n"
+        f"The last request: {clean(why)}\n\n"
+        "Run `penstock doctor`, and look at Slurm itself (sdiag, slurmctld's log).\n",
         details={"until": until, "why": clean(why)},
     )

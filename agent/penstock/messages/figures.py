@@ -16,10 +16,10 @@ METRICS: Final[Mapping[str, MetricSpec]] = named(
         MetricSpec(
             "notifications_total",
             "counter",
-            "Messages to people (docs/messages.md) by the way they took and how they ended: sent, failed, dropped.",
+            "Messages to people (docs/messages.md) by channel and outcome: sent, failed, dropped.",
             ("channel", "outcome"),
         ),
-        MetricSpec("notifications_waiting", "gauge", "Messages to people that wait or are on their way."),
+        MetricSpec("notifications_waiting", "gauge", "Messages to people that wait or are being sent."),
     )
 )
 

@@ -87,7 +87,7 @@ class Messenger:
             elif state == State.OPEN:
                 self.outbox.add(letter)
             elif state == State.SENDING:
-                self._end(letter, State.UNKNOWN, "the agent ended while it was on its way", now)
+                self._end(letter, State.UNKNOWN, "the agent ended while it was being sent", now)
 
     def configure(self, config: Config, domain: str | None = None) -> None:
         """Take over the settings; `domain` is Slurm's MailDomain where it is known by now. Raises ConfigError."""
@@ -113,7 +113,7 @@ class Messenger:
                 continue  # told before
             letter = Letter(number, channel.name, event)
             if not self.outbox.add(letter):
-                self._end(letter, State.DROPPED, "too many messages wait", self._clock.now())
+                self._end(letter, State.DROPPED, "too many messages are waiting", self._clock.now())
             self._changed.set()
 
     def step(self) -> float:
@@ -147,7 +147,7 @@ class Messenger:
                 self._end(tried, state, why or "", now)
         except StoreError as problem:
             # It stays on its way there, and is not sent again.
-            _log.error("what became of a message cannot be written down", **told, why=str(problem))
+            _log.error("a message's outcome cannot be written to the state file", **told, why=str(problem))
         self._changed.set()
 
     def _end(self, letter: Letter, state: State, why: str, now: float) -> None:
@@ -166,7 +166,7 @@ class Messenger:
                 await self._report()
                 rest = self.step()
             except StoreError as error:
-                _log.warning("messages wait", why=str(error))
+                _log.warning("messages wait: the state file cannot be used", why=str(error))
                 rest = _REST
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), max(rest, 0.05))

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from penstock.api import plural
 from penstock.state.store import Store
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.state import RunPhase, WorkflowRun
@@ -82,14 +83,14 @@ def waiting(starts: Sequence[StageStart]) -> list[Figure]:
     known = [one for one in ahead if one.predicted is not None]
     saved = sum((one.predicted or 0.0) - one.perceived for one in known)
     return [
-        Figure("stages_started", "stages started after others", len(starts), "", "as Slurm says"),
-        Figure("stages_ahead", "of these submitted ahead", len(ahead), "", "in the queue before those ended"),
+        Figure("stages_started", "stages started that come after others", len(starts), "", "as Slurm says"),
+        Figure("stages_ahead", "of these submitted ahead", len(ahead), "", "in the queue before the others ended"),
         Figure(
             "waiting_overlapped",
-            "waiting behind the work",
+            "waiting while others ran",
             sum(one.overlapped for one in ahead) / _HOUR,
             "h",
-            "measured: time in the queue until the stages before had ended, or until the start",
+            "measured: time in the queue while the stages before still ran",
         ),
         Figure(
             "waiting_perceived",
@@ -103,8 +104,8 @@ def waiting(starts: Sequence[StageStart]) -> list[Figure]:
             "waiting saved",
             saved / _HOUR,
             "h",
-            f"by prediction: the wait predicted when the stage was submitted, less the waiting that was left; of "
-            f"{len(known)} stages ahead with a prediction. Below 0 where predictions were too short",
+            "estimated: the wait predicted when the stage was submitted, less the waiting that was left; for "
+            f"{plural(len(known), 'stage')} with a prediction. Below 0 where predictions were too short",
         ),
     ]
 
@@ -131,33 +132,39 @@ def report_of(store: Store, since: float, until: float) -> PeriodReport:
     uncounted = sum(r["nodes"] is None for r in done)
     of_resizes = "of completed resizes, each node once for each move"
     figures = [
-        Figure("workflows_completed", "workflows completed", ended[RunPhase.COMPLETED], "", "ended within the time"),
-        Figure("workflows_failed", "workflows failed", ended[RunPhase.FAILED], "", "ended within the time"),
+        Figure("workflows_completed", "workflows completed", ended[RunPhase.COMPLETED], "", "ended in this period"),
+        Figure("workflows_failed", "workflows failed", ended[RunPhase.FAILED], "", "ended in this period"),
         *waiting(starts),
         Figure(
             "node_hours_wasted",
-            "node-hours that came to nothing",
+            "node-hours wasted",
             wasted / _HOUR,
             "node h",
             "of workflows that ended: attempts that failed or were taken back",
         ),
         Figure(
             "node_hours_idle",
-            "of these idle, too early",
+            "of these started too early",
             idle / _HOUR,
             "node h",
-            "jobs that held nodes before the stages before had ended, and were taken back",
+            "jobs that held nodes while the stages before still ran, and were taken back",
         ),
-        Figure("resizes_completed", "resizes completed", len(done), "", "growths and shrinks"),
-        Figure("resizes_abandoned", "resizes given up", len(resizes) - len(done), "", "no nodes, or refused"),
+        Figure("resizes_completed", "resizes completed", len(done), "", "jobs that grew or shrank"),
+        Figure(
+            "resizes_abandoned",
+            "resizes given up",
+            len(resizes) - len(done),
+            "",
+            "no nodes, or the application refused",
+        ),
         Figure("nodes_added", "nodes added to jobs", nodes["expand"], "nodes", of_resizes),
         Figure("nodes_given_back", "nodes given back", nodes["shrink"], "nodes", of_resizes),
     ]
     if uncounted:
-        how = "written by an older release, which did not count their nodes"
-        figures.append(Figure("resizes_uncounted", "resizes without nodes", uncounted, "", how))
+        how = "stored by an older release, which did not count their nodes"
+        figures.append(Figure("resizes_uncounted", "resizes of unknown size", uncounted, "", how))
     if unread:
-        figures.append(Figure("workflows_unread", "workflows left out", unread, "", "of another release"))
+        figures.append(Figure("workflows_unread", "workflows left out", unread, "", "stored by another release"))
     return PeriodReport(since, until, tuple(figures))
 
 

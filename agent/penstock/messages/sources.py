@@ -36,7 +36,7 @@ def join(messenger: Messenger, executor: Executor, workflows: WorkflowController
         try:
             messenger.tell(paused(until, why, count, now=clock.now()))
         except StoreError as error:  # the pause matters more than the word about it
-            _log.warning("nobody is told of the pause", why=str(error))
+            _log.warning("the message about the agent's pause cannot be stored", why=str(error))
 
     workflows.book.on_change, executor.on_pause = of_run, of_pause
     for run in workflows.runs.values():

@@ -13,7 +13,7 @@ from penstock.core.pauses import PauseControl, as_pauses
 from penstock.errors import NotNow, NotPermitted, UserError
 from penstock.host.clock import Clock
 from penstock.ipc.handlers import LocalOp
-from penstock.ipc.overseers import Overseers
+from penstock.ipc.operators import Operators
 from penstock.off.drain import Drain
 from penstock.off.units import known_unit
 
@@ -27,15 +27,15 @@ def way_out(
     pause_control: PauseControl,
     drain: Drain,
     observer: Observer,
-    overseers: Overseers,
+    operators: Operators,
     clock: Clock,
     wake: Callable[[str], None],
     end: Callable[[], bool],
 ) -> dict[str, LocalOp]:
     """The operations, with those of the way out: `off`, `on`, `left`, `end`. `end` has the agent end, if it can."""
 
-    async def may_oversee(uid: int, what: str) -> None:
-        if not await overseers.include(uid):
+    async def require_operator(uid: int, what: str) -> None:
+        if not await operators.include(uid):
             raise NotPermitted(f"only the agent's own user, root, or an operator of Slurm may {what}")
 
     def guarded(operation: LocalOp) -> LocalOp:
@@ -47,10 +47,10 @@ def way_out(
         return refused_while_off
 
     async def off(uid: int, request: Mapping[str, Any]) -> object:
-        await may_oversee(uid, "turn Penstock off; `penstock pause --user` with your own name stops it for your jobs")
+        await require_operator(uid, "turn Penstock off. For your own jobs use `penstock pause --user` with your name")
         units = request.get("units") or []
         if not isinstance(units, list) or len(units) > _MOST_UNITS or not all(map(known_unit, units)):
-            raise UserError(f"not units of systemd that run Penstock: {units!r}"[:200])
+            raise UserError(f"units: must be systemd units that run Penstock, not {units!r}"[:200])
         order = Off(
             uid,
             clock.now(),
@@ -66,7 +66,7 @@ def way_out(
         return {"off": order.to_dict()}
 
     async def on(uid: int, _request: Mapping[str, Any]) -> object:
-        await may_oversee(uid, "turn Penstock on")
+        await require_operator(uid, "turn Penstock on")
         order = pause_control.turn_on()
         if order is not None:
             observer.want()
@@ -74,18 +74,18 @@ def way_out(
         return {"off": None if order is None else order.to_dict()}
 
     async def left(uid: int, request: Mapping[str, Any]) -> object:
-        """What is left, to its owners; all of it to those who may oversee. With `preview` what there is while it is
+        """What is left, to its owners; all of it to operators. With `preview` what there is while it is
         on, to those alone: it takes a look at the ledger and the bags."""
-        above = await overseers.include(uid)
+        above = await operators.include(uid)
         order = pause_control.off
         report = drain.report if order is not None else None
         if request.get("preview"):
-            await may_oversee(uid, "look at all that there is")
+            await require_operator(uid, "list what everybody has")
             snapshot = observer.last
             if snapshot is None or not snapshot.usable:
-                raise NotNow("; ".join(snapshot.problems) if snapshot else "there was no look at Slurm yet")
+                raise NotNow("; ".join(snapshot.problems) if snapshot else "the agent has not looked at Slurm yet")
             report = await drain.preview(snapshot)
-        problems = observer.last.problems if observer.last else ("there was no look at Slurm yet",)
+        problems = observer.last.problems if observer.last else ("the agent has not looked at Slurm yet",)
         return {
             "off": None if order is None else order.to_dict(),
             "text": "" if order is None else str(order),
@@ -95,7 +95,7 @@ def way_out(
         }
 
     async def end_(uid: int, _request: Mapping[str, Any]) -> object:
-        await may_oversee(uid, "end the agent")
+        await require_operator(uid, "end the agent")
         if pause_control.off is None:
             raise UserError("the agent is not off: `penstock off` turns it off and ends it")
         return {"ends": end()}

@@ -142,7 +142,7 @@ class Drain:
         except StoreError:
             raise
         except PenstockError as e:
-            _log.info("not now", workflow=number, why=str(e))
+            _log.info("a workflow is handed back later", workflow=number, why=str(e))
         except Exception:
             # One bad subject must not keep the others from being handed back.
             _log.exception("a workflow could not be handed back", workflow=number)
@@ -199,7 +199,7 @@ class Drain:
                 except StoreError:
                     raise
                 except PenstockError as e:
-                    _log.info("not now", job=number, why=str(e))
+                    _log.info("a job that holds nodes is cancelled later", job=number, why=str(e))
         self._strays = _Aside(snapshot.taken_at, found)
 
     def _items(self, snapshot: Snapshot) -> Iterable[OffItem]:

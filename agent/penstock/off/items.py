@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from penstock.api import Job, JobState, Snapshot
+from penstock.api import Job, JobState, Snapshot, plural
 from penstock.host.logins import login
 from penstock.malleable.machine import MalleableJob
 from penstock.malleable.words import ResizePhase as Resize
@@ -70,8 +70,8 @@ def _numbers(jobs: Iterable[int]) -> str:
     return f"job {found[0]}" if len(found) == 1 else f"jobs {' '.join(found)}"
 
 
-def _at(when: float | None) -> str:
-    return "without a time limit" if when is None else f"at {time.strftime('%Y-%m-%d %H:%M', time.localtime(when))}"
+def _at(when: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
 
 
 # -- malleable jobs ----------------------------------------------------------------------------------------------------
@@ -91,9 +91,10 @@ def of_malleable(me: MalleableJob, snapshot: Snapshot, staying: str | None) -> l
         nodes = ",".join(companion.nodes)
         text = f"job {companion.job} holds {nodes} for job {me.job}, whose ranks run there"
         if staying is not None:
-            text += f"; they stay: {staying}"
-        text += f"; it ends {_at(seen.end)} at the latest" if seen is not None else ""
-        todo = ((f"scancel {companion.job}", f"once job {me.job} has ended, if it has not ended with it"),)
+            text += f"; the ranks stay there: {staying}"
+        if seen is not None:
+            text += "; it has no time limit" if seen.end is None else f"; it ends at {_at(seen.end)} at the latest"
+        todo = ((f"scancel {companion.job}", f"if it is still there when job {me.job} has ended"),)
         mine = (companion.job,)
         items.append(OffItem("companion", me.uid, ItemState.LEFT, text, mine, pending=staying is None, todo=todo))
     return items
@@ -103,7 +104,7 @@ def stray(job: Job, name: str, known: Iterable[int], *, ours: bool) -> OffItem |
     """A resizer or companion that no state knows, if the job of this name is one. `ours`: it may be cancelled."""
     if job.id in set(known) or job.state.ended or not _RESIZER.fullmatch(name):
         return None
-    text = f"job {job.id} ({name}) holds nodes for another job, and nothing is known of it"
+    text = f"job {job.id} ({name}) holds nodes for another job, of which the agent knows nothing"
     return OffItem(
         "companion", job.uid, ItemState.LEFT, text, (job.id,), pending=ours, todo=((f"scancel {job.id}", ""),)
     )
@@ -133,7 +134,7 @@ def of_own(run: WorkflowRun, uid: int, snapshot: Snapshot, open_: Iterable[int])
     waiting = [stage.name for stage in run.stages if stage.phase is StagePhase.WAITING]
     if waiting:
         text = f"{subject}: not submitted yet: {', '.join(waiting)}"
-        todo = ((f"penstock cancel {run.id}", "after `penstock on`, if it shall not go on"),)
+        todo = ((f"penstock cancel {run.id}", "after `penstock on`, to end it"),)
         items.append(OffItem("workflow", uid, ItemState.WAITS, text, todo=todo))
     return items
 
@@ -152,8 +153,8 @@ def of_owned(run: WorkflowRun, snapshot: Snapshot, open_: Iterable[int]) -> list
         text = f"{subject}: {'held' if how is Kept.HOLD else 'kept back by a begin time'}: {stages}"
         holds = f"scontrol release {','.join(map(str, numbers))}"
         free_ = holds if how is Kept.HOLD else let_go(*numbers, begin=begin)
-        order = "each then starts after those before it; as its owner or an operator"
-        todo = ((free_, order), (f"scancel {' '.join(map(str, numbers))}", "if they shall not run"))
+        order = "as its owner or an operator; each stage then starts after those before it"
+        todo = ((free_, order), (f"scancel {' '.join(map(str, numbers))}", "to end them instead"))
         pending = not still.isdisjoint(numbers)
         items.append(OffItem("stage", run.uid, ItemState.LEFT, text, numbers, pending=pending, todo=todo))
     waiting = {k.job for k in kept}
@@ -200,29 +201,29 @@ def of_hold(number: int, hold: Hold, uid: int, snapshot: Snapshot) -> OffItem | 
     idle = snapshot.jobs.get(hold.job or -1)
     idles = idle is not None and not idle.state.ended
     users = tuple(sorted(j.id for j in snapshot.jobs.values() if j.reservation == wanted.name and not j.state.ended))
-    span = f"{wanted.nodes} node{'s' if wanted.nodes > 1 else ''} from {_at(wanted.start).removeprefix('at ')}"
+    span = f"{plural(wanted.nodes, 'node')} from {_at(wanted.start)}"
     text = f"slot {number} ({wanted.name}), {span}"
     give_up = (f"penstock hold cancel {number}", "as its owner, or `penstock off --drop-slots`")
     if hold.phase.final or hold.giving_up:
         return OffItem("slot", uid, ItemState.LEFT, f"{text}: it is being given back", pending=True)
     if users:
         return OffItem(
-            "slot", uid, ItemState.LEFT, f"{text}: {_numbers(users)} in it; Slurm drops it after them", users
+            "slot", uid, ItemState.LEFT, f"{text}: {_numbers(users)} in it; Slurm removes it after them", users
         )
     if idles and idle is not None:
         began = idle.state is JobState.RUNNING and snapshot.taken_at >= wanted.start
         if began:
-            return OffItem("slot", uid, ItemState.ALONE, f"{text}: its job {idle.id} works", (idle.id,))
+            return OffItem("slot", uid, ItemState.ALONE, f"{text}: its job {idle.id} runs its work", (idle.id,))
         return OffItem(
             "slot", uid, ItemState.LEFT, f"{text}: its job {idle.id} idles until then", (idle.id,), todo=(give_up,)
         )
     if there:
-        return OffItem("slot", uid, ItemState.LEFT, f"{text}: reserved, and nobody uses it", todo=(give_up,))
+        return OffItem("slot", uid, ItemState.LEFT, f"{text}: reserved, but not used", todo=(give_up,))
     if hold.requested:
         return OffItem(
-            "slot", uid, ItemState.LEFT, f"{text}: its request is there for an operator to grant", todo=(give_up,)
+            "slot", uid, ItemState.LEFT, f"{text}: requested; an operator can still grant it", todo=(give_up,)
         )
-    return OffItem("slot", uid, ItemState.WAITS, f"{text}: not asked for yet", todo=(give_up,))
+    return OffItem("slot", uid, ItemState.WAITS, f"{text}: not requested yet", todo=(give_up,))
 
 
 def droppable(hold: Hold, snapshot: Snapshot) -> bool:

@@ -41,13 +41,13 @@ async def slots_left(
             holds = reservations.ledger.holds()
             items = [i for n, hold in holds.items() if (i := of_hold(n, hold, uid, snapshot)) is not None]
             for run in reservations.ledger.runs():
-                text = f"reserved workflow {run.name}: its stages run in their slots; no slot is exchanged meanwhile"
+                text = f"reserved workflow {run.name}: its stages run in their slots, and get no new ones meanwhile"
                 items.append(OffItem("workflow", uid, ItemState.ALONE, text))
             return items
     except PenstockError as e:
-        _log.warning("slots are not looked after", why=str(e))
+        _log.warning("the slots could not be checked", why=str(e))
         later = isinstance(e, NotNow)
-        return [OffItem("slot", uid, ItemState.LEFT, f"the slots could not be looked after: {e}", pending=later)]
+        return [OffItem("slot", uid, ItemState.LEFT, f"the slots could not be checked: {e}", pending=later)]
 
 
 async def _settle(reservations: Reservations, snapshot: Snapshot, *, drop: bool) -> None:

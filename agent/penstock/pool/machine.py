@@ -1,6 +1,6 @@
 """The state of a pool, without I/O: what happened goes in, what is to be done comes out.
 
-The paper's states (002, section 3.1): an attempt runs and is complete, failed or lost. A failed task is tried again on
+The states of the ASA paper, section 3.1: an attempt runs, is complete, failed or lost. A failed task is tried again on
 another member, as often as it says; a lost one always. Every change that must outlive the scheduler is a line of the
 task log (`journal`); `recall` makes the state from such lines again, where attempts without an end count as lost.
 """

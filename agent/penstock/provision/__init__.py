@@ -1,1 +1,1 @@
-"""Provisioning: the queue's plan as slots with prices, and workflows planned over them (paper 001, chapters 3 to 7)."""
+"""The queue's plan as slots with prices, and workflows planned over them (Singh 2008, chapters 3 to 7)."""

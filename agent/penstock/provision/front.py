@@ -1,4 +1,4 @@
-"""Plans that no other beats in both cost and makespan, and the choice among them (paper 001, sections 4.3, 4.6)."""
+"""Plans that no other beats in both cost and makespan, and the choice among them (Singh 2008, sections 4.3, 4.6)."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def check_limits(
     """Those that keep the deadline (a makespan) and the budget. Raises Infeasible, saying what would be enough; `show`
     makes words of lengths."""
     if not points:
-        raise Infeasible("the workflow fits on no choice of these slots")
+        raise Infeasible("the workflow does not fit on these slots")
     left = [p for p in points if p.makespan <= deadline and p.cost <= budget]
     if left:
         return left

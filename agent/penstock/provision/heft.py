@@ -1,4 +1,4 @@
-"""A workflow on free slots: HEFT over bins of slots (paper 001, section 4.5; Topcuoglu et al. 2002).
+"""A workflow on free slots: HEFT over bins of slots (Singh 2008, section 4.5; Topcuoglu et al. 2002).
 
 A bin holds the slots of one site. The tasks go one after the other, by rank, to the bin where they finish earliest
 (`earliest="finish"`, the default) or, as the paper has it, start earliest (`"start"`): not the same where sites differ.

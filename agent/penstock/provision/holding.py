@@ -157,14 +157,14 @@ class Limits:
         An `exchange` is for a slot that was asked for in time and needs no notice of its own."""
         if not exchange and wanted.start - now < self.notice:
             # No word of how far ahead it is: what is tried in each pass is told again when its words change.
-            raise Infeasible(f"a slot must be asked for {self.notice:g} s ahead here")
+            raise Infeasible(f"a slot must be requested at least {self.notice:g} s ahead here")
         if reserved + wanted.nodes > self.share * machine:
             most = math.floor(self.share * machine)
             raise Infeasible(
-                f"the limit here is {plural(most, 'reserved node')} at a time, and {reserved} are reserved"
+                f"the limit here is {plural(most, 'reserved node')} at a time, and {reserved} are reserved then"
             )
         if holds >= self.per_user:
-            raise Infeasible(f"nobody may hold more than {self.per_user} slots at a time here")
+            raise Infeasible(f"a user may hold at most {plural(self.per_user, 'slot')} at a time here")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ def _asked(hold: Hold, seen: Seen, now: float, asking: Act) -> HoldStep:
             )
         return _end(hold, seen, HoldPhase.FAILED, seen.refused)
     if now >= wanted.start:
-        return _end(hold, seen, HoldPhase.FAILED, "nobody made the reservation before it was to begin")
+        return _end(hold, seen, HoldPhase.FAILED, "the reservation was not made before the slot began")
     return HoldStep(hold, () if wanted.method == "request" and hold.requested else (asking,))
 
 
@@ -230,7 +230,9 @@ def _virtual(hold: Hold, seen: Seen, now: float) -> HoldStep:
     """Figure 33: submitted at its time, idles until the slot begins, given up if it waits by then."""
     wanted = hold.wanted
     if wanted.submit_at is None:
-        return _end(hold, seen, HoldPhase.FAILED, "no submission time gives the job any chance to run by then")
+        return _end(
+            hold, seen, HoldPhase.FAILED, "there is no time at which the idle job could be submitted to run by then"
+        )
     if hold.phase is HoldPhase.NEW:
         return (
             HoldStep(hold)

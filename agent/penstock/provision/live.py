@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
 
 from penstock.api import Node, Partition, Snapshot, plural
 from penstock.errors import Infeasible, UserError
@@ -17,8 +16,6 @@ from penstock.provision.situation import Situation
 from penstock.provision.slots import default_horizon
 
 __all__ = ["Needs", "check_size", "from_snapshot", "gres_counts", "node_price", "partition_of"]
-
-_TASKS: Final = 1000  # of one array
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +78,7 @@ def check_size(situation: Situation, partition: Partition, nodes: int, duration:
     if nodes > most:
         raise Infeasible(f"{plural(nodes, 'node')} can never be had in {partition.name}: at most {most} fit")
     if partition.max_time is not None and duration > partition.max_time:
-        raise Infeasible(f"{partition.name} runs nothing for longer than {partition.max_time:g} s")
+        raise Infeasible(f"partition {partition.name} runs nothing for longer than {partition.max_time:g} s")
 
 
 def node_price(partition: Partition, nodes: Iterable[Node]) -> float:
@@ -120,7 +117,9 @@ def from_snapshot(
     down = sum(closed.nodes for closed in cluster.closed if not closed.name)
     if down:
         some = sorted(cluster.bits.named(down))
-        notes.append(f"{plural(len(some), 'node')} down or drained, counted as lost for good: {', '.join(some[:8])}")
+        notes.append(
+            f"{plural(len(some), 'node')} down or drained, planned as if they stayed so: {', '.join(some[:8])}"
+        )
     claims += [
         Claim(f"reservation {closed.name}" if closed.name else "down", closed.nodes, closed.start, closed.end)
         for closed in cluster.closed
@@ -137,12 +136,12 @@ def from_snapshot(
     waiting = _waiting(cluster, rules, per_cpu)
     if left_out := cluster.left_out:
         notes.append(
-            f"{plural(left_out, 'pending job')} not planned: held, put off, over a limit, behind a dependency, or for "
-            "a reservation"
+            f"{plural(left_out, 'pending job')} left out of the plan: held, with a later begin time, over a limit, "
+            "behind a dependency, or for a reservation"
         )
     within = [n for n in partition.nodes if n in snapshot.nodes and needs.met_by(snapshot.nodes[n])]
     if not within:
-        raise Infeasible(f"no node of {partition.name} has what is asked for")
+        raise Infeasible(f"no node of partition {partition.name} has what is requested")
     queue = ClusterQueue(len(names), now, tuple(claims), tuple(waiting), policy, cluster.planned)
     situation = Situation(queue, names, rules, within=cluster.mask(within), notes=tuple(notes))
     return replace(situation, horizon=default_horizon(now, situation.plan().last_finish))
@@ -151,7 +150,7 @@ def from_snapshot(
 def _waiting(cluster: Cluster, pricing: Pricing, per_cpu: float) -> Iterator[PendingJob]:
     """The queue in its order, arrays as their tasks."""
     tasks: Counter[int] = Counter()
-    for entry in cluster.queue(tasks=_TASKS):
+    for entry in cluster.queue():
         job = entry.job
         name = str(job.id) if job.tasks <= 1 else f"{job.id}_{tasks[job.id]}"
         tasks[job.id] += 1

@@ -1,4 +1,4 @@
-"""The multi-objective genetic algorithm of Fonseca and Fleming (1993) as paper 001 uses it (section 4.5).
+"""The multi-objective genetic algorithm of Fonseca and Fleming (1993) as Singh 2008 uses it (section 4.5).
 
 A plan is a bit per slot. Three things are left open there: cost and makespan of an infeasible plan are infinite, which
 would spoil the normalisation of (11), so such plans are left out of it and ranked last; every pair of the mating pool

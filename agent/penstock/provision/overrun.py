@@ -1,4 +1,4 @@
-"""How long a slot should be if nobody knows how long its task will take (paper 001, section 8.1).
+"""How long a slot should be if nobody knows how long its task will take (Singh 2008, section 8.1).
 
 A long slot costs more. In a short one the task may not end; then its work is lost, and it must be done again in a slot
 of its whole time limit. The earlier run times are all that is known of the next one.

@@ -1,4 +1,4 @@
-"""The adaptive price of a slot: whom does it delay, and by how much? (paper 001, chapter 5, Figure 22)
+"""The adaptive price of a slot: whom does it delay, and by how much? (Singh 2008, chapter 5, Figure 22)
 
 A slot may take nodes on which waiting jobs were to run, but never those of running jobs or of other reservations. What
 it costs beside the plain charge is the delay of every job it pushes back, times that job's processors. A slot that

@@ -102,7 +102,7 @@ def repair(
             continue
         if gone := [parent for parent in stage.after if parent in lost]:
             lost.add(stage.name)
-            out.append(Drop(stage.name, f"{gone[0]}, which it comes after, has failed"))
+            out.append(Drop(stage.name, f"stage {gone[0]}, which it comes after, has failed"))
             continue
         why = _unusable(stage, ready, now)
         to = None

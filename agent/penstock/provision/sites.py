@@ -1,4 +1,4 @@
-"""One workflow over several sites (paper 001, sections 4.9 and 7.3): what each offers, on one clock and in one unit.
+"""One workflow over several sites (Singh 2008, sections 4.9 and 7.3): what each offers, on one clock and in one unit.
 
 The global set of slots is that of all sites, and the planners work on it as they do on one. HEFT puts a task where it
 ends first, which is a heuristic: on its own a site can come out better than among others. So every site alone is

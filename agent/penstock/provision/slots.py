@@ -1,4 +1,4 @@
-"""Slots: what is free in the plan, as pieces that can be asked for (paper 001, chapter 3, (2) and Figure 1).
+"""Slots: what is free in the plan, as pieces that can be asked for (Singh 2008, chapter 3, (2) and Figure 1).
 
 A slot is a rectangle of fixed nodes. Figure 1's decomposition into level sets is, on pinned nodes: every longest time
 that a node is free, those of equal begin and end joined. Slots and tasks together fill the machine up to the horizon.

@@ -1,4 +1,4 @@
-"""Figure 2 of paper 001: tasks are put on the free slots, singly or on several at once, and leave slots behind.
+"""Figure 2 of Singh 2008: tasks are put on the free slots, singly or on several at once, and leave slots behind.
 
 With exact estimates the table is all a conservative scheduler needs (chapter 3): what is left *is* what can be
 advertised. The planners use it to put a workflow on the slots of a plan (section 4.5); there a task has an earliest

@@ -1,4 +1,4 @@
-"""Reservations without anybody's leave: the virtual reservation VAR, and both kinds at once (paper 001, chapter 6)."""
+"""Reservations without anybody's leave: the virtual reservation VAR, and both kinds at once (Singh 2008, chapter 6)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Resource selection (paper 000): where a task finishes first, or runs cheapest. Pure."""
+"""Resource selection (Ha et al.): where a task finishes first, or runs cheapest. Pure."""

@@ -1,4 +1,4 @@
-"""How good the model's predictions are: Eqs. 3 to 6 of paper 000, errors, and whether resources are ranked right."""
+"""How good the model's predictions are: Eqs. 3 to 6 of Ha et al., errors, and whether resources are ranked right."""
 
 from __future__ import annotations
 

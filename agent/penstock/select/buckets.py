@@ -1,6 +1,6 @@
 """The paper's own way to predict a wait: the mean of similar jobs of the last seven days, similar by XDMoD's buckets.
 
-Section IV-B1 of paper 000: the same queue of the same machine, requested wall time and processors in the same range;
+Section IV-B1 of Ha et al.: the same queue of the same machine, requested wall time and processors in the same range;
 where there are none, the same queue alone. The ranges are those of XDMoD's `job-times` and `processor-buckets`.
 """
 

@@ -1,4 +1,4 @@
-"""What tasks use and resources offer: the terms of paper 000, section III-A, and the aggregation (Eq. 1).
+"""What tasks use and resources offer: the terms of Ha et al., section III-A, and the aggregation (Eq. 1).
 
 Beyond the paper a requirement may be *held*: an amount that must be there at once while the task runs (memory, GPUs),
 beside amounts that are used up at a rate (cycles, bytes read).

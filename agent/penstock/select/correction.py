@@ -1,6 +1,6 @@
 """How far predictions are off on each resource, learned from finished tasks.
 
-Paper 000, section IV-A3: the same simulation executes 22 % more instructions on one resource, and is then predicted
+Ha et al., section IV-A3: the same simulation executes 22 % more instructions on one resource, and is then predicted
 right with 22 % more cycles. A resource's factor is the mean of log(actual / predicted) of its tasks, drawn towards that
 of all resources while it knows few of its own. What all predictions have in common (the 157-171 % of the paper) is
 thus corrected on resources that no task has run on, too.

@@ -1,4 +1,4 @@
-"""What a task costs on a resource (Eq. 2 of paper 000), in time, money or energy, and how long it runs there."""
+"""What a task costs on a resource (Eq. 2 of Ha et al.), in time, money or energy, and how long it runs there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Algorithms 1 to 3 of paper 000, to the letter, and why a resource is not viable.
+"""Algorithms 1 to 3 of Ha et al., to the letter, and why a resource is not viable.
 
 Two places of the printed text are read as they must be meant: line 9 of Algorithm 1 is "intersection = empty set", and
 the header of Algorithm 2 swaps what a task (requirements) and a resource (capabilities) consist of.

@@ -1,6 +1,6 @@
 """Resources in the order in which they suit a task: viable or why not, cost, run time, wait, time to completion.
 
-TTC = Tq + Tx (paper 000, section IV-B), expected or as a quantile of the wait. What "suits" means is an affinity
+TTC = Tq + Tx (Ha et al., section IV-B), expected or as a quantile of the wait. What "suits" means is an affinity
 (Algorithm 3), by default minus the TTC. One's own is found by the entry point `penstock.affinity`; docs/extending.md
 has a complete one.
 """

@@ -103,7 +103,7 @@ def spread(count: int, lanes: Sequence[Lane]) -> dict[str, int]:
     left = count
     while left > 0:
         if not queue:
-            raise ValueError(f"the lanes have no room for {left} of {count} tasks")
+            raise ValueError(f"there is no room for {left} of {count} tasks")
         said, order = heapq.heappop(queue)
         lane = lanes[order]
         end = places.end(lane)

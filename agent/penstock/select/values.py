@@ -1,6 +1,6 @@
 """Typed values of a consumable's form: numbers, texts, versions and booleans, equal only to their own kind.
 
-Paper 000, section III-B1: the operator that decides whether two values are equal depends on their type.
+Ha et al., section III-B1: the operator that decides whether two values are equal depends on their type.
 """
 
 from __future__ import annotations

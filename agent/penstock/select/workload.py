@@ -1,4 +1,4 @@
-"""The time to completion of a workload, as paper 000 measures it (section IV-B, golden case G11)."""
+"""The time to completion of a workload, as Ha et al. measures it (section IV-B, golden case G11)."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from penstock.api import plural
 from penstock.errors import NotNow, SlurmUnavailable
 from penstock.slurm.meter import Meter
 from penstock.values.backoff import Ladder
@@ -119,8 +120,9 @@ class RequestBudget:
         if now < asked.closed_until:
             pause = asked.closed_until - now
             self.refused[service] += 1
+            times = plural(asked.ladder.failures, "time")
             raise SlurmUnavailable(
-                f"{service} gave no answer {asked.ladder.failures} times in a row; asked again in {pause:.0f} s",
+                f"{service} gave no answer {times} in a row; it is asked again in {pause:.0f} s",
                 again_in=pause,
             )
         with self.shared() if submits else nullcontext():
@@ -128,13 +130,16 @@ class RequestBudget:
                 self.refused["submissions"] += 1
                 limit = self.limits.submissions_per_hour
                 raise NotNow(
-                    f"more than {limit} submissions an hour (`slurm.submissions_per_hour`); the next in {pause:.0f} s",
+                    f"more than {plural(limit, 'submission')} an hour (`slurm.submissions_per_hour`); "
+                    f"the next is possible in {pause:.0f} s",
                     again_in=pause,
                 )
             delay = self._requests.delay(now, kept=0 if changing else self.limits.burst / 4)
             if delay > patience:
                 self.refused["budget"] += 1
-                raise SlurmUnavailable(f"too many requests to Slurm; the next in {delay:.0f} s", again_in=delay)
+                raise SlurmUnavailable(
+                    f"too many requests to Slurm; the next is possible in {delay:.0f} s", again_in=delay
+                )
             self._requests.take()
             if submits:
                 self._submissions.take()

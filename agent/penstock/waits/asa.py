@@ -1,4 +1,4 @@
-"""ASA's estimator of queue waits: Algorithm 1 of paper 002, to the letter, under its three sampling policies.
+"""ASA's estimator of queue waits: Algorithm 1 of the ASA paper, to the letter, under its three sampling policies.
 
 A distribution p over m fixed alternatives (waits in seconds). A *round* collects trials until one alternative has
 been charged more than 1 in total; then every weight is multiplied by exp(-gamma_t * what it was charged):

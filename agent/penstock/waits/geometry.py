@@ -1,7 +1,7 @@
 """Classes of geometries: which jobs are learned of together, under which key, and which other classes are like one.
 
-Paper 002, section 4.3, learns per job geometry. Sizes, limits and memory fall into classes that double, the fair-share
-factor into four bands. A class that nothing is known of starts from those that differ least (`neighbours`).
+The ASA paper, section 4.3, learns per job geometry. Sizes, limits and memory fall into classes that double, fair
+share into four bands. A class that nothing is known of starts from those that differ least (`neighbours`).
 """
 
 from __future__ import annotations

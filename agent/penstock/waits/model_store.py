@@ -44,7 +44,7 @@ class LearnerStorage(WaitStore, Protocol):
 
 class ModelStore:
     """A learner per class of geometries over a `LearnerStorage`, so that concurrent workflows share what is learned
-    (paper 002, 4.3); `per_user` false: users, too.
+    (ASA paper, 4.3); `per_user` false: users, too.
 
     `fresh` makes a learner that knows nothing, which then begins with the waits of geometries like its own. Saved state
     that is damaged, newer, or learned over other alternatives is set aside and `say(key, why)` told so, once; learning

@@ -11,11 +11,11 @@ import math
 from collections import Counter, OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from penstock.api import Geometry, Job, JobState, Snapshot
-from penstock.future.cluster import YEAR, Cluster, Unknown
-from penstock.future.cluster import QueueEntry as Entry
+from penstock.future.cluster import YEAR, Cluster, QueueEntry, Unknown
 from penstock.future.counted import steps_of
 from penstock.future.turns import believed
 from penstock.waits.causes import hindrance
@@ -53,7 +53,6 @@ class _Picture:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self._believed = believed(snapshot)
         self.at = snapshot.taken_at
         self.waiting = Counter(job.user for job in snapshot.jobs.values() if job.pending)
         self.running = Counter(job.user for job in snapshot.jobs.values() if job.state.holds_nodes)
@@ -63,13 +62,17 @@ class _Picture:
         """The first of these partitions that there is."""
         return next((name for name in names.split(",") if name in self.snapshot.partitions), None)
 
+    @cached_property
+    def _cluster(self) -> Cluster:
+        return Cluster.of(believed(self.snapshot), Unknown(endless=YEAR))
+
     def queue(self, partition: str) -> QueueCounts:
         if partition not in self._queues:
             self._queues[partition] = self._work_out(partition)
         return self._queues[partition]
 
     def _work_out(self, partition: str) -> QueueCounts:
-        cluster = Cluster.of(self._believed, Unknown(endless=YEAR))
+        cluster = self._cluster
         inside = cluster.nodes_of(partition)
         left, running = inside, []
         for held in sorted(cluster.held, key=lambda h: h.end, reverse=True):
@@ -86,7 +89,7 @@ class _Picture:
         )
 
 
-def _waiting(entry: Entry) -> QueuedJob:
+def _waiting(entry: QueueEntry) -> QueuedJob:
     job = entry.job
     group = _group(job.partition, job.qos)
     return QueuedJob(entry.nodes, _seconds(entry.duration), group, job.user, int(_since(job)), int(entry.after))

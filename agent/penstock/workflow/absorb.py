@@ -39,7 +39,7 @@ def absorb(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
     if not stage.phase.live:
         return run
     if job is not None and job.state is JobState.UNKNOWN:
-        turn.note(stage.name, "state-unknown", f"job {job.id} is in a state that is not understood: left alone")
+        turn.note(stage.name, "state-unknown", f"job {job.id} is left alone: Penstock does not know its state")
         return run
     if job is not None and not job.state.ended:
         return run.put(i, _alive(turn, run, i, job))
@@ -90,7 +90,7 @@ def _requeued(turn: Turn, run: WorkflowRun, i: int, job: Job) -> StageRun:
     stage = run.stages[i]
     spent = run.units[i].nodes * max(job.submit - (stage.start or job.submit), 0.0)
     early = turn.strategy.tie.guarded and run.ready_at(i) is None
-    text = f"job {job.id} was requeued" + (", having waited for its parents in vain" if early else "")
+    text = f"job {job.id} was requeued" + (": its parents did not end while it waited for them" if early else "")
     turn.note(stage.name, "requeued", text)
     return replace(
         stage,
@@ -107,7 +107,7 @@ def _reopened(turn: Turn, run: WorkflowRun, i: int, job: Job) -> WorkflowRun:
     begun = any(i in other.after and other.start is not None for other in run.stages)
     if job.state.ended or job.state is JobState.UNKNOWN or job.restarts <= stage.restarts or begun:
         return run
-    turn.note(stage.name, "requeued", f"job {job.id} had completed and was requeued: it has to complete again")
+    turn.note(stage.name, "requeued", f"job {job.id} had completed and was requeued, so it has to complete again")
     live = replace(stage, phase=StagePhase.QUEUED, end=None, slurm_state=None, exit_code=None)
     return run.put(i, _alive(turn, run.put(i, live), i, job))
 
@@ -137,12 +137,12 @@ def _conclude(
         phase, failure = StagePhase.CANCELLED, "cancelled with the workflow"
     elif active and (for_parents or (not began and stage.depends_on)) and any(_fate_open(turn, q) for q in parents):
         # Slurm itself cancels a job whose parent failed (kill_invalid_depend): first learn what became of the parent
-        turn.note(stage.name, "parent-first", f"job {stage.job} ended {state}; a parent's end is not known yet")
+        turn.note(stage.name, "parent-first", f"job {stage.job} ended {state}; how a parent ended is not known yet")
         return run
     elif active and for_parents:
         return _again(turn, run, i, start, end, "it had started before its parents had ended", miss=True)
     elif active and not began and any(job not in {q.job for q in parents} for job in stage.depends_on):
-        return _again(turn, run, i, start, end, "the attempt of a parent that it depended on failed")
+        return _again(turn, run, i, start, end, "it depended on an attempt of a parent that failed")
     elif active and state is JobState.TIMEOUT and stage.slot is not None and stage.slot.whole is not None:
         return _overrun(turn, run, i, stage.slot.whole)
     elif active and (why := _repeatable(run, i, state)):
@@ -206,7 +206,7 @@ def _again(
     stage = run.stages[i]
     worked = max(end - start, 0.0) if start is not None and end is not None else 0.0
     spent = run.units[i].nodes * worked
-    turn.note(stage.name, "again", f"job {stage.job} came to nothing and is submitted again: {why}")
+    turn.note(stage.name, "again", f"the stage is submitted again, as job {stage.job} failed: {why}")
     return run.put(
         i,
         replace(

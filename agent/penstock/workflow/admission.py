@@ -101,7 +101,7 @@ def read_registration(data: Mapping[str, Any], now: float) -> Generator[int, Non
     try:
         entries = tuple(data["stages"])
         if not 1 <= len(entries) <= _MOST_STAGES:
-            raise UserError(f"stages: 1 to {_MOST_STAGES} of them can be registered at once, not {len(entries)}")
+            raise UserError(f"stages: must be 1 to {_MOST_STAGES} at once, not {len(entries)}")
         stages = []
         for entry in entries:
             stages.append(_stage(entry, now))
@@ -126,7 +126,8 @@ def plan_for_owner(strategy: str, rules: Rules) -> Plan:
     if (found := _for_owners(strategy, rules)) is None:
         possible = ", ".join(name for name in known_strategies() if _for_owners(name, rules) is not None)
         raise UserError(
-            f"strategy: {strategy} has to write the jobs' scripts, and their owner has; possible are {possible}"
+            f"strategy: {strategy} is not possible here, as it has to write the jobs' scripts itself; possible are: "
+            f"{possible}"
         )
     return found
 
@@ -142,8 +143,8 @@ def _check_size(stages: Iterable[StageRun]) -> None:
     """Of a whole workflow, which is stored anew with every change."""
     if weight(stages) > _MOST_TEXT:
         raise UserError(
-            f"the command lines and scripts of the stages are longer than {_MOST_TEXT} characters, each stage counting "
-            f"{OF_A_STAGE} more"
+            f"the command lines and scripts of the stages are longer than {_MOST_TEXT} characters together (each stage "
+            f"counts for {OF_A_STAGE} more)"
         )
 
 
@@ -151,7 +152,7 @@ def _stage(data: Mapping[str, Any], now: float) -> Asked:
     name, after, expect = str(data["name"]), tuple(str(a) for a in data["after"]), data.get("expect")
     for text in (name, *after):
         if not NAME_PATTERN.fullmatch(text):
-            raise UserError(f"stage: a name has 1 to 40 of A-Z a-z 0-9 _ . -, unlike {text[:60]!r}")
+            raise UserError(f"stage: a name must be 1 to 40 of A-Z a-z 0-9 _ . -, not {text[:60]!r}")
     job = int(data["job"])
     if not 0 <= job < 2**32 or (expect is not None and not 0 < float(expect) <= 1e9):
         raise ValueError(f"stage {name}: job {job}, expect {expect}")
@@ -189,7 +190,7 @@ def plan(
     before: dict[str, tuple[StageRun, ...]] = {}
     for stage in asked.stages:
         if stage.name in fresh:
-            raise UserError(f"stage {stage.name!r} is there twice")
+            raise UserError(f"stage {stage.name!r} is given twice")
         old = known.get(stage.name)
         replaced = old is not None and old.stands_by and asked.replaces.get(old.name) == old.job
         if old is not None and not replaced and (not old.phase.final or old.phase is StagePhase.DONE):
@@ -202,7 +203,7 @@ def plan(
                 there = ", ".join([*known, *fresh]) or "none yet"
                 raise UserError(
                     f"stage {stage.name!r} comes after {parent!r}, which workflow {asked.workflow!r} does not have "
-                    f"(stages: {there}); submit that first"
+                    f"(stages: {there}); submit that stage first"
                 )
         fresh[stage.name] = stage
         before[stage.name] = tuple(known[p] for p in stage.after if p in known and p not in fresh)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-from penstock.api import Reason
+from penstock.api import Reason, plural
 from penstock.future.maintenance import earliest
 from penstock.values.durations import duration_text
 from penstock.workflow.instructions import SlurmView
@@ -25,11 +25,11 @@ def kept_back(view: SlurmView, partition: str, unit: Stage, starts: float, done:
     begin, reservation = earliest(view.reservations, nodes, unit.nodes, unit.time_limit, starts)
     if reservation is None:
         return None
-    then = "which has no end" if math.isinf(begin) else f"it is {done} after that, at {_when(begin)}"
+    then = "the maintenance has no end" if math.isinf(begin) else f"it is {done} after that, at {_when(begin)}"
     return Reason(
         "maintenance",
-        f"{unit.nodes} nodes for {duration_text(unit.time_limit)} reach into maintenance {reservation.name}, "
-        f"from {_when(reservation.start)} on: {then}",
+        f"a job of {plural(unit.nodes, 'node')} for {duration_text(unit.time_limit)} could not end before maintenance "
+        f"{reservation.name}, which starts at {_when(reservation.start)}: {then}",
     )
 
 

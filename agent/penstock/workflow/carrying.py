@@ -95,7 +95,7 @@ class Carrier:
         except StoreError:
             raise
         except PenstockError as e:
-            _log.info("not now", workflow=number, why=str(e))
+            _log.info("a workflow's act was not done now", workflow=number, why=str(e))
             return None
 
     async def _carry_out(self, number: int, order: Instruction, snapshot: Snapshot) -> Decision | None:
@@ -144,7 +144,7 @@ class Carrier:
         run, now = self._book.runs[number], self._clock.now()
         subject = subject_of(run, order.stage)
         if not self._executor.ready(subject):
-            self._book.save(self._runner.submit_failed(run, order.stage, False, "backing off", now))
+            self._book.save(self._runner.submit_failed(run, order.stage, False, "the last attempt failed", now))
             return
         spec = replace(order.spec, environment=MappingProxyType({**self.environment, **order.spec.environment}))
         concern = self._concern(run, None, None)

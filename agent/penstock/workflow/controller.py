@@ -141,7 +141,7 @@ class WorkflowController:
         """Accept a workflow; the number of its run. Raises `UserError` for what this cluster can never run."""
         snapshot = await self._observer.look()
         if not snapshot.partitions:
-            raise NotNow("Slurm does not answer; nothing was submitted: " + "; ".join(snapshot.problems))
+            raise NotNow("nothing was submitted, as Slurm does not answer: " + "; ".join(snapshot.problems))
         default = next((p.name for p in snapshot.partitions.values() if p.default), None)
         partition = check_against(workflow, snapshot.partitions, default)
         place = ([partition.name], [workflow.account or ""], [workflow.qos or ""])
@@ -252,16 +252,16 @@ class WorkflowController:
     def _check_allowed(self, uid: int) -> None:
         pause_control = self._executor.pause_control
         refused = pause_control.refuses("workflows", uid, strict=False) or pause_control.rehearses(
-            uid, "no workflows are taken yet"
+            uid, "the agent only watches for now, and takes no workflows of other users"
         )
         if refused is not None:
-            raise NotPermitted(refused.text)
+            raise NotPermitted(refused.text, by_setting=True)
 
     def cancel(self, number: int, why: str) -> list[int]:
         """End a run: the jobs that the agent has submitted are cancelled in the coming passes, and no more are let go;
         the jobs that their owner has to cancel. Raises `NotFound`."""
         if number not in self.runs:
-            raise NotFound(f"no running workflow {number}")
+            raise NotFound(f"there is no running workflow {number}")
         run = self._runner.cancel(self.runs[number], why)
         self.book.save(run)
         self._wake(f"workflow {number} is to be cancelled")
@@ -276,7 +276,7 @@ class WorkflowController:
                 raise NotFound(f"there is no workflow {number}")
             run = run_from_dict(stored[0])
         if run.owned:
-            raise UserError(f"the jobs of workflow {number} are its owner's: `penstock retry {number}` as {run.user}")
+            raise UserError(f"only {run.user} can retry workflow {number}: run `penstock retry {number}` as {run.user}")
         self.book.save(retried(run, stage, token=_token()))
         self._wake(f"workflow {number} is to be retried")
 
@@ -414,7 +414,7 @@ class WorkflowController:
         run = self.runs[number]
         if run.id in self._taken_over:
             # An agent that was killed right after a submission could not write down why it was made.
-            self._explain(run, "taken-over", "was submitted right before the agent was started anew")
+            self._explain(run, "taken-over", "was submitted right before the agent restarted")
             self._taken_over.discard(run.id)
         if run.phase.final:  # the agent died between the last step and this
             return [self._finish(number, run.phase.value, run.why or "")]
@@ -531,7 +531,7 @@ class WorkflowController:
     def _finish(self, number: int, code: str, why: str) -> Decision:
         run = self.runs[number]
         if not run.owned:
-            self._explain(run, "not-written", "was submitted while the reason could not be written down")  # a full disk
+            self._explain(run, "not-written", "was submitted while reasons could not be written to disk")  # a full disk
         self.book.finish(number, self._clock.now())
         self.carrier.forget(run)
         jobs = [job for job in (*run.discarded, *(stage.job for stage in run.stages)) if job is not None]

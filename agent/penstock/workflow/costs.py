@@ -1,4 +1,4 @@
-"""What a workflow cut into jobs will cost by the predicted waits (paper 002, section 2.2). Pure."""
+"""What a workflow cut into jobs will cost by the predicted waits (ASA paper, section 2.2). Pure."""
 
 from __future__ import annotations
 

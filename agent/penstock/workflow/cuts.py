@@ -45,7 +45,7 @@ def levels(workflow: Workflow) -> tuple[tuple[Stage, ...], ...]:
 def merged(name: str, stages: Sequence[Stage], after: tuple[str, ...] = ()) -> Stage:
     """One job that runs the stages, parents first: the most nodes of any, the sums of the limits and of the times.
 
-    The nodes are paid for all the time (equation 1 of paper 002); stages that could run side by side do not. It is
+    The nodes are paid for all the time (equation 1 of the ASA paper); stages that could run side by side do not. It is
     repeated as often as the most patient of them.
     """
     limit = sum(stage.time_limit for stage in stages)

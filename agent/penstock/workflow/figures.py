@@ -17,7 +17,7 @@ METRICS: Final[Mapping[str, MetricSpec]] = named(
         MetricSpec(
             "workflows",
             "gauge",
-            "Workflows that go on, by who submits their jobs: the agent, or their owner.",
+            "Workflows that have not ended, by who submits their jobs: the agent, or their owner.",
             ("submitter", "state"),
         ),
         MetricSpec("stages", "gauge", "Jobs of those workflows.", ("submitter", "state")),

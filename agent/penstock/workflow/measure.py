@@ -61,7 +61,7 @@ def check_room(known: Iterable[Measure], asked: Measure, share: UserShare, *, fr
     `fresh`: as one more workflow."""
     there = tuple(known)
     if fresh and len(there) >= MOST_OPEN:
-        raise NotNow(f"{MOST_OPEN} workflows of yours have not ended: cancel some, or wait")
+        raise NotNow(f"you have {MOST_OPEN} workflows that have not ended, the most possible: cancel some, or wait")
     for what, of, most, key in (
         ("stages", attrgetter("stages"), share.stages, "stages_of_user"),
         ("dependencies", attrgetter("dependencies"), share.dependencies, "dependencies_of_user"),
@@ -73,7 +73,7 @@ def check_room(known: Iterable[Measure], asked: Measure, share: UserShare, *, fr
             raise UserError(f"these are {more} {what}: {limit}")
         if have + more > most:
             raise NotNow(
-                f"your workflows that have not ended have {have} {what}, with these {have + more}: {limit}; cancel "
+                f"your workflows that have not ended have {have} {what}, and would have {have + more}: {limit}. Cancel "
                 "some workflows, wait, or submit less at once"
             )
     if sum(m.text for m in there) + asked.text > MOST_TEXT:

@@ -1,4 +1,4 @@
-"""What a run cost and how long it waited (paper 002, section 4.1). Pure."""
+"""What a run cost and how long it waited (ASA paper, section 4.1). Pure."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from penstock.api import Job, JobState, Reason
+from penstock.api import Job, JobState, Reason, plural
 from penstock.waits.base import Estimate
 from penstock.waits.causes import noted
 from penstock.workflow.instructions import Change, Instruction, Release, Requeue, SlurmView
@@ -61,10 +61,10 @@ def _absorbed(turn: Turn, run: WorkflowRun, stage: StageRun, number: int, rows: 
     if stage.mine.requeued_at is not None and turn.view.taken_at <= stage.mine.requeued_at:
         return stage  # the look is older than what was done to the job
     if any(row.uid != run.uid for row in rows) or (not rows and record is not None and record.user != run.user):
-        text = f"job {number} is not {run.user}'s: it is left alone"
+        text = f"job {number} does not belong to {run.user}: it is left alone"
         return replace(stage, phase=StagePhase.FAILED, failure=text, end=turn.now, observed=True)
     if any(row.state is JobState.UNKNOWN for row in rows):
-        turn.note(stage.name, "state-unknown", f"job {number} is in a state that is not understood")
+        turn.note(stage.name, "state-unknown", f"job {number} is left alone: Penstock does not know its state")
         return stage
     live = [row for row in rows if not row.state.ended]
     if stage.phase.final:  # its owner has requeued a job that had ended
@@ -91,8 +91,8 @@ def _absorbed(turn: Turn, run: WorkflowRun, stage: StageRun, number: int, rows: 
     if turn.view.taken_at <= stage.mine.registered:
         return stage
     if record is None and stage.submitted is None and stage.asked >= UNSEEN_TRIES:
-        times = f"asked {stage.asked} times"
-        text = f"job {number} was seen neither in the queue nor in accounting ({times}): it is not waited for"
+        times = f"asked {plural(stage.asked, 'time')}"
+        text = f"job {number} is neither in the queue nor in accounting ({times}): it is no longer waited for"
         return replace(stage, phase=StagePhase.FAILED, failure=text, end=turn.now, observed=True)
     look_up(turn, stage)
     return stage
@@ -173,7 +173,7 @@ def watch(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
         return _may_go(turn, run, i)
     parents = run.parents(i)
     if (broken := _broken(parents)) is not None:
-        text = f"{broken.name} did not complete: penstock retry {run.id}, or penstock cancel {run.id}"
+        text = f"{broken.name} did not complete: run `penstock retry {run.id}` or `penstock cancel {run.id}`"
         turn.note(stage.name, "parent-broken", text)
         return run
     open_ = [parent for parent in parents if parent.phase is not StagePhase.DONE]
@@ -197,7 +197,9 @@ def watch(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
         jobs = tuple(parent.job for parent in open_ if parent.job is not None)
         kept = _terms_beside(job.dependency, [*former, *(p.job for p in parents if p.job is not None)])
         names = ", ".join(f"{parent.name} (job {parent.job})" for parent in lost)
-        text = f"job {stage.job} must wait for {names}" if lost else f"job {former[0]} is no part of it any more"
+        text = (
+            f"job {stage.job} must wait for {names}" if lost else f"job {former[0]} no longer belongs to the workflow"
+        )
         wanted = ",".join([*kept, *(f"afterok:{number}" for number in jobs)])
         reason = Reason("dependency", text)
         turn.out.append(Change(stage.name, job.id, Tie.AFTEROK, jobs, dependency=wanted, reasons=(reason,)))
@@ -226,11 +228,11 @@ def _may_go(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
         return run
     begins = own.kept is Kept.BEGIN
     if job.held if begins else job.reason != "JobHeldUser":
-        turn.note(stage.name, "held", f"job {stage.job} is held by somebody else ({job.reason}): it is left alone")
+        turn.note(stage.name, "held", f"job {stage.job} is left alone: somebody else has held it ({job.reason})")
     elif begins and not job.put_off:
         pass  # somebody else has let it go
     elif own.begin is not None and own.begin > turn.now:
-        turn.note(stage.name, "begin-later", f"its owner wants it to begin at {clock(own.begin)} at the earliest")
+        turn.note(stage.name, "begin-later", f"its owner has set {clock(own.begin)} as its earliest start")
         return run if stage.due == own.begin else run.put(i, replace(stage, due=own.begin))
     else:
         turn.free[i] = job
@@ -264,7 +266,7 @@ def released(turn: Turn, run: WorkflowRun, i: int, due: Reason) -> None:
     if any(parent.phase is not StagePhase.DONE for parent in run.parents(i)):
         reasons.append(Reason("dependency-read-back", f"job {job.id} depends on {job.dependency}"))
         if not turn.site.ages(own.kept):
-            text = "jobs do not age here while they depend on others: an early release gains no place in the queue"
+            text = "jobs do not age here while they depend on others: releasing early gains no place in the queue"
             reasons.append(Reason("no-accrual", text))
     # Else it would age from the begin time that does not come. Where all jobs age from their submission on, it has.
     anew = own.kept is Kept.BEGIN and not turn.site.accrues

@@ -36,7 +36,8 @@ def steps(
     if run.phase.final:
         return RunStep(run)
     if not view.usable:
-        return RunStep(run, (), (("", Reason("hold", "the picture of Slurm is incomplete or stale: nothing is done")),))
+        reason = Reason("hold", "nothing is done: what is known of Slurm is incomplete or out of date")
+        return RunStep(run, (), (("", reason),))
     turn = Turn(site, view, now, strategy_named(run.acting), predict)
     parts, theirs = tuple(_parts(run)), run.owned
     for places, work in parts:
@@ -99,7 +100,7 @@ def _stop(turn: Turn, run: WorkflowRun) -> WorkflowRun:
         if stage.phase is StagePhase.WAITING:
             run = run.put(i, replace(stage, phase=StagePhase.CANCELLED, failure=reason.text))
         elif stage.phase is StagePhase.INTENDED:
-            turn.note(stage.name, "submit-open", "its submission is under way; it is cancelled when its id is known")
+            turn.note(stage.name, "submit-open", "its submission is under way: it is cancelled when its id is known")
         elif stage.phase.live and stage.job is not None:
             if run.phase is RunPhase.FAILING and i not in lost and stage.phase is StagePhase.RUNNING:
                 turn.note(stage.name, "runs-on", f"job {stage.job} runs on to its end")
@@ -140,7 +141,7 @@ def _plan(turn: Turn, run: WorkflowRun, i: int, planned: WorkflowRun) -> Workflo
     partition = run.partition if stage.own is None else stage.own.partition
     if run.in_slots:  # what is held for a stage is no maintenance in its way
         if stage.held.hold not in turn.view.held:
-            turn.note(stage.name, "no-slot", f"{stage.name} has no slot now, and waits for another")
+            turn.note(stage.name, "no-slot", f"{stage.name} has no slot now, and waits for a new one")
             return run
     elif (maintenance := kept_back(turn.view, partition, run.unit(i), starts, run.done)) is not None:
         turn.notes.append((stage.name, maintenance))
@@ -155,18 +156,18 @@ def _submit(turn: Turn, run: WorkflowRun, i: int, due: Reason) -> WorkflowRun:
     """Submit the stage, which is due, behind those of its parents that have not ended, once these are seen alive."""
     stage = run.stages[i]
     if stage.retry_at is not None and turn.now < stage.retry_at:
-        turn.note(stage.name, "back-off", f"tried again later: {stage.failure or 'the last attempt came to nothing'}")
+        turn.note(stage.name, "back-off", f"tried again later: {stage.failure or 'the last attempt failed'}")
         return run
     if run.discarded and turn.strategy.tie.guarded:
         # its guard might let a given-up job go yet: two at a time would do the work twice
-        turn.note(stage.name, "given-up-first", f"job {run.discarded[0]} was given up and must be seen to end")
+        turn.note(stage.name, "given-up-first", f"waits until job {run.discarded[0]}, which was given up, has ended")
         return run
     live = live_parents(run, i)
     reasons = [due]
     for j in live:
         parent = run.stages[j]
         if parent.phase not in (StagePhase.QUEUED, StagePhase.RUNNING) or not turn.there(run, parent):
-            turn.note(stage.name, "look-first", f"{parent.name} must be seen alive before a job depends on it")
+            turn.note(stage.name, "look-first", f"{parent.name} must be seen in the queue before a job depends on it")
             return run
     jobs = tuple(job for j in live if (job := run.stages[j].job) is not None)
     stage, tied = _tied(turn, run, i, jobs)
@@ -186,19 +187,20 @@ def _tied(turn: Turn, run: WorkflowRun, i: int, jobs: tuple[int, ...]) -> tuple[
     if tie is Tie.NODES:
         pins = pins_for(turn, run, i) if turn.site.whole_nodes else None
         if pins:
-            text = f"{told}: it asks for {', '.join(pins)}, and so waits, ages and is planned like any other job"
+            text = f"{told}: it requests {', '.join(pins)}, so it ages and is scheduled like any other waiting job"
             return replace(stage, tie=tie, minutes=(), pins=pins), [Reason("pinned", text)]
         tie = Tie.AFTEROK
     if tie is Tie.AFTER:
         minutes = after_minutes(run, i, tuple(live_parents(run, i)))
-        text = f"{told}: eligible {', '.join(map(str, minutes))} min after the start, with a guard"
+        text = f"{told}: eligible {', '.join(map(str, minutes))} min after the start; if too early, its script waits"
         return replace(stage, tie=tie, minutes=minutes, pins=()), [Reason("after-start", text)]
     stage = replace(stage, tie=tie, minutes=(), pins=())
     if tie is Tie.GUARD:
-        return stage, [Reason("guarded", f"{told}: no dependency, its script waits if it is too early")]
-    reasons = [Reason("parent-alive", f"{told}: afterok, held until read back")]
+        return stage, [Reason("guarded", f"{told}: no dependency; if too early, its script waits")]
+    text = f"{told}: it depends on them (afterok), and is held until Slurm shows the dependency"
+    reasons = [Reason("parent-alive", text)]
     if not turn.site.accrues and turn.strategy.tie is not Tie.NODES:
-        text = "jobs do not age here while they depend on another: submitting early gains no place in the queue"
+        text = "jobs do not age here while they depend on others: submitting early gains no place in the queue"
         reasons.append(Reason("no-accrual", text))
     return stage, reasons
 

@@ -163,7 +163,7 @@ class Runner:
             return run.with_stage(replace(entry, sought=now))
         if now - entry.sought < _SETTLE:
             return run
-        return self.submit_failed(run, stage, False, "it never reached Slurm", now)
+        return self.submit_failed(run, stage, False, "the submission did not reach Slurm", now)
 
     def released(self, run: WorkflowRun, stage: str, now: float) -> WorkflowRun:
         """The stage's job, which was kept back, was let go. Idempotent."""

@@ -26,7 +26,7 @@ _LONGEST_OF_OWN: Final = 60.0
 def look_up(turn: Turn, stage: StageRun) -> None:
     """The job is not in the queue: have accounting asked, if that is due."""
     assert stage.job is not None
-    turn.note(stage.name, "not-seen", f"job {stage.job} is not in the queue: accounting must say what became of it")
+    turn.note(stage.name, "not-seen", f"job {stage.job} is not in the queue: accounting is asked how it ended")
     due = ask_again(stage)
     # Where the clock was set back, nobody can tell how long ago it was.
     if due is None or not (stage.asked_at or 0.0) <= turn.now < due:

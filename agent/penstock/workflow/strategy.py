@@ -156,7 +156,7 @@ def after_parents(run: WorkflowRun, i: int, now: float) -> Due:
     """At once when all parents have completed; not before."""
     stage, parents = run.stages[i], run.parents(i)
     if not parents:
-        text = f"{run.doing} {stage.name} at once: it waits for no other"
+        text = f"{run.doing} {stage.name} at once: it comes after no other stage"
         return Due(run.submitted_at, Reason(f"{run.acting}-first", text))
     still = [parent for parent in parents if parent.phase is not StagePhase.DONE]
     if still:
@@ -184,7 +184,7 @@ def _in_turn(run: WorkflowRun, i: int, still: list[int], now: float) -> Due | No
 def ahead_of_parents(run: WorkflowRun, i: int, now: float) -> Due:
     """The last of the parents' expected ends minus the estimate; once all have ended, at once.
 
-    Section 3.2 of paper 002 (t_{y-1} - a), where t_{y-1} is the latest of several. A job that was started too early
+    Section 3.2 of the ASA paper (t_{y-1} - a), where t_{y-1} is the latest of several. A job that was started too early
     twice is not submitted ahead a third time.
     """
     stage, still = run.stages[i], live_parents(run, i)
@@ -196,7 +196,7 @@ def ahead_of_parents(run: WorkflowRun, i: int, now: float) -> Due:
     # of two that end at the same instant the one that stays there is the better news
     (end, fixed), last = max(((ends[j], run.stages[j].name) for j in still), key=lambda found: found[0])
     if math.isinf(end):
-        text = f"how long {last} will run is not known: no expect=, no time limit"
+        text = f"it is not known how long {last} will run: it has no expect= and no time limit"
         return Due(None, Reason(f"{run.acting}-no-end", text))
     at = end - stage.estimate
     expected = f"{last} expected to end {clock(end)}, estimated wait {stage.estimate:g} s"
@@ -214,9 +214,10 @@ def soon(run: WorkflowRun, i: int, now: float) -> Due:
         return due
     far = [run.stages[j] for j in still if not _near(run, j, run.levels_ahead - 1)]
     if far:
-        text = f"{stage.name} is {run.done} when {names(far)} is nearer to its start"
+        text = f"{stage.name} is {run.done} later: too many stages before it have still to start ({names(far)})"
         return Due(None, Reason(f"{run.acting}-too-far-ahead", text))
-    text = f"{run.doing} {stage.name} now: {names(run.stages[j] for j in still)} is in the queue"
+    before = names(run.stages[j] for j in still)
+    text = f"{run.doing} {stage.name} now: all stages before it are in the queue ({before})"
     end = max(expected_ends(run, still, now)[j][0] for j in still)
     return Due(now, Reason(f"{run.acting}-soon", text), fixed=False, parent_end=end)
 

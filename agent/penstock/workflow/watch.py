@@ -82,22 +82,22 @@ def _free(turn: Turn, run: WorkflowRun, i: int) -> None:
     """A job whose parents had all completed when it was submitted: one of them may have been requeued since."""
     stage, live = run.stages[i], _live_jobs(run, i)
     if live and stage.phase is StagePhase.QUEUED and all(map(turn.at_work, live)):
-        text = f"job {live[0]} had completed and was requeued: job {stage.job} has to wait for it again"
+        text = f"job {live[0]} had completed and was requeued, so job {stage.job} has to wait for it again"
         _change(turn, stage, Tie.AFTEROK, live, Reason("re-pointed", text), dependency=True)
 
 
 def _stale(turn: Turn, run: WorkflowRun, i: int, lost: int) -> WorkflowRun:
     """A parent has another job now: point to that, or where a guard waits for the old one, begin anew."""
     stage, parents = run.stages[i], run.parents(i)
-    text = f"job {stage.job} depends on job {lost}, which is no parent's job any more"
+    text = f"job {stage.job} depends on job {lost}, which is no longer a parent's job"
     if turn.strategy.tie.guarded or stage.phase in (StagePhase.RUNNING, StagePhase.SUBMITTED):
         return turn.discard(run, i, Reason("dependency-stale", text))
     live = [parent for parent in parents if parent.phase is not StagePhase.DONE]
     if not all(turn.there(run, parent) for parent in live):
-        turn.note(stage.name, "dependency-stale", text + "; the new one is waited for")
+        turn.note(stage.name, "dependency-stale", text + "; it gets a new dependency when the new job is in the queue")
         return run
     jobs = tuple(parent.job for parent in live if parent.job is not None)
-    reason = Reason("re-pointed", f"{text}; it shall wait for {names(live) or 'nobody'}")
+    reason = Reason("re-pointed", f"{text}; from now on it waits for {names(live) or 'no other stage'}")
     _change(turn, stage, Tie.AFTEROK if jobs else Tie.NONE, jobs, reason, dependency=True)
     return run
 
@@ -115,9 +115,9 @@ def _running(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
         waited = turn.now - (stage.start if stage.start is not None else turn.now)
         grace = turn.site.grace_of(run.unit(i))
         if left + waited <= grace:
-            turn.note(stage.name, "idles", f"{text}; it waits for that, {left:.0f} s by what is expected")
+            turn.note(stage.name, "idles", f"{text}; it waits for that, which is expected in {left:.0f} s")
             return run
-        text += f"; expected {left:.0f} s from now, longer than the {grace:.0f} s that it may idle"
+        text += f"; that is expected in {left:.0f} s, and it may idle for {grace:.0f} s at most"
     return turn.discard(run, i, Reason("started-early", text), miss=True)
 
 
@@ -128,9 +128,9 @@ def _held(turn: Turn, run: WorkflowRun, i: int, job: Job) -> WorkflowRun:
     needed = tuple(number for number in stage.depends_on if parents[number].phase is not StagePhase.DONE)
     missing = [number for number in needed if not names_parent(job.dependency, number)]
     if job.reason == "JobHeldAdmin":  # an agent that is an Operator would lift that as well
-        turn.note(stage.name, "held", f"job {job.id} is held by an administrator: it is left alone")
+        turn.note(stage.name, "held", f"job {job.id} is left alone: an administrator has held it")
     elif not needed:
-        reason = Reason("parent-done", f"{names(parents.values())} completed: no dependency is needed any more")
+        reason = Reason("parent-done", f"{names(parents.values())} completed: the job no longer needs a dependency")
         turn.out.append(Release(stage.name, job.id, (reason,)))
     elif not missing:
         reason = Reason("dependency-read-back", f"job {job.id} depends on {job.dependency}: safe to release")
@@ -148,14 +148,14 @@ def _dependent(turn: Turn, run: WorkflowRun, i: int, job: Job) -> None:
     stage = run.stages[i]
     if turn.strategy.tie is Tie.NODES and turn.site.whole_nodes and (pins := pins_for(turn, run, i)):
         live = _live_jobs(run, i)
-        text = f"its parents run: job {job.id} waits for {', '.join(pins)} instead of for them, so that it ages"
+        text = f"its parents run: job {job.id} now waits for {', '.join(pins)} instead of for them, so that it ages"
         _change(turn, stage, Tie.NODES, live, Reason("pinned", text), pins=pins, dependency=True, nodelist=True)
         return
     if stage.looked_at is not None and turn.view.taken_at <= stage.looked_at:
         return
     lost = [n for n in stage.depends_on if turn.at_work(n) and not names_parent(job.dependency, n)]
     if lost:
-        text = f"job {job.id} no longer depends on job {lost[0]}, which was requeued: it is pointed to it again"
+        text = f"job {lost[0]} was requeued: job {job.id} gets its dependency on it again"
         _change(turn, stage, Tie.AFTEROK, stage.depends_on, Reason("re-pointed", text), dependency=True)
 
 
@@ -170,10 +170,10 @@ def _pinned(turn: Turn, run: WorkflowRun, i: int, *, often: bool) -> None:
         return
     pins = pins_for(turn, run, i)
     if pins is not None and set(pins) != set(stage.pins) and not often:
-        text = f"job {stage.job} waits for {', '.join(pins)} now"
+        text = f"job {stage.job} now waits for {', '.join(pins)}"
         _change(turn, stage, Tie.NODES, live, Reason("pinned", text), pins=pins, nodelist=True)
     elif pins is None and all(turn.at_work(number) for number in live):
-        text = f"a parent does not run any more: job {stage.job} depends on it again"
+        text = f"a parent no longer runs: job {stage.job} depends on it again"
         _change(turn, stage, Tie.AFTEROK, live, Reason("unpinned", text), dependency=True, nodelist=True)
 
 
@@ -197,7 +197,9 @@ def _timed(turn: Turn, run: WorkflowRun, i: int, job: Job) -> WorkflowRun:
     minutes = after_minutes(run, i, places)
     if any(abs(a - b) >= _MINUTES for a, b in zip(minutes, stage.minutes, strict=True)):
         jobs = tuple(number for j in places if (number := run.stages[j].job) is not None)
-        text = f"estimated wait {stage.estimate or 0:g} s: eligible {', '.join(map(str, minutes))} min after the start"
+        text = (
+            f"estimated wait now {stage.estimate or 0:g} s: eligible {', '.join(map(str, minutes))} min after the start"
+        )
         _change(turn, stage, Tie.AFTER, jobs, Reason("estimated-again", text), minutes=minutes, dependency=True)
     return run
 

@@ -18,7 +18,7 @@ __all__ = ["Paper", "parse", "parser", "pause", "report", "save"]
 
 
 class Paper(NamedTuple):
-    """A row of paper 003's table 1; the factor is that of section 7.5, `period` in seconds."""
+    """A row of the DMR paper's table 1; the factor is that of section 7.5, `period` in seconds."""
 
     iterations: int
     minimum: int

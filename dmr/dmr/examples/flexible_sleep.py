@@ -1,4 +1,4 @@
-"""The paper's synthetic program (003, section 7.3), malleable in two lines (*): it sleeps, and has data to be moved.
+"""The synthetic program of the DMR paper (section 7.3), malleable in two lines (*): it sleeps, and has data to move.
 
     python -m dmr.launch -n 1 python -m dmr.examples.flexible_sleep --steps 2 --megabytes 1000
 

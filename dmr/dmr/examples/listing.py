@@ -1,4 +1,4 @@
-"""The paper's complete example (003, section 6.2, listing 3) with this library: tasks that are handed on.
+"""Listing 3 of the DMR paper, its complete example, with this library: tasks that are handed on.
 
     python -m dmr.launch -n 2 python -m dmr.examples.listing --steps 100 --numbers 1000
 

@@ -5,7 +5,7 @@
 The partitions `fast` (2 nodes), `medium` and `slow` (3 nodes each) differ by a factor on what a task sleeps: 1, 1.5 and
 3. Another user keeps `medium` busy. 60 tasks of 10 s on a fast node are sent in pairs, a node each, twice over: to a
 random partition each, and by `penstock select --submit` with a pass of `penstock bags` every few seconds. Times are
-Slurm's, of whole seconds; the time to completion is that of paper 000 (golden case G11).
+Slurm's, of whole seconds; the time to completion is that of Ha et al. (golden case G11).
 """
 
 from __future__ import annotations

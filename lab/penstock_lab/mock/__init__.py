@@ -3,7 +3,7 @@
 Pure, events in and effects out:
 
     engine               time, events and changes; it joins the following
-    lobby, queue         who waits for something, and who for nothing but its turn, by priority
+    blocked, queue       who waits for something, and who for nothing but its turn, by priority
     scheduler            one pass over the queue, with a planner of penstock.future
     machine, licenses    what jobs take
     reservations, reservation_lifecycle: what is kept for whom, and what becomes of it in time
@@ -14,7 +14,7 @@ Around it:
     admission, controller    what users may ask, and what Slurm answers
     backend, clock           MockBackend and VirtualClock: everything in one process, time moves when told to
     faults                   calls that go wrong on order
-    wall, srun               real time: every job really runs on this host, MPI included (`wall` tells what that needs)
+    realtime, srun           every job really runs on this host, MPI included (`realtime` tells what that needs)
     server, client, control  a site as a process of its own, a Backend over its socket, start and stop it
 
 `penstock_lab.sim.cluster` runs workloads of any length on it.

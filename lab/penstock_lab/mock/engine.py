@@ -18,6 +18,7 @@ from penstock.api import JobSpec, JobState
 from penstock.errors import NotFound
 from penstock.future.bits import BitProfile
 from penstock.future.planner import Ask
+from penstock_lab.mock.blocked import BlockedJobs
 from penstock_lab.mock.dependency import Dependency
 from penstock_lab.mock.durations import Duration, from_script
 from penstock_lab.mock.events import Events, Kind
@@ -26,7 +27,6 @@ from penstock_lab.mock.guard import Guards, parents_and_grace
 from penstock_lab.mock.jobs import SimJob
 from penstock_lab.mock.licenses import Licenses
 from penstock_lab.mock.limits import Enforcement
-from penstock_lab.mock.lobby import Lobby
 from penstock_lab.mock.machine import Machine
 from penstock_lab.mock.model import ClusterConfig, Effect, Ended, PartitionConfig, Requeued, Resized, Started
 from penstock_lab.mock.priority import Priorities
@@ -77,7 +77,7 @@ class Engine:
         self._ids = count(1)
         self._effects: list[Effect] = []
         self._queue = Queue(self._priorities)  # pending and eligible now
-        self._lobby = Lobby(self)  # pending, and not to be planned for
+        self._blocked = BlockedJobs(self)  # pending, and not to be planned for
         self._running: dict[int, SimJob] = {}
         self.enforcement = Enforcement(self)
         self._passes = Passes(
@@ -227,7 +227,7 @@ class Engine:
                 else:
                     self.end(job, JobState.TIMEOUT)
             case Kind.WAKE:
-                if not self._lobby.wake(job):
+                if not self._blocked.wake(job):
                     self._freed = True
             case Kind.FORGET:
                 self._forget(job)
@@ -291,7 +291,7 @@ class Engine:
         elif len(left) < len(job.array.waiting):
             job.array.waiting[:] = left
             self._freed = True
-            self._lobby.notify(job)
+            self._blocked.notify(job)
 
     def resize(self, job: SimJob, nodes: tuple[str, ...]) -> None:
         """Give a running job exactly these nodes; those it gains must be free."""
@@ -347,7 +347,7 @@ class Engine:
 
     @property
     def _changed(self) -> bool:
-        return self._freed or bool(self._fresh) or self._lobby.restless
+        return self._freed or bool(self._fresh) or self._blocked.restless
 
     def begin_work(self, job: SimJob) -> None:
         """The job, which has its nodes, begins its work."""
@@ -387,9 +387,9 @@ class Engine:
             self._queue.remove(job)
             self._fresh.pop(job.id, None)
         else:
-            self._lobby.leave(job)
+            self._blocked.leave(job)
         self._freed = True
-        self._lobby.notify(job)
+        self._blocked.notify(job)
 
     def _forget(self, job: SimJob) -> None:
         """The controller's memory of the job ends; an array's own record goes last."""
@@ -401,11 +401,11 @@ class Engine:
             self.events.at(self.now + max(self.config.min_job_age, 1.0), Kind.FORGET, job.id)
             return
         del self.jobs[job.id]
-        self._lobby.forget(job)
+        self._blocked.forget(job)
 
     def _strand_resizers(self, job: SimJob) -> None:
         """Nothing is left to expand for those who wait to expand `job`, though their clause was fulfilled before."""
-        for number in self._lobby.resizers(job):
+        for number in self._blocked.resizers(job):
             if number in self._queue and self.jobs[number].expands == job.id:
                 self._wait(self.jobs[number])
 
@@ -415,7 +415,7 @@ class Engine:
             self._queue.remove(job)
             self._fresh.pop(job.id, None)
             self._freed = True
-        self._lobby.enter(job)
+        self._blocked.enter(job)
 
     # -- scheduling ------------------------------------------------------------------------------------------------
 
@@ -428,7 +428,7 @@ class Engine:
             return
         self._at_once = False
         while self._changed:
-            for job in self._lobby.admit():
+            for job in self._blocked.admit():
                 self._queue.add(job, self.now)
                 self._fresh[job.id] = job
             if self._priorities.due(self.now):
@@ -467,7 +467,7 @@ class Engine:
         if job.array is not None:
             job.array.running.add(job.id)
         self._effects.append(Started(job.id, job.nodes))
-        self._lobby.notify(job)
+        self._blocked.notify(job)
         try:
             if job.work is None and self._duration is not None and isinstance(job.spec, JobSpec):
                 job.work = self._duration(job.spec)

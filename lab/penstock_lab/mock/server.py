@@ -32,7 +32,7 @@ from penstock_lab.mock.codec import CALLS, decode, decode_params, encode, encode
 from penstock_lab.mock.engine import Engine, made_up_uid
 from penstock_lab.mock.faults import FaultKind, Faults
 from penstock_lab.mock.model import ClusterConfig
-from penstock_lab.mock.wall import WallDriver
+from penstock_lab.mock.realtime import RealTimeDriver
 
 __all__ = ["LINE_LIMIT", "PID_FILE", "SOCKET", "Server", "main", "peer_of"]
 
@@ -61,7 +61,7 @@ class Server:
         self._uids: dict[str, int] = {}
         self._stopping = asyncio.Event()
         self._connections: set[asyncio.Task[None]] = set()
-        self._drivers: list[WallDriver] = []
+        self._drivers: list[RealTimeDriver] = []
         self._root: MockBackend | None = None
 
     async def run(self) -> None:
@@ -73,7 +73,7 @@ class Server:
             folder = self._folder / "clusters" / config.cluster if site else self._folder
             folder.mkdir(parents=True, exist_ok=True)
             engine = Engine(config, time.time(), duration=None, uid_of=self._uid_of)
-            driver = WallDriver(engine, folder, path=self._path, kill_wait=self._kill_wait)
+            driver = RealTimeDriver(engine, folder, path=self._path, kill_wait=self._kill_wait)
             self._drivers.append(driver)
             site[config.cluster] = engine, driver
         engine, first = site[self._config.cluster]

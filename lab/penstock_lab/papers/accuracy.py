@@ -1,4 +1,4 @@
-"""Table 2 of paper 002 again: how good the predicted waits of the workflows' parallel stages are.
+"""Table 2 of the ASA paper again: how good the predicted waits of the workflows' parallel stages are.
 
 Each of the nine geometries of a machine is submitted every half hour for a week, from which the predictors learn, and
 then on eight days 60 times, one a minute, which are judged. A prediction is made at the submission by what was known

@@ -29,7 +29,7 @@ from penstock_lab.mock.model import ClusterConfig
 from penstock_lab.mock.speedup import Work
 from penstock_lab.papers.site import Arrival
 
-__all__ = ["Submission", "drive"]
+__all__ = ["Submission", "drive", "follow", "let_arrive"]
 
 _REACTION: Final = 10.0
 """Seconds until the agent sees what became of a job of its own: the default shortest time between two looks."""
@@ -59,6 +59,15 @@ async def drive(
 
     `settings` is the agent's configuration beside what the simulation needs (`Config`).
     """
+    engine = Engine(cluster, 0.0, duration=lambda spec: Work(_seconds(spec, seed)))
+    let_arrive(engine, others)
+    return await follow(engine, submissions, strategy, settings, seed)
+
+
+async def follow(
+    engine: Engine, submissions: Sequence[Submission], strategy: str, settings: Mapping[str, object], seed: int
+) -> list[WorkflowRun]:
+    """The same on a cluster as it is now, with an agent that begins now."""
     config = Config.model_validate(
         {
             **settings,
@@ -66,12 +75,10 @@ async def drive(
             "slurm": {"backend": "mock", "min_interval": 1.0},
         }
     )
-    engine = Engine(cluster, 0.0, duration=lambda spec: Work(_seconds(spec, seed)))
     backend = MockBackend(engine, "scientist")
     app = App(config, backend, backend.clock, Store(":memory:"))
     await app.start()
     assert app.workflows is not None and app.loop is not None
-    _let_arrive(engine, others)
     waiting = sorted(submissions, key=lambda s: s.at)
     numbers: list[int] = []
     try:
@@ -97,7 +104,8 @@ def _seconds(spec: JobSpec, seed: int) -> float:
     return total
 
 
-def _let_arrive(engine: Engine, others: Iterator[Arrival]) -> None:
+def let_arrive(engine: Engine, others: Iterator[Arrival]) -> None:
+    """Others' jobs, in order of submission, are submitted in their time."""
     controller = Controller(engine)
 
     def submit(arrival: Arrival) -> None:

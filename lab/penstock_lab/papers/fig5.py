@@ -1,4 +1,4 @@
-"""Figure 5 of paper 002: 1000 waits whose level changes at 0, 200, 400, 600 and 800, and who follows how fast.
+"""Figure 5 of the ASA paper: 1000 waits whose level changes at 0, 200, 400, 600 and 800, and who follows how fast.
 
 Levels are drawn from the 53 alternatives, alike, never twice in a row; a wait is its level times exp(noise * N(0, 1)).
 A learner's estimate costs 0 if it is nearest to the same alternative as the true wait, else 1 (equation 3); beside it

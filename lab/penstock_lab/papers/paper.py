@@ -1,4 +1,4 @@
-"""What paper 002 reports, and the workflows behind its tables 1 and 2, as far as it tells.
+"""What the ASA paper reports, and the workflows behind its tables 1 and 2, as far as it tells.
 
 The paper names the stages and which of them are parallel (section 4.3, figure 1); it gives no time of a stage. What a
 whole execution takes follows from table 1 (makespan minus waits, Per-Stage), how much of that is parallel from its

@@ -1,4 +1,4 @@
-"""The parts of `penstock bench provision`: paper 001 measured again; those of chapters 3 and 4 here."""
+"""The parts of `penstock bench provision`: Singh 2008 measured again; those of chapters 3 and 4 here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workflows whose tasks buy their slots one by one at adaptive prices: chapter 7 of paper 001, Figures 52 to 55."""
+"""Workflows whose tasks buy their slots one by one at adaptive prices: chapter 7 of Singh 2008, Figures 52 to 55."""
 
 from __future__ import annotations
 

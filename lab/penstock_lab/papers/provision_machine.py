@@ -1,7 +1,7 @@
 """A simulated cluster on pinned nodes to which the jobs of a log come, and from which slots can be bought.
 
 Conservative backfilling. With exact estimates a job's place changes only when somebody buys a slot that was not free:
-everybody who waits is planned again around it, as Figure 22 of paper 001 prices it. A job that ends before its time
+everybody who waits is planned again around it, as Figure 22 of Singh 2008 prices it. A job that ends before its time
 limit leaves a hole, and those who wait are moved up, each in its turn.
 """
 

@@ -1,6 +1,6 @@
 """What slots cost on the two logs: the adaptive price against trade-off, load and the share of reservations.
 
-Chapter 5 of paper 001 (Figures 23 to 28, 30 and 31): a tenth of the first 30 days' jobs buy a slot from the answer to
+Chapter 5 of Singh 2008 (Figures 23 to 28, 30 and 31): a tenth of the first 30 days' jobs buy a slot from the answer to
 query (18) by (20) when they come, instead of waiting in the queue.
 """
 

@@ -1,4 +1,4 @@
-"""Workflows over two to six sites against best effort: Figures 19 and 56 of paper 001.
+"""Workflows over two to six sites against best effort: Figures 19 and 56 of Singh 2008.
 
 The sites are the two logs at their loads, the most loaded first, all on one clock; a task's data take 250 s to another
 site. Best effort sends each task, when its parents have ended, to the site with the fewest jobs, and submits it there

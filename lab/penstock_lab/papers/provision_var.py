@@ -1,4 +1,4 @@
-"""Virtual and priced reservations, and both at once, on the two logs: chapter 6 of paper 001, Figures 38 to 49.
+"""Virtual and priced reservations, and both at once, on the two logs: chapter 6 of Singh 2008, Figures 38 to 49.
 
 32 or 64 processors for one or four hours, wanted in one, four or eight hours. The virtual reservation learns from the
 waits of the last thousand jobs that began, and its job is submitted to the simulated machine; the priced one is quoted

@@ -22,17 +22,25 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A measured figure (`where` it was measured, `what` it is) and what it should be at most."""
+    """A measured figure (`where` it was measured, `what` it is) and what it should be at most. `low` and `high` are the
+    ends of its 95 % interval, where it has one."""
 
     where: str
     what: str
     value: float
     at_most: float
+    low: float | None = None
+    high: float | None = None
 
     @property
     def reached(self) -> bool:
-        """Whether it is."""
-        return self.value <= self.at_most
+        """Whether it is. With an interval only one that lies above the goal as a whole says that it is not."""
+        return (self.value if self.low is None else self.low) <= self.at_most
+
+    @property
+    def measured(self) -> str:
+        """The figure in words."""
+        return f"{self.value:.3f}" + ("" if self.low is None else f" ({self.low:.3f} to {self.high:.3f})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +60,7 @@ class Chapter:
         """Its tables, that of the goals first."""
         if not self.goals:
             return tuple(self.tables)
-        cells = [
-            (g.where, g.what, f"{g.value:.3f}", f"{g.at_most:g}", "yes" if g.reached else "NO") for g in self.goals
-        ]
+        cells = [(g.where, g.what, g.measured, f"{g.at_most:g}", "yes" if g.reached else "NO") for g in self.goals]
         return (Table("Goals", ("where", "what", "measured", "at most", "reached"), cells), *self.tables)
 
 

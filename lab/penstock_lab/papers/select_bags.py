@@ -1,4 +1,4 @@
-"""Bags of 64 to 1024 tasks over four resources (paper 000, section IV-B): random, by the paper's model, and ours.
+"""Bags of 64 to 1024 tasks over four resources (Ha et al., section IV-B): random, by the paper's model, and ours.
 
 A strategy runs one bag after the other in one simulation, so that the same background meets every strategy; each bag
 waits for the end of the one before. Times to completion are those of the paper (golden case G11).
@@ -33,10 +33,10 @@ from penstock.api import JobSpec
 from penstock.broker.acts import BagActs
 from penstock.broker.assess import ClusterMarket, assess, lanes_of, open_market
 from penstock.broker.bags import Bags
-from penstock.broker.look import look_around
+from penstock.broker.clusters import view_clusters
+from penstock.broker.passes import run_pass
 from penstock.broker.place import place
 from penstock.broker.tasks import Bag
-from penstock.broker.tend import tend
 from penstock.config import Config
 from penstock.core.executor import Executor
 from penstock.host import logs
@@ -225,7 +225,7 @@ class _Bag:
         while run.finished is None:
             self._world.clock.advance(_LOOK)
             market = await self._market()
-            done = (await tend(self._bags, run, market, acts, hysteresis, quantile)).progress
+            done = (await run_pass(self._bags, run, market, acts, hysteresis, quantile)).progress
             market.close()
             # Where nothing waits that might move, further looks would change nothing.
             if not done.unplaced and not (done.waiting and hysteresis is not None):
@@ -236,7 +236,7 @@ class _Bag:
         return sum(move["tasks"] for move in run.moves)
 
     async def _market(self) -> ClusterMarket:
-        views, problems = await look_around(self._world.backend)
+        views, problems = await view_clusters(self._world.backend)
         return await open_market(self._config, views, problems, self._world.site)
 
     # -- the end ---------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""How wrong run times are predicted (paper 000, Figs. 4 and 5), and how the learned correction changes that.
+"""How wrong run times are predicted (Ha et al., Figs. 4 and 5), and how the learned correction changes that.
 
 The paper's measurements are gone but for their ranges. So runs are drawn from what it gives: measured clocks with their
 deviations (Table I), and cycles that fall short of the predicted ones by instruction-level parallelism (Fig. 3:

@@ -1,4 +1,4 @@
-"""The four resources of paper 000 as simulated clusters, among other people's jobs.
+"""The four resources of Ha et al. as simulated clusters, among other people's jobs.
 
 Clocks are Table I's, run times those that the authors measured (100,000 steps; golden case G12); of OSG the paper gives
 none, so it is what Figs. 4 and 5 say: 7 to 18 % below the prediction by base clock. Machines are smaller than the real

@@ -1,4 +1,4 @@
-"""The machines and their load: what paper 002's workflows queue among. Pure; times in seconds from the beginning.
+"""The machines and their load: what the ASA paper's workflows queue among. Pure; times in seconds from the beginning.
 
 Two machines of the sizes of HPC2n (602 nodes of 28 cores) and UPPMAX (486 of 20) in slots of four cores, under EASY
 backfilling by time limits. Everybody else's jobs come from Lublin's model, or from a log whose machine is then taken as

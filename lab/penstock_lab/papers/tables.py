@@ -1,4 +1,4 @@
-"""Table 1 of paper 002 again: three workflows in six sizes under every strategy, each under three rules of priority.
+"""Table 1 of the ASA paper again: three workflows in six sizes under every strategy, each under three priority rules.
 
 One simulation a machine, rule and strategy: the same jobs of others, the same workflows at the same times (three at
 once, one a minute; the next size four hours later), and what is learned is kept from run to run. Means over the rounds

@@ -1,4 +1,4 @@
-"""Bar charts as figures 6 to 8 of paper 002: a picture a workflow, the makespan of each strategy with its waits."""
+"""Bar charts as figures 6 to 8 of the ASA paper: a picture a workflow, the makespan of each strategy with its waits."""
 
 from __future__ import annotations
 

@@ -132,8 +132,7 @@ class Storm:
     # -- work ----------------------------------------------------------------------------------------------------------
 
     async def _workflow(self) -> None:
-        with self.world.unwatched():
-            plan = random_workflow(self._draw, next(self._number), VIRTUAL)
+        plan = random_workflow(self._draw, next(self._number), VIRTUAL)
         self.handed.append(Handed(plan))
         self.world.counts["workflows"] += 1
         await self._hand_over(self.handed[-1])
@@ -144,8 +143,7 @@ class Storm:
         one.run = self._taken(Submitter.AGENT, name)
         if one.run is not None:
             return
-        with world.unwatched():
-            request = workflow_to_dict(one.plan.workflow)
+        request = workflow_to_dict(one.plan.workflow)
         reply = await world.ask("submit", workflow=request, strategy=one.plan.strategy)
         if reply is not None and reply["ok"]:
             one.run = reply["result"]["run"]
@@ -158,8 +156,7 @@ class Storm:
         """The run of that name that the agent has already, as a user sees it by `penstock status`."""
         if not self.world.alive or self.world.fuse.dead:
             return None
-        with self.world.unwatched():
-            runs = self.world.app.store.runs(submitter=submitter)
+        runs = self.world.app.store.runs(submitter=submitter)
         for number, _uid, state in runs:
             if state and state["name"] == name:
                 return number
@@ -181,8 +178,7 @@ class Storm:
     async def _guided(self) -> None:
         """Jobs that the user submits, and asks the agent to release in time."""
         world = self.world
-        with self.world.unwatched():
-            plan = random_workflow(self._draw, next(self._number), VIRTUAL)
+        plan = random_workflow(self._draw, next(self._number), VIRTUAL)
         name = f"g{plan.workflow.name}"
         numbers: dict[str, int] = {}
         for stage in plan.workflow.order:

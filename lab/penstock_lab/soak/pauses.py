@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
+from penstock.errors import NotFound, PenstockError
 from penstock.values.allow import FEATURES
 from penstock_lab.soak.bounds import LeftAloneSpan
 from penstock_lab.soak.site import BOB, OPERATOR, OWNER, Site
@@ -71,12 +72,16 @@ class SoakPauses:
         self._pauses[(*scope, OWNER)] = own
 
     def resume(self) -> bool:
-        """Lift all pauses; whether that was answered."""
+        """Lift all pauses; whether the agent has said that none is left."""
         if not self._pauses:
             return True
         for scope, span in self._pauses.items():
             self._pauses[scope] = replace(span, end=min(span.end, time.time()))
-        if self._site.ask("resume", feature=None, uid=None, partition=None) is None:
+        try:
+            self._site.request("resume", feature=None, uid=None, partition=None)
+        except NotFound:
+            pass  # those that were not answered never held, or the last try lifted them and its answer was lost
+        except PenstockError:
             return False
         self._event("pauses lifted")
         self._over += self._pauses.values()

@@ -25,7 +25,7 @@ from penstock_lab.papers.dmr.models import Model
 from penstock_lab.papers.dmr.paper import Application
 from penstock_lab.papers.dmr.standin import Order
 from penstock_lab.soak import bounds, invariants
-from penstock_lab.soak.errands import USERS, Errands
+from penstock_lab.soak.commands import USERS, UserCommands
 from penstock_lab.soak.invariants import Forgery, Memory
 from penstock_lab.soak.load import REAL, random_rigid, random_workflow
 from penstock_lab.soak.pauses import SoakPauses
@@ -88,9 +88,9 @@ class _Soak:
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._began = time.time()
         self._storm_until = self._began + 60 * chances.minutes
-        self.errands = Errands(place, random.Random(f"errands {seed}"), self.counts, self.ledger, self.event)
+        self.commands = UserCommands(place, random.Random(f"commands {seed}"), self.counts, self.ledger, self.event)
         self.pauses = SoakPauses(place, random.Random(f"pauses {seed}"), self.counts, self.event)
-        self.witness = Witness(place, self.known, self.errands, self.ledger, self._began)
+        self.witness = Witness(place, self.known, self.commands, self.ledger, self._began)
         self._environment: Mapping[str, str] = {}
         self._dead_nodes: set[str] = set()
         self._told_at = 0.0
@@ -102,7 +102,7 @@ class _Soak:
 
     def run(self) -> None:
         """The storm and the calm. Raises `Violated`."""
-        self.errands.prepare()
+        self.commands.prepare()
         # All users write down there what their scripts do.
         self.ledger.touch()
         self.ledger.chmod(0o666)
@@ -120,12 +120,12 @@ class _Soak:
             (14.0, self._if_room(self._if_few(self._workflow))),
             (40.0, self._if_room(self._malleable)),
             (12.0, self._if_room(self._rigid)),
-            (40.0, self.errands.hold),
-            (110.0, self.errands.give_up),
-            (60.0, self._if_room(self.errands.bag)),
-            (70.0, self._if_room(self.errands.guide)),
-            (100.0, self.errands.reserve),
-            (30.0, self.errands.tick),
+            (40.0, self.commands.hold),
+            (110.0, self.commands.give_up),
+            (60.0, self._if_room(self.commands.bag)),
+            (70.0, self._if_room(self.commands.guide)),
+            (100.0, self.commands.reserve),
+            (30.0, self.commands.tick),
             (60.0, self._pause),
             (200.0, self._allow),
             (4.0, self._limits),
@@ -155,7 +155,7 @@ class _Soak:
             self.counts["agent kills"] += 1
             self.event(f"the agent was killed, and lives again ({self.site.lives})")
         self._exits()
-        self.errands.tend()
+        self.commands.tend()
         if now - self._told_at > 60:
             self._told_at = now
             self._throughout()
@@ -394,14 +394,14 @@ class _Soak:
         wrong += invariants.memory_flat(self.report.memory, _GROWTH, _LONG, _MOST_MEMORY)
         self.counts["forged requests refused"] += len(self.forgeries)
         self.forgeries.clear()
-        wrong += self.errands.wrong + self._bounds()
+        wrong += self.commands.wrong + self._bounds()
         if wrong:
             raise Violated(wrong)
 
     def _bounds(self) -> list[str]:
         """No pause and no cap was crossed so far."""
         entries = self.witness.entries()
-        wrong = bounds.left_alone(entries, self.pauses.all, self.errands.spans)
+        wrong = bounds.left_alone(entries, self.pauses.all, self.commands.spans)
         for who in USERS:
             mine = [e for e in entries if e.book == who or (who == OWNER and e.book == "agent")]
             wrong += bounds.within_cap(mine, CAPS[who], who)
@@ -412,7 +412,7 @@ class _Soak:
         self.event("the weather is fine again")
         self.site.mood(Mood())
         self._agenda = []
-        self.errands.kills = False
+        self.commands.kills = False
         self.pauses.allow_all()
         if self.site._ballast.exists():
             self.site.empty_disk()
@@ -429,13 +429,13 @@ class _Soak:
         began = tidy = time.time()
         end = began + _CALM
         while time.time() < end and not self._settled():
-            if time.time() >= tidy and not self.errands.busy:
+            if time.time() >= tidy and not self.commands.busy:
                 tidy = time.time() + _TIDY
-                self.errands.tidy()
+                self.commands.tidy()
                 if time.time() > began + _PATIENT:
-                    self.errands.cancel_all()
-                self.errands.tick()
-            self.errands.tend()
+                    self.commands.cancel_all()
+                self.commands.tick()
+            self.commands.tend()
             self._limits()
             while self._agenda and self._agenda[0][0] <= time.time():
                 heapq.heappop(self._agenda)[2]()
@@ -451,7 +451,7 @@ class _Soak:
         if status is None or status["malleable"] or any(h.run is None for h in self.known.handed):
             return False
         live = [w for w in status["workflows"] if w["phase"] not in _FINAL]
-        return not live and self.errands.over() and not self.site.slurm("squeue", "-h", "-o", "%i").strip()
+        return not live and self.commands.over() and not self.site.slurm("squeue", "-h", "-o", "%i").strip()
 
     def _verify(self, *, over: bool) -> None:
         self._wait(self.witness.accounted, 120, "accounting does not know the end of all jobs")
@@ -474,8 +474,8 @@ class _Soak:
         entries = self.witness.entries()
         records, broken = self.witness.records()
         wrong += broken + bounds.audited(entries, records, [(a, b + _DISK_OVER) for a, b in self.disk_full])
-        wrong += bounds.nothing_left(self.witness.reservations(), self.errands.holds(), self.errands.bags())
-        wrong += self.errands.wrong + self._bounds()
+        wrong += bounds.nothing_left(self.witness.reservations(), self.commands.holds(), self.commands.bags())
+        wrong += self.commands.wrong + self._bounds()
         wrong += invariants.explained(self.witness.explanations())
         wrong += invariants.memory_flat(self.report.memory, _GROWTH, _LONG, _MOST_MEMORY)
         wrong += self.witness.tracebacks()
@@ -519,7 +519,7 @@ def soak(folder: Path, seed: int, chances: Chances, tell: Callable[[str], None] 
                 shutil.copy(it.ledger, folder / "ledger")
             _copy_state(place, folder)
         finally:
-            it.errands.end()
+            it.commands.end()
         it.counts["lives"] = place.lives
         report.counts = dict(sorted(it.counts.items()))
         report.door = {

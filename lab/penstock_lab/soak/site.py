@@ -231,11 +231,15 @@ class Site:
         return code == -signal.SIGKILL
 
     def ask(self, op: str, **arguments: Any) -> Any:
-        """One request as root; None where nobody answers."""
+        """One request as root; None where nobody answers, and for what is refused."""
         try:
-            return ask(self.socket, op, arguments, timeout=30)
+            return self.request(op, **arguments)
         except PenstockError:
             return None
+
+    def request(self, op: str, **arguments: Any) -> Any:
+        """The same; raises what the agent raised, and AgentUnavailable."""
+        return ask(self.socket, op, arguments, timeout=30)
 
     def memory(self) -> float | None:
         """Its bytes of memory."""

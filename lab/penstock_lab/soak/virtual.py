@@ -113,8 +113,7 @@ class _Episodes:
         # Until Slurm has forgotten them, and whatever comes late has come.
         await self._until(lambda: False, world.now + _AFTERWARDS, calm=True)
         self._memory()
-        with world.unwatched():  # an agent that is still to die does not die of what is looked up here
-            await self._verify(over=self._settled())
+        await self._verify(over=self._settled())
         self._forget()
         self.report.episodes += 1
         self.tell(

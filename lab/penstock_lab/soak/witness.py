@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock_lab.soak.bounds import Entry, Record, Row
-from penstock_lab.soak.errands import SLOT_OF_RUN, USERS, Errands
+from penstock_lab.soak.commands import SLOT_OF_RUN, USERS, UserCommands
 from penstock_lab.soak.evidence import holder_of
 from penstock_lab.soak.invariants import Act, Asked, Event, Held, Kind, Seen
 from penstock_lab.soak.load import Rigid, WorkflowPlan
@@ -43,9 +43,9 @@ class Known:
 class Witness:
     """Asks them all. `ledger` is what the scripts write."""
 
-    def __init__(self, place: Site, known: Known, errands: Errands, ledger: Path, began: float) -> None:
+    def __init__(self, place: Site, known: Known, commands: UserCommands, ledger: Path, began: float) -> None:
         self._site = place
-        self._errands = errands
+        self._commands = commands
         self._known = known
         self._ledger = ledger
         self._began = began
@@ -68,10 +68,10 @@ class Witness:
 
     def _guided(self) -> list[Asked]:
         """Those whose submission was never confirmed need not be known to the agent."""
-        rows = self._errands.query(OWNER, "penstock.db", "SELECT state FROM runs WHERE submitter='owner'")
+        rows = self._commands.query(OWNER, "penstock.db", "SELECT state FROM runs WHERE submitter='owner'")
         said = {state["name"]: state for (text,) in rows if (state := json.loads(text))}
         found = []
-        for one in self._errands.guided:
+        for one in self._commands.guided:
             state = said.get(one.name)
             phase, why = ("", "") if state is None else (str(state["phase"]), str(state["why"] or ""))
             if one.given_up and state is None:
@@ -82,10 +82,10 @@ class Witness:
 
     def _reserved(self) -> list[Asked]:
         """As the operator's ledger has them: one that is not there had no slots. One may fail by its slots."""
-        rows = self._errands.query(OPERATOR, "ledger.db", "SELECT state, final FROM runs")
+        rows = self._commands.query(OPERATOR, "ledger.db", "SELECT state, final FROM runs")
         said = {state["workflow"]["name"]: (state, final) for text, final in rows if (state := json.loads(text))}
         found = []
-        for one in self._errands.reserved:
+        for one in self._commands.reserved:
             phase, why = "cancelled", "it had no slots"
             if one.name in said:
                 state, final = said[one.name]
@@ -112,7 +112,7 @@ class Witness:
         found = []
         for book, (who, name) in _BOOKS.items():
             sql = "SELECT id, verb, subject, state, opened, closed FROM intents"
-            found += [Entry(book, *row) for row in self._errands.query(who, name, sql)]
+            found += [Entry(book, *row) for row in self._commands.query(who, name, sql)]
         return found
 
     def records(self) -> tuple[list[Record], list[str]]:
@@ -165,7 +165,7 @@ class Witness:
         acts, still_open = [], []
         who, name = _BOOKS[book]
         sql = "SELECT verb, subject, payload, state, opened FROM intents"
-        for verb, subject, text, state, opened in self._errands.query(who, name, sql):
+        for verb, subject, text, state, opened in self._commands.query(who, name, sql):
             payload = json.loads(text)
             job = payload.get("job") or payload.get("resizer")
             if job is None and verb == "shrink":
@@ -223,7 +223,7 @@ class Witness:
     def accounting(self) -> list[Seen]:
         roles = {login: role for role, login in self._site.cluster.users.items()}
         names = {str(h.run): h.plan.workflow.name for h in self._known.handed}
-        guided = {one.name for one in self._errands.guided}
+        guided = {one.name for one in self._commands.guided}
         found = []
         for number, user, state, start, end, nodes, name in self._rows():
             kind, run, unit, of = Kind.BYSTANDER, "", "", None
@@ -232,7 +232,7 @@ class Witness:
                 kind, of = Kind.HOLDER, parent
             elif name.startswith("penstock.bag."):
                 kind, run = Kind.BAG, f"{roles.get(user, user)}.{name.rpartition('.')[0]}"
-            elif name in self._errands.slots:
+            elif name in self._commands.slots:
                 kind = Kind.SLOT
             elif (slot := SLOT_OF_RUN.match(name)) is not None:
                 kind, run, unit = Kind.RESERVED, slot[1], slot[2]

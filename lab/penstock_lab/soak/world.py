@@ -46,7 +46,7 @@ from penstock_lab.mock.speedup import Work
 from penstock_lab.soak.evidence import stage_of
 from penstock_lab.soak.invariants import Act
 
-__all__ = ["OWNER", "START", "Killed", "Simulated", "Violated", "World"]
+__all__ = ["NOT_THE_AGENT", "OWNER", "START", "Killed", "Simulated", "Violated", "World"]
 
 START: Final = 1_000_000_000.0
 OWNER: Final = "alice"
@@ -57,8 +57,8 @@ _SLEEP = re.compile(r"\bsleep ([0-9.]+)")
 _GUARD = re.compile(r"^#PENSTOCK-GUARD .*?^unset -f penstock_guard$", re.MULTILINE | re.DOTALL)
 _AGAIN = re.compile(r'^\[ ! -e "\$penstock_marks/', re.MULTILINE)
 _AGENT = str(Path(penstock.__file__).parent)
-# What the simulated Slurm and programs use as well, and the agent does nothing in that a kill could break.
-_NOT_THE_AGENT = tuple(str(Path(_AGENT) / name) + os.sep for name in ("planning", "api"))
+# What the simulated Slurm uses while the agent waits for it, and the agent does nothing in that a kill could break.
+NOT_THE_AGENT: Final = tuple(str(Path(_AGENT) / name) + os.sep for name in ("api", "future", "values"))
 
 
 class Violated(Exception):
@@ -73,7 +73,7 @@ class Bomb:
     """Ends an agent's life before one of the next lines that it executes, whichever file of it that is in."""
 
     def __init__(self, fuse: Fuse, lines: int) -> None:
-        self._fuse = fuse
+        self.fuse = fuse
         self._left = lines
         self.where = ""
 
@@ -83,14 +83,14 @@ class Bomb:
 
     def _enter(self, frame: FrameType, _event: str, _arg: object) -> Callable[..., Any] | None:
         name = frame.f_code.co_filename
-        return self._line if name.startswith(_AGENT) and not name.startswith(_NOT_THE_AGENT) else None
+        return self._line if name.startswith(_AGENT) and not name.startswith(NOT_THE_AGENT) else None
 
     def _line(self, frame: FrameType, event: str, _arg: object) -> Callable[..., Any] | None:
         if event == "line":
             self._left -= 1
-            if self._left < 0 or self._fuse.dead:
+            if self._left < 0 or self.fuse.dead:
                 sys.settrace(None)
-                self._fuse.dead = True
+                self.fuse.dead = True
                 self.where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
                 raise Killed
         return self._line
@@ -268,20 +268,20 @@ class World:
         store: SoakStore | None = None
         try:
             if self._bomb is not None:  # some die while they start
-                self._bomb._fuse = self.fuse
-                self._bomb.arm()
-            store = SoakStore(self.file, self.fuse, lambda: self.draw.random() < self.disk_full)
-            self.app = App(self.config, backend, _Skewed(self), store)
-            await self.app.start()
+                self._bomb.fuse = self.fuse
+            with self._mortal():
+                store = SoakStore(self.file, self.fuse, lambda: self.draw.random() < self.disk_full)
+                self.app = App(self.config, backend, _Skewed(self), store)
+                await self.app.start()
         except (Killed, NotNow, StoreError) as e:
             if store is not None:
                 store._db.close()
             self.counts["starts that failed"] += 1
-            self._disarm()
+            self._bomb = None
             self.boot_at = self.now + 20.0
             self.tell(f"the agent could not start: {e!r}")
             return
-        self._disarm()
+        self._bomb = None
         app = self.app
         verifier = Verifier(self.key, None, lambda: self.now)
         self.remote = RemoteDoor(
@@ -297,27 +297,22 @@ class World:
     def arm(self, lines: int) -> None:
         """The agent dies so many lines from now."""
         self._bomb = Bomb(self.fuse, lines)
-        self._bomb.arm()
 
     @contextmanager
-    def unwatched(self) -> Iterator[None]:
-        """Code of the agent's that a user runs: nobody dies of it."""
-        bomb = sys.gettrace()
-        sys.settrace(None)
+    def _mortal(self) -> Iterator[None]:
+        """What runs here is the agent. Users and the simulated Slurm run code of the agent's, too, and do not die."""
+        if self._bomb is not None:
+            self._bomb.arm()
         try:
             yield
         finally:
-            sys.settrace(bomb)
-
-    def _disarm(self) -> None:
-        sys.settrace(None)
-        self._bomb = None
+            sys.settrace(None)
 
     def kill(self, downtime: float, *, while_it_starts: int | None = None) -> None:
         """SIGKILL: nothing is written or asked any more, and what was not committed is gone. The next one may die so
         many lines after its start."""
         where = f" at {self._bomb.where}" if self._bomb is not None and self._bomb.where else ""
-        self._disarm()
+        self._bomb = None
         self.fuse.dead = True
         self.app.store._db.close()
         self.alive = False
@@ -369,7 +364,8 @@ class World:
         if self.now < self.pass_at or self.fuse.dead:
             return
         try:
-            await loop.one_pass()
+            with self._mortal():
+                await loop.one_pass()
             self.passes += 1
             # What the agent does beside its event loop shall not depend on this machine's speed.
             if (task := self.app.predictions.forecast._task) is not None:
@@ -385,20 +381,17 @@ class World:
     @contextmanager
     def reservations(self) -> Iterator[Reservations]:
         """The ledger of the agent's user, as the user's own command works with it."""
-        with self.unwatched():
-            store = Store(self.file.parent / "acts.db")
-            reservations = Reservations(
-                self.reservations_config, self.backend, Executor(store, self.clock, self.backend)
-            )
-            try:
-                yield reservations
-            finally:
-                reservations.close()
-                store.close()
+        store = Store(self.file.parent / "acts.db")
+        reservations = Reservations(self.reservations_config, self.backend, Executor(store, self.clock, self.backend))
+        try:
+            yield reservations
+        finally:
+            reservations.close()
+            store.close()
 
     def held(self) -> dict[int, str]:
         """The slots that are not settled, by their phase."""
-        with self.unwatched(), closing(Ledger.copy_of(ledger_path(self.reservations_config))) as ledger:
+        with closing(Ledger.copy_of(ledger_path(self.reservations_config))) as ledger:
             return {number: str(hold.phase) for number, hold in ledger.holds().items()}
 
     # -- the doors -----------------------------------------------------------------------------------------------------
@@ -411,9 +404,9 @@ class World:
             self._used.append((request.time, line))
         return reply
 
-    def launcher(self, errand: wire.Errand) -> None:
-        """No program of a soak takes errands, so none may be given one."""
-        self.wrong.append(f"a program that takes no errands was given one: {errand}")
+    def launcher(self, wanted: wire.NodeRequest) -> None:
+        """No program of a soak has a launcher, so none may be told to ask for nodes."""
+        self.wrong.append(f"a program without a launcher was told to ask for nodes: {wanted}")
 
     async def hear(self, line: bytes) -> wire.Reply | None:
         """One line at the applications' door."""
@@ -421,12 +414,13 @@ class World:
             return None
         began = time.perf_counter()
         try:
-            reply = wire.decode_reply(await self.remote.answer(line))
+            with self._mortal():
+                answer = await self.remote.answer(line)
         except Killed:
             self.fuse.dead = True
             return None
         self.latencies.append(time.perf_counter() - began)
-        return reply
+        return wire.decode_reply(answer)
 
     def used_lines(self) -> list[bytes]:
         """Of what this agent has let in: the last, and one that is as old as a good one by its clock of this moment.
@@ -446,11 +440,13 @@ class World:
         began = time.perf_counter()
         line = json.dumps({"op": op, **arguments}).encode() + b"\n"
         try:
-            reply: dict[str, Any] = json.loads(await self.local.answer(os.geteuid() if uid is None else uid, line))
+            with self._mortal():
+                answer = await self.local.answer(os.geteuid() if uid is None else uid, line)
         except Killed:
             self.fuse.dead = True
             return None
         self.latencies.append(time.perf_counter() - began)
+        reply: dict[str, Any] = json.loads(answer)
         return reply
 
     # -- malleable jobs ------------------------------------------------------------------------------------------------

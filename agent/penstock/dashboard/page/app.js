@@ -32,7 +32,7 @@ async function ask() {
     page.received = performance.now();
     show();
   } catch {
-    lost("`penstock dashboard` does not answer. This page goes on trying.");
+    lost("`penstock dashboard` does not answer. This page keeps trying.");
   }
 }
 
@@ -62,7 +62,7 @@ function show() {
 function live(data) {
   const state = !data.agent.answers ? "lost" : data.problems.length ? "held" : "ok";
   byId("live").dataset.state = state;
-  const seen = data.cluster ? `Slurm seen at ${clock(data.cluster.at)}` : "no look at Slurm yet";
+  const seen = data.cluster ? `Slurm seen at ${clock(data.cluster.at)}` : "Slurm not seen yet";
   say("live-text", { ok: `Live · ${seen}`, held: `On hold · ${seen}`, lost: "No agent" }[state]);
 }
 

@@ -10,8 +10,8 @@ const ROWS = 96; // nodes in one picture
 const AXIS = 24;
 const OLD = 60; // seconds after which a plan is said to be old
 const KINDS = {
-  past: "has run",
-  running: "runs",
+  past: "ended",
+  running: "running",
   planned: "expected to start",
   slot: "free",
   reserved: "reserved",
@@ -21,7 +21,7 @@ const state = { data: null, now: 0, first: 0, chosen: null, onWhy: () => {} };
 
 export function setUp(onWhy) {
   state.onWhy = onWhy;
-  offer(byId("window"), [["fit", "what fits"], ...WINDOWS.map((s) => [String(s), lasting(s)])]);
+  offer(byId("window"), [["fit", "automatic"], ...WINDOWS.map((s) => [String(s), lasting(s)])]);
   for (const id of ["window", "show-planned", "show-slots"]) byId(id).addEventListener("change", draw);
   byId("partition").addEventListener("change", () => ((state.first = 0), draw()));
   byId("rows-before").addEventListener("click", () => page(-ROWS));
@@ -98,7 +98,7 @@ export function describe(item) {
   const until = item.end === null ? "without end" : `until ${clock(item.end)}`;
   if (item.kind === "past") parts.push(`held from ${clock(item.start)} to ${clock(item.end)}`);
   else if (item.kind === "running") {
-    parts.push(`${item.malleable ? "on these nodes" : "runs"} since ${clock(item.start)} (${lasting(now - item.start)}), at most ${until}`);
+    parts.push(`${item.malleable ? "on these nodes" : "running"} since ${clock(item.start)} (${lasting(now - item.start)}), at most ${until}`);
   } else if (item.kind === "planned") {
     const wait = item.start - now;
     parts.push(wait < 1 ? "can start now" : `expected to start at ${clock(item.start)}, in ${lasting(wait)}`);
@@ -239,7 +239,7 @@ function mark(option) {
   } else {
     chart.removeAttribute("aria-activedescendant");
     state.chosen = null;
-    say("chosen", "Choose a bar to read what it is.");
+    say("chosen", "Select a bar to see what it is.");
   }
   byId("why").hidden = !option || option.item.kind === "slot" || option.item.job === null;
 }
@@ -280,7 +280,7 @@ function table() {
         ),
       ),
   );
-  const notes = data.since === null ? [] : [`What was over before ${clock(data.since)} is not known here`];
-  if (data.at - data.planned_at > OLD) notes.push(`What is expected was worked out at ${clock(data.planned_at)}`);
+  const notes = data.since === null ? [] : [`Jobs that ended before ${clock(data.since)} are not shown`];
+  if (data.at - data.planned_at > OLD) notes.push(`Expected starts were calculated at ${clock(data.planned_at)}`);
   say("notes", [...notes, ...data.notes].join(" · "));
 }

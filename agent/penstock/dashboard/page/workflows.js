@@ -4,12 +4,12 @@ import { byId, el, svg } from "./dom.js";
 import { clock, count, lasting } from "./format.js";
 
 const WORDS = {
-  waiting: "to come",
+  waiting: "not submitted yet",
   intended: "being submitted",
   submitted: "in the queue",
   kept: "kept back",
   queued: "in the queue",
-  running: "runs",
+  running: "running",
   done: "done",
 };
 
@@ -51,7 +51,7 @@ function article(w, now) {
           el(
             "th",
             { scope: "col", class: "line" },
-            el("span", { class: "hidden" }, "Time line"),
+            el("span", { class: "hidden" }, "Timeline"),
             el("span", { class: "ends", "aria-hidden": "true" }, el("span", {}, clock(from, false)), el("span", {}, clock(to, false))),
           ),
           ...["Predicted wait", "Waited", "Starts", "Ends"].map((name) => el("th", { scope: "col" }, name)),

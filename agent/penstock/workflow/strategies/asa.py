@@ -1,4 +1,4 @@
-"""Submission ahead by the predicted wait, behind a dependency (paper 002, section 3.2 and the beginning of 4.5)."""
+"""Submission ahead by the predicted wait, behind a dependency (ASA paper, section 3.2 and the beginning of 4.5)."""
 
 from __future__ import annotations
 

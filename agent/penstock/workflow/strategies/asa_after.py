@@ -13,7 +13,7 @@ __all__ = ["AsaAfter"]
 
 
 class AsaAfter:
-    """as asa-naive, but Slurm counts: a job enters the race T minutes after its parent's start, agent or no agent
+    """as asa-naive, but Slurm keeps the time: a job becomes eligible T minutes after its parent's start
 
     T is the parent's expected run time less the estimate (`--dependency=after:J+T`). It is estimated anew while the
     parent runs, and the dependency changed if T differs by some minutes, a few times at most.
@@ -35,5 +35,5 @@ class AsaAfter:
         due = soon(run, i, now)
         if due.at is None or due.fixed:
             return due
-        text = f"{due.reason.text}; to be eligible {stage.estimate:g} s before their expected end"
+        text = f"{due.reason.text}; it becomes eligible {stage.estimate:g} s before their expected end"
         return replace(due, reason=Reason(due.reason.code, text))

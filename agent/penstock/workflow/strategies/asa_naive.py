@@ -1,4 +1,4 @@
-"""Submission ahead without a dependency (paper 002, section 4.5, "ASA Naïve")."""
+"""Submission ahead without a dependency (ASA paper, section 4.5, "ASA Naïve")."""
 
 from __future__ import annotations
 

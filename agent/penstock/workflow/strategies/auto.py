@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.api import Reason
+from penstock.api import Reason, plural
 from penstock.workflow.costs import Cost, predicted
 from penstock.workflow.cuts import place_units
 from penstock.workflow.model import Workflow
@@ -57,27 +57,32 @@ def by_rules(rules: Rules, *, scripts: bool = True) -> tuple[Strategy, tuple[Rea
     be given a guard."""
     site = []
     if rules.basic:
-        text = "priority/basic: the order of submission is the order of the queue, also for jobs that depend on others"
+        text = "priority/basic: the queue is in order of submission, and jobs that depend on others keep their place"
         site.append(Reason("auto-basic", text))
     elif rules.accrues:
         site.append(Reason("auto-accrues", "ACCRUE_ALWAYS: jobs age while they depend on others"))
     else:
-        text = "no ACCRUE_ALWAYS: a job does not age while it depends on another, one that waits for nodes does"
+        text = "no ACCRUE_ALWAYS: a job ages while it waits for nodes, but not while it depends on another job"
         site.append(Reason("auto-no-accrual", text))
     if rules.weight_age == 0 and not rules.basic:
-        text = "PriorityWeightAge is 0: age counts nothing here, equal priorities go by submission"
+        text = "PriorityWeightAge is 0: jobs gain no priority by age, and those of equal priority go by submission"
         site.append(Reason("auto-no-age", text))
     if rules.max_accrue is not None:
         text = (
-            f"age counts for {rules.max_accrue} pending jobs of a user: stages are submitted two levels ahead at most"
+            f"at most {plural(rules.max_accrue, 'pending job')} of a user can age (MaxJobsAccrue): stages are "
+            "submitted at most two levels ahead"
         )
         site.append(Reason("auto-accrue-limit", text))
     if rules.whole_nodes and scripts:
-        text = "handover: jobs do not share nodes, so a stage can wait for a node of the one before it; it never idles"
+        text = "handover: jobs do not share nodes, so a stage can wait for a node of the one before it; no node idles"
         return Handover(), (*site, Reason("auto-handover", text))
-    gain = "keeps its place in the queue" if rules.accrues else "is there when the one before it ends, but without age"
-    why = "the stages' scripts have no guard" if rules.whole_nodes else "jobs share nodes"
-    text = f"eager: {why}, so only a dependency keeps a stage from starting too early; it {gain}"
+    gain = (
+        "the stage keeps its place in the queue"
+        if rules.accrues
+        else "the stage is in the queue when the one before it ends, but has gained no age"
+    )
+    why = "the stages' scripts cannot wait for others" if rules.whole_nodes else "jobs share nodes"
+    text = f"eager: {why}, so only a dependency keeps a stage from starting too early; {gain}"
     return Eager(), (*site, Reason("auto-eager", text))
 
 
@@ -88,7 +93,7 @@ def _levels_ahead(rules: Rules) -> int:
 
 def _told(strategy: Strategy, cost: Cost) -> Reason:
     text = (
-        f"{strategy.name}: predicted makespan {cost.makespan:.0f} s, of it {cost.wait:.0f} s waiting, "
+        f"{strategy.name}: predicted makespan {cost.makespan:.0f} s, of which {cost.wait:.0f} s waiting, "
         f"{cost.core_hours:.2f} core-hours"
     )
     return Reason(f"predicted-{strategy.name}", text)

@@ -1,4 +1,4 @@
-"""One job for everything (paper 002, section 2.2, figure 2a)."""
+"""One job for everything (ASA paper, section 2.2, figure 2a)."""
 
 from __future__ import annotations
 

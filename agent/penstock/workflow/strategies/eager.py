@@ -10,7 +10,7 @@ __all__ = ["Eager"]
 
 
 class Eager:
-    """submits each stage as soon as those before it are in the queue, behind a dependency: idles never
+    """submits each stage as soon as those before it are in the queue, behind a dependency: nodes never idle
 
     Where dependent jobs age, or the order of submission counts, nothing is gained by submitting later. Elsewhere it
     saves the time until the agent has seen a parent's end and submitted what follows.

@@ -1,4 +1,4 @@
-"""One job that changes its size between the stages (paper 003's malleable jobs under paper 002's workflows)."""
+"""One job that changes its size between the stages (DMR paper's malleable jobs under the ASA paper's workflows)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Elastic"]
 
 
 class Elastic:
-    """submits one job that has the nodes of each stage in its turn, by the agent that resizes malleable jobs
+    """submits one malleable job for all stages, and resizes it to the nodes that each stage needs
 
     The first stage waits in the queue as under `perstage`. A wider one gets its nodes when the one before it has ended,
     at once where they are idle; meanwhile the job holds those that it has. A narrower one gives nodes back. Stages run
@@ -30,7 +30,7 @@ class Elastic:
         """One job, `elastic`."""
         if outlook.rules.no_merge is not None:
             reason = Reason(
-                "elastic-no-merge", f"jobs cannot grow here ({outlook.rules.no_merge}): one job of one size"
+                "elastic-no-merge", f"jobs cannot grow here ({outlook.rules.no_merge}), so one job of one size is used"
             )
             plan = BigJob().plan(workflow, outlook)
             return replace(plan, reasons=(reason, *plan.reasons), by=BigJob.name)

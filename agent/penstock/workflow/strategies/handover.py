@@ -10,7 +10,7 @@ __all__ = ["Handover"]
 
 
 class Handover:
-    """as eager, but once its parents run a stage waits for a node of theirs instead of for them: it ages, never idles
+    """as eager, but a stage whose parents run waits for a node of theirs, not for them: it ages, and no node idles
 
     A job that asks for a node which its parent holds (`--nodelist`) cannot start before the parent has given it up. To
     Slurm it is an ordinary job that waits for resources: it ages without ACCRUE_ALWAYS, and the backfill plan keeps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from penstock.api import Reason
+from penstock.api import Reason, plural
 from penstock.waits.geometry import key_of
 from penstock.workflow.cuts import Cut, levels, singles
 from penstock.workflow.model import Stage, Workflow
@@ -50,8 +50,9 @@ class Packed:
             end = first
         groups.reverse()
         text = (
-            f"{len(rows)} levels in {len(groups)} groups ({', '.join(str(b - a) for a, b in groups)} levels): "
-            f"{best[-1][0]:.0f} s, core-hours at {outlook.core_hour_weight:g} s each included"
+            f"{plural(len(rows), 'level')} in {plural(len(groups), 'group')} "
+            f"(levels in each: {', '.join(str(b - a) for a, b in groups)}): "
+            f"{best[-1][0]:.0f} s, with each core-hour counted as {outlook.core_hour_weight:g} s"
         )
         return Plan(_cut(workflow, rows, groups), (Reason("packed-cut", text),))
 

@@ -1,4 +1,4 @@
-"""One job per stage, each after the other (paper 002, section 2.2, figure 2b)."""
+"""One job per stage, each after the other (ASA paper, section 2.2, figure 2b)."""
 
 from __future__ import annotations
 

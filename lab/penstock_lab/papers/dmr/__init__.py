@@ -1,4 +1,4 @@
-"""`penstock bench dmr`: what malleable jobs do to a cluster's queue (paper 003, section 7), run again.
+"""`penstock bench dmr`: what malleable jobs do to a cluster's queue (DMR paper, section 7), run again.
 
 paper        what the paper reports
 models       how fast its three applications are on so many nodes: fitted to the paper before any policy was written

@@ -1,4 +1,4 @@
-"""A malleable program in virtual time: rank 0 of it, as the library makes it behave (paper 003, sections 5 and 6).
+"""A malleable program in virtual time: rank 0 of it, as the library makes it behave (DMR paper, sections 5 and 6).
 
 It works in steps and may be resized between two of them. At the end of the first step after the scheduling period it
 asks the agent; a check and a resize take time in which no step is done.

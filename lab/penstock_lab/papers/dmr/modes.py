@@ -1,4 +1,4 @@
-"""Tables 2 and 3 of paper 003 again: synchronous against asynchronous checks.
+"""Tables 2 and 3 of the DMR paper again: synchronous against asynchronous checks.
 
 An asynchronous check is answered while the program goes on, and the answer is taken up at the next one. The paper's
 then waited for nodes that were gone (up to 40 s). Here an expansion is granted before the program hears of it, and

@@ -21,6 +21,7 @@ import numpy as np
 from penstock.api import JobSpec
 from penstock.host import logs as logs_of_the_agent
 from penstock.values.speedup import Amdahl
+from penstock_lab.intervals import Interval, resampled
 from penstock_lab.papers.dmr.drive import SITE, Outcome, Site, drive
 from penstock_lab.papers.dmr.models import Model
 from penstock_lab.papers.dmr.paper import Application
@@ -41,8 +42,6 @@ _LEAST: Final = 4
 _HOURS: Final = 4.0  # of the malleable job at its submitted size
 _LOOK: Final = 60.0
 SLACK: Final = 60.0  # seconds between a run time and a limit that is equal to it: a job must be able to end by itself
-_RESAMPLED: Final = 2000
-_SEED: Final = 1
 _NAME: Final = "malleable"
 
 
@@ -71,8 +70,8 @@ class Row:
     grown: int
     gain: float
     moved: float
-    mean: tuple[float, float, float]
-    p95: tuple[float, float, float]
+    mean: Interval
+    p95: Interval
 
     def row(self) -> dict[str, object]:
         """For programs."""
@@ -147,12 +146,7 @@ def _entry(name: str, submit: float, nodes: int, run: float, limit: float, speed
 def judged(found: Sequence[Window]) -> Row:
     """What they say together; windows are resampled as wholes, as the jobs of one hang together."""
     delays = [np.asarray(w.delays, dtype=float) for w in found]
-    draws = np.random.default_rng(_SEED).integers(len(found), size=(_RESAMPLED, len(found)))
-    drawn = [np.concatenate([delays[i] for i in draw]) for draw in draws]
     whole = np.concatenate(delays)
-    interval = (2.5, 97.5)
-    mean = np.percentile([d.mean() for d in drawn], interval)
-    p95 = np.percentile([np.percentile(d, 95) for d in drawn], interval)
     return Row(
         found[0].log,
         found[0].limits,
@@ -161,6 +155,6 @@ def judged(found: Sequence[Window]) -> Row:
         sum(w.grown for w in found),
         float(np.mean([w.gain for w in found])),
         float((np.abs(whole) > 60).mean()),
-        (float(whole.mean()), float(mean[0]), float(mean[1])),
-        (float(np.percentile(whole, 95)), float(p95[0]), float(p95[1])),
+        resampled(len(found), lambda draw: np.concatenate([delays[i] for i in draw]).mean()),
+        resampled(len(found), lambda draw: np.percentile(np.concatenate([delays[i] for i in draw]), 95)),
     )

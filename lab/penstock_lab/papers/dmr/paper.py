@@ -1,4 +1,4 @@
-"""What paper 003 reports: its applications (table 1), overheads (table 2), modes (table 3) and workloads (table 4)."""
+"""What the DMR paper reports: applications (table 1), overheads (table 2), modes (table 3), workloads (table 4)."""
 
 from __future__ import annotations
 

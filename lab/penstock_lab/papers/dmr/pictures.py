@@ -1,4 +1,4 @@
-"""Figures 4 to 8 of paper 003 again, and one of a real Slurm beside the simulated one."""
+"""Figures 4 to 8 of the DMR paper again, and one of a real Slurm beside the simulated one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real MPI programs on a real Slurm: short jobs of the four applications of paper 003, rigid and malleable.
+"""Real MPI programs on a real Slurm: short jobs of the four applications of the DMR paper, rigid and malleable.
 
 Everything is real: batch jobs, mpiexec, spawned processes, data that moves. As the nodes of a local cluster share the
 cores of one machine, a step's work is mostly a pause, as long as the models of the paper's applications make it on that

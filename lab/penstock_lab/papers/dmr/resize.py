@@ -1,4 +1,4 @@
-"""What a resize costs on real Slurm, phase by phase, beside MPI and Slurm alone in the same run (paper 003, figure 3).
+"""What a resize costs on real Slurm, phase by phase, beside MPI and Slurm alone in the same run (DMR paper, figure 3).
 
 A program with a gigabyte of data asks for one size after the other. An expansion is decided, granted, merged, told (at
 the program's next check), then processes are spawned, data moves, and the rest until the agent hears of the end is its

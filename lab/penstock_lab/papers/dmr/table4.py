@@ -1,4 +1,4 @@
-"""Table 4 of paper 003 again: the same workloads, each in several versions, on the simulated Slurm.
+"""Table 4 of the DMR paper again: the same workloads, each in several versions, on the simulated Slurm.
 
     fixed              rigid, at the maximum: the paper's fixed version
     paper              malleable, submitted at the maximum, under the paper's policy (`wide`): its flexible version

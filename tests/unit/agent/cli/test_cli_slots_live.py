@@ -1,0 +1,209 @@
+"""`penstock slots`, `quote` and `plan` on a (simulated) cluster: running, waiting and reserved nodes, and mistakes."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from penstock.api import JobSpec
+from penstock.cli import main
+from penstock.values.durations import duration_text
+from penstock_lab.mock import control
+from penstock_lab.mock.client import MockClient
+
+FLOW = """
+name: flow
+stages:
+  - {name: first, nodes: 1, time: 10m, run: "true"}
+  - {name: second, nodes: 2, time: 20m, run: "true", after: first}
+"""
+
+
+@dataclass
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def queue(site, monkeypatch, capsys):
+    """Runs commands on four nodes: two run for an hour, a job of all four and one of one node wait."""
+    if not control.call(site.cluster.folder, "jobs"):
+        (site.folder / "flow.yaml").write_text(FLOW)
+        for nodes, limit in ((2, 3600.0), (4, 1800.0), (1, 7200.0)):
+            control.call(site.cluster.folder, "submit", spec=JobSpec("x", "#!/bin/sh\nsleep 1000\n", nodes, limit))
+    monkeypatch.setenv("PENSTOCK_CONFIG", str(site.config))
+    monkeypatch.chdir(site.folder)
+
+    def run(*arguments):
+        monkeypatch.setattr("sys.argv", ["penstock", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+        got = capsys.readouterr()
+        return Done(code, got.out, got.err)
+
+    return run
+
+
+def told(run, *arguments):
+    done = run(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_slots(queue):
+    rows = told(queue, "slots")["slots"]
+    now = min(r["start"] for r in rows)
+    assert all(len(r["nodes"]) == r["procs"] for r in rows)
+    assert max(r["start"] + r["duration"] for r in rows) >= now + 48 * 3600
+    shown = queue("slots", "--explain", "--gantt")
+    assert shown.returncode == 0, shown.stderr
+    assert "Waiting jobs" in shown.stdout and "# running" in shown.stdout
+
+
+def test_quotes(queue):
+    rows = told(queue, "quote", "-N", "4", "-t", "30m")["quotes"]
+    assert rows[0]["f"] is None and rows[-1]["f"] == 0
+    assert told(queue, "quote", "-N", "2", "-t", "10m", "--at", "now")["quotes"][0]["f"] is not None
+    shown = queue("quote", "-N", "2", "-t", "1h", "--explain")
+    assert shown.returncode == 0 and "--test-only" in shown.stdout + shown.stderr
+    assert told(queue, "quote", "-N", "2", "-t", "1h", "--alpha", "1")["quotes"][0]["f"] == 0
+
+
+def test_a_plan(queue):
+    found = told(queue, "plan", "flow.yaml")
+    assert [s["name"] for s in found["stages"]] == ["first", "second"]
+    assert found["stages"][1]["start"] >= found["stages"][0]["end"]
+    assert len(found["stages"][1]["on"]) == 2
+    assert "The chosen one" in queue("plan", "flow.yaml", "--method", "greedy", "--alpha", "0").stdout
+
+
+def test_best_effort_is_told_in_the_units_of_the_other_plans(queue):
+    alone = told(queue, "plan", "flow.yaml", "--method", "best-effort", "--budget", "2")
+    a_second = told(queue, "quote", "-N", "1", "-t", "10m")["quotes"][0]["c"]
+    assert alone["cost"] == alone["best_effort"]["cost"] == pytest.approx((600 + 2 * 1200) * a_second)
+    shown = queue("plan", "flow.yaml", "--method", "best-effort").stdout
+    length = duration_text(alone["makespan"])
+    assert f"The queue alone, if nobody else came: cost {alone['cost']:g}, makespan {length}" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("slots", "-p", "nowhere"), 2, "-p: there is no partition 'nowhere' (partitions: "),
+        (("slots", "--from", "yesterday"), 2, "--from must be now, now+2h"),
+        (("slots", "--from", "2001-01-01T00:00"), 2, "--from must not lie before now"),
+        (("quote", "-N", "5", "-t", "1h"), 2, "from 1 to 4"),
+        (("quote", "-N", "2", "-t", "soon"), 2, "-t/--time must be a duration"),
+        (("quote", "-N", "2", "-t", "1h", "--at", "@5"), 2, "--at must not lie before now"),
+        (("quote", "-N", "1", "-t", "1h", "--gres", "gpu:1"), 5, "no node of"),
+        (("quote", "-N", "1", "-t", "1h", "--gres", "a:b:c:d"), 2, "--gres: must be such as gpu:2"),
+        (("plan", "flow.yaml", "--deadline", "now+5m"), 5, "no plan ends in 5m: the fastest takes "),
+        (("plan", "flow.yaml", "--budget", "0.01"), 5, "no plan costs 0.01 or less: the cheapest costs"),
+        (("plan", "flow.yaml", "--method", "best-effort", "--deadline", "now+5m"), 5, "5m: the fastest takes "),
+        (("plan", "flow.yaml", "--method", "best-effort", "--budget", "1.5"), 5, "the cheapest costs 1.66667"),
+        (("slots", "--queue", "x.json", "-p", "batch"), 2, "-p is for a cluster and cannot go with --queue"),
+    ],
+)
+def test_mistakes(queue, arguments, code, said):
+    done = queue(*arguments)
+    assert (done.returncode, done.stdout) == (code, ""), done
+    assert said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_nothing_is_reserved_where_the_picture_cannot_be_drawn(queue):
+    pytest.importorskip("matplotlib")
+    done = queue("plan", "flow.yaml", "-A", "lab", "--reserve", "--picture", "nowhere/plan.png")
+    assert done.returncode == 2 and "--picture: nowhere/plan.png cannot be written" in done.stderr
+    assert told(queue, "hold", "list", "--all")["holds"] == []
+
+
+def test_only_commands_that_take_a_queue_file_say_so(queue):
+    assert "--queue FILE" in queue("quote", "--help").stdout
+    assert "--queue" not in queue("hold", "open", "--help").stdout
+
+
+def test_holds_and_the_ledger(queue):
+    told(queue, "ledger", "-A", "lab", "--budget", "1000")
+    held = told(queue, "hold", "open", "-N", "2", "-t", "10m", "--at", "now+2h", "-A", "lab", "--name", "mine")
+    assert held["phase"] == "new" or held["phase"] == "held"
+    assert told(queue, "hold", "list")["holds"][0]["name"] == "mine"
+    twice = queue("hold", "open", "-N", "2", "-t", "10m", "--at", "now+2h", "-A", "lab", "--name", "mine")
+    assert twice.returncode == 5 and "a hold called mine already" in twice.stderr
+    given_up = told(queue, "hold", "cancel", str(held["hold"]))
+    assert (given_up["hold"], given_up["name"], given_up["phase"]) == (held["hold"], "mine", "cancelled")
+    assert set(given_up) == set(held)
+    assert told(queue, "hold", "list")["holds"] == []
+    assert queue("hold", "tick").stdout == ""
+    assert "lab" in queue("ledger").stdout
+    for wrong, said in (
+        (("hold", "open", "-N", "2", "-t", "1h", "--at", "now+1h", "--name", "a b"), "--name must be"),
+        (("hold", "open", "-N", "2", "-t", "1h", "--at", "now+1h", "--queue", "x.json"), "only be held on a cluster"),
+        (("ledger", "--budget", "5"), "--account is missing"),
+        (("hold", "cancel", "99"), "there is no hold 99"),
+        (("hold", "cancel", "9" * 20), "there is no hold 99999999999999999999"),
+        (("plan", "flow.yaml", "--reserve", "--method", "best-effort"), "best effort reserves nothing"),
+        (("plan", "flow.yaml", "--reserve", "--queue", "x.json"), "--reserve is for a cluster"),
+    ):
+        done = queue(*wrong)
+        assert done.returncode in (2, 5) and said in done.stderr, done
+
+
+def test_only_idle_jobs_ask_for_past_waits(queue, monkeypatch):
+    asked, history = [], MockClient.history
+
+    async def counted(self, *arguments, **more):
+        asked.append(more)
+        return await history(self, *arguments, **more)
+
+    monkeypatch.setattr(MockClient, "history", counted)
+    for method, times in (("auto", 0), ("reservation", 0), ("combined", 1)):
+        asked.clear()
+        held = told(queue, "hold", "open", "-N", "1", "-t", "10m", "--at", "now+9h", "-A", "lab", "--kind", method)
+        assert len(asked) == times and held["phase"] == "held"
+        told(queue, "hold", "cancel", str(held["hold"]))
+
+
+def test_plans_are_reserved_as_far_ahead_as_the_site_wants(queue, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_PROVISION__LIMITS", "careful")
+    began = time.time()
+    found = told(queue, "plan", "flow.yaml", "-A", "lab", "--reserve", "--method", "greedy", "--alpha", "0")
+    assert found["stages"][0]["start"] >= began + 300
+    for held in told(queue, "hold", "list")["holds"]:
+        assert held["phase"] == "held" and queue("hold", "cancel", str(held["hold"])).returncode == 0
+
+
+def test_a_workflow_in_slots_is_shown_explained_and_cancelled_like_any_other(queue):
+    if queue("status").returncode == 0:
+        for left in told(queue, "status")["reserved"]:
+            told(queue, "cancel", left["name"])
+    told(queue, "plan", "flow.yaml", "-A", "lab", "--reserve", "--method", "greedy", "--alpha", "0")
+    (run,) = told(queue, "status")["reserved"]
+    name = run["name"]
+    assert name.startswith("flow-") and set(run["slots"]) == {"first", "second"}
+    assert [r["name"] for r in told(queue, "top")["reserved"]] == [name]
+    for which in (name, "flow"):
+        shown = queue("status", which)
+        assert f"workflow {name} (reserved): active" in shown.stdout, shown
+        assert "slot of hold" in shown.stdout
+    numbers = [stage["slot"]["hold"] for stage in run["stages"]]
+    for number in numbers:
+        assert "reserve" in {d["verb"] for d in told(queue, "explain", f"hold:{number}")["decisions"]}
+    refused = queue("retry", name)
+    assert refused.returncode == 5 and "plans the rest anew" in refused.stderr
+    assert "has no stage 'third' (stages: first, second)" in queue("logs", name, "third").stderr
+    done = told(queue, "cancel", name)
+    assert len(done["jobs"]) == 2 and done["failed"] == []
+    assert queue("status").returncode == 3, "there is nothing to show without an agent"
+    assert told(queue, "hold", "list")["holds"] == []
+    assert "unreserve" in {d["verb"] for d in told(queue, "explain", f"hold:{numbers[0]}")["decisions"]}
+    assert queue("explain", name).returncode == 0
+    unknown = queue("explain", "nothing")
+    assert unknown.returncode == 2 and "the name of a workflow in slots" in unknown.stderr

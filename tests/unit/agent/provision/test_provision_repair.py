@@ -1,0 +1,108 @@
+"""Which slots of a reserved plan are exchanged: stages as they stand in, changes out."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.provision.repair import Drop, Free, SlotChange, StageNow, StageProgress, repair
+
+WAITING, RUNNING, DONE, FAILED = StageProgress.WAITING, StageProgress.RUNNING, StageProgress.DONE, StageProgress.FAILED
+
+
+def stage(name, standing, slot=None, after=(), duration=600.0, **more):
+    return StageNow(name, 2, duration, tuple(after), standing, slot, **more)
+
+
+def free(*starts):
+    """Slots begin at these instants only, and have room for everything."""
+    return lambda nodes, duration, at: next((Free(s, ("n1", "n2")) for s in sorted(starts) if s >= at), None)
+
+
+def changes(stages, now=0.0, starts=(0, 2000, 4000), **more):
+    found = repair(stages, now, free(*starts), **more)
+    return [(c.stage, c.to.start) if isinstance(c, SlotChange) else c.stage for c in found]
+
+
+def test_nothing_is_done_while_all_goes_as_planned():
+    plan = [stage("a", RUNNING, (0, 660), ends=600), stage("b", WAITING, (700, 1360), ["a"])]
+    assert changes(plan, now=100.0) == []
+    assert changes([stage("a", WAITING, (0, 660))], now=20.0) == [], "Slurm may take a moment to start it"
+
+
+def test_a_slot_in_which_the_stage_would_not_end_is_exchanged():
+    late = [stage("a", RUNNING, (0, 660), ends=800), stage("b", WAITING, (700, 1360), ["a"])]
+    (move,) = repair(late, 500.0, free(0, 900, 2000))
+    assert move == SlotChange("b", Free(900, ("n1", "n2")), "what it comes after ends too late for its slot")
+    assert changes([stage("a", WAITING, (0, 660))], now=200.0) == [("a", 2000)]
+
+
+def test_a_stage_behind_one_that_moves_moves_at_a_later_pass():
+    lost = [stage("a", WAITING, None), stage("b", WAITING, (700, 1360), ["a"])]
+    assert changes(lost, now=100.0) == [("a", 2000)]
+    moved = [stage("a", WAITING, (2000, 2660)), stage("b", WAITING, (700, 1360), ["a"])]
+    assert changes(moved, now=110.0, starts=(2000, 2600, 4000)) == [("b", 2600)]
+
+
+def test_without_a_free_slot_it_keeps_what_it_has():
+    assert changes([stage("a", WAITING, None)], now=5000.0) == []
+
+
+def test_an_earlier_slot_is_taken_if_it_costs_nothing_or_less_than_it_is_worth():
+    early = [stage("a", DONE), stage("b", WAITING, (3000, 3660), ["a"])]
+    assert changes(early, now=1900.0) == [("b", 2000)]
+    assert changes(early, now=1900.0, starts=(2950,)) == [], "it gains too little"
+    dear = [stage("a", DONE), stage("b", WAITING, (3000, 3660), ["a"], penalty=10.0)]
+    assert changes(dear, now=1900.0) == []
+    assert changes(dear, now=1900.0, second=0.02) == [("b", 2000)], "1000 s are worth 20"
+    assert changes(early, now=1900.0, starts=(2000, 2200), notice=300.0) == [("b", 2200)]
+    running = [stage("a", RUNNING, ends=2500), stage("b", WAITING, (3000, 3660), ["a"])]
+    assert changes(running, now=1900.0) == [], "it is not known yet when it can begin"
+
+
+def test_what_comes_after_a_failed_stage_is_dropped():
+    plan = [
+        stage("a", FAILED),
+        stage("b", WAITING, (700, 1360), ["a"]),
+        stage("c", WAITING, (1400, 2060), ["b"]),
+        stage("d", WAITING, (700, 1360)),
+    ]
+    first, second = repair(plan, 500.0, free())
+    assert first == Drop("b", "stage a, which it comes after, has failed") and second.stage == "c"
+
+
+@given(st.data())
+def test_no_stage_is_put_before_one_that_it_comes_after(data):
+    now = 1000.0
+    names, stages = [], []
+    for i in range(data.draw(st.integers(1, 6))):
+        after = data.draw(st.lists(st.sampled_from(names), unique=True, max_size=2)) if names else []
+        parents = [s for s in stages if s.name in after]
+        possible = [WAITING] if any(p.standing is not DONE for p in parents) else list(StageProgress)
+        standing = data.draw(st.sampled_from(possible))
+        begin = data.draw(st.sampled_from([None, 0.0, 990.0, 1500.0, 9000.0]))
+        slot = None if begin is None else (begin, begin + 660)
+        names.append(f"s{i}")
+        stages.append(stage(names[-1], standing, slot, after, ends=now + data.draw(st.floats(0, 5000))))
+    found = repair(stages, now, free(1200, 3000, 8000, 20000))
+    moves = {c.stage: c.to.start for c in found if isinstance(c, SlotChange)}
+    assert len(moves) <= 1
+    by_name = {s.name: s for s in stages}
+    for name, start in moves.items():
+        mine = by_name[name]
+        assert mine.standing is WAITING and start >= now
+        for parent in (by_name[p] for p in mine.after):
+            if parent.standing is RUNNING:
+                assert start >= parent.ends
+            if parent.standing is WAITING and parent.slot is not None:
+                assert start >= parent.slot[0] + parent.duration
+    dropped = {c.stage for c in found if isinstance(c, Drop)}
+    failed = {s.name for s in stages if s.standing is FAILED}
+    for name in dropped:
+        assert set(by_name[name].after) & (dropped | failed)
+
+
+@pytest.mark.parametrize("standing", [RUNNING, DONE, FAILED])
+def test_what_has_begun_keeps_its_slot(standing):
+    assert changes([stage("a", standing, None, ends=1.0)], now=5000.0, starts=(6000,)) == []

@@ -1,0 +1,79 @@
+"""Bags on two simulated clusters under a virtual clock."""
+
+from __future__ import annotations
+
+from factories import hand
+
+from penstock.api import JobSpec
+from penstock.broker.acts import BagActs
+from penstock.broker.assess import assess, lanes_of, open_market
+from penstock.broker.bags import Bags
+from penstock.broker.clusters import view_clusters
+from penstock.broker.passes import run_pass
+from penstock.broker.place import place
+from penstock.broker.site import NodeFacts, SiteFile
+from penstock.broker.tasks import bag_at
+from penstock.config import Config
+from penstock.select.correction import Corrections
+from penstock.select.spread import spread
+from penstock_lab.mock.backend import virtual_site
+from penstock_lab.mock.controller import Controller
+from penstock_lab.mock.model import ClusterConfig
+from penstock_lab.mock.speedup import Work
+
+START = 1_700_000_000.0
+KNOWN = SiteFile(partitions={"near/main": NodeFacts(base=2e9), "far/main": NodeFacts(base=1e9)})
+
+
+class BagWorld:
+    """Cluster `near` of four nodes, `far` of two that are half as fast, each node one core."""
+
+    def __init__(self, folder):
+        self.backend = virtual_site([ClusterConfig(4, "near", cpus=1), ClusterConfig(2, "far", cpus=1)], "alice", START)
+        self.config = Config.model_validate({"agent": {"state_dir": folder}})
+        self.bags = Bags(folder / "bags")
+        self.executor = hand(self.backend)
+        self.bag = bag_at(
+            {"name": "md", "run": "#MOCK duration=500", "time": "20m",
+             "requirements": [{"type": "compute", "amount": 1e12}]},
+            "t", folder, "t",
+        )  # fmt: skip
+
+    def block(self, cluster, seconds, limit, nodes):
+        """Somebody else's job."""
+        engine = self.backend.on(cluster).engine
+        Controller(engine).submit("bob", JobSpec("other", "#!/bin/sh\n", nodes, limit), Work(seconds))
+        self.backend.clock.advance(0.0)
+
+    async def market(self, only=()):
+        views, problems = await view_clusters(self.backend, only)
+        return await open_market(self.config, views, problems, KNOWN)
+
+    async def submit(self, count, jobs=None):
+        market = await self.market()
+        found = await assess(market, self.bag, count, Corrections())
+        run = self.bags.new(self.bag, count, self.backend.now(), {})
+        plan = jobs or spread(count, lanes_of(found))
+        problems = await place(
+            run, found, plan, lambda: self.bags.save(run), self.backend.now(), BagActs(self.executor, run)
+        )
+        market.close()
+        return run, plan, problems
+
+    async def step(self, number, hysteresis=None, alone=None):
+        """A pass by a command of its own: everything is read from the file."""
+        run = self.bags.load(number)
+        market = await self.market()
+        done = await run_pass(self.bags, run, market, BagActs(self.executor, run), hysteresis, None, alone)
+        market.close()
+        return self.bags.load(number), done
+
+    async def until_done(self, number, hysteresis=None, step=100.0, limit=100_000.0):
+        moves = []
+        while self.backend.now() < START + limit:
+            run, done = await self.step(number, hysteresis)
+            moves += done.moves
+            if run.finished is not None:
+                return run, done, moves
+            self.backend.clock.advance(step)
+        raise AssertionError(done)

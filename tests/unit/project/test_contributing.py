@@ -1,0 +1,48 @@
+"""What CONTRIBUTING.md tells a newcomer is so: files, folders, verbs of make, and hooks that call what CI calls."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from places import PROJECT
+
+PAGE = (PROJECT / "CONTRIBUTING.md").read_text()
+CODE = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL))
+
+
+def test_the_tests_and_files_that_it_names_are_there():
+    words = [word for one in CODE for word in one.split()]
+    named = [word for word in words if re.match(r"(tests|agent|dmr|lab|docs|deploy|scripts|systemd|plugins)\b/?", word)]
+    assert len(named) > 30
+    for name in named:
+        assert list(PROJECT.glob(name)), name
+    for link in re.findall(r"\]\(([\w/.-]+)", PAGE):
+        assert (PROJECT / link).exists(), link
+
+
+@pytest.mark.parametrize(("code", "tests"), [("agent/penstock", "agent"), ("lab/penstock_lab", "lab")])
+def test_tests_stand_in_folders_that_mirror_the_code(code, tests):
+    parts = {folder.parent.name for folder in (PROJECT / code).glob("*/__init__.py")}
+    tested = {file.parent.name for file in (PROJECT / "tests" / "unit" / tests).glob("*/test_*.py")}
+    assert tested <= parts, "a folder of tests without a folder of code"
+    assert parts - tested <= {"api", "cli"}, "no tests"  # words that all others use; commands that call the others
+    loose = {file.name for file in (PROJECT / "tests" / "unit").glob("test_*.py")}
+    assert not loose, "above all folders"
+
+
+def test_the_verbs_of_make_are_there_and_call_scripts_that_are():
+    makefile = (PROJECT / "Makefile").read_text()
+    verbs = set(re.findall(r"(?m)^([a-z]+):", makefile))
+    assert {one.split()[1] for one in CODE if one.startswith("make ")} <= verbs
+    for script in re.findall(r"(?m)^\t((?:scripts|deploy)/\S+)", makefile):
+        assert (PROJECT / script).stat().st_mode & 0o111, script
+
+
+def test_the_hooks_are_of_this_project_and_call_its_check():
+    (repo,) = yaml.safe_load((PROJECT / ".pre-commit-config.yaml").read_text())["repos"]
+    kinds = set(re.findall(r"(?m)^(\w+)\(\) \{", (PROJECT / "scripts" / "check.sh").read_text())) - {"fix"}
+    assert repo["repo"] == "local"
+    assert {hook["entry"] for hook in repo["hooks"]} == {f"scripts/check.sh {kind}" for kind in kinds}

@@ -1,0 +1,165 @@
+"""The three distributions, as wheels: what is in them, what they pull, and an upgrade from the one that 0.1.0 was."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from email import message_from_bytes
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from penstock import __version__
+from penstock.cli import cli
+from penstock.host.commit import from_checkout
+from places import PROJECT
+
+SOURCES = {"penstock": PROJECT, "penstock-dmr": PROJECT / "dmr", "penstock-lab": PROJECT / "lab"}
+
+
+def run(*words: str | Path) -> str:
+    done = subprocess.run(
+        [str(word) for word in words], capture_output=True, text=True, timeout=170, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 0, f"{words}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("wheels")
+    run(sys.executable, "-m", "pip", "-q", "wheel", "--no-deps", "--wheel-dir", folder, *SOURCES.values())
+    found = {path.name.partition("-")[0].replace("_", "-"): path for path in folder.glob("*.whl")}
+    assert found.keys() == SOURCES.keys()
+    return found
+
+
+def tops(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as it:
+        return {name.partition("/")[0] for name in it.namelist() if ".dist-info/" not in name}
+
+
+def needs(wheel: Path) -> list[str]:
+    """What it pulls without an extra."""
+    with zipfile.ZipFile(wheel) as it:
+        about = next(name for name in it.namelist() if name.endswith(".dist-info/METADATA"))
+        told = message_from_bytes(it.read(about)).get_all("Requires-Dist") or []
+    return [one for one in told if "extra ==" not in one]
+
+
+def test_what_is_in_them(wheels):
+    assert tops(wheels["penstock"]) == {"penstock", "penstock_plugins"}
+    assert tops(wheels["penstock-dmr"]) == {"penstock_dmr", "dmr.py"}
+    assert tops(wheels["penstock-lab"]) == {"penstock_lab"}
+
+
+def version(wheel: Path) -> str:
+    return wheel.name.split("-")[1]
+
+
+def test_they_have_one_version_and_ask_for_each_other_by_it(wheels):
+    assert {version(wheel) for wheel in wheels.values()} == {__version__}
+    assert f"penstock-dmr=={__version__}" in needs(wheels["penstock"])
+    assert needs(wheels["penstock-lab"]) == [f"penstock=={__version__}"]
+
+
+@pytest.fixture(scope="module")
+def from_sdists(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Wheels made of sdists, each in a folder with nothing beside it."""
+    folder = tmp_path_factory.mktemp("from-sdists")
+    run(sys.executable, "-m", "venv", folder / "tools")
+    run(folder / "tools" / "bin" / "pip", "install", "-q", "hatchling")
+    found = {}
+    for name, source in SOURCES.items():
+        # `hatchling` knows its project by the folder that it runs in.
+        build = f"cd '{source}' && '{folder}/tools/bin/hatchling' build -t sdist -d '{folder}/{name}'"
+        run("bash", "-c", build)
+        (sdist,) = (folder / name).glob("*.tar.gz")
+        run(folder / "tools" / "bin" / "pip", "-q", "wheel", "--no-deps", "--wheel-dir", folder / name, sdist)
+        (found[name],) = (folder / name).glob("*.whl")
+    return found
+
+
+def test_an_sdist_gives_the_wheel_that_the_source_gives(wheels, from_sdists):
+    for name, wheel in wheels.items():
+        with zipfile.ZipFile(wheel) as direct, zipfile.ZipFile(from_sdists[name]) as indirect:
+            assert sorted(direct.namelist()) == sorted(indirect.namelist())
+            for one in direct.namelist():
+                assert sorted(direct.read(one).splitlines()) == sorted(indirect.read(one).splitlines()), one
+
+
+def test_a_wheel_says_of_which_commit_it_was_made(wheels, from_sdists, tmp_path):
+    known = from_checkout()
+    if known is None:
+        pytest.skip("git knows no commit of this source")
+    for made in (wheels, from_sdists):
+        place = tmp_path / made["penstock"].parent.name
+        with zipfile.ZipFile(made["penstock"]) as it:
+            it.extractall(place)
+        code = "import penstock.host.commit as it; print(it.__file__, it.commit())"
+        env = os.environ | {"PYTHONPATH": str(place)}
+        said = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60).stdout
+        assert said == f"{place}/penstock/host/commit.py {known}\n"
+
+
+def test_the_command_says_its_version_with_the_commit_where_it_is_known(monkeypatch):
+    assert CliRunner().invoke(cli, ["--version"]).output in (
+        f"penstock, version {__version__}\n",
+        f"penstock, version {__version__} ({from_checkout()})\n",
+    )
+    monkeypatch.setattr("penstock.host.commit.commit", lambda: None)
+    assert CliRunner().invoke(cli, ["--version"]).output == f"penstock, version {__version__}\n"
+
+
+def test_the_library_pulls_nothing_and_runs_with_nothing(wheels, tmp_path):
+    assert needs(wheels["penstock-dmr"]) == []
+    run(sys.executable, "-m", "venv", tmp_path / "empty")
+    python = tmp_path / "empty" / "bin" / "python"
+    before = run(python, "-m", "pip", "list", "--format", "freeze").splitlines()
+    run(python, "-m", "pip", "install", "-q", "--no-index", wheels["penstock-dmr"])
+    after = run(python, "-m", "pip", "list", "--format", "freeze").splitlines()
+    assert [re.sub("=.*", "", line) for line in after if line not in before] == ["penstock-dmr"]
+    code = "import pickle, dmr, dmr.wire; print(dmr.wire.__name__, pickle.loads(pickle.dumps(dmr.App)))"
+    assert run(python, "-c", code) == "dmr.wire <class 'dmr.app.App'>\n"
+    assert "Gives this job" in run(python, "-m", "dmr.size", "--help")
+
+
+def test_the_library_can_be_worked_on_where_it_lies(tmp_path):
+    run(sys.executable, "-m", "venv", tmp_path / "editable")
+    python = tmp_path / "editable" / "bin" / "python"
+    run(python, "-m", "pip", "install", "-q", "--no-deps", "-e", SOURCES["penstock-dmr"])
+    assert run(python, "-c", "import dmr; print(dmr.__file__)") == f"{SOURCES['penstock-dmr']}/dmr/__init__.py\n"
+
+
+def _wheel(folder: Path, version: str, files: dict[str, str], needs: str = "") -> Path:
+    """A distribution `penstock` with these files and no other."""
+    about = f"penstock-{version}.dist-info"
+    more = f"Requires-Dist: {needs}\n" if needs else ""
+    files = files | {
+        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: penstock\nVersion: {version}\n{more}",
+        f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: a test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    path = folder / f"penstock-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as it:
+        for name, text in files.items():
+            it.writestr(name, text)
+        sums = [f"{name},sha256={hashlib.sha256(text.encode()).hexdigest()}," for name, text in files.items()]
+        it.writestr(f"{about}/RECORD", "\n".join([*sums, f"{about}/RECORD,,"]) + "\n")
+    return path
+
+
+def test_an_upgrade_from_the_one_distribution_leaves_the_library(wheels, tmp_path):
+    """pip takes away what the old `penstock` owned after it has installed what the new one depends on."""
+    own = {f"dmr/{path.relative_to(PROJECT / 'dmr' / 'dmr')}": "" for path in (PROJECT / "dmr" / "dmr").rglob("*.py")}
+    old = _wheel(tmp_path, "0.1.0", own | {"penstock/__init__.py": ""})
+    new = _wheel(tmp_path, "0.2.0", {"penstock/__init__.py": ""}, needs="penstock-dmr")
+    run(sys.executable, "-m", "venv", tmp_path / "site")
+    python = tmp_path / "site" / "bin" / "python"
+    run(python, "-m", "pip", "install", "-q", "--no-index", old)
+    run(python, "-m", "pip", "install", "-q", "--no-index", "-U", "--find-links", wheels["penstock-dmr"].parent, new)
+    assert run(python, "-c", "import dmr; print(dmr.App.__module__)") == "dmr.app\n"

@@ -1,0 +1,164 @@
+"""Which modules may touch the world outside (`tool.penstock.house.doors` in pyproject.toml), and that no other does.
+
+Who may import whom is in `tool.importlinter`, as layers. This is the other half: a module that is not on the list of
+doors imports no clock, socket, subprocess or file, and no door. A new module is pure unless it is put on the list.
+"""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from places import PROJECT
+
+AGENT = PROJECT / "agent"
+OUTSIDE = frozenset(
+    [
+        "asyncio",
+        "concurrent",
+        "ctypes",
+        "distributed",
+        "fcntl",
+        "getpass",
+        "http",
+        "multiprocessing",
+        "os",
+        "pathlib",
+        "psutil",
+        "pwd",
+        "resource",
+        "select",
+        "selectors",
+        "shutil",
+        "signal",
+        "smtplib",
+        "socket",
+        "socketserver",
+        "sqlite3",
+        "ssl",
+        "subprocess",
+        "tempfile",
+        "threading",
+        "time",
+    ]
+)
+HARMLESS = frozenset({"pathlib.PurePath", "pathlib.PurePosixPath"})
+# Its models are values like others; that it can read a file is nothing to who imports them.
+MODELS = "penstock.config"
+
+
+def modules() -> Mapping[str, Path]:
+    found = {}
+    for path in sorted(AGENT.rglob("*.py")):
+        parts = path.relative_to(AGENT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imported(source: str, known: Mapping[str, object]) -> Iterator[str]:
+    """What a module imports as it runs: modules of the agent whole, others with the name that is taken from them."""
+    tree = ast.parse(source)
+    unread = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in unread:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield node.module if node.module.startswith("penstock") and whole not in known else whole
+
+
+def touches(what: str, doors: frozenset[str]) -> bool:
+    """Whether this import lets the world in: a door, or something of the standard library that reaches out."""
+    if what.startswith("penstock"):
+        return what in doors and what != MODELS
+    return what not in HARMLESS and what.partition(".")[0] in OUTSIDE
+
+
+def listed() -> tuple[str, ...]:
+    house = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["penstock"]["house"]
+    return tuple(f"penstock.{name}" for name in house["doors"])
+
+
+def doors_in(known: Mapping[str, object]) -> frozenset[str]:
+    """A name on the list stands for a module, or for a package and all that is in it."""
+    names = listed()
+    return frozenset(one for one in known if any(one == name or one.startswith(f"{name}.") for name in names))
+
+
+def faults(sources: Mapping[str, str], doors: frozenset[str]) -> list[str]:
+    return [
+        f"{name} imports {what}: make it pure, or put it on the list of doors in pyproject.toml and say why"
+        for name, source in sources.items()
+        if name not in doors
+        for what in imported(source, sources)
+        if touches(what, doors)
+    ]
+
+
+def test_what_is_no_door_touches_nothing_outside():
+    known = modules()
+    sources = {name: path.read_text(encoding="utf-8") for name, path in known.items()}
+    assert faults(sources, doors_in(known)) == []
+
+
+def test_what_is_on_the_list_is_there_and_is_a_door():
+    known = modules()
+    doors = doors_in(known)
+    sources = {name: path.read_text(encoding="utf-8") for name, path in known.items()}
+    for name in listed():
+        within = [one for one in known if one == name or one.startswith(f"{name}.")]
+        assert within, f"{name} is on the list of doors, and there is no such module"
+        reached = [one for one in within for what in imported(sources[one], sources) if touches(what, doors - {one})]
+        assert reached, f"{name} is on the list of doors, and touches nothing outside: take it off"
+
+
+def test_a_fault_is_seen():
+    sources = {
+        "penstock.pure": "import time\n",
+        "penstock.other": "from penstock.door import open_it\nfrom pathlib import PurePath\n",
+        "penstock.typed": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import socket\n",
+        "penstock.door": "import socket\n",
+    }
+    told = faults(sources, frozenset({"penstock.door"}))
+    assert [one.partition(":")[0] for one in told] == [
+        "penstock.pure imports time",
+        "penstock.other imports penstock.door",
+    ]
+
+
+def test_at_most_six_modules_are_at_the_root():
+    root = {path.stem for path in (AGENT / "penstock").glob("*.py")}
+    assert len(root) <= 6, f"{sorted(root)}: put the new one where it belongs"
+
+
+def classes(sources: Mapping[str, str]) -> dict[str, list[str]]:
+    """The modules that define a public class of each name."""
+    found: dict[str, list[str]] = {}
+    for module, source in sources.items():
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(module)
+    return found
+
+
+def test_a_public_class_has_a_name_of_its_own():
+    # The models of what --json prints are named after what they show.
+    ours = [path for path in modules().values() if "answers" not in path.parts]
+    paths = [*ours, *sorted((PROJECT / "plugins").rglob("*.py"))]
+    known = classes({str(path.relative_to(PROJECT)): path.read_text(encoding="utf-8") for path in paths})
+    twice = {name: places for name, places in known.items() if len(places) > 1}
+    assert twice == {}, "one word, one meaning: rename all but one"
+
+
+def test_a_name_of_two_classes_is_seen():
+    assert classes({"a": "class View: ...", "b": "class View: ...\nclass _View: ..."}) == {"View": ["a", "b"]}
