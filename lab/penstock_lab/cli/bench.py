@@ -56,21 +56,25 @@ def _options(parts: str) -> Callable[[_Command], _Command]:
 
 
 @bench.command()
-@_options("fig5|tables|logs")
+@_options("fig5|tables|logs|pairs")
 def asa(parts: Sequence[str], out: Path | None, as_json: bool) -> None:
-    """Measure how well waits are predicted, and what workflows gain by it (paper 002).
+    """Measure how well waits are predicted, and what workflows gain by it (ASA paper).
 
     \b
     fig5    1000 waits whose level changes five times, without and with noise: who follows how fast
     tables  three workflows in six sizes under seven strategies and three rules of priority, on a simulated Slurm
     logs    real logs from the folder PENSTOCK_TRACES: every job predicted at its submission, by what was known then
+    pairs   every strategy and a plain chain of sbatch --dependency=afterok, each in a fork of the same simulated queue:
+            what is gained, with intervals. Most of an hour, and only when it is asked for; with --out a run that was
+            broken off goes on where it was
 
-    All of it takes some minutes. With --json one part prints {"rows": [...]}, several print {"PART": {"rows": [...]}}.
+    The others take some minutes. With --json one part prints {"rows": [...]}, several print {"PART": {"rows": [...]}}.
     The pictures of --out need matplotlib: pip install 'penstock-lab[plot]'.
     """
-    from penstock_lab.papers.chapters import CHAPTERS, traces
+    from penstock_lab.papers.chapters import CHAPTERS, PAIRS, traces
 
-    if "logs" in (parts or CHAPTERS):
+    parts = parts or [name for name in CHAPTERS if name != PAIRS]
+    if "logs" in parts:
         traces()  # found missing now, not after minutes of work
     _run(_ASA, CHAPTERS, parts, out, as_json)
 
@@ -78,7 +82,7 @@ def asa(parts: Sequence[str], out: Path | None, as_json: bool) -> None:
 @bench.command()
 @_options("table4|modes|real|resize|others|others-logs")
 def dmr(parts: Sequence[str], out: Path | None, as_json: bool) -> None:
-    """Measure what malleable jobs do to a cluster's queue (paper 003).
+    """Measure what malleable jobs do to a cluster's queue (DMR paper).
 
     \b
     table4  workloads of 50 to 400 jobs on 64 simulated nodes: rigid, moldable and malleable under two policies
@@ -124,7 +128,7 @@ def _can_have_slurm() -> bool:
     "--quick", is_flag=True, help="Two sizes, one round, short queues: minutes less, figures that mean little."
 )
 def select(parts: Sequence[str], quick: bool, out: Path | None, as_json: bool) -> None:
-    """Measure what selecting resources gains for bags of tasks (paper 000).
+    """Measure what selecting resources gains for bags of tasks (Ha et al.).
 
     \b
     errors  run times predicted by base and maximum clock and with the learned correction (Table I, Figs. 4 and 5)
@@ -144,7 +148,7 @@ def select(parts: Sequence[str], quick: bool, out: Path | None, as_json: bool) -
 @_options("slots|trade-off|load|prices|greedy|var|sites|real")
 @click.option("--runs", type=click.IntRange(2), default=50, show_default=True, help="Runs of every setting.")
 def provision(parts: Sequence[str], runs: int, out: Path | None, as_json: bool) -> None:
-    """Measure slots and plans (paper 001), all but the last on real logs from the folder PENSTOCK_TRACES.
+    """Measure slots and plans (Singh 2008), all but the last on real logs from the folder PENSTOCK_TRACES.
 
     \b
     slots      how many slots the CTC and SDSC logs leave free, from when, for how long

@@ -11,11 +11,15 @@ from typing import Final
 from penstock.errors import UserError
 from penstock.waits.learners import DEFAULT
 from penstock.waits.report import FLOOR
+from penstock_lab.paired.chapter import pairs
 from penstock_lab.papers import accuracy, fig5, logs, paper, tables
 from penstock_lab.papers.report import Chapter, Goal, Table
 from penstock_lab.papers.site import MACHINES
 
-__all__ = ["CHAPTERS", "Tell", "traces"]
+__all__ = ["CHAPTERS", "PAIRS", "Tell", "traces"]
+
+PAIRS: Final = "pairs"
+"""Takes most of an hour, so it is run only when it is asked for."""
 
 Tell = Callable[[str], None]
 
@@ -177,4 +181,5 @@ CHAPTERS: Final[Mapping[str, Callable[[Path | None, Tell], Chapter]]] = {
     "fig5": figure_5,
     "tables": tables_1_and_2,
     "logs": real_logs,
+    PAIRS: pairs,
 }

@@ -1,0 +1,148 @@
+"""Windows of a simulated queue: at each, the same chain is submitted in every way, in forks of the same instant.
+
+A case is a machine with others' jobs, a rule of priority and a seed. Its windows are a fixed time apart, the first when
+the machine has filled up; each has another of the ASA paper's workflows, with run times drawn around the expected ones.
+What is done is written to a file at once, and a second run takes it up there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.errors import UserError
+from penstock.host import logs
+from penstock.workflow.model import Stage, Workflow
+from penstock_lab.mock.engine import Engine
+from penstock_lab.paired.forks import in_forks
+from penstock_lab.paired.ways import Outcome, contiguous_cuts, plain, seconds_of, seeded, under_agent
+from penstock_lab.papers import paper
+from penstock_lab.papers.drive import let_arrive
+from penstock_lab.papers.site import MACHINES, background, cluster
+
+__all__ = ["AGENT", "ALONE", "MERGED", "PLAIN", "SEEDED", "Case", "Window", "chain", "read", "run", "ways"]
+
+PLAIN: Final = "plain chain"
+SEEDED: Final = "plain chain, aged"
+MERGED: Final = "merged "
+ALONE: Final = "first stage alone"
+AGENT: Final = ("perstage", "asa", "eager", "handover", "packed", "bigjob", "auto")
+_DAY: Final = 86400.0
+_FIRST: Final = 3 * _DAY
+_APART: Final = 12 * 3600.0
+_TAIL: Final = 30 * _DAY
+_SPREAD: Final = 0.05  # of real run times around the expected ones (log-normal)
+_MERGES: Final = 5  # with more stages than so many, only merges of two groups are tried
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A machine of the ASA paper under a rule of priority, with the others' jobs of a seed."""
+
+    machine: str
+    rule: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One chain in one queue, in each way by its name."""
+
+    case: Case
+    number: int
+    workflow: str
+    outcomes: Mapping[str, Outcome]
+
+    def told(self) -> dict[str, Any]:
+        """For a line of a file."""
+        found = {"machine": self.case.machine, "rule": self.case.rule, "seed": self.case.seed}
+        outcomes = {name: outcome.told() for name, outcome in self.outcomes.items()}
+        return {**found, "window": self.number, "workflow": self.workflow, "ways": outcomes}
+
+    @classmethod
+    def read(cls, told: Mapping[str, Any]) -> Window:
+        """What `told` has written."""
+        outcomes = {name: Outcome.read(each) for name, each in told["ways"].items()}
+        case = Case(told["machine"], told["rule"], told["seed"])
+        return cls(case, told["window"], told["workflow"], outcomes)
+
+
+def read(path: Path) -> list[Window]:
+    """The windows that a file holds; none where there is no file. UserError for a line that is not one.
+
+    A last line without its end was being written when the run was killed: it counts as not there.
+    """
+    if not path.exists():
+        return []
+    found = []
+    for number, line in enumerate(path.read_text().splitlines(keepends=True), 1):
+        if not line.endswith("\n"):
+            break
+        try:
+            found.append(Window.read(json.loads(line)))
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path}, line {number}: not a window of a paired run") from error
+    return found
+
+
+def chain(case: Case, number: int) -> Workflow:
+    """The workflow of a window: each of the paper's in each size of the machine in turn."""
+    sizes = paper.SCALES[case.machine]
+    name = paper.WORKFLOWS[number % len(paper.WORKFLOWS)]
+    cores = sizes[number // len(paper.WORKFLOWS) % len(sizes)]
+    rng = np.random.default_rng([case.seed, number])
+    made: list[Stage] = []
+    for stage in paper.stages(name, cores):
+        seconds = round(stage.run_time * math.exp(_SPREAD * float(rng.standard_normal())), 1)
+        command = f"bench-stage {min(seconds, stage.time_limit)}"
+        made.append(Stage(stage.name, stage.nodes, stage.time_limit, stage.run_time, command, stage.after))
+    return Workflow(f"{name}-{cores}", tuple(made))
+
+
+def _alone(workflow: Workflow) -> Workflow:
+    """Its first stage: what that waits nobody can hide."""
+    return Workflow(workflow.name, workflow.order[:1])
+
+
+def ways(engine: Engine, workflow: Workflow) -> dict[str, Callable[[], Outcome]]:
+    """Every way by its name."""
+    found: dict[str, Callable[[], Outcome]] = {
+        PLAIN: partial(plain, engine, workflow),
+        SEEDED: partial(seeded, engine, workflow),
+        ALONE: partial(plain, engine, _alone(workflow)),
+    }
+    for cut in contiguous_cuts(workflow):
+        few = len(workflow.stages) <= _MERGES or len(cut) <= 2
+        if few and len(cut) < len(workflow.stages):
+            found[MERGED + " ".join(str(len(stages)) for _, stages in cut)] = partial(plain, engine, workflow, cut)
+    for strategy in AGENT:
+        found[strategy] = partial(under_agent, engine, workflow, strategy, {})
+    return found
+
+
+def run(case: Case, windows: int, done: frozenset[int] = frozenset(), at_once: int | None = None) -> Iterator[Window]:
+    """The windows of a case in order, but for those done before."""
+    logs.configure("error", "text")
+    last = max((n for n in range(windows) if n not in done), default=-1)
+    days = (_FIRST + _APART * last + _TAIL) / _DAY
+    engine = Engine(cluster(MACHINES[case.machine], case.rule), 0.0, duration=seconds_of)
+    let_arrive(engine, background(MACHINES[case.machine], days, case.seed))
+    for number in range(last + 1):
+        engine.advance(_FIRST + _APART * number)
+        engine.take_effects()
+        if number not in done:
+            workflow = chain(case, number)
+            told = in_forks({name: partial(_told, way) for name, way in ways(engine, workflow).items()}, at_once)
+            outcomes = {name: Outcome.read(each) for name, each in told.items()}
+            yield Window(case, number, workflow.name, outcomes)
+
+
+def _told(way: Callable[[], Outcome]) -> dict[str, Any]:
+    return way().told()
