@@ -219,7 +219,7 @@ class App:
             owner = self.owner_of(intent.subject)
             self.auditor.interrupted(intent.verb, intent.subject, owner, intent.payload, intent.id, intent.opened)
             self.store.settle(intent.id, "interrupted", "read back after the restart", self.clock.now())
-        rules = Rules.of(site)
+        rules = Rules.of(site, age_while_dependent=self.config.workflows.age_while_dependent)
         self.workflows = WorkflowController(
             self.backend,
             self.observer,
@@ -232,6 +232,8 @@ class App:
                 whole_nodes=rules.whole_nodes,
                 # A begin time is then what a job ages from, whatever else it waits for.
                 ages_from_release="limits" not in site.enforced,
+                remembers=site.min_job_age,
+                may_age=rules.may_age,
             ),
             self.predictions.model_store,
             self.wake,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -40,6 +41,8 @@ from penstock.values.units import AMOUNT_FORMS, parse_amount
 
 __all__ = ["DEFAULT", "SITE", "Config", "find", "load", "origins", "own_file", "schema"]
 
+_ADMINISTRATORS: Final = ("workflows", "age_while_dependent")
+"""A key that only administrators may set."""
 DEFAULT: Final = "default"
 """Where a value comes from that nobody has given."""
 SITE: Final = Path("/etc/penstock/penstock.yaml")
@@ -224,6 +227,11 @@ class WorkflowsSection(_Section):
     grace: Seconds = Field(300.0, description="How long a job that was started too early may wait for its parents.")
     core_hour_weight: Annotated[Finite, Field(ge=0)] = Field(
         60.0, description="Seconds of makespan that one core-hour is worth to the strategy `packed`."
+    )
+    age_while_dependent: bool = Field(
+        False,
+        description="Stages may gain priority by age while they depend on others, although jobs here do not by "
+        "themselves (strategy `seed`). Only for administrators: in the site's file, which only root can write.",
     )
 
 
@@ -510,12 +518,46 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> C
             inner[name] = _list_or_text(variable, environ[variable])
             variables[section, name] = variable
             variables[section,] = variable if section not in Config.model_fields else variables.get((section,), "")
+    _check_administrators(data, path, variables)
     try:
         return Config.model_validate(data)
     except ValidationError as e:
         location = tuple(str(part) for part in e.errors()[0]["loc"])
         where = variables.get(location[:2]) or variables.get(location[:1]) or path or "configuration"
         raise ConfigError(f"{where}: {_say(e)}") from e
+
+
+def _check_administrators(data: dict[str, Any], path: Path | None, variables: Mapping[tuple[str, ...], str]) -> None:
+    """What only an administrator may allow is in a file that only root can write. The site's file says it for those,
+    too, who have a file of their own. Raises ConfigError."""
+    section, key = _ADMINISTRATORS
+    mine = data.get(section)
+    if isinstance(mine, dict) and key in mine and mine[key] is not False:
+        where = variables.get((section, key)) or path
+        if (section, key) in variables or path is None or not _roots(path):
+            raise ConfigError(
+                f"{where}: {section}.{key}: only an administrator can allow this: in {SITE}, or another file that "
+                "belongs to root and that nobody else can write"
+            )
+        return
+    if path is None or path == SITE or not isinstance(mine, dict | None) or not _roots(SITE):
+        return
+    try:
+        site = parse_yaml(_text(SITE).encode(), "configuration")
+    except (ConfigError, UserError):
+        return  # whoever reads it for all it says will be told
+    theirs = site.get(section) if isinstance(site, dict) else None
+    if isinstance(theirs, dict) and key in theirs and key not in (mine or {}):
+        data.setdefault(section, {})[key] = theirs[key]
+
+
+def _roots(path: Path) -> bool:
+    """Whether the file is there, belongs to root, and nobody else can write it."""
+    try:
+        found = path.stat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_uid == 0 and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def origins(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> dict[tuple[str, str], str]:

@@ -104,6 +104,7 @@ STRATEGIES: Final = ExtensionPoint(
         "asa-naive": "penstock.workflow.strategies.asa_naive:AsaNaive",
         "asa-after": "penstock.workflow.strategies.asa_after:AsaAfter",
         "eager": "penstock.workflow.strategies.eager:Eager",
+        "seed": "penstock.workflow.strategies.seed:Seed",
         "handover": "penstock.workflow.strategies.handover:Handover",
         "packed": "penstock.workflow.strategies.packed:Packed",
         "perstage": "penstock.workflow.strategies.perstage:PerStage",

@@ -193,9 +193,10 @@ def _operator(facts: SiteFacts, site: SiteConfig) -> Finding:
 
 
 def _aging(facts: SiteFacts, site: SiteConfig) -> Finding:
-    strategy, reasons = by_rules(Rules.of(site))
+    rules = Rules.of(site, age_while_dependent=facts.config.workflows.age_while_dependent)
+    strategy, reasons = by_rules(rules)
     seen = f"workflows run as `{strategy.name}`: {'; '.join(reason.text for reason in reasons)}"
-    if Rules.of(site).accrues or strategy.tie is not Tie.AFTEROK:
+    if rules.accrues or strategy.tie is not Tie.AFTEROK:
         return fine("aging", seen)
     return note(
         "aging",

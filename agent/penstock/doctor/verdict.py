@@ -29,11 +29,13 @@ def _ahead(facts: SiteFacts, features: dict[str, Feature]) -> str:
     feature = features["ahead"]
     if feature.outcome not in _DOES or isinstance(facts.site, Trouble):
         return _hindered(feature)
-    rules = Rules.of(facts.site)
+    rules = Rules.of(facts.site, age_while_dependent=facts.config.workflows.age_while_dependent)
     if rules.basic:
         return "helps, because jobs start in the order in which they were submitted"
     if rules.accrues and rules.weight_age != 0:
         return "helps, because jobs gain priority by age while they wait for others"
+    if rules.may_age:
+        return "helps, because stages are made to gain priority by age while they wait for others"
     if rules.whole_nodes:
         return "helps, because a stage waits for nodes while the one before it runs"
     return "hardly helps, because jobs gain no age while they wait for others"

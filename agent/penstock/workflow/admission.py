@@ -20,7 +20,7 @@ from penstock.workflow.measure import OF_A_STAGE, weight
 from penstock.workflow.model import NAME_PATTERN, Stage, Workflow
 from penstock.workflow.registry import known_strategies, strategy_named
 from penstock.workflow.state import Kept, Order, Own, RunPhase, StagePhase, StageRun, Submitter, WorkflowRun, units_of
-from penstock.workflow.strategy import Outlook, Plan, Rules
+from penstock.workflow.strategy import WHOLE, Outlook, Plan, Rules
 
 __all__ = [
     "Asked",
@@ -124,7 +124,7 @@ def plan_for_owner(strategy: str, rules: Rules) -> Plan:
     """What a strategy makes of jobs that their owner submits: who acts, and why. Raises UserError for one that has to
     write their scripts: one job for several stages, or one whose script waits for others."""
     if (found := _for_owners(strategy, rules)) is None:
-        possible = ", ".join(name for name in known_strategies() if _for_owners(name, rules) is not None)
+        possible = ", ".join(name for name in known_strategies() if _possible(name, rules))
         raise UserError(
             f"strategy: {strategy} is not possible here, as it has to write the jobs' scripts itself; possible are: "
             f"{possible}"
@@ -136,7 +136,17 @@ def _for_owners(strategy: str, rules: Rules) -> Plan | None:
     outlook = Outlook(lambda _geometry: 0.0, rules=rules, scripts=False)
     found = strategy_named(strategy).plan(_PAIR, outlook)
     guarded = strategy_named(found.by or strategy).tie.guarded
-    return None if guarded or found.cut != singles(_PAIR.order) else found
+    if guarded or found.cut != singles(_PAIR.order):
+        return None
+    # they are all in the queue already, and may be let go as if they had been submitted by hand
+    return replace(found, levels_ahead=max(found.levels_ahead, WHOLE))
+
+
+def _possible(strategy: str, rules: Rules) -> bool:
+    try:
+        return _for_owners(strategy, rules) is not None
+    except UserError:
+        return False
 
 
 def _check_size(stages: Iterable[StageRun]) -> None:

@@ -155,7 +155,7 @@ class WorkflowController:
             partition=partition.name,
             qos=workflow.qos or "",
             account=workflow.account or "",
-            rules=self._rules,
+            rules=replace(self._rules, whole_nodes=self._rules.whole_nodes or partition.exclusive),
             max_time=partition.max_time,
             cores=sum(cores) / len(cores) if cores else 1.0,
             core_hour_weight=self.core_hour_weight,
@@ -418,7 +418,17 @@ class WorkflowController:
             self._taken_over.discard(run.id)
         if run.phase.final:  # the agent died between the last step and this
             return [self._finish(number, run.phase.value, run.why or "")]
-        now = self._clock.now()
+        decisions: list[Decision] = []
+        while number in self.runs:
+            made = await self._step_once(number, snapshot, down, pace)
+            decisions += made
+            # What comes after a job that was just submitted need not wait for a look at it.
+            if not any(d.verb is Verb.SUBMIT and d.details.get("job") is not None for d in made):
+                break
+        return decisions
+
+    async def _step_once(self, number: int, snapshot: Snapshot, down: frozenset[str], pace: Pace) -> list[Decision]:
+        run, now = self.runs[number], self._clock.now()
         step = await self._decide(run, self._view(run, snapshot, down), pace)
         if self.runs.get(number) is not run:
             return []  # its user has changed it meanwhile, and asked for a pass by that

@@ -166,7 +166,7 @@ def _submit(turn: Turn, run: WorkflowRun, i: int, due: Reason) -> WorkflowRun:
     reasons = [due]
     for j in live:
         parent = run.stages[j]
-        if parent.phase not in (StagePhase.QUEUED, StagePhase.RUNNING) or not turn.there(run, parent):
+        if not parent.phase.live or not turn.there(run, parent):
             turn.note(stage.name, "look-first", f"{parent.name} must be seen in the queue before a job depends on it")
             return run
     jobs = tuple(job for j in live if (job := run.stages[j].job) is not None)
@@ -185,11 +185,11 @@ def _tied(turn: Turn, run: WorkflowRun, i: int, jobs: tuple[int, ...]) -> tuple[
         return replace(stage, tie=Tie.NONE, minutes=(), pins=()), []
     told = ", ".join(f"{p.name} is job {p.job}" for p in run.parents(i) if p.job in jobs)
     if tie is Tie.NODES:
-        pins = pins_for(turn, run, i) if turn.site.whole_nodes else None
+        pins = pins_for(turn, run, i) if turn.whole_nodes(run) else None
         if pins:
             text = f"{told}: it requests {', '.join(pins)}, so it ages and is scheduled like any other waiting job"
             return replace(stage, tie=tie, minutes=(), pins=pins), [Reason("pinned", text)]
-        tie = Tie.AFTEROK
+        tie = Tie.AGED if turn.site.may_age else Tie.AFTEROK
     if tie is Tie.AFTER:
         minutes = after_minutes(run, i, tuple(live_parents(run, i)))
         text = f"{told}: eligible {', '.join(map(str, minutes))} min after the start; if too early, its script waits"
@@ -197,9 +197,14 @@ def _tied(turn: Turn, run: WorkflowRun, i: int, jobs: tuple[int, ...]) -> tuple[
     stage = replace(stage, tie=tie, minutes=(), pins=())
     if tie is Tie.GUARD:
         return stage, [Reason("guarded", f"{told}: no dependency; if too early, its script waits")]
-    text = f"{told}: it depends on them (afterok), and is held until Slurm shows the dependency"
+    held = not turn.site.remembers_since(turn.view.taken_at, turn.now)
+    stage = replace(stage, hold=held)
+    text = f"{told}: it depends on them (afterok)" + (", and is held until Slurm shows the dependency" * held)
     reasons = [Reason("parent-alive", text)]
-    if not turn.site.accrues and turn.strategy.tie is not Tie.NODES:
+    if tie is Tie.AGED:
+        text = "it has a begin time that comes at once, from which it ages although it depends on others"
+        reasons.append(Reason("ages", text))
+    elif not turn.site.accrues and turn.strategy.tie is not Tie.NODES:
         text = "jobs do not age here while they depend on others: submitting early gains no place in the queue"
         reasons.append(Reason("no-accrual", text))
     return stage, reasons

@@ -15,6 +15,8 @@ __all__ = ["SiteRules", "names_parent", "observed_wait", "parents_named"]
 
 
 _JOB: Final = re.compile(r":([0-9]+)", re.ASCII)
+_HEARD: Final = 90.0
+"""Seconds after which a request that Slurm was sent is surely answered, or lost."""
 _MARGIN: Final = 1.1
 """Work that takes a tenth longer than expected still ends within the limit of a job that has idled before."""
 
@@ -28,10 +30,17 @@ class SiteRules:
     grace: float = 300.0
     whole_nodes: bool = False
     ages_from_release: bool = False
+    remembers: float = 0.0
+    may_age: bool = False
 
     def ages(self, kept: Kept) -> bool:
         """Whether a job that was kept back so, and depends on others, ages from its release on."""
         return self.accrues or (self.ages_from_release and kept is Kept.BEGIN)
+
+    def remembers_since(self, look: float, now: float) -> bool:
+        """Whether a job that a look at that instant showed alive is still in Slurm's memory when a request sent now is
+        heard, however it has ended meanwhile: then a dependency on it is not dropped without a word."""
+        return now - look <= self.remembers - _HEARD
 
     def grace_of(self, unit: Stage) -> float:
         """How long (s) this job may idle before its work: the time limit has to cover both."""
@@ -76,7 +85,7 @@ def observed_wait(site: SiteRules, stage: StageRun, ready_at: float | None) -> O
 def _ages_behind_parents(site: SiteRules, stage: StageRun) -> bool:
     if stage.own is not None:
         return bool(stage.after) and site.ages(stage.own.kept)
-    return stage.tie is Tie.AFTEROK and bool(stage.depends_on) and site.accrues
+    return bool(stage.depends_on) and (stage.tie is Tie.AGED or (stage.tie is Tie.AFTEROK and site.accrues))
 
 
 def _let_go_at(stage: StageRun) -> float | None:

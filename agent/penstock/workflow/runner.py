@@ -7,8 +7,9 @@ with the same view adds nothing but what is still needed.
 
 What it holds to (from what was seen on real Slurm):
 - Before a stage is submitted its parents are looked at: completed -> no dependency on it (Slurm may have forgotten the
-  job and would drop the dependency without a word), alive -> `afterok:` and held, one of them not seen -> nothing.
-- A held job is released only after its dependency has been read back.
+  job and would drop the dependency without a word), alive -> `afterok:`, one of them not seen -> nothing.
+- Where Slurm forgets jobs so soon that it might have forgotten a parent by then, the job is held, and released only
+  after its dependency has been read back.
 - A job that Slurm could start before its parents have ended has a guard in its script (`guard.py`).
 - A job that is not in the snapshot has not ended: only the snapshot or accounting can say so.
 """
@@ -31,13 +32,16 @@ from penstock.workflow.reading import SiteRules
 from penstock.workflow.registry import strategy_named
 from penstock.workflow.seen import ask_again
 from penstock.workflow.state import RunPhase, StagePhase, StageRun, WorkflowRun
-from penstock.workflow.strategy import Outlook, Plan
-from penstock.workflow.ties import Tie
+from penstock.workflow.strategy import Outlook, Plan, Rules
 from penstock.workflow.turn import spec_of
 
 __all__ = ["Runner"]
 
 _SETTLE = 30.0  # how long (s) a submission whose answer was lost may take to show up in the queue
+
+
+def _anything(max_time: float | None) -> Outlook:
+    return Outlook(lambda _geometry: 0.0, rules=Rules(no_early_age=None), max_time=max_time)
 
 
 class Runner:
@@ -47,7 +51,9 @@ class Runner:
     priority/basic). `cycle`: one scheduler cycle in seconds; a dependent job that starts this soon after its parent's
     end was ready before it. `grace`: how long (s) a job that was started too early may idle. `whole_nodes`: jobs share
     no nodes, so that one can wait for a node of another. `ages_from_release`: jobs that are let go by their begin time
-    age from then on, too, while they depend on others (no limits are enforced).
+    age from then on, too, while they depend on others (no limits are enforced). `remembers`: how long (s) Slurm keeps a
+    job in memory that has ended (MinJobAge). `may_age`: a job is made to age while it depends on others, where that
+    gains something.
     """
 
     def __init__(
@@ -58,8 +64,10 @@ class Runner:
         grace: float = 300.0,
         whole_nodes: bool = False,
         ages_from_release: bool = False,
+        remembers: float = 0.0,
+        may_age: bool = False,
     ) -> None:
-        self._site = SiteRules(accrues, cycle, grace, whole_nodes, ages_from_release)
+        self._site = SiteRules(accrues, cycle, grace, whole_nodes, ages_from_release, remembers, may_age)
 
     def start(
         self,
@@ -77,11 +85,12 @@ class Runner:
         """A new run, nothing submitted yet. `partition` and `qos` are what Slurm uses where the workflow names none.
 
         `token` tells runs of the same number apart when the agent's state was started afresh: job names hold it.
-        `plan` is the strategy's; None: what it makes of waits that are 0. `max_time` (s) is the partition's limit.
+        `plan` is the strategy's; None: what it makes of waits that are 0 where it may do all. `max_time` (s) is
+        the partition's limit.
 
         Raises UserError for an unknown strategy or a workflow that the strategy cannot run.
         """
-        planned = plan or strategy_named(strategy).plan(workflow, Outlook(lambda _geometry: 0.0, max_time=max_time))
+        planned = plan or strategy_named(strategy).plan(workflow, _anything(max_time))
         units = place_units(workflow, planned.cut)
         place = {unit.name: i for i, unit in enumerate(units)}
         covers = dict(planned.cut)
@@ -124,7 +133,7 @@ class Runner:
             return run
         if entry.phase is not StagePhase.INTENDED:
             return replace(run, discarded=(*run.discarded, job))
-        held = entry.tie is Tie.AFTEROK and entry.depends_on and not run.in_slots
+        held = entry.hold and entry.tie.dependent and entry.depends_on and not run.in_slots
         phase = StagePhase.SUBMITTED if held else StagePhase.QUEUED
         return run.with_stage(replace(entry, phase=phase, job=job, submitted=now, failures=0, retry_at=None))
 

@@ -15,6 +15,9 @@ __all__ = ["GROWTH_WAIT", "combined_command", "dependency_text", "job_name", "jo
 
 GROWTH_WAIT: Final = 600.0
 """Seconds that a job waits for the nodes of its next stage before it gives up."""
+# A begin time that has come is kept as the instant from which a job ages, also while it depends on others (where no
+# limits are enforced; run on 22.05.8, 24.11.5 and 26.05.5). One that has passed when Slurm sees it counts as none.
+_AGES_FROM: Final = "now+3"
 # No `-u`: the `module` and `conda` functions of many sites refer to unset variables.
 _SHELL_OPTIONS = "set -eo pipefail"
 
@@ -39,13 +42,15 @@ def job_spec(
     depends_on: Sequence[int],
     *,
     tie: Tie = Tie.AFTEROK,
+    hold: bool = True,
     minutes: Sequence[int] = (),
     pins: Sequence[str] = (),
     exclude: Sequence[str] = (),
     guard: Guard | None = None,
     mark: bool = False,
 ) -> JobSpec:
-    """The batch job of one stage; held if it depends on the success of jobs, so that this can be read back first.
+    """The batch job of one stage. `hold`: it is held if it depends on the success of jobs, so that this can be read
+    back first.
 
     `minutes` (with AFTER) are from the start of each of `depends_on`, `pins` (with NODES) nodes that it asks for,
     `exclude` nodes that it must not get. `guard` waits in the script; `mark` leaves one for the guards of others.
@@ -69,7 +74,8 @@ def job_spec(
         account=workflow.account,
         qos=workflow.qos,
         dependency=dependency_text(tie, depends_on, minutes),
-        hold=tie is Tie.AFTEROK and bool(depends_on),
+        begin=_AGES_FROM if tie is Tie.AGED and depends_on else None,
+        hold=hold and tie.dependent and bool(depends_on),
         requeue=guard is not None and guard.requeue,
         workdir=workflow.workdir,
         nodelist=tuple(pins),
@@ -85,7 +91,7 @@ def job_spec(
 
 def dependency_text(tie: Tie, depends_on: Sequence[int], minutes: Sequence[int] = ()) -> str | None:
     """What sbatch's `--dependency` says for this tie; None: nothing."""
-    if tie is Tie.AFTEROK and depends_on:
+    if tie.dependent and depends_on:
         return "afterok:" + ":".join(str(job) for job in depends_on)
     if tie is Tie.AFTER and depends_on:
         # Slurm refuses "+0".

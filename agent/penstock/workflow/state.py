@@ -158,7 +158,8 @@ class StageRun:
     `after` are the places in `WorkflowRun.stages` of the jobs it comes after, `covers` the stages it runs. `attempt`
     counts the Submits given out. `depends_on` are the jobs of those parents that had not completed when it was
     submitted, `tie` what keeps it behind them: with AFTER `minutes` after the start of each, with NODES the nodes
-    `pins`. `changes` counts how often that was changed since, `looked_at` is when that was last thought over.
+    `pins`. `hold`: it was submitted held, until its dependency had been read back. `changes` counts how often that was
+    changed since, `looked_at` is when that was last thought over.
     `nodes` are those it holds or held last, `exclude` those on which it failed and shall not run again.
     `misses` counts its starts that came too early and were taken back. `wasted` are the node-seconds of attempts that
     came to nothing, `idle` those of them in which it waited for parents. `retries` counts attempts that failed by
@@ -183,6 +184,7 @@ class StageRun:
     tie: Tie = Tie.NONE
     minutes: tuple[int, ...] = ()
     pins: tuple[str, ...] = ()
+    hold: bool = True
     changes: int = 0
     looked_at: float | None = None
     nodes: tuple[str, ...] = ()

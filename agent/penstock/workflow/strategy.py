@@ -22,6 +22,7 @@ from penstock.workflow.state import StagePhase, StageRun, WorkflowRun
 from penstock.workflow.ties import Tie
 
 __all__ = [
+    "WHOLE",
     "Due",
     "Outlook",
     "Plan",
@@ -33,6 +34,7 @@ __all__ = [
     "clock",
     "expected_end",
     "expected_ends",
+    "levels_ahead",
     "live_parents",
     "names",
     "singles",
@@ -40,6 +42,14 @@ __all__ = [
 ]
 
 _NAMED: Final = 3
+# A workflow of at most so many stages is in the queue as a whole, as if it had been submitted by hand; of a larger one
+# only so many levels, or the queue and the hourly budget would be full of jobs that cannot start for long.
+WHOLE: Final = 50
+_FAR, _NEAR = 8, 2
+_NOT_ALLOWED: Final = "an administrator has not allowed it (workflows.age_while_dependent)"
+_LIMITS: Final = (
+    "limits are enforced (AccountingStorageEnforce), and then Slurm counts no age while a job depends on others"
+)
 # After so many starts that came too early a job is submitted when its parents have ended, as under `perstage`.
 _PATIENCE: Final = 2
 
@@ -51,7 +61,8 @@ class Rules:
     `accrues`: a job with an unfulfilled dependency gains priority while it waits (ACCRUE_ALWAYS, or priority/basic,
     where the order of submission counts). `basic`: priority/basic. `weight_age` is PriorityWeightAge, None unknown.
     `whole_nodes`: jobs share no nodes. `max_accrue`: of how many pending jobs of a user age counts, None: of all.
-    `no_merge`: why a job cannot take more nodes here, None where it can.
+    `no_merge`: why a job cannot take more nodes here, None where it can. `no_early_age`: why a job cannot age while it
+    depends on others, though the site does not mean it to (`seed`), None where it can.
     """
 
     accrues: bool = False
@@ -60,10 +71,11 @@ class Rules:
     whole_nodes: bool = False
     max_accrue: int | None = None
     no_merge: str | None = None
+    no_early_age: str | None = _NOT_ALLOWED
 
     @classmethod
-    def of(cls, site: SiteConfig) -> Rules:
-        """The rules that a cluster's settings make."""
+    def of(cls, site: SiteConfig, *, age_while_dependent: bool = False) -> Rules:
+        """The rules that a cluster's settings make. `age_while_dependent`: an administrator allows it."""
         basic = site.priority_type == "priority/basic"
         return cls(
             accrues=site.accrues_always or basic,
@@ -72,7 +84,13 @@ class Rules:
             whole_nodes=site.select_type == "select/linear",
             max_accrue=site.max_jobs_accrue,
             no_merge=obstacle_to_merge(site, gres=False),
+            no_early_age=_NOT_ALLOWED if not age_while_dependent else _LIMITS if "limits" in site.enforced else None,
         )
+
+    @property
+    def may_age(self) -> bool:
+        """Whether a job that depends on others gains by being made to age: it would not by itself, and age counts."""
+        return self.no_early_age is None and not self.accrues and self.weight_age != 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +238,14 @@ def soon(run: WorkflowRun, i: int, now: float) -> Due:
     text = f"{run.doing} {stage.name} now: all stages before it are in the queue ({before})"
     end = max(expected_ends(run, still, now)[j][0] for j in still)
     return Due(now, Reason(f"{run.acting}-soon", text), fixed=False, parent_end=end)
+
+
+def levels_ahead(workflow: Workflow, rules: Rules) -> int:
+    """How many levels of a workflow that have not started are worth a place in the queue: all of a small one, else more
+    where they age from the beginning."""
+    if len(workflow.stages) <= WHOLE:
+        return len(workflow.stages)
+    return _FAR if rules.accrues and rules.max_accrue is None else _NEAR
 
 
 def _near(run: WorkflowRun, j: int, levels: int) -> bool:

@@ -53,12 +53,19 @@ class Turn:
         return seen is not None and seen.state in NOT_OVER
 
     def there(self, run: WorkflowRun, parent: StageRun) -> bool:
-        """Whether a parent's job is seen alive, so that another may be made to depend on it. In slots one that is
-        younger than the look will do: all are to be there before the first of them begins."""
+        """Whether a parent's job is seen alive, so that another may be made to depend on it. One that is younger than
+        the look will do where Slurm cannot have forgotten it yet, and in slots: all are to be there before the first
+        of them begins."""
         if parent.job is None:
             return False
-        young = run.in_slots and parent.submitted is not None and parent.submitted >= self.view.taken_at
-        return young or self.view.alive(parent.job)
+        young = parent.submitted is not None and parent.submitted >= self.view.taken_at
+        sure = run.in_slots or self.site.remembers_since(self.view.taken_at, self.now)
+        return (young and sure) or self.view.alive(parent.job)
+
+    def whole_nodes(self, run: WorkflowRun) -> bool:
+        """Whether the run's jobs share no nodes: nowhere here, or not in its partition."""
+        partition = self.view.partitions.get(run.partition)
+        return self.site.whole_nodes or (partition is not None and partition.exclusive)
 
     def observe(self, run: WorkflowRun, i: int, *, last: bool = False) -> WorkflowRun:
         """Learn from the wait of entry `i` once it is known, unless enough is learned in this pass. `last`: there is no
@@ -144,6 +151,7 @@ def spec_of(site: SiteRules, strategy: Strategy, run: WorkflowRun, i: int) -> Jo
         stage.attempt,
         stage.depends_on,
         tie=stage.tie,
+        hold=stage.hold,
         minutes=stage.minutes,
         pins=stage.pins,
         exclude=stage.exclude,

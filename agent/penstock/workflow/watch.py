@@ -45,7 +45,7 @@ def watch(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
     often = stage.changes >= _MOST_CHANGES
     if stage.tie is Tie.NODES:
         _pinned(turn, run, i, often=often)
-    elif stage.tie is Tie.AFTEROK and not often:
+    elif stage.tie.dependent and not often:
         _dependent(turn, run, i, job)
     elif stage.tie is Tie.AFTER and not often:
         return _timed(turn, run, i, job)
@@ -98,7 +98,8 @@ def _stale(turn: Turn, run: WorkflowRun, i: int, lost: int) -> WorkflowRun:
         return run
     jobs = tuple(parent.job for parent in live if parent.job is not None)
     reason = Reason("re-pointed", f"{text}; from now on it waits for {names(live) or 'no other stage'}")
-    _change(turn, stage, Tie.AFTEROK if jobs else Tie.NONE, jobs, reason, dependency=True)
+    tie = Tie.AGED if stage.tie is Tie.AGED else Tie.AFTEROK
+    _change(turn, stage, tie if jobs else Tie.NONE, jobs, reason, dependency=True)
     return run
 
 
@@ -146,7 +147,7 @@ def _held(turn: Turn, run: WorkflowRun, i: int, job: Job) -> WorkflowRun:
 def _dependent(turn: Turn, run: WorkflowRun, i: int, job: Job) -> None:
     """A released job: let it wait for nodes of its parents instead if that is the strategy; keep its dependency."""
     stage = run.stages[i]
-    if turn.strategy.tie is Tie.NODES and turn.site.whole_nodes and (pins := pins_for(turn, run, i)):
+    if turn.strategy.tie is Tie.NODES and turn.whole_nodes(run) and (pins := pins_for(turn, run, i)):
         live = _live_jobs(run, i)
         text = f"its parents run: job {job.id} now waits for {', '.join(pins)} instead of for them, so that it ages"
         _change(turn, stage, Tie.NODES, live, Reason("pinned", text), pins=pins, dependency=True, nodelist=True)
@@ -156,7 +157,7 @@ def _dependent(turn: Turn, run: WorkflowRun, i: int, job: Job) -> None:
     lost = [n for n in stage.depends_on if turn.at_work(n) and not names_parent(job.dependency, n)]
     if lost:
         text = f"job {lost[0]} was requeued: job {job.id} gets its dependency on it again"
-        _change(turn, stage, Tie.AFTEROK, stage.depends_on, Reason("re-pointed", text), dependency=True)
+        _change(turn, stage, stage.tie, stage.depends_on, Reason("re-pointed", text), dependency=True)
 
 
 def _pinned(turn: Turn, run: WorkflowRun, i: int, *, often: bool) -> None:

@@ -90,7 +90,8 @@ class BlockedJobs:
     def _obstacle(self, job: SimJob) -> str | None:
         """Slurm's word for why the job may not start; None when it may. It becomes eligible by the way."""
         engine = self._engine
-        if job.accrued is None and job.begin is not None and job.begin > engine.now:
+        limited = "limits" in engine.config.enforced
+        if job.accrued is None and job.begin is not None and job.begin > engine.now and not limited:
             job.accrued = job.begin  # as in Slurm, where a time that is brought forward later does not change it
         wake = job.dependency.refresh(self._parents, engine.now)
         if wake is not None:
@@ -98,10 +99,10 @@ class BlockedJobs:
         parent = None if job.expands is None else engine.jobs.get(job.expands)
         if job.dependency.never or (job.expands is not None and (parent is None or not parent.state.holds_nodes)):
             return "DependencyNeverSatisfied"
-        if job.held:
-            return "JobHeldAdmin" if job.held == "admin" else "JobHeldUser"
-        if job.dependency:
-            return "Dependency"
+        if job.held or job.dependency:
+            if limited:
+                job.accrued = None
+            return (f"JobHeld{job.held.title()}") if job.held else "Dependency"
         if job.eligible is None:
             job.eligible = max(engine.now, job.begin or 0.0)
         if job.accrued is None:

@@ -122,7 +122,8 @@ class ClusterConfig:
 
     Under multifactor a job's priority is 1 + `weight_age` * min(age / `max_age`, 1) + the priority of its QOS + what
     `weights` add. With `accrue_always` age counts from submission, else from when the job became eligible for the first
-    time (Slurm's AccrueTime): a dependency, a hold or a begin time that comes later does not take it away.
+    time (Slurm's AccrueTime): a dependency, a hold or a begin time that comes later does not take it away, unless
+    limits are enforced. `select_type` is only what the site says: a job has whole nodes either way.
     `scheduler` plans with time limits, at most `depth` jobs of the queue in a pass (bf_max_job_test); `spare_free` lets
     its reservations prefer nodes that are busy now (see `planning.planner`).
     `licenses` are how many there are of each. `operators` have AdminLevel=Operator, as root has. `max_array` is
@@ -147,6 +148,7 @@ class ClusterConfig:
     disable_job_shrink: bool = False
     priority: PriorityType = PriorityType.MULTIFACTOR
     accrue_always: bool = False
+    select_type: str = "select/linear"
     weight_age: float = 1000.0
     max_age: float = 7 * 86400.0
     qos: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({"normal": 0}))
@@ -191,7 +193,7 @@ class ClusterConfig:
         return SiteConfig(
             version=self.version,
             cluster=self.cluster,
-            select_type="select/linear",
+            select_type=self.select_type,
             scheduler_parameters=frozenset(parameters),
             prolog_flags=frozenset({"ALLOC", "CONTAIN"} if self.contain else set()),
             priority_type=self.priority.value,

@@ -628,3 +628,47 @@ def test_the_schema_knows_every_key_and_nothing_else(file):
     assert all(
         "description" in key for name, part in sections.items() if name != "log" for key in part["properties"].values()
     )
+
+
+# -- what only an administrator may allow ------------------------------------------------------------------------------
+
+AGEING = "workflows: {age_while_dependent: true}\n"
+
+
+@pytest.fixture
+def site_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.config.SITE", tmp_path / "site.yaml")
+    return tmp_path / "site.yaml"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can own the site's file")
+def test_the_sites_file_allows_ageing_for_those_with_a_file_of_their_own(file, site_file):
+    file.write_text("log: {level: error}\n")
+    assert not load(file, {}).workflows.age_while_dependent
+    site_file.write_text(AGEING)
+    assert load(file, {}).workflows.age_while_dependent
+    assert load(site_file, {}).workflows.age_while_dependent
+    file.write_text("workflows: {age_while_dependent: false}\n")
+    assert not load(file, {}).workflows.age_while_dependent, "who has it may do without"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_nobody_else_can_allow_it(file, site_file):
+    file.write_text(AGEING)
+    for mode, owner in ((0o644, 1000), (0o666, 0), (0o664, 0)):
+        file.chmod(mode)
+        os.chown(file, owner, 0)
+        with pytest.raises(ConfigError, match="age_while_dependent: only an administrator can allow this"):
+            load(file, {})
+        site_file.write_text(AGEING)
+        site_file.chmod(mode)
+        os.chown(site_file, owner, 0)
+        file.write_text("log: {level: error}\n")
+        assert not load(file, {}).workflows.age_while_dependent
+        file.write_text(AGEING)
+
+
+def test_nor_can_a_variable(tmp_path, site_file):
+    variable = "PENSTOCK_WORKFLOWS__AGE_WHILE_DEPENDENT"
+    with pytest.raises(ConfigError, match=f"^{variable}: workflows[.]age_while_dependent: only"):
+        load(None, {variable: "true", "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)})

@@ -11,12 +11,10 @@ from penstock.workflow.strategies.bigjob import BigJob
 from penstock.workflow.strategies.eager import Eager
 from penstock.workflow.strategies.handover import Handover
 from penstock.workflow.strategies.perstage import PerStage
+from penstock.workflow.strategies.seed import Seed
 from penstock.workflow.strategy import Due, Outlook, Plan, Rules, Strategy, Tie, after_parents
 
 __all__ = ["Auto", "by_rules"]
-
-# Where it helps to be early, still not more jobs of one workflow than this wait one behind the other.
-_FAR = 8
 
 
 class Auto:
@@ -39,7 +37,7 @@ class Auto:
             for strategy, hidden in ((chosen, chosen.tie is not Tie.NONE), (PerStage(), False), (BigJob(), False))
             if (strategy.name != chosen.name or strategy is chosen) and (outlook.scripts or strategy.name != "bigjob")
         )
-        return Plan(plan.cut, (*reasons, *plan.reasons, *told), chosen.name, _levels_ahead(outlook.rules))
+        return Plan(plan.cut, (*reasons, *plan.reasons, *told), chosen.name, plan.levels_ahead)
 
     def due(self, run: WorkflowRun, i: int, now: float) -> Due:
         """The strategy that was picked decides; never earlier than the parents' ends."""
@@ -68,14 +66,16 @@ def by_rules(rules: Rules, *, scripts: bool = True) -> tuple[Strategy, tuple[Rea
         text = "PriorityWeightAge is 0: jobs gain no priority by age, and those of equal priority go by submission"
         site.append(Reason("auto-no-age", text))
     if rules.max_accrue is not None:
-        text = (
-            f"at most {plural(rules.max_accrue, 'pending job')} of a user can age (MaxJobsAccrue): stages are "
-            "submitted at most two levels ahead"
-        )
+        text = f"at most {plural(rules.max_accrue, 'pending job')} of a user can age (MaxJobsAccrue)"
         site.append(Reason("auto-accrue-limit", text))
+    if rules.may_age:
+        text = "an administrator allows stages to age while they depend on others: each ages from its submission on"
+        site.append(Reason("auto-ages", text))
     if rules.whole_nodes and scripts:
         text = "handover: jobs do not share nodes, so a stage can wait for a node of the one before it; no node idles"
         return Handover(), (*site, Reason("auto-handover", text))
+    if rules.may_age:
+        return Seed(), (*site, Reason("auto-seed", "seed: the stage keeps its place in the queue"))
     gain = (
         "the stage keeps its place in the queue"
         if rules.accrues
@@ -84,11 +84,6 @@ def by_rules(rules: Rules, *, scripts: bool = True) -> tuple[Strategy, tuple[Rea
     why = "the stages' scripts cannot wait for others" if rules.whole_nodes else "jobs share nodes"
     text = f"eager: {why}, so only a dependency keeps a stage from starting too early; {gain}"
     return Eager(), (*site, Reason("auto-eager", text))
-
-
-def _levels_ahead(rules: Rules) -> int:
-    """How far ahead a stage gains by being in the queue: where it ages behind others, from the beginning."""
-    return _FAR if rules.accrues and rules.max_accrue is None else 2
 
 
 def _told(strategy: Strategy, cost: Cost) -> Reason:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.workflow.model import Workflow
 from penstock.workflow.state import WorkflowRun
-from penstock.workflow.strategy import Due, Outlook, Plan, Tie, singles, soon
+from penstock.workflow.strategy import Due, Outlook, Plan, Tie, levels_ahead, singles, soon
 
 __all__ = ["Eager"]
 
@@ -12,8 +12,9 @@ __all__ = ["Eager"]
 class Eager:
     """submits each stage as soon as those before it are in the queue, behind a dependency: nodes never idle
 
-    Where dependent jobs age, or the order of submission counts, nothing is gained by submitting later. Elsewhere it
-    saves the time until the agent has seen a parent's end and submitted what follows.
+    What a chain of `sbatch --dependency=afterok` does: all stages are in the queue from the beginning. Where dependent
+    jobs age, or priorities tie and the order of submission counts, each has its place by that; elsewhere it is in the
+    queue when the one before it ends.
     """
 
     name = "eager"
@@ -22,7 +23,7 @@ class Eager:
 
     def plan(self, workflow: Workflow, outlook: Outlook) -> Plan:
         """The stages themselves."""
-        return Plan(singles(workflow.order))
+        return Plan(singles(workflow.order), levels_ahead=levels_ahead(workflow, outlook.rules))
 
     def due(self, run: WorkflowRun, i: int, now: float) -> Due:
         """As soon as its parents are in the queue."""

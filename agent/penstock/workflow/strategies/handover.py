@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.workflow.model import Workflow
 from penstock.workflow.state import WorkflowRun
-from penstock.workflow.strategy import Due, Outlook, Plan, Tie, singles, soon
+from penstock.workflow.strategy import Due, Outlook, Plan, Tie, levels_ahead, singles, soon
 
 __all__ = ["Handover"]
 
@@ -24,7 +24,7 @@ class Handover:
 
     def plan(self, workflow: Workflow, outlook: Outlook) -> Plan:
         """The stages themselves."""
-        return Plan(singles(workflow.order))
+        return Plan(singles(workflow.order), levels_ahead=levels_ahead(workflow, outlook.rules))
 
     def due(self, run: WorkflowRun, i: int, now: float) -> Due:
         """As soon as its parents are in the queue."""

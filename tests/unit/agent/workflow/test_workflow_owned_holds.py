@@ -216,8 +216,9 @@ def test_no_act_of_the_agent_ever_changes_a_hold(events, which):
 
 @virtual
 async def test_what_the_agent_submits_as_itself_is_looked_at_again_before_it_is_released(tmp_path):
-    """Its own jobs are held until their dependency is read back, and an operator's release lifts every hold."""
-    world = AgentWorld(tmp_path, {"slurm": {"min_interval": 10}}, operator=True, operators=("carol",))
+    """Where Slurm soon forgets jobs its own are held until their dependency is read back, and an operator's release
+    lifts every hold."""
+    world = AgentWorld(tmp_path, {"slurm": {"min_interval": 10}}, operator=True, operators=("carol",), min_job_age=60.0)
     await world.boot()
     flow = Workflow("w", (Stage("a", 1, 600, 60, "sleep 60"), Stage("b", 1, 600, 5, "sleep 5", ("a",))))
     run = await world.submit(flow, "asa")

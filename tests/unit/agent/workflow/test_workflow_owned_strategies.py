@@ -94,6 +94,10 @@ def test_a_strategy_decides_or_is_refused_with_those_that_are_possible(strategy,
         return
     with pytest.raises(UserError) as refused:
         plan_for_owner(strategy, rules)
+    if strategy == "seed":
+        assert "an administrator has not allowed it" in str(refused.value)
+        assert plan_for_owner(strategy, replace(rules, no_early_age=None)).by is None
+        return
     assert str(refused.value) == (
         f"strategy: {strategy} is not possible here, as it has to write the jobs' scripts itself; possible are: "
         f"{', '.join(POSSIBLE)}"
@@ -115,7 +119,7 @@ def test_auto_is_eager_and_says_why():
     assert "jobs share nodes" in shared.reasons[1].text
     assert "the stages' scripts cannot wait for others" in alone.reasons[1].text
     assert not [r.code for r in alone.reasons if "bigjob" in r.code], "what it never will be"
-    assert (alone.levels_ahead, plan_for_owner("auto", Rules()).levels_ahead) == (8, 2)
+    assert (alone.levels_ahead, plan_for_owner("auto", Rules()).levels_ahead) == (50, 50), "as if submitted by hand"
 
 
 # -- when --------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.api import Reason
+from penstock.api import Reason, SiteConfig
 from penstock.core import extensions
 from penstock.errors import ConfigError, UserError
 from penstock.waits.geometry import key_of
@@ -111,6 +111,13 @@ def test_levels_of_a_graph_stay_side_by_side_where_they_are_alone():
     assert all(set(s.after) <= set(range(i)) for i, s in enumerate(run.stages))
 
 
+def site(enforced=frozenset()):
+    words = frozenset[str]()
+    return SiteConfig(
+        (24, 11), "c", "select/cons_tres", words, words, "priority/multifactor", words, 300.0, enforced=enforced
+    )
+
+
 # -- auto --------------------------------------------------------------------------------------------------------------
 
 RULES = {
@@ -119,6 +126,10 @@ RULES = {
     "basic": Rules(accrues=True, basic=True, whole_nodes=True),
     "shared nodes": Rules(weight_age=1000),
     "no age": Rules(weight_age=0, whole_nodes=True, max_accrue=2),
+    "allowed": Rules(weight_age=1000, no_early_age=None),
+    "allowed, whole nodes": Rules(weight_age=1000, whole_nodes=True, no_early_age=None),
+    "allowed, but no age": Rules(weight_age=0, no_early_age=None),
+    "allowed, but they age": Rules(accrues=True, weight_age=1000, no_early_age=None),
 }
 
 
@@ -130,6 +141,10 @@ RULES = {
         ("basic", "handover", ["auto-basic", "auto-handover"]),
         ("shared nodes", "eager", ["auto-no-accrual", "auto-eager"]),
         ("no age", "handover", ["auto-no-accrual", "auto-no-age", "auto-accrue-limit", "auto-handover"]),
+        ("allowed", "seed", ["auto-no-accrual", "auto-ages", "auto-seed"]),
+        ("allowed, whole nodes", "handover", ["auto-no-accrual", "auto-ages", "auto-handover"]),
+        ("allowed, but no age", "eager", ["auto-no-accrual", "auto-no-age", "auto-eager"]),
+        ("allowed, but they age", "eager", ["auto-accrues", "auto-eager"]),
     ],
 )
 def test_auto_goes_by_the_rules_of_the_site(rules, chosen, codes):
@@ -143,7 +158,26 @@ def test_auto_goes_by_the_rules_of_the_site(rules, chosen, codes):
     assert told[f"predicted-{chosen}"].endswith("makespan 760 s, of which 100 s waiting, 6.83 core-hours")
     run = Runner(accrues=False).start(1, flow, "auto", 0.0, partition="batch", plan=plan)
     assert (run.strategy, run.acting) == ("auto", chosen)
-    assert run.levels_ahead == (8 if RULES[rules].accrues else 2)
+    assert run.levels_ahead == 2, "all that there are"
+
+
+@pytest.mark.parametrize(("stages", "accrues", "ahead"), [(50, False, 50), (51, False, 2), (51, True, 8)])
+def test_a_small_workflow_is_in_the_queue_as_a_whole(stages, accrues, ahead):
+    flow = chain(*[(1, 60)] * stages)
+    for strategy in ("eager", "handover", "auto"):
+        assert planned(flow, strategy, rules=Rules(accrues=accrues, weight_age=1))[0].levels_ahead == ahead
+
+
+def test_seed_is_refused_where_it_is_not_allowed_or_does_not_work():
+    flow = chain((1, 60), (1, 60))
+    for rules, why in (
+        (Rules(), "an administrator has not allowed it"),
+        (Rules.of(site(enforced=frozenset({"limits"})), age_while_dependent=True), "limits are enforced"),
+    ):
+        with pytest.raises(UserError, match=f"seed cannot be used here: {why}"):
+            planned(flow, "seed", rules=rules)
+    assert Rules.of(site(enforced=frozenset({"associations"})), age_while_dependent=True).may_age
+    assert not Rules.of(site(), age_while_dependent=False).may_age
 
 
 def test_auto_has_nothing_to_submit_ahead_without_parents():

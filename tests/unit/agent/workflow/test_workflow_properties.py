@@ -61,7 +61,7 @@ class Queue:
 
     def submit(self, spec):
         number = len(self.entries) + 1
-        parents, minutes = self.dependency(spec.dependency or "")
+        parents, minutes = self.dependency(spec.dependency or "", lossy=spec.hold)
         guard = re.search(r"^#PENSTOCK-GUARD jobs=(\S+) grace=(\S+)$", spec.script, re.MULTILINE)
         outcome = JobState.COMPLETED
         if self.rng.random() < self.failing:
@@ -75,13 +75,14 @@ class Queue:
         self.entries[number].again = "|| exit 0" in spec.script
         return number
 
-    def dependency(self, text):
+    def dependency(self, text, *, lossy=True):
+        """`lossy`: what is held until its dependency has been read back may lose it for any reason."""
         parents, minutes = [], {}
         for clause in filter(None, text.split(",")):
             kind, *named = clause.split(":")
             for parent, _, wait in (one.partition("+") for one in named):
                 # up to 22.05 a dependency on a forgotten job is dropped without a word
-                if self.forgotten(self.entries[int(parent)]) or self.rng.random() < self.failing / 2:
+                if self.forgotten(self.entries[int(parent)]) or (lossy and self.rng.random() < self.failing / 2):
                     continue
                 if kind == "afterok":
                     parents.append(int(parent))
@@ -199,7 +200,13 @@ class Agent:
         self.rng.shuffle(listed)
         flow = Workflow("w", tuple(listed))
         grace = self.rng.choice([0.0, 30.0, 300.0])
-        self.runner = Runner(accrues=self.rng.random() < 0.5, grace=grace, whole_nodes=self.rng.random() < 0.8)
+        self.runner = Runner(
+            accrues=self.rng.random() < 0.5,
+            grace=grace,
+            whole_nodes=self.rng.random() < 0.8,
+            remembers=self.rng.choice([0.0, self.queue.memory]),
+            may_age=self.rng.random() < 0.5,
+        )
         self.run = self.runner.start(1, flow, strategy, 0.0, partition="batch")
         self.units = self.run.units
         self.orders, self.observed, self.finished, self.wanted, self.sampled = [], [], [], set(), 0
@@ -272,9 +279,10 @@ class Agent:
     def check_order(self, stage, spec):
         i = [s.name for s in self.run.stages].index(stage)
         still = [str(p.job) for p in self.run.parents(i) if p.phase is not StagePhase.DONE]
-        tie = self.run.stages[i].tie
-        assert (tie is Tie.NONE) == (not still) and spec.hold == (tie is Tie.AFTEROK)
-        if tie is Tie.AFTEROK:
+        tie, held = self.run.stages[i].tie, self.run.stages[i].hold
+        assert (tie is Tie.NONE) == (not still) and spec.hold == (tie.dependent and held)
+        assert (spec.begin is not None) == (tie is Tie.AGED)
+        if tie.dependent:
             assert spec.dependency == ":".join(["afterok", *still])
         elif tie is Tie.AFTER:
             assert [part.split("+")[0] for part in spec.dependency.split(",")] == [f"after:{job}" for job in still]

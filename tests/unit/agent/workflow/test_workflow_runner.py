@@ -87,8 +87,8 @@ class Driver:
         self.notes = {reason.code for _, reason in step.notes}
         return list(step.instructions)
 
-    def submit(self, now, number, *things, stage=None):
-        (order,) = [i for i in self.step(now, *things) if isinstance(i, Submit)]
+    def submit(self, now, number, *things, stage=None, taken_at=None):
+        (order,) = [i for i in self.step(now, *things, taken_at=taken_at) if isinstance(i, Submit)]
         self.run = self.runner.submitted(self.run, stage or order.stage, number, now)
         return order
 

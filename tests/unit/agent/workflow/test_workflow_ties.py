@@ -150,8 +150,9 @@ CHAIN = Workflow(
 )
 
 
-def test_eager_is_two_levels_ahead_and_no_more():
+def test_eager_is_so_many_levels_ahead_and_no_more():
     d = driver("eager", flow=CHAIN)
+    d.run = replace(d.run, levels_ahead=2)
     d.submit(1000, 1)
     order = d.submit(1001, 2, job(1))
     assert (order.stage, order.spec.dependency, order.spec.hold) == ("b", "afterok:1", True)
@@ -162,13 +163,53 @@ def test_eager_is_two_levels_ahead_and_no_more():
     assert d.asked == []
 
 
-def test_where_jobs_age_behind_others_it_may_be_further_ahead():
+def test_a_short_chain_is_in_the_queue_as_a_whole():
     d = driver("eager", flow=CHAIN)
-    d.run = replace(d.run, levels_ahead=3)
     d.submit(1000, 1)
     d.submit(1001, 2, job(1))
     order = d.submit(1003, 3, job(1), job(2, dependency="afterok:1(unfulfilled)"))
     assert (order.stage, order.spec.dependency) == ("c", "afterok:2")
+
+
+def test_where_slurm_remembers_a_parent_its_children_are_not_held():
+    """A job that has ended since the look is known for MinJobAge, so a dependency on it holds."""
+    d = driver("eager", flow=CHAIN)
+    d.runner = Runner(accrues=False, remembers=300.0)
+    d.submit(1000, 1)
+    order = d.submit(1000.5, 2, taken_at=999.0)
+    assert (order.stage, order.spec.dependency, order.spec.hold) == ("b", "afterok:1", False)
+    order = d.submit(1001, 3, taken_at=999.0)
+    assert (order.stage, order.spec.dependency, order.spec.hold) == ("c", "afterok:2", False)
+    out = d.step(1010, job(1), job(2, dependency="afterok:1(unfulfilled)"), job(3, dependency="afterok:2(unfulfilled)"))
+    assert out == [] and d.phases() == ["queued"] * 3
+
+
+def test_an_old_look_or_a_short_memory_holds_the_children():
+    for remembers, taken_at, held in ((300.0, 1000.0, False), (300.0, 780.0, True), (60.0, 1000.0, True)):
+        d = driver("eager", flow=CHAIN)
+        d.runner = Runner(accrues=False, remembers=remembers)
+        d.submit(1000, 1)
+        seen = job(1, submit=770.0)
+        assert d.submit(1000, 2, seen, taken_at=taken_at).spec.hold is held, (remembers, taken_at)
+
+
+def test_a_seeded_job_has_its_dependency_and_ages_from_its_submission_on():
+    d = driver("seed", flow=CHAIN)
+    d.runner = Runner(accrues=False, remembers=300.0, may_age=True)
+    first = d.submit(1000, 1)
+    assert (first.spec.begin, first.spec.dependency) == (None, None)
+    order = d.submit(1000.5, 2, taken_at=999.0)
+    assert (order.spec.dependency, order.spec.begin, order.spec.hold) == ("afterok:1", "now+3", False)
+    assert (d.run.stage("b").tie, "guard" in order.spec.script) == (Tie.AGED, False)
+    d.submit(1001, 3, taken_at=999.0)
+    # a parent is requeued and its child has lost its dependency: it gets it back, and stays what it is
+    lost = d.step(1100, job(1), job(2, dependency=""), job(3, dependency="afterok:2(unfulfilled)"))
+    change = only(Change, lost)
+    assert (change.job, change.dependency, change.tie) == (2, "afterok:1", Tie.AGED)
+    # its wait counts from its submission, as it aged from then on
+    done = job(1, "COMPLETED", submit=1000.0, start=1100.0, end=1200.0)
+    out = d.step(1300, done, job(2, "RUNNING", submit=1000.5, eligible=1200.0, start=1290.0), job(3))
+    assert [i.observation for i in out if isinstance(i, Observe) and i.stage == "b"] == [Observation(289.5)]
 
 
 def pinned():
