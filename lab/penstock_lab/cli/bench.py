@@ -71,7 +71,8 @@ def asa(parts: Sequence[str], out: Path | None, as_json: bool) -> None:
     The others take some minutes. With --json one part prints {"rows": [...]}, several print {"PART": {"rows": [...]}}.
     The pictures of --out need matplotlib: pip install 'penstock-lab[plot]'.
     """
-    from penstock_lab.papers.chapters import CHAPTERS, PAIRS, traces
+    from penstock_lab.papers.chapters import CHAPTERS, PAIRS
+    from penstock_lab.papers.traces import traces
 
     parts = parts or [name for name in CHAPTERS if name != PAIRS]
     if "logs" in parts:
@@ -99,8 +100,8 @@ def dmr(parts: Sequence[str], out: Path | None, as_json: bool) -> None:
     without unless it is asked for. With --json one part prints {"rows": [...]}, several print
     {"PART": {"rows": [...]}}. The pictures of --out need matplotlib: pip install 'penstock-lab[plot]'.
     """
-    from penstock_lab.papers.chapters import traces
     from penstock_lab.papers.dmr.chapters import CHAPTERS, LOGS, SIMULATED
+    from penstock_lab.papers.traces import traces
 
     if not parts and not _can_have_slurm():
         click.echo("without root and Slurm: only what is simulated", err=True)
@@ -163,8 +164,8 @@ def provision(parts: Sequence[str], runs: int, out: Path | None, as_json: bool) 
     With 50 runs, as in the paper, it takes hours; --runs 5 takes some minutes. The last part needs root and an
     installed Slurm, takes ten minutes, and is left out without unless it is asked for.
     """
-    from penstock_lab.papers.chapters import traces
     from penstock_lab.papers.provision import PARTS, SIMULATED
+    from penstock_lab.papers.traces import traces
 
     if not parts and not _can_have_slurm():
         click.echo("without root and Slurm: only what is simulated", err=True)

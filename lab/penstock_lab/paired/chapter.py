@@ -11,15 +11,14 @@ from typing import Final
 from penstock.host import files
 from penstock_lab.intervals import Interval
 from penstock_lab.paired.table import by_rule, regret, rows
-from penstock_lab.paired.windows import PLAIN, SEEDED, Case, Window, read, run
+from penstock_lab.paired.windows import AUTO, PLAIN, Case, Window, read, run
 from penstock_lab.papers.report import Chapter, Goal, Table
-from penstock_lab.papers.site import MACHINES, RULES
+from penstock_lab.papers.site import FAIR_SHARE, LOGS, MACHINES, RULES
 
 __all__ = ["FILE", "Protocol", "measure", "pairs"]
 
 FILE: Final = "pairs.jsonl"
 """In the folder of the report: a window a line, which a second run does not measure again."""
-_DEFAULT: Final = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +27,8 @@ class Protocol:
 
     windows: int = 30
     seeds: int = 5
-    machines: tuple[str, ...] = tuple(MACHINES)
-    rules: tuple[str, ...] = RULES
+    machines: tuple[str, ...] = (*MACHINES, *LOGS)
+    rules: tuple[str, ...] = (*RULES, FAIR_SHARE)
 
     @property
     def cases(self) -> list[Case]:
@@ -59,7 +58,8 @@ def pairs(out: Path | None, tell: Callable[[str], None], protocol: Protocol | No
     ]
     text = (
         f"{len(windows)} windows of a simulated queue, half a day apart: HPC2n and UPPMAX with jobs of Lublin's model, "
-        f"{protocol.seeds} seeds, three rules of priority. At the instant of each window the whole simulation is "
+        f"CTC SP2 and SDSC SP2 with those of their logs, {protocol.seeds} seeds, "
+        f"{len(protocol.rules)} rules of priority. At the instant of each window the whole simulation is "
         "forked, and the same chain (Montage, BLAST or Statistics, with run times drawn once) is submitted in each "
         "way; others' jobs arrive at the same times and run as long in every fork. Figures are ratios to the plain "
         "chain, `sbatch --dependency=afterok` for all stages at once: of the means over all windows with their 95 % "
@@ -108,20 +108,20 @@ def _told(interval: Interval | None) -> str:
 def _goals(windows: Sequence[Window]) -> list[Goal]:
     found = []
     for row in rows(windows):
-        if row.way == _DEFAULT and row.used is not None:
+        if row.way not in AUTO or row.used is None or row.waits is None:
+            continue
+        found += [
+            Goal(row.rule, f"makespan of {row.way}, over the {PLAIN}'s, upper end", row.makespan.high, 1.02),
+            Goal(row.rule, "the same, mean", row.makespan.value, 1.0),
+            Goal(row.rule, "core-hours over the same, upper end", row.used.high, 1.01),
+        ]
+        if AUTO[row.way][1] and row.rule == "default":
             found += [
-                Goal(row.rule, f"makespan of {_DEFAULT} over the {PLAIN}'s, upper end", row.makespan.high, 1.02),
-                Goal(row.rule, "the same, mean", row.makespan.value, 1.0),
-                Goal(row.rule, "core-hours over the same, upper end", row.used.high, 1.01),
-            ]
-        if row.way == SEEDED and row.rule == "default" and row.waits is not None:
-            found += [
-                Goal(
-                    row.rule, f"makespan of the {SEEDED}, over the {PLAIN}'s", row.makespan[0], 0.8, *row.makespan[1:]
-                ),
+                Goal(row.rule, f"makespan of {row.way}, over the {PLAIN}'s", row.makespan[0], 0.8, *row.makespan[1:]),
                 Goal(row.rule, "later waits over the same", row.waits[0], 0.55, *row.waits[1:]),
             ]
     for rule, those in by_rule(windows).items():
-        value = regret(those, _DEFAULT)
-        found.append(Goal(rule, f"regret of {_DEFAULT}", value.value, 1.03, value.low, value.high))
+        for way in AUTO:
+            value = regret(those, way)
+            found.append(Goal(rule, f"regret of {way}", value.value, 1.03, value.low, value.high))
     return found

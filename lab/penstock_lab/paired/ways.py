@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from penstock.api import JobSpec, JobState
@@ -86,8 +86,13 @@ def seeded(engine: Engine, workflow: Workflow, cut: Cut | None = None) -> Outcom
     return _chain(engine, place_units(workflow, cut or singles(workflow.order)), aged=True)
 
 
-def under_agent(engine: Engine, workflow: Workflow, strategy: str, settings: Mapping[str, object]) -> Outcome:
-    """An agent that begins now runs the workflow. RuntimeError if it does not complete."""
+def under_agent(
+    engine: Engine, workflow: Workflow, strategy: str, settings: Mapping[str, object], *, shared: bool = False
+) -> Outcome:
+    """An agent that begins now runs the workflow; `shared`: it finds a site where jobs share nodes. RuntimeError if it
+    does not complete."""
+    if shared:
+        engine.config = replace(engine.config, select_type="select/cons_tres")
     submission = Submission(engine.now, workflow)
     (run,) = asyncio.run(follow(engine, [submission], strategy, settings, seed=1))
     if run.phase is not RunPhase.COMPLETED:
@@ -95,7 +100,7 @@ def under_agent(engine: Engine, workflow: Workflow, strategy: str, settings: Map
     metrics = run_metrics(run)
     assert metrics.makespan is not None
     waits = tuple(perceived_wait(run, i) or 0.0 for i in range(len(run.stages)))
-    return Outcome(metrics.makespan, waits, metrics.node_hours * 3600.0, metrics.misses, run.strategy)
+    return Outcome(metrics.makespan, waits, metrics.node_hours * 3600.0, metrics.misses, run.acting)
 
 
 def _chain(engine: Engine, units: Sequence[Stage], *, aged: bool) -> Outcome:

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,15 +25,25 @@ from penstock_lab.paired.forks import in_forks
 from penstock_lab.paired.ways import Outcome, contiguous_cuts, plain, seconds_of, seeded, under_agent
 from penstock_lab.papers import paper
 from penstock_lab.papers.drive import let_arrive
-from penstock_lab.papers.site import MACHINES, background, cluster
+from penstock_lab.papers.site import LOGS, MACHINES, Arrival, Machine, background, cluster, log_background
+from penstock_lab.papers.traces import traces
+from penstock_lab.sim import swf
+from penstock_lab.sim.trace import Trace
 
-__all__ = ["AGENT", "ALONE", "MERGED", "PLAIN", "SEEDED", "Case", "Window", "chain", "read", "run", "ways"]
+__all__ = ["AGENT", "ALONE", "AUTO", "MERGED", "PLAIN", "SEEDED", "Case", "Window", "chain", "read", "run", "ways"]
 
 PLAIN: Final = "plain chain"
 SEEDED: Final = "plain chain, aged"
 MERGED: Final = "merged "
 ALONE: Final = "first stage alone"
-AGENT: Final = ("perstage", "asa", "eager", "handover", "packed", "bigjob", "auto")
+AGENT: Final = ("perstage", "asa", "handover", "packed", "bigjob")
+AUTO: Final = {
+    "auto, linear": (False, False),
+    "auto, cons_tres": (True, False),
+    "auto, linear, ageing allowed": (False, True),
+    "auto, cons_tres, ageing allowed": (True, True),
+}
+"""The default on sites where jobs have whole nodes or share them, and where stages may age while they depend."""
 _DAY: Final = 86400.0
 _FIRST: Final = 3 * _DAY
 _APART: Final = 12 * 3600.0
@@ -94,7 +104,7 @@ def read(path: Path) -> list[Window]:
 
 def chain(case: Case, number: int) -> Workflow:
     """The workflow of a window: each of the paper's in each size of the machine in turn."""
-    sizes = paper.SCALES[case.machine]
+    sizes = paper.SCALES.get(case.machine, paper.SCALES["hpc2n"])
     name = paper.WORKFLOWS[number % len(paper.WORKFLOWS)]
     cores = sizes[number // len(paper.WORKFLOWS) % len(sizes)]
     rng = np.random.default_rng([case.seed, number])
@@ -124,6 +134,9 @@ def ways(engine: Engine, workflow: Workflow) -> dict[str, Callable[[], Outcome]]
             found[MERGED + " ".join(str(len(stages)) for _, stages in cut)] = partial(plain, engine, workflow, cut)
     for strategy in AGENT:
         found[strategy] = partial(under_agent, engine, workflow, strategy, {})
+    for name, (shared, aged) in AUTO.items():
+        settings = {"workflows": {"age_while_dependent": aged}}
+        found[name] = partial(under_agent, engine, workflow, "auto", settings, shared=shared)
     return found
 
 
@@ -132,8 +145,9 @@ def run(case: Case, windows: int, done: frozenset[int] = frozenset(), at_once: i
     logs.configure("error", "text")
     last = max((n for n in range(windows) if n not in done), default=-1)
     days = (_FIRST + _APART * last + _TAIL) / _DAY
-    engine = Engine(cluster(MACHINES[case.machine], case.rule), 0.0, duration=seconds_of)
-    let_arrive(engine, background(MACHINES[case.machine], days, case.seed))
+    machine = MACHINES.get(case.machine) or LOGS[case.machine]
+    engine = Engine(cluster(machine, case.rule), 0.0, duration=seconds_of)
+    let_arrive(engine, _others(machine, days, case.seed))
     for number in range(last + 1):
         engine.advance(_FIRST + _APART * number)
         engine.take_effects()
@@ -142,6 +156,23 @@ def run(case: Case, windows: int, done: frozenset[int] = frozenset(), at_once: i
             told = in_forks({name: partial(_told, way) for name, way in ways(engine, workflow).items()}, at_once)
             outcomes = {name: Outcome.read(each) for name, each in told.items()}
             yield Window(case, number, workflow.name, outcomes)
+
+
+def _others(machine: Machine, days: float, seed: int) -> Iterator[Arrival]:
+    """Of a log another part for each of the first five seeds."""
+    if machine.name in MACHINES:
+        return background(machine, days, seed)
+    trace = _trace(machine.name)
+    span = trace.submit[-1] - trace.submit[0]
+    return log_background(trace, span * (seed % 6) / 6, days, seed)
+
+
+@cache
+def _trace(name: str) -> Trace:
+    found = [path for path in traces() if path.name.lower().startswith(name)]
+    if not found:
+        raise UserError(f"PENSTOCK_TRACES has no log of {name.upper()}")
+    return swf.load(found[0], LOGS[name].slots).trace
 
 
 def _told(way: Callable[[], Outcome]) -> dict[str, Any]:

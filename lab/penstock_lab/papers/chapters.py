@@ -8,15 +8,15 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from penstock.errors import UserError
 from penstock.waits.learners import DEFAULT
 from penstock.waits.report import FLOOR
 from penstock_lab.paired.chapter import pairs
 from penstock_lab.papers import accuracy, fig5, logs, paper, tables
 from penstock_lab.papers.report import Chapter, Goal, Table
 from penstock_lab.papers.site import MACHINES
+from penstock_lab.papers.traces import traces
 
-__all__ = ["CHAPTERS", "PAIRS", "Tell", "traces"]
+__all__ = ["CHAPTERS", "PAIRS", "Tell"]
 
 PAIRS: Final = "pairs"
 """Takes most of an hour, so it is run only when it is asked for."""
@@ -80,14 +80,6 @@ def tables_1_and_2(out: Path | None, tell: Tell) -> Chapter:
     shown = [*_table_1(rows, protocol), _normalised(rows), _bounds(rows), _table_2(judged)]
     data = [{"table": 1, **row.row()} for row in rows] + [{"table": 2, **row.row()} for row in judged]
     return Chapter("tables", "Tables 1 and 2", text, data, shown, tables.goals(rows), pictures)
-
-
-def traces() -> list[Path]:
-    """The logs that PENSTOCK_TRACES names. UserError where there are none."""
-    folder = os.environ.get("PENSTOCK_TRACES")
-    if not folder:
-        raise UserError("PENSTOCK_TRACES must name a folder with logs in Standard Workload Format (*.swf, *.swf.gz)")
-    return logs.find(Path(folder))
 
 
 def real_logs(out: Path | None, tell: Tell) -> Chapter:

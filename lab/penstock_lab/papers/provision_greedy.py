@@ -12,7 +12,7 @@ from typing import Any, Final
 from penstock.provision.dag import Dag, best_effort_cost
 from penstock.provision.greedy import SlotSite, greedy
 from penstock.provision.pricing import PaperPricing
-from penstock_lab.papers.chapters import Tell, traces
+from penstock_lab.papers.chapters import Tell
 from penstock_lab.papers.provision_machine import Machine, best_effort_on
 from penstock_lab.papers.provision_world import (
     COPIES,
@@ -24,6 +24,7 @@ from penstock_lab.papers.provision_world import (
     with_second_copy,
 )
 from penstock_lab.papers.report import Chapter, Goal, Table
+from penstock_lab.papers.traces import traces
 
 __all__ = ["Setting", "against_best_effort", "greedy_plans"]
 

@@ -15,10 +15,11 @@ from typing import Any, Final
 
 from penstock.future.plan import QueueSchedule, make_plan
 from penstock.provision.pricing import PaperPricing, Quote, choose, quote, quote_all
-from penstock_lab.papers.chapters import Tell, traces
+from penstock_lab.papers.chapters import Tell
 from penstock_lab.papers.provision_machine import Machine
 from penstock_lab.papers.provision_world import SITES, Jobs, read_jobs, read_limited_jobs, utilisation
 from penstock_lab.papers.report import Chapter, Goal, Table
+from penstock_lab.papers.traces import traces
 
 __all__ = ["Sales", "duplicated", "first_days", "prices", "sell"]
 

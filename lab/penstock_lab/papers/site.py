@@ -14,15 +14,19 @@ from typing import Final
 import numpy as np
 
 from penstock.api import JobSpec
-from penstock_lab.mock.model import ClusterConfig, PriorityType, Scheduler
+from penstock_lab.mock.model import ClusterConfig, PriorityType, Scheduler, Weights
 from penstock_lab.papers.paper import SLOT
 from penstock_lab.sim.trace import Trace
 from penstock_lab.sim.workloads import generate
 
-__all__ = ["MACHINES", "RULES", "Arrival", "Machine", "background", "cluster"]
+__all__ = ["FAIR_SHARE", "LOGS", "MACHINES", "RULES", "Arrival", "Machine", "background", "cluster", "log_background"]
 
 RULES: Final = ("default", "accrue-always", "basic")
 """priority/multifactor by age from when a job is eligible; the same from its submission; priority/basic."""
+FAIR_SHARE: Final = "fair-share"
+"""As default, and an account counts for less the more it has used lately."""
+_FAIR: Final = 1000.0  # as much as a week of age
+_USERS, _GROUPS = 40, 8
 _LONGEST: Final = 48 * 3600.0
 _BATCH_DELAY: Final = 3.0
 _DEPTH: Final = 100  # bf_max_job_test
@@ -43,6 +47,10 @@ MACHINES: Final = {
 }
 
 
+LOGS: Final = {"ctc": Machine("ctc", 338, 0.84), "sdsc": Machine("sdsc", 128, 0.83)}
+"""Machines of the Parallel Workloads Archive, a slot for each processor of theirs (CTC SP2 1996, SDSC SP2 1998)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """Somebody else's job."""
@@ -60,6 +68,7 @@ def cluster(machine: Machine, rule: str) -> ClusterConfig:
         cpus=SLOT,
         priority=PriorityType.BASIC if rule == "basic" else PriorityType.MULTIFACTOR,
         accrue_always=rule == "accrue-always",
+        weights=Weights(fairshare=_FAIR if rule == FAIR_SHARE else 0.0),
         scheduler=Scheduler.REPLAN,
         depth=_DEPTH,
         batch_delay=_BATCH_DELAY,
@@ -82,8 +91,23 @@ def background(machine: Machine, days: float, seed: int) -> Iterator[Arrival]:
             return
         seconds = min(float(run), _LONGEST)
         limit = min(60.0 * np.ceil(seconds * rng.uniform(1.0, 7.0) / 60.0), _LONGEST + 60.0)
-        spec = JobSpec("other", "#!/bin/sh\n", int(procs), float(limit))
-        yield Arrival(float(submit), seconds, spec, f"user{rng.integers(40)}")
+        yield _arrival(float(submit), seconds, int(procs), float(limit), int(rng.integers(_USERS)))
+
+
+def log_background(trace: Trace, begin: float, days: float, seed: int) -> Iterator[Arrival]:
+    """The jobs of a log from an instant on (s since its first submission), for so many days, with the limits that their
+    users gave."""
+    rng, first = np.random.default_rng([seed, 7]), trace.submit[0] + begin
+    for submit, run, procs, limit in zip(trace.submit, trace.run, trace.procs, trace.estimate, strict=True):
+        if submit >= first + days * 86400.0:
+            return
+        if submit >= first:
+            yield _arrival(submit - first, float(run), procs, float(limit), int(rng.integers(_USERS)))
+
+
+def _arrival(submit: float, seconds: float, procs: int, limit: float, user: int) -> Arrival:
+    spec = JobSpec("other", "#!/bin/sh\n", procs, limit, account=f"group{user % _GROUPS}")
+    return Arrival(submit, seconds, spec, f"user{user}")
 
 
 def _lublin(machine: Machine, jobs: int, seed: int) -> Trace:

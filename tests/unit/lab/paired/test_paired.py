@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+from array import array
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +25,8 @@ from penstock_lab.paired.table import BEST, NOBODY, regret, rows
 from penstock_lab.paired.ways import Outcome, contiguous_cuts, plain, seconds_of, seeded, under_agent
 from penstock_lab.paired.windows import ALONE, MERGED, PLAIN, SEEDED, Case, Window
 from penstock_lab.papers.report import Goal
+from penstock_lab.papers.site import log_background
+from penstock_lab.sim.trace import Trace
 
 
 def chain(*nodes, seconds=100.0):
@@ -115,13 +118,15 @@ def test_a_job_that_fails_ends_the_comparison():
 
 def test_windows_are_the_same_whatever_was_done_before(monkeypatch):
     monkeypatch.setattr(windows, "AGENT", ("perstage",))
+    monkeypatch.setattr(windows, "AUTO", {"auto, cons_tres, ageing allowed": (True, True)})
     monkeypatch.setattr(windows, "_FIRST", 3600.0)
     monkeypatch.setattr(windows, "_TAIL", 86400.0)
     case = Case("hpc2n", "default", 1)
     first, second, third = windows.run(case, 3)
     assert [w.workflow for w in (first, second, third)] == ["montage-28", "blast-28", "statistics-28"]
     assert list(windows.run(case, 3, frozenset({0, 1}))) == [third]
-    assert set(second.outcomes) == {PLAIN, SEEDED, ALONE, MERGED + "2", "perstage"}
+    assert set(second.outcomes) == {PLAIN, SEEDED, ALONE, MERGED + "2", "perstage", "auto, cons_tres, ageing allowed"}
+    assert {w.outcomes["auto, cons_tres, ageing allowed"].by for w in (first, second, third)} == {"seed"}
     assert len([name for name in first.outcomes if name.startswith(MERGED)]) == 9, "montage: one or two jobs"
     assert len([name for name in third.outcomes if name.startswith(MERGED)]) == 7
 
@@ -200,3 +205,29 @@ def test_a_goal_is_missed_only_when_its_whole_interval_lies_above_it():
     assert said == [True, False, False, True]
     assert Goal("w", "x", 1.1, 1.0, 0.9, 1.3).measured == "1.100 (0.900 to 1.300)"
     assert len(list(itertools.islice(contiguous_cuts(chain(1)), 2))) == 1
+
+
+# -- logs and goals ----------------------------------------------------------------------------------------------------
+
+
+def test_a_log_begins_elsewhere_for_each_seed_and_keeps_its_limits():
+    columns = (range(6), (0, 10, 20, 3600, 3610, 90_000), [5] * 6, (1, 2, 3, 1, 2, 3), [60] * 6)
+    trace = Trace(*(array("q", column) for column in columns))
+    found = list(log_background(trace, 3600.0, 1.0, seed=2))
+    told = [(a.submit, a.seconds, a.spec.nodes, a.spec.time_limit) for a in found]
+    assert told == [(0.0, 5.0, 1, 60.0), (10.0, 5.0, 2, 60.0)], "what comes a day later is left out"
+
+
+def test_the_goals_are_judged_for_each_kind_of_site():
+    ratios = {"auto, linear": 99.0, "auto, cons_tres": 104.0, "auto, linear, ageing allowed": 70.0}
+    found = [
+        replace(w, outcomes={**w.outcomes, **{n: Outcome(v, (10.0, 5.0), 100.0) for n, v in ratios.items()}})
+        for w in (a_window(n) for n in range(3))
+    ]
+    with_all = [replace(w, outcomes={**w.outcomes, "auto, cons_tres, ageing allowed": Outcome(100.0, (1.0, 2.0), 100.0)})
+                for w in found]
+    reached = {(g.where, g.what): g.reached for g in chapter._goals(with_all)}
+    assert reached["default", "makespan of auto, linear, over the plain chain's, upper end"]
+    assert not reached["default", "makespan of auto, cons_tres, over the plain chain's, upper end"]
+    assert reached["default", "makespan of auto, linear, ageing allowed, over the plain chain's"]
+    assert not reached["default", "makespan of auto, cons_tres, ageing allowed, over the plain chain's"]
