@@ -76,7 +76,7 @@ def test_a_growth_up_to_a_limit_and_beyond_it(holder, limit, fits, too_much, why
     if too_much is not None:
         found = obstacle(known(holder(limit)), JOB, Growth(*too_much), ENFORCED)
         assert found is not None and found.code == why
-        assert holder(limit).name in found.text and limit.name in found.text and "asked for" in found.text
+        assert holder(limit).name in found.text and limit.name in found.text and "requested" in found.text
 
 
 @pytest.mark.parametrize(("limit", "why"), JOBS, ids=lambda value: getattr(value, "name", None))

@@ -224,8 +224,8 @@ def test_the_goals_are_judged_for_each_kind_of_site():
         replace(w, outcomes={**w.outcomes, **{n: Outcome(v, (10.0, 5.0), 100.0) for n, v in ratios.items()}})
         for w in (a_window(n) for n in range(3))
     ]
-    with_all = [replace(w, outcomes={**w.outcomes, "auto, cons_tres, ageing allowed": Outcome(100.0, (1.0, 2.0), 100.0)})
-                for w in found]
+    last = {"auto, cons_tres, ageing allowed": Outcome(100.0, (1.0, 2.0), 100.0)}
+    with_all = [replace(w, outcomes={**w.outcomes, **last}) for w in found]
     reached = {(g.where, g.what): g.reached for g in chapter._goals(with_all)}
     assert reached["default", "makespan of auto, linear, over the plain chain's, upper end"]
     assert not reached["default", "makespan of auto, cons_tres, over the plain chain's, upper end"]
