@@ -13,7 +13,7 @@ from penstock.provision.dag import Dag, best_effort_cost
 from penstock.provision.front import Evaluation, trade_off
 from penstock.provision.heft import Scheduler
 from penstock.provision.moga import MogaSettings, moga
-from penstock_lab.papers.chapters import Tell, traces
+from penstock_lab.papers.chapters import Tell
 from penstock_lab.papers.provision_greedy import greedy_plans
 from penstock_lab.papers.provision_prices import prices
 from penstock_lab.papers.provision_real import against_plan
@@ -33,6 +33,7 @@ from penstock_lab.papers.provision_world import (
     with_second_copy,
 )
 from penstock_lab.papers.report import Chapter, Goal, Table
+from penstock_lab.papers.traces import traces
 
 __all__ = ["PARTS", "SIMULATED"]
 

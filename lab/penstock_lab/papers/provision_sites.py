@@ -21,7 +21,7 @@ from penstock.provision.greedy import SlotSite, greedy
 from penstock.provision.heft import Scheduler
 from penstock.provision.moga import MogaSettings, moga
 from penstock.provision.pricing import PaperPricing
-from penstock_lab.papers.chapters import Tell, traces
+from penstock_lab.papers.chapters import Tell
 from penstock_lab.papers.provision_machine import Machine
 from penstock_lab.papers.provision_world import (
     COPIES,
@@ -34,6 +34,7 @@ from penstock_lab.papers.provision_world import (
     with_second_copy,
 )
 from penstock_lab.papers.report import Chapter, Goal, Table
+from penstock_lab.papers.traces import traces
 
 __all__ = ["among_sites", "over_sites", "several_sites"]
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 from penstock.future.plan import make_plan
 from penstock.provision.pricing import PaperPricing, quote
 from penstock.provision.var import Submission, WaitSample, bound, combine, idle_cost, when_to_submit
-from penstock_lab.papers.chapters import Tell, traces
+from penstock_lab.papers.chapters import Tell
 from penstock_lab.papers.provision_machine import Machine
 from penstock_lab.papers.provision_world import (
     COPIES,
@@ -32,6 +32,7 @@ from penstock_lab.papers.provision_world import (
     with_second_copy,
 )
 from penstock_lab.papers.report import Chapter, Goal, Table
+from penstock_lab.papers.traces import traces
 
 __all__ = ["Outcome", "both_ways", "reservations"]
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from penstock_lab.papers.chapters import traces
 from penstock_lab.papers.dmr import modes, others, others_logs, paper, resize, table4
 from penstock_lab.papers.dmr.models import models
 from penstock_lab.papers.dmr.real import real
 from penstock_lab.papers.report import Chapter, Goal, Table
+from penstock_lab.papers.traces import traces
 
 __all__ = ["CHAPTERS", "LOGS", "SIMULATED", "Tell"]
 

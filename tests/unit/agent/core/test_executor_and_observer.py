@@ -119,7 +119,7 @@ def test_twenty_acts_at_once_share_one_look_and_none_touches_anothers_job(store)
     for n in range(20):
         work = executor.cancel(n, f"job {n}", Concern("malleable", 7))
         if n % 2:
-            with pytest.raises(NotPermitted, match=f"job {n} belongs to alice"):
+            with pytest.raises(NotPermitted, match=f"job {n} now belongs to alice"):
                 run(work)
         else:
             run(work)
