@@ -142,9 +142,8 @@ def _progress(run: BagRun, done: Pass | None) -> Progress:
 
 
 def _counts(progress: Progress) -> dict[str, int]:
-    """As JSON; `unplaced` goes by its former name there."""
-    counts = asdict(progress)
-    return {**{name: count for name, count in counts.items() if name != "unplaced"}, "homeless": progress.unplaced}
+    """As JSON; `unplaced` goes by its former name, too, for one release."""
+    return {**asdict(progress), "homeless": progress.unplaced}
 
 
 def _as_json(run: BagRun, done: Pass | None) -> dict[str, Any]:

@@ -49,20 +49,20 @@ class SoakPauses:
         """Whether anything is to be left alone now."""
         return bool(self._pauses or self._allow)
 
-    def pause(self) -> None:
-        """Of the agent, by root: all, a feature, a user's, or what is in a partition."""
+    def pause(self) -> bool:
+        """Of the agent, by root: all, a feature, a user's, or what is in a partition. Whether it was answered."""
         draw = self._draw
         feature = draw.choice((None, *FEATURES, *FEATURES))
         uid = draw.choice((None, None, self._site.cluster.user(OWNER).uid))
         partition = draw.choice((None, None, "batch"))
         scope = (feature, uid, partition)
         if scope in self._pauses:
-            return
+            return True
         if self._site.ask("pause", feature=feature, uid=uid, partition=partition, why="soak") is None:
             self._event("a pause was not answered")
             # It may hold all the same, and is lifted with the others; nothing is expected of it.
             self._pauses[scope] = LeftAloneSpan("agent", (), _NEVER, _NEVER)
-            return
+            return False
         self._counts["pauses"] += 1
         self._event(f"paused: {scope}")
         features = FEATURES if feature is None else (feature,)
@@ -70,6 +70,7 @@ class SoakPauses:
         # A user's commands ask the agent, or read its file.
         own = LeftAloneSpan(OWNER, features, time.time(), _NEVER, f"pause {scope}")
         self._pauses[(*scope, OWNER)] = own
+        return True
 
     def resume(self) -> bool:
         """Lift all pauses; whether the agent has said that none is left."""

@@ -313,8 +313,9 @@ class _Soak:
         self.event(f"calls: {mood}")
 
     def _pause(self) -> None:
-        """For a while; several may hold at a time."""
-        self.pauses.pause()
+        """For a while; several may hold at a time. One that the agent has not answered is asked for again."""
+        if not self.pauses.pause():
+            self._at(time.time() + 5.0, self._pause)
         self._at(time.time() + self.draw.uniform(5, 40), self._resume)
 
     def _resume(self) -> None:

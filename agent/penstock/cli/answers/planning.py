@@ -298,12 +298,13 @@ class Select(Answer):
 
 
 class Progress(Part):
-    """Tasks by what became of them; `homeless` wait for a place."""
+    """Tasks by what became of them; `unplaced` wait for a place (`homeless` in earlier releases)."""
 
     waiting: int
     running: int
     done: int
     failed: int
+    unplaced: int
     homeless: int
 
 
