@@ -95,11 +95,12 @@ async def slurm_site(
     accrue_always: bool = True,
     interval: float = 0.5,
     policy: str | None = None,
+    workflows: Mapping[str, object] | None = None,
 ) -> AsyncIterator[Site]:
     """A real Slurm with ordinary users (one, without root), and an agent that runs as one of them.
 
-    `alternatives` and `policy` None are the default ones; the agent looks every `interval` seconds. Several may be up
-    side by side.
+    `alternatives` and `policy` None are the default ones; the agent looks every `interval` seconds. `workflows` is that
+    section of its configuration. Several may be up side by side.
     """
     from penstock.slurm.cli import CliBackend
     from penstock_lab.cluster import Cluster, ClusterSpec, down, up
@@ -124,6 +125,8 @@ async def slurm_site(
         settings["slurm"]["min_interval"] = 0.8 * interval
         if policy is not None:
             settings["dmr"]["policy"] = policy
+        if workflows is not None:
+            settings["workflows"] = dict(workflows)
         environment = _write(place, settings)
         log = place / "agent.log"
         with log.open("w") as output:

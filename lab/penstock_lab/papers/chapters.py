@@ -76,8 +76,8 @@ def tables_1_and_2(out: Path | None, tell: Tell) -> Chapter:
         f"own core-hours add up to {1 - paper.bottom_line('asa') / paper.bottom_line('bigjob'):.1%} below Big-Job's. "
         "Table 2: 60 submissions a geometry on each of eight days, one a minute. A hit is a wait that was not "
         "over-predicted by more than a minute, so that an estimate of 0 is always one: it says nothing by itself. All "
-        "of this rests on one seed of the queue, and a backfilled queue is chaotic: whether a strategy gains is what the "
-        "paired chapter says."
+        "of this rests on one seed of the queue, and a backfilled queue is chaotic: whether a strategy gains is what "
+        "the paired chapter says."
     )
     shown = [*_table_1(rows, protocol), _normalised(rows), _bounds(rows), _table_2(judged)]
     data = [{"table": 1, **row.row()} for row in rows] + [{"table": 2, **row.row()} for row in judged]
