@@ -80,13 +80,13 @@ async def test_what_a_user_may_have_is_said_when_it_is_asked_for(tmp_path):
     await site.register(site.mallory, flow("v", jobs[:30], 3))
     for ask in (site.world.app.workflows.plan, site.world.app.workflows.register):
         with pytest.raises(
-            NotNow, match=r"have 30 stages, with these 60: at most 50 .* cancel some workflows, wait"
+            NotNow, match=r"have 30 stages, and would have 60: at most 50 .* Cancel some workflows, wait"
         ) as e:
             await ask(site.mallory, flow("w", jobs[100:130], 0))
         assert e.value.exit_code == 6
-        with pytest.raises(NotNow, match="have 84 dependencies, with these 108"):
+        with pytest.raises(NotNow, match="have 84 dependencies, and would have 108"):
             await ask(site.mallory, flow("w", jobs[100:110], 3))
-        with pytest.raises(NotNow, match="30 jobs that Slurm has not shown yet, with these 45"):
+        with pytest.raises(NotNow, match="30 jobs that Slurm has not shown yet, and would have 45"):
             await ask(site.mallory, flow("w", jobs[100:115], 0))
     await site.register(site.world.engine.uid_of("bob"), flow("w", jobs[200:230], 3))
 

@@ -166,7 +166,7 @@ def test_a_signature_of_strange_characters_is_a_wrong_one(tmp_path):
     for signature in ("²", "\udcff", 5, None):
         path = tmp_path / "r.request"
         path.write_text(json.dumps({**body, "signature": signature}))
-        with pytest.raises(UserError, match="signature is wrong"):
+        with pytest.raises(UserError, match="has a wrong signature"):
             requests.read(path, b"k" * 32)
 
 

@@ -59,9 +59,10 @@ class Site:
         return Counter(r["name"].rsplit(".", 1)[1] for r in rows)
 
     def phase(self, host: Host) -> str:
+        """Empty where an agent under load has not answered in time, and its state cannot be read meanwhile."""
         done = host.run("status", "--json")
-        assert done.returncode == 0, done.stderr
-        return str(json.loads(done.stdout)["workflows"][0]["phase"])
+        assert done.returncode in (0, 7), done.stderr
+        return "" if done.returncode else str(json.loads(done.stdout)["workflows"][0]["phase"])
 
     def down(self) -> None:
         for host in (self.a, self.b):

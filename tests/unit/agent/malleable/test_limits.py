@@ -219,7 +219,7 @@ async def test_a_job_grows_as_far_as_the_cap_allows_also_after_a_restart_and_on_
     await world.until(lambda: world.now > grown + 3500, 4000)
     assert program.sizes == [2, 4]
     last = world.store.decisions(f"job {program.job}")[-1]
-    assert last["verb"] == "nothing" and "2 nodes moved within the hour" in last["reasons"][-1][1]
+    assert last["verb"] == "nothing" and "moved 2 nodes within the last hour" in last["reasons"][-1][1]
     await world.until(lambda: program.sizes[-1] > 4, 300)
     assert world.now > grown + 3590
 

@@ -104,7 +104,7 @@ def test_what_a_node_must_have():
     assert planned(snap, needs=Needs(gres="gpu:2")).within == 0b1100
     assert planned(snap, needs=Needs(gres="gpu:a100:1", features=frozenset({"big"}))).within == 0b1000
     assert planned(snap, needs=Needs(memory=2000)).within == 0b1110
-    with pytest.raises(Infeasible, match="no node of p has"):
+    with pytest.raises(Infeasible, match="no node of partition p has"):
         planned(snap, needs=Needs(gres="gpu:3"))
     gpus = planned(snap, needs=Needs(gres="gpu:1"))
     assert {q.nodes for q in quote_all(gpus.plan(), 2, 60, PaperPricing(), within=gpus.within)} == {0b1100}
