@@ -63,13 +63,13 @@ def test_a_pause_of_the_administrators_cannot_be_made_ones_own_and_lifted(agent)
     agent.ask(ME, "pause", uid=ALICE, why="she was told")
     with pytest.raises(NotPermitted, match="somebody else has paused it already"):
         agent.ask(ALICE, "pause", uid=ALICE)
-    with pytest.raises(NotPermitted, match="not paused by you: .* paused by root:"):
+    with pytest.raises(NotPermitted, match=r"not paused by you: .* paused by root:"):
         agent.ask(ALICE, "resume", uid=ALICE)
     assert [p.by for p in agent.app.executor.pause_control.pauses] == [ME]
     agent.ask(ALICE, "pause", uid=ALICE, feature="malleable")
     agent.ask(ALICE, "pause", uid=ALICE, feature="malleable", why="again")
     agent.ask(ME, "pause", uid=ALICE, feature="malleable", why="and now I say so")
-    with pytest.raises(NotPermitted, match="not paused by you: .* paused by root:"):
+    with pytest.raises(NotPermitted, match=r"not paused by you: .* paused by root:"):
         agent.ask(ALICE, "resume", uid=ALICE, feature="malleable")
 
 
