@@ -271,6 +271,7 @@ class App:
                 self.executor,
                 self.inbox,
                 self.predictions.forecast,
+                self.predictions.recorder,
                 self.workflows,
                 *([self.malleable] if resizes else []),
                 Slots(self.config, self.backend, self.executor, self.clock, self.told_of_reserved),
@@ -431,6 +432,7 @@ class App:
             self.verifier.close()
         await self.malleable.close()
         await self.predictions.forecast.close()
+        self.predictions.recorder.close()
         await self.messenger.close()
         await self.backend.close()
         if self._acts is not None:

@@ -5,8 +5,8 @@
     region   the partition's area, those that share nodes with it, those that share nodes with these, and so on: jobs of
              other areas never meet ours and are left out
 
-Simplifications: the nodes of a cell are alike, and enough free nodes at every instant are enough (see `cluster`: by name
-a job may start later). A node is one job's: where jobs share nodes, it is that of the last of them to end. Pure.
+Simplifications: the nodes of a cell are alike, and enough free nodes at every instant are enough (see `cluster`: by
+name a job may start later). A node is one job's: where jobs share nodes, it is that of the last of them to end. Pure.
 """
 
 from __future__ import annotations
@@ -97,9 +97,7 @@ class Present:
         for each in now_shut:
             closed.append(Opening(counted(each.nodes & region & ~taken), each.start, each.end))
             taken |= each.nodes
-        closed += [
-            Opening(counted(c.nodes & region & ~down), c.start, c.end) for c in shut if c.start > cluster.now
-        ]
+        closed += [Opening(counted(c.nodes & region & ~down), c.start, c.end) for c in shut if c.start > cluster.now]
         number = {area: i for i, area in enumerate(areas)}
         waiting = tuple(
             Waiting(entry.nodes, number[entry.within], entry.duration, entry.after)

@@ -29,12 +29,14 @@ __all__ = ["HORIZON", "Arrival", "Drawn", "OwnJob", "Span", "replay"]
 
 HORIZON: Final = 30 * 86400.0
 """Seconds from now after which a replay ends: what has not started by then never does."""
-_PART: Final = 50
-"""Events between two breaths; each is a look through the queue."""
+_PART: Final = 500
+"""Work between two breaths, in units of some three microseconds: an event is one of them."""
+_LOOKED: Final = 50
+"""Jobs in the queue, or on their nodes, that are looked at in such a unit."""
 
 
 class OwnJob(NamedTuple):
-    """A job of ours in the partition: nodes, time limit and run time (s), and the places of those that it comes after."""
+    """A job of ours in the partition: nodes, time limit and run time (s), and the places of those it comes after."""
 
     nodes: int
     limit: float
@@ -75,7 +77,7 @@ class Span(NamedTuple):
 def replay(
     present: Present, drawn: Drawn, jobs: Sequence[OwnJob], *, by_submission: bool = False
 ) -> Generator[int, None, list[Span]]:
-    """The span of each of our jobs, all submitted now, in parts (see `Pace.walk`): each value is the work done since."""
+    """The span of each of our jobs, all submitted now, in parts (see `Pace.walk`), each the work done since."""
     return _Replay(present, drawn, jobs, by_submission).run()
 
 
@@ -97,7 +99,9 @@ class _Replay:
         self._given: list[Sequence[int]] = [self._by_area(job.cells) for job in present.running]
         self._until = [job.end for job in present.running]  # the end by its limit
         self._running = sorted((end, j) for j, end in enumerate(self._until))
-        self._ends = [(max(end, job.kept), j) for j, (end, job) in enumerate(zip(drawn.ends, present.running, strict=True))]
+        self._ends = [
+            (max(end, job.kept), j) for j, (end, job) in enumerate(zip(drawn.ends, present.running, strict=True))
+        ]
         heapify(self._ends)
         self._queue: list[tuple[float, int]] = []  # rank, job
         self._reserved: dict[int, list[float]] = {}  # by area: since when, and how many nodes beside it
@@ -118,6 +122,7 @@ class _Replay:
         for i, job in enumerate(jobs):
             for parent in job.after:
                 self._children[parent].append(i)
+        self._looked = 0
         self._spans = [Span(math.inf, math.inf) for _ in jobs]
         self._queue += [(0.0, self._first + i) for i, job in enumerate(jobs) if not job.after]
         self._shut: list[tuple[float, int, tuple[int, ...]]] = []  # when, -1 closes and 1 opens, cells
@@ -146,7 +151,7 @@ class _Replay:
         now, last = self._present.now, self._present.now + HORIZON
         left = len(self._jobs) - self._look(now, 0)
         number, coming = 0, self._drawn.arrival(0)
-        done = 0
+        done = 20 + len(self._width) // 4
         while left:
             now = min(
                 self._ends[0][0] if self._ends else math.inf,
@@ -176,10 +181,12 @@ class _Replay:
                 number += 1
                 coming = self._drawn.arrival(number)
             left -= self._look(now, fresh)
-            done += 1 + (0 if fresh else len(self._queue) // 20)
+            done += 1 + self._looked // _LOOKED
+            self._looked %= _LOOKED
             if done >= _PART:
                 yield done
                 done = 0
+        yield done
         return self._spans
 
     def _over(self, j: int, now: float) -> None:
@@ -215,6 +222,7 @@ class _Replay:
         gone: set[int] = set()
         mine = 0
         areas = len(free)
+        self._looked += len(self._queue) - fresh
         for _rank, j in self._queue[fresh:] if fresh else self._queue:
             a, nodes = area[j], width[j]
             if nodes > free[a]:
@@ -248,11 +256,12 @@ class _Replay:
                 self._spans[j - self._first] = Span(now, now + self._run[j])
                 mine += 1
         if gone:
+            self._looked += len(self._queue)
             self._queue = [entry for entry in self._queue if entry[1] not in gone]
         return mine
 
     def _place(self, area: int, nodes: int, end: float) -> tuple[tuple[int, ...], Sequence[int]] | None:
-        """Which cells it takes, and what that is of each area; None where it would delay somebody with a reservation."""
+        """Which cells it takes, and what that is of each area; None where it would delay one with a reservation."""
         if len(self._cells) == 1:
             cells: tuple[int, ...] = (nodes,)
             by_area: Sequence[int] = cells
@@ -279,7 +288,7 @@ class _Replay:
                 if spare >= 0 and end != since:
                     break
                 spare += given[j][area]
-                since = end
+                since, self._looked = end, self._looked + 1
             # Those that end together are all counted.
             room = spare
             if spare < 0:
@@ -288,11 +297,12 @@ class _Replay:
             self._reserved[area] = [since, room]
 
     def _earliest(self, area: int, nodes: int, limit: float, now: float) -> tuple[float, int]:
-        """When so many nodes are free from then on for `limit` seconds, by time limits and with what will be closed, and
-        how many more are free all that time; infinity if never."""
+        """When so many nodes are free from then on for `limit` seconds, by time limits and with what will be closed,
+        and how many more are free all that time; infinity if never."""
         steps = [(end, self._given[j][area]) for end, j in self._running if end > now]
         steps += [(time, sign * self._by_area(cells)[area]) for time, sign, cells in self._shut]
         steps.sort()
+        self._looked += 5 * len(steps)
         level = self._free[area]
         begin, room = (now, level - nodes) if level >= nodes else (math.inf, 0)
         i = 0
