@@ -28,6 +28,10 @@ _LABORATORY: Final = "Laboratory"
 _COMMANDS: Final = {
     "Workflows": {
         "submit": ("penstock.cli.workflows:submit", "Hand a workflow file to the agent: YAML, or WfFormat 1.5 or 1.6."),
+        "try": (
+            "penstock.cli.trying:try_",
+            "Say what a workflow may expect on the queue now, and submit nothing.",
+        ),
         "sbatch": ("penstock.cli.sbatch:sbatch", "Submit a job script as sbatch does, with #PENSTOCK lines."),
         "status": ("penstock.cli.status:status", "Show workflows with their stages, and malleable jobs."),
         "top": ("penstock.cli.status:top", "Watch workflows and malleable jobs."),

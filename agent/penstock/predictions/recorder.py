@@ -4,9 +4,11 @@ once. What it knows is in the state file, so that commands have it, too."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from penstock.api import AccountingRecord, Decision, Snapshot
+from penstock.errors import StoreError
 from penstock.future.past import Past, PastRecorder, used_in
 from penstock.host.clock import Clock
 from penstock.state.store import Store
@@ -61,9 +63,10 @@ class Recorder:
         return self._past.past(snapshot, _used(self._store))
 
     def close(self) -> None:
-        """Save."""
-        if self._key:
-            self._save()
+        """Save what can be saved."""
+        if self._key and self._seen_at > float("-inf"):
+            with suppress(StoreError):
+                self._save()
 
     def _save(self) -> None:
         self._saved, self._saved_at = self._past.news, self._clock.now()
@@ -76,7 +79,7 @@ def keep_used(store: Store, records: Sequence[AccountingRecord], now: float) -> 
 
 
 def past_in(store: Store, cluster: str, snapshot: Snapshot) -> Past:
-    """What a state file knows of a cluster, with the jobs of this look. What cannot be read of it counts as not there."""
+    """What a state file knows of a cluster, with the jobs of this look. What cannot be read counts as not there."""
     recorder = PastRecorder()
     try:
         if (state := store.learned(_key(cluster))) is not None:

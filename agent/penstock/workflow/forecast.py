@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ from penstock.workflow.strategy import Rules
 
 T = TypeVar("T")
 
-__all__ = ["WORK", "Comparison", "Forecast", "better_cut", "compare", "cuts_of", "told_time"]
+__all__ = ["WORK", "Comparison", "Forecast", "better_cut", "compare", "cuts_of", "told_change", "told_time"]
 
 _MOST_CUTS: Final = 16
 _MOST: Final = 200
@@ -47,6 +47,7 @@ WORK: Final = 500_000
 """Work of replays (see `replay`) that a comparison may take: about 1.5 seconds of a processor."""
 _MOST_CORE_HOURS: Final = 1.01
 _RESAMPLED: Final = 1000
+_INTERVAL: Final = ("mean", "low", "high")
 
 
 def cuts_of(workflow: Workflow, max_time: float | None) -> list[Cut]:
@@ -104,9 +105,10 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Cuts in the same futures, the plain chain first. `stages` is how many stages may run together at most: 1 where no
-    neighbours are of equal width."""
+    """Cuts of a workflow in the same futures, the plain chain first. A node has so many `cores`."""
 
+    workflow: str
+    partition: str
     forecasts: tuple[Forecast, ...]
     present: Present
     past: Past
@@ -167,7 +169,7 @@ class Comparison:
             return f"no cut into fewer jobs was shorter in the mean of {futures}"
         return (
             f"the best cut into fewer jobs was {told_time(-mean)} shorter in the mean of {futures}, but a loss "
-            f"cannot be excluded (95 % interval: {_change(low)} to {_change(high)})"
+            f"cannot be excluded (95 % interval: {told_change(low)} to {told_change(high)})"
         )
 
     @property
@@ -203,6 +205,31 @@ class Comparison:
             notes.append("jobs share nodes here, which are counted as whole ones: waits may be shorter")
         return tuple(notes)
 
+    def told(self) -> dict[str, Any]:
+        """For programs and commands; see `penstock.cli.answers.workflows.Try`."""
+        return {
+            "workflow": self.workflow,
+            "partition": self.partition,
+            "at": self.present.now,
+            "line": self.line,
+            "because": self.because,
+            "gain": self.safe is not self.plain,
+            "futures": self.futures,
+            "chosen": next(i for i, forecast in enumerate(self.forecasts) if forecast is self.safe),
+            "cuts": [self._told(forecast) for forecast in self.forecasts] if self.futures else [],
+            "notes": list(self.notes),
+        }
+
+    def _told(self, forecast: Forecast) -> dict[str, Any]:
+        median, low, high = forecast.range
+        less = None if forecast is self.plain else dict(zip(_INTERVAL, forecast.less(self.plain), strict=True))
+        return {
+            "jobs": [list(stages) for _, stages in forecast.cut],
+            "makespan": {"median": median, "low": low, "high": high},
+            "less": less,
+            "core_hours": self.cores * float(forecast.node_seconds.mean()) / 3600.0,
+        }
+
 
 def compare(
     workflow: Workflow, cluster: Cluster, past: Past, rules: Rules, *, work: int = WORK
@@ -229,7 +256,9 @@ def compare(
         for i, cut in enumerate(cuts)
     ]
     cores = [node.cpus for name in partition.nodes if (node := cluster.snapshot.nodes.get(name))]
-    return Comparison(tuple(forecasts), present, past, sum(cores) / len(cores) if cores else 1.0)
+    return Comparison(
+        workflow.name, partition.name, tuple(forecasts), present, past, sum(cores) / len(cores) if cores else 1.0
+    )
 
 
 def better_cut(
@@ -319,5 +348,6 @@ def _told_range(forecast: Forecast) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _change(seconds: float) -> str:
+def told_change(seconds: float) -> str:
+    """A difference of two durations for people."""
     return f"{told_time(abs(seconds))} {'shorter' if seconds < 0 else 'longer'}"
