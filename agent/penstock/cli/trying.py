@@ -21,7 +21,7 @@ from penstock.workflow.model import Workflow, workflow_to_dict
 
 if TYPE_CHECKING:
     from penstock.api import Snapshot
-    from penstock.future.past import Past
+    from penstock.future.past import QueuePast
     from penstock.slurm.base import Reader
 
 __all__ = ["forecast", "show", "try_"]
@@ -73,15 +73,15 @@ async def _alone(config: Config, workflow: Workflow) -> Mapping[str, Any]:
     return {"live": False, **found.told()}
 
 
-async def _past(config: Config, backend: Reader, cluster: str, snapshot: Snapshot) -> Past:
+async def _past(config: Config, backend: Reader, cluster: str, snapshot: Snapshot) -> QueuePast:
     """What the agent's state file knows, where it is the caller's to read; else what accounting tells of the caller's
     own jobs."""
-    from penstock.future.past import ENOUGH, Past, used_in
+    from penstock.future.past import ENOUGH, QueuePast, used_in
     from penstock.predictions.recorder import past_in
     from penstock.state.ownership import is_readable
     from penstock.state.store import Store
 
-    past, path = Past(), config.agent.state_dir / "penstock.db"
+    past, path = QueuePast(), config.agent.state_dir / "penstock.db"
     try:
         if is_readable(path):
             with closing(Store.read_only(path)) as store:

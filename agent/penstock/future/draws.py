@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.future.past import ENOUGH, HOUR, Past, PastJob
+from penstock.future.past import ENOUGH, HOUR, PastJob, QueuePast
 from penstock.future.present import Present
 from penstock.future.replay import HORIZON, Arrival
 
@@ -35,7 +35,7 @@ _DAY: Final = 24
 class Drawing:
     """Draws futures of this present out of this past; `draw(k)` is the k-th, counted from 0."""
 
-    def __init__(self, present: Present, past: Past, seed: int) -> None:
+    def __init__(self, present: Present, past: QueuePast, seed: int) -> None:
         self.present, self.past, self.seed = present, past, seed
         self._used = _ascending(past.used)
         self._own = _ascending(past.own) if len(past.own) >= ENOUGH else self._used

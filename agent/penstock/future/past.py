@@ -1,7 +1,7 @@
 """What became of a cluster's jobs: how much of their limits they used, and when how many came. Pure.
 
 `PastRecorder` takes it from look after look at Slurm, which lists a job for some minutes after its end; `used_in` takes
-it from accounting, of those whom that shows. A `Past` is what draws are made from (`draws`).
+it from accounting, of those whom that shows. A `QueuePast` is what draws are made from (`draws`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.api import AccountingRecord, Job, JobState, Snapshot
 
-__all__ = ["ENOUGH", "HOUR", "Past", "PastJob", "PastRecorder", "used_in"]
+__all__ = ["ENOUGH", "HOUR", "PastJob", "PastRecorder", "QueuePast", "used_in"]
 
 HOUR: Final = 3600.0
 ENOUGH: Final = 20
@@ -47,7 +47,7 @@ class PastJob(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Past:
+class QueuePast:
     """`used` are the shares of their limits that ended jobs have run, `own` those of the user's own jobs. `jobs` came
     in the watched `hours` (since the epoch), in order of submission; without any it is not known who comes."""
 
@@ -99,14 +99,14 @@ class PastRecorder:
             self._watched[hour] += until - begin  # type: ignore[assignment]
             begin = until
 
-    def past(self, snapshot: Snapshot, own: tuple[float, ...] = ()) -> Past:
+    def past(self, snapshot: Snapshot, own: tuple[float, ...] = ()) -> QueuePast:
         """What is known by now, with the jobs of this look that have not ended; `own` is from accounting."""
         first = min((job.submit for job in self._ended.values()), default=0.0) if len(self._ended) == _KEPT else 0.0
         hours = {h for h, seconds in self._watched.items() if seconds >= _WATCHED and h * HOUR >= first}
         jobs = [*self._ended.values(), *_alive(snapshot, self._ended)]
         used = [share for job in self._ended.values() if (share := job.used) is not None]
         came = sorted((job for job in jobs if int(job.submit // HOUR) in hours), key=lambda job: job.submit)
-        return Past(tuple(used) if len(used) >= ENOUGH else (*own, *used), own, tuple(came), tuple(sorted(hours)))
+        return QueuePast(tuple(used) if len(used) >= ENOUGH else (*own, *used), own, tuple(came), tuple(sorted(hours)))
 
     def to_state(self) -> dict[str, Any]:
         """JSON-able."""

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from penstock.future.cluster import Closed, Cluster, Held
 
-__all__ = ["Opening", "Present", "Running", "Waiting"]
+__all__ = ["Closing", "Present", "Running", "Waiting"]
 
 
 class Running(NamedTuple):
@@ -43,7 +43,7 @@ class Waiting(NamedTuple):
     after: float
 
 
-class Opening(NamedTuple):
+class Closing(NamedTuple):
     """Nodes that nobody gets from `start` to `end`, counted by cells. Those that are closed now have begun."""
 
     cells: tuple[int, ...]
@@ -62,7 +62,7 @@ class Present:
     free: tuple[int, ...]
     running: tuple[Running, ...]
     waiting: tuple[Waiting, ...]
-    closed: tuple[Opening, ...]
+    closed: tuple[Closing, ...]
     by_partition: dict[str, int]
     shared: bool = False
     left_out: int = 0
@@ -95,9 +95,9 @@ class Present:
         closed = []
         taken = busy | down
         for each in now_shut:
-            closed.append(Opening(counted(each.nodes & region & ~taken), each.start, each.end))
+            closed.append(Closing(counted(each.nodes & region & ~taken), each.start, each.end))
             taken |= each.nodes
-        closed += [Opening(counted(c.nodes & region & ~down), c.start, c.end) for c in shut if c.start > cluster.now]
+        closed += [Closing(counted(c.nodes & region & ~down), c.start, c.end) for c in shut if c.start > cluster.now]
         number = {area: i for i, area in enumerate(areas)}
         waiting = tuple(
             Waiting(entry.nodes, number[entry.within], entry.duration, entry.after)

@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.api import AccountingRecord, Decision, Snapshot
 from penstock.errors import StoreError
-from penstock.future.past import Past, PastRecorder, used_in
+from penstock.future.past import PastRecorder, QueuePast, used_in
 from penstock.host.clock import Clock
 from penstock.state.store import Store
 
@@ -58,7 +58,7 @@ class Recorder:
         """None: it takes what pictures there are."""
         return None
 
-    def past(self, snapshot: Snapshot) -> Past:
+    def past(self, snapshot: Snapshot) -> QueuePast:
         """What is known by now, with the jobs of this look."""
         return self._past.past(snapshot, _used(self._store))
 
@@ -78,7 +78,7 @@ def keep_used(store: Store, records: Sequence[AccountingRecord], now: float) -> 
     store.save_learned(_USED, {"version": 1, "used": [round(share, 4) for share in used_in(records)]}, now)
 
 
-def past_in(store: Store, cluster: str, snapshot: Snapshot) -> Past:
+def past_in(store: Store, cluster: str, snapshot: Snapshot) -> QueuePast:
     """What a state file knows of a cluster, with the jobs of this look. What cannot be read counts as not there."""
     recorder = PastRecorder()
     try:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from penstock.api import Reason, plural
 from penstock.future.cluster import YEAR, Cluster, Unknown
 from penstock.future.draws import Draw, Drawing
-from penstock.future.past import ENOUGH, Past
+from penstock.future.past import ENOUGH, QueuePast
 from penstock.future.present import Present
 from penstock.future.replay import HORIZON, OwnJob, replay
 from penstock.values.durations import duration_text
@@ -35,7 +35,7 @@ from penstock.workflow.strategy import Rules
 
 T = TypeVar("T")
 
-__all__ = ["WORK", "Comparison", "Forecast", "better_cut", "compare", "cuts_of", "told_change", "told_time"]
+__all__ = ["WORK", "CutComparison", "CutForecast", "better_cut", "compare", "cuts_of", "told_change", "told_time"]
 
 _MOST_CUTS: Final = 16
 _MOST: Final = 200
@@ -82,7 +82,7 @@ def _groups(
 
 
 @dataclass(frozen=True)
-class Forecast:
+class CutForecast:
     """A cut in the drawn futures: by each the makespan (s), from now to the last end, and the node-seconds."""
 
     cut: Cut
@@ -95,7 +95,7 @@ class Forecast:
         low, median, high = np.percentile(self.makespans, (10, 50, 90))
         return float(median), float(low), float(high)
 
-    def less(self, plain: Forecast) -> tuple[float, float, float]:
+    def less(self, plain: CutForecast) -> tuple[float, float, float]:
         """The mean of its makespan less that of the plain chain in the same future, and its 95 % interval (s)."""
         differences = self.makespans - plain.makespans
         drawn = np.random.default_rng(1).integers(len(differences), size=(_RESAMPLED, len(differences)))
@@ -104,14 +104,14 @@ class Forecast:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CutComparison:
     """Cuts of a workflow in the same futures, the plain chain first. A node has so many `cores`."""
 
     workflow: str
     partition: str
-    forecasts: tuple[Forecast, ...]
+    forecasts: tuple[CutForecast, ...]
     present: Present
-    past: Past
+    past: QueuePast
     cores: float = 1.0
 
     @property
@@ -120,12 +120,12 @@ class Comparison:
         return len(self.forecasts[0].makespans)
 
     @property
-    def plain(self) -> Forecast:
+    def plain(self) -> CutForecast:
         """The plain chain."""
         return self.forecasts[0]
 
     @cached_property
-    def safe(self) -> Forecast:
+    def safe(self) -> CutForecast:
         """See above."""
         if self.futures < _LEAST:
             return self.plain
@@ -220,7 +220,7 @@ class Comparison:
             "notes": list(self.notes),
         }
 
-    def _told(self, forecast: Forecast) -> dict[str, Any]:
+    def _told(self, forecast: CutForecast) -> dict[str, Any]:
         median, low, high = forecast.range
         less = None if forecast is self.plain else dict(zip(_INTERVAL, forecast.less(self.plain), strict=True))
         return {
@@ -232,8 +232,8 @@ class Comparison:
 
 
 def compare(
-    workflow: Workflow, cluster: Cluster, past: Past, rules: Rules, *, work: int = WORK
-) -> Generator[int, None, Comparison]:
+    workflow: Workflow, cluster: Cluster, past: QueuePast, rules: Rules, *, work: int = WORK
+) -> Generator[int, None, CutComparison]:
     """The cuts of a workflow on this queue. Raises UserError for one that its partition never runs."""
     partition = check_against(workflow, cluster.snapshot.partitions)
     # A wait without end teaches nothing.
@@ -252,17 +252,17 @@ def compare(
         results.append(row)
         row = (yield from trial.run(len(results), cuts)) if len(results) < _MOST else None
     forecasts = [
-        Forecast(cut, np.array([row[i][0] for row in results]), np.array([row[i][1] for row in results]))
+        CutForecast(cut, np.array([row[i][0] for row in results]), np.array([row[i][1] for row in results]))
         for i, cut in enumerate(cuts)
     ]
     cores = [node.cpus for name in partition.nodes if (node := cluster.snapshot.nodes.get(name))]
-    return Comparison(
+    return CutComparison(
         workflow.name, partition.name, tuple(forecasts), present, past, sum(cores) / len(cores) if cores else 1.0
     )
 
 
 def better_cut(
-    workflow: Workflow, cluster: Cluster, past: Past, rules: Rules, *, work: int = WORK
+    workflow: Workflow, cluster: Cluster, past: QueuePast, rules: Rules, *, work: int = WORK
 ) -> Generator[int, None, tuple[Cut, tuple[Reason, ...]] | None]:
     """A cut that is shorter than the plain chain on this queue beyond doubt, and why; None where none is. As
     `compare`."""
@@ -343,7 +343,7 @@ def told_time(seconds: float) -> str:
     return duration_text(step * round(seconds / step))
 
 
-def _told_range(forecast: Forecast) -> str:
+def _told_range(forecast: CutForecast) -> str:
     _, low, high = map(told_time, forecast.range)
     return low if low == high else f"{low} to {high}"
 

@@ -10,7 +10,7 @@ from penstock.core.observe import Observer
 from penstock.core.pace import Pace
 from penstock.errors import NotNow
 from penstock.future.cluster import Cluster
-from penstock.future.past import Past
+from penstock.future.past import QueuePast
 from penstock.future.turns import believed
 from penstock.state.store import Store
 from penstock.workflow.expectations import expected_by
@@ -28,15 +28,15 @@ PATIENT: Final = 3 * WORK
 class Trial:
     """`past` says what is known of the queue's past, by a look at it."""
 
-    def __init__(self, store: Store, observer: Observer, past: Callable[[Snapshot], Past], rules: Rules) -> None:
+    def __init__(self, store: Store, observer: Observer, past: Callable[[Snapshot], QueuePast], rules: Rules) -> None:
         self._store = store
         self._observer = observer
         self._past = past
         self._rules = rules
 
     async def answer(self, uid: int, workflow: Workflow) -> Mapping[str, Any]:
-        """See `forecast.Comparison.told`. UserError for a workflow that the cluster cannot run, NotNow while Slurm does
-        not answer."""
+        """See `forecast.CutComparison.told`. UserError for a workflow that the cluster cannot run, NotNow while Slurm
+        does not answer."""
         snapshot = await self._observer.look()
         if not snapshot.usable or not snapshot.partitions:
             raise NotNow("there is no forecast, as Slurm does not answer: " + "; ".join(snapshot.problems))

@@ -156,7 +156,7 @@ class Makespan(Part):
 
 
 class Less(Part):
-    """The mean of a makespan less that of the plain chain in the same future, and its 95 % interval: below 0 shorter."""
+    """The mean of a makespan less the plain chain's in the same future, with its 95 % interval; below 0: shorter."""
 
     mean: float
     low: float

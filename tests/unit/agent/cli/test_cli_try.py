@@ -22,7 +22,7 @@ stages:
 def everything(site):
     """All that the state file has of workflows and of what was left for the agent, and all jobs ever submitted."""
     with closing(sqlite3.connect(site.folder / "agent" / "penstock.db")) as db:
-        stored = [db.execute(f"SELECT * FROM {table}").fetchall() for table in ("runs", "inbox", "intents")]  # noqa: S608
+        stored = [db.execute(f"SELECT * FROM {table}").fetchall() for table in ("runs", "inbox", "intents")]
     return stored, site.names()
 
 
