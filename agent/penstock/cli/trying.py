@@ -33,10 +33,10 @@ __all__ = ["forecast", "show", "try_"]
 @click.option("--cores", type=click.IntRange(1), help="WfFormat: cores of a node; default: as many as this host has.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def try_(workflow: Path, packed: PackingOptions, cores: int | None, as_json: bool) -> None:
-    """Say what a workflow may expect on the queue now, and submit nothing.
+    """Say how long a workflow would take on the queue as it is.
 
-    How long it takes as a plain chain (a job a stage, each behind those before it), and whether it takes less with
-    neighbouring stages in one job: both in the same futures of the queue, drawn from its past.
+    As a plain chain (a job a stage, each behind those before it), and with neighbouring stages in one job: both in the
+    same futures of the queue, drawn from its past. Submits nothing.
 
     \b
     penstock try mosaic.yaml
