@@ -56,34 +56,36 @@ def traces(draw):
     return procs, [(submit, nodes, run, run + more) for submit, nodes, run, more in sorted(jobs, key=lambda j: j[0])]
 
 
-def _agrees(procs, jobs, ours):
+def _agrees(procs, jobs, ours, policy="replan"):
     """Whether the job at place `ours` starts when the laboratory has it start; those before it in the same second, too.
 
     Ours are submitted at the beginning, so all jobs before it in the trace wait at that moment.
     """
     trace = Trace.of((i, submit, run, nodes, limit) for i, (submit, nodes, run, limit) in enumerate(jobs))
-    starts = in_the_laboratory(trace, procs, "easy", ties="batch")
+    starts = in_the_laboratory(trace, procs, policy, ties="batch")
     waiting, mine, coming = jobs[:ours], jobs[ours], jobs[ours + 1 :]
     drawn = Given(
         runs=[float(run) for _, _, run, _ in waiting],
         arrivals=[Arrival(float(s), n, 0, float(limit), float(run)) for s, n, run, limit in coming],
     )
     seen = present(procs, waiting=[(nodes, float(limit)) for _, nodes, _, limit in waiting])
-    found = spans(seen, drawn, [OwnJob(mine[1], float(mine[3]), float(mine[2]))])
+    protect = 1 if policy == "easy" else float("inf")
+    found = spans(seen, drawn, [OwnJob(mine[1], float(mine[3]), float(mine[2]))], protect=protect, depth=1000)
     assert found[0].start == starts[ours]
     assert found[0].end == starts[ours] + mine[2]
 
 
 @settings(deadline=None, max_examples=150)
-@given(traces(), st.integers(0, 24))
-def test_it_agrees_with_the_laboratory_to_the_second(drawn, place):
+@given(traces(), st.integers(0, 24), st.sampled_from(["easy", "replan"]))
+def test_it_agrees_with_the_laboratory_to_the_second(drawn, place, policy):
     procs, jobs = drawn
     ours = min(place, len(jobs) - 1)
     jobs = [(0 if i <= ours else max(submit, 1), *rest) for i, (submit, *rest) in enumerate(jobs)]
-    _agrees(procs, jobs, ours)
+    _agrees(procs, jobs, ours, policy)
 
 
-def test_it_agrees_on_a_longer_queue():
+@pytest.mark.parametrize("policy", ["easy", "replan"])
+def test_it_agrees_on_a_longer_queue(policy):
     rng = random.Random(5)
     jobs = []
     for i in range(400):
@@ -91,7 +93,7 @@ def test_it_agrees_on_a_longer_queue():
         submit = 0 if i < 80 else 1 + (i - 80) * 40
         jobs.append((submit, rng.choice((1, 1, 2, 4, 8, 16, 30)), run, rng.randint(run, 4 * run)))
     for ours in (0, 20, 79):
-        _agrees(32, jobs, ours)
+        _agrees(32, jobs, ours, policy)
 
 
 # -- ours, in order ----------------------------------------------------------------------------------------------------
