@@ -74,6 +74,7 @@ from penstock.workflow.registry import strategy_named
 from penstock.workflow.runner import Runner
 from penstock.workflow.state import WorkflowRun
 from penstock.workflow.strategy import Rules
+from penstock.workflow.trying import Trial
 
 __all__ = ["App", "check", "make_policy", "serve"]
 
@@ -247,6 +248,7 @@ class App:
         join(self.messenger, self.executor, self.workflows, self.clock)
         asked = (self.store, self.observer, self.executor, self.clock, self.workflows, self.malleable)
         outlook = WaitOutlook(self.store, self.predictions.model_store, self.observer, self.predictions.prepare)
+        trial = Trial(self.store, self.observer, self.predictions.recorder.past, rules)
         operators = Operators(self.backend.operators, self.clock, self._serves)
         parts = (self.workflows, self.malleable)
         drained = (self.backend, self.executor, self.store, self.clock, *parts)
@@ -254,6 +256,7 @@ class App:
         known_operations = operations(
             *asked,
             outlook,
+            trial,
             serves=self._serves,
             operators=operators,
             wake=self.wake,
@@ -273,6 +276,7 @@ class App:
                 self.executor,
                 self.inbox,
                 self.predictions.forecast,
+                self.predictions.recorder,
                 self.workflows,
                 *([self.malleable] if resizes else []),
                 Slots(self.config, self.backend, self.executor, self.clock, self.told_of_reserved),
@@ -433,6 +437,7 @@ class App:
             self.verifier.close()
         await self.malleable.close()
         await self.predictions.forecast.close()
+        self.predictions.recorder.close()
         await self.messenger.close()
         await self.backend.close()
         if self._acts is not None:

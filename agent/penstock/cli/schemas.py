@@ -60,9 +60,10 @@ _AGENT: Final[Mapping[str, Any]] = {
     "slots": planning.Slots,
     "stage": planning.Stage,
     "status": workflows.Status,
-    "submit": workflows.Submit,
+    "submit": workflows.Submit | workflows.Try,
     "tick": workflows.Tick,
     "top": workflows.Top,
+    "try": workflows.Try,
     "waits": planning.Waits,
 }
 

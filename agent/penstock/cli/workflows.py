@@ -51,6 +51,7 @@ class _Strategies(click.Command):
 @click.option("--cores", type=click.IntRange(1), help="WfFormat: cores of a node; default: as many as this host has.")
 @click.option("--held", is_flag=True, help="Submit all stages now, kept back, for the agent to release.")
 @click.option("--tick", is_flag=True, help="Where no agent runs, leave it for `penstock tick`.")
+@click.option("--dry-run", is_flag=True, help="Submit nothing; say what it may expect, as `penstock try`.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def submit(
     workflow: Path,
@@ -59,6 +60,7 @@ def submit(
     cores: int | None,
     held: bool,
     tick: bool,
+    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Hand a workflow file to the agent: YAML, or WfFormat 1.5 or 1.6.
@@ -70,6 +72,11 @@ def submit(
     strategy = strategy or config.workflows.strategy
     strategy_named(strategy)
     parsed = load_workflow(workflow, packed.packing(config, cores))
+    if dry_run:
+        from penstock.cli.trying import forecast, show  # not needed by others
+
+        show(forecast(config, parsed), as_json)
+        return
     # Relative commands mean the folder the user stands in, not the agent's.
     encoded = workflow_to_dict(parsed)
     encoded["workdir"] = encoded["workdir"] or str(Path.cwd())

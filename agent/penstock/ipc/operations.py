@@ -26,9 +26,10 @@ from penstock.state.store import Store
 from penstock.values.allow import NOT_ALLOWED
 from penstock.workflow.controller import WorkflowController
 from penstock.workflow.documents import run_from_dict, run_to_dict
-from penstock.workflow.model import workflow_from_dict
+from penstock.workflow.model import Workflow, workflow_from_dict
 from penstock.workflow.state import Submitter, WorkflowRun
 from penstock.workflow.stored import read_latest
+from penstock.workflow.trying import Trial
 
 __all__ = ["operations", "owner_of"]
 
@@ -46,6 +47,7 @@ def operations(
     workflows: WorkflowController,
     malleable: MalleableController,
     outlook: WaitOutlook,
+    trial: Trial,
     serves: Callable[[int], bool],
     operators: Operators,
     wake: Callable[[str], None],
@@ -113,12 +115,15 @@ def operations(
 
     async def submit(uid: int, request: Mapping[str, Any]) -> object:
         may(uid)
-        try:
-            workflow = workflow_from_dict(request["workflow"])
-            strategy = str(request["strategy"])
-        except (KeyError, TypeError, ValueError) as e:
-            raise UserError(f"this is no workflow: {e!r}") from e
+        workflow, strategy = _workflow(request), request.get("strategy")
+        if not isinstance(strategy, str):
+            raise UserError(f"strategy: must be a text, not {strategy!r}")
         return {"run": await workflows.submit(uid, workflow, strategy)}
+
+    async def try_(uid: int, request: Mapping[str, Any]) -> object:
+        """Not for everybody: it tells of all jobs that the agent has seen. Others look for themselves."""
+        may(uid)
+        return await trial.answer(uid, _workflow(request))
 
     async def status(uid: int, _request: Mapping[str, Any]) -> object:
         uid = await as_root(uid)
@@ -257,6 +262,7 @@ def operations(
         "queue": queue,
         "resume": resume,
         "retry": retry,
+        "try": try_,
         "waits": waits,
     }
 
@@ -279,6 +285,13 @@ def owner_of(store: Store, observer: Observer, malleable: MalleableController) -
         return uid if now is None or now.uid == uid else None
 
     return owner
+
+
+def _workflow(request: Mapping[str, Any]) -> Workflow:
+    try:
+        return workflow_from_dict(request["workflow"])
+    except (KeyError, TypeError, ValueError) as e:
+        raise UserError(f"this is no workflow: {e!r}") from e
 
 
 def _number(request: Mapping[str, Any]) -> int:

@@ -15,6 +15,7 @@ import structlog
 from penstock.api import AccountingRecord, Geometry
 from penstock.errors import NotNow, OutcomeUnknown, PenstockError, SlurmUnavailable
 from penstock.host.clock import Clock, Rest
+from penstock.predictions.recorder import keep_used, kept_used
 from penstock.slurm.base import Reader
 from penstock.state.store import Store
 from penstock.waits.accounting import waits_of
@@ -37,7 +38,8 @@ async def learn_history(backend: Reader, store: Store, model_store: ModelStore, 
 
     One request. Accounting that is absent or fails is said, and tried again at the next start. Raises nothing of that.
     """
-    if store.fact(_DONE) is not None or not period:
+    known = store.fact(_DONE) is not None
+    if (known and kept_used(store)) or not period:
         return 0
     try:
         records = await _read(backend, clock.now() - period)
@@ -46,6 +48,9 @@ async def learn_history(backend: Reader, store: Store, model_store: ModelStore, 
         return 0
     waits = list(waits_of(records))[-_MOST:]
     with store.together():
+        keep_used(store, records, clock.now())
+        if known:
+            return 0
         store.remember(_DEFAULTS, json.dumps(usual(records)))
         count = model_store.import_waits(waits)
         store.remember(_DONE, f"{count} waits at {clock.now():.0f}")

@@ -13,6 +13,7 @@ from penstock.config import AsaSection, Config
 from penstock.host.clock import Clock
 from penstock.predictions.forecast import Forecast
 from penstock.predictions.history import FairShares, complete, defaults, learn_history
+from penstock.predictions.recorder import Recorder
 from penstock.slurm.base import Reader
 from penstock.state.store import Store
 from penstock.waits.alternatives import LIVE_ALTERNATIVES
@@ -28,7 +29,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Predictions:
-    """`model_store` predicts and learns; `forecast` is to be shown every picture of Slurm.
+    """`model_store` predicts and learns; `forecast` and `recorder` are to be shown every picture of Slurm.
 
     As configured when it was made.
     """
@@ -51,6 +52,7 @@ class Predictions:
             ask_slurm=_counts(asa, "slurm"),
             say=_kept_aside,
         )
+        self.recorder = Recorder(store, clock, _kept_aside)
         self.model_store = ModelStore(
             store,
             clock.now,
@@ -66,6 +68,7 @@ class Predictions:
         """Take up what was learned of this cluster."""
         self._cluster = cluster
         self.forecast.start(cluster)
+        self.recorder.start(cluster)
 
     def _complete(self, geometry: Geometry) -> Geometry:
         usual, shares = (self._usual, self._standing.shares) if self._one_user else ({}, {})

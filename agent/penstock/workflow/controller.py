@@ -6,11 +6,10 @@ over each run of which there is news, keeps what comes of that (`book.py`), and 
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,15 +43,13 @@ from penstock.workflow.registry import strategy_named
 from penstock.workflow.retrying import retried
 from penstock.workflow.runner import Runner
 from penstock.workflow.state import RunPhase, Submitter, WorkflowRun
-from penstock.workflow.stored import read_latest
+from penstock.workflow.stored import earlier_runs, read_latest
 from penstock.workflow.strategy import Outlook, Rules
 
 __all__ = ["WorkflowController"]
 
 _log = structlog.get_logger(__name__)
 
-# Of so many earlier runs the run times are learned.
-_EARLIER_RUNS = 200
 # What it costs to write down a run, and each stage of it, as work of a pass (`Pace`).
 _SAVED, _SAVED_STAGE = 30, 5
 _AGENTS_OWN = -1  # whose share those count for that the agent submits
@@ -148,7 +145,7 @@ class WorkflowController:
         if (refused := self._executor.pause_control.refuses("workflows", os.geteuid(), *place)) is not None:
             raise NotPermitted(f"the agent may not submit this: {refused.text}")
         if any(stage.guessed for stage in workflow.stages):
-            workflow = expected_by(workflow, self._earlier(uid))
+            workflow = expected_by(workflow, earlier_runs(self._store, uid))
         now, cores = self._clock.now(), [n.cpus for name in partition.nodes if (n := snapshot.nodes.get(name))]
         outlook = Outlook(
             wait=lambda geometry: self._model_store.predict(geometry).seconds,
@@ -179,13 +176,6 @@ class WorkflowController:
                 self._store.record(Decision(Verb.NOTHING, subject_of(run), plan.reasons), now)
         self._wake(f"workflow {number} was submitted")
         return number
-
-    def _earlier(self, uid: int) -> Iterator[WorkflowRun]:
-        """The user's latest runs, oldest first."""
-        for _number, _owner, state in self._store.runs(limit=_EARLIER_RUNS, submitter=Submitter.AGENT, uid=uid):
-            if state:
-                with contextlib.suppress(KeyError, TypeError, ValueError, UserError):  # of another release
-                    yield run_from_dict(state)
 
     async def plan(self, uid: int, request: Mapping[str, Any]) -> dict[str, Any]:
         """Whether these stages could be registered, and which jobs they come after. Raises what `register` would."""

@@ -11,7 +11,7 @@ from penstock.errors import UserError
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.scripts import GROWTH_WAIT, combined_command, resizing_command
 
-__all__ = ["ELASTIC", "Cut", "elastic", "levels", "merged", "place_units", "singles", "together"]
+__all__ = ["ELASTIC", "Cut", "elastic", "grouped", "levels", "merged", "place_units", "singles", "together"]
 
 ELASTIC: Final = "elastic"
 """A job of several stages that is called so takes the nodes of each stage in its turn (`elastic`)."""
@@ -40,6 +40,24 @@ def levels(workflow: Workflow) -> tuple[tuple[Stage, ...], ...]:
             found.append([])
         found[depth[stage.name]].append(stage)
     return tuple(tuple(level) for level in found)
+
+
+def grouped(rows: Sequence[Sequence[Stage]], groups: Iterable[tuple[int, int]]) -> Cut:
+    """The rows of stages by groups, each from a place up to but not including another: a row alone in its group is a
+    job a stage, several are one job."""
+    taken = {stage.name for row in rows for stage in row}
+    made: Cut = ()
+    for number, (first, end) in enumerate(groups, 1):
+        stages = [stage for row in rows[first:end] for stage in row]
+        if end - first == 1:
+            made += singles(stages)
+            continue
+        name = f"part{number}"
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        made += together(name, stages)
+    return made
 
 
 def merged(name: str, stages: Sequence[Stage], after: tuple[str, ...] = ()) -> Stage:

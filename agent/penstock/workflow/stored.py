@@ -1,19 +1,23 @@
-"""What the state file holds of workflows whose owners submit the jobs, read without an agent."""
+"""What the state file holds of workflows: of those whose owners submit the jobs, read without an agent, and of earlier
+runs of those that the agent submits."""
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Final
 
 from penstock.core.pace import at_once
+from penstock.errors import UserError
 from penstock.state.schema import UNREADABLE
 from penstock.state.store import Store
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.state import Submitter, WorkflowRun
 
-__all__ = ["latest_runs", "read_latest"]
+__all__ = ["earlier_runs", "latest_runs", "read_latest"]
 
+_EARLIER: Final = 200  # runs of which run times are learned
 _TEXT: Final = 4_000_000  # characters; reading more would keep the agent from its work
 _CONSIDERED: Final = 200  # latest workflows of a user that a new stage may belong to
 _A_PART: Final = 1000  # characters that cost about as much to read as a stage to look through
@@ -42,3 +46,11 @@ def read_latest(
             yield len(text) // _A_PART
         found.append(run)
     return found
+
+
+def earlier_runs(store: Store, uid: int) -> Iterator[WorkflowRun]:
+    """The latest runs of a user that the agent has submitted, oldest first."""
+    for _number, _owner, state in store.runs(limit=_EARLIER, submitter=Submitter.AGENT, uid=uid):
+        if state:
+            with contextlib.suppress(KeyError, TypeError, ValueError, UserError):  # of another release
+                yield run_from_dict(state)

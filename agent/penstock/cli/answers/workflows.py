@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.cli.answers.base import Answer, Document, absent
+from penstock.cli.answers.base import Answer, Document, Part, absent
 
-__all__ = ["Cancel", "Decision", "Explain", "Logs", "Retry", "Status", "Submit", "Tick", "Top"]
+__all__ = ["Cancel", "Decision", "Explain", "Logs", "Retry", "Status", "Submit", "Tick", "Top", "Try"]
 
 
 class Submit(Answer):
@@ -145,3 +145,47 @@ class Tick(Answer):
     problems: list[str]
     decisions: list[Decision]
     left: int | None
+
+
+class Makespan(Part):
+    """From now to the last end: the median, and between which two 80 of 100 lie."""
+
+    median: float
+    low: float
+    high: float
+
+
+class Less(Part):
+    """The mean of a makespan less the plain chain's in the same future, with its 95 % interval; below 0: shorter."""
+
+    mean: float
+    low: float
+    high: float
+
+
+class TriedCut(Part):
+    """The stages of each job. `less` is null for the plain chain."""
+
+    jobs: list[list[str]]
+    makespan: Makespan
+    less: Less | None
+    core_hours: float
+
+
+class Try(Answer):
+    """What a workflow may expect. `line` says it in words and `because` why, `notes` what it is made from. `live`: an
+    agent answered. `cuts` are the ways to cut it into jobs, the plain chain first, `chosen` is the place of the safe
+    one; `gain`: that is not the plain chain. `futures` is how often the queue's future was drawn; 0: there is no
+    forecast, and `cuts` is empty."""
+
+    workflow: str
+    partition: str
+    at: float
+    live: bool
+    line: str
+    because: str
+    gain: bool
+    futures: int
+    chosen: int
+    cuts: list[TriedCut]
+    notes: list[str]

@@ -6,7 +6,7 @@ import math
 
 from penstock.api import Reason, plural
 from penstock.waits.geometry import key_of
-from penstock.workflow.cuts import Cut, levels, singles
+from penstock.workflow.cuts import grouped, levels
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.state import WorkflowRun
 from penstock.workflow.strategy import Due, Outlook, Plan, Tie, after_parents
@@ -54,7 +54,7 @@ class Packed:
             f"(levels in each: {', '.join(str(b - a) for a, b in groups)}): "
             f"{best[-1][0]:.0f} s, with each core-hour counted as {outlook.core_hour_weight:g} s"
         )
-        return Plan(_cut(workflow, rows, groups), (Reason("packed-cut", text),))
+        return Plan(grouped(rows, groups), (Reason("packed-cut", text),))
 
     def due(self, run: WorkflowRun, i: int, now: float) -> Due:
         """When those before it have ended."""
@@ -100,19 +100,3 @@ class _Prices:
         if key not in self._waits:
             self._waits[key] = self._outlook.wait(geometry)
         return self._waits[key]
-
-
-def _cut(workflow: Workflow, rows: tuple[tuple[Stage, ...], ...], groups: list[tuple[int, int]]) -> Cut:
-    taken = {stage.name for stage in workflow.stages}
-    made: Cut = ()
-    for number, (first, end) in enumerate(groups, 1):
-        stages = [stage for row in rows[first:end] for stage in row]
-        if end - first == 1:
-            made += singles(stages)
-            continue
-        name = f"part{number}"
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        made += ((name, tuple(stage.name for stage in stages)),)
-    return made

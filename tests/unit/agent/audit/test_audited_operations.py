@@ -12,7 +12,8 @@ from penstock_lab.mock.backend import virtual_cluster
 from penstock_lab.mock.model import ClusterConfig
 
 _ONLY_LOOK = {
-    "cluster", "decisions", "env", "explain", "left", "pauses", "ping", "plan", "queue", "sizes", "status", "waits",
+    "cluster", "decisions", "env", "explain", "left", "pauses", "ping", "plan", "queue", "sizes", "status", "try",
+    "waits",
 }  # fmt: skip
 
 

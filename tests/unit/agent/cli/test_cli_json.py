@@ -115,6 +115,8 @@ def test_every_command_prints_what_its_schema_says(agent, place, run, monkeypatc
         run(name)
     assert run("explain", f"w{number}")["decisions"]
     run("waits", "-N", "1", "-t", "1h")
+    assert run("try", "flow.yaml")["live"]
+    run("submit", "flow.yaml", "--dry-run")
     run("logs", number, "second")
     run("config show", "--origin")
     run("audit", "--verify")

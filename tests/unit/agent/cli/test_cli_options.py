@@ -168,7 +168,7 @@ def test_former_names(command, old, new):
     ("name", "commands"),
     [
         ("--site", {"plan"}),
-        ("--task", {"plan", "submit"}),  # the command that each task runs
+        ("--task", {"plan", "submit", "try"}),  # the command that each task runs
         ("--jobs", {"simulate cluster", "simulate model"}),  # how many a model makes
         ("--wait", {"pool submit"}),  # as sbatch's: until it has ended
         ("--reserve", {"plan"}),

@@ -150,7 +150,7 @@ def test_nobody_speaks_for_another_user(agent):
     assert agent.ask(BOB, "status")["workflows"] == []
     for op, request in (
         ("submit", {"workflow": {}, "strategy": "asa"}), ("retry", {"run": 1}), ("queue", {}), ("waits", {}),
-        ("pause", {}), ("resume", {}), ("pause", {"uid": ALICE}), ("resume", {"uid": ALICE}),
+        ("try", {"workflow": {}}), ("pause", {}), ("resume", {}), ("pause", {"uid": ALICE}), ("resume", {"uid": ALICE}),
     ):  # fmt: skip
         with pytest.raises(NotPermitted):
             agent.ask(BOB, op, **request)

@@ -199,6 +199,14 @@ def test_accounting_is_read_once_and_learned_from(store):
     assert count == 0 and slurm.asked == []
 
 
+def test_a_state_file_of_before_forecasts_is_read_once_more_for_the_shares_of_limits_alone(store):
+    store.remember("waits.history", "3 waits at 7")
+    records = [record(i) for i in range(3)]
+    count, slurm, _ = learn(store, [records])
+    assert (count, len(slurm.asked)) == (0, 1) and list(store.wait_keys()) == []
+    assert learn(store, [records])[1].asked == []
+
+
 def test_absent_accounting_is_no_error_and_is_tried_at_the_next_start(store):
     assert learn(store, SlurmUnavailable("no accounting"))[0] == 0
     assert defaults(store) == {}
