@@ -86,10 +86,13 @@ def _tell_wait(config: Config, by: Card | None) -> None:
         )
 
 
-def ask_or_leave(config: Config, op: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    """The agent's answer; None when the request was left for the next tick instead."""
+def ask_or_leave(
+    config: Config, op: str, arguments: Mapping[str, Any], *, timeout: float = 60.0, hint: str = _HINT
+) -> Any:  # noqa: ANN401
+    """The agent's answer, which may take so long (s); None when the request was left for the next tick instead. Where
+    there seems to be none, `hint` is said now and then."""
     try:
-        return ask_agent(config, op, arguments)
+        return ask_agent(config, op, arguments, timeout)
     except AgentUnavailable as e:
         with _own_store(config, e, write=True) as store:
             if op in REFUSED and (off := off_in(store)) is not None:
@@ -99,7 +102,7 @@ def ask_or_leave(config: Config, op: str, arguments: Mapping[str, Any]) -> Any: 
                 return None
             last = max(store.instant(name) for name in (TICKED, _HINTED))
             if time.time() - last > _RECENT:
-                click.echo(f"penstock: {_HINT}", err=True)
+                click.echo(f"penstock: {hint}", err=True)
                 store.remember(_HINTED, str(time.time()))
         return None
 

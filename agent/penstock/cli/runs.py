@@ -136,13 +136,18 @@ def find(runs: Sequence[Shown], which: str) -> Shown:
 
 def _of_run(run: WorkflowRun) -> Shown:
     stages = tuple(
-        StageLine(
-            s.name, phase_of(s), s.job, s.submitted, s.start, s.end, s.estimate, perceived_wait(run, i), s.failure
-        )
+        StageLine(s.name, phase_of(s), s.job, s.submitted, s.start, s.end, s.estimate, perceived_wait(run, i), _why(s))
         for i, s in enumerate(run.stages)
     )
     title = (run.id, run.name, run.strategy, run.phase.value, run.phase.final, run.why)
     return Shown(*title, stages, owned=run if run.owned else None)
+
+
+def _why(stage: StageRun) -> str | None:
+    """What went wrong with it; as long as it waits, what else than its stages Slurm has it wait for."""
+    if stage.failure is None and stage.own is not None and stage.own.chained and stage.phase is StagePhase.QUEUED:
+        return f"Slurm sees to its {stage.own.base}" if stage.own.base else None
+    return stage.failure
 
 
 def phase_of(stage: StageRun) -> str:

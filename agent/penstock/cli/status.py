@@ -47,7 +47,8 @@ def status(workflow: str | None, as_json: bool) -> None:
         return
     for problem in answer["problems"]:
         click.echo(plain(f"on hold: {problem}"), err=True)
-    for run in runs[-_LATEST:]:
+    # One whose jobs have become part of another has none left.
+    for run in [run for run in runs if run.stages or workflow is not None][-_LATEST:]:
         run.print()
     if answer["malleable"]:
         table("malleable jobs", _MALLEABLE, _malleable_rows(answer))

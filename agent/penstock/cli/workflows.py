@@ -181,7 +181,7 @@ def _again(config: Config, shown_run: Shown, run: WorkflowRun, stage: str | None
     Slurm 22.05 turns the owner's hold of a job whose dependency has failed into an administrator's within seconds: the
     owner can only cancel it.
     """
-    from penstock.cli.sbatch import submit_again
+    from penstock.cli.stages import submit_again
 
     broken = [i for i, s in enumerate(run.stages) if s.phase in (StagePhase.FAILED, StagePhase.CANCELLED)]
     if stage is not None:
@@ -191,9 +191,19 @@ def _again(config: Config, shown_run: Shown, run: WorkflowRun, stage: str | None
         named = f"stage {stage!r} is {shown_run.stage(stage).phase}" if stage else f"it is {shown_run.phase}"
         raise UserError(f"nothing of workflow {run.id} failed that could run again: {named}")
     waiting = [i for i in run.following(broken) if run.stages[i].stands_by]
-    jobs = [job for i in waiting if (job := run.stages[i].job) is not None]
+    kept = [i for i in waiting if not run.stages[i].mine.chained]
+    jobs = [job for i in kept if (job := run.stages[i].job) is not None]
     failed = asyncio.run(cancel_all(config, jobs, run.uid)) if jobs else []
     if failed:
         raise PenstockError(f"jobs that come after it could not be cancelled: {'; '.join(failed)}")
-    again = [run.stages[i] for i in sorted({*broken, *waiting})]  # parents stand before their children
-    return {s.name: submit_again(config, run, s) for s in again}
+    found: dict[str, int] = {}
+    moved: dict[int, int] = {}  # new jobs by the old ones
+    for i in sorted({*broken, *kept}):  # parents stand before their children
+        entry = run.stages[i]
+        found[entry.name] = submit_again(config, run, entry, moved)
+        moved |= dict.fromkeys((*entry.mine.former, *(() if entry.job is None else (entry.job,))), found[entry.name])
+    if behind := [i for i in waiting if i not in kept and any(run.stages[j].job in moved for j in run.stages[i].after)]:
+        from penstock.cli.following import follow_moved
+
+        follow_moved(config, run, behind, moved)
+    return found

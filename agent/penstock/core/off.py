@@ -17,7 +17,7 @@ __all__ = ["CODE", "REFUSED", "Off", "keep_off", "merged", "off_in", "refusal"]
 
 CODE: Final = "off"
 """The code of the reason for which nothing is done."""
-REFUSED: Final = ("guide", "plan", "retry", "submit")
+REFUSED: Final = ("follow", "guide", "plan", "retry", "submit")
 """Operations that begin something new."""
 _KEY: Final = "off"
 

@@ -17,7 +17,7 @@ from penstock.host.logins import login
 
 __all__ = ["CHANGING", "PEER", "RequestAudit"]
 
-CHANGING: Final = frozenset({"cancel", "end", "guide", "off", "on", "pause", "resume", "retry", "submit"})
+CHANGING: Final = frozenset({"cancel", "end", "follow", "guide", "off", "on", "pause", "resume", "retry", "submit"})
 """The requests of the command line that change something."""
 _STOPPING: Final = frozenset({"cancel", "end", "off", "pause"})
 """What only makes the agent do less is served while nothing can be written down, too."""
@@ -153,6 +153,8 @@ class RequestAudit:
             details |= {"name": _word(flow), "stages": _length(request.get("stages"))}
         if op == "guide":
             details["jobs"] = _jobs(request.get("stages"))
+        if op == "follow":
+            details["jobs"] = _jobs(request.get("links"))
         for key in ("stage", "strategy"):
             if isinstance(request.get(key), str):
                 details[key] = _word(request[key])

@@ -23,8 +23,12 @@ _FIRST: Final = 10.0
 _LONGEST: Final = 300.0
 """Seconds until stages that the settings do not let the agent take are tried again: at first, and at most."""
 
-LATER: Final = ("cancel", "guide", "pause", "resume", "retry", "submit")
+LATER: Final = ("cancel", "follow", "guide", "pause", "resume", "retry", "submit")
 """The operations that may be left for later."""
+
+
+_STAGES: Final = ("follow", "guide")
+"""Those that come with jobs which are in the queue."""
 
 
 class _NotYet(NotNow):
@@ -50,7 +54,7 @@ class Inbox:
         now = snapshot.taken_at
         for number, _at, uid, op, payload in self._store.inbox():
             failures, again = self._put_off.get(uid, (0, now))
-            if op == "guide" and now < again <= now + _LONGEST:  # else the clock was set back
+            if op in _STAGES and now < again <= now + _LONGEST:  # else the clock was set back
                 continue  # a later stage of a workflow is not taken before an earlier one
             try:
                 with self._store.taking(number):
@@ -69,7 +73,7 @@ class Inbox:
                 _log.error("a stored request was refused", op=op, why=repr(e))
                 decisions.append(Decision(Verb.HOLD, f"request {number}", (Reason("refused", f"{op}: {e}"),)))
             else:
-                if op == "guide":
+                if op in _STAGES:
                     self._put_off.pop(uid, None)
                 taken = Reason("taken", f"{op} was requested while no agent ran")
                 decisions.append(Decision(Verb.ADOPT, f"request {number}", (taken,)))
@@ -83,7 +87,7 @@ class Inbox:
             else:
                 await self._audit.carry_out(Door.INBOX, uid, op, payload, operation)
         except NotPermitted as e:
-            if op == "guide" and e.by_setting:
+            if op in _STAGES and e.by_setting:
                 raise _NotYet(str(e)) from e
             raise
 

@@ -175,6 +175,11 @@ def operations(
         serving(uid)
         return {"run": await workflows.register(uid, request)}
 
+    async def follow(uid: int, request: Mapping[str, Any]) -> object:
+        """Jobs that the caller has submitted behind one another, by sbatch's own dependencies."""
+        serving(uid)
+        return {"run": await workflows.follow(uid, request)}
+
     async def scope(uid: int, request: Mapping[str, Any]) -> Pause:
         """What a pause is to be about. Users may speak of their own jobs, the agent's user of all."""
         feature, whose, partition = (request.get(key) for key in ("feature", "uid", "partition"))
@@ -255,6 +260,7 @@ def operations(
         "explain": explain,
         "cancel": cancel,
         "env": environment,
+        "follow": follow,
         "guide": guide,
         "pause": pause,
         "pauses": pauses,

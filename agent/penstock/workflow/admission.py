@@ -23,9 +23,13 @@ from penstock.workflow.state import Kept, Order, Own, RunPhase, StagePhase, Stag
 from penstock.workflow.strategy import WHOLE, Outlook, Plan, Rules
 
 __all__ = [
+    "MOST_STAGES",
     "Asked",
     "Registration",
     "admit",
+    "afters_of",
+    "check_size",
+    "order_of",
     "plan",
     "plan_for_owner",
     "planned",
@@ -34,7 +38,8 @@ __all__ = [
     "with_waiting",
 ]
 
-_MOST_STAGES: Final = 1000
+MOST_STAGES: Final = 1000
+"""Of one workflow."""
 _MOST_TEXT: Final = 2_000_000  # characters
 _LAST: Final = 2.0**32  # no begin time is later (epoch s)
 
@@ -100,8 +105,8 @@ def read_registration(data: Mapping[str, Any], now: float) -> Generator[int, Non
     """The same in parts (see `Pace.walk`), each of a stage with what it comes after."""
     try:
         entries = tuple(data["stages"])
-        if not 1 <= len(entries) <= _MOST_STAGES:
-            raise UserError(f"stages: must be 1 to {_MOST_STAGES} at once, not {len(entries)}")
+        if not 1 <= len(entries) <= MOST_STAGES:
+            raise UserError(f"stages: must be 1 to {MOST_STAGES} at once, not {len(entries)}")
         stages = []
         for entry in entries:
             stages.append(_stage(entry, now))
@@ -116,7 +121,7 @@ def read_registration(data: Mapping[str, Any], now: float) -> Generator[int, Non
         raise UserError(f"workflow: must be 1 to 40 of A-Z a-z 0-9 _ . -, not {found.workflow[:60]!r}")
     if found.strategy not in known_strategies():
         raise UserError(f"strategy: must be one of {', '.join(known_strategies())}, not {found.strategy[:60]!r}")
-    _check_size(stage.entry for stage in stages)
+    check_size(stage.entry for stage in stages)
     return found
 
 
@@ -149,8 +154,8 @@ def _possible(strategy: str, rules: Rules) -> bool:
         return False
 
 
-def _check_size(stages: Iterable[StageRun]) -> None:
-    """Of a whole workflow, which is stored anew with every change."""
+def check_size(stages: Iterable[StageRun]) -> None:
+    """Raises UserError for a whole workflow that is too large: it is stored anew with every change."""
     if weight(stages) > _MOST_TEXT:
         raise UserError(
             f"the command lines and scripts of the stages are longer than {_MOST_TEXT} characters together (each stage "
@@ -175,13 +180,15 @@ def _stage(data: Mapping[str, Any], now: float) -> Asked:
         kept=Kept(str(data["kept"])) if "kept" in data else Kept.HOLD if data.get("hold") else Kept.NOT,
         begin=None if begin is None else float(begin),
         base=str(data.get("base", ""))[:1000],
-        order=_order(data.get("order") or {}),
+        order=order_of(data.get("order") or {}),
         registered=now,
+        chained=bool(data.get("chained", False)),
     )
     return Asked(name, job, after, own)
 
 
-def _order(data: Mapping[str, Any]) -> Order:
+def order_of(data: Mapping[str, Any]) -> Order:
+    """How a job was submitted, from what came in as JSON. Raises ValueError, TypeError or AttributeError."""
     script = data.get("script")
     words = tuple(str(word) for word in data.get("words", ()))
     return Order(words, str(data.get("workdir", "")), None if script is None else str(script))
@@ -217,19 +224,19 @@ def plan(
                 )
         fresh[stage.name] = stage
         before[stage.name] = tuple(known[p] for p in stage.after if p in known and p not in fresh)
-    whole = {**({} if run is None else _afters(run)), **{name: stage.after for name, stage in fresh.items()}}
+    whole = {**({} if run is None else afters_of(run)), **{name: stage.after for name, stage in fresh.items()}}
     # What is new comes after what was there before it.
     if not fresh.keys().isdisjoint(known) and (turned := _in_a_circle(whole, fresh)) is not None:
         raise UserError(f"stage {turned!r} would come after itself")
-    if len(whole) > _MOST_STAGES:
+    if len(whole) > MOST_STAGES:
         raise UserError(
-            f"workflow {asked.workflow!r} would have {len(whole)} stages, at most {_MOST_STAGES} are possible"
+            f"workflow {asked.workflow!r} would have {len(whole)} stages, at most {MOST_STAGES} are possible"
         )
-    _check_size([*(s for s in known.values() if s.name not in fresh), *(s.entry for s in asked.stages)])
+    check_size([*(s for s in known.values() if s.name not in fresh), *(s.entry for s in asked.stages)])
     return run, before
 
 
-def _afters(run: WorkflowRun) -> dict[str, tuple[str, ...]]:
+def afters_of(run: WorkflowRun) -> dict[str, tuple[str, ...]]:
     """The names of those that each stage comes after."""
     return {stage.name: tuple(run.stages[j].name for j in stage.after) for stage in run.stages}
 
@@ -267,7 +274,7 @@ def _home(runs: Sequence[WorkflowRun], asked: Registration) -> WorkflowRun | Non
         if named is None:
             raise NotFound(f"there is no workflow {asked.run}")
         return named
-    same = [r for r in runs if r.name == asked.workflow]
+    same = [r for r in runs if r.name == asked.workflow and not r.chain]  # a chain's name is nobody's choice
     if same and (not same[-1].phase.final or any(stage.after for stage in asked.stages)):
         return same[-1]
     return None
@@ -278,7 +285,7 @@ def admit(run: WorkflowRun, stages: Iterable[Asked], earlier: Iterable[WorkflowR
 
     Where nobody has said how long a stage runs, what it took in `earlier` runs (oldest first) is expected.
     """
-    afters = _afters(run)
+    afters = afters_of(run)
     entries = {stage.name: (stage, afters[stage.name]) for stage in run.stages}
     took = took_in(earlier, run.name)
     for stage in stages:

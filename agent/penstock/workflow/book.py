@@ -50,12 +50,12 @@ class Book:
         self.runs[run.id] = run
         self.on_change(before, run)
 
-    def finish(self, number: int, now: float) -> WorkflowRun:
-        """The run has ended."""
+    def finish(self, number: int, now: float, *, counted: bool = True) -> WorkflowRun:
+        """The run has ended; not `counted`: its stages go on in another."""
         run = self.runs[number]
         self._store.save_run(number, run_to_dict(run), finished=now)
         del self.runs[number]
-        self.finished[run.submitter.value, run.phase.value] += 1
+        self.finished[run.submitter.value, run.phase.value] += counted
         return run
 
     @contextlib.contextmanager

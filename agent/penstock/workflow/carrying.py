@@ -257,7 +257,8 @@ class Carrier:
             self._book.save(news(run))
 
     def _subject(self, number: int, stage: str) -> str:
-        return subject_of(self._book.runs[number], stage)
+        run = self._book.runs.get(number)  # it may have become part of another meanwhile
+        return f"workflow {number}/{stage}" if run is None else subject_of(run, stage)
 
 
 def subject_of(run: WorkflowRun, stage: str = "") -> str:

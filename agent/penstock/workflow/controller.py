@@ -32,6 +32,7 @@ from penstock.workflow.accounting import Accounting
 from penstock.workflow.admission import Registration, admit, plan, plan_for_owner, planned, read_registration
 from penstock.workflow.book import Book
 from penstock.workflow.carrying import Carrier, subject_of
+from penstock.workflow.chains import begun_because, followed_because, join, read_links
 from penstock.workflow.checks import check_against, check_units
 from penstock.workflow.cuts import place_units
 from penstock.workflow.documents import run_from_dict
@@ -42,7 +43,7 @@ from penstock.workflow.model import Workflow
 from penstock.workflow.registry import strategy_named
 from penstock.workflow.retrying import retried
 from penstock.workflow.runner import Runner
-from penstock.workflow.state import RunPhase, Submitter, WorkflowRun
+from penstock.workflow.state import RunPhase, StageRun, Submitter, WorkflowRun
 from penstock.workflow.stored import earlier_runs, read_latest
 from penstock.workflow.strategy import Outlook, Rules
 
@@ -195,20 +196,11 @@ class WorkflowController:
         """
         self._check_allowed(uid)
         asked = await Pace().walk(read_registration(request, self._clock.now()))
-        seen = self._observer.last
-        for stage in asked.stages:
-            job = seen.jobs.get(stage.job) if seen else None
-            if job is not None and job.uid != uid:
-                raise NotPermitted(f"job {job.id} is not yours")
+        self._check_owner(uid, (stage.job for stage in asked.stages))
         if any(stage.job == 0 for stage in asked.stages):
             raise NotFound("stages are registered with their jobs")
-        stored = await Pace().walk(read_latest(self._store, uid, self.runs))
-        # From here on nothing else is done: what is planned must be what is there.
+        known = await self._latest_of(uid)
         now = self._clock.now()
-        if any(run.id not in self.runs and not run.phase.final for run in stored):  # it has ended meanwhile
-            stored = at_once(read_latest(self._store, uid, self.runs))
-        known = {run.id: run for run in stored if run.phase.final}
-        known |= {number: run for number, run in self.runs.items() if run.owned and run.uid == uid}
         run, _before = plan([known[number] for number in sorted(known)], asked)
         made = plan_for_owner(asked.strategy, self._rules)
         self._check_room(uid, asked, run)
@@ -223,10 +215,64 @@ class WorkflowController:
         self._observer.want()
         return run.id
 
-    def _check_room(self, uid: int, asked: Registration, run: WorkflowRun | None) -> None:
+    async def follow(self, uid: int, request: Mapping[str, Any]) -> int:
+        """Follow jobs that the user's own script has submitted behind one another; the number of their workflow.
+
+        Jobs that are known already are left as they are. Raises UserError, NotNow, and NotPermitted for a job that
+        Slurm says is somebody else's.
+        """
+        self._check_allowed(uid)
+        links = read_links(request, self._clock.now())
+        self._check_owner(uid, (link.job for link in links))
+        known = await self._latest_of(uid)
+        now, earlier = self._clock.now(), [known[number] for number in sorted(known)]
+        found = join(earlier, links)
+        if found.run is not None and not found.stages:
+            return found.run.id
+        more = sum((run.stages for run in found.gone if run.phase.final), ())
+        self._check_room(uid, Registration(found.name, "auto", found.stages), found.run, more)
+        with self.book.together():
+            run, begun = found.run, found.run is None
+            if run is None:
+                run = found.begun(self._store.add_run(uid, {}, now, Submitter.OWNER), uid, login(uid), now)
+            run = admit(run, found.stages, earlier=earlier)
+            self.book.save(run)
+            for other in found.gone:
+                why = f"its jobs are part of workflow {run.id} ({run.name}) now"
+                self.book.save(replace(other, stages=(), units=(), phase=RunPhase.COMPLETED, why=why))
+                self._gone(other.id, counted=False)
+            if begun:
+                self._store.record(Decision(Verb.NOTHING, subject_of(run), begun_because()), now)
+            for stage in found.stages:
+                reasons = followed_because(run, stage, found.gone)
+                self._store.record(Decision(Verb.ADOPT, subject_of(run, stage.name), reasons), now)
+        self._wake(f"workflow {run.id} has new jobs")
+        self._observer.want()
+        return run.id
+
+    def _check_owner(self, uid: int, jobs: Iterable[int]) -> None:
+        """Raises NotPermitted for a job that the last look shows to be somebody else's."""
+        seen = self._observer.last
+        for number in jobs:
+            job = seen.jobs.get(number) if seen else None
+            if job is not None and job.uid != uid:
+                raise NotPermitted(f"job {job.id} is not yours")
+
+    async def _latest_of(self, uid: int) -> dict[int, WorkflowRun]:
+        """The latest workflows of jobs that this user has submitted, by number. What is planned with these holds until
+        something else is done."""
+        stored = await Pace().walk(read_latest(self._store, uid, self.runs))
+        if any(run.id not in self.runs and not run.phase.final for run in stored):  # it has ended meanwhile
+            stored = at_once(read_latest(self._store, uid, self.runs))
+        known = {run.id: run for run in stored if run.phase.final}
+        return known | {number: run for number, run in self.runs.items() if run.owned and run.uid == uid}
+
+    def _check_room(
+        self, uid: int, asked: Registration, run: WorkflowRun | None, reopened: Sequence[StageRun] = ()
+    ) -> None:
         """One user's workflows must not fill the agent's memory, nor the state file, nor its time."""
         open_ = [self._measure(other) for other in self.runs.values() if other.owned and other.uid == uid]
-        more = [stage.entry for stage in asked.stages]
+        more = [*reopened, *(stage.entry for stage in asked.stages)]
         if run is not None and run.id not in self.runs:  # it goes on with all that it had
             more += [stage for stage in run.stages if stage.name not in {s.name for s in asked.stages}]
         after = sum(len(stage.after) for stage in asked.stages)
@@ -438,7 +484,7 @@ class WorkflowController:
                 decisions.append(self._finish(number, "completed" if order.ok else step.run.phase.value, order.why))
             elif isinstance(order, Lookup):
                 self._want(step.run, order.jobs, now)
-            elif not isinstance(order, Observe):
+            elif not isinstance(order, Observe) and number in self.runs:  # it may have become part of another
                 decision = await self.carrier.carried_out(number, order, snapshot)
                 complete &= decision is not None
                 decisions += [] if decision is None else [decision]
@@ -532,13 +578,17 @@ class WorkflowController:
         run = self.runs[number]
         if not run.owned:
             self._explain(run, "not-written", "was submitted while reasons could not be written to disk")  # a full disk
-        self.book.finish(number, self._clock.now())
+        self._gone(number)
+        return Decision(Verb.NOTHING, subject_of(run), (Reason(code, why),))
+
+    def _gone(self, number: int, *, counted: bool = True) -> None:
+        """The run has ended, as it is now, or (not `counted`) is part of another."""
+        run = self.book.finish(number, self._clock.now(), counted=counted)
         self.carrier.forget(run)
         jobs = [job for job in (*run.discarded, *(stage.job for stage in run.stages)) if job is not None]
         self._accounting.forget(jobs)
         for known in (self._sought, self._measures, self._stepped):
             known.pop(number, None)
-        return Decision(Verb.NOTHING, subject_of(run), (Reason(code, why),))
 
 
 def _token() -> str:

@@ -9,6 +9,8 @@ What it holds to:
   whomever; were it held a moment later, its release would leave the hold in place. One that is held for the agent
   (release 0.1.0 submitted those) is released while the hold is the owner's own kind.
 - When a stage did not complete, those after it stay where they are: their owner retries or cancels.
+- A job whose dependency its owner has written (`Own.chained`) is Slurm's alone: nothing is done to it, except that it
+  follows a stage before it which has another job now.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from penstock.workflow.strategy import clock
 from penstock.workflow.ties import Tie
 from penstock.workflow.turn import NOT_OVER, Turn
 
-__all__ = ["UNSEEN_TRIES", "absorb", "all_due", "may_go", "released", "verdict", "watch"]
+__all__ = ["UNSEEN_TRIES", "absorb", "all_due", "may_go", "moved", "released", "verdict", "watch"]
 
 UNSEEN_TRIES: Final = 5
 """How often accounting is asked of a job that nobody but its owner has ever spoken of."""
@@ -177,6 +179,9 @@ def watch(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
         turn.note(stage.name, "parent-broken", text)
         return run
     open_ = [parent for parent in parents if parent.phase is not StagePhase.DONE]
+    if stage.mine.chained:
+        _follow(turn, run, i, open_)
+        return run
     sure = [p for p in open_ if p.job and any(row.state in NOT_OVER for row in turn.view.rows(p.job))]
     if stage.phase is StagePhase.RUNNING:
         if sure and stage.mine.requeued_at is None:
@@ -205,6 +210,35 @@ def watch(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
         turn.out.append(Change(stage.name, job.id, Tie.AFTEROK, jobs, dependency=wanted, reasons=(reason,)))
         return run
     return _may_go(turn, run, i)
+
+
+def _follow(turn: Turn, run: WorkflowRun, i: int, open_: Sequence[StageRun]) -> None:
+    """A stage before it has another job than the one that its owner's dependency names: it waits for that instead."""
+    stage, parents, job = run.stages[i], run.parents(i), _waiting(turn, run.stages[i])
+    if job is None:
+        return
+    named = parents_named(job.dependency)
+    former = [old for parent in parents for old in parent.mine.former if str(old) in named]
+    if not former:
+        return
+    unseen = next((p for p in open_ if p.job is None or not turn.view.rows(p.job)), None)
+    if unseen is not None:
+        turn.note(stage.name, "look-first", f"{unseen.name} must be seen in the queue before anything depends on it")
+        return
+    wanted = moved(job.dependency, parents)
+    jobs = tuple(parent.job for parent in open_ if parent.job is not None)
+    now = ", ".join(parent.name for parent in open_) or "no other stage"
+    text = f"job {former[0]} was submitted again: job {stage.job} waits for {now}"
+    reason = Reason("re-pointed", text)
+    turn.out.append(Change(stage.name, job.id, Tie.AFTEROK, jobs, dependency=wanted, reasons=(reason,)))
+
+
+def moved(dependency: str, parents: Sequence[StageRun]) -> str:
+    """What a job shall depend on, of which Slurm prints this: on the present jobs of those of its `parents` that have
+    not completed, and on all that is about other jobs."""
+    theirs = [*(old for p in parents for old in p.mine.former), *(p.job for p in parents if p.job is not None)]
+    now = [f"afterok:{p.job}" for p in parents if p.phase is not StagePhase.DONE]
+    return ",".join([*_terms_beside(dependency, theirs), *now])
 
 
 def _waiting(turn: Turn, stage: StageRun) -> Job | None:

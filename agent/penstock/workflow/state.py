@@ -119,6 +119,8 @@ class Own:
     had it, None: neither, then its `limit` counts. `user`, `partition`, `qos`, `account`, `nodes` (how many) and
     `limit` (s, None: not known) are as Slurm shows them. `trouble` is the state in which a task of an array ended that
     did not complete. `former` are the jobs of earlier tries, `requeued_at` is when it was put back by the agent.
+    `chained`: what it comes after is its owner's own dependency, which Slurm has as it was written: nothing is done to
+    it but to follow a stage before it to a new job.
     """
 
     kept: Kept = Kept.NOT
@@ -135,6 +137,7 @@ class Own:
     trouble: str | None = None
     former: tuple[int, ...] = ()
     requeued_at: float | None = None
+    chained: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +314,11 @@ class WorkflowRun:
     def owned(self) -> bool:
         """Whether its owner submits the jobs."""
         return self.submitter is Submitter.OWNER
+
+    @property
+    def chain(self) -> bool:
+        """Whether nobody has named it: its jobs depend on one another, and that is all (`chains.py`)."""
+        return self.owned and all(stage.own is not None and stage.own.chained for stage in self.stages)
 
     @property
     def in_slots(self) -> bool:

@@ -163,7 +163,7 @@ def test_a_number_of_a_workflow_is_a_number(agent, run):
 
 
 def test_a_users_workflow_does_not_grow_without_an_end(agent, monkeypatch):
-    monkeypatch.setattr(admission, "_MOST_STAGES", 5)
+    monkeypatch.setattr(admission, "MOST_STAGES", 5)
     agent.ask(ALICE, "guide", workflow="w", strategy="asa", stages=stages("a", "b", "c"))
     with pytest.raises(UserError, match="would have 6 stages, at most 5"):
         agent.ask(ALICE, "guide", workflow="w", strategy="asa", stages=stages("d", "e", "f"))

@@ -1,0 +1,295 @@
+"""Submitting the job of a stage as its owner: the first time, and again in the place of one that did not complete."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from penstock.audit.opening import tell_of_command
+from penstock.audit.record import RecordOutcome
+from penstock.cli.chaining import Chaining, dependency_of
+from penstock.cli.door import ask_or_leave, plan_stages
+from penstock.cli.keeping import KEEPS_BACK, check_agent, put_off
+from penstock.config import Config
+from penstock.errors import PenstockError, UserError
+from penstock.sbatch.directives import Request, sbatch_lines
+from penstock.sbatch.moldable import moldable
+from penstock.sbatch.options import CommandLine, parse
+from penstock.sbatch.piped import PipedScript
+from penstock.sbatch.submission import Submitted, script_lines, submit
+from penstock.slurm.dependencies import renamed
+from penstock.workflow.state import Kept, StageRun, WorkflowRun
+
+__all__ = [
+    "Behind",
+    "SubmittedStage",
+    "behind",
+    "job_name",
+    "note",
+    "options_of",
+    "order_of",
+    "record_submission",
+    "stage_name",
+    "start_size",
+    "submit_again",
+    "submit_stage",
+]
+
+
+def options_of(lines: list[str]) -> CommandLine:
+    """The options of a script's `#SBATCH` lines."""
+    try:
+        return parse(sbatch_lines(lines))
+    except UserError:
+        return CommandLine()  # sbatch will refuse it
+
+
+def record_submission(
+    config: Config, line: CommandLine, outcome: RecordOutcome, code: str, text: str, job: int | None, subject: str
+) -> bool:
+    """Into the audit trail of the user's own commands; what is submitted does not depend on it. Whether something was
+    said of that."""
+    why = tell_of_command(config, "sbatch", outcome, code, text, job, subject)
+    return bool(why) and not line.has("quiet") and note(f"not recorded for `penstock audit`: {why}")
+
+
+def note(text: str) -> bool:
+    """Say something that changes nothing about the job; true, as it was said."""
+    click.echo(f"penstock: {text}", err=True)
+    return True
+
+
+def stage_name(line: CommandLine, script: CommandLine) -> str | None:
+    """What a job is called as a stage, where nobody says so."""
+    named = line.value("job-name") or os.environ.get("SBATCH_JOB_NAME") or script.value("job-name")
+    return named or (Path(line.script).stem if line.script else None)
+
+
+def job_name(line: CommandLine, script: CommandLine) -> str:
+    """What Slurm calls a job."""
+    named = line.value("job-name") or os.environ.get("SBATCH_JOB_NAME") or script.value("job-name")
+    return named or (Path(line.script).name if line.script else ("wrap" if line.has("wrap") else "sbatch"))
+
+
+def start_size(
+    asked: Request, line: CommandLine, script: CommandLine, environment: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Without an agent a job that starts small would stay so."""
+    return moldable(asked, line, script, os.environ) if "DMR_AGENT" in environment else ()
+
+
+class Behind:
+    """How a job is submitted behind those that it comes after: the options to add, and what to register.
+
+    With times of its own, which `KEEPS_BACK` would replace or which sbatch does not take beside it (a deadline), it is
+    held until it is put off (`keeping.put_off`). One that its owner holds is let go by its owner alone.
+    """
+
+    def __init__(
+        self, before: list[Mapping[str, Any]], own_hold: bool, own_dependency: str | None, own_times: bool
+    ) -> None:
+        waits = [p for p in before if p["phase"] != "done"]
+        alive = [p for p in waits if p["phase"] not in ("failed", "cancelled")]
+        self.kept = Kept.NOT
+        self.options: list[str] = []
+        if not waits:
+            return
+        if own_dependency and "?" in own_dependency:
+            raise UserError(f"--dependency={own_dependency}: a stage cannot wait for any of several jobs (?)")
+        if not own_hold:
+            self.kept = Kept.HOLD if own_times else Kept.BEGIN
+            self.options.append("--hold" if own_times else KEEPS_BACK)
+        if alive:
+            after = "afterok:" + ":".join(str(p["job"]) for p in alive)
+            self.options.append(f"--dependency={own_dependency},{after}" if own_dependency else f"--dependency={after}")
+
+
+def behind(line: CommandLine, script: CommandLine, before: list[Mapping[str, Any]]) -> Behind:
+    """See `Behind`; the user's own options are on the command line and in the script."""
+    own = line.value("dependency") or script.value("dependency")
+    times = any(found.has(name) for found in (line, script) for name in ("begin", "deadline"))
+    found = Behind(before, line.has("hold") or script.has("hold"), own, times)
+    if found.options and not (line.has("kill-on-invalid-dep") or script.has("kill-on-invalid-dep")):
+        # When a stage fails, those after it must still be there for `penstock retry`.
+        found.options.append("--kill-on-invalid-dep=no")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedStage:
+    """A stage's job as sbatch took it; `failed` says why it could not be registered, `kept` how it is kept back."""
+
+    done: Submitted
+    kept: Kept = Kept.NOT
+    failed: PenstockError | None = None
+
+
+def submit_stage(
+    config: Config,
+    asked: Request,
+    line: CommandLine,
+    script: CommandLine,
+    piped: PipedScript | None,
+    environment: Mapping[str, str],
+    *,
+    run: int | None = None,
+    replaces: int | None = None,
+    workdir: str | None = None,
+    stdin: bytes | None = None,
+) -> SubmittedStage:
+    """Submit the job of a stage and register it. `run`: the workflow it is known to belong to; `replaces`: its old job;
+    `stdin`: its script, where it does not come as it came the first time.
+
+    Raises PenstockError, and then nothing was submitted.
+    """
+    if line.several or script.several:
+        raise UserError("a job of several components (:) cannot be a stage of a workflow")
+    if line.has("clusters") or line.has("cluster") or script.has("clusters") or os.environ.get("SBATCH_CLUSTERS"):
+        raise UserError("a stage of a workflow cannot be sent to another cluster (--clusters)")
+    stage: dict[str, Any] = {"name": asked.stage, "job": 0, "after": list(asked.after), "expect": asked.expect}
+    registration: dict[str, Any] = {
+        "workflow": asked.workflow,
+        "strategy": asked.strategy,
+        "stages": [stage],
+        "run": run,
+    }
+    if replaces is not None:
+        registration["replaces"] = {stage["name"]: replaces}
+    known = plan_stages(config, registration)
+    queued = behind(line, script, known["before"][asked.stage])
+    if queued.kept:
+        check_agent(known)
+    size = start_size(asked, line, script, environment)
+    words = line.without("quiet").words(*size, *queued.options, "--parsable")
+    done = submit(words, stdin, environment, workdir, () if piped is None else piped.passed_on)
+    subject = f"{asked.workflow}/{asked.stage}"
+    if done.job is None:
+        text = done.text.decode(errors="replace")
+        record_submission(config, line, RecordOutcome.REFUSED, "sbatch", text, None, subject)
+        return SubmittedStage(done)
+    record_submission(config, line, RecordOutcome.DONE, "", "", done.job, subject)
+    order = order_of(line.words(*size), line, script, piped, workdir=workdir, stdin=stdin)
+    base = dependency_of(line, script)
+    with contextlib.suppress(PenstockError):  # a place of the caller's own is not needed for a workflow with a name
+        Chaining.of(config).remember(done.job, job_name(line, script), asked.stage or "", base)
+    kept = queued.kept
+    if kept is Kept.HOLD:
+        try:
+            stage["begin"] = put_off(config, done.job)
+            kept = Kept.BEGIN
+        except PenstockError as e:  # its hold keeps it as well, and Slurm the time that its owner gave
+            click.echo(f"penstock: job {done.job} is held until it is due: {e}", err=True)
+    stage |= {"job": done.job, "kept": kept.value, "base": base, "order": order}
+    try:
+        ask_or_leave(config, "guide", registration)
+    except PenstockError as e:
+        return SubmittedStage(done, kept, e)
+    return SubmittedStage(done, kept)
+
+
+def order_of(
+    words: Sequence[str],
+    line: CommandLine,
+    script: CommandLine,
+    piped: PipedScript | None,
+    *,
+    workdir: str | None = None,
+    stdin: bytes | None = None,
+) -> dict[str, Any]:
+    """How a job can be submitted again (`workflow.state.Order`), as JSON-able values: what came through a pipe comes
+    from standard input then."""
+    content = stdin if piped is None else piped.content
+    if piped is not None and line.script is not None:
+        place = len(words) - len(line.rest) + (line.rest[:1] == ("--",))
+        named = () if line.has("job-name") or script.has("job-name") else (f"--job-name={job_name(line, script)}",)
+        words = (*named, *words[:place], "/dev/stdin", *words[place + 1 :])
+    return {
+        "words": list(words),
+        "workdir": workdir or str(Path.cwd()),
+        "script": None if content is None else content.decode(errors="replace"),
+    }
+
+
+def submit_again(config: Config, run: WorkflowRun, stage: StageRun, moved: Mapping[int, int]) -> int:
+    """Submit a stage once more, as it was, in the place of its old job; its new job. `moved`: the new jobs of others by
+    their old ones. Raises PenstockError."""
+    order = stage.mine.order
+    line = parse(order.words)
+    if order.script is not None:
+        lines = order.script.splitlines()
+    else:
+        lines = script_lines(line.script, line.value("chdir") or order.workdir) if line.script else []
+    script = options_of(lines)
+    stdin = None if order.script is None else order.script.encode()
+    if stage.mine.chained:
+        placed = _link_again(config, run, stage, line, script, stdin, moved)
+    else:
+        after = tuple(run.stages[j].name for j in stage.after)
+        asked = Request(run.name, stage.name, after, stage.mine.expect, run.strategy)
+        names = {"PENSTOCK_WORKFLOW": run.name, "PENSTOCK_STAGE": stage.name}
+        placed = submit_stage(
+            config,
+            asked,
+            line,
+            script,
+            None,
+            names,
+            run=run.id,
+            replaces=stage.job,
+            workdir=order.workdir or None,
+            stdin=stdin,
+        )
+    code = placed.done.end()
+    if placed.done.job is None:
+        raise PenstockError(f"stage {stage.name} was not submitted (sbatch ended with {code})")
+    if placed.failed is not None:
+        raise PenstockError(f"job {placed.done.job} is no part of {run.name}: {placed.failed}")
+    return placed.done.job
+
+
+def _link_again(
+    config: Config,
+    run: WorkflowRun,
+    stage: StageRun,
+    line: CommandLine,
+    script: CommandLine,
+    stdin: bytes | None,
+    moved: Mapping[int, int],
+) -> SubmittedStage:
+    """A job of a chain: its own words, with the dependency on the jobs that those before it have now."""
+    after = [run.stages[j].name for j in stage.after]
+    again: dict[str, Any] = {"name": stage.name, "job": 0, "after": after, "expect": stage.mine.expect, "chained": True}
+    registration = {
+        "workflow": run.name,
+        "strategy": run.strategy,
+        "stages": [again],
+        "run": run.id,
+        "replaces": {stage.name: stage.job},
+    }
+    before = plan_stages(config, registration)["before"][stage.name]
+    broken = next((p for p in before if p["phase"] in ("failed", "cancelled")), None)
+    if broken is not None:
+        raise UserError(f"stage {stage.name} comes after {broken['name']}, which did not complete: retry that first")
+    base = renamed(stage.mine.base, lambda word: moved.get(int(word)) if word.isdecimal() else None)
+    alive = [str(p["job"]) for p in before if p["phase"] != "done"]
+    dependency = ",".join([*([base] if base else []), *([f"afterok:{':'.join(alive)}"] if alive else [])])
+    added = () if dependency == dependency_of(line, script) else (f"--dependency={dependency}",)
+    order = stage.mine.order
+    done = submit(line.without("quiet").words(*added, "--parsable"), stdin, {}, order.workdir or None)
+    if done.job is None:
+        return SubmittedStage(done)
+    record_submission(config, line, RecordOutcome.DONE, "", "", done.job, f"{run.name}/{stage.name}")
+    kept = {"words": list(order.words), "workdir": order.workdir, "script": order.script}
+    again |= {"job": done.job, "kept": Kept.NOT.value, "base": base, "order": kept}
+    Chaining.of(config).remember(done.job, job_name(line, script), stage.name, dependency, kept)
+    try:
+        ask_or_leave(config, "guide", registration)
+    except PenstockError as e:
+        return SubmittedStage(done, failed=e)
+    return SubmittedStage(done)
