@@ -118,7 +118,7 @@ def operations(
             strategy = str(request["strategy"])
         except (KeyError, TypeError, ValueError) as e:
             raise UserError(f"this is no workflow: {e!r}") from e
-        return {"run": await workflows.submit(uid, workflow, strategy)}
+        return {"run": await workflows.submit(uid, workflow, strategy, _environment(request))}
 
     async def status(uid: int, _request: Mapping[str, Any]) -> object:
         uid = await as_root(uid)
@@ -158,7 +158,7 @@ def operations(
     async def retry(uid: int, request: Mapping[str, Any]) -> object:
         may(uid)
         stage = request.get("stage")
-        workflows.retry(_number(request), None if stage is None else str(stage))
+        workflows.retry(_number(request), None if stage is None else str(stage), _environment(request))
         return None
 
     async def plan(uid: int, request: Mapping[str, Any]) -> object:
@@ -279,6 +279,14 @@ def owner_of(store: Store, observer: Observer, malleable: MalleableController) -
         return uid if now is None or now.uid == uid else None
 
     return owner
+
+
+def _environment(request: Mapping[str, Any]) -> str | None:
+    """What names the environment that the command has left in the state folder (`state.environments`)."""
+    token = request.get("environment")
+    if token is not None and not isinstance(token, str):
+        raise UserError(f"environment: must be a text, not {type(token).__name__}")
+    return token
 
 
 def _number(request: Mapping[str, Any]) -> int:

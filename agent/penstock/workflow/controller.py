@@ -10,6 +10,7 @@ import contextlib
 import math
 import os
 import secrets
+from collections import ChainMap
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +25,7 @@ from penstock.errors import NotFound, NotNow, NotPermitted, PenstockError, Store
 from penstock.host.clock import Clock, Rest
 from penstock.host.logins import login
 from penstock.slurm.base import Reader
+from penstock.state.environments import Environments
 from penstock.state.store import Store
 from penstock.values.fair import LookupClaim, Rounds, UserShare
 from penstock.waits.base import Estimate
@@ -37,7 +39,7 @@ from penstock.workflow.checks import check_against, check_units
 from penstock.workflow.cuts import place_units
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.expectations import expected_by
-from penstock.workflow.instructions import Finished, Lookup, Observe, RunStep, SlurmView, tasks_of
+from penstock.workflow.instructions import Finished, Lookup, Observe, RunStep, SlurmView, as_one, tasks_of
 from penstock.workflow.measure import Measure, check_room, measured
 from penstock.workflow.model import Workflow
 from penstock.workflow.registry import strategy_named
@@ -72,7 +74,7 @@ class _Stepped:
 
 
 class WorkflowController:
-    """All workflow runs of one agent.
+    """All workflow runs of one agent. `environments` are those of who submitted them; None: none are kept.
 
     `prepare` is told of geometries that are about to be predicted; whether somebody has something new to say of them.
     A pass serves each user as far as `share` allows, and takes the rest up at the next (`values.fair`). `steps`
@@ -93,6 +95,7 @@ class WorkflowController:
         rules: Rules,
         core_hour_weight: float = 0.0,
         share: UserShare | None = None,
+        environments: Environments | None = None,
     ) -> None:
         self._observer = observer
         self._executor = executor
@@ -107,6 +110,12 @@ class WorkflowController:
         self._share = share or UserShare()
         self.book = Book(store)
         self.carrier = Carrier(backend, observer.want, executor, clock, runner, self.book, wake, self._share.changes)
+        self._environments = environments
+        # Of another release, perhaps: they have not ended, as far as is known.
+        self._unreadable = {number for number, _uid, _state in store.runs(live_only=True)} - set(self.runs)
+        if environments is not None:
+            self.carrier.environment_of = environments.read
+        self._sweep()
         self._accounting = Accounting(backend, clock, self._share.lookups)
         # Until when accounting is not asked again for jobs that were given up, by run and job.
         self._sought: dict[int, dict[int, Rest]] = {}
@@ -137,8 +146,9 @@ class WorkflowController:
 
     # -- what users ask (any time, from the door) ----------------------------------------------------------------------
 
-    async def submit(self, uid: int, workflow: Workflow, strategy: str) -> int:
-        """Accept a workflow; the number of its run. Raises `UserError` for what this cluster can never run."""
+    async def submit(self, uid: int, workflow: Workflow, strategy: str, environment: str | None = None) -> int:
+        """Accept a workflow; the number of its run. `environment` names the one that was left for its jobs. Raises
+        `UserError` for what this cluster can never run."""
         snapshot = await self._observer.look()
         if not snapshot.partitions:
             raise NotNow("nothing was submitted, as Slurm does not answer: " + "; ".join(snapshot.problems))
@@ -161,24 +171,39 @@ class WorkflowController:
             core_hour_weight=self.core_hour_weight,
         )
         plan = strategy_named(strategy).plan(workflow, outlook)
-        check_units(workflow, place_units(workflow, plan.cut), partition, strategy)
-        with self.book.together():
-            number = self._store.add_run(uid, {}, now, Submitter.AGENT)
-            run = self._runner.start(
-                number,
-                workflow,
-                strategy,
-                now,
-                partition=partition.name,
-                token=_token(),
-                plan=plan,
-                max_time=partition.max_time,
-            )
-            self.book.save(run)
-            if plan.reasons:
-                self._store.record(Decision(Verb.NOTHING, subject_of(run), plan.reasons), now)
+        check_units(workflow, place_units(workflow, plan.cut), partition, plan.by or strategy)
+        try:
+            with self.book.together():
+                number = self._store.add_run(uid, {}, now, Submitter.AGENT)
+                run = self._runner.start(
+                    number,
+                    workflow,
+                    strategy,
+                    now,
+                    partition=partition.name,
+                    token=_token(),
+                    plan=plan,
+                    max_time=partition.max_time,
+                )
+                self._take(environment, number)
+                self.book.save(run)
+                if plan.reasons:
+                    self._store.record(Decision(Verb.NOTHING, subject_of(run), plan.reasons), now)
+        finally:
+            self._sweep()  # of a run that was not kept after all, too
         self._wake(f"workflow {number} was submitted")
         return number
+
+    def _take(self, environment: str | None, number: int) -> None:
+        """Keep what was left for the run."""
+        if environment is not None and self._environments is not None:
+            self._environments.take(environment, number)
+
+    def _sweep(self) -> None:
+        """Erase the environments of runs that have ended, or of which nothing is known."""
+        if self._environments is not None:
+            waiting = (payload.get("environment") for _n, _at, _uid, _op, payload in self._store.inbox())
+            self._environments.sweep({*self.runs, *self._unreadable}, {str(token) for token in waiting if token})
 
     def _earlier(self, uid: int) -> Iterator[WorkflowRun]:
         """The user's latest runs, oldest first."""
@@ -267,8 +292,9 @@ class WorkflowController:
         self._wake(f"workflow {number} is to be cancelled")
         return list(run.jobs()) if run.owned else []
 
-    def retry(self, number: int, stage: str | None = None) -> None:
-        """Run what has not completed of a workflow again. Raises `NotFound`, and `UserError` while it still runs."""
+    def retry(self, number: int, stage: str | None = None, environment: str | None = None) -> None:
+        """Run what has not completed of a workflow again; `environment` as for `submit`. Raises `NotFound`, and
+        `UserError` while it still runs."""
         run = self.runs.get(number)
         if run is None:
             stored = [state for n, _uid, state in self._store.runs() if n == number]
@@ -277,7 +303,9 @@ class WorkflowController:
             run = run_from_dict(stored[0])
         if run.owned:
             raise UserError(f"only {run.user} can retry workflow {number}: run `penstock retry {number}` as {run.user}")
-        self.book.save(retried(run, stage, token=_token()))
+        again = retried(run, stage, token=_token())
+        self._take(environment, number)
+        self.book.save(again)
         self._wake(f"workflow {number} is to be retried")
 
     # -- one pass ----------------------------------------------------------------------------------------------------
@@ -456,9 +484,12 @@ class WorkflowController:
         watched = {*run.discarded, *(stage.job for stage in run.stages if stage.job is not None)}
         known = self._accounting.records
         hindered: dict[int, Cause] = {}
+        arrays = {} if run.owned else {job: self._tasks[1][job] for job in watched if job in self._tasks[1]}
+        jobs = {n: snapshot.jobs.get(n) for n in arrays}
+        whole = {n: as_one([*([job] if job else []), *arrays[n]]) for n, job in jobs.items()}
         view = SlurmView(
             snapshot.taken_at,
-            snapshot.jobs,
+            ChainMap(whole, dict(snapshot.jobs)) if whole else snapshot.jobs,
             {job: known[job] for job in watched if job in known and job not in snapshot.jobs},
             usable=snapshot.usable,
             hindered=hindered,
@@ -533,6 +564,8 @@ class WorkflowController:
         if not run.owned:
             self._explain(run, "not-written", "was submitted while reasons could not be written to disk")  # a full disk
         self.book.finish(number, self._clock.now())
+        if self._environments is not None:
+            self._environments.erase(number)
         self.carrier.forget(run)
         jobs = [job for job in (*run.discarded, *(stage.job for stage in run.stages)) if job is not None]
         self._accounting.forget(jobs)

@@ -1,0 +1,121 @@
+"""The environments of those who submit workflows, as long as these run: a file each, which only its user can read.
+
+They may hold passwords, so they are kept out of the state file, which is shown, copied and backed up. A command leaves
+one for its request; the agent, which runs as the same user, takes it for the run and erases it when that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from penstock.errors import UserError
+from penstock.host.files import replace, sync
+
+__all__ = ["Environments", "own_environment"]
+
+_log = structlog.get_logger(__name__)
+_FOLDER: Final = "environments"
+_TOKEN: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_OF_RUN: Final = re.compile(r"run-([0-9]{1,18})", re.ASCII)
+_PATIENCE: Final = 3600.0
+"""Seconds that one may lie for a request that has not come, or is in no inbox."""
+# What Python itself says to the programs that it starts, where the caller's locale is C.
+_COERCED: Final = frozenset({b"C.UTF-8", b"C.utf8", b"UTF-8"})
+
+
+def own_environment() -> dict[bytes, bytes]:
+    """This process's environment, as it was when it was started."""
+    found = dict(os.environb)
+    if found.get(b"LC_CTYPE") in _COERCED:
+        with contextlib.suppress(OSError):
+            given = Path("/proc/self/environ").read_bytes().split(b"\0")
+            if not any(entry.startswith(b"LC_CTYPE=") for entry in given):
+                del found[b"LC_CTYPE"]
+    return found
+
+
+class Environments:
+    """Those that are kept in a state folder."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._folder = state_dir / _FOLDER
+
+    def leave(self, environment: Mapping[bytes, bytes]) -> str:
+        """Keep one for the request to come; what that has to say. Raises OSError."""
+        token = secrets.token_hex(16)
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        self._folder.chmod(0o700)
+        content = b"".join(name + b"=" + value + b"\0" for name, value in environment.items())
+        replace(self._left(token), content, 0o600)
+        return token
+
+    def take_back(self, token: str) -> None:
+        """The request was refused."""
+        self._left(token).unlink(missing_ok=True)
+
+    def take(self, token: str, run: int) -> None:
+        """Keep for a run what was left for its request. Raises UserError where nothing was."""
+        try:
+            if not _TOKEN.fullmatch(token):
+                raise FileNotFoundError
+            self._left(token).replace(self._of(run))
+            sync(self._folder)
+        except OSError as e:
+            raise UserError(
+                f"the environment that was handed over is not in {self._folder}: the command and the agent must have "
+                "the same `agent.state_dir`"
+            ) from e
+
+    def read(self, run: int) -> dict[str, str] | None:
+        """That of a run; None where none is kept."""
+        try:
+            content = self._of(run).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as e:
+            _log.warning("an environment cannot be read", workflow=run, why=e.strerror)
+            return None
+        pairs = (os.fsdecode(entry).partition("=") for entry in content.split(b"\0") if entry)
+        return {name: value for name, _, value in pairs}
+
+    def erase(self, run: int) -> None:
+        """The run has ended."""
+        with contextlib.suppress(FileNotFoundError):
+            self._of(run).unlink()
+
+    def sweep(self, runs: Collection[int], tokens: Collection[str]) -> None:
+        """Erase what is of none of these runs, and what was left for no request that is still to come."""
+        try:
+            entries = list(self._folder.iterdir())
+        except FileNotFoundError:
+            return
+        for path in entries:
+            of_run = _OF_RUN.fullmatch(path.name)
+            if of_run is not None:
+                stays = int(of_run[1]) in runs
+            else:
+                stays = path.name.removeprefix("left-") in tokens or _young(path)
+            if not stays:
+                path.unlink(missing_ok=True)
+
+    def _left(self, token: str) -> Path:
+        return self._folder / f"left-{token}"
+
+    def _of(self, run: int) -> Path:
+        return self._folder / f"run-{run}"
+
+
+def _young(path: Path) -> bool:
+    try:
+        return 0 <= time.time() - path.stat().st_mtime < _PATIENCE
+    except FileNotFoundError:
+        return False
