@@ -240,7 +240,7 @@ class App:
             rules,
             self.config.workflows.core_hour_weight,
             self.config.limits.share,
-            Environments(self.config.agent.state_dir),
+            None if self.store.path == ":memory:" else Environments(Path(self.store.path).parent),
         )
         self.predictions.start(site.cluster)
         self.messenger.configure(self.config, site.mail_domain)

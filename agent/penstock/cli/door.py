@@ -129,7 +129,7 @@ def left_environment(config: Config) -> Iterator[dict[str, str]]:
     except OutcomeUnknown:
         raise  # the agent may be about to take it
     except BaseException:
-        kept.take_back(token)
+        kept.erase(token)
         raise
 
 

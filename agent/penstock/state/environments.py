@@ -1,12 +1,14 @@
 """The environments of those who submit workflows, as long as these run: a file each, which only its user can read.
 
 They may hold passwords, so they are kept out of the state file, which is shown, copied and backed up. A command leaves
-one for its request; the agent, which runs as the same user, takes it for the run and erases it when that ends.
+one for its request, which has its name and no more; the agent, which runs as the same user, keeps the name with the run
+and erases the file when that ends.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -18,14 +20,13 @@ from typing import Final
 import structlog
 
 from penstock.errors import UserError
-from penstock.host.files import replace, sync
+from penstock.host.files import replace
 
 __all__ = ["Environments", "own_environment"]
 
 _log = structlog.get_logger(__name__)
 _FOLDER: Final = "environments"
 _TOKEN: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
-_OF_RUN: Final = re.compile(r"run-([0-9]{1,18})", re.ASCII)
 _PATIENCE: Final = 3600.0
 """Seconds that one may lie for a request that has not come, or is in no inbox."""
 # What Python itself says to the programs that it starts, where the caller's locale is C.
@@ -55,63 +56,48 @@ class Environments:
         self._folder.mkdir(mode=0o700, exist_ok=True)
         self._folder.chmod(0o700)
         content = b"".join(name + b"=" + value + b"\0" for name, value in environment.items())
-        replace(self._left(token), content, 0o600)
+        replace(self._file(token), content, 0o600)
         return token
 
-    def take_back(self, token: str) -> None:
-        """The request was refused."""
-        self._left(token).unlink(missing_ok=True)
-
-    def take(self, token: str, run: int) -> None:
-        """Keep for a run what was left for its request. Raises UserError where nothing was."""
+    def take(self, token: str) -> None:
+        """From now on it is kept as long as its run. Raises UserError where nothing was left."""
         try:
-            if not _TOKEN.fullmatch(token):
-                raise FileNotFoundError
-            self._left(token).replace(self._of(run))
-            sync(self._folder)
+            os.utime(self._file(token), (0, 0))
         except OSError as e:
             raise UserError(
                 f"the environment that was handed over is not in {self._folder}: the command and the agent must have "
                 "the same `agent.state_dir`"
             ) from e
 
-    def read(self, run: int) -> dict[str, str] | None:
-        """That of a run; None where none is kept."""
+    def read(self, token: str) -> dict[str, str] | None:
+        """The variables; None where it is not (any more) there."""
         try:
-            content = self._of(run).read_bytes()
-        except FileNotFoundError:
-            return None
+            content = self._file(token).read_bytes()
         except OSError as e:
-            _log.warning("an environment cannot be read", workflow=run, why=e.strerror)
+            _log.warning("an environment cannot be read; the job gets a bare one", why=e.strerror)
             return None
         pairs = (os.fsdecode(entry).partition("=") for entry in content.split(b"\0") if entry)
         return {name: value for name, _, value in pairs}
 
-    def erase(self, run: int) -> None:
-        """The run has ended."""
-        with contextlib.suppress(FileNotFoundError):
-            self._of(run).unlink()
+    def erase(self, token: str) -> None:
+        """Its run has ended, or its request was refused."""
+        if _TOKEN.fullmatch(token):
+            self._file(token).unlink(missing_ok=True)
 
-    def sweep(self, runs: Collection[int], tokens: Collection[str]) -> None:
-        """Erase what is of none of these runs, and what was left for no request that is still to come."""
+    def sweep(self, kept: Collection[str]) -> None:
+        """Erase all but these, and those that were left a short while ago for a request that is still to come."""
         try:
             entries = list(self._folder.iterdir())
         except FileNotFoundError:
             return
         for path in entries:
-            of_run = _OF_RUN.fullmatch(path.name)
-            if of_run is not None:
-                stays = int(of_run[1]) in runs
-            else:
-                stays = path.name.removeprefix("left-") in tokens or _young(path)
-            if not stays:
+            if path.name not in kept and not _young(path):
                 path.unlink(missing_ok=True)
 
-    def _left(self, token: str) -> Path:
-        return self._folder / f"left-{token}"
-
-    def _of(self, run: int) -> Path:
-        return self._folder / f"run-{run}"
+    def _file(self, token: str) -> Path:
+        if not _TOKEN.fullmatch(token):
+            raise FileNotFoundError(errno.ENOENT, "not the name of an environment")
+        return self._folder / token
 
 
 def _young(path: Path) -> bool:

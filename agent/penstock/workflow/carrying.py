@@ -47,7 +47,7 @@ class RunStore(Protocol):
 
 class Carrier:
     """Acts for the workflows of one agent. `environment` is added to the job of each stage that it submits (it tells
-    MPI jobs the agent), `environment_of` is that of who submitted a run, where it is kept. `most` changes are made for
+    MPI jobs the agent), `environment_of` gives that of who submitted a run, by its name. `most` changes are made for
     a user's own jobs in a pass; `left`: there were more to be made. `want` asks for a newer look."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Carrier:
         # Until when unanswered submissions are not looked for again, by run.
         self._recoveries: dict[int, Rest] = {}
         self.environment: dict[str, str] = {}
-        self.environment_of: Callable[[int], dict[str, str] | None] = lambda _run: None
+        self.environment_of: Callable[[str], dict[str, str] | None] = lambda _name: None
 
     def begin_pass(self) -> None:
         """Each user may have changes made again."""
@@ -173,7 +173,7 @@ class Carrier:
         """The job with what the agent and the submitter give it."""
         spec = replace(spec, environment=MappingProxyType({**self.environment, **spec.environment}))
         folder, umask = run.workflow.folder, run.workflow.umask
-        variables = None if folder is None else self.environment_of(run.id)
+        variables = self.environment_of(run.environment) if run.environment else None
         if folder is None or variables is None:
             return spec
         if restricts_export(spec.options, variables):

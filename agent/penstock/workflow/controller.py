@@ -111,8 +111,9 @@ class WorkflowController:
         self.book = Book(store)
         self.carrier = Carrier(backend, observer.want, executor, clock, runner, self.book, wake, self._share.changes)
         self._environments = environments
-        # Of another release, perhaps: they have not ended, as far as is known.
-        self._unreadable = {number for number, _uid, _state in store.runs(live_only=True)} - set(self.runs)
+        # Of runs that cannot be read, perhaps of another release: they have not ended.
+        live = ((number, state) for number, _uid, state in store.runs(live_only=True))
+        self._unreadable = {str(state.get("environment")) for number, state in live if number not in self.runs}
         if environments is not None:
             self.carrier.environment_of = environments.read
         self._sweep()
@@ -185,25 +186,27 @@ class WorkflowController:
                     plan=plan,
                     max_time=partition.max_time,
                 )
-                self._take(environment, number)
-                self.book.save(run)
+                self.book.save(self._with_environment(run, environment))
                 if plan.reasons:
                     self._store.record(Decision(Verb.NOTHING, subject_of(run), plan.reasons), now)
         finally:
-            self._sweep()  # of a run that was not kept after all, too
+            self._sweep()
         self._wake(f"workflow {number} was submitted")
         return number
 
-    def _take(self, environment: str | None, number: int) -> None:
-        """Keep what was left for the run."""
-        if environment is not None and self._environments is not None:
-            self._environments.take(environment, number)
+    def _with_environment(self, run: WorkflowRun, environment: str | None) -> WorkflowRun:
+        """The run with the environment that was left for it."""
+        if environment is None or self._environments is None:
+            return run
+        self._environments.take(environment)
+        return replace(run, environment=environment)
 
     def _sweep(self) -> None:
         """Erase the environments of runs that have ended, or of which nothing is known."""
         if self._environments is not None:
-            waiting = (payload.get("environment") for _n, _at, _uid, _op, payload in self._store.inbox())
-            self._environments.sweep({*self.runs, *self._unreadable}, {str(token) for token in waiting if token})
+            waiting = {str(payload.get("environment")) for _n, _at, _uid, _op, payload in self._store.inbox()}
+            live = {run.environment for run in self.runs.values()}
+            self._environments.sweep({*live, *waiting, *self._unreadable})
 
     def _earlier(self, uid: int) -> Iterator[WorkflowRun]:
         """The user's latest runs, oldest first."""
@@ -303,9 +306,7 @@ class WorkflowController:
             run = run_from_dict(stored[0])
         if run.owned:
             raise UserError(f"only {run.user} can retry workflow {number}: run `penstock retry {number}` as {run.user}")
-        again = retried(run, stage, token=_token())
-        self._take(environment, number)
-        self.book.save(again)
+        self.book.save(self._with_environment(retried(run, stage, token=_token()), environment))
         self._wake(f"workflow {number} is to be retried")
 
     # -- one pass ----------------------------------------------------------------------------------------------------
@@ -565,7 +566,8 @@ class WorkflowController:
             self._explain(run, "not-written", "was submitted while reasons could not be written to disk")  # a full disk
         self.book.finish(number, self._clock.now())
         if self._environments is not None:
-            self._environments.erase(number)
+            with contextlib.suppress(OSError):  # the next sweep tries again
+                self._environments.erase(run.environment)
         self.carrier.forget(run)
         jobs = [job for job in (*run.discarded, *(stage.job for stage in run.stages)) if job is not None]
         self._accounting.forget(jobs)

@@ -257,7 +257,7 @@ class WorkflowRun:
     its jobs as stages, one for each of `stages`. `max_time` (s) is the partition's limit, None: there is none.
     `levels_ahead` is how many levels of jobs that have not started are in the queue at most (`strategy.soon`).
     `token` keeps job names unique when numbers start again with a new state file; `stage_first`: they begin with the
-    stage's, as they did not in earlier releases.
+    stage's, as they did not in earlier releases. `environment` names that of who submitted it (`state.environments`).
     `stages` has one entry per job, each after all that it comes after. `discarded` are jobs given up (their dependency
     was lost) that must be seen to end. `why` says what made it fail or who cancelled it. `outlook` is what
     `strategy.expected_ends` has worked out of this very state, by the moment that it was asked for.
@@ -291,6 +291,7 @@ class WorkflowRun:
     discarded: tuple[int, ...] = ()
     token: str = ""
     stage_first: bool = True
+    environment: str = ""
     leaving: tuple[tuple[str, int], ...] = ()
     told: Mapping[str, str] = field(default_factory=dict)
     outlook: dict[float, dict[int, tuple[float, bool]]] = field(
