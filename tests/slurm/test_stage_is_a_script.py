@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from agents import SlurmAgent
+from agents import COMMAND, SlurmAgent
 
 from penstock_lab.cluster import ClusterSpec, up
 
@@ -38,13 +38,16 @@ OF_THE_JOB = (
 )  # fmt: skip
 ADDED = ("PENSTOCK_", "DMR_")
 LIMITS = (
-    "UserId", "GroupId", "Account", "QOS", "TimeLimit", "Partition", "NumNodes", "NumCPUs", "NumTasks", "CPUs/Task",
-    "MinCPUsNode", "MinMemoryNode", "MinMemoryCPU", "MinTmpDiskNode", "Features", "OverSubscribe", "Contiguous",
-    "Licenses", "Network", "WorkDir", "StdErr", "StdIn", "StdOut", "Comment", "TRES", "ReqTRES", "Exclude", "Dependency",
+    "UserId", "GroupId", "Account", "QOS", "TimeLimit", "Partition", "NumNodes", "NumCPUs", "NumTasks",
+    "CPUs/Task", "MinCPUsNode", "MinMemoryNode", "MinMemoryCPU", "MinTmpDiskNode", "Features", "OverSubscribe",
+    "Licenses", "Network", "WorkDir", "StdErr", "StdIn", "StdOut", "Comment", "TRES", "ReqTRES", "Dependency",
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=["own", *(pytest.param(r, marks=pytest.mark.release) for r in ("trixie", "sid"))])
+OTHERS = [pytest.param(release, marks=pytest.mark.release) for release in ("trixie", "sid")]
+
+
+@pytest.fixture(scope="module", params=["own", *OTHERS])
 def site(request, need_slurm, new_folder):
     """A cluster of this machine's release, or of another."""
     if request.param == "own":
@@ -93,17 +96,11 @@ def as_stages(site, agent, folder, head, body, **environment):
     text = textwrap.indent(head + body, "      ")
     stages = f"- name: inline\n  run: |\n{text}- name: filed\n  script: s.sh\n"
     write(site, folder / "w.yaml", f"name: forms\nshell: plain\nstages:\n{stages}")
-    command = [*penstock(), "submit", "w.yaml", "--strategy", "perstage"]
+    command = [*COMMAND, "submit", "w.yaml", "--strategy", "perstage"]
     done = submitted(site, agent, folder, *command, **environment)
     run = agent.finish(int(done.stdout.split()[-1]), 150)
     assert run["phase"] == "completed", (run, agent.said())
     return [stage["job"] for stage in run["stages"]]
-
-
-def penstock():
-    from agents import COMMAND
-
-    return COMMAND
 
 
 def environment_of(folder: Path, job: int) -> dict[str, str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from penstock.api import JobSpec, Origin
 from penstock.cli import cli, door
 from penstock.cli.door import left_environment
 from penstock.config import Config
@@ -52,7 +53,7 @@ def test_a_file_of_its_own_that_only_its_user_can_read(tmp_path):
     assert files(tmp_path) == [] and kept.read(token) is None
     for name in (token, "../x", "", "A" * 32):
         kept.erase(name)
-        with pytest.raises(UserError, match="the same `agent.state_dir`"):
+        with pytest.raises(UserError, match="the same `agent"):
             kept.take(name)
 
 
@@ -225,8 +226,6 @@ echo 7
 
 
 def test_sbatch_runs_as_its_submitter_would_have_run_it(tmp_path, monkeypatch):
-    from penstock.api import JobSpec, Origin
-
     program = tmp_path / "bin" / "sbatch"
     program.parent.mkdir()
     program.write_text(SBATCH)
@@ -235,7 +234,8 @@ def test_sbatch_runs_as_its_submitter_would_have_run_it(tmp_path, monkeypatch):
     folder, told = tmp_path / "from here", tmp_path / "told"
     folder.mkdir()
     environment = {"PROBE": str(told), "PATH": "/usr/bin:/bin", "SBATCH_WAIT": "1", "SBATCH_ACCOUNT": "x"}
-    spec = JobSpec("n", "#!/bin/sh\n", 1, 60, options=("--exclusive",), memory="1G", origin=Origin(str(folder), environment, 0o27))
+    origin = Origin(str(folder), environment, 0o27)
+    spec = JobSpec("n", "#!/bin/sh\n", 1, 60, options=("--exclusive",), memory="1G", origin=origin)
 
     class Backend(CliBackend):
         async def _check_size(self, partition, nodes):
@@ -253,7 +253,8 @@ def test_sbatch_runs_as_its_submitter_would_have_run_it(tmp_path, monkeypatch):
     lines = told.read_text().splitlines()
     assert lines[:2] == [str(folder), "0027"]
     assert "SBATCH_ACCOUNT=x" in lines and "PATH=/usr/bin:/bin" in lines
-    assert not [x for x in lines if x.startswith(("SBATCH_WAIT", "AGENTS_OWN", "LC_ALL", "SLURM_TIME_FORMAT", "word --export"))]
+    ours = ("SBATCH_WAIT", "AGENTS_OWN", "LC_ALL", "SLURM_TIME_FORMAT", "word --export")
+    assert not [line for line in lines if line.startswith(ours)]
     words = [line.removeprefix("word ") for line in lines if line.startswith("word ")]
     assert words[:3] == ["--exclusive", "--mem=1G", "--parsable"] and f"--chdir={folder}" in words
     folder.rmdir()

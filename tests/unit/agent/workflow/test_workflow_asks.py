@@ -49,7 +49,8 @@ def test_every_key_becomes_an_option_of_sbatch_and_raw_ones_stand_in_front():
 def test_lines_of_a_script_count_where_the_file_says_nothing_else(tmp_path):
     script = tmp_path / "s.sh"
     script.write_text(
-        "#!/usr/bin/env python3\n# a note\n\n#SBATCH -N 3 -t 90 -J mine --requeue\n#SBATCH --mem 2G -c4 -p main -D sub\n"
+        "#!/usr/bin/env python3\n# a note\n\n#SBATCH -N 3 -t 90 -J mine --requeue\n"
+        "#SBATCH --mem 2G -c4 -p main -D sub\n"
         "#SBATCH --comment='a b' # said\nprint()\n#SBATCH --mem=9G\n"
     )
     path = tmp_path / "w.yaml"
@@ -137,7 +138,7 @@ def test_one_job_has_the_most_memory_and_cpus_and_only_what_all_ask_for():
         assert f"differ in '{key}'" in why_apart([("a", NO_ASKS), ("b", Asks(**{key: "1"}))])
     assert "differ in 'sbatch'" in why_apart([("a", NO_ASKS), ("b", Asks(options=("--exclusive",)))])
     flow = pair(NO_ASKS, Asks(output="x"))
-    with pytest.raises(UserError, match="workflow: stages: a and b differ in 'output', .* use another strategy"):
+    with pytest.raises(UserError, match=r"workflow: stages: a and b differ in 'output', .* use another strategy"):
         place_units(flow, together("bigjob", flow.order))
     (unit,) = place_units(pair(Asks(memory="1G"), Asks(cpus="2")), together("bigjob", flow.order))
     assert unit.asks == Asks(memory="1G", cpus="2")
