@@ -61,6 +61,7 @@ from penstock.predictions.outlook import WaitOutlook
 from penstock.predictions.predictor import Predictions
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import Metered
+from penstock.state.environments import Environments
 from penstock.state.leadership import Leadership, Lock, hold_state
 from penstock.state.lease.holder import Lease
 from penstock.state.retention import Retention
@@ -242,6 +243,8 @@ class App:
             rules,
             self.config.workflows.core_hour_weight,
             self.config.limits.share,
+            None if self.store.path == ":memory:" else Environments(Path(self.store.path).parent),
+            self.predictions.recorder.past,
         )
         self.predictions.start(site.cluster)
         self.messenger.configure(self.config, site.mail_domain)

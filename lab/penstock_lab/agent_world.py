@@ -249,7 +249,7 @@ class World:
 
     def submissions(self) -> Counter[str]:
         """How many jobs Slurm has ever got of each stage."""
-        return Counter(j.name.rsplit(".", 1)[1] for j in self.engine.records.values() if j.user == "alice")
+        return Counter(j.name.partition(".penstock.")[0] for j in self.engine.records.values() if j.user == "alice")
 
     def living(self, user: str = "alice") -> list[SimJob]:
         return [j for j in self.engine.jobs.values() if j.user == user and not j.state.ended]

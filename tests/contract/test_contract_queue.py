@@ -351,3 +351,11 @@ async def test_no_name_makes_or_breaks_rows(world, name):
         assert (seen[job].user, seen[job].num_nodes) == (world.other.whoami(), 1)
         await world.other.cancel(job)
         await world.until(job, CANCELLED)
+
+
+async def test_what_no_node_has_is_refused_and_other_options_reach_slurm(world):
+    for asked in ({"constraint": "nosuch"}, {"gres": "gpu:1"}, {"cpus": "4096"}):
+        with pytest.raises(Infeasible):
+            await world.backend.submit(sleeper(**asked))
+    job = await world.backend.submit(sleeper(hold=True, ntasks="1", cpus="1", options=("--nice=7", "--time=1")))
+    assert (await world.look(job)).time_limit == 600.0, "what a field says counts before the options"

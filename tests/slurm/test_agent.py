@@ -32,7 +32,7 @@ def chain(*seconds: int, nodes: int = 2) -> str:
 def submissions(agent: SlurmAgent, since: float, stages: int) -> Counter[str]:
     """How many jobs accounting has of each stage, once (it lags) it knows of so many jobs."""
     agent.until(lambda: len(agent.accounting(since)) >= stages, "accounting")
-    return Counter(row["JobName"].rsplit(".", 1)[1] for row in agent.accounting(since))
+    return Counter(row["JobName"].partition(".penstock.")[0] for row in agent.accounting(since))
 
 
 @pytest.mark.parametrize("strategy", ["asa", "perstage"])

@@ -31,6 +31,7 @@ __all__ = [
     "LimitHolder",
     "Node",
     "Offer",
+    "Origin",
     "Owner",
     "OwnerLimits",
     "Partition",
@@ -400,12 +401,24 @@ class SiteConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """From where a job is submitted, as sbatch would see it: the working `folder`, the whole `environment` (which may
+    hold secrets, and is never shown) and the `umask`; None: the agent's."""
+
+    folder: str
+    environment: Mapping[str, str] = field(repr=False)
+    umask: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """A batch job to submit. `script` is the whole text; `environment` is added to the job's, not instead of it.
 
-    `dependency`, `begin`, `array` and `licenses` are in sbatch's own syntax; `requeue` false keeps Slurm from running
-    it a second time. `nodelist` are nodes that it must have, among others if it asks for more; `exclude` those that
-    it must not have. With `min_nodes` it starts on any number of nodes from that to `nodes`, as many as are free.
+    `dependency`, `begin`, `array`, `licenses` and all from `memory` (per node) to `error` are in sbatch's own syntax;
+    `cpus` are those of a task. `options` are more words for sbatch; what the other fields say counts before them.
+    `requeue` false keeps Slurm from running it a second time. `nodelist` are nodes that it must have, among others if
+    it asks for more; `exclude` those that it must not have. With `min_nodes` it starts on any number of nodes from that
+    to `nodes`, as many as are free. `origin` None: it has nothing of the submitter's.
     """
 
     name: str
@@ -429,6 +442,15 @@ class JobSpec:
     exclude: tuple[str, ...] = ()
     min_nodes: int | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    memory: str | None = None
+    gpus: str | None = None
+    gres: str | None = None
+    ntasks: str | None = None
+    cpus: str | None = None
+    constraint: str | None = None
+    error: str | None = None
+    options: tuple[str, ...] = ()
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,9 @@ import click
 from penstock.api import plural
 from penstock.config import Config
 from penstock.core.off import REFUSED, off_in, refusal
-from penstock.errors import AgentUnavailable, StateHeld
+from penstock.errors import AgentUnavailable, OutcomeUnknown, StateHeld, StoreError
 from penstock.ipc.client import ask_agent
+from penstock.state.environments import Environments, own_environment
 from penstock.state.leadership import hold_state, is_shared, open_store
 from penstock.state.lease.machine import Card
 from penstock.state.schema import UNREADABLE
@@ -29,7 +30,7 @@ from penstock.state.store import TICKED, Store
 if TYPE_CHECKING:
     from penstock.workflow.state import WorkflowRun
 
-__all__ = ["ask_or_leave", "ask_or_read", "plan_stages"]
+__all__ = ["ask_or_leave", "ask_or_read", "left_environment", "plan_stages"]
 
 _SHOWN: Final = 200
 _RECENT: Final = 900.0  # seconds: a tick later than this ago is taken for none
@@ -105,6 +106,34 @@ def ask_or_leave(
                 click.echo(f"penstock: {hint}", err=True)
                 store.remember(_HINTED, str(time.time()))
         return None
+
+
+@contextmanager
+def left_environment(config: Config) -> Iterator[dict[str, str]]:
+    """What a request says of the caller's environment, which is left in the state folder for it: it may hold secrets,
+    so it is no part of the request, which is written down where others look. Nothing, where the folder is another's.
+    """
+    folder = config.agent.state_dir
+    try:
+        folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        mine = folder.stat().st_uid == os.geteuid()
+    except OSError:
+        mine = False
+    if not mine:
+        yield {}
+        return
+    kept = Environments(folder)
+    try:
+        token = kept.leave(own_environment())
+    except OSError as e:
+        raise StoreError(f"the environment cannot be kept in {folder}: {e.strerror}") from e
+    try:
+        yield {"environment": token}
+    except OutcomeUnknown:
+        raise  # the agent may be about to take it
+    except BaseException:
+        kept.erase(token)
+        raise
 
 
 def plan_stages(config: Config, request: Mapping[str, Any]) -> dict[str, Any]:

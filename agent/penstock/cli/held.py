@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,11 +16,12 @@ from penstock.config import Config
 from penstock.errors import PenstockError
 from penstock.sbatch.submission import submit
 from penstock.slurm.parse import format_minutes
+from penstock.slurm.sbatch_options import asked_words
 from penstock.workflow.checks import check_against, check_units
 from penstock.workflow.cuts import place_units
 from penstock.workflow.model import Workflow
 from penstock.workflow.registry import strategy_named
-from penstock.workflow.scripts import job_spec
+from penstock.workflow.scripts import job_spec, with_exports
 from penstock.workflow.state import Kept
 from penstock.workflow.strategies.perstage import PerStage
 from penstock.workflow.strategy import Outlook
@@ -63,7 +63,7 @@ def submit_held(config: Config, workflow: Workflow, strategy: str) -> int | None
     try:
         for unit, stage in zip(units, stages, strict=True):
             spec = job_spec(workflow, unit, token, 1, ())
-            words, script = sbatch_words(spec), _script(spec)
+            words, script = sbatch_words(spec), with_exports(spec.script, spec.environment)
             behind = [str(jobs[parent]) for parent in stage["after"]]
             added = [KEEPS_BACK, *([f"--dependency=afterok:{':'.join(behind)}"] if behind else []), "--parsable"]
             done = submit([*words, *added], script.encode(), {})
@@ -81,7 +81,8 @@ def submit_held(config: Config, workflow: Workflow, strategy: str) -> int | None
 
 def sbatch_words(spec: JobSpec) -> list[str]:
     """sbatch's options for a job of a workflow file; its script comes from standard input."""
-    words = [f"--job-name={spec.name}", f"--nodes={spec.nodes}", f"--time={format_minutes(spec.time_limit)}"]
+    words = [*asked_words(spec), f"--job-name={spec.name}", f"--nodes={spec.nodes}"]
+    words.append(f"--time={format_minutes(spec.time_limit)}")
     # The agent may have to put back what was started too early, and when a stage fails, those after it must stay.
     words += ["--requeue", "--kill-on-invalid-dep=no"]
     for option, value in (("partition", spec.partition), ("account", spec.account), ("qos", spec.qos)):
@@ -89,14 +90,9 @@ def sbatch_words(spec: JobSpec) -> list[str]:
             words.append(f"--{option}={value}")
     if spec.workdir:
         words.append(f"--chdir={spec.workdir}")
+    if spec.exclude:
+        words.append(f"--exclude={','.join(spec.exclude)}")
     return words
-
-
-def _script(spec: JobSpec) -> str:
-    """The script with the job's environment in it, so that it is the same when it is submitted again."""
-    first, _, rest = spec.script.partition("\n")
-    exports = [f"export {name}={shlex.quote(value)}" for name, value in spec.environment.items()]
-    return "\n".join([first, *exports, rest])
 
 
 async def _partitions(config: Config) -> Sequence[Partition]:

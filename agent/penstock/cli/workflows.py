@@ -11,15 +11,15 @@ import click
 
 from penstock.cli import complete
 from penstock.cli.backends import cancel_all
-from penstock.cli.door import ask_or_leave
-from penstock.cli.output import emit_json
+from penstock.cli.door import ask_or_leave, left_environment
+from penstock.cli.output import emit_json, plain
 from penstock.cli.packing import PackingOptions, packing_options
 from penstock.cli.runs import Shown, answered, find, shown
 from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, Infeasible, PenstockError, UserError
 from penstock.ipc.client import ask_agent
 from penstock.workflow.formats import load_workflow
-from penstock.workflow.model import Workflow, workflow_to_dict
+from penstock.workflow.model import submitted_from, workflow_to_dict
 from penstock.workflow.registry import known_strategies, strategy_named
 from penstock.workflow.state import StagePhase, WorkflowRun
 
@@ -72,21 +72,23 @@ def submit(
     strategy = strategy or config.workflows.strategy
     strategy_named(strategy)
     parsed = load_workflow(workflow, packed.packing(config, cores))
+    for notice in parsed.notices:
+        click.echo(plain(f"penstock: {parsed.source}: {notice}"), err=True)
     if dry_run:
         from penstock.cli.trying import forecast, show  # not needed by others
 
         show(forecast(config, parsed), as_json)
         return
     # Relative commands mean the folder the user stands in, not the agent's.
-    encoded = workflow_to_dict(parsed)
-    encoded["workdir"] = encoded["workdir"] or str(Path.cwd())
+    placed = submitted_from(parsed, str(Path.cwd()), _umask())
     if held or _is_anothers(config):
         from penstock.cli.held import submit_held
-        from penstock.workflow.model import workflow_from_dict
 
-        number = submit_held(config, workflow_from_dict(encoded), strategy)
+        number = submit_held(config, placed, strategy)
     else:
-        number = _hand_over(config, parsed, {"workflow": encoded, "strategy": strategy}, tick)
+        with left_environment(config) as given:
+            request = {"workflow": workflow_to_dict(placed), "strategy": strategy, **given}
+            number = _hand_over(config, request, tick)
     if as_json:
         emit_json({"run": number})
     elif number is None:
@@ -104,7 +106,13 @@ def _is_anothers(config: Config) -> bool:
     return False
 
 
-def _hand_over(config: Config, workflow: Workflow, request: dict[str, object], tick: bool) -> int | None:
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _hand_over(config: Config, request: dict[str, object], tick: bool) -> int | None:
     try:
         return int(ask_agent(config, "submit", request)["run"])
     except AgentUnavailable:
@@ -163,7 +171,8 @@ def retry(workflow: str, stage: str | None, as_json: bool) -> None:
         run.stage(stage)
     jobs: dict[str, int] = {}
     if run.owned is None:
-        ask_or_leave(config, "retry", {"run": run.number, "stage": stage})
+        with left_environment(config) as given:
+            ask_or_leave(config, "retry", {"run": run.number, "stage": stage, **given})
     else:
         jobs = _again(config, run, run.owned, stage)
     if as_json:

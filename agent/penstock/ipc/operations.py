@@ -118,7 +118,7 @@ def operations(
         workflow, strategy = _workflow(request), request.get("strategy")
         if not isinstance(strategy, str):
             raise UserError(f"strategy: must be a text, not {strategy!r}")
-        return {"run": await workflows.submit(uid, workflow, strategy)}
+        return {"run": await workflows.submit(uid, workflow, strategy, _environment(request))}
 
     async def try_(uid: int, request: Mapping[str, Any]) -> object:
         """Not for everybody: it tells of all jobs that the agent has seen. Others look for themselves."""
@@ -163,7 +163,7 @@ def operations(
     async def retry(uid: int, request: Mapping[str, Any]) -> object:
         may(uid)
         stage = request.get("stage")
-        workflows.retry(_number(request), None if stage is None else str(stage))
+        workflows.retry(_number(request), None if stage is None else str(stage), _environment(request))
         return None
 
     async def plan(uid: int, request: Mapping[str, Any]) -> object:
@@ -298,6 +298,14 @@ def _workflow(request: Mapping[str, Any]) -> Workflow:
         return workflow_from_dict(request["workflow"])
     except (KeyError, TypeError, ValueError) as e:
         raise UserError(f"this is no workflow: {e!r}") from e
+
+
+def _environment(request: Mapping[str, Any]) -> str | None:
+    """What names the environment that the command has left in the state folder (`state.environments`)."""
+    token = request.get("environment")
+    if token is not None and not isinstance(token, str):
+        raise UserError(f"environment: must be a text, not {type(token).__name__}")
+    return token
 
 
 def _number(request: Mapping[str, Any]) -> int:

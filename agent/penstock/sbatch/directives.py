@@ -18,6 +18,7 @@ from typing import Final
 
 from penstock.errors import UserError
 from penstock.sbatch.options import OURS
+from penstock.slurm.sbatch_options import head_lines
 from penstock.values.durations import DURATION_FORMS, parse_duration
 from penstock.workflow.model import NAME_PATTERN
 
@@ -52,18 +53,10 @@ class Request:
     malleable: str | None = None
 
 
-def _comments(lines: Iterable[str]) -> Iterable[tuple[int, str]]:
-    for number, line in enumerate(lines, start=1):
-        text = line.strip()
-        if text and not text.startswith("#"):
-            return
-        yield number, line.rstrip("\r\n")
-
-
 def read_directives(lines: Iterable[str], source: str) -> dict[str, Said]:
     """The `#PENSTOCK` values of a script. Raises UserError naming its line."""
     found: dict[str, Said] = {}
-    for number, line in _comments(lines):
+    for number, line in head_lines(lines):
         match = _OURS.fullmatch(line)
         if match is None:
             continue
@@ -92,7 +85,7 @@ def read_directives(lines: Iterable[str], source: str) -> dict[str, Said]:
 def sbatch_lines(lines: Iterable[str]) -> list[str]:
     """The words of a script's `#SBATCH` lines, as far as they can be read; sbatch itself will judge them."""
     words: list[str] = []
-    for _number, line in _comments(lines):
+    for _number, line in head_lines(lines):
         match = _THEIRS.fullmatch(line)
         if match is not None:
             try:

@@ -14,55 +14,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.errors import UserError
+from penstock.slurm.sbatch_options import KINDS, LETTERS, NO_VALUE, VALUE, SbatchOption, meant
 
 __all__ = ["OURS", "CommandLine", "SbatchOption", "parse"]
 
 OURS: Final = ("workflow", "stage", "after", "expect", "malleable", "strategy")
 _PREFIX: Final = "--penstock-"
-
-# sbatch's options from 22.05 to 26.05 (slurm_opt.c): name[/short letter]. What a newer release adds is taken for one
-# whose value, if any, comes with "=".
-_FLAGS: Final = (
-    "consolidate-segments contiguous external help/h hold/H ignore-pbs no-requeue overcommit/O oversubscribe/s "
-    "parsable quiet/Q reboot spread-job spread-segments stepmgr test-only usage use-min-nodes verbose/v version/V "
-    "wait/W"
-)
-_WITH_VALUE_AT_WILL: Final = "exclusive get-user-env nice no-kill/k oom-kill-step propagate requeue resv-ports"
-_WITH_VALUE: Final = (
-    "account/A acctg-freq array/a autocomplete batch bb bbf begin/b chdir/D cluster cluster-constraint clusters/M "
-    "comment constraint/C container container-id context core-spec/S cores-per-socket cpu-freq cpus-per-gpu "
-    "cpus-per-task/c deadline delay-boot dependency/d distribution/m error/e exclude/x export export-file extra "
-    "extra-node-info/B gid gpu-bind gpu-freq gpus/G gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint "
-    "input/i job-name/J kill-on-invalid-dep licenses/L mail-type mail-user mcs-label mem mem-bind mem-per-cpu "
-    "mem-per-gpu mem-update mincpus network nodefile/F nodelist/w nodes/N ntasks/n ntasks-per-core ntasks-per-gpu "
-    "ntasks-per-node ntasks-per-socket ntasks-per-tres open-mode output/o partition/p power prefer priority profile "
-    "qos/q reservation resources runtime segment signal sockets-per-node switches tasks-per-node thread-spec "
-    "threads-per-core time/t time-min tmp tres-bind tres-per-task uid wait-all-nodes wckey wrap"
-)
-_NO, _AT_WILL, _YES = 0, 1, 2
-
-
-def _tables() -> tuple[dict[str, int], dict[str, str]]:
-    kinds: dict[str, int] = {}
-    letters: dict[str, str] = {}
-    for kind, words in ((_NO, _FLAGS), (_AT_WILL, _WITH_VALUE_AT_WILL), (_YES, _WITH_VALUE)):
-        for word in words.split():
-            name, _, letter = word.partition("/")
-            kinds[name] = kind
-            if letter:
-                letters[letter] = name
-    return kinds, letters
-
-
-_KINDS, _LETTERS = _tables()
-
-
-@dataclass(frozen=True, slots=True)
-class SbatchOption:
-    """An option of sbatch by its full name; `value` None where it has none (yet: sbatch will complain)."""
-
-    name: str
-    value: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +112,10 @@ class _Reader:
     def _long(self, word: str) -> None:
         given, equals, value = word[2:].partition("=")
         kept = [word]
-        name, kind = _meant(given)
+        name, kind = meant(given)
         if equals:
             option = SbatchOption(name, value)
-        elif kind == _YES and self._words:
+        elif kind == VALUE and self._words:
             kept.append(self._words.pop(0))
             option = SbatchOption(name, kept[1])
         else:
@@ -170,28 +127,17 @@ class _Reader:
     def _short(self, word: str) -> None:
         kept = "-"
         for place, letter in enumerate(word[1:], start=1):
-            name = _LETTERS.get(letter, letter)
-            kind = _KINDS.get(name, _NO)
-            if kind == _NO:
+            name = LETTERS.get(letter, letter)
+            kind = KINDS.get(name, NO_VALUE)
+            if kind == NO_VALUE:
                 if name != self._leave_out:
                     self.found.append(SbatchOption(name))
                     kept += letter
                 continue
             attached = word[place + 1 :]
-            more = [self._words.pop(0)] if kind == _YES and not attached and self._words else []
+            more = [self._words.pop(0)] if kind == VALUE and not attached and self._words else []
             self.found.append(SbatchOption(name, attached or (more[0] if more else None)))
             self.options += [kept + word[place:], *more]
             return
         if kept != "-":
             self.options.append(kept)
-
-
-def _meant(given: str) -> tuple[str, int]:
-    """The full name of a long option, and whether it takes a value."""
-    if given in _KINDS:
-        return given, _KINDS[given]
-    fitting = [name for name in _KINDS if given and name.startswith(given)]
-    if len(fitting) == 1:
-        return fitting[0], _KINDS[fitting[0]]
-    kinds = {_KINDS[name] for name in fitting}
-    return given, kinds.pop() if len(kinds) == 1 else _NO

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from shutil import which
 
+from penstock.api import Origin
 from penstock.errors import Infeasible, OutcomeUnknown, SlurmUnavailable
 from penstock.slurm.budget import RequestBudget
 from penstock.slurm.meter import Meter
@@ -97,12 +98,14 @@ class CommandRunner:
         pass_fds: Sequence[int] = (),
         graceful: bool = False,
         label: str | None = None,
+        origin: Origin | None = None,
     ) -> CommandResult:
         """Run one command to its end. The one place that every request to Slurm passes.
 
         After `limit` seconds the whole process group is killed and reaped: `SlurmUnavailable`, or `OutcomeUnknown`
         when it might have changed something. `graceful` sends SIGTERM instead, gives it a few seconds and returns what
-        it said, with `expired`. What the budget refuses is not run; `service` is who will answer.
+        it said, with `expired`. What the budget refuses is not run; `service` is who will answer. It runs in the folder
+        and with the environment and umask of `origin`, which have to do for all that it runs; None: in ours.
         """
         label = label or argv[0]
         submits = argv[0] in ("sbatch", "salloc") and "--test-only" not in argv
@@ -112,7 +115,7 @@ class CommandRunner:
         outcome = "unanswered"
         try:
             end = "TERM" if graceful else "KILL" if changing else None
-            process = await self._start(argv, extra or {}, pass_fds, end=end)
+            process = await self._start(argv, extra or {}, pass_fds, end=end, origin=origin)
             self._running.add(process)
             try:
                 done = await self._finish(process, argv[0], limit, changing, stdin, graceful)
@@ -151,7 +154,13 @@ class CommandRunner:
         await asyncio.gather(*(_reap(process) for process in tuple(self._running)))
 
     async def _start(
-        self, argv: Sequence[str], extra: Mapping[str, str], pass_fds: Sequence[int], *, end: str | None
+        self,
+        argv: Sequence[str],
+        extra: Mapping[str, str],
+        pass_fds: Sequence[int],
+        *,
+        end: str | None,
+        origin: Origin | None = None,
     ) -> asyncio.subprocess.Process:
         # Behind a prefix there may be another root, where only the prefix can look for the program.
         program = argv[0] if self._prefix else which(argv[0], path=self._environment["PATH"])
@@ -161,6 +170,10 @@ class CommandRunner:
         # cannot take yet repeats itself for minutes, while the next agent finds no job and submits the stage again.
         setpriv = which("setpriv", path=self._environment["PATH"]) if end else None
         ends_with_us = (setpriv, "--pdeathsig", end, "--") if setpriv and end else ()
+        environment = {**self._environment, **extra}
+        if origin is not None:  # but the same Slurm
+            ours = {key: value for key, value in self._environment.items() if key == "SLURM_CONF"}
+            environment = {**origin.environment, **ours}
         try:
             return await asyncio.create_subprocess_exec(
                 *self._prefix,
@@ -170,8 +183,9 @@ class CommandRunner:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                cwd=tempfile.gettempdir(),
-                env={**self._environment, **extra},
+                cwd=tempfile.gettempdir() if origin is None else origin.folder,
+                env=environment,
+                umask=-1 if origin is None or origin.umask is None else origin.umask,
                 start_new_session=True,  # a process group of its own, which can be killed as a whole
                 pass_fds=tuple(pass_fds),
             )

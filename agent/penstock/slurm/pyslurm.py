@@ -206,7 +206,7 @@ class PyslurmBackend(CliBackend):
     async def submit(self, spec: JobSpec) -> int:
         """See `Backend.submit`, and `CliBackend.submit` for the job's environment."""
         checked_name(spec.name)
-        if spec.nodelist or spec.exclude or not await self._fits():
+        if records.beyond(spec) or not await self._fits():
             return await super().submit(spec)
         if spec.dependency is not None and self._kills_the_hopeless:
             return await super().submit(spec)

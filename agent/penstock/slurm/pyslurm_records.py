@@ -220,6 +220,12 @@ def minutes_of(time_limit: float) -> int | str:
     return int(text) if text.isdigit() else text
 
 
+def beyond(spec: JobSpec) -> bool:
+    """Whether it has something that pyslurm is not given; sbatch is."""
+    asked = (spec.memory, spec.gpus, spec.gres, spec.ntasks, spec.cpus, spec.constraint, spec.error)
+    return spec.origin is not None or any((*asked, spec.options, spec.nodelist, spec.exclude))
+
+
 def description_of(spec: JobSpec, workdir: str) -> dict[str, object]:
     """What pyslurm's JobSubmitDescription is made of, without script and environment."""
     texts = {

@@ -18,6 +18,7 @@ from penstock.api import (
     JobTexts,
     License,
     Node,
+    Origin,
     Owner,
     OwnerLimits,
     Partition,
@@ -441,6 +442,7 @@ class CliQueries:
         extra: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
         graceful: bool = False,
+        origin: Origin | None = None,
     ) -> CommandResult:
         """The door to Slurm: every request passes here and is counted."""
         return await self._runner.run(
@@ -452,6 +454,7 @@ class CliQueries:
             extra=extra,
             pass_fds=pass_fds,
             graceful=graceful,
+            origin=origin,
             label=f"scontrol {'show' if 'show' in argv else argv[1]}" if argv[0] == "scontrol" else None,
         )
 

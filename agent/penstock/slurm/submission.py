@@ -11,15 +11,17 @@ import pwd
 import re
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from penstock.api import Allocation, JobSpec, StartEstimate, plural
+from penstock.api import Allocation, JobSpec, Origin, StartEstimate, plural
 from penstock.errors import Infeasible, NotFound, NotNow, OutcomeUnknown, PenstockError
 from penstock.slurm import records
 from penstock.slurm.commands import CommandResult
 from penstock.slurm.parse import array_text, format_minutes
 from penstock.slurm.queries import CliQueries, checked_name, understood
 from penstock.slurm.refusals import classify, message_of, refused
+from penstock.slurm.sbatch_options import asked_words
 
 __all__ = ["CliSubmission"]
 
@@ -27,6 +29,8 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _SUBMITTED = re.compile(r"^([0-9]{1,10})(?:;[^;\s]+)?$", re.MULTILINE | re.ASCII)
 _GRANTED = re.compile(r"^salloc: Granted job allocation ([0-9]+)", re.MULTILINE)
 _ASKED = re.compile(r"^salloc: Pending job allocation ([0-9]+)", re.MULTILINE)
+# Which sbatch itself reads: by these it would wait for the job, make other jobs of it or send it elsewhere.
+_DECIDED = frozenset({"SBATCH_ARRAY_INX", "SBATCH_CLUSTERS", "SBATCH_WAIT", "SLURM_CLUSTERS"})
 # The largest that Slurm takes. A request whose priority is tied for the highest is granted as it comes in, ahead of
 # those that wait: one that begins in a second is not, and takes its turn (seen on 22.05.8).
 _LAST = ("--nice=2147483645", "--begin=now+1")
@@ -38,10 +42,11 @@ class CliSubmission(CliQueries):
     async def submit(self, spec: JobSpec) -> int:
         """See `Backend.submit`.
 
-        The job's environment is made anew: PATH, HOME, USER, LOGNAME, SHELL, LANG and `spec.environment`. It reaches
-        sbatch as a file, so that values may hold anything and cannot change what sbatch itself does.
+        With an origin sbatch runs as its submitter would have run it. Without one the job's environment is made anew:
+        PATH, HOME, USER, LOGNAME, SHELL, LANG and `spec.environment`. It reaches sbatch as a file, so that values may
+        hold anything and cannot change what sbatch itself does.
         """
-        done = await self._sbatch(spec)
+        done = await (self._sbatch(spec) if spec.origin is None else self._sbatch_from(spec, spec.origin))
         if done.code != 0:
             raise classify(done.stderr, changing=True)
         # A site's wrapper may greet its users before.
@@ -62,22 +67,24 @@ class CliSubmission(CliQueries):
             raise error
         return understood("sbatch --test-only", lambda: records.estimate_from_text(done.stderr))
 
+    async def _sbatch_from(self, spec: JobSpec, origin: Origin) -> CommandResult:
+        """As its submitter: in their folder, with their environment, which sbatch hands on by the rules of `--export`.
+
+        What it would read from there itself, and the agent decides by, is left out.
+        """
+        await self._check_size(spec.partition, spec.nodes)
+        if not Path(origin.folder).is_dir():
+            raise Infeasible(f"{origin.folder}, from where it was submitted, is no folder (any more)")
+        told = {key: value for key, value in origin.environment.items() if key not in _DECIDED}
+        argv = self._sbatch_words(spec, spec.workdir or origin.folder)
+        told.update(_variables(spec.environment))
+        begun = replace(origin, environment=told)
+        return await self._run(argv, changing=True, stdin=spec.script.encode(), origin=begun)
+
     async def _sbatch(self, spec: JobSpec, *test: str) -> CommandResult:
         await self._check_size(spec.partition, spec.nodes)
         home = self._home()
-        nodes = f"{int(spec.nodes)}" if spec.min_nodes is None else f"{int(spec.min_nodes)}-{int(spec.nodes)}"
-        argv = ["sbatch", *test, "--parsable", f"--job-name={checked_name(spec.name)}", f"--nodes={nodes}"]
-        argv += _common(spec.time_limit, spec.partition, spec.account, spec.qos)
-        argv += ["--requeue" if spec.requeue else "--no-requeue", "--kill-on-invalid-dep=no"]
-        argv.append(f"--chdir={spec.workdir or home}")
-        if spec.hold:
-            argv.append("--hold")
-        for option in ("dependency", "begin", "output", "array", "reservation", "licenses", "comment"):
-            if value := getattr(spec, option):
-                argv.append(f"--{option}={value}")
-        for option in ("nodelist", "exclude"):
-            if names := getattr(spec, option):
-                argv.append(f"--{option}={','.join(names)}")
+        argv = self._sbatch_words(spec, spec.workdir or home, *test)
         with tempfile.TemporaryFile() as file:
             file.write(self._job_environment(spec, home))
             file.flush()
@@ -85,6 +92,23 @@ class CliSubmission(CliQueries):
             # ALL is the default, but 26.05 reads the file only where that is said. It exports the file and no more.
             argv += ["--export=ALL", f"--export-file={file.fileno()}"]
             return await self._run(argv, changing=not test, stdin=spec.script.encode(), pass_fds=(file.fileno(),))
+
+    def _sbatch_words(self, spec: JobSpec, workdir: str, *test: str) -> list[str]:
+        nodes = f"{int(spec.nodes)}" if spec.min_nodes is None else f"{int(spec.min_nodes)}-{int(spec.nodes)}"
+        argv = ["sbatch", *asked_words(spec), *test, "--parsable"]
+        argv += [f"--job-name={checked_name(spec.name)}", f"--nodes={nodes}"]
+        argv += _common(spec.time_limit, spec.partition, spec.account, spec.qos)
+        argv += ["--requeue" if spec.requeue else "--no-requeue", "--kill-on-invalid-dep=no"]
+        argv.append(f"--chdir={workdir}")
+        if spec.hold:
+            argv.append("--hold")
+        for option in ("dependency", "begin", "reservation", "comment"):
+            if value := getattr(spec, option):
+                argv.append(f"--{option}={value}")
+        for option in ("nodelist", "exclude"):
+            if names := getattr(spec, option):
+                argv.append(f"--{option}={','.join(names)}")
+        return argv
 
     async def allocate(self, spec: Allocation, patience: float) -> int:
         """See `Backend.allocate`."""
@@ -219,11 +243,15 @@ class CliSubmission(CliQueries):
         # sbatch sets SLURM_JOB_NAME in its own environment only, which does not reach the job this way.
         values = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home, "USER": self._user, "LOGNAME": self._user}
         values |= {"SHELL": shell, "LANG": os.environ.get("LANG", "C.UTF-8"), "SLURM_JOB_NAME": spec.name}
-        values.update(spec.environment)
-        for key, value in values.items():
-            if not _VARIABLE.fullmatch(key) or "\0" in value:
-                raise Infeasible(f"not an environment variable: {key!r}")
+        values.update(_variables(spec.environment))
         return b"".join(f"{key}={value}\0".encode(errors="surrogateescape") for key, value in values.items())
+
+
+def _variables(values: Mapping[str, str]) -> Mapping[str, str]:
+    for key, value in values.items():
+        if not _VARIABLE.fullmatch(key) or "\0" in value:
+            raise Infeasible(f"not an environment variable: {key!r}")
+    return values
 
 
 def _common(time_limit: float, partition: str | None, account: str | None, qos: str | None) -> list[str]:

@@ -41,8 +41,13 @@ def absorb(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
     if job is not None and job.state is JobState.UNKNOWN:
         turn.note(stage.name, "state-unknown", f"job {job.id} is left alone: Penstock does not know its state")
         return run
+    if (bad := _trouble(turn, stage.job)) is not None and stage.trouble is None:
+        stage = replace(stage, trouble=bad.value)
+        run = run.put(i, stage)
     if job is not None and not job.state.ended:
         return run.put(i, _alive(turn, run, i, job))
+    if job is not None and job.state is JobState.COMPLETED and stage.trouble is not None:
+        return _conclude(turn, run, i, JobState(stage.trouble), job.eligible, job.start, job.end, None)
     if job is not None:
         exit_code = 0 if job.state is JobState.COMPLETED else None
         return _conclude(turn, run, i, job.state, job.eligible, job.start, job.end, exit_code)
@@ -51,6 +56,12 @@ def absorb(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
     if stage.submitted is None or turn.view.taken_at > stage.submitted:
         look_up(turn, stage)
     return run
+
+
+def _trouble(turn: Turn, job: int) -> JobState | None:
+    """How one of the tasks has ended that did not complete, of an array that has some."""
+    ended = [row.state for row in turn.view.tasks.get(job, ()) if row.state.ended]
+    return next((state for state in ended if state is not JobState.COMPLETED), None)
 
 
 def clear_discarded(turn: Turn, run: WorkflowRun) -> WorkflowRun:

@@ -18,13 +18,15 @@ from typing import Final, Protocol
 
 import structlog
 
-from penstock.api import Decision, Reason, Snapshot, Verb
+from penstock.api import Decision, JobSpec, Origin, Reason, Snapshot, Verb
 from penstock.core.executor import Concern, Executor, Payload
 from penstock.errors import Infeasible, NotPermitted, OutcomeUnknown, Overtaken, PenstockError, StoreError
 from penstock.host.clock import Clock, Rest
 from penstock.slurm.base import Changer, Reader
+from penstock.slurm.sbatch_options import restricts_export
 from penstock.workflow.instructions import Cancel, Change, Instruction, Release, Requeue, Submit
 from penstock.workflow.runner import Runner
+from penstock.workflow.scripts import with_exports
 from penstock.workflow.state import Kept, RunPhase, WorkflowRun
 
 __all__ = ["Carrier", "RunStore", "subject_of"]
@@ -45,8 +47,8 @@ class RunStore(Protocol):
 
 class Carrier:
     """Acts for the workflows of one agent. `environment` is added to the job of each stage that it submits (it tells
-    MPI jobs the agent). `most` changes are made for a user's own jobs in a pass; `left`: there were more to be made.
-    `want` asks for a newer look."""
+    MPI jobs the agent), `environment_of` gives that of who submitted a run, by its name. `most` changes are made for
+    a user's own jobs in a pass; `left`: there were more to be made. `want` asks for a newer look."""
 
     def __init__(
         self,
@@ -74,6 +76,7 @@ class Carrier:
         # Until when unanswered submissions are not looked for again, by run.
         self._recoveries: dict[int, Rest] = {}
         self.environment: dict[str, str] = {}
+        self.environment_of: Callable[[str], dict[str, str] | None] = lambda _name: None
 
     def begin_pass(self) -> None:
         """Each user may have changes made again."""
@@ -146,7 +149,7 @@ class Carrier:
         if not self._executor.ready(subject):
             self._book.save(self._runner.submit_failed(run, order.stage, False, "the last attempt failed", now))
             return
-        spec = replace(order.spec, environment=MappingProxyType({**self.environment, **order.spec.environment}))
+        spec = self._handed_over(run, order.spec)
         concern = self._concern(run, None, None)
         failed: PenstockError | None = None
         job = 0
@@ -166,6 +169,17 @@ class Carrier:
             final = isinstance(failed, Infeasible | NotPermitted)
             self._book.save(self._runner.submit_failed(run, order.stage, final, str(failed), now))
 
+    def _handed_over(self, run: WorkflowRun, spec: JobSpec) -> JobSpec:
+        """The job with what the agent and the submitter give it."""
+        spec = replace(spec, environment=MappingProxyType({**self.environment, **spec.environment}))
+        folder, umask = run.workflow.folder, run.workflow.umask
+        variables = self.environment_of(run.environment) if run.environment else None
+        if folder is None or variables is None:
+            return spec
+        if restricts_export(spec.options, variables):
+            spec = replace(spec, script=with_exports(spec.script, spec.environment))
+        return replace(spec, origin=Origin(folder, MappingProxyType(variables), umask))
+
     async def settle(self, number: int) -> None:
         """Settle what is INTENDED: find it by name, or conclude after a while that it was never sent."""
         rest = self._recoveries.get(number, Rest())
@@ -181,9 +195,13 @@ class Carrier:
             slot = run.stage(order.stage).slot
             given_up = {*run.discarded, slot.killed if slot else None}
             found = list(await self._backend.find(order.spec.name))
+            if found and order.spec.array is not None:  # the tasks that have begun are the same job
+                arrays = {job.id: job.array_job or job.id for job in await self._backend.jobs()}
+                found = sorted({arrays.get(job, job) for job in found})
             if not found:
                 since = max(self._book.runs[number].submitted_at - 60, now - _FARTHEST_BACK)
-                found = [r.id for r in await self._backend.history(name=order.spec.name, since=since)]
+                found = sorted(r.id for r in await self._backend.history(name=order.spec.name, since=since))
+                found = found[:1] if order.spec.array is not None else found
             found = [job for job in found if job not in given_up]
             run, now = self._book.runs[number], self._clock.now()
             if found:

@@ -9,6 +9,7 @@ from penstock.api import Partition
 from penstock.errors import UserError
 from penstock.values.durations import duration_text
 from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.registry import strategy_named
 
 __all__ = ["check_against", "check_units"]
 
@@ -46,8 +47,14 @@ def check_against(workflow: Workflow, partitions: Mapping[str, Partition], defau
 
 def check_units(workflow: Workflow, units: Sequence[Stage], partition: Partition, strategy: str) -> None:
     """Raises UserError when one of the jobs that the strategy makes of the workflow is longer than its partition
-    allows (under `bigjob` the limits are summed up)."""
+    allows (under `bigjob` the limits are summed up), or is an array where it would wait in its script."""
+    guarded = strategy_named(strategy).tie.guarded
     for unit in units:
+        if guarded and unit.asks.array:
+            raise UserError(
+                f"{workflow.source}: stages[{workflow.index(unit.name)}].array: under {strategy} a job waits in its "
+                "script for those before it, which the tasks of an array cannot; use eager or perstage"
+            )
         if partition.max_time is not None and unit.time_limit > partition.max_time:
             raise UserError(
                 f"{workflow.source}: stages: as one job they need {duration_text(unit.time_limit)}, partition "

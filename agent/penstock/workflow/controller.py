@@ -6,9 +6,11 @@ over each run of which there is news, keeps what comes of that (`book.py`), and 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import secrets
+from collections import ChainMap
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,9 +22,13 @@ from penstock.core.executor import Executor
 from penstock.core.observe import Observer
 from penstock.core.pace import Pace, at_once
 from penstock.errors import NotFound, NotNow, NotPermitted, PenstockError, StoreError, UserError
+from penstock.future.cluster import Cluster
+from penstock.future.past import ENOUGH, QueuePast
+from penstock.future.turns import believed
 from penstock.host.clock import Clock, Rest
 from penstock.host.logins import login
 from penstock.slurm.base import Reader
+from penstock.state.environments import Environments
 from penstock.state.store import Store
 from penstock.values.fair import LookupClaim, Rounds, UserShare
 from penstock.waits.base import Estimate
@@ -34,10 +40,11 @@ from penstock.workflow.book import Book
 from penstock.workflow.carrying import Carrier, subject_of
 from penstock.workflow.chains import begun_because, followed_because, join, read_links
 from penstock.workflow.checks import check_against, check_units
-from penstock.workflow.cuts import place_units
+from penstock.workflow.cuts import Cut, place_units
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.expectations import expected_by
-from penstock.workflow.instructions import Finished, Lookup, Observe, RunStep, SlurmView, tasks_of
+from penstock.workflow.forecast import better_cut
+from penstock.workflow.instructions import Finished, Lookup, Observe, RunStep, SlurmView, as_one, tasks_of
 from penstock.workflow.measure import Measure, check_room, measured
 from penstock.workflow.model import Workflow
 from penstock.workflow.registry import strategy_named
@@ -53,6 +60,7 @@ _log = structlog.get_logger(__name__)
 
 # What it costs to write down a run, and each stage of it, as work of a pass (`Pace`).
 _SAVED, _SAVED_STAGE = 30, 5
+_FORESEEING = "auto"  # the strategy that is told what forecasts of the queue say
 _AGENTS_OWN = -1  # whose share those count for that the agent submits
 
 
@@ -70,9 +78,10 @@ class _Stepped:
 
 
 class WorkflowController:
-    """All workflow runs of one agent.
+    """All workflow runs of one agent. `environments` are those of who submitted them; None: none are kept.
 
     `prepare` is told of geometries that are about to be predicted; whether somebody has something new to say of them.
+    `past` says what is known of the queue's past, by a look at it.
     A pass serves each user as far as `share` allows, and takes the rest up at the next (`values.fair`). `steps`
     counts the runs that were looked through.
     """
@@ -91,6 +100,8 @@ class WorkflowController:
         rules: Rules,
         core_hour_weight: float = 0.0,
         share: UserShare | None = None,
+        environments: Environments | None = None,
+        past: Callable[[Snapshot], QueuePast] | None = None,
     ) -> None:
         self._observer = observer
         self._executor = executor
@@ -105,6 +116,14 @@ class WorkflowController:
         self._share = share or UserShare()
         self.book = Book(store)
         self.carrier = Carrier(backend, observer.want, executor, clock, runner, self.book, wake, self._share.changes)
+        self._environments = environments
+        self._past = past
+        # Of runs that cannot be read, perhaps of another release: they have not ended.
+        live = ((number, state) for number, _uid, state in store.runs(live_only=True))
+        self._unreadable = {str(state.get("environment")) for number, state in live if number not in self.runs}
+        if environments is not None:
+            self.carrier.environment_of = environments.read
+        self._sweep()
         self._accounting = Accounting(backend, clock, self._share.lookups)
         # Until when accounting is not asked again for jobs that were given up, by run and job.
         self._sought: dict[int, dict[int, Rest]] = {}
@@ -135,8 +154,9 @@ class WorkflowController:
 
     # -- what users ask (any time, from the door) ----------------------------------------------------------------------
 
-    async def submit(self, uid: int, workflow: Workflow, strategy: str) -> int:
-        """Accept a workflow; the number of its run. Raises `UserError` for what this cluster can never run."""
+    async def submit(self, uid: int, workflow: Workflow, strategy: str, environment: str | None = None) -> int:
+        """Accept a workflow; the number of its run. `environment` names the one that was left for its jobs. Raises
+        `UserError` for what this cluster can never run."""
         snapshot = await self._observer.look()
         if not snapshot.partitions:
             raise NotNow("nothing was submitted, as Slurm does not answer: " + "; ".join(snapshot.problems))
@@ -158,25 +178,52 @@ class WorkflowController:
             cores=sum(cores) / len(cores) if cores else 1.0,
             core_hour_weight=self.core_hour_weight,
         )
+        if strategy == _FORESEEING:
+            outlook = replace(outlook, better=await self._better_cut(workflow, snapshot))
         plan = strategy_named(strategy).plan(workflow, outlook)
-        check_units(workflow, place_units(workflow, plan.cut), partition, strategy)
-        with self.book.together():
-            number = self._store.add_run(uid, {}, now, Submitter.AGENT)
-            run = self._runner.start(
-                number,
-                workflow,
-                strategy,
-                now,
-                partition=partition.name,
-                token=_token(),
-                plan=plan,
-                max_time=partition.max_time,
-            )
-            self.book.save(run)
-            if plan.reasons:
-                self._store.record(Decision(Verb.NOTHING, subject_of(run), plan.reasons), now)
+        check_units(workflow, place_units(workflow, plan.cut), partition, plan.by or strategy)
+        try:
+            with self.book.together():
+                number = self._store.add_run(uid, {}, now, Submitter.AGENT)
+                run = self._runner.start(
+                    number,
+                    workflow,
+                    strategy,
+                    now,
+                    partition=partition.name,
+                    token=_token(),
+                    plan=plan,
+                    max_time=partition.max_time,
+                )
+                self.book.save(self._with_environment(run, environment))
+                if plan.reasons:
+                    self._store.record(Decision(Verb.NOTHING, subject_of(run), plan.reasons), now)
+        finally:
+            self._sweep()
         self._wake(f"workflow {number} was submitted")
         return number
+
+    async def _better_cut(self, workflow: Workflow, snapshot: Snapshot) -> tuple[Cut, tuple[Reason, ...]] | None:
+        """What forecasts of the queue as it is say against a plain chain. Nothing before the queue has been watched for
+        long enough: who comes next must be known before a longer job can be better beyond doubt."""
+        past = QueuePast() if self._past is None else self._past(snapshot)
+        if not past.hours or len(past.used) < ENOUGH:
+            return None
+        return await Pace().walk(better_cut(workflow, Cluster.of(believed(snapshot)), past, self._rules))
+
+    def _with_environment(self, run: WorkflowRun, environment: str | None) -> WorkflowRun:
+        """The run with the environment that was left for it."""
+        if environment is None or self._environments is None:
+            return run
+        self._environments.take(environment)
+        return replace(run, environment=environment)
+
+    def _sweep(self) -> None:
+        """Erase the environments of runs that have ended, or of which nothing is known."""
+        if self._environments is not None:
+            waiting = {str(payload.get("environment")) for _n, _at, _uid, _op, payload in self._store.inbox()}
+            live = {run.environment for run in self.runs.values()}
+            self._environments.sweep({*live, *waiting, *self._unreadable})
 
     async def plan(self, uid: int, request: Mapping[str, Any]) -> dict[str, Any]:
         """Whether these stages could be registered, and which jobs they come after. Raises what `register` would."""
@@ -303,8 +350,9 @@ class WorkflowController:
         self._wake(f"workflow {number} is to be cancelled")
         return list(run.jobs()) if run.owned else []
 
-    def retry(self, number: int, stage: str | None = None) -> None:
-        """Run what has not completed of a workflow again. Raises `NotFound`, and `UserError` while it still runs."""
+    def retry(self, number: int, stage: str | None = None, environment: str | None = None) -> None:
+        """Run what has not completed of a workflow again; `environment` as for `submit`. Raises `NotFound`, and
+        `UserError` while it still runs."""
         run = self.runs.get(number)
         if run is None:
             stored = [state for n, _uid, state in self._store.runs() if n == number]
@@ -313,7 +361,7 @@ class WorkflowController:
             run = run_from_dict(stored[0])
         if run.owned:
             raise UserError(f"only {run.user} can retry workflow {number}: run `penstock retry {number}` as {run.user}")
-        self.book.save(retried(run, stage, token=_token()))
+        self.book.save(self._with_environment(retried(run, stage, token=_token()), environment))
         self._wake(f"workflow {number} is to be retried")
 
     # -- one pass ----------------------------------------------------------------------------------------------------
@@ -502,9 +550,12 @@ class WorkflowController:
         watched = {*run.discarded, *(stage.job for stage in run.stages if stage.job is not None)}
         known = self._accounting.records
         hindered: dict[int, Cause] = {}
+        arrays = {} if run.owned else {job: self._tasks[1][job] for job in watched if job in self._tasks[1]}
+        jobs = {n: snapshot.jobs.get(n) for n in arrays}
+        whole = {n: as_one([*([job] if job else []), *arrays[n]]) for n, job in jobs.items()}
         view = SlurmView(
             snapshot.taken_at,
-            snapshot.jobs,
+            ChainMap(whole, dict(snapshot.jobs)) if whole else snapshot.jobs,
             {job: known[job] for job in watched if job in known and job not in snapshot.jobs},
             usable=snapshot.usable,
             hindered=hindered,
@@ -584,6 +635,9 @@ class WorkflowController:
     def _gone(self, number: int, *, counted: bool = True) -> None:
         """The run has ended, as it is now, or (not `counted`) is part of another."""
         run = self.book.finish(number, self._clock.now(), counted=counted)
+        if self._environments is not None:
+            with contextlib.suppress(OSError):  # the next sweep tries again
+                self._environments.erase(run.environment)
         self.carrier.forget(run)
         jobs = [job for job in (*run.discarded, *(stage.job for stage in run.stages)) if job is not None]
         self._accounting.forget(jobs)

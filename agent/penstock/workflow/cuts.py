@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
 from penstock.errors import UserError
+from penstock.workflow.asks import in_one_job, why_apart
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.scripts import GROWTH_WAIT, combined_command, resizing_command
 
@@ -60,28 +62,33 @@ def grouped(rows: Sequence[Sequence[Stage]], groups: Iterable[tuple[int, int]]) 
     return made
 
 
-def merged(name: str, stages: Sequence[Stage], after: tuple[str, ...] = ()) -> Stage:
+def merged(name: str, stages: Sequence[Stage], after: tuple[str, ...] = (), shell: str = "strict") -> Stage:
     """One job that runs the stages, parents first: the most nodes of any, the sums of the limits and of the times.
 
     The nodes are paid for all the time (equation 1 of the ASA paper); stages that could run side by side do not. It is
-    repeated as often as the most patient of them.
+    repeated as often as the most patient of them. It asks for the most memory and CPUs of any.
+
+    Raises UserError for stages that cannot be one job (`asks.why_apart`).
     """
+    if (why := why_apart([(stage.name, stage.asks) for stage in stages])) is not None:
+        raise UserError(f"stages: {why}, so they cannot be one job; use another strategy")
     limit = sum(stage.time_limit for stage in stages)
     # the sum of expectations cannot pass that of the limits, but rounding in another order could
     run_time = min(sum(stage.run_time for stage in stages), limit)
     nodes, retries = max(stage.nodes for stage in stages), max(stage.retries for stage in stages)
-    return Stage(name, nodes, limit, run_time, combined_command(stages), after, retries)
+    command, asks = combined_command(stages, shell), in_one_job([stage.asks for stage in stages])
+    return Stage(name, nodes, limit, run_time, command, after, retries, asks=asks)
 
 
-def elastic(stages: Sequence[Stage], after: tuple[str, ...] = ()) -> Stage:
+def elastic(stages: Sequence[Stage], after: tuple[str, ...] = (), shell: str = "strict") -> Stage:
     """One job that runs the stages, parents first, and has for each the nodes of that stage, at first the first's.
 
     Its limit has room for the waits for more nodes.
     """
     grows = sum(later.nodes > earlier.nodes for earlier, later in pairwise(stages))
-    made = merged(ELASTIC, stages, after)
+    made = merged(ELASTIC, stages, after, shell)
     limit = made.time_limit + grows * GROWTH_WAIT
-    return replace(made, nodes=stages[0].nodes, time_limit=limit, command=resizing_command(stages))
+    return replace(made, nodes=stages[0].nodes, time_limit=limit, command=resizing_command(stages, shell))
 
 
 def place_units(workflow: Workflow, cut: Cut) -> tuple[Stage, ...]:
@@ -107,5 +114,9 @@ def place_units(workflow: Workflow, cut: Cut) -> tuple[Stage, ...]:
             made.append(replace(stages[name], after=after))
         else:
             inside = [stage for stage in order if stage.name in held]
-            made.append(elastic(inside, after) if name == ELASTIC else merged(name, inside, after))
+            join = partial(elastic, inside) if name == ELASTIC else partial(merged, name, inside)
+            try:
+                made.append(join(after, workflow.shell))
+            except UserError as error:
+                raise UserError(f"{workflow.source}: {error}") from error
     return tuple(made)

@@ -65,6 +65,8 @@ def run_to_dict(run: WorkflowRun) -> dict[str, Any]:
         "ended_at": run.ended_at,
         "discarded": list(run.discarded),
         "token": run.token,
+        "stage_first": run.stage_first,
+        "environment": run.environment,
         "leaving": [list(one) for one in run.leaving],
         "told": dict(run.told),
     }
@@ -106,6 +108,8 @@ def run_from_dict(data: Mapping[str, Any]) -> WorkflowRun:
         ended_at=data["ended_at"],
         discarded=tuple(data["discarded"]),
         token=data.get("token", ""),
+        stage_first=data.get("stage_first", False),
+        environment=data.get("environment", ""),
         leaving=_leaving(data),
         told=data.get("told", {}),
     )

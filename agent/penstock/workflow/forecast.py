@@ -1,8 +1,9 @@
 """Which jobs a workflow should become on the queue as it is: cuts compared in the same drawn futures. Pure.
 
     plain chain   a job a stage, each behind those before it (afterok), all submitted at once: what people do by hand
-    cuts          of a chain: every way to run neighbouring stages of equal width in one job. That costs no core-hours,
-                  and waits once instead of several times; but a longer limit finds a hole in the queue later
+    cuts          of a chain: every way to run neighbouring stages of equal width in one job, if they ask for the same and
+                  none is to be tried again by itself. That costs no core-hours, and waits once instead of several times;
+                  but a longer limit finds a hole in the queue later
     safe          the plain chain, unless another cut was shorter in the paired futures: the upper end of the 95 %
                   interval of the mean difference lies below 0, and it needs at most 1.01 of the core-hours
 
@@ -28,6 +29,7 @@ from penstock.future.past import ENOUGH, QueuePast
 from penstock.future.present import Present
 from penstock.future.replay import HORIZON, OwnJob, replay
 from penstock.values.durations import duration_text
+from penstock.workflow.asks import why_apart
 from penstock.workflow.checks import check_against
 from penstock.workflow.cuts import Cut, grouped, place_units, singles
 from penstock.workflow.model import Stage, Workflow
@@ -75,10 +77,19 @@ def _groups(
         stage = order[end - 1]
         limit += stage.time_limit
         too_long = max_time is not None and limit > max_time and end > first + 1
-        if stage.nodes != order[first].nodes or too_long or len(found) >= most:
+        if end > first + 1 and (too_long or _apart(order[first:end])):
+            break
+        if len(found) >= most:
             break
         found += [[(first, end), *rest] for rest in _groups(order, end, jobs - 1, max_time, most - len(found))]
     return found
+
+
+def _apart(stages: Sequence[Stage]) -> bool:
+    """Whether these stages would be worse off in one job: it would hold nodes that idle, or run again what has
+    succeeded when one of them is tried again."""
+    alike = all(stage.nodes == stages[0].nodes and not stage.retries and not stage.meanwhile for stage in stages)
+    return not alike or why_apart([(stage.name, stage.asks) for stage in stages]) is not None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
     name: mosaic
     partition: batch          # optional, as are account, qos, workdir, environment (a map of texts)
+    shell: plain              # what a failed line means (`model.SHELLS`); `strict` if left out
     stages:
       - name: project
         nodes: 4
@@ -11,12 +12,16 @@
         retries: 1            # how often it is tried again if it fails; optional, 0
         took: [9m, 11m, 26m]  # optional: run times of earlier runs, from which a plan chooses the length of its slot
         produces: 3 GB        # what each stage after it needs of it, where stages run at different sites; optional
+        memory: 16G           # as sbatch's --mem; so are gpus, gres, ntasks, cpus (per task), constraint, output,
+                              # error, array, licenses; `workdir` is of this stage alone
+        sbatch: [--exclusive] # other options of sbatch
       - name: merge
         after: project        # optional: the stage before it; a list is allowed, [] is none
         nodes: 1
         time: 10m
         run: ./merge
 
+`#SBATCH` lines at the head of `run` or of a script count where the file says nothing else.
 Scalars are read as YAML 1.2 does (`no` is a text, `1:30` is not a number); doubled keys are refused.
 """
 
@@ -27,16 +32,20 @@ import math
 import os
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Final, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
 from penstock.errors import UserError
+from penstock.slurm.hostlist import ParseError
+from penstock.slurm.parse import parse_limit
 from penstock.values.documents import MAX_BYTES, flat, parse_yaml
 from penstock.values.models import Duration, Entry, Listed, VariableName, kind, read_as, text, whole, wrong
 from penstock.values.units import parse_amount
+from penstock.workflow.asks import FIELDS, Asks, ScriptSays, script_says, with_raw
 from penstock.workflow.checks import check_against
 from penstock.workflow.model import NAME_PATTERN, Stage, Workflow
 from penstock.workflow.wfformat import Packing, from_wfformat, is_wfformat
@@ -44,6 +53,7 @@ from penstock.workflow.wfformat import Packing, from_wfformat, is_wfformat
 __all__ = ["check_against", "load_workflow", "parse_workflow"]
 
 _MAX_NODES: Final = 10_000_000
+_LONGEST_HEAD: Final = 1_000_000  # bytes of a script that are looked through for #SBATCH lines
 _MAX_JSON_BYTES: Final = 500_000_000
 
 
@@ -61,18 +71,25 @@ def _content(value: object) -> str:
     return value
 
 
+def _word(value: object) -> str | None:
+    """A text for sbatch; a number written without quotes counts as its digits."""
+    text = str(value) if type(value) is int and abs(value) < 10**18 else value
+    return text.strip() if isinstance(text, str) and text.strip() and text.isprintable() else None
+
+
 StageName = Annotated[str, kind(_name, "1 to 40 of A-Z a-z 0-9 _ . -")]
 Command = Annotated[
     str, kind(lambda c: c if isinstance(c, str) and c.strip() and "\0" not in c else None, "a shell command")
 ]
 Bytes = Annotated[float, kind(parse_amount, "bytes such as 3e9, 3 GB or 512 MiB")]
 Line = Annotated[str, text()]
+Word = Annotated[str, kind(_word, "a text, not empty (quote it)")]
 
 
 class _Stage(Entry):
     name: StageName
-    nodes: Annotated[int, whole(1, _MAX_NODES)]
-    time: Duration
+    nodes: Annotated[int, whole(1, _MAX_NODES)] | None = None
+    time: Duration | None = None
     expect: Duration | None = None
     run: Command | None = None
     script: Annotated[str, text("the name of a file")] | None = None
@@ -80,6 +97,18 @@ class _Stage(Entry):
     retries: Annotated[int, whole(0, 100)] = 0
     took: Annotated[list[Duration], Listed] = Field(default_factory=list, max_length=1000)
     produces: Bytes | None = None
+    workdir: Line | None = None
+    memory: Word | None = None
+    gpus: Word | None = None
+    gres: Word | None = None
+    ntasks: Word | None = None
+    cpus: Word | None = None
+    constraint: Word | None = None
+    output: Word | None = None
+    error: Word | None = None
+    array: Word | None = None
+    licenses: Word | None = None
+    sbatch: Annotated[list[Word], Listed] = Field(default_factory=list, max_length=100)
 
     @model_validator(mode="after")
     def _runs(self) -> Self:
@@ -97,6 +126,7 @@ class _Workflow(Entry):
     qos: Line | None = None
     workdir: Line | None = None
     environment: dict[VariableName, Annotated[str, kind(_content)]] = Field(default_factory=dict)
+    shell: Literal["strict", "plain"] | None = None
     stages: Annotated[list[_Stage], Field(max_length=1000)]
 
 
@@ -130,15 +160,18 @@ def parse_workflow(
             return from_wfformat(instance, source, packing)
         document = parse_yaml(data, "workflow")
         top = read_as(_Workflow, document)
+        stages, scripts = _stages(top.stages, folder)
         workflow = Workflow(
             name=top.name,
-            stages=_stages(top.stages, folder),
-            partition=top.partition,
-            account=top.account,
-            qos=top.qos,
+            stages=stages,
+            partition=_common("partition", top.partition, scripts),
+            account=_common("account", top.account, scripts),
+            qos=_common("qos", top.qos, scripts),
             workdir=top.workdir,
             environment=MappingProxyType(top.environment),
             source=source,
+            shell=top.shell or "strict",
+            notices=_notices(top, scripts),
         )
     except UserError as error:
         raise UserError(f"{source}: {error}") from error
@@ -160,43 +193,128 @@ def _json(data: bytes | str) -> object:
         raise UserError(f"is not valid JSON: {flat(error)}") from error
 
 
-def _stages(entries: list[_Stage], folder: Path | None) -> tuple[Stage, ...]:
-    """A stage without `after` comes after the one before it, and needs what those that it comes after produce."""
+def _stages(entries: list[_Stage], folder: Path | None) -> tuple[tuple[Stage, ...], list[ScriptSays]]:
+    """The stages, and what the scripts of each ask for. One without `after` comes after the one before it, and needs
+    what those that it comes after produce."""
     made = {entry.name: entry.produces for entry in entries if entry.produces is not None}
     stages: list[Stage] = []
+    scripts: list[ScriptSays] = []
     for i, entry in enumerate(entries):
+        where = f"stages[{i}]"
+        command, head = entry.run or "", entry.run or ""
+        if entry.script is not None:
+            command, head = _script(entry.script, f"{where}.script", folder)
+        says = _said(head, f"{where}.{'run' if entry.script is None else 'script'}")
+        nodes, limit = _nodes(entry, says, where), _limit(entry, says, where)
         after = tuple(entry.after) if entry.after is not None else (stages[-1].name,) if stages else ()
-        usual = math.fsum(entry.took) / len(entry.took) if entry.took else entry.time
+        usual = math.fsum(entry.took) / len(entry.took) if entry.took else limit
         stages.append(
             Stage(
                 name=entry.name,
-                nodes=entry.nodes,
-                time_limit=entry.time,
+                nodes=nodes,
+                time_limit=limit,
                 run_time=usual if entry.expect is None else entry.expect,
-                command=entry.run or _script(entry.script or "", f"stages[{i}].script", folder),
+                command=command,
                 after=after,
                 retries=entry.retries,
                 guessed=entry.expect is None and not entry.took,
                 took=tuple(entry.took),
                 inputs=tuple(made.get(parent, 0.0) for parent in after) if made.keys() & set(after) else (),
+                workdir=entry.workdir or says.said.get("workdir"),
+                asks=_asks(entry, says, where),
+                script=entry.script is not None,
             )
         )
-    return tuple(stages)
+        scripts.append(says)
+    return tuple(stages), scripts
 
 
-def _script(value: str, where: str, folder: Path | None) -> str:
-    """The command that runs a script, which has to be there and begin as scripts do."""
+def _said(head: str, where: str) -> ScriptSays:
+    try:
+        return script_says(head.splitlines())
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
+
+
+def _asks(entry: _Stage, says: ScriptSays, where: str) -> Asks:
+    """What the stage asks for: its keys count before its `sbatch`, and that before its script's lines."""
+    try:
+        asks = with_raw(says.asks, [word for line in entry.sbatch for word in shlex.split(line)])
+    except (UserError, ValueError) as error:
+        raise UserError(f"{where}.sbatch: {error}") from error
+    keys: dict[str, Any] = {key: value for key in FIELDS.values() if (value := getattr(entry, key, None)) is not None}
+    return replace(asks, **keys) if keys else asks
+
+
+def _nodes(entry: _Stage, says: ScriptSays, where: str) -> int:
+    if entry.nodes is not None:
+        return entry.nodes
+    said = says.said.get("nodes")
+    if said is None:
+        raise UserError(f"{where}: the key 'nodes' is missing (the script has no #SBATCH --nodes either)")
+    if not said.isdecimal() or not 1 <= int(said[:9]) <= _MAX_NODES:
+        raise UserError(f"{where}: #SBATCH --nodes must be one number of nodes here, not {said[:60]!r}; or use 'nodes'")
+    return int(said)
+
+
+def _limit(entry: _Stage, says: ScriptSays, where: str) -> float:
+    if entry.time is not None:
+        return entry.time
+    said = says.said.get("time")
+    if said is None:
+        raise UserError(f"{where}: the key 'time' is missing (the script has no #SBATCH --time either)")
+    try:
+        limit = parse_limit(said)
+    except ParseError as error:
+        raise UserError(f"{where}: #SBATCH --time: {said[:60]!r} is no time limit; or use 'time'") from error
+    if limit is None:
+        raise UserError(f"{where}: #SBATCH --time must be a time here, not {said[:60]!r}; or use 'time'")
+    return limit
+
+
+def _common(key: str, value: str | None, scripts: list[ScriptSays]) -> str | None:
+    """What the file says, or else all scripts alike: a workflow is in one partition, and of one account and QOS."""
+    found = {says.said.get(key) for says in scripts}
+    if value is not None or found <= {None}:
+        return value
+    if len(found) > 1:
+        i = next(i for i, says in enumerate(scripts) if says.said.get(key) is not None)
+        told = scripts[i].said[key]
+        raise UserError(f"stages[{i}]: #SBATCH --{key}={told}, which not all stages say: say '{key}' in the file")
+    return found.pop()
+
+
+def _notices(top: _Workflow, scripts: list[ScriptSays]) -> tuple[str, ...]:
+    found = []
+    if top.shell is None:
+        found.append(
+            "'shell' is not said, so the first line that fails ends a stage, as ever (set -eo pipefail); say "
+            "'shell: strict' to keep it so, or 'shell: plain' for what sbatch does: the last line counts"
+        )
+    for entry, says in zip(top.stages, scripts, strict=True):
+        if says.left_out:
+            found.append(f"stage {entry.name}: {', '.join(says.left_out)} in its #SBATCH lines is left to the agent")
+    return tuple(found)
+
+
+def _script(value: str, where: str, folder: Path | None) -> tuple[str, str]:
+    """The command that runs a script, which has to be there and begin as scripts do, and the beginning of it.
+
+    As with sbatch it need not be executable.
+    """
     if folder is None:
         raise UserError(f"{where}: there is no file to look for {value!r} beside; use 'run'")
     path = folder / value
     try:
         with path.open("rb") as file:
-            start = file.read(2)
+            start = file.read(_LONGEST_HEAD)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise UserError(f"{where}: {path} cannot be read: {why}") from error
-    if start != b"#!":
+    if start[:2] != b"#!":
         raise UserError(f"{where}: {path} is no script: its first line must start with #!")
+    head = start.decode(errors="replace")
+    words = [str(path.absolute())]
     if not os.access(path, os.X_OK):
-        raise UserError(f"{where}: {path} cannot be run; make it executable (chmod +x)")
-    return shlex.quote(str(path.absolute()))
+        words = [*head.splitlines()[0][2:].strip().split(maxsplit=1), *words]
+    return shlex.join(words), head

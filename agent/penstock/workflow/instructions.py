@@ -7,10 +7,10 @@ An instruction is repeated pass after pass until the view, or an event, shows th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from penstock.api import AccountingRecord, Geometry, Job, JobSpec, Partition, Reason, Reservation, Snapshot
+from penstock.api import AccountingRecord, Geometry, Job, JobSpec, JobState, Partition, Reason, Reservation, Snapshot
 from penstock.waits.base import Estimate, Observation
 from penstock.waits.causes import Cause
 from penstock.workflow.state import Kept, WorkflowRun
@@ -28,6 +28,7 @@ __all__ = [
     "RunStep",
     "SlurmView",
     "Submit",
+    "as_one",
     "tasks_of",
 ]
 
@@ -62,6 +63,24 @@ class SlurmView:
         """Whether the snapshot lists the job as not ended (and in a state that is understood)."""
         seen = self.jobs.get(job)
         return seen is not None and not seen.state.ended and seen.state.value != "UNKNOWN"
+
+
+def as_one(rows: Sequence[Job]) -> Job:
+    """The tasks of an array as one job: it runs while one of them does, waits while one of them waits, and has ended
+    when all have, badly if one has. Those that Slurm has forgotten are left out."""
+    if unknown := [row for row in rows if row.state is JobState.UNKNOWN]:
+        return unknown[0]
+    live = [row for row in rows if not row.state.ended]
+    running = [row for row in live if row.state.holds_nodes]
+    bad = [row for row in rows if row.state.ended and row.state is not JobState.COMPLETED]
+    chosen = (running or live or bad or rows)[0]
+    chosen = replace(chosen, id=chosen.array_job or chosen.id)
+    starts = [row.start for row in running or rows if row.start is not None]
+    ends = [row.end for row in rows if row.end is not None]
+    nodes = tuple(dict.fromkeys(node for row in running for node in row.nodes))
+    if not live:
+        return replace(chosen, start=min(starts, default=None), end=max(ends, default=None))
+    return replace(chosen, start=min(starts, default=None), nodes=nodes) if running else chosen
 
 
 def tasks_of(snapshot: Snapshot) -> Mapping[int, Sequence[Job]]:

@@ -8,16 +8,21 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from types import MappingProxyType, NoneType
 from typing import Any, Final
 
 from penstock.errors import UserError
 from penstock.values.graph import find_cycle, in_order
+from penstock.workflow.asks import NO_ASKS, Asks, asks_from_dict, asks_to_dict
 
-__all__ = ["NAME_PATTERN", "Stage", "Workflow", "workflow_from_dict", "workflow_to_dict"]
+__all__ = ["NAME_PATTERN", "SHELLS", "Stage", "Workflow", "submitted_from", "workflow_from_dict", "workflow_to_dict"]
 
 NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+SHELLS: Final = ("strict", "plain")
+"""How a stage's shell takes a line that fails: `strict` ends the stage (`set -eo pipefail`), `plain` goes on with the
+next, as in a script that sbatch runs."""
 _VERSION: Final = 1
 
 
@@ -30,7 +35,9 @@ class Stage:
     its limit; what earlier runs took is better. `meanwhile`: a shell command that makes use of the nodes of a job which
     has started before its parents have ended; it is ended with the job's script at the latest. `took` are the run times
     of earlier runs in seconds, for plans that choose how long its slot is. `inputs` are the bytes that it needs of each
-    stage in `after`, in that order; empty: nobody has said.
+    stage in `after`, in that order; empty: nobody has said. `workdir` is where it runs, None: where the workflow does;
+    `asks` is what it asks Slurm for besides nodes and time. `script`: the command is one program, which the job's
+    shell may become.
     """
 
     name: str
@@ -44,14 +51,18 @@ class Stage:
     meanwhile: str = ""
     took: tuple[float, ...] = ()
     inputs: tuple[float, ...] = ()
+    workdir: str | None = None
+    asks: Asks = NO_ASKS
+    script: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
     """Stages that depend on each other without a cycle. None leaves the choice to Slurm's defaults.
 
-    `source` is the file it came from, for messages. Raises UserError when a value is out of range, a name doubled or
-    unknown, or the stages wait for each other in a circle.
+    `shell` is one of `SHELLS`. `folder` and `umask` are those of whoever submits it, None: not known. `source` is the
+    file it came from, for messages; `notices` are what its user should know about it, a line each. Raises UserError
+    when a value is out of range, a name doubled or unknown, or the stages wait for each other in a circle.
     """
 
     name: str
@@ -62,10 +73,16 @@ class Workflow:
     workdir: str | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     source: str = "workflow"
+    shell: str = "strict"
+    folder: str | None = None
+    umask: int | None = None
+    notices: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         if not NAME_PATTERN.fullmatch(self.name):
             raise UserError(f"name: must be 1 to 40 of A-Z a-z 0-9 _ . -, not {self.name[:60]!r}")
+        if self.shell not in SHELLS:
+            raise UserError(f"shell: must be {' or '.join(SHELLS)}, not {self.shell[:60]!r}")
         if not self.stages:
             raise UserError("stages: must have at least one stage")
         seen: dict[str, int] = {}
@@ -128,6 +145,20 @@ def _check_stage(i: int, stage: Stage) -> None:
         raise UserError(f"{where}.inputs: must be bytes of at least 0")
     if not stage.command.strip():
         raise UserError(f"{where}.run: must be a shell command, not empty")
+    if stage.asks is not NO_ASKS:
+        stage.asks.check(where)
+
+
+def submitted_from(workflow: Workflow, folder: str, umask: int) -> Workflow:
+    """The workflow as it is submitted from that folder (absolute): where its stages run unless it says otherwise, and
+    what its relative folders are relative to."""
+
+    def placed(name: str) -> str:
+        return str(PurePosixPath(folder) / name)
+
+    stages = tuple(s if s.workdir is None else replace(s, workdir=placed(s.workdir)) for s in workflow.stages)
+    workdir = placed(workflow.workdir or ".")
+    return replace(workflow, stages=stages, workdir=workdir, folder=folder, umask=umask)
 
 
 def workflow_to_dict(workflow: Workflow) -> dict[str, Any]:
@@ -141,6 +172,9 @@ def workflow_to_dict(workflow: Workflow) -> dict[str, Any]:
         "workdir": workflow.workdir,
         "environment": dict(workflow.environment),
         "source": workflow.source,
+        "shell": workflow.shell,
+        "folder": workflow.folder,
+        "umask": workflow.umask,
         "stages": [
             {
                 "name": s.name,
@@ -154,6 +188,9 @@ def workflow_to_dict(workflow: Workflow) -> dict[str, Any]:
                 "meanwhile": s.meanwhile,
                 "took": list(s.took),
                 "inputs": list(s.inputs),
+                "workdir": s.workdir,
+                "asks": asks_to_dict(s.asks),
+                "script": s.script,
             }
             for s in workflow.stages
         ],
@@ -169,6 +206,9 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     "workdir": (str, NoneType),
     "environment": (dict,),
     "source": (str,),
+    "shell": (str,),
+    "folder": (str, NoneType),
+    "umask": (int, NoneType),
 }
 _STAGE_KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     "name": (str,),
@@ -182,6 +222,9 @@ _STAGE_KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     "meanwhile": (str,),
     "took": (list, tuple),
     "inputs": (list, tuple),
+    "workdir": (str, NoneType),
+    "asks": (dict,),
+    "script": (bool,),
 }
 _MOST: Final = 2**53  # what is above is no number of nodes and no time
 
@@ -216,14 +259,21 @@ def workflow_from_dict(data: Mapping[str, Any]) -> Workflow:
         raise TypeError("a workflow's 'environment' must be a map of texts")
     return Workflow(
         name=data["name"],
-        stages=tuple(
-            Stage(**{**s, "after": tuple(s["after"]), **{key: tuple(s.get(key, ())) for key in ("took", "inputs")}})
-            for s in data["stages"]
-        ),
+        stages=tuple(map(_stage_from_dict, data["stages"])),
         partition=data["partition"],
         account=data["account"],
         qos=data["qos"],
         workdir=data["workdir"],
         environment=MappingProxyType(dict(data["environment"])),
         source=data["source"],
+        # Files of earlier releases did not say, and were strict.
+        shell=data.get("shell", "strict"),
+        folder=data.get("folder"),
+        umask=data.get("umask"),
     )
+
+
+def _stage_from_dict(data: Mapping[str, Any]) -> Stage:
+    lists = {key: tuple(data.get(key, ())) for key in ("took", "inputs")}
+    asks = asks_from_dict(data["asks"]) if data.get("asks") else NO_ASKS
+    return Stage(**{**data, "after": tuple(data["after"]), **lists, "asks": asks})

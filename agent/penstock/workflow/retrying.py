@@ -31,7 +31,8 @@ def retried(run: WorkflowRun, stage: str | None = None, *, token: str) -> Workfl
     if not again:
         raise UserError(f"all stages of workflow {run.id} have completed: name the stage to run again")
     stages = tuple(_fresh(s) if s.name in again else s for s in run.stages)
-    return replace(run, phase=RunPhase.ACTIVE, why=None, ended_at=None, stages=stages, token=token)
+    anew = replace(run, token=token, stage_first=True, environment="")
+    return replace(anew, phase=RunPhase.ACTIVE, why=None, ended_at=None, stages=stages)
 
 
 def _fresh(stage: StageRun) -> StageRun:

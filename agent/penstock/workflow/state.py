@@ -174,7 +174,8 @@ class StageRun:
     are Slurm's last word; `sought` is since when the job of a Submit without an answer is looked for, `observed` says
     that its wait was reported, `hindered` (a `waits.causes.Cause`) what else than its turn it was seen to wait for.
     `asked` counts how often accounting has been asked what became of the job without an answer that settles it, last at
-    `asked_at`. `own` is what else is known of one that its owner has submitted, `slot` what is held for it.
+    `asked_at`. `trouble` is how a task of an array has ended that did not complete, which Slurm may forget before the
+    others end. `own` is what else is known of one that its owner has submitted, `slot` what is held for it.
     """
 
     name: str
@@ -221,6 +222,7 @@ class StageRun:
     asked_at: float | None = None
     own: Own | None = None
     slot: StageSlot | None = None
+    trouble: str | None = None
 
     @property
     def mine(self) -> Own:
@@ -259,7 +261,8 @@ class WorkflowRun:
     `strategy` is the one that was asked for, `by` the one that acts (`auto` picks another); None: the same. `units` are
     its jobs as stages, one for each of `stages`. `max_time` (s) is the partition's limit, None: there is none.
     `levels_ahead` is how many levels of jobs that have not started are in the queue at most (`strategy.soon`).
-    `token` keeps job names unique when numbers start again with a new state file.
+    `token` keeps job names unique when numbers start again with a new state file; `stage_first`: they begin with the
+    stage's, as they did not in earlier releases. `environment` names that of who submitted it (`state.environments`).
     `stages` has one entry per job, each after all that it comes after. `discarded` are jobs given up (their dependency
     was lost) that must be seen to end. `why` says what made it fail or who cancelled it. `outlook` is what
     `strategy.expected_ends` has worked out of this very state, by the moment that it was asked for.
@@ -292,6 +295,8 @@ class WorkflowRun:
     ended_at: float | None = None
     discarded: tuple[int, ...] = ()
     token: str = ""
+    stage_first: bool = True
+    environment: str = ""
     leaving: tuple[tuple[str, int], ...] = ()
     told: Mapping[str, str] = field(default_factory=dict)
     outlook: dict[float, dict[int, tuple[float, bool]]] = field(

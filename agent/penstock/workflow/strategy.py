@@ -100,7 +100,8 @@ class Outlook:
     `wait` gives the predicted wait (s) of a geometry submitted now. `partition`, `qos` and `account` are where the jobs
     will run, `max_time` (s) the partition's limit. `cores` is how many a node has, `core_hour_weight` how many seconds
     of makespan one core-hour is worth. `scripts`: the jobs' scripts are the agent's to write, so that there can be a
-    guard in them, and one job for several stages.
+    guard in them, and one job for several stages. `better` is a cut that was shorter than the plain chain in forecasts
+    of this queue, beyond doubt, and why; None: there is none, or nobody has looked.
     """
 
     wait: Callable[[Geometry], float]
@@ -112,6 +113,7 @@ class Outlook:
     cores: float = 1.0
     core_hour_weight: float = 0.0
     scripts: bool = True
+    better: tuple[Cut, tuple[Reason, ...]] | None = None
 
     def geometry(self, nodes: int, time_limit: float) -> Geometry:
         """What such a job asks for here."""

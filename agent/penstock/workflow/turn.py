@@ -157,6 +157,7 @@ def spec_of(site: SiteRules, strategy: Strategy, run: WorkflowRun, i: int) -> Jo
         exclude=stage.exclude,
         guard=guard,
         mark=strategy.tie.guarded,
+        stage_first=run.stage_first,
     )
     if stage.slot is None:
         return spec

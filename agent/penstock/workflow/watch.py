@@ -53,10 +53,13 @@ def watch(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
 
 
 def pins_for(turn: Turn, run: WorkflowRun, i: int) -> tuple[str, ...] | None:
-    """One node of each parent that has not completed; None unless all of these run and it asks for enough nodes.
+    """One node of each parent that has not completed; None unless all of these run and it asks for enough nodes, any of
+    which would do for it.
 
     Children of one parent ask for different nodes of it, so that they do not wait for each other.
     """
+    if run.units[i].asks.choosy:
+        return None
     found: list[str] = []
     for j in run.stages[i].after:
         parent = run.stages[j]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from penstock.api import Allocation, JobSpec, JobState
@@ -17,6 +18,7 @@ from penstock_lab.mock.speedup import Work
 
 __all__ = ["checked_dependency", "make_job", "required_nodes"]
 
+_FEATURE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*", re.ASCII)
 # From this release on a dependency on the outcome of a forgotten job is refused; before, it was dropped silently.
 _REFUSES_FORGOTTEN_PARENTS = (23, 2)
 
@@ -44,6 +46,7 @@ def make_job(engine: Engine, user: str, spec: JobSpec | Allocation, work: Work |
     if not spec.time_limit > 0:
         raise Infeasible(f"Requested time limit is invalid: {spec.time_limit}")
     if isinstance(spec, JobSpec):
+        _check_asked(engine, spec, partition)
         work = engine.work_of(spec, work)
     job = SimJob(
         id=0,
@@ -85,6 +88,19 @@ def make_job(engine: Engine, user: str, spec: JobSpec | Allocation, work: Work |
     if spec.reservation:
         _check_reservation(engine, job)
     return job
+
+
+def _check_asked(engine: Engine, spec: JobSpec, partition: str) -> None:
+    """Refuse what no node has. There is no GRES; of the rest that a job may ask for nothing is simulated."""
+    if spec.gres or spec.gpus:
+        raise Infeasible("Invalid generic resource (gres) specification")
+    wanted = frozenset(_FEATURE.findall(spec.constraint or ""))
+    features = {p.name: frozenset(p.features) for p in engine.config.partitions}
+    if not wanted <= frozenset().union(*features.values()):
+        raise Infeasible("Invalid feature specification")
+    cpus = int(spec.cpus or 1)
+    if not wanted <= features[partition] or cpus > engine.config.cpus:
+        raise Infeasible("Requested node configuration is not available")
 
 
 def required_nodes(engine: Engine, names: Collection[str], partition: str) -> int:

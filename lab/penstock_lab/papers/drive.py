@@ -21,6 +21,7 @@ from penstock.config import Config
 from penstock.state.store import Store
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.model import Workflow
+from penstock.workflow.scripts import read_job_name
 from penstock.workflow.state import WorkflowRun
 from penstock_lab.mock.backend import MockBackend
 from penstock_lab.mock.controller import Controller
@@ -34,7 +35,6 @@ __all__ = ["Submission", "drive", "follow", "let_arrive"]
 _REACTION: Final = 10.0
 """Seconds until the agent sees what became of a job of its own: the default shortest time between two looks."""
 _LOOK: Final = 300.0
-_OWN: Final = "penstock."  # how names of the agent's jobs begin
 _STAGE: Final = re.compile(r"bench-stage ([0-9.]+)")
 _SPREAD: Final = 0.05  # of real run times around the expected ones (log-normal)
 
@@ -97,7 +97,9 @@ async def follow(
 def _seconds(spec: JobSpec, seed: int) -> float:
     """What the job's stages take: the expected times, each missed by a little that depends on its name alone."""
     total = 0.0
-    workflow = spec.name.split(".", 4)[3]
+    said = read_job_name(spec.name)
+    assert said is not None
+    workflow = said.workflow
     for number, text in enumerate(_STAGE.findall(spec.script)):
         rng = np.random.default_rng([seed, *workflow.encode(), number, int(float(text))])
         total += float(text) * math.exp(_SPREAD * float(rng.standard_normal()))
@@ -125,6 +127,6 @@ def _advance(backend: MockBackend, target: float) -> None:
     target = max(target, clock.now() + 0.01)
     while (due := clock.next_event()) is not None and due <= target:
         effects = clock.advance_to(due)
-        if any(records[effect.job].name.startswith(_OWN) for effect in effects):
+        if any(read_job_name(records[effect.job].name) for effect in effects):
             target = min(target, due + _REACTION)
     clock.advance_to(target)

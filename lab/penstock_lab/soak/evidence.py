@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from penstock.api import Allocation, JobState
+from penstock.workflow.scripts import read_job_name
 from penstock.workflow.state import WorkflowRun
 from penstock_lab.mock.jobs import SimJob
 from penstock_lab.soak.invariants import Event, Kind, Seen
@@ -16,10 +17,8 @@ _PREFIX = "penstock"
 
 def stage_of(name: str) -> tuple[int, str] | None:
     """The number of the run and the unit in the name of a job that the agent submitted; None: it is none."""
-    parts = name.split(".", 4)
-    if len(parts) != 5 or parts[0] != _PREFIX:
-        return None
-    return int(parts[1].split("-")[0]), parts[4]
+    said = read_job_name(name)
+    return None if said is None else (int(said.run.split("-")[0]), said.stage)
 
 
 def holder_of(name: str) -> int | None:

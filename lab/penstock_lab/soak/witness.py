@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.workflow.scripts import read_job_name
 from penstock_lab.soak.bounds import Entry, Record, Row
 from penstock_lab.soak.commands import SLOT_OF_RUN, USERS, UserCommands
 from penstock_lab.soak.evidence import holder_of
@@ -236,11 +237,10 @@ class Witness:
                 kind = Kind.SLOT
             elif (slot := SLOT_OF_RUN.match(name)) is not None:
                 kind, run, unit = Kind.RESERVED, slot[1], slot[2]
+            elif (said := read_job_name(name)) is not None:
+                kind, run, unit = Kind.STAGE, names.get(said.run.split("-")[0], f"run {said.run}"), said.stage
             elif name.split(".")[0] in guided:
                 kind, run, unit = Kind.GUIDED, *name.split(".", 1)
-            elif name.startswith("penstock."):
-                parts = name.split(".", 4)
-                kind, run, unit = Kind.STAGE, names.get(parts[1].split("-")[0], f"run {parts[1]}"), parts[4]
             elif name in self._known.malleable:
                 kind = Kind.MALLEABLE
             elif name in self._known.rigid:

@@ -35,6 +35,7 @@ from penstock.holding.reservations import Reservations
 from penstock.ipc.auth import FRESH, Verifier
 from penstock.ipc.handlers import LocalDoor, RemoteDoor
 from penstock.state.store import Store
+from penstock.workflow.scripts import read_job_name
 from penstock_lab.agent_world import Fuse, Killed, MortalStore, Program
 from penstock_lab.mock.backend import MockBackend
 from penstock_lab.mock.codec import CHANGING
@@ -43,7 +44,6 @@ from penstock_lab.mock.faults import Fault, FaultKind, FaultyBackend
 from penstock_lab.mock.jobs import SimJob
 from penstock_lab.mock.model import ClusterConfig
 from penstock_lab.mock.speedup import Work
-from penstock_lab.soak.evidence import stage_of
 from penstock_lab.soak.invariants import Act
 
 __all__ = ["NOT_THE_AGENT", "OWNER", "START", "Killed", "Simulated", "Violated", "World"]
@@ -227,10 +227,10 @@ class World:
         if spec.name in self.slots:  # it idles until its slot begins
             return Work(max(self.slots[spec.name] - self.clock.now(), 0.0) + seconds)
         work = Work(seconds, 3 if "exit 3" in script else 0)
-        parts = spec.name.split(".", 4)
-        if stage_of(spec.name) is None:
+        said = read_job_name(spec.name)
+        if said is None:
             return work
-        key = parts[1], parts[4]
+        key = said.run, said.stage
         known = self._of_stage.setdefault(key, [])
         # The one that starts now is not yet among them.
         alike = (j for j in self.engine.jobs.values() if j.name == spec.name and j.state is JobState.RUNNING)

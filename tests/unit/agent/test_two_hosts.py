@@ -56,7 +56,7 @@ class Site:
 
     def submissions(self) -> Counter[str]:
         rows = control.call(self.cluster.folder, "history", ids=[], name=None, since=None)
-        return Counter(r["name"].rsplit(".", 1)[1] for r in rows)
+        return Counter(r["name"].split(".")[0] for r in rows)
 
     def phase(self, host: Host) -> str:
         """Empty where an agent under load has not answered in time, and its state cannot be read meanwhile."""

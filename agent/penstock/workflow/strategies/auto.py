@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from penstock.api import Reason, plural
+from penstock.workflow.asks import why_apart
 from penstock.workflow.costs import Cost, predicted
 from penstock.workflow.cuts import place_units
 from penstock.workflow.model import Workflow
@@ -21,7 +24,8 @@ class Auto:
     """picks one of the others by the site's rules; `penstock explain` says which and why
 
     Of the ways to be in the queue early it takes only those under which nodes never idle, so that a stage costs the
-    core-hours that it costs under `perstage`.
+    core-hours that it costs under `perstage`. Neighbouring stages of equal width share a job where forecasts of the queue
+    as it is exclude a loss (`forecast.better_cut`); else it is a plain chain.
     """
 
     name = "auto"
@@ -32,10 +36,14 @@ class Auto:
         """The plan of the strategy that was picked, with the reasons, and what the alternatives would have cost."""
         chosen, reasons = _choose(workflow, outlook)
         plan = chosen.plan(workflow, outlook)
+        if outlook.better is not None and outlook.scripts and chosen.name != PerStage.name:
+            cut, why = outlook.better
+            plan, reasons = replace(plan, cut=cut), (*reasons, *why)
+        whole = outlook.scripts and why_apart([(stage.name, stage.asks) for stage in workflow.stages]) is None
         told = tuple(
             _told(strategy, predicted(place_units(workflow, strategy.plan(workflow, outlook).cut), outlook, hidden))
             for strategy, hidden in ((chosen, chosen.tie is not Tie.NONE), (PerStage(), False), (BigJob(), False))
-            if (strategy.name != chosen.name or strategy is chosen) and (outlook.scripts or strategy.name != "bigjob")
+            if (strategy.name != chosen.name or strategy is chosen) and (whole or strategy.name != "bigjob")
         )
         return Plan(plan.cut, (*reasons, *plan.reasons, *told), chosen.name, plan.levels_ahead)
 
@@ -47,7 +55,9 @@ class Auto:
 def _choose(workflow: Workflow, outlook: Outlook) -> tuple[Strategy, tuple[Reason, ...]]:
     if not any(stage.after for stage in workflow.stages):
         return PerStage(), (Reason("auto-nothing-ahead", "perstage: no stage comes after another"),)
-    return by_rules(outlook.rules, scripts=outlook.scripts)
+    # The tasks of an array would each wait in their script, and the first to end would speak for all.
+    arrays = any(stage.asks.array for stage in workflow.stages)
+    return by_rules(outlook.rules, scripts=outlook.scripts and not arrays)
 
 
 def by_rules(rules: Rules, *, scripts: bool = True) -> tuple[Strategy, tuple[Reason, ...]]:

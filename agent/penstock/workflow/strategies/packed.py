@@ -6,6 +6,7 @@ import math
 
 from penstock.api import Reason, plural
 from penstock.waits.geometry import key_of
+from penstock.workflow.asks import Asks, why_apart
 from penstock.workflow.cuts import grouped, levels
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.state import WorkflowRun
@@ -28,7 +29,7 @@ class Packed:
     tie = Tie.NONE
 
     def plan(self, workflow: Workflow, outlook: Outlook) -> Plan:
-        """The cheapest cut; a group never needs more time than the partition allows."""
+        """The cheapest cut; a group never needs more time than the partition allows, nor what one job cannot have."""
         rows = levels(workflow)
         prices = _Prices(outlook)
         best: list[tuple[float, int]] = [(0.0, 0)]  # of the first n levels: the price, and where the last group begins
@@ -37,7 +38,7 @@ class Packed:
             group = _Group()
             for first in range(last, -1, -1):
                 group.add(rows[first])
-                if first < last and outlook.max_time is not None and group.limit > outlook.max_time:
+                if first < last and not group.fits(outlook.max_time):
                     break
                 price = prices.alone(rows[first]) if first == last else prices.together(group)
                 found = min(found, (best[first][0] + price, first))
@@ -68,11 +69,17 @@ class _Group:
         self.nodes = 0
         self.limit = 0.0
         self.run_time = 0.0
+        self._stages: list[tuple[str, Asks]] = []
+
+    def fits(self, max_time: float | None) -> bool:
+        """Whether all of it can be one job; no larger group could, if not."""
+        return (max_time is None or self.limit <= max_time) and why_apart(self._stages) is None
 
     def add(self, row: tuple[Stage, ...]) -> None:
         self.nodes = max(self.nodes, *(stage.nodes for stage in row))
         self.limit += sum(stage.time_limit for stage in row)
         self.run_time += sum(stage.run_time for stage in row)
+        self._stages += [(stage.name, stage.asks) for stage in row]
 
 
 class _Prices:

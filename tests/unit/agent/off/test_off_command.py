@@ -48,7 +48,7 @@ def said(done: subprocess.CompletedProcess[str], code: int = 0) -> str:
 def test_off_ends_the_agent_and_on_takes_its_work_up_again(site: AgentSite) -> None:
     agent = fresh(site)
     said(agent.run("submit", "w.yaml", "--strategy", "perstage"))
-    agent.until(lambda: any(n.endswith(".a") for n in agent.names()), "the first job")
+    agent.until(lambda: any(n.startswith("a.") for n in agent.names()), "the first job")
     looked = json.loads(said(agent.run("off", "--dry-run", "--json")))
     assert looked["off"] is None and [i["place"] for i in looked["report"]["items"]] == ["alone", "waits"]
     assert agent.answers(), "a dry run changes nothing"
@@ -81,10 +81,10 @@ def test_off_ends_the_agent_and_on_takes_its_work_up_again(site: AgentSite) -> N
     assert ask(agent.socket, "status")["problems"][0].startswith("Penstock was turned off at")
     passes = time.monotonic() + 3
     agent.until(lambda: time.monotonic() > passes, "some passes")
-    assert [n for n in agent.names() if n.endswith(".b")] == []
+    assert [n for n in agent.names() if n.startswith("b.")] == []
     assert "Penstock is on." in said(agent.run("on"))
     agent.until(lambda: ask(agent.socket, "status")["workflows"][-1]["phase"] == "completed", "the workflow's end")
-    assert sorted(n.rsplit(".", 1)[1] for n in agent.names() if ".slow." in n) == ["a", "b"]
+    assert sorted(n.split(".")[0] for n in agent.names() if n.endswith(".slow")) == ["a", "b"]
     assert "was not off" in said(agent.run("on"))
 
 

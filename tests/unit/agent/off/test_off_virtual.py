@@ -177,7 +177,7 @@ async def test_jobs_of_a_workflow_go_on_in_order_and_what_was_not_submitted_wait
         await turn_off(world)
         assert left(world) == []
         submitted = world.submissions()
-        names = {j.id: j.name.rsplit(".", 1)[1] for j in world.living()}
+        names = {j.id: j.name.split(".")[0] for j in world.living()}
         for job in await world.backend.jobs():  # nothing waits for an agent, and nothing may start before its time
             if job.pending and names[job.id] in "bc":
                 assert job.priority > 0 and "afterok:" in job.dependency, (seconds, job)
@@ -189,7 +189,7 @@ async def test_jobs_of_a_workflow_go_on_in_order_and_what_was_not_submitted_wait
         run = await world.finish(number)
         assert run.phase is RunPhase.COMPLETED, run.why
         assert all(count == 1 for count in world.submissions().values()), world.submissions()
-        records = {j.name.rsplit(".", 1)[1]: j for j in world.engine.records.values()}
+        records = {j.name.split(".")[0]: j for j in world.engine.records.values()}
         order = [records[letter] for letter in "abc" if letter in records]
         for parent, child in pairwise(order):
             assert parent.end <= child.start

@@ -13,10 +13,10 @@ from penstock.sbatch import options
 from penstock.sbatch.options import SbatchOption, parse
 
 VALUE = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
-FLAG = st.sampled_from([n for n, kind in options._KINDS.items() if kind == 0])
-VALUED = st.sampled_from([n for n, kind in options._KINDS.items() if kind == 2])
-AT_WILL = st.sampled_from([n for n, kind in options._KINDS.items() if kind == 1])
-LETTER = {kind: [c for c, n in options._LETTERS.items() if options._KINDS[n] == kind] for kind in (0, 1, 2)}
+FLAG = st.sampled_from([n for n, kind in options.KINDS.items() if kind == 0])
+VALUED = st.sampled_from([n for n, kind in options.KINDS.items() if kind == 2])
+AT_WILL = st.sampled_from([n for n, kind in options.KINDS.items() if kind == 1])
+LETTER = {kind: [c for c, n in options.LETTERS.items() if options.KINDS[n] == kind] for kind in (0, 1, 2)}
 THEIRS = st.one_of(
     FLAG.map(lambda n: [f"--{n}"]),
     st.tuples(VALUED, VALUE).map(lambda t: [f"--{t[0]}={t[1]}"]),
@@ -61,17 +61,17 @@ def test_it_reads_as_getopt_reads(groups, script):
     words = [w for group in groups for w in group]
     if any(w.startswith("--") and w.partition("=")[0][2:] in _at_will() for w in words) or "-k" in words:
         return  # Python's getopt knows no values at will before 3.14
-    short = "".join(c + (":" if options._KINDS[n] == 2 else "") for c, n in options._LETTERS.items())
-    long = [n + ("=" if kind == 2 else "") for n, kind in options._KINDS.items()]
+    short = "".join(c + (":" if options.KINDS[n] == 2 else "") for c, n in options.LETTERS.items())
+    long = [n + ("=" if kind == 2 else "") for n, kind in options.KINDS.items()]
     seen, rest = getopt.getopt([*words, *script], short, long)
     line = parse([*words, *script])
     assert list(line.rest) == rest
-    named = [(options._LETTERS[n[1]] if len(n) == 2 else n[2:], v or None) for n, v in seen]
+    named = [(options.LETTERS[n[1]] if len(n) == 2 else n[2:], v or None) for n, v in seen]
     assert [(o.name, o.value or None) for o in line.found] == named
 
 
 def _at_will():
-    return [n for n, kind in options._KINDS.items() if kind == 1]
+    return [n for n, kind in options.KINDS.items() if kind == 1]
 
 
 @given(st.lists(st.text(max_size=6), max_size=8))

@@ -101,8 +101,9 @@ class Queue:
 
     def done(self, number):
         """Whether the job, or another attempt at the same stage, has left its mark."""
-        stage = self.entries[number].name.rsplit(".", 1)[1]
-        return any(e.name.endswith("." + stage) and e.state is JobState.COMPLETED for e in self.entries.values())
+        stage = self.entries[number].name.partition(".penstock.")[0]
+        done = [e.name for e in self.entries.values() if e.state is JobState.COMPLETED]
+        return any(name.startswith(f"{stage}.penstock.") for name in done)
 
     def forgotten(self, entry):
         return entry.state.ended and entry.end is not None and self.now - entry.end > self.memory

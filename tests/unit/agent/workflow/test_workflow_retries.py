@@ -38,7 +38,7 @@ def test_a_failed_attempt_is_repeated_after_a_pause_as_often_as_allowed():
     assert not [i for i in out if isinstance(i, Submit)] and "back-off" in d.notes
     assert d.runner.next_wake(d.run, 1070) == 1075
     order, _ = attempt(d, 1080, 2, "FAILED")
-    assert order.spec.name.startswith("penstock.7.2.") and order.spec.time_limit == 600
+    assert order.spec.name.startswith("a.penstock.7.2.") and order.spec.time_limit == 600
     assert d.run.phase is RunPhase.FAILED and d.run.stage("a").retries == 1
     assert run_metrics(d.run).node_hours == pytest.approx(2 * 2 * 60 / 3600), "both attempts were paid for"
 

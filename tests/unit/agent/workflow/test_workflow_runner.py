@@ -232,7 +232,7 @@ def test_a_lost_dependency_is_decided_again():
     out = d.step(1795, running, child)
     assert isinstance(out[0], Cancel) and out[0].job == 2 and out[0].reasons[0].code == "dependency-lost"
     (order,) = [i for i in out if isinstance(i, Submit)]
-    assert order.spec.dependency == "afterok:1" and order.spec.name == "penstock.7.2.mosaic.merge"
+    assert order.spec.dependency == "afterok:1" and order.spec.name == "merge.penstock.7.2.mosaic"
     d.run = d.runner.submitted(d.run, "merge", 3, 1796.0)
     assert len(d.asked) == 2, "the estimate stays"
     third = replace(child, id=3, dependency="afterok:1(unfulfilled)")
@@ -371,7 +371,7 @@ def test_a_submission_that_may_work_later_backs_off():
     for failures, wait in ((0, 5), (1, 10), (2, 20), (3, 40), (4, 80), (5, 160), (6, 300), (7, 300)):
         now = d.run.stages[0].retry_at or 1000.0
         (order,) = d.step(now)
-        assert order.spec.name == f"penstock.7.{failures + 1}.mosaic.project"
+        assert order.spec.name == f"project.penstock.7.{failures + 1}.mosaic"
         d.run = d.runner.submit_failed(d.run, "project", False, "no answer", now)
         assert d.run.stages[0].retry_at == now + wait == d.runner.next_wake(d.run, now)
         assert d.step(now + wait - 0.1) == [] and "back-off" in d.notes

@@ -203,7 +203,7 @@ def test_the_job_of_a_stage(tmp_path):
     there = tmp_path / "it's here"
     there.mkdir()
     made = spec("pwd\necho done", workdir=str(there), partition="p", account="acc", qos="q")
-    assert (made.name, made.nodes, made.time_limit) == ("penstock.3.2.w.a", 1, 60)
+    assert (made.name, made.nodes, made.time_limit) == ("a.penstock.3.2.w", 1, 60)
     assert (made.partition, made.account, made.qos, made.workdir) == ("p", "acc", "q", str(there))
     assert (made.dependency, made.hold, made.requeue) == (None, False, False)
     assert made.environment == {

@@ -72,7 +72,7 @@ def test_a_start_that_is_much_too_early_is_a_miss():
     assert (stage.misses, stage.idle, stage.wasted, d.run.discarded) == (1, 5.0, 5.0, (2,))
     assert "given-up-first" in d.notes and not [i for i in out if isinstance(i, Submit)]
     again = only(Submit, d.step(1797, running, replace(early, state=JobState.CANCELLED, end=1796.0)))
-    assert again.spec.name.startswith("penstock.7.2.") and "marks/7/merge" in again.spec.script
+    assert again.spec.name.startswith("merge.penstock.7.2.") and "marks/7/merge" in again.spec.script
     assert run_metrics(d.run).misses == 1
 
 
