@@ -1,9 +1,9 @@
 """Which jobs a workflow should become on the queue as it is: cuts compared in the same drawn futures. Pure.
 
     plain chain   a job a stage, each behind those before it (afterok), all submitted at once: what people do by hand
-    cuts          of a chain: every way to run neighbouring stages of equal width in one job, if they ask for the same and
-                  none is to be tried again by itself. That costs no core-hours, and waits once instead of several times;
-                  but a longer limit finds a hole in the queue later
+    cuts          of a chain: every way to run neighbouring stages of equal width in one job, if they ask for the same
+                  and none is to be tried again by itself. That costs no core-hours, and waits once instead of several
+                  times; but a longer limit finds a hole in the queue later
     safe          the plain chain, unless another cut was shorter in the paired futures: the upper end of the 95 %
                   interval of the mean difference lies below 0, and it needs at most 1.01 of the core-hours
 

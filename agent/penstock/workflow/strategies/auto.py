@@ -24,8 +24,8 @@ class Auto:
     """picks one of the others by the site's rules; `penstock explain` says which and why
 
     Of the ways to be in the queue early it takes only those under which nodes never idle, so that a stage costs the
-    core-hours that it costs under `perstage`. Neighbouring stages of equal width share a job where forecasts of the queue
-    as it is exclude a loss (`forecast.better_cut`); else it is a plain chain.
+    core-hours that it costs under `perstage`. Neighbouring stages of equal width share a job where forecasts of the
+    queue as it is exclude a loss (`forecast.better_cut`); else it is a plain chain.
     """
 
     name = "auto"
