@@ -4,6 +4,8 @@ Each job that is seen in the queue gives an example once it starts: what the que
 and how long it then waited. The newest 15,000 are kept, and boosted trees (`trees`) are fitted to the logarithm of
 their waits, anew after every half as many as at the time before, at most 3,000. A wait enters when it is over and not
 before, so nothing is learned from the future. Until 300 are known the plan stands as it is.
+
+How far waits fall from what was expected of them is learned of every job, too (`bounds`).
 """
 
 from __future__ import annotations
@@ -15,14 +17,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from penstock.waits.base import Observation
+from penstock.waits.bounds import LEAST, Bounds
 from penstock.waits.queue_view import FEATURES, View
 from penstock.waits.states import array, expect, reading
 from penstock.waits.trees import Trees, fit
 
 __all__ = ["LEAST", "QueueLearner"]
-
-LEAST: Final = 1.0
-"""Seconds: shorter waits are alike, for learning and in estimates."""
 
 _VERSION: Final = 1
 _KEEP: Final = 15_000
@@ -40,6 +41,7 @@ class QueueLearner:
         self._model: Trees | None = None
         self._new = 0
         self._fits = 0
+        self.bounds = Bounds()
 
     def __len__(self) -> int:
         return len(self._examples)
@@ -56,8 +58,14 @@ class QueueLearner:
             return None if view.planned is None else max(view.planned, LEAST)
         return float(max(10.0 ** self._model.predict(np.array(view.features)), LEAST))
 
-    def add(self, view: View, wait: float) -> None:
-        """A job that saw this has started after `wait` seconds."""
+    def bound(self, expected: float) -> float | None:
+        """Seconds that 95 of 100 waits do not exceed of which `expected` (s) is said; None while too few are known."""
+        return self.bounds.bound(expected) if self.bounds.known else None
+
+    def add(self, view: View, wait: float, expected: float | None = None, bound: float | None = None) -> None:
+        """A job that saw this has started after `wait` seconds; `expected` and `bound` (s) were said of it."""
+        if expected is not None:
+            self.bounds.add(Observation(wait), expected, bound)
         self._examples.append((view.features, math.log10(max(wait, LEAST))))
         self._new += 1
 
@@ -78,6 +86,7 @@ class QueueLearner:
             "fits": self._fits,
             "model": None if self._model is None else self._model.to_state(),
             "examples": [[*(float(f"{x:.5g}") for x in features), round(log, 4)] for features, log in newest],
+            "bounds": self.bounds.to_state(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -93,6 +102,10 @@ class QueueLearner:
             rows = array(examples, count, width) if count else np.empty((0, width))
             model = None if state["model"] is None else Trees.from_state(state["model"], len(FEATURES))
             fits = int(state["fits"])
+        bounds = Bounds()
+        if "bounds" in state:  # up to 0.1.0 there were none
+            bounds.restore(state["bounds"])
+        self.bounds = bounds
         self._examples.clear()
         self._examples.extend((tuple(row[:-1].tolist()), float(row[-1])) for row in rows)
         self._model, self._fits, self._new = model, fits, 0

@@ -2,7 +2,8 @@
 
 Pure: snapshots in, expectations out. What a job saw when it queued is the newest picture from before it did; a job that
 was there already when the watch began, one that another cause than its turn kept waiting, and all tasks of an array but
-the first to start teach nothing. Where jobs share nodes, a node is free when the last of them ends.
+the first to start teach nothing. What was expected of a job when it was first seen is kept until it starts, beside the
+start that Slurm (`squeue --start`) estimated first. Where jobs share nodes, a node is free when the last of them ends.
 """
 
 from __future__ import annotations
@@ -18,12 +19,18 @@ from penstock.api import Geometry, Job, JobState, Snapshot
 from penstock.future.cluster import YEAR, Cluster, QueueEntry, Unknown
 from penstock.future.counted import steps_of
 from penstock.future.turns import believed
+from penstock.waits.base import BOUND
+from penstock.waits.bounds import LEAST
 from penstock.waits.causes import hindrance
-from penstock.waits.queue_learner import LEAST, QueueLearner
+from penstock.waits.judged import Judged
+from penstock.waits.queue_learner import QueueLearner
 from penstock.waits.queue_view import NewJob, Past, QueueCounts, QueuedJob, View, look
 from penstock.waits.states import array, expect, numbers, reading
 
-__all__ = ["QueueWatch"]
+__all__ = ["ALL", "QueueWatch"]
+
+ALL: Final = ("queue", BOUND, "squeue")
+"""Who is judged on all jobs: the learner with its bound, and Slurm's estimated start (`squeue --start`)."""
 
 _VERSION: Final = 1
 _RECENT: Final = 20
@@ -33,6 +40,7 @@ _VIEWS: Final = 200
 """Jobs whose view is taken at one look; of more, evenly so many. A view takes a millisecond or two."""
 _TASKS: Final = 100
 """Tasks of one array that are counted as waiting; the plan does not look further anyway."""
+_JUDGED: Final = 2000
 _FOR_EVER: Final = int(YEAR)
 _RAN: Final = frozenset(
     {JobState.COMPLETED, JobState.FAILED, JobState.TIMEOUT, JobState.NODE_FAIL, JobState.OUT_OF_MEMORY}
@@ -41,11 +49,22 @@ _RAN: Final = frozenset(
 
 @dataclass(slots=True)
 class _Entry:
-    """A job in the queue: since when, what it saw (None: nobody knows), and whether it waits for its turn alone."""
+    """A job in the queue: since when, what it saw (None: nobody knows), and whether it waits for its turn alone.
+
+    `expected` and `bound` (s) are what the learner said of it then, `squeue` the wait (s) by Slurm's first estimate.
+    """
 
     since: float
     view: View | None
     hindered: bool = False
+    expected: float | None = None
+    bound: float | None = None
+    squeue: float | None = None
+
+    def look_at(self, job: Job, snapshot: Snapshot) -> None:
+        self.hindered |= hindrance(job, snapshot.nodes) is not None
+        if job.pending and self.squeue is None and job.start is not None and job.start > snapshot.taken_at:
+            self.squeue = job.start - self.since
 
 
 class _Picture:
@@ -104,6 +123,7 @@ class QueueWatch:
     def __init__(self, learner: QueueLearner) -> None:
         self.learner = learner
         self.examples = 0
+        self.judged = Judged(ALL, _JUDGED)
         self._picture: _Picture | None = None
         self._waiting: dict[int, _Entry] = {}
         self._begun: set[int] = set()
@@ -122,7 +142,7 @@ class QueueWatch:
                 if key not in self._waiting:
                     self._waiting[key] = _Entry(_since(job), None)
                     fresh.append((job, self._waiting[key]))
-                self._waiting[key].hindered |= hindrance(job, snapshot.nodes) is not None
+                self._waiting[key].look_at(job, snapshot)
             elif (job.state.holds_nodes or job.state in _RAN) and key not in self._begun:
                 self._begun.add(key)
                 entry = self._waiting.pop(key, None)
@@ -130,7 +150,7 @@ class QueueWatch:
                     entry = _Entry(_since(job), None)
                     fresh.append((job, entry))
                 if entry is not None and job.start is not None:
-                    entry.hindered |= hindrance(job, snapshot.nodes) is not None
+                    entry.look_at(job, snapshot)
                     started.append((job.start, job, entry))
         if before is not None:
             self._show(before, [(job, entry) for job, entry in fresh if entry.since >= before.at])
@@ -143,6 +163,8 @@ class QueueWatch:
     def _show(self, before: _Picture, fresh: list[tuple[Job, _Entry]]) -> None:
         for job, entry in fresh[:: max(1, math.ceil(len(fresh) / _VIEWS))]:
             entry.view = self._view(before, job.partition, job.qos, job.num_nodes, job.time_limit, job.user)
+            entry.expected = None if entry.view is None else self.learner.expect(entry.view)
+            entry.bound = None if entry.expected is None else self.learner.bound(entry.expected)
 
     def _view(
         self, picture: _Picture, partition: str, qos: str, nodes: int, limit: float | None, user: str
@@ -168,7 +190,8 @@ class QueueWatch:
         _remember(self._classes, f"{job.num_nodes.bit_length()} {_group(job.partition, job.qos)}", log)
         _remember(self._users, job.user, log)
         if entry.view is not None:
-            self.learner.add(entry.view, wait)
+            self.learner.add(entry.view, wait, entry.expected, entry.bound)
+            self.judged.add(wait, {"queue": entry.expected, BOUND: entry.bound, "squeue": entry.squeue})
             self.examples += 1
 
     def expect(self, geometry: Geometry, user: str) -> float | None:
@@ -179,6 +202,11 @@ class QueueWatch:
         view = self._view(self._picture, partition, geometry.qos, geometry.nodes, geometry.time_limit, user)
         return None if view is None else self.learner.expect(view)
 
+    def bound(self, expected: float) -> float | None:
+        """Seconds that 95 of 100 jobs' waits do not exceed of which `expected` (s) is said; None while too few are
+        known."""
+        return self.learner.bound(expected)
+
     def to_state(self) -> dict[str, Any]:
         """JSON-able: the learner, and the last waits."""
         return {
@@ -187,6 +215,7 @@ class QueueWatch:
             "recent": [round(x, 4) for x in self._recent],
             "classes": [[name, round(x, 4)] for name, x in self._classes.items()],
             "users": [[name, round(x, 4)] for name, x in self._users.items()],
+            "judged": self.judged.to_state(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -196,7 +225,11 @@ class QueueWatch:
             recent = numbers(state["recent"], _RECENT)
             classes = OrderedDict((str(name), float(array(x))) for name, x in state["classes"])
             users = OrderedDict((str(name), float(array(x))) for name, x in state["users"])
+        judged = Judged(ALL, _JUDGED)
+        if "judged" in state:  # up to 0.1.0 there was none
+            judged.restore(state["judged"])
         self.learner.restore(state["learner"])
+        self.judged = judged
         self._recent.extend(recent)
         self._classes, self._users = classes, users
 

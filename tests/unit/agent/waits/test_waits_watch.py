@@ -193,3 +193,25 @@ def test_it_comes_to_know_a_queue_that_the_plan_misjudges():
             watched.learner.refit()
         now += 60
     assert watched.expect(ASK, "alice") == pytest.approx(30, rel=0.3)
+
+
+def test_what_was_expected_is_kept_beside_what_squeue_said_first():
+    """Ours would start when the first one's limit is over; Slurm says 900 first and 300 later; it starts at 400."""
+    first, ours = started(1, 50.0, 60.0, *NODES), waiting(2, 150.0)
+    watched = watch(
+        make_snapshot([first], 100.0),
+        make_snapshot([first, replace(ours, start=900.0)], 200.0),
+        make_snapshot([first, replace(ours, start=300.0)], 250.0),
+        make_snapshot([started(2, 150.0, 400.0)], 450.0),
+    )
+    (row,) = watched.judged.rows()
+    assert row["wait"] == 250 and row["squeue"] == 750 and row["queue"] == pytest.approx(660 - 100)
+    assert row["bound95"] is None, "of one job nothing is known"
+    assert len(watched.learner.bounds) == 1
+    again = QueueWatch(QueueLearner())
+    again.restore(json.loads(json.dumps(watched.to_state())))
+    assert again.judged.rows() == watched.judged.rows() and len(again.learner.bounds) == 1
+    old = watched.to_state()
+    del old["judged"], old["learner"]["bounds"]
+    again.restore(json.loads(json.dumps(old)))
+    assert again.judged.rows() == [] and len(again.learner.bounds) == 0, "as of 0.1.0"
