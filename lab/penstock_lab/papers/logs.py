@@ -5,8 +5,8 @@ jobs that ran: |log10(estimate / wait)| with both at least 60 s, its mean and me
 waits lay within the upper bound of 95 %, overall and by tenths of the predicted wait, and what the bounds cost: their
 pinball loss at 0.95 in log10, both again at least 60 s. `qbets` has bounds of its own; those of the others are made of
 how far the waits of all classes fell from what was predicted (`waits.common`). `plan` is our conservative plan of the
-queue as it stands, `queue` the same corrected by a learner, `share-mix` weighs `queue` against what history says.
-Slurm's own estimate is not in such logs.
+queue as it stands, `likely` the same by run times that are likely, `queue` both corrected by a learner, `share-mix`
+weighs `queue` against what history says. Slurm's own estimate is not in such logs.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ _PREDICTORS: Final[Mapping[str, Callable[[], Learner]]] = {
     "qbets": lambda: Qbets(),
     "share": lambda: ShareLearner(LIVE_ALTERNATIVES),
     "plan": lambda: Hinted("plan"),
+    "likely": lambda: Hinted("likely"),
     "queue": lambda: Hinted("queue"),
     "share-mix": lambda: ShareMix(LIVE_ALTERNATIVES),
 }
@@ -129,7 +130,7 @@ def measure(path: Path) -> list[Row]:
             expected = queue.expect(event.view)
             most = None if expected is None else queue.bound(expected)
             expectations[event.job] = expected, most
-            named = {"queue": expected, PLANNED: most, "plan": event.view.planned}
+            named = {"queue": expected, PLANNED: most, "plan": event.view.planned, "likely": event.view.likely}
             hints = {name: seconds for name, seconds in named.items() if seconds is not None}
             estimates = said[event.job] = {}
             for name, learner in learners.items():

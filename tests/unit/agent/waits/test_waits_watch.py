@@ -215,3 +215,31 @@ def test_what_was_expected_is_kept_beside_what_squeue_said_first():
     del old["judged"], old["learner"]["bounds"]
     again.restore(json.loads(json.dumps(old)))
     assert again.judged.rows() == [] and len(again.learner.bounds) == 0, "as of 0.1.0"
+
+
+def test_run_times_of_users_are_learned_and_bring_the_plan_nearer():
+    """Alice's jobs run for 100 s with limits of 600; the next one of hers holds all nodes, and is likely to end soon.
+
+    Ours is planned at its likely end.
+    """
+    hers = [started(i, 100.0 * i, 100.0 * i, *NODES, user="alice") for i in (1, 2, 3)]
+    over = replace(hers[0], state=JobState.COMPLETED, nodes=(), end=190.0)
+    watched = watch(make_snapshot([hers[0]], 120.0), make_snapshot([over, hers[1]], 210.0))
+    assert watched._runs.expect("alice", 600) == 90, "by its own end"
+    watched.see(make_snapshot([hers[1]], 260.0))
+    watched.see(make_snapshot([hers[2]], 305.0))
+    assert watched._runs.expect("alice", 600) == (90 + 105) // 2, "it was gone at the next look"
+    assert watched.expect(ASK, "bob") == pytest.approx(300 + 97 - 305, abs=1)
+    again = QueueWatch(QueueLearner())
+    again.restore(json.loads(json.dumps(watched.to_state())))
+    again.see(make_snapshot([hers[2]], 310.0))
+    assert again.expect(ASK, "bob") == pytest.approx(300 + 97 - 310, abs=1)
+
+
+def test_of_a_job_that_ended_between_looks_far_apart_nothing_is_learned():
+    watched = watch(make_snapshot([started(1, 100.0, 100.0, user="alice")], 120.0), make_snapshot([], 5000.0))
+    assert watched._runs.expect("alice", 600) == 600
+    requeued = waiting(2, 5100.0, user="alice")
+    watched.see(make_snapshot([started(2, 5100.0, 5100.0, user="alice")], 5110.0))
+    watched.see(make_snapshot([requeued], 5120.0))
+    assert watched._runs.expect("alice", 600) == 600, "it will run again"
