@@ -250,8 +250,15 @@ class App:
         self.messenger.configure(self.config, site.mail_domain)
         join(self.messenger, self.executor, self.workflows, self.clock)
         asked = (self.store, self.observer, self.executor, self.clock, self.workflows, self.malleable)
-        outlook = WaitOutlook(self.store, self.predictions.model_store, self.observer, self.predictions.prepare)
-        trial = Trial(self.store, self.observer, self.predictions.recorder.past, rules)
+        predictions = self.predictions
+        outlook = WaitOutlook(
+            self.store,
+            predictions.model_store,
+            self.observer,
+            predictions.prepare,
+            lambda: predictions.forecast.judged,
+        )
+        trial = Trial(self.store, self.observer, predictions.recorder.past, rules)
         operators = Operators(self.backend.operators, self.clock, self._serves)
         parts = (self.workflows, self.malleable)
         drained = (self.backend, self.executor, self.store, self.clock, *parts)

@@ -24,7 +24,7 @@ from penstock.state.ownership import is_readable
 from penstock.state.store import Store
 from penstock.waits.accounting import waits_of
 from penstock.waits.alternatives import LIVE_ALTERNATIVES
-from penstock.waits.base import BOUND, Hints
+from penstock.waits.base import BOUND, PLANNED, Hints
 from penstock.waits.geometry import parse
 from penstock.waits.learners import make
 from penstock.waits.model_store import ModelStore
@@ -97,9 +97,12 @@ class Expectations:
         seen = self._watch.expect(geometry, self._view.backend.whoami()) if candidate.whole else plan
         if seen is not None:
             hints["queue"] = seen
+            most = self._watch.bound(seen) if candidate.whole else None
+            if most is not None:
+                hints[PLANNED] = most
         self._hints = hints
         estimate = self._model_store.predict(geometry)
-        spread = self._model_store.learner(geometry).distribution(hints)
+        spread = self._model_store.around(geometry, estimate)
         last = max(estimate.said.get(BOUND, spread.quantile(_BOUND)), estimate.seconds)
         pairs = [(q, spread.quantile(q)) for q in _QUANTILES]
         rising, least = [], 0.0

@@ -32,6 +32,7 @@ _HOUR: Final = 3600.0
 @click.option("--gres", metavar="LIST", help="What each node must have, such as gpu:a100:2.")
 @click.option("--mem", metavar="AMOUNT", type=MEM, help="Memory of each node, such as 8G (bare: MB).")
 @click.option("-C", "--constraint", metavar="FEATURES", help="Features that its nodes must have.")
+@click.option("--report", is_flag=True, help="Say how right the predictions were, and Slurm's own beside them.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def waits(
     nodes: int | None,
@@ -42,18 +43,23 @@ def waits(
     gres: str | None,
     mem: float | None,
     constraint: str | None,
+    report: bool,
     as_json: bool,
 ) -> None:
     """Say how long a job would wait in the queue.
 
     With options: the expected wait of such a job, and the times within which 3 of 4 and 19 of 20 jobs like it start.
     Without: what has been learned, by geometry, and how right it was.
+    With --report: how right the predictions were, and what squeue --start and sbatch --test-only said of the same jobs.
 
     \b
     penstock waits -N 4 -t 2h -p batch
     penstock waits
+    penstock waits --report
     """
     given = (nodes, limit, partition, qos, account, gres, mem, constraint)
+    if report and any(option is not None for option in given):
+        raise click.UsageError("--report is about all jobs so far: give it without the options that describe a job")
     wanted = None
     if any(option is not None for option in given):
         wanted = {
@@ -73,6 +79,8 @@ def waits(
         answer = _from_file(config, wanted, error)
     if as_json:
         emit_json(answer)
+    elif report:
+        _show_report(answer)
     elif answer["outlook"] is not None:
         _show_outlook(answer)
     else:
@@ -156,6 +164,38 @@ def _show_survey(answer: dict[str, Any]) -> None:
         ],
     )
     click.echo(_judged(answer["calibration"], "All predictions so far"))
+
+
+_JOBS: Final = {"predicted": "jobs of workflows", "all": "all jobs of the queue"}
+_PUBLISHED: Final = (
+    "Brown et al., arXiv 2204.13543, of ARCHER2 and Cirrus: 65 % and 76 % within 1 min, 75 % and 90 % within 10 min."
+)
+
+
+def _show_report(answer: dict[str, Any]) -> None:
+    rows = [row for row in answer["accuracy"] if row["predictions"]]
+    if not rows:
+        click.echo("Nothing was predicted yet and then seen to start.")
+        return
+    table(
+        "How right estimated waits were",
+        ("jobs", "who", "on those of", "predicted", "off by", "within 1 min", "within 10 min", "within 95 % bound"),
+        [
+            (
+                _JOBS[r["jobs"]],
+                r["who"],
+                r["beside"] or "",
+                r["predictions"],
+                _factor(r["log10_error"]),
+                _percent(r["within_1_min"]),
+                _percent(r["within_10_min"]),
+                _percent(r["coverage_95"]),
+            )
+            for r in rows
+        ],
+    )
+    click.echo("Off by: the mean factor, waits below a minute counting as a minute. 95 % should lie within the bound.")
+    click.echo(f"Published: {_PUBLISHED}")
 
 
 def _judged(found: dict[str, Any], what: str) -> str:

@@ -87,7 +87,7 @@ def submit(
         number = submit_held(config, placed, strategy)
     else:
         with left_environment(config) as given:
-            request = {"workflow": workflow_to_dict(placed), "strategy": strategy, **given}
+            request: dict[str, object] = {"workflow": workflow_to_dict(placed), "strategy": strategy, **given}
             number = _hand_over(config, request, tick)
     if as_json:
         emit_json({"run": number})

@@ -20,8 +20,9 @@ from penstock.errors import Infeasible, PenstockError
 from penstock.host.clock import Clock, Rest
 from penstock.slurm.base import Reader
 from penstock.state.store import Store
-from penstock.waits.base import Hints
+from penstock.waits.base import PLANNED, Hints
 from penstock.waits.geometry import key_of
+from penstock.waits.judged import Judged
 from penstock.waits.queue_watch import QueueWatch
 
 __all__ = ["Forecast"]
@@ -92,10 +93,18 @@ class Forecast:
             expected = self._watch.expect(geometry, geometry.user or self._backend.whoami())
             if expected is not None:
                 hints["queue"] = expected
+                most = self._watch.bound(expected)
+                if most is not None:
+                    hints[PLANNED] = most
         said = self._said.get(key_of(geometry))
         if said is not None and said.seconds is not None and said.good.lasts(self._clock.now()):
             hints["slurm"] = said.seconds
         return hints
+
+    @property
+    def judged(self) -> Judged | None:
+        """What was said of all jobs of the queue that have started; None: the queue is not watched."""
+        return None if self._watch is None else self._watch.judged
 
     async def prepare(self, geometries: Mapping[str, Geometry]) -> bool:
         """Ask Slurm about these (by the key of their class), unless it was asked a moment ago; whether it said anything

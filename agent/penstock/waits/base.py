@@ -51,6 +51,7 @@ from penstock.api import Geometry
 __all__ = [
     "BOUND",
     "NO_HINTS",
+    "PLANNED",
     "PROMISE",
     "Distribution",
     "Estimate",
@@ -62,7 +63,8 @@ __all__ = [
 ]
 
 Hints = Mapping[str, float]
-"""What others expect of this very job, in seconds, by name: `slurm` its own estimate, `queue` our plan of the queue."""
+"""What others expect of this very job, in seconds, by name: `slurm` its own estimate, `queue` our plan of the queue,
+`queue95` what 95 of 100 jobs of which that is expected do not exceed."""
 
 NO_HINTS: Final[Hints] = MappingProxyType({})
 
@@ -71,6 +73,8 @@ PROMISE: Final = 0.95
 """The share of waits that a bound is to cover."""
 BOUND: Final = "bound95"
 """The name that the bound has among what is said."""
+PLANNED: Final = "queue95"
+"""The name of the plan's bound among hints, and among what is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +187,8 @@ class Learner(Protocol):
         ...
 
     def bound(self, hints: Hints = NO_HINTS) -> float | None:
-        """Seconds that 95 of 100 waits do not exceed; None where the learner cannot promise that (yet)."""
+        """Seconds that 95 of 100 waits do not exceed; None where the learner has no way of its own to say (yet): then
+        `common` tells it from how far waits fell from the learner's estimates."""
         ...
 
     def update(self, observation: Observation, estimate: Estimate | None, rng: np.random.Generator) -> None:

@@ -29,8 +29,9 @@ class WaitStore(Protocol):
         """The keys that have any."""
         ...
 
-    def waits(self, key: str, limit: int) -> Sequence[Mapping[str, Any]]:
-        """The latest waits of a key, oldest first, with `wait` in seconds and `censored`, a `Known`."""
+    def waits(self, key: str | None, limit: int) -> Sequence[Mapping[str, Any]]:
+        """The latest waits of a key (None: of all), oldest first: `key`, `wait` and `estimate` in seconds, `censored`,
+        a `Known`."""
         ...
 
 

@@ -3,7 +3,9 @@
 Each job that is seen in the queue gives an example once it starts: what the queue showed when the job was submitted,
 and how long it then waited. The newest 15,000 are kept, and boosted trees (`trees`) are fitted to the logarithm of
 their waits, anew after every half as many as at the time before, at most 3,000. A wait enters when it is over and not
-before, so nothing is learned from the future. Until 300 are known the plan stands as it is.
+before, so nothing is learned from the future. Until 300 are known the plan by likely run times stands as it is.
+
+How far waits fall from what was expected of them is learned of every job, too (`bounds`).
 """
 
 from __future__ import annotations
@@ -15,14 +17,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.waits.queue_view import FEATURES, View
+from penstock.waits.base import Observation
+from penstock.waits.bounds import LEAST, Bounds
+from penstock.waits.queue_view import FEATURES, LIKELY, View
 from penstock.waits.states import array, expect, reading
 from penstock.waits.trees import Trees, fit
 
-__all__ = ["LEAST", "QueueLearner"]
-
-LEAST: Final = 1.0
-"""Seconds: shorter waits are alike, for learning and in estimates."""
+__all__ = ["QueueLearner"]
 
 _VERSION: Final = 1
 _KEEP: Final = 15_000
@@ -40,6 +41,7 @@ class QueueLearner:
         self._model: Trees | None = None
         self._new = 0
         self._fits = 0
+        self.bounds = Bounds()
 
     def __len__(self) -> int:
         return len(self._examples)
@@ -53,11 +55,18 @@ class QueueLearner:
     def expect(self, view: View) -> float | None:
         """The wait (s) of a job that sees this; None when the plan has no place for it, nor anything was learned."""
         if self._model is None:
-            return None if view.planned is None else max(view.planned, LEAST)
+            planned = view.planned if view.likely is None else view.likely
+            return None if planned is None else max(planned, LEAST)
         return float(max(10.0 ** self._model.predict(np.array(view.features)), LEAST))
 
-    def add(self, view: View, wait: float) -> None:
-        """A job that saw this has started after `wait` seconds."""
+    def bound(self, expected: float) -> float | None:
+        """Seconds that 95 of 100 waits do not exceed of which `expected` (s) is said; None while too few are known."""
+        return self.bounds.bound(expected) if self.bounds.known else None
+
+    def add(self, view: View, wait: float, expected: float | None = None, bound: float | None = None) -> None:
+        """A job that saw this has started after `wait` seconds; `expected` and `bound` (s) were said of it."""
+        if expected is not None:
+            self.bounds.add(Observation(wait), expected, bound)
         self._examples.append((view.features, math.log10(max(wait, LEAST))))
         self._new += 1
 
@@ -78,6 +87,7 @@ class QueueLearner:
             "fits": self._fits,
             "model": None if self._model is None else self._model.to_state(),
             "examples": [[*(float(f"{x:.5g}") for x in features), round(log, 4)] for features, log in newest],
+            "bounds": self.bounds.to_state(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -87,12 +97,20 @@ class QueueLearner:
         """
         with reading("queue"):
             expect(state, "version", _VERSION)
-            expect(state, "features", list(FEATURES))
+            known = FEATURES[: -len(LIKELY)] if state.get("features") == list(FEATURES[: -len(LIKELY)]) else FEATURES
+            expect(state, "features", list(known))
             examples = state["examples"]
-            count, width = len(examples), len(FEATURES) + 1
+            count, width = len(examples), len(known) + 1
             rows = array(examples, count, width) if count else np.empty((0, width))
+            if known is not FEATURES:  # up to 0.1.0 the plan went by limits alone
+                limits = [rows[:, [FEATURES.index(name)]] for name in LIKELY]
+                rows = np.hstack([rows[:, :-1], *limits, rows[:, -1:]])
             model = None if state["model"] is None else Trees.from_state(state["model"], len(FEATURES))
             fits = int(state["fits"])
+        bounds = Bounds()
+        if "bounds" in state:  # up to 0.1.0 there were none
+            bounds.restore(state["bounds"])
+        self.bounds = bounds
         self._examples.clear()
         self._examples.extend((tuple(row[:-1].tolist()), float(row[-1])) for row in rows)
         self._model, self._fits, self._new = model, fits, 0

@@ -3,7 +3,8 @@
 Pure: a `QueueCounts` in, numbers out; it comes from a snapshot of Slurm (`queue_watch`) or from a log (`bench`).
 Nodes are counted, not named. The plan is conservative backfilling by time limits: the queue in its order, each job in
 the earliest hole, the new one last. It knows neither early ends nor priorities that change nor jobs still to come,
-which is why a learner corrects it.
+which is why a learner corrects it. The same plan by run times that are likely (`run_times`) is nearer to the truth, but
+a scheduler goes by limits; the learner is shown both.
 """
 
 from __future__ import annotations
@@ -17,17 +18,23 @@ from penstock.future.counted import Counted
 from penstock.future.planner import Ask as Request
 from penstock.future.profile import place
 
-__all__ = ["FEATURES", "NewJob", "Past", "QueueCounts", "QueuedJob", "View", "look"]
+__all__ = ["FEATURES", "LIKELY", "NewJob", "Past", "QueueCounts", "QueuedJob", "View", "look"]
 
 FEATURES: Final = (
     "nodes", "limit", "free", "waiting", "work_ahead", "nodes_ahead", "waiting_group", "work_group", "peers",
     "work_smaller", "oldest", "oldest_group", "oldest_peer", "running", "work_running", "planned_first", "planned",
     "time_of_day", "weekday", "own_waiting", "own_running", "recent_wait", "last_wait_class", "last_wait_user",
+    "likely_limit", "likely_planned", "likely_first", "likely_work_ahead", "likely_work_running",
 )  # fmt: skip
-"""Names of the numbers, in their order. Work is in seconds of the whole machine, waits in log10 of seconds."""
+"""Names of the numbers, in their order. Work is in seconds of the whole machine, waits in log10 of seconds. The last
+ones are those of `LIKELY` by run times that are likely, instead of limits."""
+
+LIKELY: Final = ("limit", "planned", "planned_first", "work_ahead", "work_running")
+"""What is taken in place of the last features where no run times are known."""
 
 _DEPTH: Final = 150
 """Waiting jobs that the plan places, the first ones of the queue; Slurm's own backfill looks at 100 by default."""
+_LIMITS: Final = tuple(FEATURES.index(name) for name in LIKELY)
 _OVERDUE: Final = int(Unknown().overdue)
 
 
@@ -92,14 +99,26 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """`features` in the order of `FEATURES`; `planned` is the wait (s) by our plan, None if it can never start."""
+    """`features` in the order of `FEATURES`; `planned` is the wait (s) by our plan, None if it can never start, and
+    `likely` the same by run times that are likely."""
 
     features: tuple[float, ...]
     planned: float | None
+    likely: float | None = None
 
 
-def look(queue: QueueCounts, ask: NewJob, past: Past) -> View:
-    """What `queue` shows of `ask`."""
+def look(queue: QueueCounts, ask: NewJob, past: Past, likely: tuple[QueueCounts, NewJob] | None = None) -> View:
+    """What `queue` shows of `ask`; `likely` are both with run times that are likely in place of limits, where those are
+    known."""
+    features, planned = _look(queue, ask, past)
+    if likely is None:
+        return View(features + tuple(features[at] for at in _LIMITS), planned, planned)
+    again, nearer = _look(*likely, past)
+    return View(features + tuple(again[at] for at in _LIMITS), planned, nearer)
+
+
+def _look(queue: QueueCounts, ask: NewJob, past: Past) -> tuple[tuple[float, ...], float | None]:
+    """All features but the last ones, and the planned wait."""
     now, nodes, limit = queue.now, ask.nodes, max(ask.limit, 1)
     profile = Counted(queue.free())
     work_running = sum(max(end - now, _OVERDUE) * count for end, count in queue.running)
@@ -137,4 +156,4 @@ def look(queue: QueueCounts, ask: NewJob, past: Past) -> View:
         work_running / size, first, planned or 0, now % 86400, now // 86400 % 7, past.own_waiting, past.own_running,
         past.recent, past.last_class, past.last_user,
     )  # fmt: skip
-    return View(tuple(float(x) for x in features), None if planned is None else float(planned))
+    return tuple(float(x) for x in features), None if planned is None else float(planned)

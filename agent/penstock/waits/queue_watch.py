@@ -2,7 +2,8 @@
 
 Pure: snapshots in, expectations out. What a job saw when it queued is the newest picture from before it did; a job that
 was there already when the watch began, one that another cause than its turn kept waiting, and all tasks of an array but
-the first to start teach nothing. Where jobs share nodes, a node is free when the last of them ends.
+the first to start teach nothing. What was expected of a job when it was first seen is kept until it starts, beside the
+start that Slurm (`squeue --start`) estimated first. Where jobs share nodes, a node is free when the last of them ends.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter, OrderedDict, deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -18,12 +19,19 @@ from penstock.api import Geometry, Job, JobState, Snapshot
 from penstock.future.cluster import YEAR, Cluster, QueueEntry, Unknown
 from penstock.future.counted import steps_of
 from penstock.future.turns import believed
+from penstock.waits.base import BOUND
+from penstock.waits.bounds import LEAST
 from penstock.waits.causes import hindrance
-from penstock.waits.queue_learner import LEAST, QueueLearner
+from penstock.waits.judged import Judged
+from penstock.waits.queue_learner import QueueLearner
 from penstock.waits.queue_view import NewJob, Past, QueueCounts, QueuedJob, View, look
+from penstock.waits.run_times import RunTimes
 from penstock.waits.states import array, expect, numbers, reading
 
-__all__ = ["QueueWatch"]
+__all__ = ["ALL", "QueueWatch"]
+
+ALL: Final = ("queue", BOUND, "squeue")
+"""Who is judged on all jobs: the learner with its bound, and Slurm's estimated start (`squeue --start`)."""
 
 _VERSION: Final = 1
 _RECENT: Final = 20
@@ -33,6 +41,9 @@ _VIEWS: Final = 200
 """Jobs whose view is taken at one look; of more, evenly so many. A view takes a millisecond or two."""
 _TASKS: Final = 100
 """Tasks of one array that are counted as waiting; the plan does not look further anyway."""
+_JUDGED: Final = 2000
+_APART: Final = 60.0
+"""Seconds between two looks, within which a job that is gone from the queue may have ended."""
 _FOR_EVER: Final = int(YEAR)
 _RAN: Final = frozenset(
     {JobState.COMPLETED, JobState.FAILED, JobState.TIMEOUT, JobState.NODE_FAIL, JobState.OUT_OF_MEMORY}
@@ -41,22 +52,35 @@ _RAN: Final = frozenset(
 
 @dataclass(slots=True)
 class _Entry:
-    """A job in the queue: since when, what it saw (None: nobody knows), and whether it waits for its turn alone."""
+    """A job in the queue: since when, what it saw (None: nobody knows), and whether it waits for its turn alone.
+
+    `expected` and `bound` (s) are what the learner said of it then, `squeue` the wait (s) by Slurm's first estimate.
+    """
 
     since: float
     view: View | None
     hindered: bool = False
+    expected: float | None = None
+    bound: float | None = None
+    squeue: float | None = None
+
+    def look_at(self, job: Job, snapshot: Snapshot) -> None:
+        self.hindered |= hindrance(job, snapshot.nodes) is not None
+        if job.pending and self.squeue is None and job.start is not None and job.start > snapshot.taken_at:
+            self.squeue = job.start - self.since
 
 
 class _Picture:
-    """A snapshot as the queues of its partitions, each worked out when it is asked for."""
+    """A snapshot as the queues of its partitions, each worked out when it is asked for; by limits, and by the run times
+    that are likely by what is known of `runs` then."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, runs: RunTimes) -> None:
         self.snapshot = snapshot
         self.at = snapshot.taken_at
+        self._runs = runs
         self.waiting = Counter(job.user for job in snapshot.jobs.values() if job.pending)
         self.running = Counter(job.user for job in snapshot.jobs.values() if job.state.holds_nodes)
-        self._queues: dict[str, QueueCounts] = {}
+        self._queues: dict[tuple[str, bool], QueueCounts] = {}
 
     def partition(self, names: str) -> str | None:
         """The first of these partitions that there is."""
@@ -66,33 +90,46 @@ class _Picture:
     def _cluster(self) -> Cluster:
         return Cluster.of(believed(self.snapshot), Unknown(endless=YEAR))
 
-    def queue(self, partition: str) -> QueueCounts:
-        if partition not in self._queues:
-            self._queues[partition] = self._work_out(partition)
-        return self._queues[partition]
+    def queue(self, partition: str, *, likely: bool = False) -> QueueCounts:
+        if (partition, likely) not in self._queues:
+            self._queues[partition, likely] = self._work_out(partition, likely)
+        return self._queues[partition, likely]
 
-    def _work_out(self, partition: str) -> QueueCounts:
+    @cached_property
+    def _likely_ends(self) -> dict[int, float]:
+        """When running jobs end, by their ids, if they run as long as is likely."""
+        ends = {}
+        for held in self._cluster.held:
+            limit, ran = _seconds(held.job.time_limit), self.at - held.start
+            runs = held.start + self._runs.of_running(held.job.user, limit, ran)
+            ends[held.job.id] = min(max(runs, self.at + Unknown().overdue), held.end)
+        return ends
+
+    def _work_out(self, partition: str, likely: bool) -> QueueCounts:
         cluster = self._cluster
         inside = cluster.nodes_of(partition)
+        ends = self._likely_ends if likely else {h.job.id: h.end for h in cluster.held}
         left, running = inside, []
-        for held in sorted(cluster.held, key=lambda h: h.end, reverse=True):
+        for held in sorted(cluster.held, key=lambda h: ends[h.job.id], reverse=True):
             if mine := held.nodes & left:  # a node belongs to the last of those who share it
                 left &= ~mine
-                running.append((int(held.end), mine.bit_count()))
+                running.append((int(ends[held.job.id]), mine.bit_count()))
         usable = cluster.mask(name for name, node in self.snapshot.nodes.items() if node.usable) | cluster.busy
         return QueueCounts(
             int(self.at),
             (inside & usable).bit_count(),
             running[::-1],
-            [_waiting(entry) for entry in cluster.queue(inside, tasks=_TASKS)],
-            steps_of(cluster.free(), inside),
+            [_waiting(entry, self._runs if likely else None) for entry in cluster.queue(inside, tasks=_TASKS)],
+            steps_of(cluster.free_by(ends) if likely else cluster.free(), inside),
         )
 
 
-def _waiting(entry: QueueEntry) -> QueuedJob:
+def _waiting(entry: QueueEntry, runs: RunTimes | None) -> QueuedJob:
     job = entry.job
-    group = _group(job.partition, job.qos)
-    return QueuedJob(entry.nodes, _seconds(entry.duration), group, job.user, int(_since(job)), int(entry.after))
+    group, limit = _group(job.partition, job.qos), _seconds(entry.duration)
+    if runs is not None:
+        limit = runs.expect(job.user, limit)
+    return QueuedJob(entry.nodes, limit, group, job.user, int(_since(job)), int(entry.after))
 
 
 class QueueWatch:
@@ -104,16 +141,20 @@ class QueueWatch:
     def __init__(self, learner: QueueLearner) -> None:
         self.learner = learner
         self.examples = 0
+        self.judged = Judged(ALL, _JUDGED)
         self._picture: _Picture | None = None
         self._waiting: dict[int, _Entry] = {}
         self._begun: set[int] = set()
         self._recent: deque[float] = deque(maxlen=_RECENT)
         self._classes: OrderedDict[str, float] = OrderedDict()
         self._users: OrderedDict[str, float] = OrderedDict()
+        self._runs = RunTimes()
+        self._running: dict[int, Job] = {}
 
     def see(self, snapshot: Snapshot) -> None:
         """Take in a usable snapshot that is newer than the last."""
         before, started, fresh = self._picture, [], []
+        self._note_ends(snapshot)
         present = set()
         for job in snapshot.jobs.values():
             key = job.array_job or job.id
@@ -122,7 +163,7 @@ class QueueWatch:
                 if key not in self._waiting:
                     self._waiting[key] = _Entry(_since(job), None)
                     fresh.append((job, self._waiting[key]))
-                self._waiting[key].hindered |= hindrance(job, snapshot.nodes) is not None
+                self._waiting[key].look_at(job, snapshot)
             elif (job.state.holds_nodes or job.state in _RAN) and key not in self._begun:
                 self._begun.add(key)
                 entry = self._waiting.pop(key, None)
@@ -130,7 +171,7 @@ class QueueWatch:
                     entry = _Entry(_since(job), None)
                     fresh.append((job, entry))
                 if entry is not None and job.start is not None:
-                    entry.hindered |= hindrance(job, snapshot.nodes) is not None
+                    entry.look_at(job, snapshot)
                     started.append((job.start, job, entry))
         if before is not None:
             self._show(before, [(job, entry) for job, entry in fresh if entry.since >= before.at])
@@ -138,11 +179,25 @@ class QueueWatch:
             self._learn(job, entry, start - entry.since)
         self._waiting = {key: entry for key, entry in self._waiting.items() if key in present}
         self._begun &= present
-        self._picture = _Picture(snapshot)
+        self._picture = _Picture(snapshot, self._runs)
+
+    def _note_ends(self, snapshot: Snapshot) -> None:
+        """How long those have run that no longer do. Of one that is gone from the queue it is known by the looks."""
+        for number, old in self._running.items():
+            job = snapshot.jobs.get(number)
+            if job is None and self._picture is not None and old.start is not None:
+                ran = snapshot.taken_at - old.start
+                if snapshot.taken_at - self._picture.at <= max(_APART, ran / 10):
+                    self._runs.add(old.user, ran)
+            elif job is not None and job.state in _RAN and job.start is not None and job.end is not None:
+                self._runs.add(job.user, max(job.end - job.start, 0.0))
+        self._running = {j.id: j for j in snapshot.jobs.values() if j.state.holds_nodes and j.start is not None}
 
     def _show(self, before: _Picture, fresh: list[tuple[Job, _Entry]]) -> None:
         for job, entry in fresh[:: max(1, math.ceil(len(fresh) / _VIEWS))]:
             entry.view = self._view(before, job.partition, job.qos, job.num_nodes, job.time_limit, job.user)
+            entry.expected = None if entry.view is None else self.learner.expect(entry.view)
+            entry.bound = None if entry.expected is None else self.learner.bound(entry.expected)
 
     def _view(
         self, picture: _Picture, partition: str, qos: str, nodes: int, limit: float | None, user: str
@@ -158,7 +213,9 @@ class QueueWatch:
             picture.waiting[user],
             picture.running[user],
         )
-        return look(picture.queue(known), NewJob(nodes, _seconds(limit), group, user), past)
+        ask = NewJob(nodes, _seconds(limit), group, user)
+        likely = picture.queue(known, likely=True), replace(ask, limit=self._runs.expect(user, ask.limit))
+        return look(picture.queue(known), ask, past, likely)
 
     def _learn(self, job: Job, entry: _Entry, wait: float) -> None:
         if entry.hindered or wait < 0:
@@ -168,7 +225,8 @@ class QueueWatch:
         _remember(self._classes, f"{job.num_nodes.bit_length()} {_group(job.partition, job.qos)}", log)
         _remember(self._users, job.user, log)
         if entry.view is not None:
-            self.learner.add(entry.view, wait)
+            self.learner.add(entry.view, wait, entry.expected, entry.bound)
+            self.judged.add(wait, {"queue": entry.expected, BOUND: entry.bound, "squeue": entry.squeue})
             self.examples += 1
 
     def expect(self, geometry: Geometry, user: str) -> float | None:
@@ -179,6 +237,11 @@ class QueueWatch:
         view = self._view(self._picture, partition, geometry.qos, geometry.nodes, geometry.time_limit, user)
         return None if view is None else self.learner.expect(view)
 
+    def bound(self, expected: float) -> float | None:
+        """Seconds that 95 of 100 jobs' waits do not exceed of which `expected` (s) is said; None while too few are
+        known."""
+        return self.learner.bound(expected)
+
     def to_state(self) -> dict[str, Any]:
         """JSON-able: the learner, and the last waits."""
         return {
@@ -187,6 +250,8 @@ class QueueWatch:
             "recent": [round(x, 4) for x in self._recent],
             "classes": [[name, round(x, 4)] for name, x in self._classes.items()],
             "users": [[name, round(x, 4)] for name, x in self._users.items()],
+            "judged": self.judged.to_state(),
+            "runs": self._runs.to_state(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -196,7 +261,13 @@ class QueueWatch:
             recent = numbers(state["recent"], _RECENT)
             classes = OrderedDict((str(name), float(array(x))) for name, x in state["classes"])
             users = OrderedDict((str(name), float(array(x))) for name, x in state["users"])
+        judged, runs = Judged(ALL, _JUDGED), RunTimes()
+        if "judged" in state:  # up to 0.1.0 there was neither
+            judged.restore(state["judged"])
+        if "runs" in state:
+            runs.restore(state["runs"])
         self.learner.restore(state["learner"])
+        self.judged, self._runs = judged, runs
         self._recent.extend(recent)
         self._classes, self._users = classes, users
 

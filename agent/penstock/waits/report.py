@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any, Final, Protocol
 
 from penstock.api import Geometry
 from penstock.waits.alternatives import log_error
-from penstock.waits.base import BOUND, Known
+from penstock.waits.base import BOUND, PROMISE, Known
 from penstock.waits.geometry import Class, classify, neighbours, parse
+from penstock.waits.judged import Judged
 from penstock.waits.model_store import ModelStore
 from penstock.waits.share_mix import ShareMix
 
-__all__ = ["FLOOR", "calibration", "outlook", "survey"]
+__all__ = ["FLOOR", "accuracy", "calibration", "outlook", "pinball", "scores", "survey"]
 
 FLOOR: Final = 60.0
 """Seconds; shorter waits and estimates are taken as this long when they are judged."""
@@ -35,18 +37,62 @@ class ReportedWaits(Protocol):
         ...
 
 
-def calibration(rows: Rows) -> dict[str, Any]:
-    """How well these waits were predicted: `predictions` of exact waits, the mean |log10(estimate / wait)| with both at
-    least `FLOOR`, and the share of waits within their bound, which is meant to be 0.95; None where there are none."""
-    exact = [row for row in rows if row["censored"] == Known.EXACT and row["estimate"] is not None]
-    bounded = [row for row in exact if row["bound"] is not None]
-    errors = [log_error(row["estimate"], row["wait"], FLOOR) for row in exact]
+def pinball(bound: float, wait: float, promise: float = PROMISE) -> float:
+    """What a bound costs. With x = log10(wait / bound), both at least `FLOOR`: promise * x if the wait lies beyond it,
+    (1 - promise) * -x if within. On average the true quantile costs least."""
+    beyond = math.log10(max(wait, FLOOR) / max(bound, FLOOR))
+    return max(promise * beyond, (promise - 1.0) * beyond)
+
+
+def scores(said: Sequence[tuple[float, float, float | None]]) -> dict[str, Any]:
+    """How right estimates were, of (estimate, wait, bound) in seconds: how many `predictions`, the mean
+    |log10(estimate / wait)| with both at least `FLOOR`, the shares that were off by at most one and ten minutes, the
+    share of waits within their bound, which is meant to be 0.95, and the mean `pinball`; None where there are none."""
+    bounded = [(bound, wait) for _, wait, bound in said if bound is not None]
     return {
-        "predictions": len(exact),
-        "log10_error": fmean(errors) if errors else None,
+        "predictions": len(said),
+        "log10_error": fmean(log_error(estimate, wait, FLOOR) for estimate, wait, _ in said) if said else None,
+        "within_1_min": fmean(abs(estimate - wait) <= 60 for estimate, wait, _ in said) if said else None,
+        "within_10_min": fmean(abs(estimate - wait) <= 600 for estimate, wait, _ in said) if said else None,
         "bounded": len(bounded),
-        "coverage_95": fmean(row["wait"] <= row["bound"] for row in bounded) if bounded else None,
+        "coverage_95": fmean(wait <= bound for bound, wait in bounded) if bounded else None,
+        "pinball_95": fmean(pinball(*each) for each in bounded) if bounded else None,
     }
+
+
+def calibration(rows: Rows) -> dict[str, Any]:
+    """The `scores` of the exact waits among these that were predicted."""
+    exact = [row for row in rows if row["censored"] == Known.EXACT and row["estimate"] is not None]
+    return scores([(row["estimate"], row["wait"], row["bound"]) for row in exact])
+
+
+def accuracy(own: Rows, slurm: Judged, queue: Judged | None) -> list[dict[str, Any]]:
+    """How right who was, of which jobs. `jobs` is "predicted" (the `own` waits, kept by the store) or "all" (those of
+    the queue that were seen to come and to start). Where Slurm said something, too, both are judged `beside` each other
+    on the same jobs."""
+    told = [{"jobs": "predicted", "who": "penstock", "beside": None, **calibration(own)}]
+    told += _beside("predicted", slurm, "penstock", None, "slurm", "sbatch --test-only")
+    if queue is not None:
+        said = [(r["queue"], r["wait"], r[BOUND]) for r in queue.rows()]
+        known = [(estimate, wait, bound) for estimate, wait, bound in said if estimate is not None and wait is not None]
+        told.append({"jobs": "all", "who": "penstock", "beside": None, **scores(known)})
+        told += _beside("all", queue, "queue", BOUND, "squeue", "squeue --start")
+    return told
+
+
+def _beside(jobs: str, judged: Judged, ours: str, bound: str | None, theirs: str, command: str) -> list[dict[str, Any]]:
+    """Both on the jobs of which both said something."""
+    mine: list[tuple[float, float, float | None]] = []
+    slurms: list[tuple[float, float, float | None]] = []
+    for row in judged.rows():
+        wait, own, other = row["wait"], row[ours], row[theirs]
+        if wait is not None and own is not None and other is not None:
+            mine.append((own, wait, row[bound] if bound else None))
+            slurms.append((other, wait, None))
+    return [
+        {"jobs": jobs, "who": "penstock", "beside": command, **scores(mine)},
+        {"jobs": jobs, "who": command, "beside": "penstock", **scores(slurms)},
+    ]
 
 
 def survey(kept: ReportedWaits, limit: int = 50_000) -> dict[str, Any]:
@@ -92,9 +138,9 @@ def _described(found: Class) -> dict[str, Any]:
 
 def outlook(model_store: ModelStore, kept: ReportedWaits, geometry: Geometry) -> dict[str, Any]:
     """The wait (s) to expect of a job of this geometry that is submitted now, and what that is based on."""
-    learner, hints, key = model_store.learner(geometry), model_store.hints(geometry), model_store.key(geometry)
+    learner, key = model_store.learner(geometry), model_store.key(geometry)
     estimate = model_store.predict(geometry)
-    spread = learner.distribution(hints)
+    spread = model_store.around(geometry, estimate)
     last = estimate.said.get(BOUND, spread.quantile(0.95))
     half, most = estimate.seconds, max(estimate.seconds, last)
     found = parse(key) or classify(geometry)

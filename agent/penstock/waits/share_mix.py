@@ -4,8 +4,9 @@ No single (eta, a) is right for every queue: a high eta follows a change at once
 steady. So nine copies learn side by side, three eta times three shares over the ranges 4 to 8 and 0.005 to 0.02, and
 a Hedge of the same kind weighs them, together with the last wait and the median of eleven, by what their estimates
 would have cost: that is the *history*. A second, slower Hedge weighs the history against what others expect of the very
-job, Slurm's own estimate and our plan of the queue, where they are known. An expert that says nothing of a job is
-asleep: it is neither counted nor charged.
+job, Slurm's own estimate and our plan of the queue, where they are known. Whom of them to trust is a fact about the
+site, so the classes of jobs learn it together (`common`). An expert that says nothing of a job is asleep: it is neither
+counted nor charged.
 
 The copies' losses reach up to two decades, so that a wait that is off by a factor of a hundred counts for more than one
 off by ten; the estimate is the median of all experts' beliefs, mixed.
@@ -21,17 +22,18 @@ from numpy.typing import NDArray
 
 from penstock.waits.alternatives import LIVE_ALTERNATIVES, check, logs, nearest
 from penstock.waits.base import NO_HINTS, Distribution, Estimate, Hints, Observation
-from penstock.waits.hedge import charge, fixed_share
+from penstock.waits.hedge import Pool, charge, fixed_share
 from penstock.waits.history import Last, Median
-from penstock.waits.spread import Spread
 from penstock.waits.states import array, expect, reading
 
-__all__ = ["HINTS", "ShareMix"]
+__all__ = ["HINTS", "ShareMix", "trust"]
 
 HINTS: Final = ("slurm", "queue")
 """The experts that speak by hints."""
 
-_VERSION: Final = 2
+_VERSION: Final = 3
+_BEFORE: Final = 2
+"""Had the factors by which waits missed the estimate, too; they are learned by all classes together now (`common`)."""
 _UNIT: Final = 1e6
 _ETAS: Final = (4.0, 6.0, 8.0)
 _SHARES: Final = (0.005, 0.01, 0.02)
@@ -39,41 +41,20 @@ _CAP: Final = 2.0
 _ETA: Final = 4.0
 _SHARE: Final = 0.01
 # Which of history and plan is better is a fact about the site that lasts; streaks of luck are not to be followed.
-_SLOW_ETA: Final = 1.0
-_SLOW_SHARE: Final = 0.005
+_SLOW_ETA: Final = 0.3
+_SLOW_SHARE: Final = 0.001
 
 
-class _Pool:
-    """Hedge with fixed share over named experts, of which some may be asleep. Losses are at most `reach` decades."""
-
-    def __init__(self, names: Sequence[str], eta: float, share: float, reach: float) -> None:
-        self.names = tuple(names)
-        self._eta, self._share, self._reach = eta, share, reach
-        self.weights: NDArray[np.float64] = np.full(len(self.names), 1.0 / len(self.names))
-
-    def by_name(self) -> dict[str, float]:
-        return dict(zip(self.names, self.weights.tolist(), strict=True))
-
-    def charge(self, said: Mapping[str, float], observation: Observation) -> None:
-        awake = [i for i, name in enumerate(self.names) if name in said]
-        losses = charge(logs([said[self.names[i]] for i in awake]), observation, self._reach)
-        assert losses is not None
-        before = self.weights[awake]
-        total = before.sum()
-        self.weights[awake] = total * fixed_share(before / total, losses, self._eta, self._share)
-
-    def to_state(self) -> list[float]:
-        return [round(w, 7) for w in self.weights.tolist()]
-
-    def restore(self, state: object) -> None:
-        weights = array(state, len(self.names), low=0.0)
-        if not abs(weights.sum() - 1.0) < 1e-4:
-            raise ValueError("the weights do not sum to 1")
-        self.weights = weights / weights.sum()
+def trust() -> Pool:
+    """A fresh Hedge of history against those who speak by hints."""
+    return Pool(("history", *HINTS), _SLOW_ETA, _SLOW_SHARE, reach=_CAP)
 
 
 class ShareMix:
-    """Hedge over experts; `etas` and `shares` span the copies. ValueError for settings out of range."""
+    """Hedge over experts; `etas` and `shares` span the copies. ValueError for settings out of range.
+
+    `trust` is its own at first; learners of several classes may be given the same one.
+    """
 
     name = "share-mix"
 
@@ -95,13 +76,12 @@ class ShareMix:
         self._beliefs: NDArray[np.float64] = np.full((copies, m), 1.0 / m)
         self._last, self._median = Last(), Median()
         copied = [f"share-{eta:g}-{share:g}" for eta in etas for share in shares]
-        self._history = _Pool((*copied, "last", "median"), _ETA, _SHARE, reach=1.0)
-        self._all = _Pool(("history", *HINTS), _SLOW_ETA, _SLOW_SHARE, reach=_CAP)
-        self.spread = Spread()
+        self._history = Pool((*copied, "last", "median"), _ETA, _SHARE, reach=1.0)
+        self.trust = trust()
 
     def weights(self) -> dict[str, float]:
         """How much each of `history`, `slurm` and `queue` counts; they sum to 1."""
-        return self._all.by_name()
+        return self.trust.by_name()
 
     def history(self) -> Distribution:
         """What the waits of the geometry alone make believe: which wait is best to count with."""
@@ -113,7 +93,7 @@ class ShareMix:
 
     def belief(self, hints: Hints = NO_HINTS) -> Distribution:
         """The history, mixed with what others expect of this very job."""
-        history, weights = self.history(), self._all.by_name()
+        history, weights = self.history(), self.trust.by_name()
         told = [name for name in HINTS if name in hints]
         if not told:
             return history
@@ -122,9 +102,8 @@ class ShareMix:
         return Distribution.of(values, mixed)
 
     def distribution(self, hints: Hints = NO_HINTS) -> Distribution:
-        """The estimate times the factors by which waits missed it of late; the belief while too few are known."""
-        belief = self.belief(hints)
-        return self.spread.around(belief.point) or belief
+        """A belief about which wait is best to count with, narrower than the waits themselves."""
+        return self.belief(hints)
 
     def predict(self, rng: np.random.Generator, hints: Hints = NO_HINTS) -> Estimate:
         """The median of the belief."""
@@ -139,8 +118,8 @@ class ShareMix:
         return {**said, "history": self.history().point, **{name: hints[name] for name in HINTS if name in hints}}
 
     def bound(self, hints: Hints = NO_HINTS) -> float | None:
-        """The estimate times the factor that has covered 95 of 100 waits of late."""
-        return self.spread.bound(self.belief(hints).point)
+        """None: the weights say which wait is best to count with, not how waits scatter."""
+        return None
 
     def update(self, observation: Observation, estimate: Estimate | None, rng: np.random.Generator) -> None:
         """Charge every expert for what it said, then every alternative in every copy.
@@ -152,9 +131,8 @@ class ShareMix:
         if losses is None:
             return
         said = estimate.said if estimate is not None and "history" in estimate.said else self._said(NO_HINTS)
-        self.spread.add(observation, self.belief().point if estimate is None else estimate.seconds)
         self._history.charge(said, observation)
-        self._all.charge(said, observation)
+        self.trust.charge(said, observation)
         self._beliefs = fixed_share(self._beliefs, losses, self._eta, self._share)
         self._last.update(observation, None, rng)
         self._median.update(observation, None, rng)
@@ -166,25 +144,23 @@ class ShareMix:
             "alternatives": list(self.alternatives),
             "beliefs": np.rint(self._beliefs * _UNIT).astype(int).tolist(),
             "history": self._history.to_state(),
-            "all": self._all.to_state(),
+            "all": self.trust.to_state(),
             "last": self._last.to_state(),
             "median": self._median.to_state(),
-            "spread": self.spread.to_state(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """See `Learner`."""
         fresh = ShareMix(self.alternatives, self._etas, self._shares)
         with reading("share-mix"):
-            expect(state, "version", _VERSION)
+            expect(state, "version", _BEFORE if state["version"] == _BEFORE else _VERSION)
             expect(state, "alternatives", list(self.alternatives))
             beliefs = array(state["beliefs"], *self._beliefs.shape, low=0.0) / _UNIT
             if not (np.abs(beliefs.sum(axis=1) - 1.0) < 1e-4).all():
                 raise ValueError("the weights do not sum to 1")
             fresh._beliefs = beliefs / beliefs.sum(axis=1, keepdims=True)
             fresh._history.restore(state["history"])
-            fresh._all.restore(state["all"])
+            fresh.trust.restore(state["all"])
             fresh._last.restore(state["last"])
             fresh._median.restore(state["median"])
-            fresh.spread.restore(state["spread"])
         self.__dict__.update(fresh.__dict__)

@@ -11,15 +11,16 @@ import math
 from bisect import bisect_left, insort
 from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from pathlib import Path
 from typing import Final
 
 from penstock.api import Geometry
 from penstock.errors import UserError
-from penstock.waits.queue_learner import LEAST
+from penstock.waits.bounds import LEAST
 from penstock.waits.queue_view import NewJob, Past, QueueCounts, QueuedJob, View, look
+from penstock.waits.run_times import RunTimes
 from penstock_lab.sim.swf import SwfReader
 
 __all__ = ["Started", "Submission", "Submitted", "read", "walk"]
@@ -102,6 +103,8 @@ class _State:
         self.jobs, self.size = jobs, size
         self.waiting: dict[int, QueuedJob] = {}
         self.running: list[tuple[int, int]] = []
+        self.started: dict[int, int] = {}
+        self.runs = RunTimes()
         self.own_waiting: Counter[str] = Counter()
         self.own_running: Counter[str] = Counter()
         self.recent: deque[float] = deque(maxlen=_RECENT)
@@ -119,10 +122,21 @@ class _State:
             self.own_running[job.user],
         )
         queue = QueueCounts(job.submit, self.size, self.running, self.waiting.values())
-        view = look(queue, NewJob(job.nodes, job.limit, job.group, job.user), past)
+        ask = NewJob(job.nodes, job.limit, job.group, job.user)
+        likely = self._likely(job.submit), replace(ask, limit=self.runs.expect(job.user, job.limit))
+        view = look(queue, ask, past, likely)
         self.waiting[number] = QueuedJob(job.nodes, job.limit, job.group, job.user, job.submit)
         self.own_waiting[job.user] += 1
         return view
+
+    def _likely(self, now: int) -> QueueCounts:
+        """The queue if jobs run as long as is likely by what has been seen of their users."""
+        running = []
+        for number, start in self.started.items():
+            job = self.jobs[number]
+            running.append((start + self.runs.of_running(job.user, job.limit, now - start), job.nodes))
+        waiting = [replace(job, limit=self.runs.expect(job.user, job.limit)) for job in self.waiting.values()]
+        return QueueCounts(now, self.size, sorted(running), waiting)
 
     def leave(self, number: int) -> None:
         del self.waiting[number]
@@ -131,6 +145,7 @@ class _State:
     def start(self, number: int, now: int) -> None:
         job = self.jobs[number]
         insort(self.running, (now + job.limit, job.nodes))
+        self.started[number] = now
         self.own_running[job.user] += 1
         wait = math.log10(max(job.wait, LEAST))
         self.recent.append(wait)
@@ -140,6 +155,8 @@ class _State:
         job = self.jobs[number]
         del self.running[bisect_left(self.running, (job.submit + job.wait + job.limit, job.nodes))]
         self.own_running[job.user] -= 1
+        del self.started[number]
+        self.runs.add(job.user, job.run)
 
 
 def walk(jobs: list[Submission], size: int) -> Iterator[Submitted | Started]:

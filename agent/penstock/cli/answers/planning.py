@@ -28,12 +28,16 @@ __all__ = [
 
 
 class Calibration(Part):
-    """How right predictions were: the mean |log10(estimate / wait)|, and the share of waits within their bound."""
+    """How right predictions were: the mean |log10(estimate / wait)|, the shares that were off by at most one and ten
+    minutes, the share of waits within their bound, and what the bounds cost (pinball loss in log10)."""
 
     predictions: int
     log10_error: float | None
+    within_1_min: float | None
+    within_10_min: float | None
     bounded: int
     coverage_95: float | None
+    pinball_95: float | None
 
 
 class Class(Calibration):
@@ -71,12 +75,22 @@ class Outlook(Part):
     calibration: Calibration
 
 
+class Accuracy(Calibration):
+    """How right `who` was: of the jobs that were predicted, or of all jobs of the queue. `beside`: on those alone of
+    which that one said something, too."""
+
+    jobs: Literal["predicted", "all"]
+    who: Literal["penstock", "sbatch --test-only", "squeue --start"]
+    beside: Literal["penstock", "sbatch --test-only", "squeue --start"] | None
+
+
 class Waits(Answer):
     """`outlook` is null where no job was asked for. `live`: an agent answered, with a look at the queue."""
 
     live: bool
     calibration: Calibration
     geometries: list[Class]
+    accuracy: list[Accuracy]
     outlook: Outlook | None
 
 

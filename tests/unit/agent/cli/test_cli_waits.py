@@ -25,6 +25,8 @@ def told(site, *options):
 def test_before_anything_is_known_it_says_so(agent):
     done = agent.run("waits")
     assert done.returncode == 0 and "No waits are known yet" in done.stdout
+    done = agent.run("waits", "--report")
+    assert done.returncode == 0 and "Nothing was predicted yet" in done.stdout
     done = agent.run("waits", "-N", "2")
     assert done.returncode == 0, done.stderr
     assert "2 nodes for 1h in " in done.stdout and "nothing yet" in done.stdout
@@ -41,6 +43,11 @@ def test_an_agent_tells_what_it_has_learned_and_looks_at_the_queue(agent):
     assert found["calibration"]["predictions"] == 2
     shown = agent.run("waits").stdout
     assert "Waits by geometry" in shown and "All predictions so far: 2" in shown
+    rows = {(row["jobs"], row["who"], row["beside"]): row for row in found["accuracy"]}
+    assert rows["predicted", "penstock", None]["predictions"] == 2
+    assert rows["predicted", "sbatch --test-only", "penstock"]["predictions"] == 2
+    shown = agent.run("waits", "--report").stdout
+    assert "How right estimated waits were" in shown and "sbatch --test-only" in shown and "2204.13543" in shown
     found = told(agent, "-N", "2", "-t", "1m")["outlook"]
     assert {"history", "queue", "slurm"} <= found["experts"].keys()
     assert found["known_waits"] == 1 and found["partition"]
@@ -56,6 +63,7 @@ def test_an_agent_tells_what_it_has_learned_and_looks_at_the_queue(agent):
         (("-N", "99"), "4 nodes at most, not 99"),
         (("-N", "0"), "-N"),
         (("--mem", "-3"), "--mem"),
+        (("--report", "-N", "2"), "--report is about all jobs so far"),
     ],
 )
 def test_mistakes_are_exit_2_on_one_line(agent, options, said):

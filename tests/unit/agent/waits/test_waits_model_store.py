@@ -63,6 +63,7 @@ def test_a_state_that_cannot_be_used_is_kept_aside_and_said_once(store, text):
     one.observe(SMALL, Observation(40.0), None)
     assert one.predict(SMALL).seconds == 40.0
     assert [key for key, _ in said] == [f"share-mix {KEY}"]
+    assert one.predict(SMALL).said[BOUND] >= 40.0
     aside = store._rows("SELECT state FROM learned WHERE key=?", f"aside 7 share-mix {KEY}")
     assert [row["state"] for row in aside] == [text]
 
@@ -130,6 +131,45 @@ def test_bounds_are_kept_beside_the_waits(store):
         one.observe(SMALL, Observation(30.0), one.predict(SMALL))
     assert one.predict(SMALL).said[BOUND] == pytest.approx(30.0)
     assert store.waits()[-1]["bound"] == pytest.approx(30.0)
+
+
+def test_all_classes_of_a_cluster_have_bounds_and_trust_in_common(store):
+    one = model_store(store, hints=lambda geometry: {"queue": 100.0 * geometry.nodes})
+    for _ in range(60):
+        one.observe(SMALL, Observation(120.0), one.predict(SMALL))
+    far = one.predict(LARGE)
+    assert far.said[BOUND] == pytest.approx(far.seconds * 1.2, rel=0.01)
+    assert one.around(LARGE, far).quantile(0.75) == pytest.approx(far.seconds * 1.2, rel=0.01)
+    fresh = make("share-mix", LIVE_ALTERNATIVES).weights()
+    assert one.learner(LARGE).weights() == one.learner(SMALL).weights() != fresh
+    again = model_store(store, hints=lambda geometry: {"queue": 100.0 * geometry.nodes})
+    assert again.predict(LARGE).said[BOUND] == far.said[BOUND]
+    elsewhere = model_store(store, complete=lambda g: replace(g, cluster="c2"))
+    assert len(elsewhere.common(SMALL).bounds) == 0
+
+
+def test_what_is_common_begins_with_the_waits_that_are_kept_already(store):
+    """Of a release that had nothing in common, and of accounting."""
+    for i in range(60):
+        store.add_wait(KEY, 100.0, 150.0, 0, float(i))
+    one = model_store(store)
+    assert one.common(SMALL).bounds.bound(100.0) == pytest.approx(150, rel=1e-3)
+    one.import_waits((MIDDLE, 400.0 + i, 1.0) for i in range(30))
+    assert len(one.common(SMALL).bounds) == 60 + 29
+    one.observe(SMALL, Observation(30.0), None)
+    assert store.learned("share-mix common ") is None, "of a wait that nobody predicted it learns nothing"
+
+
+def test_a_damaged_common_state_is_kept_aside_and_said_once(store):
+    said = []
+    one = model_store(store, said)
+    for _ in range(30):
+        one.observe(SMALL, Observation(30.0), one.predict(SMALL))
+    store.save_learned("share-mix common ", {"version": 9}, 1.0)
+    again = model_store(store, said)
+    assert again.predict(SMALL).said[BOUND] == pytest.approx(30.0)
+    assert [key for key, _ in said] == ["share-mix common "]
+    assert store.learned("aside 7 share-mix common ") == {"version": 9}
 
 
 def test_users_share_where_the_site_says_so(store):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.waits.queue_learner import LEAST, QueueLearner
-from penstock.waits.queue_view import FEATURES, NewJob, Past, QueueCounts, QueuedJob, View, look
+from penstock.waits.bounds import LEAST
+from penstock.waits.queue_learner import QueueLearner
+from penstock.waits.queue_view import FEATURES, LIKELY, NewJob, Past, QueueCounts, QueuedJob, View, look
 
 NOTHING = Past(0.0, 0.0, 0.0, 0, 0)
 
@@ -44,6 +46,22 @@ def test_the_plan_by_hand():
     assert numbers["free"] == 0 and numbers["waiting"] == 2 and numbers["nodes_ahead"] == 7
     assert numbers["work_ahead"] == (300 + 200) / 4
     assert numbers["oldest"] == 100 and numbers["planned_first"] == 100
+
+
+def test_the_plan_by_likely_run_times_stands_beside_the_one_by_limits():
+    """Four nodes by their limit until 1100, likely until 1070; ours of 200 s then goes before the one of 4 nodes."""
+    ask = NewJob(1, 200, "batch", "u")
+    queue = QueueCounts(1000, 4, ((1100, 4),), (waiting(3, 100, 900), waiting(4, 50, 950)))
+    nearer = QueueCounts(1000, 4, ((1070, 4),), (waiting(3, 30, 900), waiting(4, 50, 950)))
+    view = look(queue, ask, NOTHING, (nearer, replace(ask, limit=20)))
+    assert (view.planned, view.likely) == (250, 70)
+    numbers = seen(view)
+    assert numbers["limit"] == 200 and numbers["likely_limit"] == 20
+    assert numbers["planned_first"] == 100 and numbers["likely_first"] == 70
+    assert numbers["work_ahead"] == 125 and numbers["likely_work_ahead"] == (90 + 200) / 4
+    alone = look(queue, ask, NOTHING)
+    assert alone.likely == alone.planned == 250
+    assert alone.features[-len(LIKELY) :] == tuple(seen(alone)[name] for name in LIKELY)
 
 
 def test_a_job_too_wide_for_the_machine_has_no_plan_and_does_not_stop_the_others():
@@ -105,6 +123,7 @@ def test_until_it_knows_enough_the_plan_stands():
     assert learner.expect(view_of(1.0)) == 7.0
     assert learner.expect(View(view_of(1.0).features, None)) is None
     assert learner.expect(View(view_of(1.0).features, 0.0)) == LEAST
+    assert learner.expect(View(view_of(1.0).features, 7.0, 3.0)) == 3.0, "by likely run times"
     learner.add(view_of(1.0), 1000.0)
     assert learner.due
 
@@ -154,3 +173,33 @@ def test_a_damaged_state_is_refused_and_changes_nothing(change):
     with pytest.raises(ValueError, match="queue state"):
         learner.restore({**_TAUGHT.to_state(), **change})
     assert learner.expect(view_of(900.0)) == 7.0
+
+
+def test_what_was_learned_when_the_plan_went_by_limits_alone_is_read():
+    """As of 0.1.0: the last features were not there; they are those of the limits."""
+    learner = taught()
+    before = learner.to_state()
+    del before["bounds"]
+    width = len(FEATURES) - len(LIKELY)
+    before["features"] = list(FEATURES[:width])
+    before["examples"] = [[*row[:width], row[-1]] for row in before["examples"]]
+    again = QueueLearner()
+    again.restore(json.loads(json.dumps(before)))
+    assert len(again) == len(learner)
+    at = FEATURES.index("work_ahead")
+    assert all(features[-2] == features[at] for features, _ in again._examples), "likely_work_ahead"
+    assert again.expect(view_of(900.0)) == pytest.approx(learner.expect(view_of(900.0)), rel=1e-3)
+    again.refit()
+    with pytest.raises(ValueError, match="features"):
+        again.restore({**before, "features": list(FEATURES[:3])})
+
+
+def test_the_learner_knows_how_far_waits_fall_from_what_it_said():
+    learner = QueueLearner()
+    assert learner.bound(100.0) is None
+    for _ in range(30):
+        learner.add(view_of(1.0), 300.0, 100.0)
+    assert learner.bound(100.0) == pytest.approx(300, rel=1e-3)
+    again = QueueLearner()
+    again.restore(json.loads(json.dumps(learner.to_state())))
+    assert again.bound(100.0) == learner.bound(100.0)

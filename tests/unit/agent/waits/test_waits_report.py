@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from functools import partial
 
 import pytest
@@ -13,10 +14,13 @@ from penstock.errors import StoreError, UserError
 from penstock.predictions.outlook import from_store, geometry_of
 from penstock.state.store import Store
 from penstock.waits.alternatives import LIVE_ALTERNATIVES
-from penstock.waits.base import Observation
+from penstock.waits.base import BOUND, Observation
+from penstock.waits.common import OWN
+from penstock.waits.judged import Judged
 from penstock.waits.learners import make
 from penstock.waits.model_store import ModelStore
-from penstock.waits.report import calibration, outlook, survey
+from penstock.waits.queue_watch import ALL
+from penstock.waits.report import accuracy, calibration, outlook, pinball, survey
 
 ASK = Geometry("batch", "normal", 4, 7200)
 
@@ -39,8 +43,43 @@ def row(wait, estimate, bound=None, censored=0):
 def test_calibration_by_hand():
     """600 s for 60: one decade; 10 for 59: both a minute, none. A hidden wait and one not predicted do not count."""
     rows = [row(60, 600, 900), row(59, 10, 20), row(5, 500, 600, censored=1), row(70, None)]
-    assert calibration(rows) == {"predictions": 2, "log10_error": 0.5, "bounded": 2, "coverage_95": 0.5}
-    assert calibration([]) == {"predictions": 0, "log10_error": None, "bounded": 0, "coverage_95": None}
+    found = calibration(rows)
+    assert found.pop("pinball_95") == pytest.approx(0.05 * math.log10(900 / 60) / 2)
+    assert found == {
+        "predictions": 2,
+        "log10_error": 0.5,
+        "within_1_min": 0.5,
+        "within_10_min": 1.0,
+        "bounded": 2,
+        "coverage_95": 0.5,
+    }
+    nothing = calibration([])
+    assert (nothing.pop("predictions"), nothing.pop("bounded")) == (0, 0)
+    assert set(nothing.values()) == {None}
+
+
+def test_the_pinball_loss_by_hand():
+    """A wait of ten times its bound costs 0.95, a bound of ten times the wait 0.05; a minute is the least of both."""
+    assert pinball(100.0, 1000.0) == pytest.approx(0.95)
+    assert pinball(1000.0, 100.0) == pytest.approx(0.05)
+    assert pinball(1.0, 59.0) == 0.0
+
+
+def test_accuracy_compares_on_the_same_jobs():
+    slurm, queue = Judged(OWN, 10), Judged(ALL, 10)
+    slurm.add(100.0, {"penstock": 100.0, "slurm": 1000.0})
+    queue.add(60.0, {"queue": 600.0, BOUND: 700.0, "squeue": None})
+    queue.add(60.0, {"queue": 60.0, BOUND: None, "squeue": 6000.0})
+    rows = accuracy([row(60, 600, 900), row(70, None)], slurm, queue)
+    told = {(r["jobs"], r["who"], r["beside"]): r for r in rows}
+    assert told["predicted", "penstock", None]["predictions"] == 1
+    assert told["predicted", "penstock", "sbatch --test-only"]["log10_error"] == 0.0
+    assert told["predicted", "sbatch --test-only", "penstock"]["log10_error"] == pytest.approx(1.0)
+    whole = told["all", "penstock", None]
+    assert (whole["predictions"], whole["log10_error"], whole["coverage_95"]) == (2, 0.5, 1.0)
+    assert told["all", "penstock", "squeue --start"]["within_1_min"] == 1.0
+    assert told["all", "squeue --start", "penstock"]["log10_error"] == pytest.approx(2.0)
+    assert len(accuracy([], slurm, None)) == 3
 
 
 def test_an_outlook_has_ascending_quantiles_and_says_what_it_stands_on(store):
@@ -90,6 +129,7 @@ def test_without_an_agent_the_file_tells_and_is_not_changed(store, tmp_path):
     told = from_store(config, looking, Geometry("", "normal", 4, 7200), lambda: 8.0)
     assert told["outlook"]["estimate"] == pytest.approx(300.0) and told["outlook"]["partition"] == "batch"
     assert len(told["geometries"]) == 1
+    assert [r["predictions"] for r in told["accuracy"]] == [30, 0, 0], "Slurm was never asked, the queue not watched"
     with pytest.raises(StoreError):
         looking.remember("a", "b")
     looking.close()

@@ -193,3 +193,53 @@ def test_it_comes_to_know_a_queue_that_the_plan_misjudges():
             watched.learner.refit()
         now += 60
     assert watched.expect(ASK, "alice") == pytest.approx(30, rel=0.3)
+
+
+def test_what_was_expected_is_kept_beside_what_squeue_said_first():
+    """Ours would start when the first one's limit is over; Slurm says 900 first and 300 later; it starts at 400."""
+    first, ours = started(1, 50.0, 60.0, *NODES), waiting(2, 150.0)
+    watched = watch(
+        make_snapshot([first], 100.0),
+        make_snapshot([first, replace(ours, start=900.0)], 200.0),
+        make_snapshot([first, replace(ours, start=300.0)], 250.0),
+        make_snapshot([started(2, 150.0, 400.0)], 450.0),
+    )
+    (row,) = watched.judged.rows()
+    assert row["wait"] == 250 and row["squeue"] == 750 and row["queue"] == pytest.approx(660 - 100)
+    assert row["bound95"] is None, "of one job nothing is known"
+    assert len(watched.learner.bounds) == 1
+    again = QueueWatch(QueueLearner())
+    again.restore(json.loads(json.dumps(watched.to_state())))
+    assert again.judged.rows() == watched.judged.rows() and len(again.learner.bounds) == 1
+    old = watched.to_state()
+    del old["judged"], old["learner"]["bounds"]
+    again.restore(json.loads(json.dumps(old)))
+    assert again.judged.rows() == [] and len(again.learner.bounds) == 0, "as of 0.1.0"
+
+
+def test_run_times_of_users_are_learned_and_bring_the_plan_nearer():
+    """Alice's jobs run for 100 s with limits of 600; the next one of hers holds all nodes, and is likely to end soon.
+
+    Ours is planned at its likely end.
+    """
+    hers = [started(i, 100.0 * i, 100.0 * i, *NODES, user="alice") for i in (1, 2, 3)]
+    over = replace(hers[0], state=JobState.COMPLETED, nodes=(), end=190.0)
+    watched = watch(make_snapshot([hers[0]], 120.0), make_snapshot([over, hers[1]], 210.0))
+    assert watched._runs.expect("alice", 600) == 90, "by its own end"
+    watched.see(make_snapshot([hers[1]], 260.0))
+    watched.see(make_snapshot([hers[2]], 305.0))
+    assert watched._runs.expect("alice", 600) == (90 + 105) // 2, "it was gone at the next look"
+    assert watched.expect(ASK, "bob") == pytest.approx(300 + 97 - 305, abs=1)
+    again = QueueWatch(QueueLearner())
+    again.restore(json.loads(json.dumps(watched.to_state())))
+    again.see(make_snapshot([hers[2]], 310.0))
+    assert again.expect(ASK, "bob") == pytest.approx(300 + 97 - 310, abs=1)
+
+
+def test_of_a_job_that_ended_between_looks_far_apart_nothing_is_learned():
+    watched = watch(make_snapshot([started(1, 100.0, 100.0, user="alice")], 120.0), make_snapshot([], 5000.0))
+    assert watched._runs.expect("alice", 600) == 600
+    requeued = waiting(2, 5100.0, user="alice")
+    watched.see(make_snapshot([started(2, 5100.0, 5100.0, user="alice")], 5110.0))
+    watched.see(make_snapshot([requeued], 5120.0))
+    assert watched._runs.expect("alice", 600) == 600, "it will run again"

@@ -89,7 +89,10 @@ def test_the_queue_tells_more_than_history_and_all_are_judged_alike(tmp_path):
     assert len({r.jobs for r in everybody.values()}) == 1
     assert everybody["queue"].mean < min(everybody["last"].mean, everybody["median"].mean)
     assert everybody["share-mix"].mean < everybody["median"].mean
-    assert everybody["last"].coverage is None
+    assert everybody["share-mix"].pinball < everybody["last"].pinball
+    assert len(everybody["last"].tenths) == 10 and min(everybody["last"].tenths) >= 0
+    assert everybody["queue"].within_10 >= everybody["queue"].within_1
+    assert logs.beyond(rows, everybody["queue"], "queue") == 0
     assert 0.7 < everybody["share-mix"].coverage <= 1, "few jobs, and a queue that keeps changing"
     assert {r.sizes for r in rows} == {"all", "16-31"}
     assert logs.ratio(rows, everybody["median"]) >= 1
