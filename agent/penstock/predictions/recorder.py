@@ -13,7 +13,7 @@ from penstock.future.past import PastRecorder, QueuePast, used_in
 from penstock.host.clock import Clock
 from penstock.state.store import Store
 
-__all__ = ["Recorder", "keep_used", "kept_used", "past_in"]
+__all__ = ["Recorder", "keep_past", "keep_used", "kept_used", "past_in"]
 
 _USED: Final = "used of limits"
 _SAVE_AFTER: Final = 900.0
@@ -76,6 +76,11 @@ class Recorder:
 def keep_used(store: Store, records: Sequence[AccountingRecord], now: float) -> None:
     """Keep how much of their limits the jobs of accounting have run."""
     store.save_learned(_USED, {"version": 1, "used": [round(share, 4) for share in used_in(records)]}, now)
+
+
+def keep_past(store: Store, cluster: str, past: PastRecorder, now: float) -> None:
+    """Keep what was seen of a cluster, as the agent would that had watched it."""
+    store.save_learned(_key(cluster), past.to_state(), now)
 
 
 def past_in(store: Store, cluster: str, snapshot: Snapshot) -> QueuePast:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from penstock.api import JobSpec, JobState
+from penstock.future.past import PastRecorder
 from penstock.workflow.cuts import Cut, place_units, singles
 from penstock.workflow.metrics import perceived_wait, run_metrics
 from penstock.workflow.model import Stage, Workflow
@@ -87,14 +88,20 @@ def seeded(engine: Engine, workflow: Workflow, cut: Cut | None = None) -> Outcom
 
 
 def under_agent(
-    engine: Engine, workflow: Workflow, strategy: str, settings: Mapping[str, object], *, shared: bool = False
+    engine: Engine,
+    workflow: Workflow,
+    strategy: str,
+    settings: Mapping[str, object],
+    *,
+    shared: bool = False,
+    past: PastRecorder | None = None,
 ) -> Outcome:
-    """An agent that begins now runs the workflow; `shared`: it finds a site where jobs share nodes. RuntimeError if it
-    does not complete."""
+    """An agent that begins now runs the workflow; `shared`: it finds a site where jobs share nodes, `past`: what it has
+    seen of the queue. RuntimeError if it does not complete."""
     if shared:
         engine.config = replace(engine.config, select_type="select/cons_tres")
     submission = Submission(engine.now, workflow)
-    (run,) = asyncio.run(follow(engine, [submission], strategy, settings, seed=1))
+    (run,) = asyncio.run(follow(engine, [submission], strategy, settings, seed=1, past=past))
     if run.phase is not RunPhase.COMPLETED:
         raise RuntimeError(f"{workflow.name} under {strategy}: {run.phase.value}")
     metrics = run_metrics(run)

@@ -17,9 +17,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from penstock.api import Snapshot
 from penstock.errors import UserError
+from penstock.future.past import PastRecorder
 from penstock.host import logs
 from penstock.workflow.model import Stage, Workflow
+from penstock_lab.mock import views
 from penstock_lab.mock.engine import Engine
 from penstock_lab.paired.forks import in_forks
 from penstock_lab.paired.ways import Outcome, contiguous_cuts, plain, seconds_of, seeded, under_agent
@@ -48,6 +51,7 @@ _DAY: Final = 86400.0
 _FIRST: Final = 3 * _DAY
 _APART: Final = 12 * 3600.0
 _TAIL: Final = 30 * _DAY
+_LOOKS: Final = 240.0
 _SPREAD: Final = 0.05  # of real run times around the expected ones (log-normal)
 _MERGES: Final = 5  # with more stages than so many, only merges of two groups are tried
 
@@ -121,8 +125,8 @@ def _alone(workflow: Workflow) -> Workflow:
     return Workflow(workflow.name, workflow.order[:1])
 
 
-def ways(engine: Engine, workflow: Workflow) -> dict[str, Callable[[], Outcome]]:
-    """Every way by its name."""
+def ways(engine: Engine, workflow: Workflow, past: PastRecorder) -> dict[str, Callable[[], Outcome]]:
+    """Every way by its name; the default strategy knows the queue's past."""
     found: dict[str, Callable[[], Outcome]] = {
         PLAIN: partial(plain, engine, workflow),
         SEEDED: partial(seeded, engine, workflow),
@@ -136,7 +140,7 @@ def ways(engine: Engine, workflow: Workflow) -> dict[str, Callable[[], Outcome]]
         found[strategy] = partial(under_agent, engine, workflow, strategy, {})
     for name, (shared, aged) in AUTO.items():
         settings = {"workflows": {"age_while_dependent": aged}}
-        found[name] = partial(under_agent, engine, workflow, "auto", settings, shared=shared)
+        found[name] = partial(under_agent, engine, workflow, "auto", settings, shared=shared, past=past)
     return found
 
 
@@ -148,14 +152,22 @@ def run(case: Case, windows: int, done: frozenset[int] = frozenset(), at_once: i
     machine = MACHINES.get(case.machine) or LOGS[case.machine]
     engine = Engine(cluster(machine, case.rule), 0.0, duration=seconds_of)
     let_arrive(engine, _others(machine, days, case.seed))
+    past = PastRecorder()
     for number in range(last + 1):
-        engine.advance(_FIRST + _APART * number)
-        engine.take_effects()
+        _watch(engine, _FIRST + _APART * number, past)
         if number not in done:
             workflow = chain(case, number)
-            told = in_forks({name: partial(_told, way) for name, way in ways(engine, workflow).items()}, at_once)
+            told = in_forks({name: partial(_told, way) for name, way in ways(engine, workflow, past).items()}, at_once)
             outcomes = {name: Outcome.read(each) for name, each in told.items()}
             yield Window(case, number, workflow.name, outcomes)
+
+
+def _watch(engine: Engine, until: float, past: PastRecorder) -> None:
+    """On to that instant, with a look at the queue as often as an agent takes one that nothing calls for."""
+    while engine.now < until:
+        engine.advance(min(engine.now + _LOOKS, until))
+        engine.take_effects()
+        past.see(Snapshot(engine.now, {job.id: job for job in views.jobs(engine)}, {}, {}))
 
 
 def _others(machine: Machine, days: float, seed: int) -> Iterator[Arrival]:

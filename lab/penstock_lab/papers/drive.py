@@ -18,6 +18,8 @@ import numpy as np
 from penstock.api import JobSpec
 from penstock.app import App
 from penstock.config import Config
+from penstock.future.past import PastRecorder
+from penstock.predictions.recorder import keep_past
 from penstock.state.store import Store
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.model import Workflow
@@ -65,9 +67,14 @@ async def drive(
 
 
 async def follow(
-    engine: Engine, submissions: Sequence[Submission], strategy: str, settings: Mapping[str, object], seed: int
+    engine: Engine,
+    submissions: Sequence[Submission],
+    strategy: str,
+    settings: Mapping[str, object],
+    seed: int,
+    past: PastRecorder | None = None,
 ) -> list[WorkflowRun]:
-    """The same on a cluster as it is now, with an agent that begins now."""
+    """The same on a cluster as it is now, with an agent that begins now; `past` is what it has seen of the queue."""
     config = Config.model_validate(
         {
             **settings,
@@ -76,7 +83,10 @@ async def follow(
         }
     )
     backend = MockBackend(engine, "scientist")
-    app = App(config, backend, backend.clock, Store(":memory:"))
+    store = Store(":memory:")
+    if past is not None:
+        keep_past(store, engine.config.cluster, past, backend.now())
+    app = App(config, backend, backend.clock, store)
     await app.start()
     assert app.workflows is not None and app.loop is not None
     waiting = sorted(submissions, key=lambda s: s.at)
