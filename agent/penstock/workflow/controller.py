@@ -12,6 +12,7 @@ import os
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import structlog
@@ -38,6 +39,7 @@ from penstock.workflow.cuts import place_units
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.expectations import expected_by
 from penstock.workflow.instructions import Finished, Lookup, Observe, RunStep, SlurmView, tasks_of
+from penstock.workflow.intervals import begun, ended, lasts
 from penstock.workflow.measure import Measure, check_room, measured
 from penstock.workflow.model import Workflow
 from penstock.workflow.registry import strategy_named
@@ -115,6 +117,7 @@ class WorkflowController:
         self._measures: dict[int, tuple[WorkflowRun, Measure]] = {}
         self._stepped: dict[int, _Stepped] = {}
         self._tasks: tuple[Snapshot | None, Mapping[int, Sequence[Job]]] = (None, {})
+        self._expected: tuple[Snapshot | None, dict[Geometry, float]] = (None, {})
         self._failures = store.errors
         self._said: dict[int, dict[str, str]] = {}  # by run and stage: the code of what was decided last
         self.steps = 0
@@ -149,9 +152,10 @@ class WorkflowController:
             raise NotPermitted(f"the agent may not submit this: {refused.text}")
         if any(stage.guessed for stage in workflow.stages):
             workflow = expected_by(workflow, self._earlier(uid))
+        asked: dict[Geometry, float] = {}
         now, cores = self._clock.now(), [n.cpus for name in partition.nodes if (n := snapshot.nodes.get(name))]
         outlook = Outlook(
-            wait=lambda geometry: self._model_store.predict(geometry).seconds,
+            wait=partial(self._expect, asked),
             partition=partition.name,
             qos=workflow.qos or "",
             account=workflow.account or "",
@@ -160,7 +164,11 @@ class WorkflowController:
             cores=sum(cores) / len(cores) if cores else 1.0,
             core_hour_weight=self.core_hour_weight,
         )
-        plan = strategy_named(strategy).plan(workflow, outlook)
+        planner = strategy_named(strategy)
+        plan = planner.plan(workflow, outlook)
+        if asked:  # others may have something to say of these: now with that, for all that is planned at this look
+            await self._prepare(tuple(asked))
+            plan = planner.plan(workflow, replace(outlook, wait=partial(self._expect, self._expected_at(snapshot))))
         check_units(workflow, place_units(workflow, plan.cut), partition, strategy)
         with self.book.together():
             number = self._store.add_run(uid, {}, now, Submitter.AGENT)
@@ -179,6 +187,18 @@ class WorkflowController:
                 self._store.record(Decision(Verb.NOTHING, subject_of(run), plan.reasons), now)
         self._wake(f"workflow {number} was submitted")
         return number
+
+    def _expect(self, known: dict[Geometry, float], geometry: Geometry) -> float:
+        """The expected wait (s), each geometry's worked out once."""
+        if geometry not in known:
+            known[geometry] = self._model_store.expected(geometry)
+        return known[geometry]
+
+    def _expected_at(self, snapshot: Snapshot) -> dict[Geometry, float]:
+        """The waits that were expected at this look: all that is planned at one look is to go by the same."""
+        if self._expected[0] is not snapshot:
+            self._expected = snapshot, {}
+        return self._expected[1]
 
     def _earlier(self, uid: int) -> Iterator[WorkflowRun]:
         """The user's latest runs, oldest first."""
@@ -277,7 +297,7 @@ class WorkflowController:
             run = run_from_dict(stored[0])
         if run.owned:
             raise UserError(f"only {run.user} can retry workflow {number}: run `penstock retry {number}` as {run.user}")
-        self.book.save(retried(run, stage, token=_token()))
+        self.book.save(retried(run, stage, token=_token(), now=self._clock.now()))
         self._wake(f"workflow {number} is to be retried")
 
     # -- one pass ----------------------------------------------------------------------------------------------------
@@ -308,6 +328,7 @@ class WorkflowController:
             if run is None:
                 continue
             if (held := self.held(run)) is not None:
+                self.book.save(replace(run, pauses=begun(run.pauses, now)))
                 decisions.append(Decision(Verb.HOLD, subject_of(run), (held,)))
                 continue
             try:
@@ -419,6 +440,9 @@ class WorkflowController:
         if run.phase.final:  # the agent died between the last step and this
             return [self._finish(number, run.phase.value, run.why or "")]
         now = self._clock.now()
+        if lasts(run.pauses):
+            run = replace(run, pauses=ended(run.pauses, now))
+            self.book.save(run)
         step = await self._decide(run, self._view(run, snapshot, down), pace)
         if self.runs.get(number) is not run:
             return []  # its user has changed it meanwhile, and asked for a pass by that

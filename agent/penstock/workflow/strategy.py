@@ -129,9 +129,9 @@ class Due:
 class Strategy(Protocol):
     """Decides into which jobs a workflow is cut and when each is submitted.
 
-    `ahead`: it wants a predicted wait for each job. `tie`: what keeps a job behind parents that have not ended when it
-    is submitted; only looked at when `due` says so early. The class's docstring is its manual; the first line is shown
-    by the command line.
+    `ahead`: `due` goes by the predicted wait of a job, so that this is asked for before the job is due. `tie`: what
+    keeps a job behind parents that have not ended when it is submitted; only looked at when `due` says so early. The
+    class's docstring is its manual; the first line is shown by the command line.
     """
 
     name: str

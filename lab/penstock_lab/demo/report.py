@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.api import plural
-from penstock.workflow.metrics import perceived_wait, run_metrics
+from penstock.workflow.metrics import gap_before, run_metrics
 from penstock.workflow.state import WorkflowRun
 from penstock_lab.demo.breathe import Breath
 from penstock_lab.demo.compare import Outcome, deviation
@@ -94,7 +94,7 @@ def _stages(run: WorkflowRun) -> Table:
             *("" if t is None else f"{t - run.submitted_at:.1f}" for t in times),
             "" if s.estimate is None else f"{s.estimate:.0f}",
             off,
-            "" if (wait := perceived_wait(run, i)) is None else f"{wait:.1f}",
+            "" if (wait := gap_before(run, i)) is None else f"{wait:.1f}",
         )
     return table
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.api import Reason, plural
-from penstock.workflow.costs import Cost, predicted
+from penstock.workflow.costs import Cost, hides_waits, predicted
 from penstock.workflow.cuts import place_units
 from penstock.workflow.model import Workflow
 from penstock.workflow.state import WorkflowRun
@@ -34,9 +34,10 @@ class Auto:
         """The plan of the strategy that was picked, with the reasons, and what the alternatives would have cost."""
         chosen, reasons = _choose(workflow, outlook)
         plan = chosen.plan(workflow, outlook)
+        hides = hides_waits(chosen.tie, outlook.rules)
         told = tuple(
             _told(strategy, predicted(place_units(workflow, strategy.plan(workflow, outlook).cut), outlook, hidden))
-            for strategy, hidden in ((chosen, chosen.tie is not Tie.NONE), (PerStage(), False), (BigJob(), False))
+            for strategy, hidden in ((chosen, hides), (PerStage(), False), (BigJob(), False))
             if (strategy.name != chosen.name or strategy is chosen) and (outlook.scripts or strategy.name != "bigjob")
         )
         return Plan(plan.cut, (*reasons, *plan.reasons, *told), chosen.name, _levels_ahead(outlook.rules))
