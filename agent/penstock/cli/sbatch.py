@@ -13,6 +13,7 @@ import click
 
 from penstock.audit.opening import tell_of_command
 from penstock.audit.record import RecordOutcome
+from penstock.cli.arrays import again, completed_tasks
 from penstock.cli.door import ask_or_leave, plan_stages
 from penstock.cli.keeping import KEEPS_BACK, check_agent, put_off
 from penstock.config import Config, load
@@ -23,6 +24,7 @@ from penstock.sbatch.directives import Request, read_directives, request, sbatch
 from penstock.sbatch.moldable import moldable
 from penstock.sbatch.options import CommandLine, parse
 from penstock.sbatch.submission import Submitted, pass_on, script_lines, submit
+from penstock.slurm.parse import ParseError
 from penstock.workflow.state import Kept, StageRun, WorkflowRun
 
 __all__ = ["sbatch", "submit_again"]
@@ -226,8 +228,9 @@ def submit_stage(
     return SubmittedStage(done, kept)
 
 
-def submit_again(config: Config, run: WorkflowRun, stage: StageRun) -> int:
-    """Submit a stage once more, as it was, in the place of its old job; its new job. Raises PenstockError."""
+def submit_again(config: Config, run: WorkflowRun, stage: StageRun) -> tuple[int, str | None]:
+    """Submit a stage once more, as it was, in the place of its old job; its new job. Of an array whose tasks have
+    completed in part only the others, which are returned, too. Raises PenstockError."""
     order = stage.mine.order
     line = parse(order.words)
     if order.script is not None:
@@ -239,6 +242,9 @@ def submit_again(config: Config, run: WorkflowRun, stage: StageRun) -> int:
     asked = Request(run.name, stage.name, after, stage.mine.expect, run.strategy)
     names = {"PENSTOCK_WORKFLOW": run.name, "PENSTOCK_STAGE": stage.name}
     script = _options_of(lines)
+    tasks = _tasks_left(config, line, script, stage)
+    if tasks is not None:
+        line = parse(line.words(f"--array={tasks}"))
     workdir = order.workdir or None
     placed = submit_stage(config, asked, line, script, stdin, names, run=run.id, replaces=stage.job, workdir=workdir)
     code = placed.done.end()
@@ -246,7 +252,18 @@ def submit_again(config: Config, run: WorkflowRun, stage: StageRun) -> int:
         raise PenstockError(f"stage {stage.name} was not submitted (sbatch ended with {code})")
     if placed.failed is not None:
         raise PenstockError(f"job {placed.done.job} is no part of {run.name}: {placed.failed}")
-    return placed.done.job
+    return placed.done.job, tasks
+
+
+def _tasks_left(config: Config, line: CommandLine, script: CommandLine, stage: StageRun) -> str | None:
+    """The tasks of a stage's array that have not completed; None: it is no array, or all of it is to run again."""
+    array = line.value("array") or os.environ.get("SBATCH_ARRAY_INX") or script.value("array")
+    if array is None or stage.job is None or stage.start is None:
+        return None
+    try:
+        return again(array, completed_tasks(stage.job, config.slurm.timeout))
+    except ParseError:
+        return None  # sbatch will refuse it
 
 
 def _tell(placed: SubmittedStage, line: CommandLine, asked: Request) -> int:
