@@ -75,8 +75,8 @@ def output_files(job: int, limit: float) -> list[str]:
 
 
 def slurm_says(words: list[str], limit: float) -> str:
-    """What a command of Slurm prints, empty where it fails. Raises `SlurmUnavailable` when it gives no answer in `limit`
-    seconds."""
+    """What a command of Slurm prints, empty where it fails. Raises `SlurmUnavailable` where there is no answer within
+    `limit` seconds."""
     # Run in a job, scontrol would take SLURM_JOBID to heart.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_") or k == "SLURM_CONF"}
     try:

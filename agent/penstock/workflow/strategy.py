@@ -22,6 +22,7 @@ from penstock.workflow.state import StagePhase, StageRun, WorkflowRun
 from penstock.workflow.ties import Tie
 
 __all__ = [
+    "KEEPS_PLACE",
     "Due",
     "Outlook",
     "Plan",
@@ -39,6 +40,8 @@ __all__ = [
     "soon",
 ]
 
+KEEPS_PLACE: Final = "workflows.keeps_place"
+"""The fact in the state file that has `Rules.keeps_place` of the cluster, as JSON."""
 _NAMED: Final = 3
 # After so many starts that came too early a job is submitted when its parents have ended, as under `perstage`.
 _PATIENCE: Final = 2
@@ -60,6 +63,14 @@ class Rules:
     whole_nodes: bool = False
     max_accrue: int | None = None
     no_merge: str | None = None
+
+    @property
+    def keeps_place(self) -> bool | None:
+        """Whether a job keeps its place in the queue while it depends on others, by its age or by the order of
+        submission; None: not known."""
+        if self.accrues or self.weight_age == 0:
+            return True
+        return None if self.weight_age is None else False
 
     @classmethod
     def of(cls, site: SiteConfig) -> Rules:

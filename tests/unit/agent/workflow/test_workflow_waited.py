@@ -1,4 +1,4 @@
-"""Where the time between a stage's turn and its start went: the queue, pauses and holds of people, the agent's reaction."""
+"""Where the time between a stage's turn and its start went: the queue, pauses and holds, the agent's reaction."""
 
 from __future__ import annotations
 
