@@ -34,12 +34,12 @@ def completed_in(job: int, shown: str, recorded: str) -> frozenset[int]:
     return frozenset({*(int(task) for task in ended if task.isdecimal()), *(int(found[1]) for found in seen if found)})
 
 
-def again(asked: str, completed: Collection[int]) -> str | None:
+def again(asked: str, completed: Collection[int]) -> str:
     """The array expression of those that `asked` names and that have not completed, with its limit of how many may run
-    at once; None where that is all of them, or none. Raises ParseError for no such expression."""
+    at once; `asked` itself where that is all of them, or none. Raises ParseError for no such expression."""
     tasks = array_tasks(asked)
     left = tasks.difference(completed)
     if not left or len(left) == len(tasks):
-        return None
+        return asked
     _, percent, most = asked.partition("%")
     return array_text(left) + percent + most

@@ -230,7 +230,7 @@ def submit_stage(
 
 def submit_again(config: Config, run: WorkflowRun, stage: StageRun) -> tuple[int, str | None]:
     """Submit a stage once more, as it was, in the place of its old job; its new job. Of an array whose tasks have
-    completed in part only the others, which are returned, too. Raises PenstockError."""
+    completed in part only the others; the tasks are returned, too. Raises PenstockError."""
     order = stage.mine.order
     line = parse(order.words)
     if order.script is not None:
@@ -256,7 +256,7 @@ def submit_again(config: Config, run: WorkflowRun, stage: StageRun) -> tuple[int
 
 
 def _tasks_left(config: Config, line: CommandLine, script: CommandLine, stage: StageRun) -> str | None:
-    """The tasks of a stage's array that have not completed; None: it is no array, or all of it is to run again."""
+    """The tasks of a stage's array that are to run again; None: it is no array, or has not begun."""
     array = line.value("array") or os.environ.get("SBATCH_ARRAY_INX") or script.value("array")
     if array is None or stage.job is None or stage.start is None:
         return None

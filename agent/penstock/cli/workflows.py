@@ -167,7 +167,7 @@ def retry(workflow: str, stage: str | None, as_json: bool) -> None:
         emit_json({"run": run.number, "jobs": jobs, "tasks": tasks})
         return
     for name, job in jobs.items():
-        only = f": tasks {tasks[name]}, as the others have completed" if name in tasks else ""
+        only = f": tasks {tasks[name]}, which have not completed" if name in tasks else ""
         click.echo(f"Submitted batch job {job} for stage {name}{only}")
     if run.owned is None:
         click.echo(f"Workflow {run.number} runs again")
@@ -175,7 +175,7 @@ def retry(workflow: str, stage: str | None, as_json: bool) -> None:
 
 def _again(config: Config, shown_run: Shown, run: WorkflowRun, stage: str | None) -> dict[str, tuple[int, str | None]]:
     """Submit the stages that did not complete, and those waiting after them, once more, in their order; the new jobs,
-    and of an array the tasks that run again, where others have completed.
+    and of an array the tasks that run again.
 
     Slurm 22.05 turns the owner's hold of a job whose dependency has failed into an administrator's within seconds: the
     owner can only cancel it.

@@ -24,8 +24,8 @@ class Cancel(Answer):
 
 
 class Retry(Answer):
-    """`jobs` are the new ones by stage, where the caller's command submitted them. `tasks`: of which arrays only these
-    run again, as the others have completed."""
+    """`jobs` are the new ones by stage, where the caller's command submitted them. `tasks` are those of
+    arrays, of which the others have completed."""
 
     run: int | None
     jobs: dict[str, int]
