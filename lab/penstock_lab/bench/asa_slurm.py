@@ -71,7 +71,7 @@ class Rivals:
 
     async def top_up(self) -> None:
         """Submit what is missing by what the agent saw last; a job it has not seen yet counts as pending."""
-        jobs = await self._site.arena.jobs()
+        _at, jobs = await self._site.arena.look()
         known = {job.id for job in jobs}
         pending = sum(job.id in self._mine and job.pending for job in jobs) + len(self._mine - known)
         for _ in range(BACKLOG - pending):
