@@ -37,9 +37,10 @@ def jobs(context: click.Context, parameter: click.Parameter, incomplete: str) ->
 
 
 def subjects(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Workflows as wN, and numbers of jobs."""
+    """Workflows as wN and by name, and numbers of jobs."""
     answer = _answer()
-    return _offer([*((f"w{w['id']}", w["name"]) for w in answer.get("workflows", ())), *_jobs(answer)], incomplete)
+    named = [found for found in _workflows(answer) if not found[0].isdecimal()]  # a bare number is a job's
+    return _offer([*named, *_jobs(answer)], incomplete)
 
 
 def _answer() -> dict[str, Any]:

@@ -22,7 +22,7 @@ from penstock.core.off import REFUSED, off_in, refusal
 from penstock.errors import AgentUnavailable, OutcomeUnknown, StateHeld, StoreError
 from penstock.ipc.client import ask_agent
 from penstock.state.environments import Environments, own_environment
-from penstock.state.leadership import hold_state, is_shared, open_store
+from penstock.state.leadership import hold_state, is_shared, last_at_work, open_store
 from penstock.state.lease.machine import Card
 from penstock.state.schema import UNREADABLE
 from penstock.state.store import TICKED, Store
@@ -35,6 +35,7 @@ __all__ = ["ask_or_leave", "ask_or_read", "left_environment", "plan_stages"]
 _SHOWN: Final = 200
 _RECENT: Final = 900.0  # seconds: a tick later than this ago is taken for none
 _GRACE: Final = 5.0
+_A_DAY: Final = 86400.0
 _HINTED: Final = "tick.hinted"
 _HINT: Final = (
     "no agent runs here. Let `penstock tick` do its work from your crontab, for example by\n"
@@ -154,29 +155,42 @@ def plan_stages(config: Config, request: Mapping[str, Any]) -> dict[str, Any]:
             return planned(*plan(with_waiting(latest_runs(store, uid), left, uid, now), registration(request, now)))
 
 
-def ask_or_read(config: Config, op: str, arguments: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401
-    """The agent's answer to `status` or `explain`; without an agent what the caller's state file says."""
+def ask_or_read(
+    config: Config, op: str, arguments: Mapping[str, Any] | None = None, *, last_known: bool = False
+) -> Any:  # noqa: ANN401
+    """The agent's answer to `status` or `explain`; where `penstock tick` does the work, what the caller's state file
+    says; with `last_known` also where an agent did, and is gone."""
     try:
         return ask_agent(config, op, arguments)
     except AgentUnavailable as e:
         if not os.access(config.agent.state_dir / "penstock.db", os.R_OK, effective_ids=True):
             raise
         with _own_store(config, e, write=False) as store:
-            if store.fact(TICKED) is None and not store.inbox() and off_in(store) is None:
+            if not last_known and store.fact(TICKED) is None and not store.inbox() and off_in(store) is None:
                 raise  # here an agent did the work, and it is gone
             if op == "explain":
                 return store.decisions(str((arguments or {}).get("subject", "")))
-            return _stored_status(store)
+            return _stored_status(store, _since_when(config, e))
 
 
-def _stored_status(store: Store) -> dict[str, Any]:
+def _since_when(config: Config, unavailable: AgentUnavailable) -> str:
+    """Since when no agent has worked on the caller's state."""
+    what = "the agent does not answer" if isinstance(unavailable.__cause__, TimeoutError) else "no agent runs"
+    at = last_at_work(config.agent.state_dir)
+    if at is None:
+        return what
+    form = "%H:%M:%S" if abs(time.time() - at) < _A_DAY else "%Y-%m-%d %H:%M:%S"
+    return f"{what}: the last pass of one began at {time.strftime(form, time.localtime(at))}, and this is what it knew"
+
+
+def _stored_status(store: Store, since_when: str) -> dict[str, Any]:
     waiting = len(store.inbox())
     ticked = store.instant(TICKED)
     problems = [f"{plural(waiting, 'request')} not taken up before the next `penstock tick`"] if waiting else []
     if (off := off_in(store)) is not None:
         problems.insert(0, str(off))
     elif time.time() - ticked > _RECENT:
-        problems.append("no agent runs, and no `penstock tick` has for a while" if ticked else "no agent runs")
+        problems.append(since_when)
     # Not needed where an agent answers, and slow to load.
     from penstock.workflow.documents import run_to_dict
 

@@ -18,7 +18,7 @@ from penstock.cli.runs import Shown, StageLine, answered, find, shown
 from penstock.config import Config, load
 from penstock.errors import NotFound, NotNow, NotPermitted, SlurmUnavailable, UserError
 
-__all__ = ["logs", "output_files"]
+__all__ = ["logs", "output_files", "slurm_says"]
 
 _POLL = 0.5  # seconds between looks at the file
 _ASK = 5.0  # seconds between questions to the agent whether the stage has ended
@@ -37,7 +37,7 @@ def logs(workflow: str, stage: str | None, follow: bool, as_json: bool) -> None:
     WORKFLOW is a number, wN, or a name. Without STAGE: the one that runs, else the last that has run.
     """
     config = load()
-    run = find(shown(answered(config)), workflow)
+    run = find(shown(answered(config, last_known=True)), workflow)
     chosen = run.stage(stage) if stage is not None else _telling(run)
     if chosen.job is None:
         raise NotNow(f"stage {chosen.name!r} has no job yet ({chosen.phase})")
@@ -67,14 +67,16 @@ def _telling(run: Shown) -> StageLine:
 def output_files(job: int, limit: float) -> list[str]:
     """The files of a job's standard output, an array's tasks each with its own: as Slurm has them in mind, else from
     accounting, which keeps them from 24.05 on. Raises `SlurmUnavailable`."""
-    files = _FIELD.findall(_ask(["scontrol", "show", "job", str(job)], limit))
+    files = _FIELD.findall(slurm_says(["scontrol", "show", "job", str(job)], limit))
     if not files:
         words = ["sacct", "-n", "-P", "-X", "--expand-patterns", "-o", "StdOut", "-j", str(job)]
-        files = [line for line in _ask(words, limit).splitlines() if line.startswith("/")]
+        files = [line for line in slurm_says(words, limit).splitlines() if line.startswith("/")]
     return sorted({name for name in files if name != "/dev/null"})
 
 
-def _ask(words: list[str], limit: float) -> str:
+def slurm_says(words: list[str], limit: float) -> str:
+    """What a command of Slurm prints, empty where it fails. Raises `SlurmUnavailable` where there is no answer within
+    `limit` seconds."""
     # Run in a job, scontrol would take SLURM_JOBID to heart.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_") or k == "SLURM_CONF"}
     try:
@@ -117,5 +119,5 @@ def _open(config: Config, run: Shown, stage: StageLine, path: Path, *, patient: 
 
 
 def _ended(config: Config, run: Shown, stage: StageLine) -> bool:
-    now = find(shown(answered(config)), run.label).stage(stage.name)
+    now = find(shown(answered(config, last_known=True)), run.label).stage(stage.name)
     return now.job != stage.job or now.phase in ("done", "failed", "cancelled")

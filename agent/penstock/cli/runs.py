@@ -16,14 +16,37 @@ from penstock.cli.output import ago, clock, table
 from penstock.config import Config
 from penstock.errors import AgentUnavailable, NotFound, NotPermitted
 from penstock.workflow.documents import run_from_dict, run_to_dict
-from penstock.workflow.metrics import perceived_wait
+from penstock.workflow.metrics import Waited, waited
 from penstock.workflow.state import StagePhase, StageRun, WorkflowRun
 
-__all__ = ["KEPT_BACK", "STAGE_COLUMNS", "Shown", "StageLine", "answered", "find", "in_slots", "phase_of", "shown"]
+__all__ = [
+    "KEPT_BACK",
+    "STAGE_COLUMNS",
+    "Shown",
+    "StageLine",
+    "answered",
+    "find",
+    "in_slots",
+    "phase_of",
+    "shown",
+    "with_waits",
+]
 
 KEPT_BACK: Final = "kept back"
 """What the phase of a job that waits in the queue for the agent to let it go is called."""
-STAGE_COLUMNS: Final = ("stage", "phase", "job", "submit", "start", "end", "estimate", "perceived wait", "why")
+STAGE_COLUMNS: Final = (
+    "stage",
+    "phase",
+    "job",
+    "submit",
+    "start",
+    "end",
+    "estimate",
+    "perceived wait",
+    "paused",
+    "reaction",
+    "why",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +60,14 @@ class StageLine:
     start: float | None
     end: float | None
     estimate: float | None
-    wait: float | None
+    waited: Waited | None
     why: str | None
 
     def cells(self) -> tuple[object, ...]:
         """As a table shows it, under `STAGE_COLUMNS`."""
         times = (clock(self.submitted), clock(self.start), clock(self.end))
-        return (self.name, self.phase, self.job, *times, ago(self.estimate), ago(self.wait), self.why)
+        parts = None if self.waited is None else (self.waited.perceived, self.waited.paused, self.waited.reaction)
+        return (self.name, self.phase, self.job, *times, *map(ago, (self.estimate, *(parts or (None,) * 3))), self.why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +115,12 @@ class Shown:
         table(self.title, STAGE_COLUMNS, [stage.cells() for stage in self.stages])
 
 
-def answered(config: Config) -> dict[str, Any]:
-    """The answer to `status`, with the caller's workflows in slots as `reserved`, which need no agent."""
+def answered(config: Config, *, last_known: bool = False) -> dict[str, Any]:
+    """The answer to `status`, with the caller's workflows in slots as `reserved`, which need no agent. `last_known`:
+    where an agent is gone, what it knew last."""
     reserved = in_slots(config)
     try:
-        answer: dict[str, Any] = ask_or_read(config, "status")
+        answer: dict[str, Any] = ask_or_read(config, "status", last_known=last_known)
     except AgentUnavailable as e:
         if not reserved:
             raise
@@ -136,7 +161,7 @@ def find(runs: Sequence[Shown], which: str) -> Shown:
 
 def _of_run(run: WorkflowRun) -> Shown:
     stages = tuple(
-        StageLine(s.name, phase_of(s), s.job, s.submitted, s.start, s.end, s.estimate, perceived_wait(run, i), _why(s))
+        StageLine(s.name, phase_of(s), s.job, s.submitted, s.start, s.end, s.estimate, waited(run, i), _why(s))
         for i, s in enumerate(run.stages)
     )
     title = (run.id, run.name, run.strategy, run.phase.value, run.phase.final, run.why)
@@ -148,6 +173,24 @@ def _why(stage: StageRun) -> str | None:
     if stage.failure is None and stage.own is not None and stage.own.chained and stage.phase is StagePhase.QUEUED:
         return f"Slurm sees to its {stage.own.base}" if stage.own.base else None
     return stage.failure
+
+
+def with_waits(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer to `status` for programs: each stage with `perceived_wait`, `paused` and `reaction` (s, null while
+    unknown; see `metrics.Waited`)."""
+    kinds = [kind for kind in ("workflows", "reserved") if kind in answer]
+    return {**answer, **{kind: [_with_waits(w) for w in answer[kind]] for kind in kinds}}
+
+
+def _with_waits(workflow: Mapping[str, Any]) -> dict[str, Any]:
+    run = run_from_dict(workflow)
+    stages = []
+    for i, stage in enumerate(workflow["stages"]):
+        found = None if run.in_slots else waited(run, i)  # a slot's begin is no wait
+        parts = ("perceived", "paused", "reaction")
+        values = {name: None if found is None else getattr(found, name) for name in parts}
+        stages.append({**stage, "perceived_wait": values.pop("perceived"), **values})
+    return {**workflow, "stages": stages}
 
 
 def phase_of(stage: StageRun) -> str:

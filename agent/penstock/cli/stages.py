@@ -13,6 +13,7 @@ import click
 
 from penstock.audit.opening import tell_of_command
 from penstock.audit.record import RecordOutcome
+from penstock.cli.arrays import again, completed_tasks
 from penstock.cli.chaining import Chaining, dependency_of
 from penstock.cli.door import ask_or_leave, plan_stages
 from penstock.cli.keeping import KEEPS_BACK, check_agent, put_off
@@ -24,6 +25,7 @@ from penstock.sbatch.options import CommandLine, parse
 from penstock.sbatch.piped import PipedScript
 from penstock.sbatch.submission import Submitted, script_lines, submit
 from penstock.slurm.dependencies import renamed
+from penstock.slurm.parse import ParseError
 from penstock.workflow.state import Kept, StageRun, WorkflowRun
 
 __all__ = [
@@ -216,9 +218,10 @@ def order_of(
     }
 
 
-def submit_again(config: Config, run: WorkflowRun, stage: StageRun, moved: Mapping[int, int]) -> int:
-    """Submit a stage once more, as it was, in the place of its old job; its new job. `moved`: the new jobs of others by
-    their old ones. Raises PenstockError."""
+def submit_again(config: Config, run: WorkflowRun, stage: StageRun, moved: Mapping[int, int]) -> tuple[int, str | None]:
+    """Submit a stage once more, as it was, in the place of its old job; its new job. Of an array whose tasks have
+    completed in part only the others; the tasks are returned, too. `moved`: the new jobs of others by their old ones.
+    Raises PenstockError."""
     order = stage.mine.order
     line = parse(order.words)
     if order.script is not None:
@@ -227,6 +230,9 @@ def submit_again(config: Config, run: WorkflowRun, stage: StageRun, moved: Mappi
         lines = script_lines(line.script, line.value("chdir") or order.workdir) if line.script else []
     script = options_of(lines)
     stdin = None if order.script is None else order.script.encode()
+    tasks = _tasks_left(config, line, script, stage)
+    if tasks is not None:
+        line = parse(line.words(f"--array={tasks}"))
     if stage.mine.chained:
         placed = _link_again(config, run, stage, line, script, stdin, moved)
     else:
@@ -250,7 +256,18 @@ def submit_again(config: Config, run: WorkflowRun, stage: StageRun, moved: Mappi
         raise PenstockError(f"stage {stage.name} was not submitted (sbatch ended with {code})")
     if placed.failed is not None:
         raise PenstockError(f"job {placed.done.job} is no part of {run.name}: {placed.failed}")
-    return placed.done.job
+    return placed.done.job, tasks
+
+
+def _tasks_left(config: Config, line: CommandLine, script: CommandLine, stage: StageRun) -> str | None:
+    """The tasks of a stage's array that are to run again; None: it is no array, or has not begun."""
+    array = line.value("array") or os.environ.get("SBATCH_ARRAY_INX") or script.value("array")
+    if array is None or stage.job is None or stage.start is None:
+        return None
+    try:
+        return again(array, completed_tasks(stage.job, config.slurm.timeout))
+    except ParseError:
+        return None  # sbatch will refuse it
 
 
 def _link_again(
@@ -264,11 +281,11 @@ def _link_again(
 ) -> SubmittedStage:
     """A job of a chain: its own words, with the dependency on the jobs that those before it have now."""
     after = [run.stages[j].name for j in stage.after]
-    again: dict[str, Any] = {"name": stage.name, "job": 0, "after": after, "expect": stage.mine.expect, "chained": True}
+    anew: dict[str, Any] = {"name": stage.name, "job": 0, "after": after, "expect": stage.mine.expect, "chained": True}
     registration = {
         "workflow": run.name,
         "strategy": run.strategy,
-        "stages": [again],
+        "stages": [anew],
         "run": run.id,
         "replaces": {stage.name: stage.job},
     }
@@ -286,7 +303,7 @@ def _link_again(
         return SubmittedStage(done)
     record_submission(config, line, RecordOutcome.DONE, "", "", done.job, f"{run.name}/{stage.name}")
     kept = {"words": list(order.words), "workdir": order.workdir, "script": order.script}
-    again |= {"job": done.job, "kept": Kept.NOT.value, "base": base, "order": kept}
+    anew |= {"job": done.job, "kept": Kept.NOT.value, "base": base, "order": kept}
     Chaining.of(config).remember(done.job, job_name(line, script), stage.name, dependency, kept)
     try:
         ask_or_leave(config, "guide", registration)

@@ -17,7 +17,7 @@ from rich.text import Text
 from penstock.cli import complete
 from penstock.cli.door import ask_or_read
 from penstock.cli.output import Terminal, ago, build_table, clock, emit_json, plain, table
-from penstock.cli.runs import KEPT_BACK, STAGE_COLUMNS, StageLine, answered, find, in_slots, shown
+from penstock.cli.runs import KEPT_BACK, STAGE_COLUMNS, StageLine, answered, find, in_slots, shown, with_waits
 from penstock.cli.times import Duration
 from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, PenstockError, UserError
@@ -28,6 +28,7 @@ __all__ = ["explain", "status", "top"]
 
 _LATEST = 5
 _OWN = re.compile(r"(hold|bag):([0-9]{1,18})")
+_RUN = re.compile(r"w?([0-9]{1,18})(/.+)?")
 _MALLEABLE = ("job", "phase", "ranks", "target", "companions", "note")
 
 
@@ -36,14 +37,14 @@ _MALLEABLE = ("job", "phase", "ranks", "target", "companions", "note")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(workflow: str | None, as_json: bool) -> None:
     """Show workflows with their stages, and malleable jobs. WORKFLOW is a number, wN, or a name."""
-    answer = answered(load())
+    answer = answered(load(), last_known=True)
     runs = shown(answer)
     if workflow is not None:
         runs = [find(runs, workflow)]
         answer["workflows"] = [w for w in answer["workflows"] if w["id"] == runs[0].number]
         answer["reserved"] = [w for w in answer["reserved"] if runs[0].reserved and w["name"] == runs[0].name]
     if as_json:
-        emit_json(answer)
+        emit_json(with_waits(answer))
         return
     for problem in answer["problems"]:
         click.echo(plain(f"on hold: {problem}"), err=True)
@@ -85,10 +86,11 @@ def top(interval: float, as_json: bool) -> None:
     It asks the agent, never Slurm, so it may run for as long as you like. Ctrl-C ends it.
     """
     config = load()
-    answer = answered(config)
+    answer = answered(config, last_known=True)
     if as_json:
         open_ = {run.number for run in shown(answer) if not run.final}
         answer["workflows"] = [w for w in answer["workflows"] if w["id"] in open_]
+        answer = with_waits(answer)
         emit_json({key: answer[key] for key in ("now", "problems", "workflows", "reserved", "malleable")})
         return
     if not sys.stdout.isatty():
@@ -109,7 +111,7 @@ def _runs_for(stage: StageLine, now: float) -> str | None:
 
 def _look(config: Config) -> Group:
     try:
-        return _screen(answered(config))
+        return _screen(answered(config, last_known=True))
     except PenstockError as e:  # an agent that is started again comes back
         return Group(Text(plain(str(e))))
 
@@ -145,12 +147,42 @@ def _decided(config: Config, subject: str) -> list[dict[str, Any]]:
         with closing(Store.read_only(path)) as store:
             own = store.decisions(subject)
     try:
-        agents = ask_or_read(config, "explain", {"subject": subject})
+        agents = ask_or_read(config, "explain", {"subject": subject}, last_known=True)
     except AgentUnavailable:
         if not own and _OWN.fullmatch(subject.replace(" ", ":")) is None:  # else commands alone may have decided
             raise
         agents = []
     return sorted([*agents, *own], key=lambda decision: float(decision["at"]))
+
+
+def _workflow(config: Config, subject: str) -> tuple[str, str]:
+    """What the decisions about a workflow, or a stage of it, are kept under, and what there is to say of the choice.
+
+    Raises UserError for what is no subject, and NotFound for a stage that the workflow does not have.
+    """
+    which, _, stage = subject.partition("/")
+    if (numbered := _RUN.fullmatch(subject)) is not None:  # also of one that is shown no more
+        return f"workflow {numbered[1]}{numbered[2] or ''}", ""
+    silent: AgentUnavailable | None = None
+    workflows: list[dict[str, Any]] = []
+    try:
+        workflows = answered(config, last_known=True)["workflows"]
+    except AgentUnavailable as e:  # workflows in slots need no agent
+        silent = e
+    runs = shown({"workflows": workflows, "reserved": in_slots(config, final=True)})
+    same = [run for run in runs if which in (run.name, run.flow)]
+    if not same:
+        raise silent or UserError(
+            "SUBJECT must be a job number such as 1234, w3 for workflow 3, the name of a workflow such as mosaic, one "
+            f"of its stages such as mosaic/merge, hold:2, bag:2, or agent, not {subject!r}"
+        )
+    run = find(same, which)
+    called = f"workflow {run.label}"
+    if stage:
+        called += f"/{run.stage(stage).name}"
+    others = {each.label for each in same}
+    note = f"{called} is the newest of {len(others)} of the name {which}" if len(others) > 1 else ""
+    return called, note
 
 
 @click.command()
@@ -159,28 +191,24 @@ def _decided(config: Config, subject: str) -> list[dict[str, Any]]:
 def explain(subject: str, as_json: bool) -> None:
     """Say what was decided and why.
 
-    SUBJECT is a job number, wN for workflow N, the name of a workflow in slots, hold:N, bag:N, or agent.
+    SUBJECT is a job number, wN for workflow N, the name of a workflow, either of these with /STAGE for one of its
+    stages, hold:N, bag:N, or agent. Of several workflows of one name it is the newest.
     """
     config = load()
-    if subject[:1] == "w" and subject[1:].isdecimal():
-        named = f"workflow {subject[1:]}"
-    elif subject.isdecimal():
-        named = f"job {subject}"
+    if subject.isdecimal():
+        named, note = f"job {subject}", ""
     elif subject == "agent":
-        named = "agent"
+        named, note = "agent", ""
     elif (known := _OWN.fullmatch(subject)) is not None:
-        named = f"{known[1]} {known[2]}"
-    elif any(run["name"] == subject for run in in_slots(config, final=True)):
-        named = f"workflow {subject}"
+        named, note = f"{known[1]} {known[2]}", ""
     else:
-        raise UserError(
-            "SUBJECT must be a job number such as 1234, w3 for workflow 3, the name of a workflow in slots, hold:2, "
-            f"bag:2, or agent, not {subject!r}"
-        )
+        named, note = _workflow(config, subject)
     decisions = _decided(config, named)
     if as_json:
-        emit_json({"decisions": decisions})
+        emit_json({"subject": named, "decisions": decisions})
         return
+    if note:
+        click.echo(plain(note), err=True)
     if not decisions:
         click.echo(f"Nothing was decided about {named}.")
     for d in decisions:

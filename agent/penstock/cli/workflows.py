@@ -156,7 +156,7 @@ def cancel(workflow: str, as_json: bool) -> None:
 def retry(workflow: str, stage: str | None, as_json: bool) -> None:
     """Run again what failed of a workflow.
 
-    All of it, or STAGE and what comes after it.
+    All of it, or STAGE and what comes after it. Of a job array only the tasks that have not completed.
 
     WORKFLOW is a number, wN, or a name. A stage that `penstock sbatch` submitted is submitted again from its folder,
     by the same command line, with the script as it is now.
@@ -170,22 +170,28 @@ def retry(workflow: str, stage: str | None, as_json: bool) -> None:
     if stage is not None:
         run.stage(stage)
     jobs: dict[str, int] = {}
+    tasks: dict[str, str] = {}
     if run.owned is None:
         with left_environment(config) as given:
             ask_or_leave(config, "retry", {"run": run.number, "stage": stage, **given})
     else:
-        jobs = _again(config, run, run.owned, stage)
+        for name, (job, left) in _again(config, run, run.owned, stage).items():
+            jobs[name] = job
+            if left is not None:
+                tasks[name] = left
     if as_json:
-        emit_json({"run": run.number, "jobs": jobs})
+        emit_json({"run": run.number, "jobs": jobs, "tasks": tasks})
         return
     for name, job in jobs.items():
-        click.echo(f"Submitted batch job {job} for stage {name}")
+        only = f": tasks {tasks[name]}, which have not completed" if name in tasks else ""
+        click.echo(f"Submitted batch job {job} for stage {name}{only}")
     if run.owned is None:
         click.echo(f"Workflow {run.number} runs again")
 
 
-def _again(config: Config, shown_run: Shown, run: WorkflowRun, stage: str | None) -> dict[str, int]:
-    """Submit the stages that did not complete, and those waiting after them, once more, in their order; the new jobs.
+def _again(config: Config, shown_run: Shown, run: WorkflowRun, stage: str | None) -> dict[str, tuple[int, str | None]]:
+    """Submit the stages that did not complete, and those waiting after them, once more, in their order; the new jobs,
+    and of an array the tasks that run again.
 
     Slurm 22.05 turns the owner's hold of a job whose dependency has failed into an administrator's within seconds: the
     owner can only cancel it.
@@ -205,12 +211,13 @@ def _again(config: Config, shown_run: Shown, run: WorkflowRun, stage: str | None
     failed = asyncio.run(cancel_all(config, jobs, run.uid)) if jobs else []
     if failed:
         raise PenstockError(f"jobs that come after it could not be cancelled: {'; '.join(failed)}")
-    found: dict[str, int] = {}
+    found: dict[str, tuple[int, str | None]] = {}
     moved: dict[int, int] = {}  # new jobs by the old ones
     for i in sorted({*broken, *kept}):  # parents stand before their children
         entry = run.stages[i]
         found[entry.name] = submit_again(config, run, entry, moved)
-        moved |= dict.fromkeys((*entry.mine.former, *(() if entry.job is None else (entry.job,))), found[entry.name])
+        new, _tasks = found[entry.name]
+        moved |= dict.fromkeys((*entry.mine.former, *(() if entry.job is None else (entry.job,))), new)
     if behind := [i for i in waiting if i not in kept and any(run.stages[j].job in moved for j in run.stages[i].after)]:
         from penstock.cli.following import follow_moved
 

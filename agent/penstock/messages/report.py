@@ -6,16 +6,19 @@ prediction in it, it says so.
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from penstock.api import plural
+from penstock.messages.comparison import Comparison, Terms, Verdict, compared, terms_of
 from penstock.state.store import Store
 from penstock.workflow.documents import run_from_dict
+from penstock.workflow.metrics import Waited, waited
 from penstock.workflow.state import RunPhase, WorkflowRun
+from penstock.workflow.strategy import KEEPS_PLACE
 
 __all__ = ["Figure", "PeriodReport", "StageStart", "as_text", "report_of", "started", "waiting"]
 
@@ -40,6 +43,7 @@ class PeriodReport:
     since: float
     until: float
     figures: tuple[Figure, ...]
+    comparison: Comparison
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able values."""
@@ -49,39 +53,34 @@ class PeriodReport:
 @dataclass(frozen=True, slots=True)
 class StageStart:
     """A stage that comes after others and has started: when it was in the queue from (epoch s), when those before it
-    had ended, when it started, and which wait had been predicted for it (s)."""
+    had ended, when it started, and where the time between these two went."""
 
     queued: float
     ready: float
     start: float
-    predicted: float | None
+    waited: Waited
 
     @property
     def overlapped(self) -> float:
         """Seconds in the queue while the stages before it still ran."""
         return max(0.0, min(self.start, self.ready) - self.queued)
 
-    @property
-    def perceived(self) -> float:
-        """Seconds between the end of the stages before it and its start."""
-        return max(0.0, self.start - self.ready)
-
 
 def started(run: WorkflowRun, since: float, until: float) -> Iterator[StageStart]:
     """The stages of a run that come after others and started within the time."""
     for i, stage in enumerate(run.stages):
-        ready = run.ready_at(i)
-        if not stage.after or stage.start is None or ready is None or stage.submitted is None:
+        ready, found = run.ready_at(i), waited(run, i)
+        if not stage.after or stage.start is None or ready is None or found is None or stage.submitted is None:
             continue
         if since < stage.start <= until:
-            yield StageStart(max(stage.submitted, stage.released or 0.0), ready, stage.start, stage.estimate)
+            yield StageStart(max(stage.submitted, stage.released or 0.0), ready, stage.start, found)
 
 
-def waiting(starts: Sequence[StageStart]) -> list[Figure]:
+def waiting(starts: Sequence[StageStart], comparison: Comparison) -> list[Figure]:
     """What submitting ahead was good for."""
     ahead = [one for one in starts if one.overlapped > 0]
-    known = [one for one in ahead if one.predicted is not None]
-    saved = sum((one.predicted or 0.0) - one.perceived for one in known)
+    proved = comparison.verdict in (Verdict.GAIN, Verdict.LOSS)
+    saved = (comparison.gain or 0.0) * comparison.workflows if proved else 0.0
     return [
         Figure("stages_started", "stages started that come after others", len(starts), "", "as Slurm says"),
         Figure("stages_ahead", "of these submitted ahead", len(ahead), "", "in the queue before the others ended"),
@@ -95,17 +94,30 @@ def waiting(starts: Sequence[StageStart]) -> list[Figure]:
         Figure(
             "waiting_perceived",
             "waiting that was left",
-            sum(one.perceived for one in starts) / _HOUR,
+            sum(one.waited.perceived for one in starts) / _HOUR,
             "h",
-            "measured: from the end of the stages before to the start",
+            "measured: from the end of the stages before to the start, without the next two",
+        ),
+        Figure(
+            "waiting_paused",
+            "paused or held",
+            sum(one.waited.paused for one in starts) / _HOUR,
+            "h",
+            "measured: somebody held the job, or had the agent leave the workflow alone",
+        ),
+        Figure(
+            "waiting_reaction",
+            "the agent's reaction",
+            sum(one.waited.reaction for one in starts) / _HOUR,
+            "h",
+            "measured: from the end of the stages before until the agent had submitted the job or let it go",
         ),
         Figure(
             "waiting_saved",
             "waiting saved",
             saved / _HOUR,
             "h",
-            "estimated: the wait predicted when the stage was submitted, less the waiting that was left; for "
-            f"{plural(len(known), 'stage')} with a prediction. Below 0 where predictions were too short",
+            f"against a plain chain (sbatch --dependency=afterok), where it is proved: {comparison.text}",
         ),
     ]
 
@@ -113,6 +125,7 @@ def waiting(starts: Sequence[StageStart]) -> list[Figure]:
 def report_of(store: Store, since: float, until: float) -> PeriodReport:
     """The report of a state file. Runs that cannot be read (of another release) are left out and counted."""
     starts: list[StageStart] = []
+    terms: list[Terms] = []
     ended: Counter[RunPhase] = Counter()
     idle = wasted = unread = 0.0
     for state in store.runs_in(since):
@@ -124,8 +137,11 @@ def report_of(store: Store, since: float, until: float) -> PeriodReport:
         starts += started(run, since, until)
         if run.phase.final and run.ended_at is not None and since < run.ended_at <= until:
             ended[run.phase] += 1
+            if (found := terms_of(run)) is not None:
+                terms.append(found)
             idle += sum(stage.idle for stage in run.stages)
             wasted += sum(stage.wasted for stage in run.stages)
+    comparison = compared(terms, _keeps_place(store))
     resizes = store.resizes_in(since, until)
     done = [r for r in resizes if r["outcome"] == "completed"]
     nodes = {k: sum(r["nodes"] or 0 for r in done if r["kind"] == k) for k in ("expand", "shrink")}
@@ -134,7 +150,7 @@ def report_of(store: Store, since: float, until: float) -> PeriodReport:
     figures = [
         Figure("workflows_completed", "workflows completed", ended[RunPhase.COMPLETED], "", "ended in this period"),
         Figure("workflows_failed", "workflows failed", ended[RunPhase.FAILED], "", "ended in this period"),
-        *waiting(starts),
+        *waiting(starts, comparison),
         Figure(
             "node_hours_wasted",
             "node-hours wasted",
@@ -165,7 +181,17 @@ def report_of(store: Store, since: float, until: float) -> PeriodReport:
         figures.append(Figure("resizes_uncounted", "resizes of unknown size", uncounted, "", how))
     if unread:
         figures.append(Figure("workflows_unread", "workflows left out", unread, "", "stored by another release"))
-    return PeriodReport(since, until, tuple(figures))
+    return PeriodReport(since, until, tuple(figures), comparison)
+
+
+def _keeps_place(store: Store) -> bool | None:
+    """By the site's rules as the agent found them when it started last; None: it did not know, or is of an older
+    release."""
+    try:
+        found = json.loads(store.fact(KEEPS_PLACE) or "null")
+    except ValueError:
+        return None
+    return found if isinstance(found, bool) else None
 
 
 def as_text(report: PeriodReport) -> str:
@@ -173,9 +199,10 @@ def as_text(report: PeriodReport) -> str:
     width = max(len(figure.title) for figure in report.figures)
     lines = [f"From {_day(report.since)} to {_day(report.until)}:", ""]
     lines += [f"  {figure.title:<{width}}  {_shown(figure)}" for figure in report.figures]
+    lines += ["", f"Against a plain chain (sbatch --dependency=afterok): {report.comparison.text}."]
     lines += ["", "How these were found:"]
     lines += [f"  {figure.title}: {figure.how}" for figure in report.figures if figure.how]
-    lines.append("What would have happened without the agent is not known, and not claimed.")
+    lines.append("What else would have happened without the agent is not known, and not claimed.")
     return "\n".join(lines) + "\n"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import lru_cache
 
@@ -19,6 +19,7 @@ __all__ = [
     "HostListError",
     "NodeState",
     "ParseError",
+    "array_tasks",
     "array_text",
     "compress_hosts",
     "expand_hosts",
@@ -115,7 +116,15 @@ _TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?", re
 
 def parse_array_tasks(text: str) -> int:
     """How many tasks an array expression names: `0-5%2` 6, `1,3-9:2,20` 6. What follows `%` is how many may run."""
-    count = 0
+    return sum(len(span) for span in _spans(text))
+
+
+def array_tasks(text: str) -> frozenset[int]:
+    """The tasks that an array expression names: `1,3-9:2%2` 1, 3, 5, 7 and 9."""
+    return frozenset(task for span in _spans(text) for task in span)
+
+
+def _spans(text: str) -> Iterator[range]:
     for item in text.strip().partition("%")[0].split(","):
         match = _TASKS.fullmatch(item)
         if match is None:
@@ -123,8 +132,7 @@ def parse_array_tasks(text: str) -> int:
         first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
         if last < first:
             raise ParseError("not the tasks of an array", text)
-        count += (last - first) // step + 1
-    return count
+        yield range(first, last + 1, step)
 
 
 def array_text(tasks: Iterable[int]) -> str:

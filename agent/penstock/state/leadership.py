@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -16,7 +17,7 @@ from penstock.errors import ConfigError, StateHeld, StoreError
 from penstock.host.files import open_locked
 from penstock.host.filesystems import is_network, mount_of, unusable
 from penstock.host.homes import own_state
-from penstock.state.lease.files import in_use
+from penstock.state.lease.files import in_use, published
 from penstock.state.lease.holder import Lease
 from penstock.state.lease.machine import Card
 from penstock.state.ownership import own_folder, owner
@@ -30,6 +31,7 @@ __all__ = [
     "acts_path",
     "hold_state",
     "is_shared",
+    "last_at_work",
     "lock_state",
     "open_acts",
     "open_store",
@@ -37,6 +39,7 @@ __all__ = [
 
 ACTS = "acts.db"
 DATABASE = "penstock.db"
+_LOCK = "agent.lock"
 
 
 class _ForeignFolder(ConfigError):
@@ -81,7 +84,10 @@ class Lock:
         self.on_lost: Callable[[], None] = lambda: None
 
     def why_not(self) -> str | None:
-        """The kernel takes it from nobody."""
+        """The kernel takes it from nobody. The file's time shows when it was asked for last; see `last_at_work`."""
+        if self._descriptor >= 0:
+            with suppress(OSError):  # a full disk; it is for people alone
+                os.utime(self._descriptor)
         return None
 
     def check(self) -> None:
@@ -196,11 +202,20 @@ def lock_state(folder: Path) -> int:
     """
     make_folder(folder)
     try:
-        return open_locked(folder / "agent.lock")
+        return open_locked(folder / _LOCK)
     except BlockingIOError:
         raise
     except OSError as e:
         raise _unusable(folder, e) from e
+
+
+def last_at_work(folder: Path) -> float | None:
+    """When an agent or a tick last began a pass on this state (epoch s), by the clock of its host; None: not known."""
+    card = published(folder)
+    instants = [] if card is None else [card.at]
+    with suppress(OSError):
+        instants.append((folder / _LOCK).stat().st_mtime)
+    return max(instants, default=None)
 
 
 def make_folder(folder: Path) -> None:

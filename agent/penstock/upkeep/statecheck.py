@@ -294,6 +294,7 @@ _FACTS: Final[Mapping[str, Callable[[str], object]]] = {
     "slurm.submissions": _left,
     "tick.at": _number,
     "tick.hinted": _number,
+    "workflows.keeps_place": _json,
 }
 
 

@@ -123,6 +123,11 @@ class ModelStore:
         known = self.common(geometry).bounds.around(estimate.seconds)
         return known or self.learner(geometry).distribution(self.hints(geometry))
 
+    def expected(self, geometry: Geometry) -> float:
+        """The wait (s) that is believed of a job of this geometry now: the median, the same however often it is asked
+        for. `predict` is what is learned by, and a learner may draw it at random."""
+        return self.learner(geometry).distribution(self.hints(geometry)).point
+
     def observe(self, geometry: Geometry, observation: Observation, estimate: Estimate | None) -> None:
         """Learn from a wait; `estimate` is its prediction, None where there was none."""
         if observation.known is Known.NOTHING:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from penstock.api import Job, JobState, Reason
 from penstock.values.backoff import backoff
 from penstock.waits.causes import noted
 from penstock.workflow.instructions import Cancel
+from penstock.workflow.intervals import begun, ended
 from penstock.workflow.seen import look_up, ran
 from penstock.workflow.state import StagePhase, StageRun, WorkflowRun, updated
 from penstock.workflow.turn import Turn, fresh
@@ -92,6 +94,9 @@ def _alive(turn: Turn, run: WorkflowRun, i: int, job: Job) -> StageRun:
         stage = updated(stage, phase=StagePhase.SUBMITTED if held else StagePhase.QUEUED, start=None)
     if stage.phase is not StagePhase.SUBMITTED and job.id in turn.view.hindered:
         stage = updated(stage, hindered=noted(stage.hindered, turn.view.hindered[job.id]))
+    # Until its dependency was read back, its hold is the agent's own.
+    others = stage.phase is StagePhase.QUEUED and job.held and turn.view.taken_at > (stage.released or -math.inf)
+    stage = updated(stage, holds=(begun if others else ended)(stage.holds, turn.view.taken_at))
     seen = {"submitted": job.submit, "eligible": job.eligible, "restarts": job.restarts}
     return updated(stage, **seen, asked=0, asked_at=None)
 
@@ -109,6 +114,7 @@ def _requeued(turn: Turn, run: WorkflowRun, i: int, job: Job) -> StageRun:
         wasted=stage.wasted + spent,
         idle=stage.idle + (spent if early else 0.0),
         observed=False,
+        again_from=job.submit,
     )
 
 
@@ -225,6 +231,7 @@ def _again(
             misses=stage.misses + miss,
             wasted=stage.wasted + spent,
             idle=stage.idle + (spent if miss else 0.0),
+            again_from=turn.now if end is None else end,
             retry_at=turn.now + back_off(stage.retries + stage.mishaps - 1) if pause else None,
         ),
     )

@@ -13,6 +13,7 @@ import secrets
 from collections import ChainMap
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import structlog
@@ -45,6 +46,7 @@ from penstock.workflow.documents import run_from_dict
 from penstock.workflow.expectations import expected_by
 from penstock.workflow.forecast import better_cut
 from penstock.workflow.instructions import Finished, Lookup, Observe, RunStep, SlurmView, as_one, tasks_of
+from penstock.workflow.intervals import begun, ended, lasts
 from penstock.workflow.measure import Measure, check_room, measured
 from penstock.workflow.model import Workflow
 from penstock.workflow.registry import strategy_named
@@ -132,6 +134,7 @@ class WorkflowController:
         self._measures: dict[int, tuple[WorkflowRun, Measure]] = {}
         self._stepped: dict[int, _Stepped] = {}
         self._tasks: tuple[Snapshot | None, Mapping[int, Sequence[Job]]] = (None, {})
+        self._expected: tuple[Snapshot | None, dict[Geometry, float]] = (None, {})
         self._failures = store.errors
         self._said: dict[int, dict[str, str]] = {}  # by run and stage: the code of what was decided last
         self.steps = 0
@@ -167,9 +170,10 @@ class WorkflowController:
             raise NotPermitted(f"the agent may not submit this: {refused.text}")
         if any(stage.guessed for stage in workflow.stages):
             workflow = expected_by(workflow, earlier_runs(self._store, uid))
+        asked: dict[Geometry, float] = {}
         now, cores = self._clock.now(), [n.cpus for name in partition.nodes if (n := snapshot.nodes.get(name))]
         outlook = Outlook(
-            wait=lambda geometry: self._model_store.predict(geometry).seconds,
+            wait=partial(self._expect, asked),
             partition=partition.name,
             qos=workflow.qos or "",
             account=workflow.account or "",
@@ -180,7 +184,11 @@ class WorkflowController:
         )
         if strategy == _FORESEEING:
             outlook = replace(outlook, better=await self._better_cut(workflow, snapshot))
-        plan = strategy_named(strategy).plan(workflow, outlook)
+        planner = strategy_named(strategy)
+        plan = planner.plan(workflow, outlook)
+        if asked:  # others may have something to say of these: now with that, for all that is planned at this look
+            await self._prepare(tuple(asked))
+            plan = planner.plan(workflow, replace(outlook, wait=partial(self._expect, self._expected_at(snapshot))))
         check_units(workflow, place_units(workflow, plan.cut), partition, plan.by or strategy)
         try:
             with self.book.together():
@@ -202,6 +210,18 @@ class WorkflowController:
             self._sweep()
         self._wake(f"workflow {number} was submitted")
         return number
+
+    def _expect(self, known: dict[Geometry, float], geometry: Geometry) -> float:
+        """The expected wait (s), each geometry's worked out once."""
+        if geometry not in known:
+            known[geometry] = self._model_store.expected(geometry)
+        return known[geometry]
+
+    def _expected_at(self, snapshot: Snapshot) -> dict[Geometry, float]:
+        """The waits that were expected at this look: all that is planned at one look is to go by the same."""
+        if self._expected[0] is not snapshot:
+            self._expected = snapshot, {}
+        return self._expected[1]
 
     async def _better_cut(self, workflow: Workflow, snapshot: Snapshot) -> tuple[Cut, tuple[Reason, ...]] | None:
         """What forecasts of the queue as it is say against a plain chain. Nothing before the queue has been watched for
@@ -361,7 +381,8 @@ class WorkflowController:
             run = run_from_dict(stored[0])
         if run.owned:
             raise UserError(f"only {run.user} can retry workflow {number}: run `penstock retry {number}` as {run.user}")
-        self.book.save(self._with_environment(retried(run, stage, token=_token()), environment))
+        made = retried(run, stage, token=_token(), now=self._clock.now())
+        self.book.save(self._with_environment(made, environment))
         self._wake(f"workflow {number} is to be retried")
 
     # -- one pass ----------------------------------------------------------------------------------------------------
@@ -392,6 +413,7 @@ class WorkflowController:
             if run is None:
                 continue
             if (held := self.held(run)) is not None:
+                self.book.save(replace(run, pauses=begun(run.pauses, now)))
                 decisions.append(Decision(Verb.HOLD, subject_of(run), (held,)))
                 continue
             try:
@@ -513,6 +535,9 @@ class WorkflowController:
 
     async def _step_once(self, number: int, snapshot: Snapshot, down: frozenset[str], pace: Pace) -> list[Decision]:
         run, now = self.runs[number], self._clock.now()
+        if lasts(run.pauses):
+            run = replace(run, pauses=ended(run.pauses, now))
+            self.book.save(run)
         step = await self._decide(run, self._view(run, snapshot, down), pace)
         if self.runs.get(number) is not run:
             return []  # its user has changed it meanwhile, and asked for a pass by that

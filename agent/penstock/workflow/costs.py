@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.workflow.model import Stage
-from penstock.workflow.strategy import Outlook
+from penstock.workflow.strategy import Outlook, Rules
+from penstock.workflow.ties import Tie
 
-__all__ = ["Cost", "predicted"]
+__all__ = ["Cost", "hides_waits", "predicted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,12 @@ class Cost:
     makespan: float
     wait: float
     core_hours: float
+
+
+def hides_waits(tie: Tie, rules: Rules) -> bool:
+    """Whether a job that is tied to its parents like this waits for its turn while they run; behind a dependency only
+    where such jobs age."""
+    return tie is not Tie.NONE and (tie is not Tie.AFTEROK or rules.accrues)
 
 
 def predicted(units: Sequence[Stage], outlook: Outlook, hidden: bool = False) -> Cost:

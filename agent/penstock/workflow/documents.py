@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from penstock.workflow.cuts import place_units, singles, together
+from penstock.workflow.intervals import intervals_of
 from penstock.workflow.model import Workflow, workflow_from_dict, workflow_to_dict
 from penstock.workflow.state import (
     Kept,
@@ -69,6 +70,7 @@ def run_to_dict(run: WorkflowRun) -> dict[str, Any]:
         "environment": run.environment,
         "leaving": [list(one) for one in run.leaving],
         "told": dict(run.told),
+        "pauses": [list(one) for one in run.pauses],
     }
 
 
@@ -112,6 +114,7 @@ def run_from_dict(data: Mapping[str, Any]) -> WorkflowRun:
         environment=data.get("environment", ""),
         leaving=_leaving(data),
         told=data.get("told", {}),
+        pauses=intervals_of(data.get("pauses", ())),
     )
 
 
@@ -162,7 +165,9 @@ def _stage_from_dict(data: Mapping[str, Any]) -> StageRun:
     own = None if data.get("own") is None else _own_from_dict(data["own"])
     slot = None if data.get("slot") is None else StageSlot(**data["slot"])
     words = {"phase": StagePhase(data["phase"]), "tie": Tie(data["tie"])}
-    return StageRun(**{**data, **tuples, **words, "own": own, "slot": slot})
+    holds = intervals_of(data.get("holds", ()))
+    plain = {name: data[name] for name in _STAGE if name in data}  # `status --json` adds what it has worked out
+    return StageRun(**{**plain, **tuples, **words, "own": own, "slot": slot, "holds": holds})
 
 
 def _leaving(data: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:

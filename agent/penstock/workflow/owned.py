@@ -23,6 +23,7 @@ from penstock.api import Job, JobState, Reason, plural
 from penstock.waits.base import Estimate
 from penstock.waits.causes import noted
 from penstock.workflow.instructions import Change, Instruction, Release, Requeue, SlurmView
+from penstock.workflow.intervals import begun, ended
 from penstock.workflow.reading import SiteRules, parents_named
 from penstock.workflow.registry import strategy_named
 from penstock.workflow.seen import look_up, ran
@@ -77,7 +78,7 @@ def _absorbed(turn: Turn, run: WorkflowRun, stage: StageRun, number: int, rows: 
     if bad is not None and stage.mine.trouble is None:
         stage = _own(stage, trouble=bad.value)
     if live:
-        return _hindered(turn, _alive(stage, live), live[0])
+        return _held(turn, _hindered(turn, _alive(stage, live), live[0]), live)
     trouble = None if stage.mine.trouble is None else JobState(stage.mine.trouble)
     if ended:
         state = trouble or JobState.COMPLETED
@@ -127,6 +128,13 @@ def _hindered(turn: Turn, stage: StageRun, job: Job) -> StageRun:
     if job.put_off:
         return stage
     return updated(stage, hindered=noted(stage.hindered, turn.view.hindered.get(job.id)))
+
+
+def _held(turn: Turn, stage: StageRun, live: Sequence[Job]) -> StageRun:
+    """Note since when all of it is held, by others than the agent: what release 0.1.0 has held is the agent's."""
+    ours = stage.mine.kept is Kept.HOLD and stage.released is None
+    others = all(row.pending and row.held for row in live) and not ours
+    return updated(stage, holds=(begun if others else ended)(stage.holds, turn.view.taken_at))
 
 
 def _concluded(

@@ -26,6 +26,7 @@ from penstock.workflow.watch import after_minutes, pins_for, watch
 
 __all__ = ["steps"]
 
+_YOUNG: Final = 60.0  # seconds after which a job is no longer one that is submitted now
 _PART: Final = 100  # stages and edges that are looked through without a break
 
 
@@ -48,7 +49,7 @@ def steps(
     if run.goes_on:
         for places, work in parts:
             for i in places:
-                run = _estimated(turn, owned.watch(turn, run, i), i) if theirs else watch(turn, run, i)
+                run = _at_sight(turn, _ahead(turn, owned.watch(turn, run, i), i), i) if theirs else watch(turn, run, i)
             yield work
         planned = run
         for places, work in parts:
@@ -56,7 +57,7 @@ def steps(
                 if theirs:  # no job goes by what is planned for another in the same pass: ends are worked out once
                     run = _plan(turn, run, i, planned)
                 else:
-                    run = _estimated(turn, run, i)
+                    run = _ahead(turn, run, i)
                     run = _plan(turn, run, i, run)
             yield work
     elif not theirs:
@@ -114,12 +115,29 @@ def _open(turn: Turn, run: WorkflowRun, i: int) -> bool:
     return run.stages[i].phase is StagePhase.WAITING and (not run.owned or owned.may_go(turn, i))
 
 
-def _estimated(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
-    """Estimate the wait of a stage whose parents have been submitted."""
-    stage = run.stages[i]
-    if not turn.strategy.ahead or stage.estimate is not None or not _open(turn, run, i):
+def _ahead(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
+    """Estimate the wait of a stage whose parents have been submitted, where the strategy goes by it."""
+    if not turn.strategy.ahead or not _open(turn, run, i):
         return run
     if any(parent.submitted is None for parent in run.parents(i)):
+        return run
+    return _estimated(turn, run, i)
+
+
+def _at_sight(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
+    """Estimate the wait of a job that its owner has submitted a moment ago and that is not kept back: what is expected
+    now of one that has waited for long is another thing."""
+    stage = run.stages[i]
+    fresh = stage.submitted is not None and 0 <= turn.now - stage.submitted < _YOUNG
+    if stage.phase is not StagePhase.QUEUED or stage.after or stage.mine.kept or not fresh:
+        return run
+    return _estimated(turn, run, i)
+
+
+def _estimated(turn: Turn, run: WorkflowRun, i: int) -> WorkflowRun:
+    """Estimate the wait of a stage, once. In a slot of its own it waits in no queue."""
+    stage = run.stages[i]
+    if stage.estimate is not None or run.in_slots:
         return run
     estimate = turn.predict(geometry(run, i))
     said = dict(estimate.said)
@@ -147,6 +165,7 @@ def _plan(turn: Turn, run: WorkflowRun, i: int, planned: WorkflowRun) -> Workflo
         turn.notes.append((stage.name, maintenance))
         return run
     if run.owned:
+        run = _estimated(turn, run, i)
         owned.released(turn, run, i, due.reason)
         return run
     return _submit(turn, run, i, due.reason)
@@ -169,6 +188,7 @@ def _submit(turn: Turn, run: WorkflowRun, i: int, due: Reason) -> WorkflowRun:
         if not parent.phase.live or not turn.there(run, parent):
             turn.note(stage.name, "look-first", f"{parent.name} must be seen in the queue before a job depends on it")
             return run
+    run = _estimated(turn, run, i)
     jobs = tuple(job for j in live if (job := run.stages[j].job) is not None)
     stage, tied = _tied(turn, run, i, jobs)
     reasons += tied

@@ -13,9 +13,10 @@ __all__ = ["retried"]
 _KEPT: Final = ("name", "after", "attempt", "covers", "exclude")
 
 
-def retried(run: WorkflowRun, stage: str | None = None, *, token: str) -> WorkflowRun:
+def retried(run: WorkflowRun, stage: str | None = None, *, token: str, now: float) -> WorkflowRun:
     """The run with every stage that has not completed waiting again; with `stage`: that one and all after it, too.
-    A new `token` parts its jobs from the earlier ones: what those left on the disk no longer counts (`guard.py`).
+    They wait from `now` on. A new `token` parts its jobs from the earlier ones: what those left on the disk no longer
+    counts (`guard.py`).
 
     Raises UserError for one that has not ended, an unknown stage, and when there is nothing to run again.
     """
@@ -30,7 +31,7 @@ def retried(run: WorkflowRun, stage: str | None = None, *, token: str) -> Workfl
         again |= {stage, *(run.stages[i].name for i in run.following([place]))}
     if not again:
         raise UserError(f"all stages of workflow {run.id} have completed: name the stage to run again")
-    stages = tuple(_fresh(s) if s.name in again else s for s in run.stages)
+    stages = tuple(replace(_fresh(s), again_from=now) if s.name in again else s for s in run.stages)
     anew = replace(run, token=token, stage_first=True, environment="")
     return replace(anew, phase=RunPhase.ACTIVE, why=None, ended_at=None, stages=stages)
 

@@ -112,8 +112,8 @@ class Runner:
         )
 
     def step(self, run: WorkflowRun, view: SlurmView, now: float, predict: Callable[[Geometry], Estimate]) -> RunStep:
-        """One pass. `predict` is called once per stage, under a strategy that submits ahead, when its parents have
-        been submitted (without any: right away)."""
+        """One pass. `predict` is called once per stage: under a strategy that goes by the estimate when its parents
+        have been submitted (without any: right away), else when the stage itself is submitted or let go."""
         return at_once(self.steps(run, view, now, predict))
 
     def steps(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from penstock.workflow.intervals import Intervals
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.ties import Tie
 
@@ -176,6 +177,8 @@ class StageRun:
     `asked` counts how often accounting has been asked what became of the job without an answer that settles it, last at
     `asked_at`. `trouble` is how a task of an array has ended that did not complete, which Slurm may forget before the
     others end. `own` is what else is known of one that its owner has submitted, `slot` what is held for it.
+    `again_from` is when the attempt before this one was over, or it was asked for again; `holds` are when its job was
+    seen held by others than the agent.
     """
 
     name: str
@@ -223,6 +226,8 @@ class StageRun:
     own: Own | None = None
     slot: StageSlot | None = None
     trouble: str | None = None
+    again_from: float | None = None
+    holds: Intervals = ()
 
     @property
     def mine(self) -> Own:
@@ -270,6 +275,8 @@ class WorkflowRun:
     In slots, `leaving` are the names and holds of those that are given up and may have a job or a reservation left, and
     `told` is what was said last of each stage ("" for the run).
 
+    `pauses` are when the agent was told to leave it alone.
+
     FAILING: a stage did not complete. The agent then cancels what is left of its own jobs; those of an owner stay where
     they are, and wait for their owner to retry or to cancel; in slots all goes on that does not come after it.
     CANCELLING: nothing of it is submitted or let go any more.
@@ -299,6 +306,7 @@ class WorkflowRun:
     environment: str = ""
     leaving: tuple[tuple[str, int], ...] = ()
     told: Mapping[str, str] = field(default_factory=dict)
+    pauses: Intervals = ()
     outlook: dict[float, dict[int, tuple[float, bool]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )

@@ -22,6 +22,7 @@ from penstock.workflow.state import StagePhase, StageRun, WorkflowRun
 from penstock.workflow.ties import Tie
 
 __all__ = [
+    "KEEPS_PLACE",
     "WHOLE",
     "Due",
     "Outlook",
@@ -41,6 +42,8 @@ __all__ = [
     "soon",
 ]
 
+KEEPS_PLACE: Final = "workflows.keeps_place"
+"""The fact in the state file that has `Rules.keeps_place` of the cluster, as JSON."""
 _NAMED: Final = 3
 # A workflow of at most so many stages is in the queue as a whole, as if it had been submitted by hand; of a larger one
 # only so many levels, or the queue and the hourly budget would be full of jobs that cannot start for long.
@@ -72,6 +75,14 @@ class Rules:
     max_accrue: int | None = None
     no_merge: str | None = None
     no_early_age: str | None = _NOT_ALLOWED
+
+    @property
+    def keeps_place(self) -> bool | None:
+        """Whether a job keeps its place in the queue while it depends on others, by its age or by the order of
+        submission; None: not known."""
+        if self.accrues or self.weight_age == 0:
+            return True
+        return None if self.weight_age is None else False
 
     @classmethod
     def of(cls, site: SiteConfig, *, age_while_dependent: bool = False) -> Rules:
@@ -149,9 +160,9 @@ class Due:
 class Strategy(Protocol):
     """Decides into which jobs a workflow is cut and when each is submitted.
 
-    `ahead`: it wants a predicted wait for each job. `tie`: what keeps a job behind parents that have not ended when it
-    is submitted; only looked at when `due` says so early. The class's docstring is its manual; the first line is shown
-    by the command line.
+    `ahead`: `due` goes by the predicted wait of a job, so that this is asked for before the job is due. `tie`: what
+    keeps a job behind parents that have not ended when it is submitted; only looked at when `due` says so early. The
+    class's docstring is its manual; the first line is shown by the command line.
     """
 
     name: str

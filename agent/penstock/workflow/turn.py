@@ -101,6 +101,7 @@ class Turn:
             misses=stage.misses + miss,
             wasted=stage.wasted + spent,
             idle=stage.idle + (spent if miss else 0.0),
+            again_from=self.now,
         )
         return replace(run.put(i, again), discarded=(*run.discarded, stage.job))
 

@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 
 from penstock.api import Job, JobSpec
 from penstock.errors import PenstockError
-from penstock.workflow.metrics import perceived_wait, run_metrics
+from penstock.workflow.metrics import gap_before, run_metrics
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.state import WorkflowRun
 from penstock_lab.demo.sites import NODES, Site, slurm_site
@@ -71,7 +71,7 @@ class Rivals:
 
     async def top_up(self) -> None:
         """Submit what is missing by what the agent saw last; a job it has not seen yet counts as pending."""
-        jobs = await self._site.arena.jobs()
+        _at, jobs = await self._site.arena.look()
         known = {job.id for job in jobs}
         pending = sum(job.id in self._mine and job.pending for job in jobs) + len(self._mine - known)
         for _ in range(BACKLOG - pending):
@@ -122,7 +122,7 @@ async def measure(site: Site, workflow: Workflow, rule: str, strategy: str, numb
 def row(run: WorkflowRun, rule: str, number: int) -> Row:
     """What a finished run is told as."""
     found = run_metrics(run)
-    waits = [perceived_wait(run, i) or 0.0 for i in range(len(run.stages))]
+    waits = [gap_before(run, i) or 0.0 for i in range(len(run.stages))]
     attempts = sum(stage.attempt for stage in run.stages)
     core_hours = (CORES * found.node_hours, CORES * found.overhead_node_hours)
     by = run.by or run.strategy

@@ -12,30 +12,29 @@ from rich.console import Console
 from penstock.cli.gantt import require
 from penstock.config import Config
 from penstock.host import logs
+from penstock_lab.demo.accounting import difference
 from penstock_lab.demo.arena import VirtualArena
-from penstock_lab.demo.breathe import breathe
-from penstock_lab.demo.compare import Comparison, Outcome, alternatives, compare
-from penstock_lab.demo.gantt import draw
+from penstock_lab.demo.compare import Comparison, Outcome, Way, compare
+from penstock_lab.demo.gantt import Panel, draw
 from penstock_lab.demo.report import checks, print_summary
+from penstock_lab.demo.resizing import Resizing, run_resized
 from penstock_lab.demo.sites import NODES, Site, mock_site, slurm_site
 from penstock_lab.demo.view import View
 
 __all__ = ["demo"]
 
 _FULL = Comparison()
-_QUICK = Comparison(
-    stages=(21.0, 21.0, 15.0), largest=20.0, warm_ups=4, rival_seconds=4.0, backlog=4, strategies=("asa",)
-)
+_QUICK = Comparison(stages=(14.0, 14.0, 10.0), warm_ups=4, rival_seconds=4.0, backlog=4)
 
 
 @click.command()
 @click.option("--backend", type=click.Choice(["mock", "slurm"]), default="mock", show_default=True)
-@click.option("--quick", is_flag=True, help="Short stages, and no comparison with perstage.")
+@click.option("--quick", is_flag=True, help="Short stages.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("demo-out"), show_default=True)
 def demo(backend: str, quick: bool, out: Path) -> None:
-    """Show a workflow ahead of its queue and a resized MPI job.
+    """Show a resized MPI job, and a workflow beside a plain chain.
 
-    mock needs no Slurm: the comparison of strategies runs in virtual time, the MPI job as real processes. slurm starts
+    mock needs no Slurm: the workflow and the chain run in virtual time, the MPI job as real processes. slurm starts
     a throw-away cluster of eight nodes on this machine. Exits 0 only if everything happened.
     """
     require()
@@ -44,41 +43,50 @@ def demo(backend: str, quick: bool, out: Path) -> None:
 
 
 async def _demo(backend: str, plan: Comparison, out: Path) -> int:
-    grid = alternatives(plan.largest)
     nodes = [f"n{i + 1}" for i in range(NODES)]
     console = Console(width=None if sys.stdout.isatty() else 120)
     with View(nodes) as view:
         view.say(f"starting {'a simulated' if backend == 'mock' else 'a real'} Slurm of {NODES} nodes, and the agent")
-        async with (mock_site if backend == "mock" else slurm_site)(grid) as site:
+        async with mock_site() if backend == "mock" else slurm_site(accrue_always=False, age_counts=True) as site:
             try:
-                breath = await breathe(site.arena, site.own, site.folder, NODES, view)
+                resizing = await run_resized(site.arena, site.own, site.folder, NODES, view)
+                if site.accounting is not None and resizing.timeline is not None:
+                    drawn = [bar for bar in resizing.timeline.bars if bar.job in resizing.jobs]
+                    resizing.booked, resizing.off = True, difference(drawn, await site.accounting(resizing.jobs))
                 if backend == "mock":
-                    outcome = await _virtual_comparison(grid, plan, view)
+                    outcome = await _virtual_comparison(plan, view)
                 else:
                     outcome = await compare(site.arena, plan, view, str(site.folder))
             except BaseException:
                 _keep_log(site, out)
                 raise
-            verdicts = checks(outcome, breath)
+            verdicts = checks(outcome, resizing)
             if not all(check.ok for check in verdicts):
                 _keep_log(site, out)
-    panels = [("Jacobi: grows on idle nodes, shrinks for a job that waits", breath.timeline)] if breath.timeline else []
-    panels += [(f"workflow under {name}", line) for name, line in outcome.timelines.items()]
     picture = out / f"gantt-{backend}.png"
-    draw(picture, panels, nodes)
-    print_summary(console, outcome, breath, verdicts)
+    draw(picture, [*_of_resizing(resizing), *map(_of_way, outcome.ways)], nodes)
+    print_summary(console, outcome, resizing, verdicts)
     console.print(f"\nPicture: {picture}")
     return 0 if all(check.ok for check in verdicts) else 1
 
 
-async def _virtual_comparison(grid: tuple[float, ...], plan: Comparison, view: View) -> Outcome:
-    view.say("comparison of strategies, in virtual time")
+def _of_resizing(resizing: Resizing) -> list[Panel]:
+    if resizing.timeline is None:
+        return []
+    origin = min((bar.start for bar in resizing.timeline.bars), default=0.0)
+    title = "Jacobi: grows on idle nodes, shrinks for a job that waits"
+    return [Panel(title, resizing.timeline, origin, "jacobi")]
+
+
+def _of_way(way: Way) -> Panel:
+    makespan = "" if way.makespan is None else f": makespan {way.makespan:.0f} s"
+    return Panel(way.title + makespan, way.timeline, way.submitted_at, "workflow")
+
+
+async def _virtual_comparison(plan: Comparison, view: View) -> Outcome:
+    view.say("a plain chain and a workflow, in virtual time")
     config = Config.model_validate(
-        {
-            "agent": {"interval": 1, "idle_interval": 1, "seed": 7},
-            "slurm": {"min_interval": 0.5},
-            "asa": {"alternatives": grid},
-        }
+        {"agent": {"interval": 1, "idle_interval": 1, "seed": 7}, "slurm": {"min_interval": 0.5}}
     )
     arena = VirtualArena(config, NODES, start=1_000_000_000.0)
     await arena.start()

@@ -41,10 +41,10 @@ def _scheduler_parameters(spec: ClusterSpec) -> str:
 
 
 def _priority(spec: ClusterSpec) -> list[str]:
-    if not spec.accrue_always:
+    if not (spec.accrue_always or spec.age_counts):
         return ["PriorityWeightAge=1000", "PriorityMaxAge=7-0"]
     return [
-        "PriorityFlags=ACCRUE_ALWAYS",
+        *(["PriorityFlags=ACCRUE_ALWAYS"] if spec.accrue_always else []),
         "PriorityCalcPeriod=1",
         "PriorityMaxAge=0-00:10",
         "PriorityWeightAge=100000",

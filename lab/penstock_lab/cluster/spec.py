@@ -49,10 +49,12 @@ class ClusterSpec:
 
     `folder` and `join` default to None: the usual place, and an accounting database of its own. `release` names the
     Debian release whose Slurm is run, None the Slurm that is installed. `isolated` nodes have a host name, an address
-    and a network of their own. `enforce`: Slurm holds users to their associations, limits and QOS, and the Operator has
-    the association that the guide gives to the service user (docs/install.md). `scheduling` are SchedulerParameters in
-    place of the short periods that spare tests their waits. `extra` are lines that end slurm.conf as they are (tests of
-    a site's settings), `beside` files that are copied into its folder (a job_submit.lua, an epilog).
+    and a network of their own. `age_counts`: within minutes a waiting job gains much by its age, as it does within days
+    elsewhere; `accrue_always` has that, too. `enforce`: Slurm holds users to their associations, limits and QOS, and
+    the Operator has the association that the guide gives to the service user (docs/install.md). `scheduling` are
+    SchedulerParameters in place of the short periods that spare tests their waits. `extra` are lines that end
+    slurm.conf as they are (tests of a site's settings), `beside` files that are copied into its folder (a
+    job_submit.lua, an epilog).
     """
 
     nodes: int = 8
@@ -62,6 +64,7 @@ class ClusterSpec:
     release: str | None = None
     isolated: bool = False
     accrue_always: bool = False
+    age_counts: bool = False
     contain: bool = False
     enforce: bool = False
     expansion: bool = True

@@ -40,6 +40,10 @@ class Arena(Protocol):
         """All workflow runs by number."""
         ...
 
+    async def own(self, spec: JobSpec) -> int:
+        """Submit a job of the user's own, past the agent."""
+        ...
+
     async def rival(self, spec: JobSpec) -> int:
         """Submit a job of somebody else."""
         ...
@@ -48,8 +52,8 @@ class Arena(Protocol):
         """Cancel a job of somebody else."""
         ...
 
-    async def jobs(self) -> Sequence[Job]:
-        """The queue as the agent saw it last."""
+    async def look(self) -> tuple[float, Sequence[Job]]:
+        """When the agent last saw the queue, and what it saw."""
         ...
 
     async def tick(self) -> None:
@@ -61,7 +65,7 @@ class VirtualArena:
     """Agent and simulated cluster in this process; time jumps from event to event."""
 
     def __init__(self, config: Config, nodes: int, start: float) -> None:
-        cluster = ClusterConfig(nodes=nodes, accrue_always=True)
+        cluster = ClusterConfig(nodes=nodes, weight_age=100_000, max_age=600.0)
         self._backend = virtual_cluster(cluster, user="alice", start=start)
         self._rivals = self._backend.as_user("bob")
         self._app = App(config, self._backend, self._backend.clock, Store(":memory:"))
@@ -83,6 +87,10 @@ class VirtualArena:
         """All runs."""
         return {number: run_from_dict(state) for number, _uid, state in self._app.store.runs() if state}
 
+    async def own(self, spec: JobSpec) -> int:
+        """Submit as the agent's user."""
+        return await self._backend.submit(spec)
+
     async def rival(self, spec: JobSpec) -> int:
         """Submit as another user."""
         return await self._rivals.submit(spec)
@@ -91,9 +99,9 @@ class VirtualArena:
         """Cancel as another user."""
         await self._rivals.cancel(job)
 
-    async def jobs(self) -> Sequence[Job]:
-        """The simulated queue."""
-        return await self._backend.jobs()
+    async def look(self) -> tuple[float, Sequence[Job]]:
+        """The simulated queue as it is now."""
+        return self.now(), await self._backend.jobs()
 
     async def tick(self) -> None:
         """One pass of the loop, then on to what comes next."""
@@ -104,10 +112,11 @@ class VirtualArena:
 
 
 class LiveArena:
-    """A running agent behind its socket, and a cluster that other users submit to by `rivals`."""
+    """A running agent behind its socket, and a cluster that its user submits to by `mine`, others by `rivals`."""
 
-    def __init__(self, socket: Path, rivals: Backend, pause: float = 0.5) -> None:
+    def __init__(self, socket: Path, mine: Backend, rivals: Backend, pause: float = 0.5) -> None:
         self.socket = socket
+        self.mine = mine
         self.rivals = rivals
         self._pause = pause
 
@@ -129,6 +138,10 @@ class LiveArena:
         answer = await self.ask("status")
         return {w["id"]: run_from_dict(w) for w in answer["workflows"]}
 
+    async def own(self, spec: JobSpec) -> int:
+        """Submit as the agent's user."""
+        return await self.mine.submit(spec)
+
     async def rival(self, spec: JobSpec) -> int:
         """Submit as another user."""
         return await self.rivals.submit(spec)
@@ -137,10 +150,11 @@ class LiveArena:
         """Cancel as another user."""
         await self.rivals.cancel(job)
 
-    async def jobs(self) -> Sequence[Job]:
+    async def look(self) -> tuple[float, Sequence[Job]]:
         """What the agent saw last: the demo adds no load of its own to Slurm."""
         answer = await self.ask("queue")
-        return [Job(**{**j, "state": JobState(j["state"]), "nodes": tuple(j["nodes"])}) for j in answer["jobs"]]
+        jobs = [Job(**{**j, "state": JobState(j["state"]), "nodes": tuple(j["nodes"])}) for j in answer["jobs"]]
+        return self.now() if answer["at"] is None else float(answer["at"]), jobs
 
     async def tick(self) -> None:
         """Wait a moment."""

@@ -9,9 +9,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +21,22 @@ import yaml
 from penstock.errors import PenstockError, SlurmUnavailable
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import BudgetLimits, RequestBudget
-from penstock.slurm.parse import parse_version
+from penstock.slurm.parse import expand_hosts, parse_time, parse_version
 from penstock.values import merging
+from penstock_lab.demo.accounting import Held
 from penstock_lab.demo.arena import LiveArena
 from penstock_lab.mock.client import MockClient
 
 __all__ = ["Site", "mock_site", "slurm_site"]
 
 NODES = 8
+Accounting = Callable[[Collection[int]], Awaitable[list[Held]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where things run: the agent's arena, the demo user's own view of the cluster, a folder that user can write to."""
+    """Where things run: the agent's arena, the demo user's own view of the cluster, a folder that user can write to.
+    `accounting` says who held which node by Slurm's own books, None where these are simulated."""
 
     arena: LiveArena
     own: Backend
@@ -40,6 +44,7 @@ class Site:
     agent_log: Path
     agent: subprocess.Popen[Any]
     config: Path
+    accounting: Accounting | None = None
 
 
 def agent_settings(
@@ -62,7 +67,7 @@ def agent_settings(
 
 
 @asynccontextmanager
-async def mock_site(alternatives: tuple[float, ...]) -> AsyncIterator[Site]:
+async def mock_site(alternatives: tuple[float, ...] | None = None) -> AsyncIterator[Site]:
     """A simulated Slurm whose jobs really run, and an agent."""
     from penstock_lab.mock import control
     from penstock_lab.mock.model import ClusterConfig
@@ -78,7 +83,7 @@ async def mock_site(alternatives: tuple[float, ...]) -> AsyncIterator[Site]:
             agent = subprocess.Popen(_AGENT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         try:
             client = MockClient(cluster.socket)
-            arena = LiveArena(folder / "agent" / "agent.sock", client, pause=0.25)
+            arena = LiveArena(folder / "agent" / "agent.sock", client, client, pause=0.25)
             await _until_answering(arena, agent, log)
             yield Site(arena, client, folder, log, agent, Path(environment["PENSTOCK_CONFIG"]))
         finally:
@@ -90,9 +95,10 @@ async def mock_site(alternatives: tuple[float, ...]) -> AsyncIterator[Site]:
 
 @asynccontextmanager
 async def slurm_site(
-    alternatives: tuple[float, ...] | None,
+    alternatives: tuple[float, ...] | None = None,
     *,
     accrue_always: bool = True,
+    age_counts: bool = False,
     interval: float = 0.5,
     policy: str | None = None,
     workflows: Mapping[str, object] | None = None,
@@ -107,7 +113,7 @@ async def slurm_site(
 
     place = Path(tempfile.mkdtemp(prefix="penstock-demo-", dir="/var/tmp"))
     place.chmod(0o755)
-    spec = ClusterSpec(nodes=NODES, folder=place / "slurm", accrue_always=accrue_always)
+    spec = ClusterSpec(nodes=NODES, folder=place / "slurm", accrue_always=accrue_always, age_counts=age_counts)
     cluster: Cluster = await asyncio.to_thread(up, spec)
     try:
         owner, rival = ("alice", "bob") if "alice" in cluster.users else ("operator", "operator")
@@ -133,9 +139,10 @@ async def slurm_site(
             agent = cluster.popen_as(owner, _AGENT, env=environment, cwd=folder, stdout=output, stderr=output)
         own, others = backend(owner), backend(rival)
         try:
-            arena = LiveArena(folder / "agent" / "agent.sock", others, pause=0.4)
+            arena = LiveArena(folder / "agent" / "agent.sock", own, others, pause=0.4)
             await _until_answering(arena, agent, log)
-            yield Site(arena, own, folder, log, agent, Path(environment["PENSTOCK_CONFIG"]))
+            books = partial(_accounting, cluster.env)
+            yield Site(arena, own, folder, log, agent, Path(environment["PENSTOCK_CONFIG"]), books)
         finally:
             _end(agent)
             await own.close()
@@ -143,6 +150,26 @@ async def slurm_site(
     finally:
         await asyncio.to_thread(down, place / "slurm")
         shutil.rmtree(place, ignore_errors=True)
+
+
+async def _accounting(env: Mapping[str, str], jobs: Collection[int]) -> list[Held]:
+    """The rows of these jobs, one for each of their sizes, once all have ended. Raises `SlurmUnavailable` when that is
+    not so within ten seconds: accounting lags."""
+    names = ",".join(map(str, jobs))
+    words = ["sacct", "-a", "-D", "-X", "-n", "-P", "-o", "JobIDRaw,Start,End,NodeList", "-j", names]
+    around = {**os.environ, **env}
+    for _ in range(20):
+        done = await asyncio.to_thread(subprocess.run, words, env=around, capture_output=True, timeout=20, check=False)
+        rows = [line.split("|") for line in done.stdout.decode().splitlines()]
+        if {int(row[0]) for row in rows} >= set(jobs) and "Unknown" not in {row[2] for row in rows}:
+            return [
+                Held(node, int(job), parse_time(start) or 0.0, parse_time(end) or 0.0)
+                for job, start, end, hosts in rows
+                if parse_time(start) is not None
+                for node in expand_hosts(hosts)
+            ]
+        await asyncio.sleep(0.5)
+    raise SlurmUnavailable("accounting does not know the end of all jobs")
 
 
 _AGENT = [sys.executable, "-c", "from penstock.cli import main; main()", "agent"]

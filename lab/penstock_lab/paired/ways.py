@@ -16,7 +16,7 @@ from typing import Any, Final
 from penstock.api import JobSpec, JobState
 from penstock.future.past import PastRecorder
 from penstock.workflow.cuts import Cut, place_units, singles
-from penstock.workflow.metrics import perceived_wait, run_metrics
+from penstock.workflow.metrics import gap_before, run_metrics
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.state import RunPhase
 from penstock_lab.mock.controller import Controller
@@ -106,7 +106,7 @@ def under_agent(
         raise RuntimeError(f"{workflow.name} under {strategy}: {run.phase.value}")
     metrics = run_metrics(run)
     assert metrics.makespan is not None
-    waits = tuple(perceived_wait(run, i) or 0.0 for i in range(len(run.stages)))
+    waits = tuple(gap_before(run, i) or 0.0 for i in range(len(run.stages)))
     return Outcome(metrics.makespan, waits, metrics.node_hours * 3600.0, metrics.misses, run.acting)
 
 

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from penstock.host import logs
-from penstock.workflow.metrics import perceived_wait, run_metrics
+from penstock.workflow.metrics import gap_before, run_metrics
 from penstock.workflow.model import Workflow
 from penstock.workflow.state import RunPhase, WorkflowRun
 from penstock_lab.papers import paper
@@ -146,7 +146,7 @@ def _row(machine: str, rule: str, strategy: str, workflow: str, cores: int, runs
     if unfinished:
         raise RuntimeError(f"{strategy} on {machine} under {rule}: {unfinished[0].workflow.name} did not complete")
     metrics = [run_metrics(run) for run in runs]
-    waits = [[(i, perceived_wait(run, i) or 0.0) for i in range(1, len(run.stages))] for run in runs]
+    waits = [[(i, gap_before(run, i) or 0.0) for i in range(1, len(run.stages))] for run in runs]
     perceived = [sum(wait for _, wait in each) for each in waits]
     beyond = [sum(_beyond(run, i, wait) for i, wait in each) for run, each in zip(runs, waits, strict=True)]
     return Row(

@@ -11,11 +11,12 @@ import pytest
 from factories import ManualClock
 
 from penstock.api import JobSpec, JobState
+from penstock.core.pauses import Pause
 from penstock.errors import Infeasible, NotFound, NotPermitted, OutcomeUnknown, SlurmUnavailable, StoreError, UserError
 from penstock.waits.base import BOUND
 from penstock.waits.geometry import parse
 from penstock.workflow.accounting import Accounting
-from penstock.workflow.metrics import perceived_wait, run_metrics
+from penstock.workflow.metrics import gap_before, run_metrics, waited
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.seen import look_up
 from penstock.workflow.state import RunPhase, StagePhase, StageRun, WorkflowRun
@@ -58,7 +59,7 @@ async def test_asa_submits_each_stage_its_estimate_before_the_parents_end(tmp_pa
         assert world.engine.records[entry.job].spec.hold
         assert entry.released is not None
     # The machine is empty: with a dependency the next stage starts at its parent's very end.
-    assert [perceived_wait(run, i) for i in (1, 2)] == [0.0, 0.0]
+    assert [gap_before(run, i) for i in (1, 2)] == [0.0, 0.0]
 
 
 @virtual
@@ -72,8 +73,45 @@ async def test_perstage_submits_after_the_parents_end_without_a_dependency(tmp_p
     for i in (1, 2):
         assert world.engine.records[run.stages[i].job].spec.dependency is None
         assert run.stages[i].submitted >= run.stages[i - 1].end
-        assert 0 < perceived_wait(run, i) <= 5.5  # the time until the next look
-    assert run.stages[0].estimate is None
+        assert 0 < gap_before(run, i) <= 5.5  # the time until the next look
+    assert all(stage.estimate is not None for stage in run.stages), "learned waits are shown under every strategy"
+
+
+@pytest.mark.parametrize("predictor", ["asa-default", "share-mix"])
+@virtual
+async def test_what_is_planned_at_one_look_goes_by_the_same_waits(tmp_path, predictor):
+    """asa-default draws its estimates at random."""
+    world = World(tmp_path, {"asa": {"predictor": predictor, "alternatives": [2.0, 10.0, 50.0, 300.0]}})
+    await world.boot()
+    await world.bob.submit(JobSpec("rival", "#!/bin/sh\nsleep 500\n", 8, 600))
+    runs = [await world.submit(chain(21, 22, 23, name=f"w{n}"), "auto") for n in range(5)]
+    told = [
+        [r for d in world.store.decisions(f"workflow {number}") for r in d["reasons"] if r[0].startswith("predicted-")]
+        for number in runs
+    ]
+    assert len(told[0]) == 3 and all(one == told[0] for one in told)
+
+
+@virtual
+async def test_a_pause_of_a_workflow_is_no_wait_and_no_reaction_of_the_agents(tmp_path):
+    world = World(tmp_path)
+    await world.boot()
+    number, told = await world.submit(chain(21, 22, 23), "perstage"), world.app.executor.pause_control
+    paused = Pause(feature="workflows")
+
+    async def on_and_off():
+        begun = world.run(number).stages[0].start is not None
+        if begun and not told.pauses and world.engine.now < START + 60:
+            told.pause(paused)
+        elif told.pauses and world.engine.now >= START + 60:
+            told.resume([paused])
+
+    world.each_pass = on_and_off
+    run = await world.finish(number)
+    found = waited(run, 1)
+    assert found.paused == pytest.approx(START + 60 - run.stages[0].end, abs=6)
+    assert found.paused > 20 and found.reaction <= 6 and found.perceived <= 6
+    assert waited(run, 2).paused == 0
 
 
 @virtual
@@ -104,7 +142,7 @@ async def test_under_load_asa_hides_the_waits_that_perstage_shows(tmp_path):
         world.each_pass = keep_a_queue
         run = await world.finish(await world.submit(chain(100, 101, 102), strategy))
         assert run.phase is RunPhase.COMPLETED
-        waits[strategy] = [perceived_wait(run, i) for i in (1, 2)]
+        waits[strategy] = [gap_before(run, i) for i in (1, 2)]
     assert sum(waits["asa"]) < sum(waits["perstage"]) / 2, waits
     assert min(waits["perstage"]) > 10, waits
 
@@ -132,7 +170,7 @@ async def test_under_load_auto_hides_the_waits_whatever_the_rules_of_the_site(tm
         metrics = run_metrics(run)
         assert (metrics.overhead_node_hours, metrics.misses) == (0, 0)
         assert metrics.node_hours == pytest.approx(303 * 2 / 3600, rel=0.01)
-        waits[strategy] = [perceived_wait(run, i) for i in (1, 2)]
+        waits[strategy] = [gap_before(run, i) for i in (1, 2)]
         assert world.submissions() == {"a": 1, "b": 1, "c": 1}
         if strategy == "auto":
             codes = {code for d in world.store.decisions("workflow 1") for code, _ in d["reasons"]}

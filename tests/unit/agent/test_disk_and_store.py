@@ -86,21 +86,22 @@ async def test_whichever_writes_fail_each_stage_is_submitted_once_and_the_file_k
 @virtual
 async def test_a_workflow_that_could_not_be_stored_is_not_run(tmp_path, disk):
     """Its user hears that it was not taken, and submits it again."""
-    k, hit = 1, True
-    while hit:
+    k, refused, accepted = 1, 0, 0
+    while accepted < 2:  # what is asked for the plan may be stored or not
         world = Patient(tmp_path / str(k))
         await world.boot()
         disk.full = range(disk.writes + k, disk.writes + k + 1)
         try:
             await world.submit(chain(10, 11), "auto")
-            hit = False
+            accepted += 1
         except StoreError:
+            refused += 1
             number = await world.submit(chain(10, 11), "auto")
             await world.finish(number)
             assert world.submissions() == {"a": 1, "b": 1}, k
         world.kill()
         k += 1
-    assert k > 3
+    assert refused > 2
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -10,13 +10,17 @@ from click.testing import CliRunner
 
 from penstock.cli import cli
 from penstock.errors import UserError
+from penstock.messages.comparison import Terms, Verdict, compared, terms_of
 from penstock.messages.events import Event
 from penstock.messages.report import PeriodReport, StageStart, as_text, report_of, started, waiting
 from penstock.state.store import Store
 from penstock.workflow.documents import run_to_dict
+from penstock.workflow.metrics import Waited
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.runner import Runner
 from penstock.workflow.state import RunPhase, StagePhase, WorkflowRun
+from penstock.workflow.strategy import KEEPS_PLACE, Rules
+from penstock.workflow.ties import Tie
 from penstock_lab.agent_world import World, chain, virtual
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
@@ -44,23 +48,112 @@ def figures(report: PeriodReport) -> dict[str, float]:
     return {figure.name: figure.value for figure in report.figures}
 
 
-def test_what_overlapped_was_left_and_was_saved():
+NOTHING = compared((), True)
+
+
+def test_what_overlapped_was_left_and_the_agents_own_part():
     (one,) = started(run(), 0.0, 1000.0)
-    assert one == StageStart(250.0, 400.0, 420.0, 200.0)
-    assert (one.overlapped, one.perceived) == (150.0, 20.0)
-    found = {figure.name: figure.value for figure in waiting([one])}
-    assert found["waiting_overlapped"] == pytest.approx(150 / 3600)
-    assert found["waiting_perceived"] == pytest.approx(20 / 3600)
-    assert found["waiting_saved"] == pytest.approx((200 - 20) / 3600)
+    assert one == StageStart(250.0, 400.0, 420.0, Waited(20.0, 0.0, 0.0))
+    assert one.overlapped == 150.0
+    late = StageStart(430.0, 400.0, 470.0, Waited(40.0, 10.0, 20.0))
+    found = {figure.name: 3600 * figure.value for figure in waiting([one, late], NOTHING)}
+    assert found["waiting_overlapped"] == pytest.approx(150)
+    assert found["waiting_perceived"] == pytest.approx(60)
+    assert (found["waiting_paused"], found["waiting_reaction"]) == (pytest.approx(10), pytest.approx(20))
+    assert found["waiting_saved"] == 0, "nothing is claimed without a comparison"
+    assert (found["stages_started"], found["stages_ahead"]) == (2 * 3600, 3600)
 
 
-def test_what_was_not_ahead_or_not_predicted_saves_nothing_and_a_short_prediction_costs():
-    after = StageStart(410.0, 400.0, 420.0, 5.0)
-    unknown = StageStart(250.0, 400.0, 420.0, None)
-    short = StageStart(390.0, 400.0, 460.0, 10.0)
-    found = {figure.name: figure.value for figure in waiting([after, unknown, short])}
-    assert (found["stages_started"], found["stages_ahead"]) == (3, 2)
-    assert found["waiting_saved"] == pytest.approx((10 - 60) / 3600)
+# -- beside a plain chain ----------------------------------------------------------------------------------------------
+
+
+def other(first=(50.0, 50.0), then=(200.0, 20.0), tie=Tie.NODES, **b):
+    """Of each stage what was predicted, and what it has waited; the second was in the queue before its turn."""
+    it = run(start=400.0 + then[1], end=900.0, estimate=then[0], tie=tie, **b)
+    a = replace(it.stage("a"), estimate=first[0], start=50.0 + first[1])
+    return replace(it.with_stage(a), ended_at=900.0)
+
+
+def verdict(runs, keeps_place=False):
+    return compared([found for it in runs if (found := terms_of(it)) is not None], keeps_place)
+
+
+def spread(count, waits, **more):
+    return [other((100.0, 100.0 + 10 * (n % 5 - 2)), (100.0, waits(n)), **more) for n in range(count)]
+
+
+def test_the_terms_of_a_workflow():
+    assert terms_of(other((50.0, 70.0), (200.0, 20.0))) == Terms(1, 180.0, 0.0, 1, 20.0)
+    link = terms_of(other((50.0, 70.0), (200.0, 20.0), Tie.AFTEROK))
+    assert link == Terms(0, 0.0, 0.0, 1, 20.0), "a link of a plain chain gains nothing by itself"
+    late = terms_of(other((50.0, 70.0), (200.0, 90.0), Tie.NONE, submitted=430.0))
+    assert late == Terms(0, 0.0, 30.0, 2, 20.0 + 60.0 - 200.0)
+    assert terms_of(other(then=(None, 20.0))) is None, "what an older release has stored"
+    assert terms_of(replace(other(), phase=RunPhase.FAILED)) is None
+    assert terms_of(other(covers=("b", "c"))) is None
+
+
+def test_a_gain_is_claimed_only_where_the_interval_excludes_none():
+    found = verdict(spread(20, lambda n: n % 7))
+    assert found.verdict is Verdict.GAIN and found.workflows == 20
+    assert 0 < found.low < found.gain < found.high < 110
+    assert found.text.startswith(f"gain {found.gain:.0f} s of waiting for each workflow (95 % interval ")
+    assert found.text.endswith("over 20 workflows")
+    same = verdict(spread(20, lambda n: 100.0 + 40 * (n % 3 - 1)))
+    assert same.verdict is Verdict.NONE and same.low < 0 < same.high
+    assert same.text.startswith("no gain seen over 20 workflows (")
+    worse = verdict(spread(20, lambda n: 300.0 + n))
+    assert worse.verdict is Verdict.LOSS and worse.high < 0 and worse.text.startswith("loss ")
+
+
+def test_predictions_that_are_too_long_make_no_gain():
+    """That is what it was about: the wait predicted less the wait that was left is no gain by itself."""
+    runs = [other((500.0, 20.0 + n % 5), (500.0, 20.0 + 3 * n % 5)) for n in range(20)]
+    found = verdict(runs)
+    assert found.verdict is Verdict.NONE and abs(found.gain) < 10
+
+
+def test_the_agents_reaction_is_a_loss():
+    runs = [other((50.0, 50.0), (50.0, 80.0), Tie.NONE, submitted=430.0 + n % 3) for n in range(20)]
+    found = verdict(runs)
+    assert found.verdict is Verdict.LOSS and found.gain == pytest.approx(-30.95)
+
+
+@pytest.mark.parametrize(
+    ("keeps_place", "why"), [(True, "jobs keep their place in the queue here"), (None, "it is not known whether")]
+)
+def test_where_a_plain_chain_keeps_its_place_a_gain_cannot_be_known(keeps_place, why):
+    found = verdict(spread(20, lambda n: n % 7), keeps_place)
+    assert found.verdict is Verdict.UNKNOWN and why in found.text
+    assert found.text.startswith("not known over 20 workflows")
+    assert verdict(spread(20, lambda n: 300.0 + n), keeps_place).verdict is Verdict.LOSS
+
+
+def test_of_few_workflows_nothing_is_claimed():
+    few = verdict(spread(9, lambda n: 0.0))
+    assert (few.verdict, few.gain) == (Verdict.NONE, None)
+    assert few.text == "no gain seen over 9 workflows: it takes 10 at least, and there are 9 workflows"
+    blind = [replace(it, stages=(replace(it.stages[0], estimate=None), it.stages[1])) for it in spread(12, lambda n: 0)]
+    assert verdict(blind).text.endswith("it takes 10 at least, and there are 0 predictions")
+    assert verdict([]).text == "no gain seen: no workflow to compare has completed"
+
+
+def test_what_a_site_makes_of_jobs_that_depend_on_others():
+    found = [Rules(accrues=True), Rules(weight_age=0), Rules(weight_age=1000), Rules()]
+    assert [rules.keeps_place for rules in found] == [True, True, False, None]
+
+
+def test_a_report_has_the_comparison(tmp_path):
+    store = Store(tmp_path / "s.db")
+    for it in spread(12, lambda n: n % 7):
+        store.save_run(store.add_run(1, run_to_dict(it), 0.0), run_to_dict(it), 900.0)
+    assert report_of(store, 50.0, 1000.0).comparison.verdict is Verdict.UNKNOWN
+    store.remember(KEEPS_PLACE, "false")
+    found = report_of(store, 50.0, 1000.0)
+    assert found.comparison.verdict is Verdict.GAIN
+    assert figures(found)["waiting_saved"] == pytest.approx(12 * found.comparison.gain / 3600)
+    assert f"Against a plain chain (sbatch --dependency=afterok): {found.comparison.text}." in as_text(found)
+    assert json.loads(json.dumps(found.to_dict()))["comparison"]["verdict"] == "gain"
 
 
 def test_time_on_hold_is_no_waiting_and_stages_of_another_time_are_not_counted():
@@ -103,7 +196,7 @@ async def test_what_an_agent_has_done(tmp_path):
     assert values["workflows_completed"] == 1 and values["stages_started"] == 1
     assert values["nodes_added"] == sum(r["nodes"] for r in world.store.resizes() if r["kind"] == "expand") > 0
     text = as_text(found)
-    assert "waiting saved" in text and "by prediction" in text and "not known, and not claimed" in text
+    assert "waiting saved" in text and "no gain seen" in text and "not known, and not claimed" in text
     assert all(figure.how for figure in found.figures)
 
 

@@ -109,7 +109,9 @@ def test_commands_reach_the_agent_from_either_host_and_the_other_takes_over_when
     assert (shown["host"], shown["address"].partition(":")[0]) == ("host-a", "192.0.2.1")
 
     os.kill(first, signal.SIGKILL)
-    gone = site.b.run("explain", "w1")
+    left = site.b.run("explain", "w1")
+    assert left.returncode == 0 and "workflow 1/a  submit" in left.stdout, "what the state file has"
+    gone = site.b.run("cancel", "w1")
     assert gone.returncode == 3
     assert "an agent on host-a" in gone.stderr
     # As its service would: again and again, until it is let in.

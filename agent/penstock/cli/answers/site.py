@@ -189,12 +189,26 @@ class Figure(Part):
     how: str
 
 
+class Comparison(Part):
+    """Completed workflows beside plain chains (sbatch --dependency=afterok): `gain` of waiting for each (s, below 0:
+    lost) with its interval of 95 %, from `low` to `high`; null where too little is known. `verdict` is gain, loss, none
+    (seen), or unknown."""
+
+    verdict: str
+    workflows: int
+    gain: float | None
+    low: float | None
+    high: float | None
+    text: str
+
+
 class Report(Answer):
     """What the agent was good for between two instants."""
 
     since: float
     until: float
     figures: list[Figure]
+    comparison: Comparison
 
 
 class Record(Document):

@@ -24,10 +24,12 @@ class Cancel(Answer):
 
 
 class Retry(Answer):
-    """`jobs` are the new ones by stage, where the caller's command submitted them."""
+    """`jobs` are the new ones by stage, where the caller's command submitted them. `tasks` are those of
+    arrays, of which the others have completed."""
 
     run: int | None
     jobs: dict[str, int]
+    tasks: dict[str, str]
 
 
 class Logs(Answer):
@@ -40,7 +42,9 @@ class Logs(Answer):
 
 
 class Stage(Document):
-    """A stage as the agent keeps it."""
+    """A stage as the agent keeps it. From the end of the stages before it to its start it had a `perceived_wait` in the
+    queue, was `paused` (held, or the agent was told to leave the workflow alone), and there was the agent's `reaction`,
+    until it had submitted the stage or let it go."""
 
     name: str
     phase: str
@@ -51,6 +55,9 @@ class Stage(Document):
     exit_code: int | None
     failure: str | None
     retries: int
+    perceived_wait: float | None
+    paused: float | None
+    reaction: float | None
 
 
 class Workflow(Document):
@@ -133,8 +140,9 @@ class Decision(Document):
 
 
 class Explain(Answer):
-    """Oldest first."""
+    """Those about `subject`, oldest first."""
 
+    subject: str
     decisions: list[Decision]
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from penstock.api import Reason, plural
 from penstock.workflow.asks import why_apart
-from penstock.workflow.costs import Cost, predicted
+from penstock.workflow.costs import Cost, hides_waits, predicted
 from penstock.workflow.cuts import place_units
 from penstock.workflow.model import Workflow
 from penstock.workflow.state import WorkflowRun
@@ -39,11 +39,13 @@ class Auto:
         if outlook.better is not None and outlook.scripts and chosen.name != PerStage.name:
             cut, why = outlook.better
             plan, reasons = replace(plan, cut=cut), (*reasons, *why)
+        hides = hides_waits(chosen.tie, outlook.rules)
         whole = outlook.scripts and why_apart([(stage.name, stage.asks) for stage in workflow.stages]) is None
         told = tuple(
-            _told(strategy, predicted(place_units(workflow, strategy.plan(workflow, outlook).cut), outlook, hidden))
-            for strategy, hidden in ((chosen, chosen.tie is not Tie.NONE), (PerStage(), False), (BigJob(), False))
+            _told(strategy, predicted(place_units(workflow, made.cut), outlook, hidden))
+            for strategy, hidden in ((chosen, hides), (PerStage(), False), (BigJob(), False))
             if (strategy.name != chosen.name or strategy is chosen) and (whole or strategy.name != "bigjob")
+            for made in (plan if strategy is chosen else strategy.plan(workflow, outlook),)
         )
         return Plan(plan.cut, (*reasons, *plan.reasons, *told), chosen.name, plan.levels_ahead)
 

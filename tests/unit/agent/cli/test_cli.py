@@ -317,7 +317,10 @@ def test_kill_9_and_a_restart_keep_the_port_and_the_workflow(agent):
     before = agent.run("env").stdout
     assert agent.stop(signal.SIGKILL) == -signal.SIGKILL
     assert agent.socket.exists()
-    assert agent.run("status").returncode == 3
+    left = agent.run("status")
+    assert left.returncode == 0 and "first" in left.stdout, "what it knew"
+    assert "on hold: no agent runs: the last pass of one began at " in left.stderr
+    assert agent.run("cancel", str(run)).returncode == 3
     agent.start()
     assert agent.run("env").stdout == before
     agent.until(lambda: state(agent, run)["phase"] == "completed", "the workflow's end")

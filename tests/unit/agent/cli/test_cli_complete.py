@@ -91,6 +91,7 @@ def test_stages_are_those_of_the_workflow_before_them(answering, which):
 def test_jobs_and_subjects(answering):
     assert offered("audit", "--job", "2") == ["21", "210"]
     assert offered("explain", "w1") == ["w1", "w12"]
+    assert offered("explain", "mo") == ["mosaic"]
     assert offered("explain", "1") == ["11"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import sqlite3
 import time
 from dataclasses import replace
@@ -14,13 +15,18 @@ import yaml
 from click.testing import CliRunner
 from stored_states import owners_run
 
+from penstock.api import Decision, Reason, Verb
 from penstock.cli import cli
+from penstock.cli.arrays import again, completed_in
 from penstock.cli.joblog import output_files
 from penstock.cli.runs import find, shown
+from penstock.config import load
 from penstock.errors import NotFound, UserError
+from penstock.state.leadership import hold_state, last_at_work
 from penstock.state.store import TICKED, Store
 from penstock.upkeep.statefile import inspect
 from penstock.workflow.documents import run_to_dict
+from penstock.workflow.metrics import Waited
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.retrying import retried
 from penstock.workflow.runner import Runner
@@ -49,7 +55,7 @@ def ended(*phases: StagePhase):
 
 
 def test_what_did_not_complete_waits_again_and_keeps_its_attempts():
-    run = retried(ended(StagePhase.DONE, StagePhase.FAILED, StagePhase.CANCELLED), token="new")
+    run = retried(ended(StagePhase.DONE, StagePhase.FAILED, StagePhase.CANCELLED), token="new", now=50.0)
     assert [s.phase for s in run.stages] == [StagePhase.DONE, StagePhase.WAITING, StagePhase.WAITING]
     assert [(s.job, s.attempt, s.failures) for s in run.stages] == [(9, 1, 2), (None, 1, 0), (None, 1, 0)]
     assert (run.phase, run.why, run.ended_at) == (RunPhase.ACTIVE, None, None)
@@ -57,17 +63,17 @@ def test_what_did_not_complete_waits_again_and_keeps_its_attempts():
 
 def test_a_named_stage_takes_all_after_it_along():
     done = replace(ended(StagePhase.DONE, StagePhase.DONE, StagePhase.DONE), phase=RunPhase.COMPLETED)
-    assert [s.phase for s in retried(done, "b", token="new").stages] == [
+    assert [s.phase for s in retried(done, "b", token="new", now=50.0).stages] == [
         StagePhase.DONE,
         StagePhase.WAITING,
         StagePhase.WAITING,
     ]
     with pytest.raises(UserError, match="all stages of workflow 3 have completed"):
-        retried(done, token="new")
+        retried(done, token="new", now=50.0)
     with pytest.raises(UserError, match="no stage 'x'"):
-        retried(done, "x", token="new")
+        retried(done, "x", token="new", now=50.0)
     with pytest.raises(UserError, match="is active"):
-        retried(replace(done, phase=RunPhase.ACTIVE), token="new")
+        retried(replace(done, phase=RunPhase.ACTIVE), token="new", now=50.0)
 
 
 @pytest.fixture
@@ -116,7 +122,7 @@ def test_a_workflow_is_found_by_its_number_or_name(place, which):
     assert "workflow 7 w (asa): failing - b: job 2 ended FAILED" in run("status", which)
     answer = json.loads(run("status", which, "--json"))
     stage = find(shown(answer), which).stage("b")
-    assert (stage.phase, stage.wait) == ("failed", 3.0)
+    assert (stage.phase, stage.waited) == ("failed", Waited(3.0, 0.0, 0.0))
     assert find(shown(answer), which).stage("c").phase == "kept back"
 
 
@@ -126,7 +132,7 @@ def test_a_stage_that_came_to_a_workflow_later_has_waited_since_then():
     )
     later = replace(later, own=Own(registered=90.0))
     (run,) = shown({"workflows": [run_to_dict(owners_run(3, (first, later), submitted_at=0.0))]})
-    assert [stage.wait for stage in run.stages] == [100.0, 10.0]
+    assert [stage.waited for stage in run.stages] == [Waited(w, 0.0, 0.0) for w in (100.0, 10.0)]
 
 
 def test_what_is_not_there_is_said(place):
@@ -166,6 +172,84 @@ def test_a_pause_that_a_sites_service_user_leaves_is_no_matter_of_a_crontab(plac
         before = len(store.inbox())
         assert run("pause", "--why", "work on Slurm") == "Left for the next pass of an agent, or `penstock tick`\n"
         assert [op for _n, _at, _uid, op, _request in store.inbox()[before:]] == ["pause"]
+
+
+def decided(place, *subjects: str) -> None:
+    with contextlib.closing(Store(place / "state" / "penstock.db")) as store:
+        for subject in subjects:
+            store.record(Decision(Verb.SUBMIT, subject, (Reason("due", f"about {subject}"),)), 5.0)
+
+
+@pytest.mark.parametrize("subject", ["w", "w7"])
+def test_a_workflow_is_explained_by_its_name_as_by_its_number(place, subject):
+    decided(place, "workflow 7/b", "workflow 7/c", "workflow 6/b")
+    told = run("explain", subject)
+    assert "about workflow 7/b" in told and "about workflow 7/c" in told and "workflow 6" not in told
+    one = run("explain", f"{subject}/b")
+    assert "about workflow 7/b" in one and "workflow 7/c" not in one
+    answer = json.loads(run("explain", f"{subject}/b", "--json"))
+    assert (answer["subject"], len(answer["decisions"])) == ("workflow 7/b", 1)
+
+
+def test_of_several_of_one_name_the_newest_is_explained_and_that_is_said(place):
+    with contextlib.closing(Store(place / "state" / "penstock.db")) as store:
+        number = store.add_run(os.geteuid(), {}, 0.0, Submitter.OWNER)
+        store.save_run(number, run_to_dict(replace(BROKEN, id=number)))
+    decided(place, "workflow 7/b", "workflow 8/b")
+    told = run("explain", "w")
+    assert number == 8 and "about workflow 8/b" in told and "workflow 7" not in told
+    assert "workflow 8 is the newest of 2 of the name w" in told
+
+
+def test_what_cannot_be_explained(place):
+    assert "SUBJECT must be a job number such as 1234" in run("explain", "nothing", code=2)
+    assert run("explain", "w/x", code=5) == "workflow 7 has no stage 'x' (stages: a, b, c)"
+
+
+def test_where_an_agent_is_gone_it_is_said_since_when_and_what_it_knew_is_shown(place):
+    """A socket that nobody listens at is what a kill leaves."""
+    with contextlib.closing(Store(place / "state" / "penstock.db")) as store:
+        store._execute("DELETE FROM facts WHERE key=?", (TICKED,))
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(load().socket_path))
+    lock = place / "state" / "agent.lock"
+    lock.touch()
+    at = time.time() - 3 * 86400
+    os.utime(lock, (at, at))
+    decided(place, "workflow 7/b")
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    for words in (["status"], ["status", "w"], ["top"]):
+        told = run(*words)
+        assert "job 2 ended FAILED" in told
+        assert f"on hold: no agent runs: the last pass of one began at {since}" in told
+    assert since in json.loads(run("status", "--json"))["problems"][0]
+    assert "about workflow 7/b" in run("explain", "w")
+    for words in (["cancel", "w"], ["retry", "w"]):
+        assert "no agent answers" in run(*words, code=3), "what an agent would have to do is asked of one"
+    lock.unlink()
+    assert "on hold: no agent runs\n" in run("status")
+
+
+def test_the_lock_shows_when_a_pass_began(place):
+    config = load()
+    with contextlib.closing(hold_state(config, "agent")) as leadership:
+        os.utime(place / "state" / "agent.lock", (5.0, 5.0))
+        assert last_at_work(place / "state") == 5.0
+        assert leadership.why_not() is None
+        assert time.time() - last_at_work(place / "state") < 10
+
+
+def test_of_an_array_the_tasks_that_have_not_completed_run_again():
+    shown_ = "\n".join(
+        f"JobId={n} ArrayJobId=5 ArrayTaskId={task} JobName=x\n   JobState={state} Reason=None Dependency=(null)\n"
+        for n, task, state in ((6, "0", "COMPLETED"), (7, "1", "FAILED"), (8, "4-9%2", "CANCELLED"))
+    )
+    recorded = "5_1|FAILED\n5_2|COMPLETED\n5_3|CANCELLED by 0\n5_[4-9]|CANCELLED\n50_8|COMPLETED\n"
+    assert completed_in(5, shown_, recorded) == {0, 2}
+    assert completed_in(5, "", "") == frozenset()
+    assert again("0-9%3", {0, 2}) == "1,3-9%3"
+    assert again("1,3-9:2", {3, 5}) == "1,7,9"
+    assert again("0-3", {0, 1, 2, 3}) == again("0-3", set()) == "0-3", "all of it"
 
 
 def test_the_output_files_are_what_slurm_says(place):

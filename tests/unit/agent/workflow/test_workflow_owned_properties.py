@@ -236,7 +236,8 @@ class Agent:
                 entry.needs = named
                 news = lambda run: self.runner.changed(run, order, now)  # noqa: E731
             case Requeue():
-                open_ = [p for p in self.parents(stage) if not self.entry(p).state.ended]
+                # By the look that it goes by: a parent may have ended since, and to wait again does no harm.
+                open_ = [p for p in self.parents(stage) if any(not row.state.ended for row in view.rows(p.job))]
                 assert open_ and entry.state is JobState.RUNNING, "it was started too early"
                 self.queue.requeue(entry)
                 news = lambda run: self.runner.requeued(run, order.stage, order.job, now)  # noqa: E731

@@ -21,7 +21,7 @@ from penstock.workflow.instructions import (
     SlurmView,
     Submit,
 )
-from penstock.workflow.metrics import perceived_wait, run_metrics
+from penstock.workflow.metrics import Waited, gap_before, run_metrics, waited
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.reading import names_parent
 from penstock.workflow.runner import Runner
@@ -74,7 +74,7 @@ class Driver:
 
     def predict(self, geometry):
         self.asked.append(geometry)
-        return Estimate(len(self.asked), self.estimates.pop(0))
+        return Estimate(len(self.asked), self.estimates.pop(0) if len(self.estimates) > 1 else self.estimates[0])
 
     def step(self, now, *things, taken_at=None, usable=True):
         seen = view(now if taken_at is None else taken_at, *things, usable=usable)
@@ -113,7 +113,7 @@ def test_perstage_from_beginning_to_end():
     assert order.spec.hold is False and [r.code for r in order.reasons] == ["perstage-first"]
     assert d.step(1010, job(1)) == [] and d.phases() == ["queued", "waiting"]
     assert d.step(1110, job(1, "RUNNING", start=1100.0)) == [
-        Observe("project", Geometry("batch", "normal", 4, 1800), Observation(100.0), None)
+        Observe("project", Geometry("batch", "normal", 4, 1800), Observation(100.0), Estimate(1, 50.0))
     ]
     assert d.step(1500, job(1, "COMPLETING", start=1100.0)) == []
     done = job(1, "COMPLETED", start=1100.0, end=1800.0)
@@ -124,11 +124,13 @@ def test_perstage_from_beginning_to_end():
     assert out == [Finished(True, "2 jobs completed")]
     assert d.run.phase is RunPhase.COMPLETED and d.phases() == ["done", "done"]
     assert d.step(2001) == []
-    assert [perceived_wait(d.run, i) for i in (0, 1)] == [100, 90]
+    assert [gap_before(d.run, i) for i in (0, 1)] == [100, 90]
+    assert waited(d.run, 1) == Waited(perceived=85, paused=0, reaction=5), "the agent has seen the end 5 s later"
     metrics = run_metrics(d.run)
     assert (metrics.total_wait, metrics.makespan, metrics.complete) == (190, 950, True)
     assert metrics.node_hours == pytest.approx((4 * 700 + 60) / 3600) and metrics.overhead_node_hours == 0
-    assert d.asked == [], "nothing is predicted for a strategy that does not submit ahead"
+    assert [g.nodes for g in d.asked] == [4, 1], "once for each stage, when it is submitted"
+    assert [s.estimate for s in d.run.stages] == [50, 33]
 
 
 def test_asa_from_beginning_to_end():
@@ -622,7 +624,7 @@ def test_a_child_waits_until_its_last_parent_has_ended():
     assert d.submit(1260, 3, one, two).spec.dependency is None
     end = job(3, "COMPLETED", submit=1260.0, eligible=1260.0, start=1300.0, end=1400.0)
     assert Finished(True, "3 jobs completed") in d.step(1500, one, two, end)
-    assert [perceived_wait(d.run, i) for i in range(3)] == [100, 100, 50]
+    assert [gap_before(d.run, i) for i in range(3)] == [100, 100, 50]
     assert (run_metrics(d.run).total_wait, run_metrics(d.run).makespan) == (250, 400)
 
 

@@ -7,51 +7,48 @@ from dataclasses import replace
 import pytest
 from factories import make_job
 
-from penstock.workflow.model import Stage, Workflow
-from penstock.workflow.state import RunPhase, StagePhase, StageRun, WorkflowRun
-from penstock_lab.demo.breathe import Breath
-from penstock_lab.demo.compare import Comparison, Outcome, alternatives
-from penstock_lab.demo.gantt import draw
+from penstock.api import JobState
+from penstock.config import WorkflowsSection
+from penstock.workflow.metrics import Waited
+from penstock_lab.demo.accounting import Held, difference
+from penstock_lab.demo.compare import Comparison, Outcome, StageTimes, Way
+from penstock_lab.demo.gantt import Label, Panel, arranged, draw
 from penstock_lab.demo.report import checks
+from penstock_lab.demo.resizing import Resizing
 from penstock_lab.demo.timeline import Timeline
 
-STAGES = (
-    StageRun("a", phase=StagePhase.DONE, job=1, estimate=5.0, submitted=0.0, start=5.0, end=105.0),
-    StageRun(
-        "b", (0,), phase=StagePhase.DONE, job=2, estimate=40.0, parent_end=105.0, submitted=65.5, start=105.0, end=205.0
-    ),
-    StageRun(
-        "c",
-        (1,),
-        phase=StagePhase.DONE,
-        job=3,
-        estimate=100.0,
-        parent_end=205.0,
-        submitted=105.0,
-        start=206.0,
-        end=300.0,
-    ),
+NONE = Waited(0.0, 0.0, 0.0)
+CHAINED = (
+    StageTimes("a", 0.0, 5.0, 105.0, None, NONE),
+    StageTimes("b", 0.0, 120.0, 220.0, None, Waited(15.0, 0.0, 0.0)),
 )
+GUIDED = (StageTimes("a", 0.0, 5.0, 105.0, 4.0, NONE), StageTimes("b", 1.0, 105.0, 205.0, 14.0, NONE))
 
 
-def outcome(*stages: StageRun, phase: RunPhase = RunPhase.COMPLETED) -> Outcome:
-    flow = Workflow("demo", tuple(Stage(s.name, 2, 600.0, 100.0, "true") for s in stages))
-    run = WorkflowRun(1, flow, "asa", 0.0, "batch", "", tuple(stages), flow.stages, phase=phase)
-    return Outcome(runs={"asa": run})
+def way(title: str, stages: tuple[StageTimes, ...], *, completed: bool = True) -> Way:
+    return Way(title, 0.0, completed, stages, Timeline(lambda job: "rival"))
 
 
-def breath(**changes: object) -> Breath:
+def outcome(*stages: StageTimes, completed: bool = True) -> Outcome:
+    return Outcome([way("plain chain", CHAINED), way("auto", stages, completed=completed)])
+
+
+def resizing(**changes: object) -> Resizing:
     resizes = [{"kind": kind, "outcome": "completed", "marks": {}} for kind in ("expand", "shrink")]
     good = {"resizes": resizes, "rival_started": True, "same_bits": True, "residual": 0.01}
-    return Breath(**{**good, **changes})  # type: ignore[arg-type]
+    return Resizing(**{**good, **changes})  # type: ignore[arg-type]
 
 
-def failed(an_outcome: Outcome, a_breath: Breath) -> list[str]:
-    return [check.text for check in checks(an_outcome, a_breath) if not check.ok]
+def failed(an_outcome: Outcome, a_resizing: Resizing) -> list[str]:
+    return [check.text for check in checks(an_outcome, a_resizing) if not check.ok]
 
 
 def test_all_is_well_when_all_happened():
-    assert failed(outcome(*STAGES), breath()) == []
+    assert failed(outcome(*GUIDED), resizing()) == []
+    assert failed(outcome(*GUIDED), resizing(booked=True, off=1.2)) == []
+    assert failed(outcome(*CHAINED), resizing()) == [], "no slower is enough"
+    told = [check.text for check in checks(outcome(*GUIDED), resizing())]
+    assert "makespan 205 s under Penstock, 220 s as a plain chain" in told
 
 
 @pytest.mark.parametrize(
@@ -63,29 +60,23 @@ def test_all_is_well_when_all_happened():
         ({"same_bits": False}, "bit for bit"),
         ({"residual": 1e-5}, "far from converged"),
         ({"problem": "it hangs"}, "it hangs"),
+        ({"booked": True, "off": 2.5}, "accounting of who held which node: to 2.5 s"),
+        ({"booked": True, "off": None}, "accounting of who held which node: not at all"),
     ],
 )
 def test_each_thing_that_did_not_happen_to_the_mpi_job_is_named(change, complaint):
-    assert any(complaint in text for text in failed(outcome(*STAGES), breath(**change)))
+    assert any(complaint in text for text in failed(outcome(*GUIDED), resizing(**change)))
 
 
-def test_a_late_submission_a_failed_stage_and_submissions_at_the_start_are_named():
-    a, b, c = STAGES
-    assert any("off by" in text for text in failed(outcome(a, replace(b, submitted=69.0), c), breath()))
-    assert any("completed" in text for text in failed(outcome(a, b, c, phase=RunPhase.FAILED), breath()))
-    at_start = replace(b, estimate=100.0, submitted=5.0)
-    assert any("parent's start" in text for text in failed(outcome(a, at_start, c), breath()))
-    assert any("before it ended" in text for text in failed(outcome(a, replace(b, submitted=105.5), c), breath()))
+def test_a_late_submission_a_failed_stage_and_a_slower_workflow_are_named():
+    a, b = GUIDED
+    assert any("before it ended" in text for text in failed(outcome(a, replace(b, submitted=105.5)), resizing()))
+    assert any("completed" in text for text in failed(outcome(a, b, completed=False), resizing()))
+    assert any("makespan 240 s under" in text for text in failed(outcome(a, replace(b, end=240.0)), resizing()))
 
 
-def test_alternatives_reach_from_one_second_to_the_largest():
-    grid = alternatives(120.0)
-    assert (len(grid), grid[0], grid[-1]) == (53, 1.0, 120.0) and list(grid) == sorted(set(grid))
-
-
-def test_the_stages_that_are_waited_for_outlast_the_largest_alternative():
-    plan = Comparison()
-    assert min(plan.stages) >= 90 and min(plan.stages[:-1]) > plan.largest == 120 and plan.warm_ups == 20
+def test_the_plan_has_the_default_strategy():
+    assert (Comparison().strategy, len(Comparison().stages)) == (WorkflowsSection().strategy, 3)
 
 
 def test_samples_become_bars_and_a_picture(tmp_path):
@@ -94,6 +85,29 @@ def test_samples_become_bars_and_a_picture(tmp_path):
         line.sample(float(at), [make_job(1, "n1", "n2")] if at < 3 else [make_job(2, "n1", start=2.5)])
     line.mark(1.0, "submit stage-2")
     bars = [(b.node, b.label, b.start, b.end) for b in line.bars]
-    assert bars == [("n1", "stage-1", 0.0, 3.0), ("n2", "stage-1", 0.0, 3.0), ("n1", "rival", 3.0, 4.0)]
-    draw(tmp_path / "pictures" / "gantt.png", [("a workflow", line)], ["n1", "n2"])
+    assert bars == [("n1", "stage-1", 0.0, 2.5), ("n2", "stage-1", 0.0, 3.0), ("n1", "rival", 2.5, 4.0)]
+    panels = [Panel(title, line, 0.0, "one") for title in ("a chain", "a workflow")]
+    draw(tmp_path / "pictures" / "gantt.png", panels, ["n1", "n2"])
     assert (tmp_path / "pictures" / "gantt.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_job_that_grows_holds_its_new_nodes_from_then_on_and_ends_when_slurm_says():
+    line = Timeline(lambda job: str(job.id))
+    line.sample(1.0, [make_job(1, "n1", start=0.5), make_job(2, "n2", start=0.5)])
+    line.sample(2.0, [make_job(1, "n1", start=0.5), make_job(2, state=JobState.COMPLETED, start=0.5, end=1.4)])
+    line.sample(3.0, [make_job(1, "n1", start=0.5)])
+    line.sample(4.0, [make_job(1, "n1", "n2", start=0.5)])
+    line.sample(6.0, [make_job(1, state=JobState.COMPLETED, start=0.5, end=5.2)])
+    found = sorted((b.node, b.job, b.start, b.end) for b in line.bars)
+    assert found == [("n1", 1, 0.5, 5.2), ("n2", 1, 4.0, 5.2), ("n2", 2, 0.5, 1.4)]
+    books = [Held("n1", 1, 0, 4), Held("n2", 3, 3, 4), Held("n1", 1, 4, 5), Held("n2", 1, 4, 5), Held("n2", 2, 0, 1)]
+    assert difference(line.bars, books) == pytest.approx(0.5), "whole seconds, and a resizer that had them for none"
+    assert difference(line.bars, [replace(one, node="n3") for one in books]) is None
+
+
+def test_no_label_is_printed_over_another():
+    assert arranged([(0.0, "submit a"), (0.5, "submit b"), (0.6, "shrink to 2")], 100.0) == [
+        Label(0.0, "submit a, b, shrink to 2", 0)
+    ]
+    near = arranged([(0.0, "submit a"), (3.0, "submit b"), (5.0, "submit c"), (50.0, "submit d")], 100.0)
+    assert [label.line for label in near] == [0, 1, 2, 0]

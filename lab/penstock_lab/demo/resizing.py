@@ -17,14 +17,17 @@ from penstock_lab.demo.arena import LiveArena
 from penstock_lab.demo.timeline import Timeline
 from penstock_lab.demo.view import View
 
-__all__ = ["Breath", "breathe"]
+__all__ = ["Resizing", "run_resized"]
 
 _PATIENCE = 150.0
+_RESIZER = "resizer"
 
 
 @dataclass(slots=True)
-class Breath:
-    """What happened: the resizes with their instants, whether the rival ran, and the two results."""
+class Resizing:
+    """What happened: the resizes with their instants, whether the rival ran, and the two results. `jobs` are those that
+    the picture shows, but for resizers, which hold nodes for a moment. `booked`: it was compared with Slurm's
+    accounting, from which it differs by `off` seconds (see `accounting.difference`)."""
 
     resizes: list[dict[str, Any]] = field(default_factory=list)
     rival_started: bool = False
@@ -33,13 +36,16 @@ class Breath:
     sizes: list[int] = field(default_factory=list)
     timeline: Timeline | None = None
     problem: str | None = None
+    jobs: list[int] = field(default_factory=list)
+    booked: bool = False
+    off: float | None = None
 
 
-async def breathe(arena: LiveArena, own: Backend, folder: Path, nodes: int, view: View) -> Breath:
+async def run_resized(arena: LiveArena, own: Backend, folder: Path, nodes: int, view: View) -> Resizing:
     """Run Jacobi fixed and malleable; a rival that needs all but two nodes makes the malleable one shrink."""
     labels: dict[int, str] = {}
-    timeline = Timeline(lambda job: labels.get(job.id, "resizer" if job.dependency.startswith("expand") else "rival"))
-    breath = Breath(timeline=timeline)
+    timeline = Timeline(lambda job: labels.get(job.id, _RESIZER if job.dependency.startswith("expand") else "rival"))
+    found = Resizing(timeline=timeline)
     environment = await arena.ask("env")
     fixed = await own.submit(_jacobi(folder, "fixed", {}))
     labels[fixed] = "fixed"
@@ -50,30 +56,32 @@ async def breathe(arena: LiveArena, own: Backend, folder: Path, nodes: int, view
     seen = 0
     deadline = arena.now() + _PATIENCE
     while arena.now() < deadline:
-        jobs = {j.id: j for j in await arena.jobs()}
-        timeline.sample(arena.now(), jobs.values())
+        at, queue = await arena.look()
+        jobs = {j.id: j for j in queue}
+        timeline.sample(at, queue)
         resizes = [r for r in (await arena.ask("status"))["resizes"] if r["job"] == job]
         for r in resizes[seen:]:
             view.say(f"job {job}: {r['kind']} {r['old_size']} to {r['new_size']} ranks: {r['outcome']}")
             timeline.mark(r["marks"].get("done", r["finished"]), f"{r['kind']} to {r['new_size']}")
         seen = len(resizes)
-        breath.resizes = resizes
+        found.resizes = resizes
         if rival is None and any(r["kind"] == "expand" and r["outcome"] == "completed" for r in resizes):
             rival = await arena.rival(JobSpec("rival", "#!/bin/bash\nsleep 4\n", nodes - 2, 60.0, output="/dev/null"))
             view.say(f"job {rival}: a rival asks for {nodes - 2} nodes")
-        if rival is not None and rival in jobs and jobs[rival].running and not breath.rival_started:
-            breath.rival_started = True
+        if rival is not None and rival in jobs and jobs[rival].running and not found.rival_started:
+            found.rival_started = True
             view.say(f"job {rival}: the rival runs on {nodes - 2} nodes")
         view.show("an MPI job that is resized", list(jobs.values()), labels)
         if all(i in jobs and jobs[i].state.ended for i in (job, fixed)):
             break
         await arena.tick()
     else:
-        breath.problem = f"job {job} did not end within {_PATIENCE:.0f} s"
+        found.problem = f"job {job} did not end within {_PATIENCE:.0f} s"
         for i in (job, fixed):
             await own.cancel(i)
-    _read_results(folder, breath)
-    return breath
+    found.jobs = sorted({bar.job for bar in timeline.bars if bar.label != _RESIZER})
+    _read_results(folder, found)
+    return found
 
 
 def _jacobi(folder: Path, name: str, environment: dict[str, str]) -> JobSpec:
@@ -93,15 +101,15 @@ def _jacobi(folder: Path, name: str, environment: dict[str, str]) -> JobSpec:
     )
 
 
-def _read_results(folder: Path, breath: Breath) -> None:
+def _read_results(folder: Path, found: Resizing) -> None:
     try:
         fixed, malleable = np.load(folder / "fixed.npy"), np.load(folder / "malleable.npy")
         events = [json.loads(line) for line in (folder / "malleable.jsonl").read_text().splitlines()]
     except (OSError, ValueError) as e:
         output = folder / "malleable.out"
         tail = output.read_text(errors="replace")[-2000:] if output.exists() else ""
-        breath.problem = breath.problem or f"no result: {e}\n{tail}"
+        found.problem = found.problem or f"no result: {e}\n{tail}"
         return
-    breath.same_bits = fixed.tobytes() == malleable.tobytes()
-    breath.residual = float(events[-1].get("change", 0.0))
-    breath.sizes = [e["size"] for e in events if e["event"] in ("start", "resized")]
+    found.same_bits = fixed.tobytes() == malleable.tobytes()
+    found.residual = float(events[-1].get("change", 0.0))
+    found.sizes = [e["size"] for e in events if e["event"] in ("start", "resized")]
