@@ -155,7 +155,7 @@ def test_auto_goes_by_the_rules_of_the_site(rules, chosen, codes):
     assert list(told) == [*codes, f"predicted-{chosen}", "predicted-perstage", "predicted-bigjob"]
     assert told["predicted-perstage"].endswith("makespan 860 s, of which 200 s waiting, 6.83 core-hours")
     assert told["predicted-bigjob"].endswith("makespan 760 s, of which 100 s waiting, 7.33 core-hours")
-    hidden = "760 s, of which 100" if chosen == "handover" or RULES[rules].accrues else "860 s, of which 200"
+    hidden = "760 s, of which 100" if chosen in ("handover", "seed") or RULES[rules].accrues else "860 s, of which 200"
     assert told[f"predicted-{chosen}"].endswith(f"makespan {hidden} s waiting, 6.83 core-hours")
     run = Runner(accrues=False).start(1, flow, "auto", 0.0, partition="batch", plan=plan)
     assert (run.strategy, run.acting) == ("auto", chosen)
