@@ -76,7 +76,8 @@ def calls(job: str, array: str) -> list[Call]:
     piped = 'cat plain.sh | "$@"'
     lines = """
         -H plain.sh | -H plain.sh an --argument | --hold --parsable plain.sh | -HQ plain.sh
-        -H --quiet --parsable plain.sh | -H -J name plain.sh | -H -N1-2 plain.sh | -H --nodes 1 plain.sh | -H --wrap true | -H --wrap=true -t1 --parsable
+        -H --quiet --parsable plain.sh | -H -J name plain.sh | -H -N1-2 plain.sh | -H --nodes 1 plain.sh
+        -H --wrap true | -H --wrap=true -t1 --parsable
         -H -a 1-3 plain.sh | -H --array=0,2%1 --parsable plain.sh | -H -- plain.sh x | -H --export=NONE plain.sh
         -H --chdir=/tmp plain.sh | --wait three.sh | -H on-path.sh | -H --comment=äö plain.sh | -Hv -J said plain.sh
         -d afterok:J plain.sh | --parsable --dependency=afterok:J plain.sh | -H --depend afterok:J plain.sh
