@@ -154,7 +154,8 @@ def find(runs: Sequence[Shown], which: str) -> Shown:
     """The workflow of that number (3 or w3), or the latest of that name. Raises `NotFound`."""
     number = which.removeprefix("w")
     for run in reversed(runs):
-        if (number.isdecimal() and run.number == int(number)) or which in (run.name, run.flow):
+        # One whose jobs have become part of another is asked for by its number alone.
+        if (number.isdecimal() and run.number == int(number)) or (run.stages and which in (run.name, run.flow)):
             return run
     raise NotFound(f"there is no workflow {which}")
 

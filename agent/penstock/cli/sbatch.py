@@ -66,6 +66,7 @@ def sbatch(words: tuple[str, ...]) -> None:
     #PENSTOCK malleable=min:max:preferred:factor
 
     Every option of sbatch means what it always does. On the command line these are --penstock-workflow=NAME, and so on.
+    Jobs that depend on one another (--dependency) are followed as one workflow without any of these.
     """
     line = parse(words)
     if line.has("help"):

@@ -42,22 +42,23 @@ class PipedScript:
 def take_in(script: str | None, folder: str | None = None) -> PipedScript | None:
     """Read the script that sbatch is given by this name (None: standard input), so that sbatch can read it still.
 
-    None where it is no pipe: a file can be read as often as one likes. Raises OSError.
+    None where it is no pipe: a file can be read as often as one likes; and where it cannot be read, which sbatch will
+    say better.
     """
-    if script is None:
-        return _own(0)
-    named = _OWN.fullmatch(script)
     try:
-        mode = (os.stat(script) if named else script_path(script, folder).stat()).st_mode  # noqa: PTH116
+        if script is None:
+            return _own(0)
+        named = _OWN.fullmatch(script)
+        path = Path(script) if named else script_path(script, folder)
+        mode = path.stat().st_mode
+        if named is not None and not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            return _own(int(named["number"] or 0))
+        if named is None and stat.S_ISFIFO(mode):
+            content = path.read_bytes()
+            _feed(path, content)
+            return PipedScript(content, None)
     except OSError:
-        return None  # which sbatch will say better
-    if named is not None and not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        return _own(int(named["number"] or 0))
-    if named is None and stat.S_ISFIFO(mode):
-        path = script_path(script, folder)
-        content = path.read_bytes()
-        _feed(path, content)
-        return PipedScript(content, None)
+        pass
     return None
 
 

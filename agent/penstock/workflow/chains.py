@@ -77,10 +77,10 @@ def read_links(data: Mapping[str, Any], now: float) -> tuple[ChainLink, ...]:
 def _link(data: Mapping[str, Any], now: float) -> ChainLink:
     job, at, text = int(data["job"]), float(data["at"]), str(data.get("dependency", ""))
     near = tuple(int(n) for n in data.get("near", ()))
-    if not 0 < job < 2**32 or len(text) > _MOST_DEPENDENCY or len(near) > _MOST_LINKS:
-        raise ValueError(f"job {job}, a dependency of {len(text)} characters, {len(near)} others near it")
+    if not (0 < job < 2**32 and at >= 0) or len(text) > _MOST_DEPENDENCY or len(near) > _MOST_LINKS:
+        raise ValueError(f"job {job} at {at}, a dependency of {len(text)} characters, {len(near)} others near it")
     # The clocks of two hosts differ: nothing was submitted after it was heard of.
-    own = Own(order=order_of(data.get("order") or {}), registered=min(max(at, 0.0), now), chained=True)
+    own = Own(order=order_of(data.get("order") or {}), registered=min(at, now), chained=True)
     return ChainLink(_named(str(data["called"])), job, text, near, own)
 
 

@@ -35,6 +35,7 @@ from penstock.slurm.texts import texts_from_json
 from penstock.state.store import Store
 from penstock.values.documents import parse_yaml
 from penstock.workflow.admission import registration
+from penstock.workflow.chains import join, read_links
 from penstock.workflow.formats import parse_workflow
 from penstock.workflow.model import workflow_from_dict
 from penstock.workflow.wfformat import Packing
@@ -160,6 +161,10 @@ def guided(data: bytes) -> None:
     registration(document(data), 1e9)
 
 
+def followed(data: bytes) -> None:
+    join([], read_links(document(data), 1e9))
+
+
 def workflow_of_request(data: bytes) -> None:
     workflow_from_dict(document(data))
 
@@ -171,6 +176,14 @@ _STAGES = {
          "kept": "begin", "begin": 1.8e9,
          "order": {"words": ["-N", "2", "a.sh"], "workdir": "/home/a", "script": "#!/bin/sh\n"}},
         {"name": "merge", "job": 6, "after": ["project"]},
+    ],
+}  # fmt: skip
+_LINKS = {
+    "op": "follow",
+    "links": [
+        {"called": "align", "job": 5, "dependency": "", "at": 1e9,
+         "order": {"words": ["a.sh"], "workdir": "/home/a", "script": None}},
+        {"called": "a b", "job": 6, "dependency": "afterok:5,afterany:4_[1,2]?after:3+5", "near": [5], "at": 1e9},
     ],
 }  # fmt: skip
 _WORKFLOW = {
@@ -186,6 +199,7 @@ _REQUESTS = (
     {"op": "ping"}, {"op": "status"}, {"op": "explain", "subject": "workflow 3/align"}, {"op": "env"},
     {"op": "explain", "subject": "job 7"}, {"op": "cancel", "run": 1}, {"op": "retry", "run": 1, "stage": "a"},
     {"op": "submit", "workflow": _WORKFLOW, "strategy": "asa"}, _STAGES, {**_STAGES, "op": "plan"}, {"op": "queue"},
+    _LINKS,
     {"op": "pause", "feature": "workflows", "uid": 1000, "partition": None, "why": "maintenance"},
     {"op": "resume", "feature": None, "uid": 1000, "partition": None},
     {"op": "waits", "geometry": {"nodes": 2, "time_limit": 600.0, "partition": "batch"}}, {"op": "waits"},
@@ -474,6 +488,7 @@ def _targets() -> tuple[Target, ...]:
         Target("credential", token, (), (b"key:" + b"0" * 64, b"munge:MUNGE:AwQDAAB:", b""), weight=40),
         Target("door", door, (), _json(*_REQUESTS), json=True, weight=2),
         Target("guide", guided, wrong, _json(_STAGES), json=True),
+        Target("follow", followed, wrong, _json(_LINKS), json=True),
         Target("submit", workflow_of_request, (UserError, KeyError, TypeError, ValueError), _json(_WORKFLOW),
                json=True),
         Target("workflow YAML", parse_workflow, wrong, (_YAML,), tricks, 1),

@@ -282,3 +282,20 @@ def test_find_takes_the_latest_of_a_name():
     assert find(shown(answer), "w").number == 9
     with pytest.raises(NotFound):
         find([], "1")
+
+
+def test_one_whose_jobs_are_part_of_another_is_found_by_its_number_alone():
+    gone = replace(BROKEN, id=9, stages=(), units=(), phase=RunPhase.COMPLETED)
+    runs = shown({"workflows": [run_to_dict(BROKEN), run_to_dict(gone)]})
+    assert [find(runs, which).number for which in ("w", "9", "w9")] == [7, 9, 9]
+
+
+def test_what_slurm_alone_sees_to_is_shown_as_long_as_the_job_waits():
+    own = Own(chained=True, base="afterany:5,singleton")
+    waits, free, runs_on = (
+        StageRun("a", phase=StagePhase.QUEUED, job=6, own=own),
+        StageRun("b", phase=StagePhase.QUEUED, job=7, own=Own(chained=True)),
+        StageRun("c", phase=StagePhase.RUNNING, job=8, own=own),
+    )
+    (run,) = shown({"workflows": [run_to_dict(owners_run(3, (waits, free, runs_on)))]})
+    assert [stage.why for stage in run.stages] == ["Slurm sees to its afterany:5,singleton", None, None]

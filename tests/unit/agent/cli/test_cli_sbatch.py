@@ -207,6 +207,12 @@ def test_what_is_not_one_job_of_this_cluster_is_not_remembered(desk, words):
     assert not list((desk.folder / "state").glob("submitted/*/*"))
 
 
+def test_standard_input_that_is_closed_is_for_sbatch_to_complain_of(desk):
+    desk.put("sbatch", "cat || exit 6")
+    done = desk.run(shell='"$@" <&-')
+    assert (done.returncode, b"Traceback" in done.stderr) == (6, False)
+
+
 def test_help_is_sbatchs_and_ours(desk):
     said = desk.said("--help")
     assert said.startswith("Usage: sbatch\n")

@@ -23,7 +23,7 @@ from penstock.ipc import operators
 from penstock.ipc.inbox import LATER, Inbox
 from penstock.state.leadership import hold_state, lock_state
 from penstock.state.store import Store
-from penstock.workflow import admission, measure
+from penstock.workflow import admission, chains, measure
 from penstock_lab.mock.backend import virtual_cluster
 from penstock_lab.mock.model import ClusterConfig
 
@@ -171,6 +171,45 @@ def test_a_users_workflow_does_not_grow_without_an_end(agent, monkeypatch):
     agent.ask(ALICE, "guide", workflow="w", strategy="asa", stages=stages("d", script="x" * 600))
     with pytest.raises(UserError, match="longer than 3000"):
         agent.ask(ALICE, "guide", workflow="w", strategy="asa", stages=stages("e", script="x" * 600))
+
+
+def linked(*jobs):
+    """(job, dependency) of each."""
+    return [{"called": f"j{job}", "job": job, "dependency": text, "at": 1e9} for job, text in jobs]
+
+
+def test_jobs_that_depend_on_one_another_are_followed_for_their_owner_alone(agent):
+    first = agent.ask(ALICE, "follow", links=linked((5, ""), (6, "afterok:5")))
+    again = agent.ask(ALICE, "follow", links=linked((5, ""), (6, "afterok:5")))
+    assert first == again == {"run": 1}
+    assert agent.ask(ALICE, "follow", links=linked((7, ""), (8, "afterok:7"))) == {"run": 2}
+    # Numbers of jobs are no secret: Bob's chain is his own.
+    assert agent.ask(BOB, "follow", links=linked((9, "afterok:5"))) == {"run": 3}
+    assert agent.ask(ALICE, "follow", links=linked((10, "afterok:6:8,singleton"))) == {"run": 1}
+    runs = agent.app.workflows.runs
+    assert {n: [s.job for s in run.stages] for n, run in runs.items()} == {1: [5, 6, 7, 8, 10], 3: [9]}
+    shown = {w["id"]: w for w in agent.ask(ALICE, "status")["workflows"]}
+    assert (shown[2]["phase"], shown[2]["stages"]) == ("completed", [])
+    assert shown[2]["why"] == "its jobs are part of workflow 1 (j5) now"
+    assert agent.app.workflows.book.finished.total() == 0
+    told = agent.ask(ALICE, "explain", subject="workflow 1/j10")
+    assert [code for code, _text in told[-1]["reasons"]] == ["chain-after", "left-to-slurm", "chains-joined"]
+    with pytest.raises(NotPermitted):
+        agent.ask(BOB, "explain", subject="workflow 1")
+    agent.app.observer._last = make_snapshot([replace(make_job(11, "n1"), uid=BOB)])
+    with pytest.raises(NotPermitted, match="job 11 is not yours"):
+        agent.ask(ALICE, "follow", links=linked((11, "afterok:5")))
+
+
+def test_a_chain_does_not_grow_without_an_end(agent, monkeypatch):
+    monkeypatch.setattr(chains, "MOST_STAGES", 3)
+    agent.ask(ALICE, "follow", links=linked((5, ""), (6, "afterok:5")))
+    with pytest.raises(UserError, match="would have 4 jobs, at most 3"):
+        agent.ask(ALICE, "follow", links=linked((7, "afterok:6"), (8, "afterok:7")))
+    monkeypatch.setattr(measure, "MOST_OPEN", 1)
+    with pytest.raises(NotNow, match="have not ended"):
+        agent.ask(ALICE, "follow", links=linked((20, ""), (21, "afterok:20")))
+    agent.ask(ALICE, "follow", links=linked((7, "afterok:6")))
 
 
 def test_a_user_has_so_many_workflows_at_once(agent, monkeypatch):
