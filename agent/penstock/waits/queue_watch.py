@@ -100,9 +100,9 @@ class _Picture:
         """When running jobs end, by their ids, if they run as long as is likely."""
         ends = {}
         for held in self._cluster.held:
-            limit, ran = _seconds(held.job.time_limit), self.at - held.start
-            runs = held.start + self._runs.of_running(held.job.user, limit, ran)
-            ends[held.job.id] = min(max(runs, self.at + Unknown().overdue), held.end)
+            limit = _seconds(held.end - held.start)  # by Slurm's end: it may have been changed since the start
+            runs = held.start + self._runs.of_running(held.job.user, limit, self.at - held.start)
+            ends[held.job.id] = max(runs, self.at + Unknown().overdue)
         return ends
 
     def _work_out(self, partition: str, likely: bool) -> QueueCounts:
