@@ -30,8 +30,8 @@ __all__ = [
 GROWTH_WAIT: Final = 600.0
 """Seconds that a job waits for the nodes of its next stage before it gives up."""
 _JOB_NAME: Final = re.compile(r"(.+?)\.penstock\.([0-9]+(?:-[0-9a-f]+)?)\.([0-9]{1,9})\.(.+)", re.ASCII)
-# No `-u`: the `module` and `conda` functions of many sites refer to unset variables. What is no comment ends what sbatch
-# reads: the `#SBATCH` lines that come after have become options already, or were left out.
+# No `-u`: the `module` and `conda` functions of many sites refer to unset variables. What is no comment ends what
+# sbatch reads: the `#SBATCH` lines that come after have become options already, or were left out.
 _SHELL_OPTIONS: Final = {"strict": "set -eo pipefail", "plain": ":"}
 _ASKED: Final = ("memory", "gpus", "gres", "ntasks", "cpus", "constraint", "output", "error", "array", "licenses")
 
