@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -105,7 +106,7 @@ def _umask() -> int:
     return mask
 
 
-def _hand_over(config: Config, request: dict[str, object], tick: bool) -> int | None:
+def _hand_over(config: Config, request: Mapping[str, object], tick: bool) -> int | None:
     try:
         return int(ask_agent(config, "submit", request)["run"])
     except AgentUnavailable:
