@@ -71,8 +71,6 @@ def submit(
     strategy = strategy or config.workflows.strategy
     strategy_named(strategy)
     parsed = load_workflow(workflow, packed.packing(config, cores))
-    for notice in parsed.notices:
-        click.echo(plain(f"penstock: {parsed.source}: {notice}"), err=True)
     # Relative commands mean the folder the user stands in, not the agent's.
     placed = submitted_from(parsed, str(Path.cwd()), _umask())
     if held or _is_anothers(config):
@@ -83,6 +81,8 @@ def submit(
         with left_environment(config) as given:
             request = {"workflow": workflow_to_dict(placed), "strategy": strategy, **given}
             number = _hand_over(config, request, tick)
+    for notice in parsed.notices:
+        click.echo(plain(f"penstock: {parsed.source}: {notice}"), err=True)
     if as_json:
         emit_json({"run": number})
     elif number is None:

@@ -436,7 +436,7 @@ async def test_a_submission_that_is_not_permitted_fails_its_workflow_and_no_othe
     real = world.backend.submit
 
     async def submit(spec):
-        if ".bad." in spec.name:
+        if spec.name.endswith(".bad"):
             raise NotPermitted("Access/permission denied")
         return await real(spec)
 
