@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -72,8 +73,6 @@ def submit(
     strategy = strategy or config.workflows.strategy
     strategy_named(strategy)
     parsed = load_workflow(workflow, packed.packing(config, cores))
-    for notice in parsed.notices:
-        click.echo(plain(f"penstock: {parsed.source}: {notice}"), err=True)
     if dry_run:
         from penstock.cli.trying import forecast, show  # not needed by others
 
@@ -89,6 +88,8 @@ def submit(
         with left_environment(config) as given:
             request: dict[str, object] = {"workflow": workflow_to_dict(placed), "strategy": strategy, **given}
             number = _hand_over(config, request, tick)
+    for notice in parsed.notices:
+        click.echo(plain(f"penstock: {parsed.source}: {notice}"), err=True)
     if as_json:
         emit_json({"run": number})
     elif number is None:
@@ -112,7 +113,7 @@ def _umask() -> int:
     return mask
 
 
-def _hand_over(config: Config, request: dict[str, object], tick: bool) -> int | None:
+def _hand_over(config: Config, request: Mapping[str, object], tick: bool) -> int | None:
     try:
         return int(ask_agent(config, "submit", request)["run"])
     except AgentUnavailable:

@@ -102,6 +102,7 @@ class Environments:
 
 def _young(path: Path) -> bool:
     try:
-        return 0 <= time.time() - path.stat().st_mtime < _PATIENCE
+        # Where others' clocks are ahead, a file server's perhaps, it is from the future, and young.
+        return time.time() - path.stat().st_mtime < _PATIENCE
     except FileNotFoundError:
         return False

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from penstock.errors import UserError
+from penstock.slurm.hostlist import ParseError, expand_hosts
 from penstock.slurm.sbatch_options import SbatchOption, read_options, script_words
 
 __all__ = [
@@ -72,6 +73,10 @@ class Asks:
                 f"{where}.memory: must be memory per node as sbatch's --mem takes it, such as 4000 (MB) or 16G, "
                 f"not {self.memory[:60]!r}"
             )
+        try:
+            expand_hosts(self.exclude)
+        except ParseError as error:
+            raise UserError(f"{where}.sbatch: --exclude: {error}") from error
         for name in ("ntasks", "cpus"):
             value = getattr(self, name)
             if value and not _COUNT.fullmatch(value):
@@ -80,6 +85,8 @@ class Asks:
             try:
                 for option in read_options([word]):
                     _check_raw(option)
+                    if option.name in FIELDS:
+                        raise UserError(f"--{option.name} is kept as {FIELDS[option.name]!r}")
             except UserError as error:
                 raise UserError(f"{where}.sbatch: {error}") from error
 

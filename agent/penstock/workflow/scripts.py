@@ -32,10 +32,10 @@ GROWTH_WAIT: Final = 600.0
 # A begin time that has come is kept as the instant from which a job ages, also while it depends on others (where no
 # limits are enforced; run on 22.05.8, 24.11.5 and 26.05.5). One that has passed when Slurm sees it counts as none.
 _AGES_FROM: Final = "now+3"
-# No `-u`: the `module` and `conda` functions of many sites refer to unset variables.
 _JOB_NAME: Final = re.compile(r"(.+?)\.penstock\.([0-9]+(?:-[0-9a-f]+)?)\.([0-9]{1,9})\.(.+)", re.ASCII)
-_STRICT = "set -eo pipefail"
-
+# No `-u`: the `module` and `conda` functions of many sites refer to unset variables. What is no comment ends what
+# sbatch reads: the `#SBATCH` lines that come after have become options already, or were left out.
+_SHELL_OPTIONS: Final = {"strict": "set -eo pipefail", "plain": ":"}
 _ASKED: Final = ("memory", "gpus", "gres", "ntasks", "cpus", "constraint", "output", "error", "array", "licenses")
 
 # An early job works instead of idling. The command's own end is nothing that the job depends on.
@@ -93,8 +93,7 @@ def job_spec(
     `minutes` (with AFTER) are from the start of each of `depends_on`, `pins` (with NODES) nodes that it asks for,
     `exclude` nodes that it must not get. `guard` waits in the script; `mark` leaves one for the guards of others.
     """
-    strict = workflow.shell == "strict"
-    lines = ["#!/bin/bash", *([_STRICT] if strict else [])]
+    lines = ["#!/bin/bash", _SHELL_OPTIONS[workflow.shell]]
     if guard is not None:
         if guard.parents and unit.meanwhile:
             lines += _MEANWHILE.replace("{command}", unit.meanwhile).splitlines()

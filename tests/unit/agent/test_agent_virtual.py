@@ -16,12 +16,14 @@ from penstock.errors import Infeasible, NotFound, NotPermitted, OutcomeUnknown, 
 from penstock.waits.base import BOUND
 from penstock.waits.geometry import parse
 from penstock.workflow.accounting import Accounting
+from penstock.workflow.asks import Asks
 from penstock.workflow.metrics import gap_before, run_metrics, waited
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.seen import look_up
 from penstock.workflow.state import RunPhase, StagePhase, StageRun, WorkflowRun
 from penstock_lab.agent_world import START, Killed, World, chain, virtual
 from penstock_lab.mock.codec import CHANGING
+from penstock_lab.mock.jobs import SimJob
 from penstock_lab.mock.model import PriorityType
 
 pytestmark = pytest.mark.usefixtures("quick_and_quiet")
@@ -472,7 +474,7 @@ async def test_a_submission_that_is_not_permitted_fails_its_workflow_and_no_othe
     real = world.backend.submit
 
     async def submit(spec):
-        if ".bad." in spec.name:
+        if spec.name.endswith(".bad"):
             raise NotPermitted("Access/permission denied")
         return await real(spec)
 
@@ -553,3 +555,67 @@ async def test_what_a_controller_fails_at_is_not_tried_again_at_once(tmp_path, m
         assert loop.next_pass() == world.now + 5.0
     await loop.one_pass()
     assert loop.next_pass() == world.now
+
+
+# -- arrays ------------------------------------------------------------------------------------------------------------
+
+
+def with_array() -> Workflow:
+    """A stage of three tasks side by side, and one after it."""
+    tasks = Stage("a", 1, 600, 120, "sleep 120", asks=Asks(array="0-2"))
+    return Workflow("w", (tasks, Stage("b", 1, 600, 30, "sleep 30", ("a",))), shell="plain")
+
+
+@virtual
+@pytest.mark.parametrize("strategy", ["eager", "perstage"])
+async def test_a_stage_that_is_an_array_is_done_when_all_its_tasks_are(tmp_path, strategy):
+    world = World(tmp_path)
+    await world.boot()
+    number = await world.submit(with_array(), strategy)
+    first = await first_task(world)
+    array = world.run(number).stages[0].job
+    world.engine.end(world.engine.job(array), JobState.COMPLETED)  # the task that has the array's own number
+    run = await world.finish(number)
+    tasks = [j for j in world.engine.records.values() if j.id != run.stages[1].job]
+    assert (run.phase, len(tasks), run.stages[0].job) == (RunPhase.COMPLETED, 3, array)
+    assert run.stages[0].end == first.end <= run.stages[1].start, "the one after it has waited for the last of them"
+
+
+async def first_task(world: World) -> SimJob:
+    """The first task of the array, when all of them run."""
+    await world.until(lambda: [j.state for j in world.living()].count(JobState.RUNNING) == 3)
+    return next(j for j in world.living() if j.task == 0)
+
+
+@virtual
+@pytest.mark.parametrize("forgotten", [False, True])
+async def test_a_stage_of_which_a_task_fails_has_failed_when_all_have_ended(tmp_path, forgotten):
+    # Slurm forgets the task before the others have ended.
+    world = World(tmp_path, min_job_age=20.0 if forgotten else 600.0)
+    await world.boot()
+    number = await world.submit(with_array(), "perstage")
+    first = await first_task(world)
+    world.engine.end(first, JobState.FAILED, 3)
+    run = await world.finish(number, 5000)
+    assert run.phase is RunPhase.FAILED and run.stages[0].phase is StagePhase.FAILED
+    assert [j.state for j in world.engine.records.values()].count(JobState.COMPLETED) == 2
+    assert world.submissions()["b"] == 0
+
+
+@virtual
+async def test_an_array_that_is_found_again_is_one_job(tmp_path):
+    world = World(tmp_path)
+    lost = iter(["lost"])
+
+    def failing(method):
+        if method == "find" and [j.state for j in world.living()].count(JobState.RUNNING) < 3:
+            return SlurmUnavailable("later")
+        return next(lost, None) if method == "submit" else None
+
+    world.failing = failing
+    await world.boot()
+    number = await world.submit(with_array(), "perstage")
+    await first_task(world)
+    run = await world.finish(number, 5000)
+    assert (run.phase, run.discarded, world.submissions()) == (RunPhase.COMPLETED, (), {"a": 3, "b": 1})
+    assert {j.state for j in world.engine.records.values()} == {JobState.COMPLETED}

@@ -22,6 +22,7 @@ from penstock_lab.mock.model import ClusterConfig
 pytestmark = pytest.mark.timeout(900)
 FLOW = """
 name: shared
+shell: strict
 stages:
   - {name: a, nodes: 1, time: 600, expect: 1, run: "until [ -e %s ]; do sleep 0.2; done"}
   - {name: b, nodes: 2, time: 60, expect: 1, run: "true", after: a}

@@ -20,6 +20,7 @@ from penstock_lab.mock import control
 
 GOOD = """
 name: good
+shell: strict
 stages:
   - {name: first, nodes: 1, time: 60, expect: 1, run: sleep 1}
   - {name: second, nodes: 2, time: 60, expect: 1, run: sleep 1, after: first}
@@ -327,7 +328,7 @@ def test_kill_9_and_a_restart_keep_the_port_and_the_workflow(agent):
     jobs = [s["job"] for s in state(agent, run)["stages"]]
     records = control.call(agent.cluster.folder, "history", ids=[], name=None, since=None)
     names = [r["name"] for r in records if r["id"] >= min(jobs)]
-    assert sorted(n.rsplit(".", 1)[1] for n in names) == ["first", "second"]
+    assert sorted(n.split(".")[0] for n in names) == ["first", "second"]
 
 
 def test_slurm_that_fails_or_loses_answers_delays_a_workflow_and_no_more(agent):

@@ -9,7 +9,9 @@ from penstock.cli import held
 from penstock.config import Config
 from penstock.errors import UserError
 from penstock.workflow.admission import plan_for_owner, registration
-from penstock.workflow.model import Stage, Workflow
+from penstock.workflow.asks import Asks
+from penstock.workflow.model import Stage, Workflow, submitted_from
+from penstock.workflow.scripts import job_spec
 from penstock.workflow.strategy import Rules
 
 TWO = Workflow("w", (Stage("a", 1, 60.0, 30.0, "true"), Stage("b", 8, 60.0, 30.0, "true", ("a",))))
@@ -51,3 +53,13 @@ def test_every_way_to_cut_a_workflow_can_be_let_go(asked_for, flow, strategy):
 def test_a_guard_that_nobody_writes_into_the_scripts_is_refused_with_what_is_possible(asked_for, strategy):
     with pytest.raises(UserError, match="possible are: auto, asa, eager, perstage"):
         plan_for_owner(asked_for(TWO, strategy).strategy, Rules())
+
+
+def test_a_job_that_its_owner_submits_asks_for_the_same():
+    asks = Asks(memory="2G", array="0-3", exclude="n[1-2]", options=("--exclusive",))
+    flow = submitted_from(Workflow("w", (Stage("a", 2, 90.0, 30.0, "true", asks=asks),)), "/from", 0o22)
+    words = held.sbatch_words(job_spec(flow, flow.stages[0], "c0ffee", 1, ()))
+    assert words == [
+        "--exclusive", "--mem=2G", "--array=0-3", "--job-name=a.penstock.c0ffee.1.w", "--nodes=2", "--time=2",
+        "--requeue", "--kill-on-invalid-dep=no", "--chdir=/from", "--exclude=n1,n2",
+    ]  # fmt: skip

@@ -65,8 +65,10 @@ def test_a_sweep_leaves_what_is_kept_and_what_was_just_left(tmp_path):
         kept.take(token)
     hours_ago = (tmp_path / "environments" / stale).stat().st_mtime - 7200
     os.utime(tmp_path / "environments" / stale, (hours_ago, hours_ago))
+    ahead = kept.leave(VARIABLES)  # by the clock of a file server
+    os.utime(tmp_path / "environments" / ahead, (hours_ago + 10000, hours_ago + 10000))
     kept.sweep({live})
-    assert {path.name for path in files(tmp_path)} == {live, fresh}
+    assert {path.name for path in files(tmp_path)} == {live, fresh, ahead}
 
 
 def test_python_adds_nothing(monkeypatch):

@@ -68,6 +68,9 @@ def test_lines_of_a_script_count_where_the_file_says_nothing_else(tmp_path):
 def test_an_inline_script_is_read_alike():
     flow = one(run="run: |\n      #SBATCH -N1 -t 5\n      #SBATCH --gres=gpu:2\n      work")
     assert (flow.stages[0].time_limit, flow.stages[0].asks.gres) == (300, "gpu:2")
+    script = job_spec(flow, flow.stages[0], "7", 1, ()).script.splitlines()
+    assert script[:2] == ["#!/bin/bash", ":"], "sbatch itself reads no further: --wait and the like have no effect"
+    assert "#SBATCH -N1 -t 5" in script[2:]
 
 
 @pytest.mark.parametrize(
@@ -91,6 +94,7 @@ def test_an_inline_script_is_read_alike():
         ("-Z", "-Z is no option of sbatch"),
         ("script.sh", "is no option of sbatch"),
         ("--mail-user", "needs a value"),
+        ("--exclude=n[1-", "--exclude"),
     ],
 )
 def test_what_would_take_the_job_out_of_the_agents_hand_is_refused(option, why):
