@@ -85,6 +85,7 @@ def test_on_an_idle_cluster_there_is_no_gain_and_it_says_so():
     found = at_once(compare(chain(2, 2), Cluster.of(make_snapshot()), HALF, Rules()))
     assert found.safe is found.plain and found.plain.range == (600.0, 600.0, 600.0)
     assert found.line.startswith("on this queue now: your chain 10m, no gain seen: Penstock the same, because no cut")
+    assert found.notes[0] == "how long others run was learned from 100 ended jobs"
     assert at_once(better_cut(chain(2, 2), Cluster.of(make_snapshot()), HALF, Rules())) is None
 
 
@@ -128,6 +129,8 @@ def test_stages_run_as_their_file_says_or_for_a_share_of_their_limits():
     assert 0 < guessed.plain.range[1] < guessed.plain.range[2] < 1200.0
     own = at_once(compare(chain(1, 1, run=600.0, guessed=True), idle, replace(HALF, own=(0.25,) * 50), Rules()))
     assert set(own.plain.makespans) == {300.0}
+    mine = at_once(compare(chain(1), idle, QueuePast((0.25,) * 50, own=(0.25,) * 40), Rules()))
+    assert mine.notes[0] == "how long others run was learned from 50 ended jobs, 40 of them your own"
 
 
 def test_a_deep_queue_gets_fewer_cuts_and_futures_and_one_too_deep_none():
@@ -183,7 +186,7 @@ def judged(*rows, hours=None, futures=40):
 def test_a_loss_must_be_excluded():
     assert judged([100.0, 200.0], [90.0, 190.0]).safe.cut != judged([100.0], [90.0]).plain.cut
     unsure = judged([100.0, 200.0], [140.0, 150.0])
-    assert unsure.safe is unsure.plain and "no cut into fewer jobs was shorter in the mean" not in unsure.because
+    assert unsure.safe is unsure.plain and "no cut into fewer jobs" not in unsure.because
     assert "a loss cannot be excluded (95 % interval: " in unsure.because
     # of two, the one of the least mean
     both = judged([100.0], [90.0], [80.0])
