@@ -98,9 +98,12 @@ def test_where_every_stage_waits_again_one_job_is_shorter_beyond_doubt():
     assert found.futures >= 100 and any("24 watched hours" in note for note in found.notes)
     cut, reasons = at_once(better_cut(chain(4, 4, 4), busy(), more_come(), Rules()))
     assert cut == found.safe.cut and reasons[0].code == "forecast-cut"
-    # where nobody comes in between, a chain that keeps its place by its submission waits once, too
-    none = at_once(compare(chain(4, 4, 4), busy(), HALF, Rules(basic=True, accrues=True)))
-    assert none.plain.range[0] < found.plain.range[0]
+
+
+def test_where_a_stage_keeps_its_place_by_its_submission_the_chain_waits_less():
+    rules = (Rules(), Rules(basic=True, accrues=True), Rules(accrues=True), Rules(weight_age=0), Rules(weight_age=1000))
+    later, *kept, aged = (at_once(compare(chain(4, 4, 4), busy(), more_come(), r)).plain.range[0] for r in rules)
+    assert kept[0] == kept[1] == kept[2] < later == aged
 
 
 def test_a_long_job_that_finds_no_hole_is_not_taken():
