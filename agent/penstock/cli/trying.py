@@ -93,7 +93,7 @@ async def _past(config: Config, backend: Reader, cluster: str, snapshot: Snapsho
             own = used_in(await backend.history(since=backend.now() - config.asa.history))
         except PenstockError:
             return past  # without accounting: it is said that nothing is known
-        past = replace(past, used=(*past.used, *own), own=own)
+        past = replace(past, used=(*own, *past.used[len(past.own) :]), own=own)
     return past
 
 

@@ -75,7 +75,6 @@ class PastRecorder:
         self._ended: OrderedDict[int, PastJob] = OrderedDict()
         self._watched: Counter[int] = Counter()
         self._at: float | None = None
-        self.news = 0
 
     def see(self, snapshot: Snapshot) -> None:
         """Take in a usable snapshot."""
@@ -86,7 +85,6 @@ class PastRecorder:
         for job in snapshot.jobs.values():
             if job.id not in self._ended and (found := _ended(job)) is not None:
                 self._ended[job.id] = found
-                self.news += 1
         while len(self._ended) > _KEPT:
             self._ended.popitem(last=False)
         for hour in sorted(self._watched)[:-_HOURS]:

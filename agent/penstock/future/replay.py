@@ -35,7 +35,7 @@ HORIZON: Final = 30 * 86400.0
 DEPTH: Final = 100
 """Jobs that a look considers; Slurm's default of bf_max_job_test."""
 _PART: Final = 500
-"""Work between two breaths, in units of some three microseconds: an event is one of them."""
+"""Work between two breaths, in units of some two microseconds: an event is one of them."""
 _FOUND: Final = 8
 """Starts that are remembered for each number of nodes."""
 _LOOKED: Final = 50
@@ -368,7 +368,7 @@ class _Plan:
         if self._left[area] <= 0:
             return
         levels = self._of(area)
-        self._replay.looked += 2 * len(levels.times)
+        self._replay.looked += 70 + len(levels.times) // 3
         begin = levels.earliest(nodes, limit)
         if begin < math.inf:
             self._left[area] -= 1

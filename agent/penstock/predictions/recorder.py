@@ -16,8 +16,7 @@ from penstock.state.store import Store
 __all__ = ["Recorder", "keep_past", "keep_used", "kept_used", "past_in"]
 
 _USED: Final = "used of limits"
-_SAVE_AFTER: Final = 900.0
-_WORTH_SAVING: Final = 50
+_SAVE_AFTER: Final = 3600.0
 
 
 class Recorder:
@@ -31,7 +30,6 @@ class Recorder:
         self._past = PastRecorder()
         self._seen_at = float("-inf")
         self._saved_at = clock.now()
-        self._saved = 0
 
     def start(self, cluster: str) -> None:
         """Take up what was seen of this cluster."""
@@ -49,8 +47,7 @@ class Recorder:
             return []
         self._seen_at = snapshot.taken_at
         self._past.see(snapshot)
-        passed = self._clock.now() - self._saved_at
-        if not 0 <= passed < _SAVE_AFTER or self._past.news - self._saved >= _WORTH_SAVING:
+        if not 0 <= self._clock.now() - self._saved_at < _SAVE_AFTER:
             self._save()
         return []
 
@@ -69,7 +66,7 @@ class Recorder:
                 self._save()
 
     def _save(self) -> None:
-        self._saved, self._saved_at = self._past.news, self._clock.now()
+        self._saved_at = self._clock.now()
         self._store.save_learned(self._key, self._past.to_state(), self._saved_at)
 
 

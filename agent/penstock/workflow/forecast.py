@@ -45,9 +45,10 @@ _ENOUGH: Final = 15
 _LEAST: Final = 12
 """Futures: at most so many are drawn, rather fewer cuts are tried than with fewer than enough, and of fewer than the
 least nothing is concluded."""
-WORK: Final = 500_000
+WORK: Final = 700_000
 """Work of replays (see `replay`) that a comparison may take: about 1.5 seconds of a processor."""
 _MOST_CORE_HOURS: Final = 1.01
+_NOTHING: Final = 0.01  # less is not worth a word
 _RESAMPLED: Final = 1000
 _INTERVAL: Final = ("mean", "low", "high")
 
@@ -176,8 +177,8 @@ class CutComparison:
             return f"the queue is so long that only {futures} could be looked at, too few to conclude anything"
         best = min(self.forecasts[1:], key=lambda f: float(f.makespans.mean()))
         mean, low, high = best.less(self.plain)
-        if mean >= 0:
-            return f"no cut into fewer jobs was shorter in the mean of {futures}"
+        if mean > -_NOTHING * float(self.plain.makespans.mean()):
+            return f"no cut into fewer jobs was more than {_NOTHING:.0%} shorter in the mean of {futures}"
         return (
             f"the best cut into fewer jobs was {told_time(-mean)} shorter in the mean of {futures}, but a loss "
             f"cannot be excluded (95 % interval: {told_change(low)} to {told_change(high)})"
@@ -200,7 +201,8 @@ class CutComparison:
         """What the forecast is made from, and what it does not know."""
         past, present = self.past, self.present
         if len(past.used) >= ENOUGH:
-            notes = [f"how long others run was learned from {plural(len(past.used), 'ended job')}"]
+            own = f", {len(past.own)} of them your own" if past.own and past.used[: len(past.own)] == past.own else ""
+            notes = [f"how long others run was learned from {plural(len(past.used), 'ended job')}{own}"]
         else:
             notes = [
                 f"how long others run is not known ({plural(len(past.used), 'ended job')} seen): any share of a time "

@@ -36,7 +36,7 @@ def test_what_was_seen_is_there_for_the_next_agent_and_for_a_command(store):
     recorder = watched(store, 4000)
     look = make_snapshot(at=4000.0)
     assert recorder.past(look).used == (0.5,) and recorder.past(look).hours == (0,)
-    assert past_in(store, "here", look).used == (0.5,), "saved after a quarter of an hour"
+    assert past_in(store, "here", look).used == (0.5,), "saved after an hour"
     recorder.close()
     again = Recorder(store, ManualClock(4000.0))
     again.start("here")

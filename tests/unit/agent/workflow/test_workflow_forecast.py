@@ -85,6 +85,7 @@ def test_on_an_idle_cluster_there_is_no_gain_and_it_says_so():
     found = at_once(compare(chain(2, 2), Cluster.of(make_snapshot()), HALF, Rules()))
     assert found.safe is found.plain and found.plain.range == (600.0, 600.0, 600.0)
     assert found.line.startswith("on this queue now: your chain 10m, no gain seen: Penstock the same, because no cut")
+    assert found.notes[0] == "how long others run was learned from 100 ended jobs"
     assert at_once(better_cut(chain(2, 2), Cluster.of(make_snapshot()), HALF, Rules())) is None
 
 
@@ -97,9 +98,12 @@ def test_where_every_stage_waits_again_one_job_is_shorter_beyond_doubt():
     assert found.futures >= 100 and any("24 watched hours" in note for note in found.notes)
     cut, reasons = at_once(better_cut(chain(4, 4, 4), busy(), more_come(), Rules()))
     assert cut == found.safe.cut and reasons[0].code == "forecast-cut"
-    # where nobody comes in between, a chain that keeps its place by its submission waits once, too
-    none = at_once(compare(chain(4, 4, 4), busy(), HALF, Rules(basic=True, accrues=True)))
-    assert none.plain.range[0] < found.plain.range[0]
+
+
+def test_where_a_stage_keeps_its_place_by_its_submission_the_chain_waits_less():
+    rules = (Rules(), Rules(basic=True, accrues=True), Rules(accrues=True), Rules(weight_age=0), Rules(weight_age=1000))
+    later, *kept, aged = (at_once(compare(chain(4, 4, 4), busy(), more_come(), r)).plain.range[0] for r in rules)
+    assert kept[0] == kept[1] == kept[2] < later == aged
 
 
 def test_a_long_job_that_finds_no_hole_is_not_taken():
@@ -128,6 +132,8 @@ def test_stages_run_as_their_file_says_or_for_a_share_of_their_limits():
     assert 0 < guessed.plain.range[1] < guessed.plain.range[2] < 1200.0
     own = at_once(compare(chain(1, 1, run=600.0, guessed=True), idle, replace(HALF, own=(0.25,) * 50), Rules()))
     assert set(own.plain.makespans) == {300.0}
+    mine = at_once(compare(chain(1), idle, QueuePast((0.25,) * 50, own=(0.25,) * 40), Rules()))
+    assert mine.notes[0] == "how long others run was learned from 50 ended jobs, 40 of them your own"
 
 
 def test_a_deep_queue_gets_fewer_cuts_and_futures_and_one_too_deep_none():
@@ -183,7 +189,7 @@ def judged(*rows, hours=None, futures=40):
 def test_a_loss_must_be_excluded():
     assert judged([100.0, 200.0], [90.0, 190.0]).safe.cut != judged([100.0], [90.0]).plain.cut
     unsure = judged([100.0, 200.0], [140.0, 150.0])
-    assert unsure.safe is unsure.plain and "no cut into fewer jobs was shorter in the mean" not in unsure.because
+    assert unsure.safe is unsure.plain and "no cut into fewer jobs" not in unsure.because
     assert "a loss cannot be excluded (95 % interval: " in unsure.because
     # of two, the one of the least mean
     both = judged([100.0], [90.0], [80.0])
