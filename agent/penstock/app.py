@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -74,7 +73,7 @@ from penstock.workflow.controller import WorkflowController
 from penstock.workflow.registry import strategy_named
 from penstock.workflow.runner import Runner
 from penstock.workflow.state import WorkflowRun
-from penstock.workflow.strategy import KEEPS_PLACE, Rules
+from penstock.workflow.strategy import Rules
 
 __all__ = ["App", "check", "make_policy", "serve"]
 
@@ -221,7 +220,6 @@ class App:
             self.auditor.interrupted(intent.verb, intent.subject, owner, intent.payload, intent.id, intent.opened)
             self.store.settle(intent.id, "interrupted", "read back after the restart", self.clock.now())
         rules = Rules.of(site)
-        self.store.remember(KEEPS_PLACE, json.dumps(rules.keeps_place))
         self.workflows = WorkflowController(
             self.backend,
             self.observer,

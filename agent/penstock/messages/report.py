@@ -185,7 +185,7 @@ def report_of(store: Store, since: float, until: float) -> PeriodReport:
 
 
 def _keeps_place(store: Store) -> bool | None:
-    """By the site's rules as the agent found them when it started last; None: it did not know, or is of an older
+    """By the site's rules as the agent knew them when a workflow came last; None: it did not, or is of an older
     release."""
     try:
         found = json.loads(store.fact(KEEPS_PLACE) or "null")

@@ -7,6 +7,7 @@ over each run of which there is news, keeps what comes of that (`book.py`), and 
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import secrets
@@ -47,7 +48,7 @@ from penstock.workflow.retrying import retried
 from penstock.workflow.runner import Runner
 from penstock.workflow.state import RunPhase, Submitter, WorkflowRun
 from penstock.workflow.stored import read_latest
-from penstock.workflow.strategy import Outlook, Rules
+from penstock.workflow.strategy import KEEPS_PLACE, Outlook, Rules
 
 __all__ = ["WorkflowController"]
 
@@ -171,6 +172,7 @@ class WorkflowController:
             plan = planner.plan(workflow, replace(outlook, wait=partial(self._expect, self._expected_at(snapshot))))
         check_units(workflow, place_units(workflow, plan.cut), partition, strategy)
         with self.book.together():
+            self._note_rules()
             number = self._store.add_run(uid, {}, now, Submitter.AGENT)
             run = self._runner.start(
                 number,
@@ -187,6 +189,12 @@ class WorkflowController:
                 self._store.record(Decision(Verb.NOTHING, subject_of(run), plan.reasons), now)
         self._wake(f"workflow {number} was submitted")
         return number
+
+    def _note_rules(self) -> None:
+        """What a plain chain makes of the site, for the report, which is made without an agent."""
+        known = json.dumps(self._rules.keeps_place)
+        if self._store.fact(KEEPS_PLACE) != known:
+            self._store.remember(KEEPS_PLACE, known)
 
     def _expect(self, known: dict[Geometry, float], geometry: Geometry) -> float:
         """The expected wait (s), each geometry's worked out once."""
@@ -244,6 +252,7 @@ class WorkflowController:
         self._check_room(uid, asked, run)
         with self.book.together():
             if run is None:
+                self._note_rules()
                 number = self._store.add_run(uid, {}, now, Submitter.OWNER)
                 run = asked.begun(number, uid, login(uid), now, made)
                 if made.reasons:
