@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -75,7 +74,7 @@ from penstock.workflow.controller import WorkflowController
 from penstock.workflow.registry import strategy_named
 from penstock.workflow.runner import Runner
 from penstock.workflow.state import WorkflowRun
-from penstock.workflow.strategy import KEEPS_PLACE, Rules
+from penstock.workflow.strategy import Rules
 from penstock.workflow.trying import Trial
 
 __all__ = ["App", "check", "make_policy", "serve"]
@@ -223,7 +222,6 @@ class App:
             self.auditor.interrupted(intent.verb, intent.subject, owner, intent.payload, intent.id, intent.opened)
             self.store.settle(intent.id, "interrupted", "read back after the restart", self.clock.now())
         rules = Rules.of(site, age_while_dependent=self.config.workflows.age_while_dependent)
-        self.store.remember(KEEPS_PLACE, json.dumps(rules.keeps_place))
         self.workflows = WorkflowController(
             self.backend,
             self.observer,

@@ -85,6 +85,24 @@ def test_a_malleable_job_starts_on_what_is_free(make_agent, cluster):
     assert nodes(said) == "PENDING 2"
 
 
+def test_of_an_array_only_the_tasks_that_failed_run_again(make_agent):
+    desk = Desk(make_agent())
+    only = "[ -e fixed ] || [ $SLURM_ARRAY_TASK_ID -ne 1 ]"
+    desk.write("a.sh", STAGE.format(name="a", more="expect=1", run=f"echo ran >task.$SLURM_ARRAY_TASK_ID; {only}"))
+    desk.say("penstock", "sbatch", "--parsable", "--array=0-2%2", "a.sh")
+
+    def phase() -> str:
+        desk.say("penstock", "tick")
+        return desk.phases()["a"]
+
+    until(lambda: phase() == "failed", "the failure")
+    desk.write("fixed", "")
+    desk.say("rm", "task.0", "task.1", "task.2")
+    assert json.loads(desk.say("penstock", "retry", "w", "--json"))["tasks"] == {"a": "1%2"}
+    until(lambda: phase() == "done", "the end")
+    assert desk.say("sh", "-c", "echo task.*").split() == ["task.1"]
+
+
 def test_a_workflow_by_ticks_alone_with_a_failure_and_a_retry(make_agent):
     site = make_agent()
     desk = Desk(site)

@@ -16,7 +16,7 @@ from penstock.cli.output import ago, clock, table
 from penstock.config import Config
 from penstock.errors import AgentUnavailable, NotFound, NotPermitted
 from penstock.workflow.documents import run_from_dict, run_to_dict
-from penstock.workflow.metrics import Waited, waited
+from penstock.workflow.metrics import WaitParts, waited
 from penstock.workflow.state import StagePhase, StageRun, WorkflowRun
 
 __all__ = [
@@ -60,7 +60,7 @@ class StageLine:
     start: float | None
     end: float | None
     estimate: float | None
-    waited: Waited | None
+    waited: WaitParts | None
     why: str | None
 
     def cells(self) -> tuple[object, ...]:
@@ -178,7 +178,7 @@ def _why(stage: StageRun) -> str | None:
 
 def with_waits(answer: Mapping[str, Any]) -> dict[str, Any]:
     """An answer to `status` for programs: each stage with `perceived_wait`, `paused` and `reaction` (s, null while
-    unknown; see `metrics.Waited`)."""
+    unknown; see `metrics.WaitParts`)."""
     kinds = [kind for kind in ("workflows", "reserved") if kind in answer]
     return {**answer, **{kind: [_with_waits(w) for w in answer[kind]] for kind in kinds}}
 

@@ -26,7 +26,7 @@ from penstock.workflow.metrics import waited
 from penstock.workflow.state import RunPhase, WorkflowRun
 from penstock.workflow.ties import Tie
 
-__all__ = ["LEAST", "Comparison", "Terms", "Verdict", "compared", "terms_of"]
+__all__ = ["LEAST", "ChainComparison", "ChainTerms", "Verdict", "compared", "terms_of"]
 
 LEAST: Final = 10
 """Of fewer workflows, or fewer predictions to learn their error from, nothing is claimed."""
@@ -44,7 +44,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ChainComparison:
     """`gain` of waiting per workflow (s, below 0: lost) with its interval from `low` to `high`; None where too little
     is known. `text` says it for people."""
 
@@ -57,7 +57,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ChainTerms:
     """Of one workflow: `ahead` stages that were in the queue before their turn, `spared` the sum of their predictions
     less what they have waited, `late` the agent's reactions (s). `errors` is the sum of what the predictions of
     `judged` stages fell short by (s)."""
@@ -69,7 +69,7 @@ class Terms:
     errors: float
 
 
-def terms_of(run: WorkflowRun) -> Terms | None:
+def terms_of(run: WorkflowRun) -> ChainTerms | None:
     """The terms of a workflow; None where it cannot be compared: it has not completed, has slots, its stages were put
     together into other jobs, or there is no prediction of a stage that was ahead."""
     if run.phase is not RunPhase.COMPLETED or run.in_slots or any(len(stage.covers) > 1 for stage in run.stages):
@@ -92,20 +92,20 @@ def terms_of(run: WorkflowRun) -> Terms | None:
         elif not early and stage.estimate is not None:
             judged += 1
             errors += found.perceived - stage.estimate
-    return Terms(ahead, spared, late, judged, errors)
+    return ChainTerms(ahead, spared, late, judged, errors)
 
 
-def compared(terms: Iterable[Terms], keeps_place: bool | None) -> Comparison:
+def compared(terms: Iterable[ChainTerms], keeps_place: bool | None) -> ChainComparison:
     """All of them together. `keeps_place`: whether jobs keep their place here while they depend on others."""
     known = tuple(terms)
     n, over = len(known), plural(len(known), "workflow")
     if not known:
-        return Comparison(Verdict.NONE, 0, None, None, None, "no gain seen: no workflow to compare has completed")
+        return ChainComparison(Verdict.NONE, 0, None, None, None, "no gain seen: no workflow to compare has completed")
     judged = sum(one.judged for one in known)
     if n < LEAST or (judged < LEAST and any(one.ahead for one in known)):
         why = over if n < LEAST else plural(judged, "prediction")
         text = f"no gain seen over {over}: it takes {LEAST} at least, and there are {why}"
-        return Comparison(Verdict.NONE, n, None, None, None, text)
+        return ChainComparison(Verdict.NONE, n, None, None, None, text)
     gain, low, high = _interval(known)
     span = f"95 % interval {_minutes(low)} to {_minutes(high)}"
     if low <= 0 <= high or (low > 0 and keeps_place is not False):
@@ -117,17 +117,18 @@ def compared(terms: Iterable[Terms], keeps_place: bool | None) -> Comparison:
             )
             most = f"at most {_minutes(gain)} each"
             text = f"not known over {over}: {why}, and what a plain chain waits then is not ({most})"
-            return Comparison(Verdict.UNKNOWN, n, gain, low, high, text)
-        return Comparison(Verdict.NONE, n, gain, low, high, f"no gain seen over {over} ({_minutes(gain)} each, {span})")
+            return ChainComparison(Verdict.UNKNOWN, n, gain, low, high, text)
+        text = f"no gain seen over {over} ({_minutes(gain)} each, {span})"
+        return ChainComparison(Verdict.NONE, n, gain, low, high, text)
     if low > 0:
         text = f"gain {_minutes(gain)} of waiting for each workflow ({span}) over {over}"
-        return Comparison(Verdict.GAIN, n, gain, low, high, text)
+        return ChainComparison(Verdict.GAIN, n, gain, low, high, text)
     span = f"95 % interval {_minutes(-high)} to {_minutes(-low)}"
     text = f"loss {_minutes(-gain)} of waiting for each workflow ({span}) over {over}"
-    return Comparison(Verdict.LOSS, n, gain, low, high, text)
+    return ChainComparison(Verdict.LOSS, n, gain, low, high, text)
 
 
-def _interval(known: Sequence[Terms]) -> tuple[float, float, float]:
+def _interval(known: Sequence[ChainTerms]) -> tuple[float, float, float]:
     columns = np.array([(t.ahead, t.spared - t.late, t.judged, t.errors) for t in known])
     rng, n = np.random.default_rng(1), len(known)
     drawn = [_gain(columns[rng.integers(n, size=n)].sum(axis=0), n) for _ in range(_RESAMPLED)]

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from penstock.messages.comparison import Comparison, Terms, Verdict, compared, terms_of
+from penstock.messages.comparison import ChainComparison, ChainTerms, Verdict, compared, terms_of
 from penstock.state.store import Store
 from penstock.workflow.documents import run_from_dict
-from penstock.workflow.metrics import Waited, waited
+from penstock.workflow.metrics import WaitParts, waited
 from penstock.workflow.state import RunPhase, WorkflowRun
 from penstock.workflow.strategy import KEEPS_PLACE
 
@@ -43,7 +43,7 @@ class PeriodReport:
     since: float
     until: float
     figures: tuple[Figure, ...]
-    comparison: Comparison
+    comparison: ChainComparison
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able values."""
@@ -58,7 +58,7 @@ class StageStart:
     queued: float
     ready: float
     start: float
-    waited: Waited
+    waited: WaitParts
 
     @property
     def overlapped(self) -> float:
@@ -76,7 +76,7 @@ def started(run: WorkflowRun, since: float, until: float) -> Iterator[StageStart
             yield StageStart(max(stage.submitted, stage.released or 0.0), ready, stage.start, found)
 
 
-def waiting(starts: Sequence[StageStart], comparison: Comparison) -> list[Figure]:
+def waiting(starts: Sequence[StageStart], comparison: ChainComparison) -> list[Figure]:
     """What submitting ahead was good for."""
     ahead = [one for one in starts if one.overlapped > 0]
     proved = comparison.verdict in (Verdict.GAIN, Verdict.LOSS)
@@ -125,7 +125,7 @@ def waiting(starts: Sequence[StageStart], comparison: Comparison) -> list[Figure
 def report_of(store: Store, since: float, until: float) -> PeriodReport:
     """The report of a state file. Runs that cannot be read (of another release) are left out and counted."""
     starts: list[StageStart] = []
-    terms: list[Terms] = []
+    terms: list[ChainTerms] = []
     ended: Counter[RunPhase] = Counter()
     idle = wasted = unread = 0.0
     for state in store.runs_in(since):
@@ -185,7 +185,7 @@ def report_of(store: Store, since: float, until: float) -> PeriodReport:
 
 
 def _keeps_place(store: Store) -> bool | None:
-    """By the site's rules as the agent found them when it started last; None: it did not know, or is of an older
+    """By the site's rules as the agent knew them when a workflow came last; None: it did not, or is of an older
     release."""
     try:
         found = json.loads(store.fact(KEEPS_PLACE) or "null")

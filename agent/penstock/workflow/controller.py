@@ -7,6 +7,7 @@ over each run of which there is news, keeps what comes of that (`book.py`), and 
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import secrets
@@ -54,7 +55,7 @@ from penstock.workflow.retrying import retried
 from penstock.workflow.runner import Runner
 from penstock.workflow.state import RunPhase, StageRun, Submitter, WorkflowRun
 from penstock.workflow.stored import earlier_runs, read_latest
-from penstock.workflow.strategy import Outlook, Rules
+from penstock.workflow.strategy import KEEPS_PLACE, Outlook, Rules
 
 __all__ = ["WorkflowController"]
 
@@ -192,6 +193,7 @@ class WorkflowController:
         check_units(workflow, place_units(workflow, plan.cut), partition, plan.by or strategy)
         try:
             with self.book.together():
+                self._note_rules()
                 number = self._store.add_run(uid, {}, now, Submitter.AGENT)
                 run = self._runner.start(
                     number,
@@ -210,6 +212,12 @@ class WorkflowController:
             self._sweep()
         self._wake(f"workflow {number} was submitted")
         return number
+
+    def _note_rules(self) -> None:
+        """What a plain chain makes of the site, for the report, which is made without an agent."""
+        known = json.dumps(self._rules.keeps_place)
+        if self._store.fact(KEEPS_PLACE) != known:
+            self._store.remember(KEEPS_PLACE, known)
 
     def _expect(self, known: dict[Geometry, float], geometry: Geometry) -> float:
         """The expected wait (s), each geometry's worked out once."""
@@ -273,6 +281,7 @@ class WorkflowController:
         self._check_room(uid, asked, run)
         with self.book.together():
             if run is None:
+                self._note_rules()
                 number = self._store.add_run(uid, {}, now, Submitter.OWNER)
                 run = asked.begun(number, uid, login(uid), now, made)
                 if made.reasons:

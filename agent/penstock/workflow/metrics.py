@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from penstock.workflow.intervals import overlap
 from penstock.workflow.state import WorkflowRun
 
-__all__ = ["RunMetrics", "Waited", "gap_before", "perceived_wait", "run_metrics", "waited"]
+__all__ = ["RunMetrics", "WaitParts", "gap_before", "perceived_wait", "run_metrics", "waited"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class RunMetrics:
 
 
 @dataclass(frozen=True, slots=True)
-class Waited:
+class WaitParts:
     """Where the time went between when a job could have started, had it had nodes, and its start (s).
 
     `perceived`: it was in the queue and waited for its turn. `paused`: somebody held the job, its owner had given a
@@ -55,7 +55,7 @@ def gap_before(run: WorkflowRun, i: int) -> float | None:
     return max(stage.start - before, 0.0)
 
 
-def waited(run: WorkflowRun, i: int) -> Waited | None:
+def waited(run: WorkflowRun, i: int) -> WaitParts | None:
     """The same time of job `i` in its parts, from when its last attempt could begin; None while it is unknown."""
     stage, ready = run.stages[i], run.ready_at(i)
     if stage.start is None or ready is None:
@@ -67,11 +67,11 @@ def waited(run: WorkflowRun, i: int) -> Waited | None:
     begin = stage.own.begin if stage.own is not None and stage.own.begin is not None else ready
     before = overlap([*run.pauses, *stage.holds, (ready, begin)], ready, acted)
     after = overlap(stage.holds, acted, start)
-    return Waited(perceived=start - acted - after, paused=before + after, reaction=acted - ready - before)
+    return WaitParts(perceived=start - acted - after, paused=before + after, reaction=acted - ready - before)
 
 
 def perceived_wait(run: WorkflowRun, i: int) -> float | None:
-    """How long job `i` was felt to wait in the queue for its turn, in seconds: `Waited.perceived`."""
+    """How long job `i` was felt to wait in the queue for its turn, in seconds: `WaitParts.perceived`."""
     found = waited(run, i)
     return None if found is None else found.perceived
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.api import Job, JobSpec
-from penstock.workflow.metrics import Waited, waited
+from penstock.workflow.metrics import WaitParts, waited
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.state import WorkflowRun
 from penstock_lab.demo.arena import Arena
@@ -46,7 +46,7 @@ class StageTimes:
     start: float | None
     end: float | None
     estimate: float | None
-    waited: Waited | None
+    waited: WaitParts | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ async def _chained(
     ready, stages = submitted_at, []
     for number, name in jobs.items():
         job = seen[number]
-        wait = None if job.start is None else Waited(max(job.start - ready, 0.0), 0.0, 0.0)
+        wait = None if job.start is None else WaitParts(max(job.start - ready, 0.0), 0.0, 0.0)
         stages.append(StageTimes(name, job.submit, job.start, job.end, None, wait))
         ready = job.end or ready
     done = all(job.state.value == "COMPLETED" for job in seen.values())

@@ -10,12 +10,12 @@ from click.testing import CliRunner
 
 from penstock.cli import cli
 from penstock.errors import UserError
-from penstock.messages.comparison import Terms, Verdict, compared, terms_of
+from penstock.messages.comparison import ChainTerms, Verdict, compared, terms_of
 from penstock.messages.events import Event
 from penstock.messages.report import PeriodReport, StageStart, as_text, report_of, started, waiting
 from penstock.state.store import Store
 from penstock.workflow.documents import run_to_dict
-from penstock.workflow.metrics import Waited
+from penstock.workflow.metrics import WaitParts
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.runner import Runner
 from penstock.workflow.state import RunPhase, StagePhase, WorkflowRun
@@ -53,9 +53,9 @@ NOTHING = compared((), True)
 
 def test_what_overlapped_was_left_and_the_agents_own_part():
     (one,) = started(run(), 0.0, 1000.0)
-    assert one == StageStart(250.0, 400.0, 420.0, Waited(20.0, 0.0, 0.0))
+    assert one == StageStart(250.0, 400.0, 420.0, WaitParts(20.0, 0.0, 0.0))
     assert one.overlapped == 150.0
-    late = StageStart(430.0, 400.0, 470.0, Waited(40.0, 10.0, 20.0))
+    late = StageStart(430.0, 400.0, 470.0, WaitParts(40.0, 10.0, 20.0))
     found = {figure.name: 3600 * figure.value for figure in waiting([one, late], NOTHING)}
     assert found["waiting_overlapped"] == pytest.approx(150)
     assert found["waiting_perceived"] == pytest.approx(60)
@@ -83,11 +83,11 @@ def spread(count, waits, **more):
 
 
 def test_the_terms_of_a_workflow():
-    assert terms_of(other((50.0, 70.0), (200.0, 20.0))) == Terms(1, 180.0, 0.0, 1, 20.0)
+    assert terms_of(other((50.0, 70.0), (200.0, 20.0))) == ChainTerms(1, 180.0, 0.0, 1, 20.0)
     link = terms_of(other((50.0, 70.0), (200.0, 20.0), Tie.AFTEROK))
-    assert link == Terms(0, 0.0, 0.0, 1, 20.0), "a link of a plain chain gains nothing by itself"
+    assert link == ChainTerms(0, 0.0, 0.0, 1, 20.0), "a link of a plain chain gains nothing by itself"
     late = terms_of(other((50.0, 70.0), (200.0, 90.0), Tie.NONE, submitted=430.0))
-    assert late == Terms(0, 0.0, 30.0, 2, 20.0 + 60.0 - 200.0)
+    assert late == ChainTerms(0, 0.0, 30.0, 2, 20.0 + 60.0 - 200.0)
     assert terms_of(other(then=(None, 20.0))) is None, "what an older release has stored"
     assert terms_of(replace(other(), phase=RunPhase.FAILED)) is None
     assert terms_of(other(covers=("b", "c"))) is None

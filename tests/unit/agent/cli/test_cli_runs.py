@@ -26,7 +26,7 @@ from penstock.state.leadership import hold_state, last_at_work
 from penstock.state.store import TICKED, Store
 from penstock.upkeep.statefile import inspect
 from penstock.workflow.documents import run_to_dict
-from penstock.workflow.metrics import Waited
+from penstock.workflow.metrics import WaitParts
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.retrying import retried
 from penstock.workflow.runner import Runner
@@ -122,7 +122,7 @@ def test_a_workflow_is_found_by_its_number_or_name(place, which):
     assert "workflow 7 w (asa): failing - b: job 2 ended FAILED" in run("status", which)
     answer = json.loads(run("status", which, "--json"))
     stage = find(shown(answer), which).stage("b")
-    assert (stage.phase, stage.waited) == ("failed", Waited(3.0, 0.0, 0.0))
+    assert (stage.phase, stage.waited) == ("failed", WaitParts(3.0, 0.0, 0.0))
     assert find(shown(answer), which).stage("c").phase == "kept back"
 
 
@@ -132,7 +132,7 @@ def test_a_stage_that_came_to_a_workflow_later_has_waited_since_then():
     )
     later = replace(later, own=Own(registered=90.0))
     (run,) = shown({"workflows": [run_to_dict(owners_run(3, (first, later), submitted_at=0.0))]})
-    assert [stage.waited for stage in run.stages] == [Waited(w, 0.0, 0.0) for w in (100.0, 10.0)]
+    assert [stage.waited for stage in run.stages] == [WaitParts(w, 0.0, 0.0) for w in (100.0, 10.0)]
 
 
 def test_what_is_not_there_is_said(place):

@@ -21,7 +21,7 @@ from penstock.workflow.instructions import (
     SlurmView,
     Submit,
 )
-from penstock.workflow.metrics import Waited, gap_before, run_metrics, waited
+from penstock.workflow.metrics import WaitParts, gap_before, run_metrics, waited
 from penstock.workflow.model import Stage, Workflow
 from penstock.workflow.reading import names_parent
 from penstock.workflow.runner import Runner
@@ -125,7 +125,7 @@ def test_perstage_from_beginning_to_end():
     assert d.run.phase is RunPhase.COMPLETED and d.phases() == ["done", "done"]
     assert d.step(2001) == []
     assert [gap_before(d.run, i) for i in (0, 1)] == [100, 90]
-    assert waited(d.run, 1) == Waited(perceived=85, paused=0, reaction=5), "the agent has seen the end 5 s later"
+    assert waited(d.run, 1) == WaitParts(perceived=85, paused=0, reaction=5), "the agent has seen the end 5 s later"
     metrics = run_metrics(d.run)
     assert (metrics.total_wait, metrics.makespan, metrics.complete) == (190, 950, True)
     assert metrics.node_hours == pytest.approx((4 * 700 + 60) / 3600) and metrics.overhead_node_hours == 0

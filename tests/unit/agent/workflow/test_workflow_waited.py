@@ -13,7 +13,7 @@ from test_workflow_runner import Driver, job
 from penstock.api import JobState
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.intervals import begun, ended, lasts, overlap
-from penstock.workflow.metrics import Waited, gap_before, perceived_wait, waited
+from penstock.workflow.metrics import WaitParts, gap_before, perceived_wait, waited
 from penstock.workflow.state import Kept, StagePhase
 
 
@@ -41,7 +41,7 @@ def test_intervals_begin_and_end_once_and_what_lies_over_each_other_counts_once(
 def test_all_of_it_is_in_one_of_the_parts():
     run = started(holds=((1900.0, 1930.0),))
     run = replace(run, pauses=((1700.0, 1820.0), (1900.0, 1990.0)))
-    assert waited(run, 1) == Waited(perceived=120.0, paused=20.0 + 30.0, reaction=30.0)
+    assert waited(run, 1) == WaitParts(perceived=120.0, paused=20.0 + 30.0, reaction=30.0)
     assert (perceived_wait(run, 1), gap_before(run, 1)) == (120.0, 200.0)
     assert run_from_dict(json.loads(json.dumps(run_to_dict(run)))) == run
 
@@ -50,10 +50,10 @@ def test_all_of_it_is_in_one_of_the_parts():
     ("more", "parts"),
     [
         ({"start": None}, None),
-        ({"submitted": 1200.0}, Waited(200, 0, 0)),
-        ({"submitted": 1200.0, "start": 1790.0}, Waited(0, 0, 0)),
-        ({"submitted": 1200.0, "released": 1840.0}, Waited(160, 0, 40)),
-        ({"submitted": 1960.0, "again_from": 1950.0}, Waited(40, 0, 10)),
+        ({"submitted": 1200.0}, WaitParts(200, 0, 0)),
+        ({"submitted": 1200.0, "start": 1790.0}, WaitParts(0, 0, 0)),
+        ({"submitted": 1200.0, "released": 1840.0}, WaitParts(160, 0, 40)),
+        ({"submitted": 1960.0, "again_from": 1950.0}, WaitParts(40, 0, 10)),
     ],
     ids=["not started", "ahead", "before its turn", "held for the agent", "the second attempt"],
 )
@@ -88,5 +88,5 @@ def test_what_an_owner_holds_or_puts_off_is_the_owners_own_time():
         replace(run.stages[1], submitted=6.0, released=95.0, start=100.0),
     )
     run = replace(run, stages=stages)
-    assert waited(run, 0) == Waited(perceived=10.0, paused=30.0, reaction=0.0)
-    assert waited(run, 1) == Waited(perceived=5.0, paused=30.0, reaction=5.0)
+    assert waited(run, 0) == WaitParts(perceived=10.0, paused=30.0, reaction=0.0)
+    assert waited(run, 1) == WaitParts(perceived=5.0, paused=30.0, reaction=5.0)

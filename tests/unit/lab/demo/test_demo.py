@@ -9,7 +9,7 @@ from factories import make_job
 
 from penstock.api import JobState
 from penstock.config import WorkflowsSection
-from penstock.workflow.metrics import Waited
+from penstock.workflow.metrics import WaitParts
 from penstock_lab.demo.accounting import Held, difference
 from penstock_lab.demo.compare import Comparison, Outcome, StageTimes, Way
 from penstock_lab.demo.gantt import Label, Panel, arranged, draw
@@ -17,10 +17,10 @@ from penstock_lab.demo.report import checks
 from penstock_lab.demo.resizing import Resizing
 from penstock_lab.demo.timeline import Timeline
 
-NONE = Waited(0.0, 0.0, 0.0)
+NONE = WaitParts(0.0, 0.0, 0.0)
 CHAINED = (
     StageTimes("a", 0.0, 5.0, 105.0, None, NONE),
-    StageTimes("b", 0.0, 120.0, 220.0, None, Waited(15.0, 0.0, 0.0)),
+    StageTimes("b", 0.0, 120.0, 220.0, None, WaitParts(15.0, 0.0, 0.0)),
 )
 GUIDED = (StageTimes("a", 0.0, 5.0, 105.0, 4.0, NONE), StageTimes("b", 1.0, 105.0, 205.0, 14.0, NONE))
 
