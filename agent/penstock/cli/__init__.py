@@ -74,7 +74,7 @@ _COMMANDS: Final = {
         "db": ("penstock.cli.db:db", "Check, copy, shrink or save the state file."),
     },
     _LABORATORY: {
-        "demo": ("penstock_lab.cli.demo:demo", "Show a workflow ahead of its queue and a resized MPI job."),
+        "demo": ("penstock_lab.cli.demo:demo", "Show a resized MPI job, and a workflow beside a plain chain."),
         "simulate": ("penstock_lab.cli.simulate:simulate", "Replay workloads on a machine that is only simulated."),
         "cluster": (
             "penstock_lab.cli.cluster:cluster",
