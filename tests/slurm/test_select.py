@@ -112,7 +112,7 @@ def test_a_bag_over_two_clusters(two):
     assert {r["resource"] for r in sent if r["tasks"]} == {"near/batch", "far/batch"}
     number = sent[0]["bag"]
     done = until(lambda: (b := two.bag(number))["finished"] and b, "the bag")
-    assert done["progress"] == {"waiting": 0, "running": 0, "done": 16, "failed": 0, "homeless": 0}
+    assert done["progress"] == {"waiting": 0, "running": 0, "done": 16, "failed": 0, "unplaced": 0, "homeless": 0}
     ran = until(lambda: len(r := two.results()) == 16 and r, "the results")
     assert all(len(places) == 1 for places in ran.values())
     assert {place for places in ran.values() for place in places} == {"near", "far"}

@@ -46,7 +46,7 @@ def test_what_is_said_of_a_queue_and_what_a_plain_chain_then_takes(make_agent, c
     assert queue(cluster, "alice") == [], "nothing was submitted"
     for one in (said, live):
         range_ = one["cuts"][0]["makespan"]
-        assert 15.0 < range_["low"] < range_["high"] < 200.0, "all three stand before it, for no longer than 3 minutes"
+        assert 10.0 <= range_["low"] < range_["high"] < 200.0, "all three stand before it, for no longer than 3 minutes"
     begun = time.monotonic()
     first = submitted(cluster, "alice", 5, 4)
     submitted(cluster, "alice", 5, 4, f"--dependency=afterok:{first}")

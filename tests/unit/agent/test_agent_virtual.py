@@ -58,8 +58,7 @@ async def test_asa_submits_each_stage_its_estimate_before_the_parents_end(tmp_pa
         assert abs(deviation(run, stage)) <= 1.0
         assert run.stage(parent).start < entry.submitted < run.stage(parent).end
         assert world.engine.records[entry.job].spec.dependency == f"afterok:{run.stage(parent).job}"
-        assert world.engine.records[entry.job].spec.hold
-        assert entry.released is not None
+        assert not world.engine.records[entry.job].spec.hold, "Slurm remembers the parent, however it ends"
     # The machine is empty: with a dependency the next stage starts at its parent's very end.
     assert [gap_before(run, i) for i in (1, 2)] == [0.0, 0.0]
 

@@ -66,7 +66,7 @@ def test_the_limits_are_those_of_the_program():
         assert said in limits, said
     assert (server._UNPROVEN, server._IDLE, auth.FRESH) == (60.0, 3600.0, 300.0), "a minute, an hour, five minutes"
     guide = section("Requests of the command line (Unix socket)")
-    assert f"{measure.MOST_OPEN:,} open workflows, {admission._MOST_STAGES:,} stages" in guide
+    assert f"{measure.MOST_OPEN:,} open workflows, {admission.MOST_STAGES:,} stages" in guide
     assert f"{admission._MOST_TEXT // 1_000_000} MB of text" in guide
     assert f"{measure.MOST_TEXT // 1_000_000} MB in all" in guide
     assert f"asked for it {owned.UNSEEN_TRIES} times" in guide

@@ -32,6 +32,7 @@ from penstock.provision.pricing import PaperPricing
 from penstock.slurm import records
 from penstock.waits.queue_view import NewJob, Past, look
 from penstock.waits.queue_watch import _Picture
+from penstock.waits.run_times import RunTimes
 from places import FIXTURES
 
 NOW, TURN = 10_000.0, 90.0
@@ -157,7 +158,7 @@ def by_leftover(snapshot, partition):
 
 def by_waits(snapshot, partition):
     """What an estimate of a wait would have said of each job in the queue, had it been the last one in it."""
-    queue, found = _Picture(snapshot).queue(partition), {}
+    queue, found = _Picture(snapshot, RunTimes()).queue(partition), {}
     cluster = Cluster.of(believed(snapshot), Unknown(endless=YEAR))
     entries = list(cluster.queue(cluster.nodes_of(partition), tasks=100))
     for i, job in enumerate(queue.waiting[:DEPTH]):
