@@ -29,7 +29,9 @@ def completed_tasks(job: int, limit: float) -> frozenset[int]:
 def completed_in(job: int, shown: str, recorded: str) -> frozenset[int]:
     """The same from what `scontrol show job` and `sacct -P -o JobID,State` print."""
     rows = (line.partition("|") for line in recorded.splitlines())
-    ended = [name.removeprefix(f"{job}_") for name, _, state in rows if state.strip() == "COMPLETED"]
+    mine = f"{job}_"  # the array as a whole may have a row, too
+    names = (name for name, _, state in rows if state.strip() == "COMPLETED" and name.startswith(mine))
+    ended = [name.removeprefix(mine) for name in names]
     seen = (_TASK.search(part) for part in _JOB.split(shown))
     return frozenset({*(int(task) for task in ended if task.isdecimal()), *(int(found[1]) for found in seen if found)})
 

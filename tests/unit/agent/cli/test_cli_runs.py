@@ -247,6 +247,7 @@ def test_of_an_array_the_tasks_that_have_not_completed_run_again():
     recorded = "5_1|FAILED\n5_2|COMPLETED\n5_3|CANCELLED by 0\n5_[4-9]|CANCELLED\n50_8|COMPLETED\n"
     assert completed_in(5, shown_, recorded) == {0, 2}
     assert completed_in(5, "", "") == frozenset()
+    assert completed_in(1, "", "1|COMPLETED\n1_0|COMPLETED\n") == {0}, "the row of the array is none of its task 1"
     assert again("0-9%3", {0, 2}) == "1,3-9%3"
     assert again("1,3-9:2", {3, 5}) == "1,7,9"
     assert again("0-3", {0, 1, 2, 3}) == again("0-3", set()) == "0-3", "all of it"
