@@ -518,37 +518,38 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> C
             inner[name] = _list_or_text(variable, environ[variable])
             variables[section, name] = variable
             variables[section,] = variable if section not in Config.model_fields else variables.get((section,), "")
-    _check_administrators(data, path, variables)
+    from_site = _taken_from_site(data, path)
     try:
-        return Config.model_validate(data)
+        config = Config.model_validate(data)
     except ValidationError as e:
         location = tuple(str(part) for part in e.errors()[0]["loc"])
         where = variables.get(location[:2]) or variables.get(location[:1]) or path or "configuration"
         raise ConfigError(f"{where}: {_say(e)}") from e
+    allowed = from_site or (_ADMINISTRATORS not in variables and path is not None and _roots(path))
+    if config.workflows.age_while_dependent and not allowed:
+        raise ConfigError(
+            f"{variables.get(_ADMINISTRATORS) or path}: {'.'.join(_ADMINISTRATORS)}: only an administrator can allow "
+            f"this: in {SITE}, or another file that belongs to root and that nobody else can write"
+        )
+    return config
 
 
-def _check_administrators(data: dict[str, Any], path: Path | None, variables: Mapping[tuple[str, ...], str]) -> None:
-    """What only an administrator may allow is in a file that only root can write. The site's file says it for those,
-    too, who have a file of their own. Raises ConfigError."""
+def _taken_from_site(data: dict[str, Any], path: Path | None) -> bool:
+    """Take what an administrator has said in the site's file into that of somebody who has one of their own and does
+    not say otherwise; whether there was anything to take."""
     section, key = _ADMINISTRATORS
     mine = data.get(section)
-    if isinstance(mine, dict) and key in mine and mine[key] is not False:
-        where = variables.get((section, key)) or path
-        if (section, key) in variables or path is None or not _roots(path):
-            raise ConfigError(
-                f"{where}: {section}.{key}: only an administrator can allow this: in {SITE}, or another file that "
-                "belongs to root and that nobody else can write"
-            )
-        return
-    if path is None or path == SITE or not isinstance(mine, dict | None) or not _roots(SITE):
-        return
+    if path is None or path == SITE or not isinstance(mine, dict | None) or key in (mine or {}) or not _roots(SITE):
+        return False
     try:
         site = parse_yaml(_text(SITE).encode(), "configuration")
     except (ConfigError, UserError):
-        return  # whoever reads it for all it says will be told
+        return False  # whoever reads it for all it says will be told
     theirs = site.get(section) if isinstance(site, dict) else None
-    if isinstance(theirs, dict) and key in theirs and key not in (mine or {}):
-        data.setdefault(section, {})[key] = theirs[key]
+    if not isinstance(theirs, dict) or key not in theirs:
+        return False
+    data.setdefault(section, {})[key] = theirs[key]
+    return True
 
 
 def _roots(path: Path) -> bool:

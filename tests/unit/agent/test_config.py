@@ -672,3 +672,5 @@ def test_nor_can_a_variable(tmp_path, site_file):
     variable = "PENSTOCK_WORKFLOWS__AGE_WHILE_DEPENDENT"
     with pytest.raises(ConfigError, match=f"^{variable}: workflows[.]age_while_dependent: only"):
         load(None, {variable: "true", "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)})
+    without = load(None, {variable: "false", "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)})
+    assert not without.workflows.age_while_dependent, "anybody may do without"
