@@ -15,7 +15,7 @@ from collections import ChainMap
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import structlog
 
@@ -589,7 +589,7 @@ class WorkflowController:
         whole = {n: as_one([*([job] if job else []), *arrays[n]]) for n, job in jobs.items()}
         view = SlurmView(
             snapshot.taken_at,
-            ChainMap(whole, dict(snapshot.jobs)) if whole else snapshot.jobs,
+            ChainMap(whole, cast("dict[int, Job]", snapshot.jobs)) if whole else snapshot.jobs,  # it is only read
             {job: known[job] for job in watched if job in known and job not in snapshot.jobs},
             usable=snapshot.usable,
             hindered=hindered,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from penstock.workflow.model import Workflow
-from penstock.workflow.state import WorkflowRun
-from penstock.workflow.strategy import Due, Outlook, Plan, Tie, levels_ahead, singles, soon
+from penstock.workflow.strategies.eager import Eager
+from penstock.workflow.ties import Tie
 
 __all__ = ["Handover"]
 
 
-class Handover:
+class Handover(Eager):
     """as eager, but a stage whose parents run waits for a node of theirs, not for them: it ages, and no node idles
 
     A job that asks for a node which its parent holds (`--nodelist`) cannot start before the parent has given it up. To
@@ -19,13 +18,4 @@ class Handover:
     """
 
     name = "handover"
-    ahead = False
     tie = Tie.NODES
-
-    def plan(self, workflow: Workflow, outlook: Outlook) -> Plan:
-        """The stages themselves."""
-        return Plan(singles(workflow.order), levels_ahead=levels_ahead(workflow, outlook.rules))
-
-    def due(self, run: WorkflowRun, i: int, now: float) -> Due:
-        """As soon as its parents are in the queue."""
-        return soon(run, i, now)

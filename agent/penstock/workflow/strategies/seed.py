@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from penstock.errors import UserError
 from penstock.workflow.model import Workflow
-from penstock.workflow.state import WorkflowRun
-from penstock.workflow.strategy import Due, Outlook, Plan, Tie, levels_ahead, singles, soon
+from penstock.workflow.strategies.eager import Eager
+from penstock.workflow.strategy import Outlook, Plan
+from penstock.workflow.ties import Tie
 
 __all__ = ["Seed"]
 
 
-class Seed:
+class Seed(Eager):
     """as eager, and each stage ages from its submission on although it depends on others, where the site allows that
 
     Each job gets a begin time that comes at once. Where no limits are enforced Slurm counts its age from that instant,
@@ -20,15 +21,10 @@ class Seed:
     """
 
     name = "seed"
-    ahead = False
     tie = Tie.AGED
 
     def plan(self, workflow: Workflow, outlook: Outlook) -> Plan:
         """The stages themselves. UserError where the site does not allow it, or Slurm does not count such an age."""
         if outlook.rules.no_early_age is not None:
             raise UserError(f"the strategy seed cannot be used here: {outlook.rules.no_early_age}")
-        return Plan(singles(workflow.order), levels_ahead=levels_ahead(workflow, outlook.rules))
-
-    def due(self, run: WorkflowRun, i: int, now: float) -> Due:
-        """As soon as its parents are in the queue."""
-        return soon(run, i, now)
+        return super().plan(workflow, outlook)
