@@ -61,9 +61,8 @@ async def _alone(config: Config, workflow: Workflow) -> Mapping[str, Any]:
     from penstock.future.cluster import Cluster
     from penstock.future.turns import believed
     from penstock.holding.reservations import take_snapshot
-    from penstock.workflow.forecast import compare
+    from penstock.workflow.forecast import PATIENT, compare
     from penstock.workflow.strategy import Rules
-    from penstock.workflow.trying import PATIENT
 
     async with backend_of(config) as backend:
         site, snapshot = await backend.site(), await take_snapshot(backend)

@@ -37,7 +37,7 @@ from penstock.workflow.strategy import Rules
 
 T = TypeVar("T")
 
-__all__ = ["WORK", "CutComparison", "CutForecast", "better_cut", "compare", "cuts_of", "told_change", "told_time"]
+__all__ = ["PATIENT", "CutComparison", "CutForecast", "better_cut", "compare", "cuts_of", "told_change", "told_time"]
 
 _MOST_CUTS: Final = 16
 _MOST: Final = 200
@@ -47,6 +47,10 @@ _LEAST: Final = 12
 least nothing is concluded."""
 WORK: Final = 700_000
 """Work of replays (see `replay`) that a comparison may take: about 1.5 seconds of a processor."""
+PATIENT: Final = 3 * WORK
+"""The same where somebody waits for the answer, or the chain will take long: a long queue has most to gain by, and its
+futures cost most."""
+_LONG: Final = 6 * 3600.0
 _MOST_CORE_HOURS: Final = 1.01
 _NOTHING: Final = 0.01  # less is not worth a word
 _RESAMPLED: Final = 1000
@@ -253,12 +257,14 @@ def compare(
     cluster = Cluster.of(cluster.snapshot, Unknown(endless=YEAR))
     present = Present.of(cluster, partition.name)
     seed = zlib.crc32(f"{workflow.name} {len(workflow.stages)} {cluster.now:.0f}".encode())
-    trial = _Trial(workflow, Drawing(present, past, seed), rules, work)
+    trial = _Trial(workflow, Drawing(present, past, seed), rules, max(work, PATIENT))
     cuts = cuts_of(workflow, partition.max_time)
     results: list[list[tuple[float, float]]] = []
     first = yield from trial.run(0, cuts[:1])
-    # Now it is known what a replay costs.
-    cuts = cuts[: max(work // trial.done // _ENOUGH, 2)]
+    # Now it is known what a replay costs, and about how long the chain will take.
+    if first is not None and first[0][0] <= _LONG:
+        trial.work = work
+    cuts = cuts[: max(trial.work // trial.done // _ENOUGH, 2)]
     others = None if first is None else (yield from trial.run(0, cuts[1:]))
     row = None if first is None or others is None else first + others
     while row is not None:
@@ -288,11 +294,14 @@ def better_cut(
 
 
 class _Trial:
-    """Runs cuts of a workflow in drawn futures, for at most so much `work`. `done` is what this has taken."""
+    """Runs cuts of a workflow in drawn futures, for at most so much `work`. `done` is what this has taken.
+
+    A stage that may be made to age while it depends on others (`seed`) stands where it was submitted.
+    """
 
     def __init__(self, workflow: Workflow, drawing: Drawing, rules: Rules, work: int) -> None:
-        self._workflow, self._drawing, self._work = workflow, drawing, work
-        self._by_submission = rules.basic or rules.accrues or rules.weight_age == 0
+        self._workflow, self._drawing, self.work = workflow, drawing, work
+        self._by_submission = rules.basic or rules.accrues or rules.weight_age == 0 or rules.may_age
         self._units: dict[Cut, tuple[Stage, ...]] = {}
         self.done = 0
 
@@ -325,7 +334,7 @@ class _Trial:
         return found
 
     def _counted(self, parts: Generator[int, None, T]) -> Generator[int, None, T | None]:
-        while self.done < self._work:
+        while self.done < self.work:
             try:
                 done = next(parts)
             except StopIteration as end:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from penstock.api import Snapshot
 from penstock.core.observe import Observer
@@ -14,15 +14,12 @@ from penstock.future.past import QueuePast
 from penstock.future.turns import believed
 from penstock.state.store import Store
 from penstock.workflow.expectations import expected_by
-from penstock.workflow.forecast import WORK, compare
+from penstock.workflow.forecast import PATIENT, compare
 from penstock.workflow.model import Workflow
 from penstock.workflow.stored import earlier_runs
 from penstock.workflow.strategy import Rules
 
-__all__ = ["PATIENT", "Trial"]
-
-PATIENT: Final = 3 * WORK
-"""Work of a forecast that somebody waits for: some five seconds of a processor."""
+__all__ = ["Trial"]
 
 
 class Trial:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,14 +11,18 @@ from typing import Any, Final
 import numpy as np
 
 from penstock_lab.intervals import Interval, ratio_of_means
+from penstock_lab.paired.ways import Outcome
 from penstock_lab.paired.windows import ALONE, MERGED, PLAIN, Window
 
-__all__ = ["BEST", "NOBODY", "Row", "by_rule", "regret", "rows"]
+__all__ = ["BEST", "FREE", "NOBODY", "Row", "by_rule", "by_workflow", "regret", "rows"]
 
 BEST: Final = "best merge in hindsight"
+FREE: Final = "best merge at equal core-hours"
+"""The same of those that use at most 1.01 of the plain chain's."""
 NOBODY: Final = "no wait but the first"
 """All stages run one after the other as soon as the first alone would have begun: less nobody could reach unless the
 first itself began earlier."""
+_EQUAL: Final = 1.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,14 @@ def rows(windows: Sequence[Window]) -> list[Row]:
     return [row for rule, those in by_rule(windows).items() for row in _rows(rule, those)]
 
 
+def by_workflow(windows: Sequence[Window]) -> dict[str, list[Window]]:
+    """The windows of each workflow, in whatever size."""
+    found: dict[str, list[Window]] = defaultdict(list)
+    for window in windows:
+        found[window.workflow.partition("-")[0]].append(window)
+    return dict(found)
+
+
 def by_rule(windows: Sequence[Window]) -> dict[str, list[Window]]:
     """The windows of each rule of priority."""
     found: dict[str, list[Window]] = defaultdict(list)
@@ -67,7 +80,7 @@ def _rows(rule: str, windows: Sequence[Window]) -> list[Row]:
         waits = ratio_of_means([o.later for o in these], [o.later for o in plain])
         used = ratio_of_means([o.node_seconds for o in these], [o.node_seconds for o in plain])
         made.append(_row(rule, way, [o.makespan for o in these], [o.makespan for o in plain], waits, used))
-    for way, judged in ((BEST, _best), (NOBODY, _least)):
+    for way, judged in ((BEST, _best), (FREE, _best_free), (NOBODY, _least)):
         made.append(_row(rule, way, [judged(window) for window in windows], [o.makespan for o in plain], None, None))
     return made
 
@@ -80,8 +93,18 @@ def _row(
     return Row(rule, way, len(these), ratio_of_means(these, plain), float(median), float(p95), waits, used)
 
 
-def _best(window: Window) -> float:
-    return min(o.makespan for name, o in window.outcomes.items() if name == PLAIN or name.startswith(MERGED))
+def _best(window: Window, most: float = math.inf) -> float:
+    plain = window.outcomes[PLAIN]
+    merged = [o.makespan for name, o in window.outcomes.items() if name.startswith(MERGED) and _used(o, plain) <= most]
+    return min([plain.makespan, *merged])
+
+
+def _best_free(window: Window) -> float:
+    return _best(window, _EQUAL)
+
+
+def _used(outcome: Outcome, plain: Outcome) -> float:
+    return outcome.node_seconds / plain.node_seconds
 
 
 def _least(window: Window) -> float:

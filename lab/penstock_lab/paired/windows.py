@@ -1,8 +1,8 @@
 """Windows of a simulated queue: at each, the same chain is submitted in every way, in forks of the same instant.
 
 A case is a machine with others' jobs, a rule of priority and a seed. Its windows are a fixed time apart, the first when
-the machine has filled up; each has another of the ASA paper's workflows, with run times drawn around the expected ones.
-What is done is written to a file at once, and a second run takes it up there.
+the machine has filled up. Each has another of the ASA paper's workflows, or a chain of four equal stages; run times are
+drawn around the expected ones. What is done is written to a file at once, and a second run takes it up there.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from penstock.api import Snapshot
 from penstock.errors import UserError
 from penstock.future.past import PastRecorder
 from penstock.host import logs
+from penstock.workflow.cuts import Cut
+from penstock.workflow.forecast import cuts_of
 from penstock.workflow.model import Stage, Workflow
 from penstock_lab.mock import views
 from penstock_lab.mock.engine import Engine
@@ -33,7 +35,21 @@ from penstock_lab.papers.traces import traces
 from penstock_lab.sim import swf
 from penstock_lab.sim.trace import Trace
 
-__all__ = ["AGENT", "ALONE", "AUTO", "MERGED", "PLAIN", "SEEDED", "Case", "Window", "chain", "read", "run", "ways"]
+__all__ = [
+    "AGENT",
+    "ALONE",
+    "AUTO",
+    "EQUAL",
+    "MERGED",
+    "PLAIN",
+    "SEEDED",
+    "Case",
+    "Window",
+    "chain",
+    "read",
+    "run",
+    "ways",
+]
 
 PLAIN: Final = "plain chain"
 SEEDED: Final = "plain chain, aged"
@@ -47,13 +63,16 @@ AUTO: Final = {
     "auto, cons_tres, ageing allowed": (True, True),
 }
 """The default on sites where jobs have whole nodes or share them, and where stages may age while they depend."""
+EQUAL: Final = "equal"
+"""Four stages of an hour each on the most nodes of the paper's: a long calculation that goes on where it was."""
 _DAY: Final = 86400.0
 _FIRST: Final = 3 * _DAY
-_APART: Final = 12 * 3600.0
+_APART: Final = 27 * 3600.0  # each at another time of the day
 _TAIL: Final = 30 * _DAY
 _LOOKS: Final = 240.0
 _SPREAD: Final = 0.05  # of real run times around the expected ones (log-normal)
-_MERGES: Final = 5  # with more stages than so many, only merges of two groups are tried
+_MERGES: Final = 5  # with more stages than so many, only merges of two groups are tried, and
+_FREE: Final = 4  # so many that cost no core-hours
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +126,23 @@ def read(path: Path) -> list[Window]:
 
 
 def chain(case: Case, number: int) -> Workflow:
-    """The workflow of a window: each of the paper's in each size of the machine in turn."""
+    """The workflow of a window: each of them in each size of the machine in turn."""
     sizes = paper.SCALES.get(case.machine, paper.SCALES["hpc2n"])
-    name = paper.WORKFLOWS[number % len(paper.WORKFLOWS)]
-    cores = sizes[number // len(paper.WORKFLOWS) % len(sizes)]
+    names = (*paper.WORKFLOWS, EQUAL)
+    name, cores = names[number % len(names)], sizes[(number // len(names) + case.seed) % len(sizes)]
     rng = np.random.default_rng([case.seed, number])
     made: list[Stage] = []
-    for stage in paper.stages(name, cores):
+    for stage in _equal(cores // paper.SLOT) if name == EQUAL else paper.stages(name, cores):
         seconds = round(stage.run_time * math.exp(_SPREAD * float(rng.standard_normal())), 1)
         command = f"bench-stage {min(seconds, stage.time_limit)}"
         made.append(Stage(stage.name, stage.nodes, stage.time_limit, stage.run_time, command, stage.after))
     return Workflow(f"{name}-{cores}", tuple(made))
+
+
+def _equal(nodes: int) -> Iterator[Stage]:
+    for number in range(1, 5):
+        after = (f"stage-{number - 1}",) if number > 1 else ()
+        yield Stage(f"stage-{number}", nodes, 1.5 * 3600.0, 3600.0, "", after)
 
 
 def _alone(workflow: Workflow) -> Workflow:
@@ -132,16 +157,22 @@ def ways(engine: Engine, workflow: Workflow, past: PastRecorder) -> dict[str, Ca
         SEEDED: partial(seeded, engine, workflow),
         ALONE: partial(plain, engine, _alone(workflow)),
     }
+    free = [_groups(cut) for cut in cuts_of(workflow, None)[1 : 1 + _FREE]]
     for cut in contiguous_cuts(workflow):
         few = len(workflow.stages) <= _MERGES or len(cut) <= 2
-        if few and len(cut) < len(workflow.stages):
-            found[MERGED + " ".join(str(len(stages)) for _, stages in cut)] = partial(plain, engine, workflow, cut)
+        if (few or _groups(cut) in free) and len(cut) < len(workflow.stages):
+            jobs = " ".join(str(len(stages)) for stages in _groups(cut))
+            found[MERGED + jobs] = partial(plain, engine, workflow, cut)
     for strategy in AGENT:
         found[strategy] = partial(under_agent, engine, workflow, strategy, {})
     for name, (shared, aged) in AUTO.items():
         settings = {"workflows": {"age_while_dependent": aged}}
         found[name] = partial(under_agent, engine, workflow, "auto", settings, shared=shared, past=past)
     return found
+
+
+def _groups(cut: Cut) -> list[tuple[str, ...]]:
+    return [stages for _, stages in cut]
 
 
 def run(case: Case, windows: int, done: frozenset[int] = frozenset(), at_once: int | None = None) -> Iterator[Window]:

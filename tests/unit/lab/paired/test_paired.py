@@ -123,11 +123,12 @@ def test_windows_are_the_same_whatever_was_done_before(monkeypatch):
     monkeypatch.setattr(windows, "_TAIL", 86400.0)
     case = Case("hpc2n", "default", 1)
     first, second, third = windows.run(case, 3)
-    assert [w.workflow for w in (first, second, third)] == ["montage-28", "blast-28", "statistics-28"]
+    assert [w.workflow for w in (first, second, third)] == ["montage-56", "blast-56", "statistics-56"]
+    assert [s.nodes for s in windows.chain(case, 3).stages] == [14] * 4, "four equal stages come next"
     assert list(windows.run(case, 3, frozenset({0, 1}))) == [third]
     assert set(second.outcomes) == {PLAIN, SEEDED, ALONE, MERGED + "2", "perstage", "auto, cons_tres, ageing allowed"}
     assert {w.outcomes["auto, cons_tres, ageing allowed"].by for w in (first, second, third)} == {"seed"}
-    assert len([name for name in first.outcomes if name.startswith(MERGED)]) == 9, "montage: one or two jobs"
+    assert len([name for name in first.outcomes if name.startswith(MERGED)]) == 13, "montage: one or two jobs, or free"
     assert len([name for name in third.outcomes if name.startswith(MERGED)]) == 7
 
 
