@@ -42,7 +42,7 @@ from penstock.workflow.book import Book
 from penstock.workflow.carrying import Carrier, subject_of
 from penstock.workflow.chains import begun_because, followed_because, join, read_links
 from penstock.workflow.checks import check_against, check_units
-from penstock.workflow.cuts import Cut, place_units
+from penstock.workflow.cuts import place_units
 from penstock.workflow.documents import run_from_dict
 from penstock.workflow.expectations import expected_by
 from penstock.workflow.forecast import better_cut
@@ -55,7 +55,7 @@ from penstock.workflow.retrying import retried
 from penstock.workflow.runner import Runner
 from penstock.workflow.state import RunPhase, StageRun, Submitter, WorkflowRun
 from penstock.workflow.stored import earlier_runs, read_latest
-from penstock.workflow.strategy import KEEPS_PLACE, Outlook, Rules
+from penstock.workflow.strategy import KEEPS_PLACE, BetterCut, Foreseeing, Outlook, Rules
 
 __all__ = ["WorkflowController"]
 
@@ -63,7 +63,6 @@ _log = structlog.get_logger(__name__)
 
 # What it costs to write down a run, and each stage of it, as work of a pass (`Pace`).
 _SAVED, _SAVED_STAGE = 30, 5
-_FORESEEING = "auto"  # the strategy that is told what forecasts of the queue say
 _AGENTS_OWN = -1  # whose share those count for that the agent submits
 
 
@@ -183,9 +182,9 @@ class WorkflowController:
             cores=sum(cores) / len(cores) if cores else 1.0,
             core_hour_weight=self.core_hour_weight,
         )
-        if strategy == _FORESEEING:
-            outlook = replace(outlook, better=await self._better_cut(workflow, snapshot))
         planner = strategy_named(strategy)
+        if isinstance(planner, Foreseeing):
+            outlook = replace(outlook, better=await self._better_cut(workflow, snapshot))
         plan = planner.plan(workflow, outlook)
         if asked:  # others may have something to say of these: now with that, for all that is planned at this look
             await self._prepare(tuple(asked))
@@ -231,7 +230,7 @@ class WorkflowController:
             self._expected = snapshot, {}
         return self._expected[1]
 
-    async def _better_cut(self, workflow: Workflow, snapshot: Snapshot) -> tuple[Cut, tuple[Reason, ...]] | None:
+    async def _better_cut(self, workflow: Workflow, snapshot: Snapshot) -> BetterCut | None:
         """What forecasts of the queue as it is say against a plain chain. Nothing before the queue has been watched for
         long enough: who comes next must be known before a longer job can be better beyond doubt."""
         past = QueuePast() if self._past is None else self._past(snapshot)

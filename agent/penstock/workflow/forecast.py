@@ -33,7 +33,7 @@ from penstock.workflow.asks import why_apart
 from penstock.workflow.checks import check_against
 from penstock.workflow.cuts import Cut, grouped, place_units, singles
 from penstock.workflow.model import Stage, Workflow
-from penstock.workflow.strategy import Rules
+from penstock.workflow.strategy import BetterCut, Rules
 
 T = TypeVar("T")
 
@@ -282,7 +282,7 @@ def compare(
 
 def better_cut(
     workflow: Workflow, cluster: Cluster, past: QueuePast, rules: Rules, *, work: int = WORK
-) -> Generator[int, None, tuple[Cut, tuple[Reason, ...]] | None]:
+) -> Generator[int, None, BetterCut | None]:
     """A cut that is shorter than the plain chain on this queue beyond doubt, and why; None where none is. As
     `compare`."""
     if len(cuts_of(workflow, check_against(workflow, cluster.snapshot.partitions).max_time)) == 1:
@@ -290,7 +290,8 @@ def better_cut(
     found = yield from compare(workflow, cluster, past, rules, work=work)
     if found.safe is found.plain:
         return None
-    return found.safe.cut, (Reason("forecast-cut", found.because), *(Reason("forecast-basis", n) for n in found.notes))
+    reasons = (Reason("forecast-cut", found.because), *(Reason("forecast-basis", note) for note in found.notes))
+    return BetterCut(found.safe.cut, -found.safe.less(found.plain)[0], reasons)
 
 
 class _Trial:

@@ -108,6 +108,7 @@ class Runner:
             units=units,
             max_time=max_time,
             levels_ahead=planned.levels_ahead,
+            gain=planned.gain,
             token=token,
         )
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol, runtime_checkable
 
 from penstock.api import Geometry, Reason, SiteConfig
 from penstock.values.merging import obstacle_to_merge
@@ -24,7 +24,9 @@ from penstock.workflow.ties import Tie
 __all__ = [
     "KEEPS_PLACE",
     "WHOLE",
+    "BetterCut",
     "Due",
+    "Foreseeing",
     "Outlook",
     "Plan",
     "Rules",
@@ -105,6 +107,15 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
+class BetterCut:
+    """A cut that was shorter than the plain chain in forecasts: by how much (s, in the mean), and why."""
+
+    cut: Cut
+    gain: float
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Outlook:
     """What a strategy may know when it plans a workflow.
 
@@ -112,7 +123,7 @@ class Outlook:
     will run, `max_time` (s) the partition's limit. `cores` is how many a node has, `core_hour_weight` how many seconds
     of makespan one core-hour is worth. `scripts`: the jobs' scripts are the agent's to write, so that there can be a
     guard in them, and one job for several stages. `better` is a cut that was shorter than the plain chain in forecasts
-    of this queue, beyond doubt, and why; None: there is none, or nobody has looked.
+    of this queue, beyond doubt; None: there is none, or nobody has looked (see `Foreseeing`).
     """
 
     wait: Callable[[Geometry], float]
@@ -124,7 +135,7 @@ class Outlook:
     cores: float = 1.0
     core_hour_weight: float = 0.0
     scripts: bool = True
-    better: tuple[Cut, tuple[Reason, ...]] | None = None
+    better: BetterCut | None = None
 
     def geometry(self, nodes: int, time_limit: float) -> Geometry:
         """What such a job asks for here."""
@@ -134,12 +145,14 @@ class Outlook:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The jobs a workflow becomes, why, and by which strategy (None: the one that planned it). `levels_ahead` is for
-    strategies that submit `soon`."""
+    strategies that submit `soon`. `gain` is how much shorter (s) the cut was than a plain chain in forecasts, where
+    these chose it."""
 
     cut: Cut
     reasons: tuple[Reason, ...] = ()
     by: str | None = None
     levels_ahead: int = 2
+    gain: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +189,14 @@ class Strategy(Protocol):
     def due(self, run: WorkflowRun, i: int, now: float) -> Due:
         """When job `i`, which is WAITING in `run`, is to be submitted, as far as can be said at `now`."""
         ...
+
+
+@runtime_checkable
+class Foreseeing(Protocol):
+    """A strategy that wants to know what forecasts of the queue say against a plain chain (`Outlook.better`). They take
+    seconds of a processor at each submission."""
+
+    foresees: Literal[True]
 
 
 def live_parents(run: WorkflowRun, i: int) -> list[int]:

@@ -91,6 +91,14 @@ def test_the_terms_of_a_workflow():
     assert terms_of(other(then=(None, 20.0))) is None, "what an older release has stored"
     assert terms_of(replace(other(), phase=RunPhase.FAILED)) is None
     assert terms_of(other(covers=("b", "c"))) is None
+    merged = replace(other((50.0, 70.0), (200.0, 90.0), Tie.NONE, submitted=430.0, covers=("b", "c")), gain=75.0)
+    assert terms_of(merged) == ChainTerms(0, 75.0, 30.0, 0, 0.0, foreseen=True), "what was forecast, and reactions"
+
+
+def test_a_gain_that_forecasts_say_is_told_as_such():
+    found = verdict([replace(one, gain=75.0) for one in spread(12, lambda n: 0, covers=("b", "c"))], keeps_place=None)
+    assert found.verdict is Verdict.GAIN and found.gain == pytest.approx(75.0)
+    assert "over 12 workflows (12 of them by the forecasts that they were submitted on)" in found.text
 
 
 def test_a_gain_is_claimed_only_where_the_interval_excludes_none():

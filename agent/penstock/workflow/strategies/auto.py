@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from penstock.api import Reason, plural
 from penstock.workflow.asks import why_apart
@@ -31,14 +32,15 @@ class Auto:
     name = "auto"
     ahead = False
     tie = Tie.NONE
+    foresees: Literal[True] = True
 
     def plan(self, workflow: Workflow, outlook: Outlook) -> Plan:
         """The plan of the strategy that was picked, with the reasons, and what the alternatives would have cost."""
         chosen, reasons = _choose(workflow, outlook)
-        plan = chosen.plan(workflow, outlook)
+        plan, gain = chosen.plan(workflow, outlook), None
         if outlook.better is not None and outlook.scripts and chosen.name != PerStage.name:
-            cut, why = outlook.better
-            plan, reasons = replace(plan, cut=cut), (*reasons, *why)
+            plan, reasons = replace(plan, cut=outlook.better.cut), (*reasons, *outlook.better.reasons)
+            gain = outlook.better.gain
         hides = hides_waits(chosen.tie, outlook.rules)
         whole = outlook.scripts and why_apart([(stage.name, stage.asks) for stage in workflow.stages]) is None
         told = tuple(
@@ -47,7 +49,7 @@ class Auto:
             if (strategy.name != chosen.name or strategy is chosen) and (whole or strategy.name != "bigjob")
             for made in (plan if strategy is chosen else strategy.plan(workflow, outlook),)
         )
-        return Plan(plan.cut, (*reasons, *plan.reasons, *told), chosen.name, plan.levels_ahead)
+        return Plan(plan.cut, (*reasons, *plan.reasons, *told), chosen.name, plan.levels_ahead, gain)
 
     def due(self, run: WorkflowRun, i: int, now: float) -> Due:
         """The strategy that was picked decides; never earlier than the parents' ends."""
