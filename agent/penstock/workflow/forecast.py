@@ -5,7 +5,9 @@
                   and none is to be tried again by itself. That costs no core-hours, and waits once instead of several
                   times; but a longer limit finds a hole in the queue later
     safe          the plain chain, unless another cut was shorter in the paired futures: the upper end of the 95 %
-                  interval of the mean difference lies below 0, and it needs at most 1.01 of the core-hours
+                  interval of the mean difference lies below 0, it was more than 1 % longer in at most one of twenty
+                  futures, it needs at most 1.01 of the core-hours, and it gains more than Slurm's plan by nodes makes
+                  its longer jobs start later (`future.holes`)
 
 How the queue goes on is drawn (`future.draws`) and replayed (`future.replay`). Long work, so it comes in parts (see
 `Pace.walk`); how many cuts and futures are tried depends on how long the queue is.
@@ -13,6 +15,7 @@ How the queue goes on is drawn (`future.draws`) and replayed (`future.replay`). 
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +28,7 @@ from numpy.typing import NDArray
 from penstock.api import Reason, plural
 from penstock.future.cluster import YEAR, Cluster, Unknown
 from penstock.future.draws import Draw, Drawing
+from penstock.future.holes import Longer, delays
 from penstock.future.past import ENOUGH, QueuePast
 from penstock.future.present import Present
 from penstock.future.replay import HORIZON, OwnJob, replay
@@ -52,6 +56,7 @@ PATIENT: Final = 3 * WORK
 futures cost most."""
 _LONG: Final = 6 * 3600.0
 _MOST_CORE_HOURS: Final = 1.01
+_MOST_WORSE: Final = 0.05  # of the futures
 _NOTHING: Final = 0.01  # less is not worth a word
 _RESAMPLED: Final = 1000
 _INTERVAL: Final = ("mean", "low", "high")
@@ -99,11 +104,13 @@ def _apart(stages: Sequence[Stage]) -> bool:
 
 @dataclass(frozen=True)
 class CutForecast:
-    """A cut in the drawn futures: by each the makespan (s), from now to the last end, and the node-seconds."""
+    """A cut in the drawn futures: by each the makespan (s), from now to the last end, and the node-seconds. `later` is
+    how much later (s) its longer jobs start in Slurm's plan by nodes, all together."""
 
     cut: Cut
     makespans: NDArray[np.float64]
     node_seconds: NDArray[np.float64]
+    later: float = 0.0
 
     @cached_property
     def range(self) -> tuple[float, float, float]:
@@ -117,6 +124,10 @@ class CutForecast:
         drawn = np.random.default_rng(1).integers(len(differences), size=(_RESAMPLED, len(differences)))
         low, high = np.percentile(differences[drawn].mean(axis=1), (2.5, 97.5))
         return float(differences.mean()), float(low), float(high)
+
+    def worse(self, plain: CutForecast) -> float:
+        """In which share of the futures it took longer than the plain chain, by more than is worth a word."""
+        return float((self.makespans > (1.0 + _NOTHING) * plain.makespans).mean())
 
 
 @dataclass(frozen=True)
@@ -149,9 +160,13 @@ class CutComparison:
         sure = [
             (float(f.makespans.mean()), i)
             for i, f in enumerate(self.forecasts)
-            if i and f.less(self.plain)[2] < 0 and float(f.node_seconds.mean()) <= most
+            if i and self._gains(f) and float(f.node_seconds.mean()) <= most
         ]
         return self.forecasts[min(sure)[1]] if sure else self.plain
+
+    def _gains(self, forecast: CutForecast) -> bool:
+        mean, _low, high = forecast.less(self.plain)
+        return high < 0 and forecast.later < -mean and forecast.worse(self.plain) <= _MOST_WORSE
 
     @property
     def starts(self) -> bool:
@@ -181,6 +196,16 @@ class CutComparison:
             return f"the queue is so long that only {futures} could be looked at, too few to conclude anything"
         best = min(self.forecasts[1:], key=lambda f: float(f.makespans.mean()))
         mean, low, high = best.less(self.plain)
+        if high < 0 and best.later >= -mean:
+            return (
+                f"the best cut into fewer jobs was {told_time(-mean)} shorter in the mean of {futures}, but in Slurm's "
+                f"plan of now its longer limit starts {told_later(best.later)}"
+            )
+        if high < 0:
+            return (
+                f"the best cut into fewer jobs was {told_time(-mean)} shorter in the mean of {futures}, but longer in "
+                f"{round(best.worse(self.plain) * self.futures)} of them"
+            )
         if mean > -_NOTHING * float(self.plain.makespans.mean()):
             return f"no cut into fewer jobs was more than {_NOTHING:.0%} shorter in the mean of {futures}"
         return (
@@ -270,9 +295,14 @@ def compare(
     while row is not None:
         results.append(row)
         row = (yield from trial.run(len(results), cuts)) if len(results) < _MOST else None
+    columns = [np.array([row[i] for row in results]).reshape(-1, 2) for i in range(len(cuts))]
+    longer = [_longer(workflow, cut) for cut in cuts]
+    # As often as not several cuts have a job in common.
+    known = list(dict.fromkeys(wish for wishes in longer for wish in wishes))
+    later = dict(zip(known, delays(cluster, partition.name, known), strict=True))
     forecasts = [
-        CutForecast(cut, np.array([row[i][0] for row in results]), np.array([row[i][1] for row in results]))
-        for i, cut in enumerate(cuts)
+        CutForecast(cut, column[:, 0], column[:, 1], sum(max(later[wish], 0.0) for wish in wishes))
+        for cut, column, wishes in zip(cuts, columns, longer, strict=True)
     ]
     cores = [node.cpus for name in partition.nodes if (node := cluster.snapshot.nodes.get(name))]
     return CutComparison(
@@ -292,6 +322,13 @@ def better_cut(
         return None
     reasons = (Reason("forecast-cut", found.because), *(Reason("forecast-basis", note) for note in found.notes))
     return BetterCut(found.safe.cut, -found.safe.less(found.plain)[0], reasons)
+
+
+def _longer(workflow: Workflow, cut: Cut) -> list[Longer]:
+    """The jobs of a cut that have several stages, and how long the first of these asks for by itself."""
+    by_name = {stage.name: stage for stage in workflow.stages}
+    groups = [[by_name[name] for name in stages] for _, stages in cut if len(stages) > 1]
+    return [Longer(group[0].nodes, group[0].time_limit, sum(s.time_limit for s in group)) for group in groups]
 
 
 class _Trial:
@@ -369,6 +406,11 @@ def told_time(seconds: float) -> str:
 def _told_range(forecast: CutForecast) -> str:
     _, low, high = map(told_time, forecast.range)
     return low if low == high else f"{low} to {high}"
+
+
+def told_later(seconds: float) -> str:
+    """How much later, for people."""
+    return "never" if seconds == math.inf else f"{told_time(seconds)} later"
 
 
 def told_change(seconds: float) -> str:

@@ -25,7 +25,7 @@ FILE: Final = "pairs.jsonl"
 class Protocol:
     """What is run: so many windows of each machine under each rule with each seed."""
 
-    windows: int = 15
+    windows: int = 8
     seeds: int = 5
     machines: tuple[str, ...] = (*MACHINES, *LOGS)
     rules: tuple[str, ...] = (*RULES, FAIR_SHARE)
