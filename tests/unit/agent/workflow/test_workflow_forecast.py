@@ -178,14 +178,29 @@ def test_a_workflow_that_its_partition_never_runs_is_refused():
 # -- what is safe ------------------------------------------------------------------------------------------------------
 
 
-def judged(*rows, hours=None, futures=40):
+def judged(*rows, hours=None, futures=40, later=0.0):
     cuts = [tuple((f"j{i}", (f"s{i}",)) for i in range(3 - n)) for n in range(len(rows))]
     hours = hours or [1.0] * len(rows)
     forecasts = [
-        CutForecast(cut, np.resize(np.array(row, dtype=float), futures), np.full(futures, used))
+        CutForecast(cut, np.resize(np.array(row, dtype=float), futures), np.full(futures, used), later)
         for cut, row, used in zip(cuts, rows, hours, strict=True)
     ]
     return CutComparison("w", "batch", tuple(forecasts), None, QueuePast())
+
+
+def test_a_longer_job_must_gain_more_than_it_starts_later():
+    sure = judged([100.0], [90.0], later=9.0)
+    assert sure.safe is not sure.plain
+    late = judged([100.0], [90.0], later=10.0)
+    assert late.safe is late.plain and late.because.endswith("in Slurm's plan of now its longer limit starts 10s later")
+    assert judged([100.0], [90.0], later=np.inf).because.endswith("its longer limit starts never")
+
+
+def test_hardly_any_future_may_be_worse():
+    some = judged([1000.0], [500.0] * 36 + [1011.0] * 4)
+    assert some.safe is some.plain and some.because.endswith("in the mean of 40 drawn futures, but longer in 4 of them")
+    few = judged([1000.0], [500.0] * 38 + [1011.0] * 2)
+    assert few.safe is not few.plain
 
 
 def test_a_loss_must_be_excluded():
