@@ -63,6 +63,34 @@ def test_it_says_and_ends_as_sbatch_does(make_agent):
     assert desk.run("penstock", "audit", "--verify").returncode == 0
 
 
+@pytest.mark.parametrize("with_agent", [False, True])
+def test_equal_scripts_are_stages_of_one_workflow_and_may_be_named_by_their_jobs(make_agent, with_agent):
+    site = make_agent()
+    if with_agent:
+        site.start()
+    desk = Desk(site)
+    script = desk.write("task.sh", "#!/bin/bash\n#SBATCH -t 1 -o /dev/null -J dask-worker\necho $PENSTOCK_STAGE\n")
+
+    def job(*words: str) -> str:
+        return desk.say(
+            "penstock", "sbatch", "--parsable", "--hold", "--penstock-workflow=pool", *words, script
+        ).strip()
+
+    first, second = job(), job()
+    third = job(f"--penstock-after={first},{second}")
+    if not with_agent:
+        desk.say("penstock", "tick")
+    stages = {s["name"]: s for s in desk.workflow("pool")["stages"]}
+    assert [(n, stages[n]["job"]) for n in ("dask-worker", "dask-worker-2", "dask-worker-3")] == [
+        ("dask-worker", int(first)), ("dask-worker-2", int(second)), ("dask-worker-3", int(third)),
+    ]  # fmt: skip
+    assert f"afterok:{first}" in (found := desk.say("squeue", "-h", "-j", third, "-o", "%E")) and second in found
+    other = desk.run("penstock", "sbatch", "--penstock-workflow=pool", "--penstock-after=99999", script)
+    assert (other.returncode, other.stdout) == (2, "") and "say --dependency=afterok:99999" in other.stderr
+    desk.say("scancel", first, second, third)
+    desk.say("rm", "task.sh")
+
+
 def test_a_malleable_job_starts_on_what_is_free(make_agent, cluster):
     busy = ["sbatch", "--parsable", "-N5", "-t5", "-o", "/dev/null", "--wrap", "sleep 60"]
     rival = cluster.run_as("bob", busy, check=True).stdout.strip()

@@ -147,12 +147,14 @@ def plan_stages(config: Config, request: Mapping[str, Any]) -> dict[str, Any]:
             if (off := off_in(store)) is not None:
                 raise refusal(off) from e
             # Not needed where an agent answers, and slow to load.
-            from penstock.workflow.admission import plan, planned, registration, with_waiting
+            from penstock.workflow.admission import plan, planned, registration, settled, with_waiting
             from penstock.workflow.stored import latest_runs
 
             uid, now = os.geteuid(), time.time()
             left = [payload for _n, _at, _uid, op, payload in store.inbox() if op == "guide"]
-            return planned(*plan(with_waiting(latest_runs(store, uid), left, uid, now), registration(request, now)))
+            runs = with_waiting(latest_runs(store, uid), left, uid, now)
+            asked = settled(runs, registration(request, now))
+            return planned(*plan(runs, asked), asked.stages)
 
 
 def ask_or_read(

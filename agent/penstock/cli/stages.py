@@ -155,6 +155,7 @@ def submit_stage(
     if line.has("clusters") or line.has("cluster") or script.has("clusters") or os.environ.get("SBATCH_CLUSTERS"):
         raise UserError("a stage of a workflow cannot be sent to another cluster (--clusters)")
     stage: dict[str, Any] = {"name": asked.stage, "job": 0, "after": list(asked.after), "expect": asked.expect}
+    stage["free"] = not asked.chosen
     registration: dict[str, Any] = {
         "workflow": asked.workflow,
         "strategy": asked.strategy,
@@ -164,13 +165,19 @@ def submit_stage(
     if replaces is not None:
         registration["replaces"] = {stage["name"]: replaces}
     known = plan_stages(config, registration)
-    queued = behind(line, script, known["before"][asked.stage])
+    # Another name where this was taken, and names of those that were given by their jobs; an older agent says neither.
+    for named in known.get("stages", ()):
+        stage |= named
+    stage["free"], name = False, str(stage["name"])
+    if asked.stage is not None and "PENSTOCK_STAGE" in environment:
+        environment = {**environment, "PENSTOCK_STAGE": name}
+    queued = behind(line, script, known["before"][name])
     if queued.kept:
         check_agent(known)
     size = start_size(asked, line, script, environment)
     words = line.without("quiet").words(*size, *queued.options, "--parsable")
     done = submit(words, stdin, environment, workdir, () if piped is None else piped.passed_on)
-    subject = f"{asked.workflow}/{asked.stage}"
+    subject = f"{asked.workflow}/{name}"
     if done.job is None:
         text = done.text.decode(errors="replace")
         record_submission(config, line, RecordOutcome.REFUSED, "sbatch", text, None, subject)
@@ -179,7 +186,7 @@ def submit_stage(
     order = order_of(line.words(*size), line, script, piped, workdir=workdir, stdin=stdin)
     base = dependency_of(line, script)
     with contextlib.suppress(PenstockError):  # a place of the caller's own is not needed for a workflow with a name
-        Chaining.of(config).remember(done.job, job_name(line, script), asked.stage or "", base)
+        Chaining.of(config).remember(done.job, job_name(line, script), name, base)
     kept = queued.kept
     if kept is Kept.HOLD:
         try:

@@ -43,6 +43,7 @@ class Request:
     """What a job is: a `stage` of a `workflow` that runs `after` others of it, and how long it should run (s).
 
     Without a workflow it is an ordinary job. `malleable` is "minimum:maximum:preferred:factor", as far as given.
+    `chosen`: somebody has given the stage its name.
     """
 
     workflow: str | None = None
@@ -51,6 +52,7 @@ class Request:
     expect: float | None = None
     strategy: str = "asa"
     malleable: str | None = None
+    chosen: bool = True
 
 
 def read_directives(lines: Iterable[str], source: str) -> dict[str, Said]:
@@ -102,6 +104,7 @@ def request(ours: Mapping[str, str], script: Mapping[str, Said], name: str | Non
     """
     said = {**script, **{key: Said(value, f"--penstock-{key}") for key, value in ours.items()}}
     workflow, stage = said.get("workflow"), said.get("stage")
+    chosen = stage is not None or workflow is None
     for named in (workflow, stage):
         if named is not None:
             _check_name(named.value, named.where)
@@ -120,6 +123,7 @@ def request(ours: Mapping[str, str], script: Mapping[str, Said], name: str | Non
         expect=_expect(said.get("expect")),
         strategy=_strategy(said.get("strategy")),
         malleable=_malleable(said.get("malleable")),
+        chosen=chosen,
     )
 
 

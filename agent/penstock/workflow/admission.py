@@ -35,12 +35,14 @@ __all__ = [
     "planned",
     "read_registration",
     "registration",
+    "settled",
     "with_waiting",
 ]
 
 MOST_STAGES: Final = 1000
 """Of one workflow."""
 _MOST_TEXT: Final = 2_000_000  # characters
+_LONGEST_NAME: Final = 40
 _LAST: Final = 2.0**32  # no begin time is later (epoch s)
 
 
@@ -49,12 +51,14 @@ _PAIR: Final = Workflow("pair", (Stage("a", 1, 60.0, 60.0, ":"), Stage("b", 1, 6
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A stage whose `job` its owner has put into the queue; `after` names those that it comes after."""
+    """A stage whose `job` its owner has put into the queue; `after` names those that it comes after. `free`: nobody has
+    chosen the name, so that another will do (see `settled`)."""
 
     name: str
     job: int
     after: tuple[str, ...] = ()
     own: Own = field(default_factory=Own)
+    free: bool = False
 
     @property
     def entry(self) -> StageRun:
@@ -184,7 +188,7 @@ def _stage(data: Mapping[str, Any], now: float) -> Asked:
         registered=now,
         chained=bool(data.get("chained", False)),
     )
-    return Asked(name, job, after, own)
+    return Asked(name, job, after, own, bool(data.get("free", False)))
 
 
 def order_of(data: Mapping[str, Any]) -> Order:
@@ -192,6 +196,36 @@ def order_of(data: Mapping[str, Any]) -> Order:
     script = data.get("script")
     words = tuple(str(word) for word in data.get("words", ()))
     return Order(words, str(data.get("workdir", "")), None if script is None else str(script))
+
+
+def settled(runs: Sequence[WorkflowRun], asked: Registration) -> Registration:
+    """The same with names that the workflow these stages would join has room for: those before a stage may be given by
+    the numbers of their jobs, and where nobody has chosen a stage's name, the next that is free is taken (`task`,
+    `task-2`, `task-3`). `runs` are the owner's, oldest first. Raises NotFound."""
+    run = _home(runs, asked)
+    known = {} if run is None else {stage.name: stage for stage in run.stages}
+    by_job = {str(job): stage.name for stage in known.values() for job in (*stage.mine.former, stage.job) if job}
+    taken = {name for name, stage in known.items() if not _replaceable(stage)}
+    stages = []
+    for stage in asked.stages:
+        after = tuple(dict.fromkeys(by_job.get(p, p) if p not in known else p for p in stage.after))
+        name = _next_free(stage.name, taken) if stage.free else stage.name
+        taken.add(name)
+        stages.append(replace(stage, name=name, after=after))
+    return replace(asked, stages=tuple(stages))
+
+
+def _replaceable(stage: StageRun) -> bool:
+    """Whether a stage of the same name may take its place."""
+    return stage.phase.final and stage.phase is not StagePhase.DONE
+
+
+def _next_free(name: str, taken: Collection[str]) -> str:
+    found, number = name, 2
+    while found in taken:
+        end = f"-{number}"
+        found, number = name[: _LONGEST_NAME - len(end)] + end, number + 1
+    return found
 
 
 def plan(
@@ -210,7 +244,7 @@ def plan(
             raise UserError(f"stage {stage.name!r} is given twice")
         old = known.get(stage.name)
         replaced = old is not None and old.stands_by and asked.replaces.get(old.name) == old.job
-        if old is not None and not replaced and (not old.phase.final or old.phase is StagePhase.DONE):
+        if old is not None and not replaced and not _replaceable(old):
             raise UserError(
                 f"workflow {asked.workflow!r} has a stage {stage.name!r} already: job {old.job} ({old.phase.value}); "
                 "give the new workflow another name, or cancel the old one"
@@ -218,9 +252,10 @@ def plan(
         for parent in stage.after:
             if parent not in known and parent not in fresh:
                 there = ", ".join([*known, *fresh]) or "none yet"
+                way = f"for a job of another, say --dependency=afterok:{parent}" if parent.isdecimal() else ""
                 raise UserError(
                     f"stage {stage.name!r} comes after {parent!r}, which workflow {asked.workflow!r} does not have "
-                    f"(stages: {there}); submit that stage first"
+                    f"(stages: {there}); {way or 'submit that stage first'}"
                 )
         fresh[stage.name] = stage
         before[stage.name] = tuple(known[p] for p in stage.after if p in known and p not in fresh)
@@ -241,14 +276,21 @@ def afters_of(run: WorkflowRun) -> dict[str, tuple[str, ...]]:
     return {stage.name: tuple(run.stages[j].name for j in stage.after) for stage in run.stages}
 
 
-def planned(run: WorkflowRun | None, before: Mapping[str, Sequence[StageRun]]) -> dict[str, Any]:
-    """What `plan` has found, JSON-able: the number of the run, per stage the known ones before it, and which ways of
-    keeping jobs back are known (`Kept`)."""
-    stages = {
+def planned(
+    run: WorkflowRun | None, before: Mapping[str, Sequence[StageRun]], stages: Iterable[Asked] = ()
+) -> dict[str, Any]:
+    """What `plan` has found, JSON-able: the number of the run, per stage the known ones before it, which ways of
+    keeping jobs back are known (`Kept`), and of these `stages`, in their order, what each is called and comes after."""
+    parents_of = {
         name: [{"name": s.name, "job": s.job, "phase": s.phase.value} for s in parents]
         for name, parents in before.items()
     }
-    return {"run": None if run is None else run.id, "before": stages, "keeps": [kept.value for kept in Kept if kept]}
+    return {
+        "run": None if run is None else run.id,
+        "before": parents_of,
+        "keeps": [kept.value for kept in Kept if kept],
+        "stages": [{"name": stage.name, "after": list(stage.after)} for stage in stages],
+    }
 
 
 def _in_a_circle(whole: Mapping[str, tuple[str, ...]], fresh: Collection[str]) -> str | None:

@@ -37,7 +37,7 @@ from penstock.waits.base import Estimate
 from penstock.waits.causes import Cause, hindrance
 from penstock.waits.model_store import ModelStore
 from penstock.workflow.accounting import Accounting
-from penstock.workflow.admission import Registration, admit, plan, plan_for_owner, planned, read_registration
+from penstock.workflow.admission import Registration, admit, plan, plan_for_owner, planned, read_registration, settled
 from penstock.workflow.book import Book
 from penstock.workflow.carrying import Carrier, subject_of
 from penstock.workflow.chains import begun_because, followed_because, join, read_links
@@ -257,10 +257,11 @@ class WorkflowController:
         self._check_allowed(uid)
         asked = await Pace().walk(read_registration(request, self._clock.now()))
         runs = await Pace().walk(read_latest(self._store, uid, self.runs))
+        asked = settled(runs, asked)
         run, before = plan(runs, asked)
         plan_for_owner(asked.strategy, self._rules)
         self._check_room(uid, asked, run)
-        return planned(run, before)
+        return planned(run, before, asked.stages)
 
     async def register(self, uid: int, request: Mapping[str, Any]) -> int:
         """Take charge of stages whose jobs the user has submitted; the workflow's number.

@@ -41,7 +41,9 @@ def test_the_command_line_counts_before_the_script():
 
 
 def test_the_stage_may_be_named_by_the_job():
-    assert asked("#PENSTOCK workflow=w", name="merge").stage == "merge"
+    by_job = asked("#PENSTOCK workflow=w", name="merge")
+    assert (by_job.stage, by_job.chosen) == ("merge", False)
+    assert asked("#PENSTOCK workflow=w stage=merge", name="x").chosen
 
 
 def test_an_ordinary_script_asks_for_nothing():

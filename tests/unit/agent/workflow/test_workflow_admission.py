@@ -12,7 +12,7 @@ from owned_jobs import run_of, stage_of
 
 from penstock.cli.keeping import check_agent
 from penstock.errors import NotFound, PenstockError, UserError
-from penstock.workflow.admission import admit, plan, plan_for_owner, planned, registration
+from penstock.workflow.admission import admit, plan, plan_for_owner, planned, registration, settled
 from penstock.workflow.state import Kept, RunPhase, StagePhase, WorkflowRun
 from penstock.workflow.strategy import Rules
 
@@ -62,6 +62,36 @@ def test_a_failed_stage_is_submitted_again_and_its_old_job_remembered():
 def test_several_stages_at_once_know_each_other():
     run, before = plan([], asked(("a", 1), ("b", 2, "a")))
     assert (run, before) == (None, {"a": (), "b": ()})
+
+
+def test_a_name_that_nobody_has_chosen_gives_way():
+    stages = [{"name": "task", "job": n, "after": [], "free": True} for n in (7, 8)]
+    request = registration({"workflow": "w", "strategy": "asa", "stages": stages}, 5.0)
+    assert [s.name for s in settled([], request).stages] == ["task", "task-2"]
+    runs = [known(1, ("task", StagePhase.RUNNING), ("task-3", StagePhase.DONE))]
+    found = settled(runs, request)
+    assert [s.name for s in found.stages] == ["task-2", "task-4"]
+    assert admit(plan(runs, found)[0], found.stages).stage("task-4").job == 8
+    failed = [known(1, ("task", StagePhase.FAILED), phase=RunPhase.FAILING)]
+    assert settled(failed, request).stages[0].name == "task", "it takes the place of the one that failed"
+    chosen = asked(("task", 7))
+    assert settled(runs, chosen) == chosen
+
+
+def test_a_long_name_stays_one_that_is_allowed():
+    stages = [{"name": "x" * 40, "job": n, "after": [], "free": True} for n in (7, 8)]
+    found = settled([], registration({"workflow": "w", "strategy": "asa", "stages": stages}, 5.0))
+    assert [s.name for s in found.stages] == ["x" * 40, "x" * 38 + "-2"]
+
+
+def test_stages_may_be_named_by_their_jobs():
+    runs = [known(1, ("a", StagePhase.RUNNING), ("12", StagePhase.RUNNING), ("c", StagePhase.RUNNING))]
+    found = settled(runs, asked(("d", 7, "10", "12", "a")))
+    assert found.stages[0].after == ("a", "12"), "10 is the job of a, and a stage is called 12 (the job of c)"
+    again = admit(runs[0], [replace(asked(("a", 9)).stages[0])])
+    assert settled([again], asked(("d", 7, "10"))).stages[0].after == ("a",), "also by a job it had before"
+    with pytest.raises(UserError, match="for a job of another, say --dependency=afterok:99"):
+        plan(runs, settled(runs, asked(("d", 7, "99"))))
 
 
 @pytest.mark.parametrize(
