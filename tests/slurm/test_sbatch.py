@@ -91,6 +91,22 @@ def test_equal_scripts_are_stages_of_one_workflow_and_may_be_named_by_their_jobs
     desk.say("rm", "task.sh")
 
 
+def test_a_workflow_waits_for_stages_that_are_said_to_come(make_agent):
+    desk = Desk(make_agent().start())
+    words = ["penstock", "sbatch", "--parsable", "-t1", "-o", "/dev/null", "--wrap", "true", "--penstock-workflow=late"]
+    desk.say(*words, "--penstock-stage=a", "--penstock-more=1h")
+    until(lambda: desk.workflow("late")["stages"][0]["phase"] == "done", "the end of its only stage")
+    assert desk.workflow("late")["phase"] == "active"
+    assert "active, more stages may come until " in desk.say("penstock", "status", "late")
+    desk.say(*words, "--penstock-stage=b")
+    until(lambda: [s["phase"] for s in desk.workflow("late")["stages"]] == ["done", "done"], "the late stage's end")
+    assert desk.say("penstock", "more", "late", "no").endswith("ends with the stages that it has\n")
+    until(lambda: desk.workflow("late")["phase"] == "completed", "the end")
+    again = desk.run("penstock", "more", "late", "1h")
+    assert (again.returncode, "it is completed" in again.stderr) == (5, True)
+    assert desk.run("penstock", "more", "late", "soon").returncode == 2
+
+
 def test_a_malleable_job_starts_on_what_is_free(make_agent, cluster):
     busy = ["sbatch", "--parsable", "-N5", "-t5", "-o", "/dev/null", "--wrap", "sleep 60"]
     rival = cluster.run_as("bob", busy, check=True).stdout.strip()

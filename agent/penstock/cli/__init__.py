@@ -35,6 +35,7 @@ _COMMANDS: Final = {
         "explain": ("penstock.cli.status:explain", "Say what was decided and why."),
         "logs": ("penstock.cli.joblog:logs", "Print what a stage has written to its standard output."),
         "cancel": ("penstock.cli.workflows:cancel", "Cancel a workflow and its jobs."),
+        "more": ("penstock.cli.workflows:more", "Say that more stages of a workflow come, or are all there."),
         "retry": ("penstock.cli.workflows:retry", "Run again what failed of a workflow."),
         "dashboard": (
             "penstock.cli.dashboard:dashboard",

@@ -22,6 +22,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
         "explain": (("penstock explain w1", "Why workflow 1 is where it is."),),
         "logs": (("penstock logs mosaic merge -f", "Go on with what a stage writes."),),
         "cancel": (("penstock cancel w3", "Workflow 3 and its jobs."),),
+        "more": (("penstock more mosaic 2h", "Its last stages come within two hours."),),
         "retry": (("penstock retry mosaic merge", "One stage, and what comes after it."),),
         "waits": (("penstock waits -N 4 -t 2h -p batch", "The wait of a job of 4 nodes for 2 hours."),),
         "slots": (("penstock slots -N 4 -t 2:00:00 --to now+2d", "Where 4 nodes are free for 2 hours."),),

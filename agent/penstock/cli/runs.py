@@ -84,6 +84,7 @@ class Shown:
     stages: tuple[StageLine, ...]
     owned: WorkflowRun | None = None
     flow: str = ""
+    open_until: float | None = None
 
     @property
     def reserved(self) -> bool:
@@ -100,6 +101,8 @@ class Shown:
         """The workflow in a line."""
         name = self.name if self.number is None else f"{self.number} {self.name}"
         text = f"workflow {name} ({self.strategy}): {self.phase}"
+        if self.open_until is not None and not self.final:
+            text += f", more stages may come until {clock(self.open_until)}"
         return f"{text} - {self.why}" if self.why else text
 
     def stage(self, name: str) -> StageLine:
@@ -166,7 +169,7 @@ def _of_run(run: WorkflowRun) -> Shown:
         for i, s in enumerate(run.stages)
     )
     title = (run.id, run.name, run.strategy, run.phase.value, run.phase.final, run.why)
-    return Shown(*title, stages, owned=run if run.owned else None)
+    return Shown(*title, stages, owned=run if run.owned else None, open_until=run.open_until)
 
 
 def _why(stage: StageRun) -> str | None:

@@ -41,6 +41,7 @@ _OWN_HELP = """Penstock's own options, which may be words of #PENSTOCK lines in 
       --penstock-stage=name      what it is called there; else as the job or the script
       --penstock-after=a,b       the stages that it comes after
       --penstock-expect=time     the run time to expect; else the limit
+      --penstock-more=time       more stages may come for so long; no: this was the last
       --penstock-strategy=name   asa, eager, perstage or auto
       --penstock-malleable=min:max:preferred:factor
                                  limits of a program that changes its size while it runs

@@ -23,6 +23,7 @@ _AGENT: Final[Mapping[str, Any]] = {
     "audit": site.Audit | site.Verified,
     "bags": planning.Bags,
     "cancel": workflows.Cancel,
+    "more": workflows.More,
     "config show": site.Configuration,
     "db backup": site.Backup,
     "db check": site.Check,

@@ -161,6 +161,7 @@ def submit_stage(
         "strategy": asked.strategy,
         "stages": [stage],
         "run": run,
+        "more": asked.more,
     }
     if replaces is not None:
         registration["replaces"] = {stage["name"]: replaces}

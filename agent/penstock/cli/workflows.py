@@ -1,4 +1,4 @@
-"""penstock submit, cancel, retry: workflows on their way."""
+"""penstock submit, cancel, more, retry: workflows on their way."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from penstock.cli.runs import Shown, answered, find, shown
 from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, Infeasible, PenstockError, UserError
 from penstock.ipc.client import ask_agent
+from penstock.sbatch.directives import parse_more
+from penstock.values.durations import duration_text
 from penstock.workflow.formats import load_workflow
 from penstock.workflow.model import submitted_from, workflow_to_dict
 from penstock.workflow.registry import known_strategies, strategy_named
 from penstock.workflow.state import StagePhase, WorkflowRun
 
-__all__ = ["cancel", "retry", "submit"]
+__all__ = ["cancel", "more", "retry", "submit"]
 
 
 class _Strategies(click.Command):
@@ -148,6 +150,30 @@ def cancel(workflow: str, as_json: bool) -> None:
         click.echo(f"Workflow {run.label} is being cancelled")
     if failed:
         raise PenstockError(f"some jobs could not be cancelled: {'; '.join(failed)}")
+
+
+@click.command()
+@click.argument("workflow", shell_complete=complete.workflows)
+@click.argument("time", metavar="TIME|no")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def more(workflow: str, time: str, as_json: bool) -> None:
+    """Say that more stages of a workflow come, or are all there.
+
+    Until TIME is over it goes on although all of its stages have ended; `no`: it ends with those it has. WORKFLOW is a
+    number, wN, or a name.
+    """
+    config = load()
+    seconds = parse_more(time, "TIME")
+    run = find(shown(answered(config)), workflow)
+    if run.final or run.number is None:
+        raise Infeasible(f"no running workflow {run.label}: it is {run.phase}")
+    ask_or_leave(config, "more", {"run": run.number, "seconds": seconds})
+    if as_json:
+        emit_json({"run": run.number, "seconds": seconds})
+    elif seconds:
+        click.echo(f"Workflow {run.label} waits for more stages for {duration_text(seconds)}")
+    else:
+        click.echo(f"Workflow {run.label} ends with the stages that it has")
 
 
 @click.command()

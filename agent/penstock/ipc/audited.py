@@ -17,7 +17,9 @@ from penstock.host.logins import login
 
 __all__ = ["CHANGING", "PEER", "RequestAudit"]
 
-CHANGING: Final = frozenset({"cancel", "end", "follow", "guide", "off", "on", "pause", "resume", "retry", "submit"})
+CHANGING: Final = frozenset(
+    {"cancel", "end", "follow", "guide", "more", "off", "on", "pause", "resume", "retry", "submit"}
+)
 """The requests of the command line that change something."""
 _STOPPING: Final = frozenset({"cancel", "end", "off", "pause"})
 """What only makes the agent do less is served while nothing can be written down, too."""

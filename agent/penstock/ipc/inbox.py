@@ -23,7 +23,7 @@ _FIRST: Final = 10.0
 _LONGEST: Final = 300.0
 """Seconds until stages that the settings do not let the agent take are tried again: at first, and at most."""
 
-LATER: Final = ("cancel", "follow", "guide", "pause", "resume", "retry", "submit")
+LATER: Final = ("cancel", "follow", "guide", "more", "pause", "resume", "retry", "submit")
 """The operations that may be left for later."""
 
 

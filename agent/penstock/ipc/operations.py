@@ -24,6 +24,7 @@ from penstock.malleable.controller import MalleableController
 from penstock.predictions.outlook import WaitOutlook, geometry_of
 from penstock.state.store import Store
 from penstock.values.allow import NOT_ALLOWED
+from penstock.workflow.admission import seconds_open
 from penstock.workflow.controller import WorkflowController
 from penstock.workflow.documents import run_from_dict, run_to_dict
 from penstock.workflow.model import Workflow, workflow_from_dict
@@ -160,6 +161,20 @@ def operations(
             raise NotFound(f"there is no running workflow {number}")
         return {"jobs": workflows.cancel(number, "cancelled by its owner")}
 
+    async def more(uid: int, request: Mapping[str, Any]) -> object:
+        number = _number(request)
+        run = workflows.runs.get(number)
+        if run is None or not run.owned:
+            may(uid)
+        elif uid not in (0, run.uid):
+            raise NotFound(f"there is no running workflow {number}")
+        try:
+            seconds = seconds_open(request.get("seconds"))
+        except (TypeError, ValueError) as e:
+            raise UserError(f"more: not a time: {request.get('seconds')!r}") from e
+        workflows.more(number, seconds)
+        return None
+
     async def retry(uid: int, request: Mapping[str, Any]) -> object:
         may(uid)
         stage = request.get("stage")
@@ -262,6 +277,7 @@ def operations(
         "env": environment,
         "follow": follow,
         "guide": guide,
+        "more": more,
         "pause": pause,
         "pauses": pauses,
         "plan": plan,

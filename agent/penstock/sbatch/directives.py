@@ -22,7 +22,7 @@ from penstock.slurm.sbatch_options import head_lines
 from penstock.values.durations import DURATION_FORMS, parse_duration
 from penstock.workflow.model import NAME_PATTERN
 
-__all__ = ["Request", "Said", "read_directives", "request", "sbatch_lines"]
+__all__ = ["Request", "Said", "parse_more", "read_directives", "request", "sbatch_lines"]
 
 _OURS: Final = re.compile(r"#PENSTOCK(?=\s|$)(.*)", re.DOTALL)
 _THEIRS: Final = re.compile(r"#SBATCH(.*)", re.DOTALL)
@@ -43,7 +43,7 @@ class Request:
     """What a job is: a `stage` of a `workflow` that runs `after` others of it, and how long it should run (s).
 
     Without a workflow it is an ordinary job. `malleable` is "minimum:maximum:preferred:factor", as far as given.
-    `chosen`: somebody has given the stage its name.
+    `chosen`: somebody has given the stage its name. `more`: for so long (s) more stages may come; 0: this is the last.
     """
 
     workflow: str | None = None
@@ -53,6 +53,7 @@ class Request:
     strategy: str = "asa"
     malleable: str | None = None
     chosen: bool = True
+    more: float | None = None
 
 
 def read_directives(lines: Iterable[str], source: str) -> dict[str, Said]:
@@ -109,7 +110,7 @@ def request(ours: Mapping[str, str], script: Mapping[str, Said], name: str | Non
         if named is not None:
             _check_name(named.value, named.where)
     if workflow is None:
-        for key in ("stage", "after", "expect", "strategy"):
+        for key in ("stage", "after", "expect", "more", "strategy"):
             if key in said:
                 raise UserError(f"{said[key].where}: {key}= is about a workflow: workflow=NAME is missing")
     elif stage is None:
@@ -124,6 +125,7 @@ def request(ours: Mapping[str, str], script: Mapping[str, Said], name: str | Non
         strategy=_strategy(said.get("strategy")),
         malleable=_malleable(said.get("malleable")),
         chosen=chosen,
+        more=None if (more := said.get("more")) is None else parse_more(more.value, f"{more.where}: more"),
     )
 
 
@@ -151,6 +153,14 @@ def _expect(said: Said | None) -> float | None:
     seconds = parse_duration(said.value)
     if seconds is None:
         raise UserError(f"{said.where}: expect: must be {DURATION_FORMS}, not {said.value!r}")
+    return seconds
+
+
+def parse_more(text: str, where: str) -> float:
+    """For how long (s) more stages of a workflow may come, as a user says it. Raises UserError."""
+    seconds = 0.0 if text == "no" else parse_duration(text)
+    if seconds is None:
+        raise UserError(f"{where}: must be `no` (that was all) or {DURATION_FORMS}, not {text!r}")
     return seconds
 
 

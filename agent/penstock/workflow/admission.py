@@ -23,6 +23,7 @@ from penstock.workflow.state import Kept, Order, Own, RunPhase, StagePhase, Stag
 from penstock.workflow.strategy import WHOLE, Outlook, Plan, Rules
 
 __all__ = [
+    "LONGEST_OPEN",
     "MOST_STAGES",
     "Asked",
     "Registration",
@@ -35,12 +36,15 @@ __all__ = [
     "planned",
     "read_registration",
     "registration",
+    "seconds_open",
     "settled",
     "with_waiting",
 ]
 
 MOST_STAGES: Final = 1000
 """Of one workflow."""
+LONGEST_OPEN: Final = 30 * 86400.0
+"""Seconds that a workflow may wait for more stages."""
 _MOST_TEXT: Final = 2_000_000  # characters
 _LONGEST_NAME: Final = 40
 _LAST: Final = 2.0**32  # no begin time is later (epoch s)
@@ -72,7 +76,8 @@ class Asked:
 class Registration:
     """Stages of one workflow, each after the ones it comes after. `run` names the run to join, where that is known.
 
-    `replaces`: by stage the waiting job whose place the stage's new one takes.
+    `replaces`: by stage the waiting job whose place the stage's new one takes. `more`: for so long (s) more stages may
+    come; 0: these were all; None: nothing is said of it.
     """
 
     workflow: str
@@ -80,6 +85,7 @@ class Registration:
     stages: tuple[Asked, ...]
     run: int | None = None
     replaces: Mapping[str, int] = field(default_factory=dict)
+    more: float | None = None
 
     def begun(self, number: int, uid: int, user: str, now: float, plan: Plan) -> WorkflowRun:
         """A new run for them, still without stages."""
@@ -118,7 +124,8 @@ def read_registration(data: Mapping[str, Any], now: float) -> Generator[int, Non
         run = data.get("run")
         replaces = {str(name): int(job) for name, job in (data.get("replaces") or {}).items()}
         run = None if run is None else int(run)
-        found = Registration(str(data["workflow"]), str(data["strategy"]), tuple(stages), run, replaces)
+        more = None if data.get("more") is None else seconds_open(data["more"])
+        found = Registration(str(data["workflow"]), str(data["strategy"]), tuple(stages), run, replaces, more)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
         raise UserError(f"not a registration of stages: {e!r}") from e
     if not NAME_PATTERN.fullmatch(found.workflow):
@@ -127,6 +134,13 @@ def read_registration(data: Mapping[str, Any], now: float) -> Generator[int, Non
         raise UserError(f"strategy: must be one of {', '.join(known_strategies())}, not {found.strategy[:60]!r}")
     check_size(stage.entry for stage in stages)
     return found
+
+
+def seconds_open(said: Any) -> float:  # noqa: ANN401
+    """For how long (s) more stages may come, from what came in as JSON. Raises UserError, TypeError or ValueError."""
+    if not 0 <= float(said) <= LONGEST_OPEN:
+        raise UserError(f"more: must be 0 to {LONGEST_OPEN:.0f} seconds (30 days), not {float(said):g}")
+    return float(said)
 
 
 def plan_for_owner(strategy: str, rules: Rules) -> Plan:

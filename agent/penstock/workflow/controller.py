@@ -286,7 +286,10 @@ class WorkflowController:
                 run = asked.begun(number, uid, login(uid), now, made)
                 if made.reasons:
                     self._store.record(Decision(Verb.NOTHING, subject_of(run), made.reasons), now)
-            self.book.save(admit(run, asked.stages, earlier=[known[n] for n in sorted(known)]))
+            run = admit(run, asked.stages, earlier=[known[n] for n in sorted(known)])
+            if asked.more is not None:
+                run = replace(run, open_until=now + asked.more if asked.more else None)
+            self.book.save(run)
         self._wake(f"workflow {run.id} has new stages")
         self._observer.want()
         return run.id
@@ -378,6 +381,14 @@ class WorkflowController:
         self.book.save(run)
         self._wake(f"workflow {number} is to be cancelled")
         return list(run.jobs()) if run.owned else []
+
+    def more(self, number: int, seconds: float) -> None:
+        """More stages of a run may come for so long from now on (0: these were all). Raises `NotFound`."""
+        if number not in self.runs:
+            raise NotFound(f"there is no running workflow {number}")
+        until = self._clock.now() + seconds if seconds else None
+        self.book.save(replace(self.runs[number], open_until=until))
+        self._wake(f"workflow {number} was told whether more stages come")
 
     def retry(self, number: int, stage: str | None = None, environment: str | None = None) -> None:
         """Run what has not completed of a workflow again; `environment` as for `submit`. Raises `NotFound`, and

@@ -72,6 +72,7 @@ def run_to_dict(run: WorkflowRun) -> dict[str, Any]:
         "leaving": [list(one) for one in run.leaving],
         "told": dict(run.told),
         "pauses": [list(one) for one in run.pauses],
+        "open_until": run.open_until,
     }
 
 
@@ -117,6 +118,7 @@ def run_from_dict(data: Mapping[str, Any]) -> WorkflowRun:
         leaving=_leaving(data),
         told=data.get("told", {}),
         pauses=intervals_of(data.get("pauses", ())),
+        open_until=data.get("open_until"),
     )
 
 

@@ -233,6 +233,8 @@ def _tied(turn: Turn, run: WorkflowRun, i: int, jobs: tuple[int, ...]) -> tuple[
 def _finish(turn: Turn, run: WorkflowRun) -> WorkflowRun:
     if turn.more or run.discarded or run.leaving or not all(s.phase.final for s in run.stages):
         return run
+    if run.open_until is not None and turn.now < run.open_until and run.phase is not RunPhase.CANCELLING:
+        return run
     if run.in_slots and any(stage.held.hold in turn.view.held for stage in run.stages):
         return run  # a slot is still to be given back
     broken = [s for s in run.stages if s.phase is not StagePhase.DONE]

@@ -215,14 +215,14 @@ class Runner:
     def next_wake(self, run: WorkflowRun, now: float) -> float | None:
         """The next instant after `now` at which a step has something to do even without news from Slurm, or None: a
         stage is due, is to be asked for again, or should have ended (its end is to be seen soon; not of one that is
-        being cancelled).
+        being cancelled), or no more stages are waited for.
 
         What is due already but could not be done waits for a new snapshot (`wants_look`), not for an instant.
         """
         if run.phase.final:
             return None
         strategy = strategy_named(run.acting)
-        instants: list[float] = []
+        instants = [] if run.open_until is None else [run.open_until]
         for i, stage in enumerate(run.stages):
             if stage.start is not None and stage.phase.live and run.phase is not RunPhase.CANCELLING:
                 instants.append(stage.start + run.units[i].run_time + 1.0)

@@ -276,7 +276,8 @@ class WorkflowRun:
     In slots, `leaving` are the names and holds of those that are given up and may have a job or a reservation left, and
     `told` is what was said last of each stage ("" for the run).
 
-    `pauses` are when the agent was told to leave it alone.
+    `pauses` are when the agent was told to leave it alone. `open_until`: until then more stages may come, so that
+    it goes on although those it has have ended; None: these are all.
 
     FAILING: a stage did not complete. The agent then cancels what is left of its own jobs; those of an owner stay where
     they are, and wait for their owner to retry or to cancel; in slots all goes on that does not come after it.
@@ -309,6 +310,7 @@ class WorkflowRun:
     leaving: tuple[tuple[str, int], ...] = ()
     told: Mapping[str, str] = field(default_factory=dict)
     pauses: Intervals = ()
+    open_until: float | None = None
     outlook: dict[float, dict[int, tuple[float, bool]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.cli.answers.base import Answer, Document, Part, absent
 
-__all__ = ["Cancel", "Decision", "Explain", "Logs", "Retry", "Status", "Submit", "Tick", "Top", "Try"]
+__all__ = ["Cancel", "Decision", "Explain", "Logs", "More", "Retry", "Status", "Submit", "Tick", "Top", "Try"]
 
 
 class Submit(Answer):
@@ -21,6 +21,13 @@ class Cancel(Answer):
     run: int | str
     jobs: list[int]
     failed: list[str]
+
+
+class More(Answer):
+    """For so many `seconds` the workflow waits for more stages; 0: it ends with those it has."""
+
+    run: int
+    seconds: float
 
 
 class Retry(Answer):

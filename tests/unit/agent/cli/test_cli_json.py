@@ -120,6 +120,8 @@ def test_every_command_prints_what_its_schema_says(agent, place, run, monkeypatc
     run("logs", number, "second")
     run("config show", "--origin")
     run("audit", "--verify")
+    run("more", number, "1h")
+    run("more", number, "no")
     run("cancel", number)
     agent.until(lambda: run("status", number)["workflows"][0]["phase"] == "cancelled", "the end of the workflow")
     run("retry", number)

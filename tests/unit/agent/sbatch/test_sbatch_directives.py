@@ -46,6 +46,11 @@ def test_the_stage_may_be_named_by_the_job():
     assert asked("#PENSTOCK workflow=w stage=merge", name="x").chosen
 
 
+@pytest.mark.parametrize(("said", "more"), [("2h", 7200.0), ("no", 0.0), ("90", 90.0)])
+def test_more_stages_may_come_for_a_time(said, more):
+    assert asked(f"#PENSTOCK workflow=w stage=a more={said}").more == more
+
+
 def test_an_ordinary_script_asks_for_nothing():
     assert asked("#!/bin/sh\nhostname\n", name="x") == Request()
     assert asked("#PENSTOCK malleable=2:32:8:2") == Request(malleable="2:32:8:2")
@@ -68,6 +73,8 @@ def test_an_ordinary_script_asks_for_nothing():
         ("#PENSTOCK workflow=a stage=x after=y,", "after: a name has"),
         ("#PENSTOCK workflow=a stage=x expect=soon", "expect: must be a duration"),
         ("#PENSTOCK workflow=a stage=x expect=-1", "expect: must be a duration"),
+        ("#PENSTOCK workflow=a stage=x more=yes", "more: must be `no` (that was all) or"),
+        ("#PENSTOCK more=2h", "more= is about a workflow: workflow=NAME is missing"),
         ("#PENSTOCK workflow=a stage=x strategy='a b'", "strategy: must be the name of one, such as asa, not 'a b'"),
         ("#PENSTOCK malleable=8", "min:max"),
         ("#PENSTOCK malleable=8:4", "the minimum 8 is above the maximum 4"),

@@ -78,6 +78,22 @@ def test_a_name_that_nobody_has_chosen_gives_way():
     assert settled(runs, chosen) == chosen
 
 
+@pytest.mark.parametrize(
+    ("said", "more"), [({}, None), ({"more": None}, None), ({"more": 0}, 0.0), ({"more": 60}, 60.0)]
+)
+def test_how_long_more_stages_may_come(said, more):
+    stages = [{"name": "a", "job": 7, "after": []}]
+    assert registration({"workflow": "w", "strategy": "asa", "stages": stages, **said}, 5.0).more == more
+
+
+@pytest.mark.parametrize("more", [-1, 1e9, "soon", [], "nan"])
+def test_no_workflow_waits_for_ever(more):
+    with pytest.raises(UserError, match=r"more: must be|not a registration"):
+        registration(
+            {"workflow": "w", "strategy": "asa", "stages": [{"name": "a", "job": 7, "after": []}], "more": more}, 5.0
+        )
+
+
 def test_a_long_name_stays_one_that_is_allowed():
     stages = [{"name": "x" * 40, "job": n, "after": [], "free": True} for n in (7, 8)]
     found = settled([], registration({"workflow": "w", "strategy": "asa", "stages": stages}, 5.0))

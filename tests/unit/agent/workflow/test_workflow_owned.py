@@ -510,3 +510,16 @@ def test_in_parts_it_is_the_same_step():
     whole = RUNNER.step(run, view, 50.0, lambda _geometry: Estimate(0, 100.0))
     assert at_once(RUNNER.steps(run, view, 50.0, lambda _geometry: Estimate(0, 100.0))) == whole
     assert sum(RUNNER.steps(run, view, 50.0, lambda _geometry: Estimate(0, 100.0))) >= len(run.stages)
+
+
+def test_as_long_as_more_stages_may_come_it_goes_on_although_all_have_ended():
+    waits = replace(chain("a"), open_until=500.0)
+    still = look(waits, ended(1), now=100.0).run
+    assert (still.phase, still.stage("a").phase) == (RunPhase.ACTIVE, StagePhase.DONE)
+    assert RUNNER.next_wake(still, 100.0) == 500.0
+    assert run_from_dict(run_to_dict(still)).open_until == 500.0
+    over = look(still, ended(1), now=500.0).run
+    assert (over.phase, over.ended_at) == (RunPhase.COMPLETED, 60.0)
+    broken = look(waits, ended(1, JobState.FAILED), now=100.0).run
+    assert not broken.phase.final, "who submits stages as they come may submit it again"
+    assert look(RUNNER.cancel(still, "enough"), ended(1), now=100.0).run.phase.final
