@@ -110,6 +110,9 @@ def _both(answer: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]
 def _screen(answer: dict[str, Any], tasks: list[dict[str, Any]]) -> Group:
     counts = ", ".join(f"{count} {phase}" for phase, count in answer["tasks"].items() if count) or "no tasks yet"
     parts: list[Any] = [f"pool {answer['pool']}: {counts}; {answer['busy']:g} of {answer['cores']:g} cores busy"]
+    others = answer.get("others", {})
+    if any(others.values()):
+        parts.append(f"of clients of Dask: {others['running']} running, {others['waiting']} waiting")
     if answer["problem"]:
         parts.append(f"on hold: {answer['problem']}")
     for shape in answer["unreachable"]:

@@ -20,6 +20,8 @@ from penstock.pool.placement import Load, MemberRoom, PoolPlacement, TaskGroup, 
 __all__ = ["Kill", "Machine", "StartAttempt", "Station", "TaskEntry"]
 
 _SMALLEST_LOST_TIME: Final = 1.0
+_OTHERS: Final = "\n"
+"""What tasks of Dask's own clients count as: no workflow can be called that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +70,14 @@ class TaskEntry:
 
 @dataclass(slots=True)
 class Station:
-    """A member and what it runs: task -> cores that were measured (None: not yet)."""
+    """A member and what it runs: task -> cores that were measured (None: not yet). `others`: cores that run tasks of
+    clients who talk to Dask itself."""
 
     member: PoolMember
     joined: float
     draining: bool = False
     running: dict[int, float | None] = field(default_factory=dict)
+    others: float = 0.0
 
 
 class Machine:
@@ -236,8 +240,12 @@ class Machine:
 
     def busy(self) -> tuple[float, float]:
         """Cores that run tasks, and cores there are."""
-        taken = sum(self.entries[n].task.cores for s in self.stations.values() for n in s.running)
+        taken = sum(self.busy_cores(station) for station in self.stations.values())
         return taken, sum(s.member.capacity.cores for s in self.stations.values())
+
+    def busy_cores(self, station: Station) -> float:
+        """Cores of a member that run tasks, whosever these are."""
+        return station.others + sum(self.entries[number].task.cores for number in station.running)
 
     # From the log.
 
@@ -347,6 +355,8 @@ class Machine:
             load = room.loads.setdefault(task.workflow, Load())
             load.promised += task.cores
             load.used += task.cores if seen is None else min(seen, task.cores)
+        if station.others:
+            room.loads[_OTHERS] = Load(station.others, station.others)
         return room
 
 

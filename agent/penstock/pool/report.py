@@ -13,8 +13,11 @@ __all__ = ["number_of", "status", "tasks"]
 _MOST: Final = 100_000
 
 
-def status(machine: Machine, name: str, now: float, cpu: float, problem: str) -> dict[str, Any]:
-    """The whole: counts, members, what waits in vain. `cpu` is the CPU time (s) of the scheduler's process so far."""
+def status(
+    machine: Machine, name: str, now: float, cpu: float, problem: str, others: Mapping[str, int]
+) -> dict[str, Any]:
+    """The whole: counts, members, what waits in vain. `cpu` is the CPU time (s) of the scheduler's process so far,
+    `others` are counts of tasks that clients have given to Dask itself, running and waiting."""
     busy, cores = machine.busy()
     return {
         "pool": name,
@@ -22,6 +25,7 @@ def status(machine: Machine, name: str, now: float, cpu: float, problem: str) ->
         "problem": problem,
         "cpu": cpu,
         "tasks": machine.counts(),
+        "others": dict(others),
         "cores": cores,
         "busy": busy,
         "faults": machine.faults,
@@ -37,7 +41,7 @@ def status(machine: Machine, name: str, now: float, cpu: float, problem: str) ->
                 "joined": s.joined,
                 "draining": s.draining,
                 "running": len(s.running),
-                "busy": sum(machine.entries[n].task.cores for n in s.running),
+                "busy": machine.busy_cores(s),
                 "used": sum(used or 0.0 for used in s.running.values()),
             }
             for address, s in machine.stations.items()

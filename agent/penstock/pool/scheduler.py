@@ -52,6 +52,8 @@ class PoolScheduler(SchedulerPlugin):
         self._draining = False
         self._unsent: list[StartAttempt] = []
         self.problem = ""
+        self._changed = False
+        self._others = {"running": 0, "waiting": 0}
         lost = self._recall()
         if self.machine.entries:
             _log.info("tasks from the log", tasks=len(self.machine.entries), run_again=lost)
@@ -121,6 +123,11 @@ class PoolScheduler(SchedulerPlugin):
         self.machine.leave(worker, self.now())
         self._soon()
 
+    def transition(self, key: Any, start: str, finish: str, *_more: Any, **_others: Any) -> None:  # noqa: ANN401
+        """A task of a client who talks to Dask itself has become something else."""
+        self._changed = True
+        self._soon()
+
     def _on_ended(
         self, *, worker: str, task: int, attempt: int, outcome: str, code: int | None, why: str, use: list[float]
     ) -> None:
@@ -145,14 +152,31 @@ class PoolScheduler(SchedulerPlugin):
         self._pass_due = False
         if self._stop.is_set() or time.monotonic() < self._held_until:
             return
+        if self._changed:
+            self._look_at_others()
         # What has been learned first: nothing is started that could not be remembered.
         if self._flush():
             self._begin()
             self._unsent = self.machine.place(self.now())
             if self._flush():
                 self._begin()
-        if self._draining and not any(not e.phase.final for e in self.machine.entries.values()):
+        if (
+            self._draining
+            and not any(self._others.values())
+            and not any(not e.phase.final for e in self.machine.entries.values())
+        ):
             self.stop()
+
+    def _look_at_others(self) -> None:
+        """Note what clients who talk to Dask itself have running where, and how many of their tasks run and wait."""
+        self._changed, running, left = False, 0, 0
+        for address, worker in self._scheduler.workers.items():
+            here = min(len(worker.processing), worker.nthreads)
+            running, left = running + here, left + len(worker.processing) - here
+            if address in self.machine.stations:
+                self.machine.stations[address].others = float(here)
+        waiting = left + len(self._scheduler.queued) + len(self._scheduler.unrunnable)
+        self._others = {"running": running, "waiting": waiting}
 
     def _begin(self) -> None:
         """Send the starts that the log has by now, also those of a pass in which it could not be written."""
@@ -203,7 +227,7 @@ class PoolScheduler(SchedulerPlugin):
         doors: dict[str, Callable[[dict[str, Any]], Any]] = {
             "submit": self._submit,
             "status": lambda _b: report.status(
-                self.machine, self.folder.name, self.now(), time.process_time(), self.problem
+                self.machine, self.folder.name, self.now(), time.process_time(), self.problem, self._others
             ),
             "tasks": lambda b: report.tasks(self.machine, b),
             "cancel": self._cancel,

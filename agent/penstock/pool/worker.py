@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
-from distributed import Worker
+from distributed import Status, Worker
 
 from penstock.errors import AgentUnavailable
 from penstock.pool import link
@@ -136,7 +136,7 @@ class _Service:
     async def _until_left(self) -> str:
         measured = time.monotonic()
         while str(self._worker.status.name) in ("running", "paused"):
-            if self._executor.running:
+            if self._busy:
                 self._busy_at = time.monotonic()
             if why := self._why_leave():
                 await self._drain()
@@ -147,6 +147,17 @@ class _Service:
                 self._worker.batched_send({"op": link.MEASURED, "cores": list(used.items())})
             await asyncio.sleep(_LOOK)
         return ""
+
+    @property
+    def _runs(self) -> bool:
+        """Whether anything runs: tasks of the pool, or of a client who talks to Dask itself."""
+        dask = self._worker.state
+        return bool(self._executor.running or dask.executing or dask.long_running)
+
+    @property
+    def _busy(self) -> bool:
+        """Whether anything runs, or will here."""
+        return self._runs or bool(self._worker.state.ready or self._worker.state.constrained)
 
     def _why_leave(self) -> str:
         now = time.monotonic()
@@ -163,8 +174,9 @@ class _Service:
     async def _drain(self) -> None:
         """Take no more; give what runs a chance to end: to the allocation's end, or some seconds after SIGTERM."""
         self._worker.batched_send({"op": link.DRAIN})
+        self._worker.status = Status.paused  # nor of clients who talk to Dask itself
         asked = math.inf
-        while self._executor.running:
+        while self._runs:
             if self._stop.is_set():
                 asked = min(asked, time.monotonic())
             if time.monotonic() > min(asked + _LAST_TASKS, math.inf if self._ends is None else self._ends):

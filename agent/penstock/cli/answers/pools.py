@@ -59,14 +59,15 @@ class Shape(Part):
 
 
 class Status(Answer):
-    """`tasks` are counts by phase, `listed` the tasks themselves (--tasks, --phase); `cpu` is what the scheduler has
-    used."""
+    """`tasks` are counts by phase, `others` those that clients have given to Dask itself (running, waiting), `listed`
+    the tasks themselves (--tasks, --phase); `cpu` is what the scheduler has used."""
 
     pool: str
     now: float
     problem: str
     cpu: float
     tasks: dict[str, int]
+    others: dict[str, int]
     cores: float
     busy: float
     faults: int

@@ -291,6 +291,37 @@ def test_one_leaves_before_its_allocation_ends_and_when_idle(live: Live):
     assert "its allocation nears its end" in said and "nothing to do" in said
 
 
+def test_tasks_of_dasks_own_clients_count(live: Live):
+    """One that submits to Dask itself: its tasks take cores, keep members from leaving, and are told of."""
+    from distributed import Client
+
+    from penstock.pool import link
+
+    live.start()
+    one = live.join(1, "--idle", "2s")
+    folder, go = PoolFolder("main", live.pool), live.work / "go"
+
+    def until_there(number: int) -> int:  # in here, so that it is sent whole
+        while not go.exists():
+            time.sleep(0.1)
+        return number
+
+    with Client(folder.address().url, security=link.security(folder), set_as_default=False) as client:
+        theirs = [client.submit(until_there, n, pure=False) for n in range(3)]
+        live.until(lambda: live.status()["others"] == {"running": 1, "waiting": 2})
+        assert "of clients of Dask: 1 running, 2 waiting" in live.command("status").stdout
+        assert [m["busy"] for m in live.status()["members"]] == [1.0]
+        (mine,) = live.submit([{"command": ["true"]}])
+        began = time.monotonic()
+        live.until(lambda: time.monotonic() - began > 4)
+        assert one.poll() is None, "it is not idle"
+        assert live.status()["tasks"]["waiting"] == 1, "no core is left to it"
+        go.touch()
+        assert client.gather(theirs) == [0, 1, 2]
+        live.until(lambda: live.status()["tasks"]["complete"] == 1)
+    assert mine and one.wait(LIMIT) == 0, "now it has been idle for long enough"
+
+
 def test_the_command(live: Live):
     said = live.command("status")
     assert (said.returncode, "there is no pool 'main'" in said.stderr) == (3, True)

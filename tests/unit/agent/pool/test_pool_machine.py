@@ -428,11 +428,24 @@ class TestTaskFormat:
         )
 
 
+def test_cores_that_run_others_tasks_are_given_to_nobody():
+    it = machine_of(member("a", cores=2))
+    it.stations["a"].others = 1.0
+    it.submit([task(), task()], 0.0)
+    assert [start.id for start in it.place(0.0)] == [1]
+    it.stations["a"].others = 0.0
+    assert [start.id for start in it.place(0.0)] == [2]
+
+
 def test_report():
     it = machine_of(member("a", cores=1, ends=100.0))
     it.submit([task(name="x"), task(), task(cores=0.5, seconds=1e6)], 0.0)
     it.place(0.0)
-    told = report.status(it, "main", 10.0, 0.5, "")
+    it.stations["a"].others = 1.0
+    told = report.status(it, "main", 10.0, 0.5, "", {"running": 1, "waiting": 2})
+    assert told["others"] == {"running": 1, "waiting": 2} and told["busy"] == 2.0
+    it.stations["a"].others = 0.0
+    told = report.status(it, "main", 10.0, 0.5, "", {"running": 0, "waiting": 0})
     assert told["tasks"]["running"] == 1
     assert (told["busy"], told["cores"], told["members"][0]["left"]) == (1.0, 1.0, 90.0)
     assert told["unreachable"] == [{"cores": 0.5, "memory": 0, "gpus": 0, "seconds": 1e6, "tasks": 1}]
