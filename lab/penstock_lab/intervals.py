@@ -6,13 +6,14 @@ Another Look at the Jackknife*, Annals of Statistics 7, 1979).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Interval", "ratio_of_means", "resampled"]
+__all__ = ["Interval", "mean_of", "ratio_of_means", "resampled"]
 
 _DRAWS: Final = 2000
 _SEED: Final = 1
@@ -25,12 +26,27 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+    def told(self, form: str = ".3f") -> str:
+        """For a table."""
+        return f"{self.value:{form}} ({self.low:{form}} to {self.high:{form}})"
+
 
 def resampled(windows: int, statistic: Callable[[NDArray[np.intp]], Any]) -> Interval:
     """A statistic of so many windows, which is given the numbers of the windows that were drawn."""
     draws = np.random.default_rng(_SEED).integers(windows, size=(_DRAWS, windows))
     low, high = np.percentile([float(statistic(draw)) for draw in draws], (2.5, 97.5))
     return Interval(float(statistic(np.arange(windows))), float(low), float(high))
+
+
+def mean_of(values: Sequence[float] | NDArray[np.float64], blocks: int | None = None) -> Interval:
+    """The mean of values that are independent, or that hang together within so many stretches of equal length, in which
+    they follow one another. NaN throughout of none."""
+    found = np.asarray(values, dtype=float)
+    if not len(found):
+        return Interval(math.nan, math.nan, math.nan)
+    parts = found[:, None] if blocks is None else np.array_split(found, min(blocks, len(found)))
+    sums, counts = np.array([part.sum() for part in parts]), np.array([len(part) for part in parts])
+    return resampled(len(sums), lambda draw: sums[draw].sum() / counts[draw].sum())
 
 
 def ratio_of_means(these: Sequence[float], those: Sequence[float]) -> Interval:

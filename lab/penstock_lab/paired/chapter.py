@@ -114,7 +114,7 @@ def _line(window: Window) -> str:
 
 
 def _told(interval: Interval | None) -> str:
-    return "" if interval is None else f"{interval.value:.3f} ({interval.low:.3f} to {interval.high:.3f})"
+    return "" if interval is None else interval.told()
 
 
 def _goals(windows: Sequence[Window]) -> list[Goal]:
@@ -129,11 +129,10 @@ def _goals(windows: Sequence[Window]) -> list[Goal]:
         ]
         if AUTO[row.way][1] and row.rule == "default":
             found += [
-                Goal(row.rule, f"makespan of {row.way}, over the {PLAIN}'s", row.makespan[0], 0.8, *row.makespan[1:]),
-                Goal(row.rule, "later waits over the same", row.waits[0], 0.55, *row.waits[1:]),
+                Goal.of(row.rule, f"makespan of {row.way}, over the {PLAIN}'s", row.makespan, 0.8),
+                Goal.of(row.rule, "later waits over the same", row.waits, 0.55),
             ]
     for rule, those in by_rule(windows).items():
         for way in AUTO:
-            value = regret(those, way)
-            found.append(Goal(rule, f"regret of {way}", value.value, 1.03, value.low, value.high))
+            found.append(Goal.of(rule, f"regret of {way}", regret(those, way), 1.03))
     return found

@@ -22,6 +22,7 @@ from penstock.waits.alternatives import ALTERNATIVES, LIVE_ALTERNATIVES
 from penstock.waits.base import Estimate, Learner, Observation
 from penstock.waits.learners import make
 from penstock.waits.queue_learner import QueueLearner
+from penstock_lab.intervals import Interval, mean_of
 from penstock_lab.papers import paper
 from penstock_lab.papers.queue_log import Submission, Submitted, walk
 from penstock_lab.papers.site import MACHINES, background, cluster
@@ -44,7 +45,7 @@ _NOBODY: Final = ("", 0)
 @dataclass(frozen=True, slots=True)
 class Row:
     """One predictor on the submissions of a geometry; waits in hours (mean and standard deviation), shares in
-    percent, overhead in core-hours a submission."""
+    percent with their intervals over the days, overhead in core-hours a submission."""
 
     machine: str
     workflow: str
@@ -53,9 +54,9 @@ class Row:
     real: tuple[float, float]
     predicted: tuple[float, float]
     perceived: tuple[float, float]
-    hit: float
+    hit: Interval
     overhead: float
-    within_two: float
+    within_two: Interval
 
     def row(self) -> dict[str, object]:
         """The table's row, the paper's own values beside it."""
@@ -71,10 +72,14 @@ class Row:
             "predicted_wait_sd_h": self.predicted[1],
             "perceived_wait_h": self.perceived[0],
             "perceived_wait_sd_h": self.perceived[1],
-            "hit_percent": self.hit,
-            "miss_percent": 100.0 - self.hit,
+            "hit_percent": self.hit.value,
+            "hit_percent_low": self.hit.low,
+            "hit_percent_high": self.hit.high,
+            "miss_percent": 100.0 - self.hit.value,
             "overhead_core_hours": self.overhead,
-            "within_factor_2_percent": self.within_two,
+            "within_factor_2_percent": self.within_two.value,
+            "within_factor_2_percent_low": self.within_two.low,
+            "within_factor_2_percent_high": self.within_two.high,
             "paper_real_wait_h": theirs.real,
             "paper_predicted_wait_h": theirs.predicted,
             "paper_perceived_wait_h": theirs.perceived,
@@ -164,9 +169,9 @@ def _row(machine: str, workflow: str, cores: int, predictor: str, pairs: list[tu
         _of(real),
         _of(predicted),
         _of(np.maximum(real - predicted, 0.0)),
-        hit=100.0 * float((predicted <= real + _APART / 3600.0).mean()),
+        hit=mean_of(100.0 * (predicted <= real + _APART / 3600.0), _WINDOWS),
         overhead=float(early.mean()) * cores,
-        within_two=100.0 * float(within.mean()),
+        within_two=mean_of(100.0 * within, _WINDOWS),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from penstock.waits.learners import DEFAULT
 from penstock.waits.report import FLOOR
+from penstock_lab.intervals import Interval, ratio_of_means
 from penstock_lab.paired.chapter import pairs
 from penstock_lab.papers import accuracy, fig5, logs, paper, tables
 from penstock_lab.papers.report import Chapter, Goal, Table
@@ -28,19 +29,13 @@ def figure_5(out: Path | None, tell: Tell) -> Chapter:
     """Who follows a wait whose level changes."""
     outcomes = fig5.run()
     rows = [outcome.row() for outcome in outcomes]
-    shown = (("noise", "g"), ("predictor", ""), ("loss_mean", ".1f"), ("loss_sd", ".1f"), ("log10_error", ".4f"))
-    cells = [[format(row[key], form) for key, form in shown] for row in rows]
-    found = {(o.predictor, o.noise): o.row() for o in outcomes}
-    losses, errors = "loss_mean", "log10_error"
+    cells = [[f"{o.noise:g}", o.predictor, o.loss.told(".1f"), o.error.told(".4f")] for o in outcomes]
+    found = {(o.predictor, o.noise): o for o in outcomes}
+    quiet, noisy, median = found[DEFAULT, 0.0], found[DEFAULT, 0.5], found["median", 0.5]
     goals = [
-        Goal("no noise", f"0/1 loss of {DEFAULT}", float(found[DEFAULT, 0.0][losses]), 14.0),
-        Goal("noise 0.5", f"log error of {DEFAULT}", float(found[DEFAULT, 0.5][errors]), 0.185),
-        Goal(
-            "noise 0.5",
-            "the same over that of median",
-            float(found[DEFAULT, 0.5][errors]) / float(found["median", 0.5][errors]),
-            1.0,
-        ),
+        Goal.of("no noise", f"0/1 loss of {DEFAULT}", quiet.loss, 14.0),
+        Goal.of("noise 0.5", f"log error of {DEFAULT}", noisy.error, 0.185),
+        Goal.of("noise 0.5", "the same over that of median", ratio_of_means(noisy.errors, median.errors), 1.0),
     ]
     pictures: Sequence[Path] = ()
     if out is not None:
@@ -48,11 +43,11 @@ def figure_5(out: Path | None, tell: Tell) -> Chapter:
 
         pictures = draw(out, outcomes)
     text = (
-        f"{fig5.ITERATIONS} waits whose level changes five times, mean of {fig5.SEEDS} seeds. The loss counts "
-        "estimates that are not nearest to the same alternative as the true wait. With noise Algorithm 1 settles at p "
-        "~ 1 / loss rate, not at the best alternative."
+        f"{fig5.ITERATIONS} waits whose level changes five times, mean of {fig5.SEEDS} seeds with its 95 % interval. "
+        "The loss counts estimates that are not nearest to the same alternative as the true wait. With noise Algorithm "
+        "1 settles at p ~ 1 / loss rate, not at the best alternative."
     )
-    columns = ("noise", "predictor", "0/1 loss", "sd", "|log10 error|")
+    columns = ("noise", "predictor", "0/1 loss", "|log10 error|")
     return Chapter("fig5", "Figure 5", text, rows, [Table("Losses", columns, cells)], goals, pictures)
 
 
@@ -71,10 +66,12 @@ def tables_1_and_2(out: Path | None, tell: Tell) -> Chapter:
         "Montage, BLAST and Statistics with the paper's stages on a simulated HPC2n (28, 56, 112 cores) and UPPMAX "
         "(160, 320, 640), among jobs of Lublin's model at loads of "
         f"{' and '.join(f'{m.load:g}' for m in MACHINES.values())}. Means of "
-        f"{protocol.rounds - protocol.learning} runs a cell, after {protocol.learning} to learn the waits from. "
+        f"{protocol.rounds - protocol.learning} runs a cell, after {protocol.learning} to learn the waits from, "
+        "of makespans with the 95 % interval over the runs. "
         "In brackets: the paper's own values. Its "
         f"own core-hours add up to {1 - paper.bottom_line('asa') / paper.bottom_line('bigjob'):.1%} below Big-Job's. "
-        "Table 2: 60 submissions a geometry on each of eight days, one a minute. A hit is a wait that was not "
+        "Table 2: 60 submissions a geometry on each of eight days, one a minute; shares with intervals over the days. "
+        "A hit is a wait that was not "
         "over-predicted by more than a minute, so that an estimate of 0 is always one: it says nothing by itself. All "
         "of this rests on one seed of the queue, and a backfilled queue is chaotic: whether a strategy gains is what "
         "the paired chapter says."
@@ -96,18 +93,19 @@ def real_logs(out: Path | None, tell: Tell) -> Chapter:
             if row.sizes == "all" and row.coverage is not None and row.pinball is not None:
                 worst = max(abs(share - 0.95) for share in row.tenths)
                 goals.append(Goal(where, "mean error beyond that of queue", logs.beyond(rows, row, "queue"), 0.005))
-                goals.append(Goal(where, "pinball loss of the 95 % bound", row.pinball, 0.085))
-                goals.append(Goal(where, "coverage of the 95 % bound, off by", abs(row.coverage - 0.95), 0.01))
+                goals.append(Goal.of(where, "pinball loss of the 95 % bound", row.pinball, 0.085))
+                off = abs(row.coverage.value - 0.95)
+                goals.append(Goal(where, "coverage of the 95 % bound, off by", off, 0.01))
                 goals.append(Goal(where, "the same in the worst tenth of predicted waits", worst, 0.02))
     text = (
         "Every job of the logs is predicted at its submission by what was known then. The error is |log10(estimate / "
         f"wait)|, both at least {FLOOR:g} s; the ratio is to the better of last and median on the same jobs. Covered "
         "are waits within the 95 % bound; its pinball loss is that of log10(wait / bound), both again at least "
-        f"{FLOOR:g} s. Slurm's own estimate is not in such logs."
+        f"{FLOOR:g} s. Intervals are of 95 %, over stretches of the log. Slurm's own estimate is not in such logs."
     )
     columns = (
         "log", "processors", "predictor", "jobs", "mean error", "median", "ratio", "within 1 min", "within 10 min",
-        "pinball", "covered",
+        "pinball", "covered %",
     )  # fmt: skip
     cells = [
         [
@@ -115,13 +113,13 @@ def real_logs(out: Path | None, tell: Tell) -> Chapter:
             row.sizes,
             row.predictor,
             f"{row.jobs}",
-            f"{row.mean:.3f}",
+            row.error.told(),
             f"{row.median:.3f}",
             f"{logs.ratio(rows, row):.2f}",
             f"{100 * row.within_1:.1f} %",
             f"{100 * row.within_10:.1f} %",
-            "" if row.pinball is None else f"{row.pinball:.4f}",
-            "" if row.coverage is None else f"{100 * row.coverage:.1f} %",
+            "" if row.pinball is None else row.pinball.told(".4f"),
+            "" if row.coverage is None else Interval(*(100 * share for share in row.coverage)).told(".1f"),
         ]
         for row in rows
     ]
@@ -142,7 +140,18 @@ def real_logs(out: Path | None, tell: Tell) -> Chapter:
 
 
 def _table_1(rows: Sequence[tables.Row], protocol: tables.Protocol) -> list[Table]:
-    columns = ("workflow", "cores", "strategy", "TWT s", "PWT 2..s s", "makespan s", "core-hours", "OH", "misses")
+    columns = (
+        "workflow",
+        "cores",
+        "strategy",
+        "TWT s",
+        "PWT 2..s s",
+        "makespan s",
+        "95 %",
+        "core-hours",
+        "OH",
+        "misses",
+    )
     found = []
     for rule in protocol.rules:
         cells = []
@@ -153,7 +162,8 @@ def _table_1(rows: Sequence[tables.Row], protocol: tables.Protocol) -> list[Tabl
             wait, makespan, hours = (
                 f"{v:.0f}" + (f" ({b:.0f})" if b != "" else "") for v, b in zip(values, beside, strict=True)
             )
-            own = [row.workflow, f"{row.cores}", row.strategy, wait, f"{row.perceived:.0f}", makespan, hours]
+            ends = f"{row.makespan_low:.0f} to {row.makespan_high:.0f}"
+            own = [row.workflow, f"{row.cores}", row.strategy, wait, f"{row.perceived:.0f}", makespan, ends, hours]
             cells.append([*own, f"{row.overhead:.2f}", f"{row.misses:g}"])
         found.append(Table(f"Table 1, {rule}", columns, cells))
     return found
@@ -162,8 +172,16 @@ def _table_1(rows: Sequence[tables.Row], protocol: tables.Protocol) -> list[Tabl
 def _normalised(rows: Sequence[tables.Row]) -> Table:
     metrics = (lambda r: r.wait, lambda r: r.makespan, lambda r: r.core_hours)
     averages = [tables.normalised(rows, metric) for metric in metrics]
-    cells = [[*key, *(f"+{100 * (each[key] - 1):.0f} %" for each in averages)] for key in averages[0]]
-    return Table("Normalised averages", ("rule", "workflow", "strategy", "TWT", "makespan", "core-hours"), cells)
+    cells = [[*key, *(_more(each[key]) for each in averages)] for key in averages[0]]
+    return Table(
+        "Normalised averages, intervals over the sizes, %",
+        ("rule", "workflow", "strategy", "TWT", "makespan", "core-hours"),
+        cells,
+    )
+
+
+def _more(ratio: Interval) -> str:
+    return Interval(*(100 * (each - 1) for each in ratio)).told("+.0f")
 
 
 def _bounds(rows: Sequence[tables.Row]) -> Table:
@@ -187,9 +205,9 @@ def _table_2(rows: Sequence[accuracy.Row]) -> Table:
                 f"{row.real[0]:.2f} ± {row.real[1]:.2f} ({theirs.real:g})",
                 f"{row.predicted[0]:.2f} ± {row.predicted[1]:.2f} ({theirs.predicted:g})",
                 f"{row.perceived[0]:.2f} ± {row.perceived[1]:.2f} ({theirs.perceived:g})",
-                f"{row.hit:.0f} ({theirs.hit:g})",
+                f"{row.hit.told('.0f')} ({theirs.hit:g})",
                 f"{row.overhead:.1f} ({theirs.overhead:g})",
-                f"{row.within_two:.0f}",
+                row.within_two.told(".0f"),
             ]
         )
     return Table("Table 2", columns, cells)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from penstock.waits.alternatives import ALTERNATIVES, log_error, nearest
 from penstock.waits.base import Observation
 from penstock.waits.learners import make
+from penstock_lab.intervals import Interval, mean_of
 
 __all__ = ["ITERATIONS", "NOISES", "ROWS", "SEEDS", "Outcome", "run", "waits"]
 
@@ -34,24 +35,38 @@ _LEARNER_SEED: Final = 1_000_003
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One learner under one noise. `losses` are cumulative at the end, one a seed; `curve` is their mean by iteration;
-    `estimates` (s) are those of the first seed."""
+    """One learner under one noise. `losses` are cumulative at the end, `errors` the mean |log10 error|, one a seed;
+    `curve` is the mean loss by iteration; `estimates` (s) are those of the first seed."""
 
     predictor: str
     noise: float
     losses: tuple[float, ...]
-    log10_error: float
+    errors: tuple[float, ...]
     curve: NDArray[np.float64]
     estimates: NDArray[np.float64]
 
+    @property
+    def loss(self) -> Interval:
+        """The mean over the seeds."""
+        return mean_of(self.losses)
+
+    @property
+    def error(self) -> Interval:
+        """The mean over the seeds."""
+        return mean_of(self.errors)
+
     def row(self) -> dict[str, float | str]:
-        """The table's row: mean and standard deviation over the seeds."""
+        """The table's row: means over the seeds, and their 95 % intervals."""
+        loss, error = self.loss, self.error
         return {
             "predictor": self.predictor,
             "noise": self.noise,
-            "loss_mean": float(np.mean(self.losses)),
-            "loss_sd": float(np.std(self.losses, ddof=1)) if len(self.losses) > 1 else 0.0,
-            "log10_error": self.log10_error,
+            "loss_mean": loss.value,
+            "loss_low": loss.low,
+            "loss_high": loss.high,
+            "log10_error": error.value,
+            "log10_error_low": error.low,
+            "log10_error_high": error.high,
         }
 
 
@@ -71,19 +86,19 @@ def measure(predictor: str, noise: float, seeds: int, iterations: int = ITERATIO
     """One learner under one noise, over the first `seeds` seeds."""
     wrong = np.zeros((seeds, iterations))
     estimates = np.zeros(iterations)
-    error = 0.0
+    errors = [0.0] * seeds
     for seed in range(seeds):
         learner, rng = make(predictor, ALTERNATIVES), np.random.default_rng([seed, _LEARNER_SEED])
         for i, wait in enumerate(waits(seed, noise, iterations).tolist()):
             estimate = learner.predict(rng)
             wrong[seed, i] = nearest(ALTERNATIVES, estimate.seconds) != nearest(ALTERNATIVES, wait)
-            error += log_error(estimate.seconds, wait)
+            errors[seed] += log_error(estimate.seconds, wait) / iterations
             if seed == 0:
                 estimates[i] = estimate.seconds
             learner.update(Observation(wait), estimate, rng)
     total = wrong.cumsum(axis=1)
     losses = tuple(float(x) for x in total[:, -1])
-    return Outcome(predictor, noise, losses, error / wrong.size, total.mean(axis=0), estimates)
+    return Outcome(predictor, noise, losses, tuple(errors), total.mean(axis=0), estimates)
 
 
 def run(

@@ -32,6 +32,7 @@ from penstock.waits.queue_learner import QueueLearner
 from penstock.waits.report import FLOOR, pinball
 from penstock.waits.share import ShareLearner
 from penstock.waits.share_mix import ShareMix
+from penstock_lab.intervals import Interval, mean_of
 from penstock_lab.papers.queue_log import Submitted, read, walk
 
 __all__ = ["BASELINES", "Row", "beyond", "find", "measure", "ratio"]
@@ -48,26 +49,28 @@ _PREDICTORS: Final[Mapping[str, Callable[[], Learner]]] = {
     "queue": lambda: Hinted("queue"),
     "share-mix": lambda: ShareMix(LIVE_ALTERNATIVES),
 }
+_STRETCHES: Final = 50
+"""Jobs that follow one another meet the same queue: whole stretches of a log are resampled."""
 _PLANS: Final = ("queue", "share-mix")
 """Those that count with the learner of the queue, and so with its bounds."""
 
 
 @dataclass(slots=True)
 class Row:
-    """One predictor on the jobs of one class of size (`all`: every one); shares of estimates that were off by at most
-    one and ten minutes; `coverage` and `pinball` None without a bound, `tenths` the coverage by tenths of the predicted
-    wait, shortest first."""
+    """One predictor on the jobs of one class of size (`all`: every one), with intervals over stretches of the log;
+    shares of estimates that were off by at most one and ten minutes; `coverage` and `pinball` None without a bound,
+    `tenths` the coverage by tenths of the predicted wait, shortest first."""
 
     log: str
     predictor: str
     sizes: str
     jobs: int
-    mean: float
+    error: Interval
     median: float
     within_1: float
     within_10: float
-    coverage: float | None
-    pinball: float | None
+    coverage: Interval | None
+    pinball: Interval | None
     tenths: tuple[float, ...]
 
     def row(self) -> dict[str, object]:
@@ -77,14 +80,22 @@ class Row:
             "predictor": self.predictor,
             "size_class": self.sizes,
             "jobs": self.jobs,
-            "log10_error_mean": self.mean,
+            "log10_error_mean": self.error.value,
+            **_ends("log10_error", self.error),
             "log10_error_median": self.median,
             "within_1_min": self.within_1,
             "within_10_min": self.within_10,
-            "coverage_95": self.coverage,
-            "pinball_95": self.pinball,
+            "coverage_95": None if self.coverage is None else self.coverage.value,
+            **_ends("coverage_95", self.coverage),
+            "pinball_95": None if self.pinball is None else self.pinball.value,
+            **_ends("pinball_95", self.pinball),
             "coverage_95_by_tenths": list(self.tenths),
         }
+
+
+def _ends(name: str, interval: Interval | None) -> dict[str, float | None]:
+    low, high = (None, None) if interval is None else interval[1:]
+    return {f"{name}_low": low, f"{name}_high": high}
 
 
 @dataclass(slots=True)
@@ -193,12 +204,12 @@ def _row(log: str, name: str, sizes: int, score: _Score) -> Row:
         name,
         words,
         len(errors),
-        float(errors.mean()),
+        mean_of(errors, _STRETCHES),
         float(np.median(errors)),
         float((off <= 60).mean()),
         float((off <= 600).mean()),
-        float(within.mean()) if len(within) else None,
-        float(np.mean([pinball(*each) for each in zip(bounds[bounded], waits[bounded], strict=True)]))
+        mean_of(within, _STRETCHES) if len(within) else None,
+        mean_of([pinball(*each) for each in zip(bounds[bounded], waits[bounded], strict=True)], _STRETCHES)
         if len(within)
         else None,
         tuple(float(part.mean()) for part in np.array_split(by_estimate, 10)) if len(within) >= 10 else (),
@@ -207,11 +218,13 @@ def _row(log: str, name: str, sizes: int, score: _Score) -> Row:
 
 def ratio(rows: Iterable[Row], row: Row) -> float:
     """The row's mean error over that of the better baseline on the same jobs."""
-    means = {r.predictor: r.mean for r in rows if (r.log, r.sizes) == (row.log, row.sizes)}
+    means = {r.predictor: r.error.value for r in rows if (r.log, r.sizes) == (row.log, row.sizes)}
     best = min(means[name] for name in BASELINES)
-    return row.mean / best if best else math.inf
+    return row.error.value / best if best else math.inf
 
 
 def beyond(rows: Iterable[Row], row: Row, other: str) -> float:
     """By how much the row's mean error is above that of another predictor on the same jobs."""
-    return row.mean - next(r.mean for r in rows if (r.log, r.sizes, r.predictor) == (row.log, row.sizes, other))
+    return row.error.value - next(
+        r.error.value for r in rows if (r.log, r.sizes, r.predictor) == (row.log, row.sizes, other)
+    )

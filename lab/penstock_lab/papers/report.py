@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from penstock_lab.intervals import Interval
+
 __all__ = ["Chapter", "Goal", "Table", "as_html", "as_markdown"]
 
 
@@ -31,6 +33,11 @@ class Goal:
     at_most: float
     low: float | None = None
     high: float | None = None
+
+    @classmethod
+    def of(cls, where: str, what: str, measured: Interval, at_most: float) -> Goal:
+        """A figure with its interval."""
+        return cls(where, what, measured.value, at_most, measured.low, measured.high)
 
     @property
     def reached(self) -> bool:

@@ -8,6 +8,7 @@ after the first ones, in which the waits are learned. Times in seconds, core-hou
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +22,7 @@ from penstock.host import logs
 from penstock.workflow.metrics import gap_before, run_metrics
 from penstock.workflow.model import Workflow
 from penstock.workflow.state import RunPhase, WorkflowRun
+from penstock_lab.intervals import Interval, mean_of
 from penstock_lab.papers import paper
 from penstock_lab.papers.drive import Submission, drive
 from penstock_lab.papers.report import Goal
@@ -55,7 +57,8 @@ PROTOCOL: Final = Protocol()
 @dataclass(frozen=True, slots=True)
 class Row:
     """Means over `runs` of a workflow: `wait` is the total, `perceived` that of stages 2 to the last, `misses` how
-    often a job started too early and was taken back.
+    often a job started too early and was taken back. `makespan_low` and `makespan_high` are the ends of the
+    mean makespan's 95 % interval.
 
     `beyond` is what of `perceived` is longer than the time from the workflow's submission to the stage's turn. Under
     Per-Stage it is what no earlier submission could have hidden, had the stage waited as long.
@@ -74,6 +77,8 @@ class Row:
     core_hours: float
     overhead: float
     misses: float
+    makespan_low: float = math.nan
+    makespan_high: float = math.nan
 
     def row(self) -> dict[str, object]:
         """The table's row, the paper's own values beside it where it has them."""
@@ -89,6 +94,8 @@ class Row:
             "perceived_wait": self.perceived,
             "beyond_hiding": self.beyond,
             "makespan": self.makespan,
+            "makespan_low": self.makespan_low,
+            "makespan_high": self.makespan_high,
             "core_hours": self.core_hours,
             "overhead_core_hours": self.overhead,
             "misses": self.misses,
@@ -146,6 +153,7 @@ def _row(machine: str, rule: str, strategy: str, workflow: str, cores: int, runs
     if unfinished:
         raise RuntimeError(f"{strategy} on {machine} under {rule}: {unfinished[0].workflow.name} did not complete")
     metrics = [run_metrics(run) for run in runs]
+    makespan = mean_of([m.makespan or 0.0 for m in metrics])
     waits = [[(i, gap_before(run, i) or 0.0) for i in range(1, len(run.stages))] for run in runs]
     perceived = [sum(wait for _, wait in each) for each in waits]
     beyond = [sum(_beyond(run, i, wait) for i, wait in each) for run, each in zip(runs, waits, strict=True)]
@@ -159,10 +167,12 @@ def _row(machine: str, rule: str, strategy: str, workflow: str, cores: int, runs
         float(np.mean([m.total_wait for m in metrics])),
         float(np.mean(perceived)),
         float(np.mean(beyond)),
-        float(np.mean([m.makespan or 0.0 for m in metrics])),
+        makespan.value,
         float(np.mean([m.node_hours for m in metrics])) * paper.SLOT,
         float(np.mean([m.overhead_node_hours for m in metrics])) * paper.SLOT,
         float(np.mean([sum(stage.misses for stage in run.stages) for run in runs])),
+        makespan.low,
+        makespan.high,
     )
 
 
@@ -171,7 +181,7 @@ def _beyond(run: WorkflowRun, i: int, wait: float) -> float:
     return 0.0 if ready is None else max(wait - (ready - run.submitted_at), 0.0)
 
 
-def normalised(rows: Iterable[Row], metric: Callable[[Row], float]) -> dict[tuple[str, str, str], float]:
+def normalised(rows: Iterable[Row], metric: Callable[[Row], float]) -> dict[tuple[str, str, str], Interval]:
     """By rule, workflow and strategy: the metric over the lowest of its size, averaged over the sizes (table 1)."""
     cells: dict[tuple[str, str, int], dict[str, float]] = defaultdict(dict)
     for row in rows:
@@ -181,7 +191,7 @@ def normalised(rows: Iterable[Row], metric: Callable[[Row], float]) -> dict[tupl
         lowest = max(min(values.values()), 1.0)
         for strategy, value in values.items():
             ratios[rule, workflow, strategy].append(max(value, 1.0) / lowest)
-    return {key: float(np.mean(each)) for key, each in ratios.items()}
+    return {key: mean_of(each) for key, each in ratios.items()}
 
 
 def goals(rows: Sequence[Row], strategy: str = "auto") -> list[Goal]:

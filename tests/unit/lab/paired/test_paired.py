@@ -14,7 +14,7 @@ import pytest
 from penstock.api import JobSpec
 from penstock.errors import UserError
 from penstock.workflow.model import Stage, Workflow
-from penstock_lab.intervals import ratio_of_means, resampled
+from penstock_lab.intervals import mean_of, ratio_of_means, resampled
 from penstock_lab.mock.controller import Controller
 from penstock_lab.mock.engine import Engine
 from penstock_lab.mock.model import ClusterConfig
@@ -232,3 +232,15 @@ def test_the_goals_are_judged_for_each_kind_of_site():
     assert not reached["default", "makespan of auto, cons_tres, over the plain chain's, upper end"]
     assert reached["default", "makespan of auto, linear, ageing allowed, over the plain chain's"]
     assert not reached["default", "makespan of auto, cons_tres, ageing allowed, over the plain chain's"]
+
+
+# -- intervals ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_hangs_together_is_resampled_together():
+    alone = mean_of([0.0, 1.0] * 200)
+    assert alone.value == 0.5 and 0.44 < alone.low < 0.47 and 0.53 < alone.high < 0.56
+    stretches = mean_of([0.0] * 200 + [1.0] * 200, blocks=4)
+    assert stretches.value == 0.5 and stretches.low == 0.0 and stretches.high == 1.0
+    assert mean_of([3.0] * 7, blocks=50) == (3.0, 3.0, 3.0)
+    assert alone.told(".1f") == "0.5 (0.5 to 0.5)"

@@ -28,7 +28,7 @@ def test_the_last_wait_is_wrong_five_times():
     outcome = fig5.measure("last", 0.0, seeds=4)
     assert outcome.losses == (5.0,) * 4
     assert outcome.curve[0] == 1 and outcome.curve[-1] == 5
-    assert outcome.row()["loss_sd"] == 0.0
+    assert outcome.loss == (5.0, 5.0, 5.0)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.5])

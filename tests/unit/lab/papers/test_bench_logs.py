@@ -87,13 +87,13 @@ def test_the_queue_tells_more_than_history_and_all_are_judged_alike(tmp_path):
     rows = logs.measure(crowded(tmp_path))
     everybody = {r.predictor: r for r in rows if r.sizes == "all"}
     assert len({r.jobs for r in everybody.values()}) == 1
-    assert everybody["queue"].mean < min(everybody["last"].mean, everybody["median"].mean)
-    assert everybody["share-mix"].mean < everybody["median"].mean
-    assert everybody["share-mix"].pinball < everybody["last"].pinball
+    assert everybody["queue"].error.value < min(everybody["last"].error.value, everybody["median"].error.value)
+    assert everybody["share-mix"].error.value < everybody["median"].error.value
+    assert everybody["share-mix"].pinball.value < everybody["last"].pinball.value
     assert len(everybody["last"].tenths) == 10 and min(everybody["last"].tenths) >= 0
     assert everybody["queue"].within_10 >= everybody["queue"].within_1
     assert logs.beyond(rows, everybody["queue"], "queue") == 0
-    assert 0.7 < everybody["share-mix"].coverage <= 1, "few jobs, and a queue that keeps changing"
+    assert 0.7 < everybody["share-mix"].coverage.value <= 1, "few jobs, and a queue that keeps changing"
     assert {r.sizes for r in rows} == {"all", "16-31"}
     assert logs.ratio(rows, everybody["median"]) >= 1
 
@@ -106,4 +106,4 @@ def test_the_first_jobs_of_a_real_log(tmp_path):
             short.write_text("".join(next(whole) for _ in range(1500)))
         rows = {r.predictor: r for r in logs.measure(short) if r.sizes == "all"}
         assert rows["share-mix"].jobs > 1000
-        assert rows["share-mix"].mean < min(rows["last"].mean, rows["median"].mean)
+        assert rows["share-mix"].error.value < min(rows["last"].error.value, rows["median"].error.value)

@@ -51,7 +51,7 @@ def test_goals_are_judged_where_per_stage_waits():
     assert values == [1.1, 1.01, 0.2, round(4.02 / 8, 4)]
     assert [goal.reached for goal in found.values()] == [False, True, True, True]
     assert tables.bounds(cells) == {"default": 0.25}
-    assert tables.normalised(cells, lambda r: r.core_hours)["default", "montage", "bigjob"] == 2.0
+    assert tables.normalised(cells, lambda r: r.core_hours)["default", "montage", "bigjob"].value == 2.0
 
 
 def test_a_report_says_the_same_in_both_forms():
@@ -76,7 +76,8 @@ def quick(tmp_path, monkeypatch):
 
 def test_json_of_one_part_has_rows_and_of_several_their_names(quick):
     one = json.loads(CliRunner().invoke(asa, ["--part", "fig5", "--json"]).stdout)
-    assert [set(r) for r in one["rows"]] == [{"predictor", "noise", "loss_mean", "loss_sd", "log10_error"}] * 6
+    ends = {f"{name}_{end}" for name in ("loss", "log10_error") for end in ("low", "high")}
+    assert [set(r) for r in one["rows"]] == [{"predictor", "noise", "loss_mean", "log10_error", *ends}] * 6
     both = json.loads(CliRunner().invoke(asa, ["--part", "fig5", "--part", "logs", "--json"]).stdout)
     assert set(both) == {"format", "fig5", "logs"} and {"format": 1, **both["fig5"]} == one
     assert {r["predictor"] for r in both["logs"]["rows"]} >= {"last", "median", "queue", "share-mix"}
