@@ -208,7 +208,7 @@ def _row(log: str, name: str, sizes: int, score: _Score) -> Row:
         float(np.median(errors)),
         float((off <= 60).mean()),
         float((off <= 600).mean()),
-        mean_of(within, _STRETCHES) if len(within) else None,
+        mean_of(within.astype(float), _STRETCHES) if len(within) else None,
         mean_of([pinball(*each) for each in zip(bounds[bounded], waits[bounded], strict=True)], _STRETCHES)
         if len(within)
         else None,
