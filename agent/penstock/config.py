@@ -184,7 +184,15 @@ class SlurmSection(_Section):
     timeout: Seconds = Field(30.0, description="Time limit of one Slurm command.")
     request_burst: int = Field(30, ge=4, description="Requests that may be made at once; then at the next key's rate.")
     requests_per_second: Annotated[Finite, Field(gt=0)] = Field(2.0, description="Lasting rate of requests to Slurm.")
-    submissions_per_hour: int = Field(60, ge=2, description="Most jobs submitted in any hour.")
+    submissions_per_hour: int = Field(
+        60, ge=2, description="Most jobs that are submitted in any hour to let running jobs grow."
+    )
+    user_submissions_burst: int = Field(
+        500, ge=1, description="Jobs that a user has asked for (stages, tasks, slots) which may be submitted at once."
+    )
+    user_submissions_per_hour: int = Field(
+        1200, ge=1, description="The lasting rate of these, once so many were submitted at once."
+    )
 
 
 class AsaSection(_Section):

@@ -24,7 +24,13 @@ def with_random_policy(cluster: Cluster, resizes: int) -> Agent:
     shutil.copy(Path(__file__).with_name("random_policy.py"), folder)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: penstock-random\nVersion: 1\n")
     (about / "entry_points.txt").write_text("[penstock.policies]\nrandom = random_policy:RandomResizes\n")
-    often = {"submissions_per_hour": 10_000, "min_interval": 0.3, "requests_per_second": 20, "timeout": 30}
+    often = {
+        "submissions_per_hour": 10_000,
+        "user_submissions_burst": 10_000,
+        "min_interval": 0.3,
+        "requests_per_second": 20,
+        "timeout": 30,
+    }
     agent = Agent(cluster, dmr={"policy": "random", "cooldown": 0}, slurm=often)
     agent.environment = {"PYTHONPATH": str(folder), "RESIZES": str(resizes)}
     return agent

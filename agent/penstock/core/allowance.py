@@ -12,19 +12,23 @@ from contextlib import contextmanager
 from typing import Final
 
 from penstock.host.clock import Clock
-from penstock.slurm.budget import RequestBudget
+from penstock.slurm.budget import RequestBudget, SubmissionKind
 from penstock.state.store import Store
 
 __all__ = ["carry_on"]
 
-_LEFT: Final = "slurm.submissions"
+_LEFT: Final = {
+    SubmissionKind.OWN: "slurm.submissions",  # as 0.1.0 calls it
+    SubmissionKind.ASKED: "slurm.user_submissions",
+}
 
 
 def carry_on(budget: RequestBudget, store: Store, clock: Clock, before: Store | None = None) -> None:
     """Go on with what all processes have left, as `store` has it, and write down what this one leaves. `before`: 0.1.0
     has kept it there. Raises `StoreError`."""
-    if before is not None and store.fact(_LEFT) is None and (known := before.fact(_LEFT)) is not None:
-        store.remember(_LEFT, known)
+    own = _LEFT[SubmissionKind.OWN]
+    if before is not None and store.fact(own) is None and (known := before.fact(own)) is not None:
+        store.remember(own, known)
     _recall(budget, store, clock)
 
     @contextmanager
@@ -38,14 +42,16 @@ def carry_on(budget: RequestBudget, store: Store, clock: Clock, before: Store | 
 
 
 def _recall(budget: RequestBudget, store: Store, clock: Clock) -> None:
-    if (known := store.fact(_LEFT)) is None:
-        return
-    left, at = json.loads(known)
-    now = clock.now()
-    budget.resume(left, now - at)
-    if now < at:  # the clock was set back: time that passes from now on counts again
+    now, set_back = clock.now(), False
+    for kind, fact in _LEFT.items():
+        if (known := store.fact(fact)) is not None:
+            left, at = json.loads(known)
+            budget.resume(kind, left, now - at)
+            set_back |= now < at
+    if set_back:  # time that passes from now on counts again
         _keep(budget, store, clock)
 
 
 def _keep(budget: RequestBudget, store: Store, clock: Clock) -> None:
-    store.remember(_LEFT, json.dumps([budget.submissions, clock.now()]))
+    for kind, fact in _LEFT.items():
+        store.remember(fact, json.dumps([budget.submissions(kind), clock.now()]))

@@ -58,7 +58,15 @@ def _by_pyslurm(config: Config, fallback: Callable[[str], None] | None = None) -
 
 def _budget(config: Config) -> RequestBudget:
     slurm = config.slurm
-    return RequestBudget(BudgetLimits(slurm.request_burst, slurm.requests_per_second, slurm.submissions_per_hour))
+    return RequestBudget(
+        BudgetLimits(
+            slurm.request_burst,
+            slurm.requests_per_second,
+            slurm.submissions_per_hour,
+            slurm.user_submissions_burst,
+            slurm.user_submissions_per_hour,
+        )
+    )
 
 
 def _installed() -> bool:

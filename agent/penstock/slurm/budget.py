@@ -3,7 +3,8 @@
 Three limits, each told apart in the numbers for the metrics:
 - a token bucket for all requests. slurmctld's own limiter gives a user 30 requests, refilled at 2 per second; the
   defaults stay within that. Requests that only look leave the last quarter of the bucket to those that act.
-- a second bucket for submissions, so that a fault in the agent cannot flood the queue;
+- buckets for submissions, so that a fault in the agent cannot flood the queue: one for what it decides by itself, and a
+  larger one for what its user has asked for (`SubmissionKind`);
 - a ladder of pauses when there is no answer, with jitter, for each controller and for accounting apart.
 """
 
@@ -16,6 +17,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from penstock.api import plural
@@ -24,7 +26,7 @@ from penstock.slurm.meter import Meter
 from penstock.values.backoff import Ladder
 from penstock.values.bucket import TokenBucket
 
-__all__ = ["BudgetLimits", "Metered", "RequestBudget", "Ticket"]
+__all__ = ["BudgetLimits", "Metered", "RequestBudget", "SubmissionKind", "Ticket"]
 
 
 @runtime_checkable
@@ -42,13 +44,24 @@ class Metered(Protocol):
         ...
 
 
+class SubmissionKind(StrEnum):
+    """Why a job is submitted: its user has asked for it (stages, tasks of a bag, slots), or the agent has decided so
+    (what a running job grows by)."""
+
+    ASKED = "asked"
+    OWN = "own"
+
+
 @dataclass(frozen=True, slots=True)
 class BudgetLimits:
-    """`burst` requests at once, refilled at `per_second`; at most `submissions_per_hour` jobs in any hour."""
+    """`burst` requests at once, refilled at `per_second`; at most `submissions_per_hour` jobs of the agent's own in any
+    hour; of its user's `user_submissions_burst` at once, refilled at `user_submissions_per_hour`."""
 
     burst: int = 30
     per_second: float = 2.0
     submissions_per_hour: int = 60
+    user_submissions_burst: int = 500
+    user_submissions_per_hour: int = 1200
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,30 +99,36 @@ class RequestBudget:
     refused: Counter[str] = field(default_factory=Counter)
     """Requests that were not made, by reason: `budget`, `submissions`, or the service that does not answer."""
     _requests: TokenBucket = field(init=False)
-    _submissions: TokenBucket = field(init=False)
+    _submissions: dict[SubmissionKind, TokenBucket] = field(init=False)
     _services: dict[str, _Service] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._requests = TokenBucket(self.limits.burst, self.limits.per_second)
         # A full bucket and an hour's refill together make the limit.
         half = self.limits.submissions_per_hour / 2
-        self._submissions = TokenBucket(max(half, 1.0), half / 3600)
+        self._submissions = {
+            SubmissionKind.OWN: TokenBucket(max(half, 1.0), half / 3600),
+            SubmissionKind.ASKED: TokenBucket(
+                self.limits.user_submissions_burst, self.limits.user_submissions_per_hour / 3600
+            ),
+        }
 
     @property
     def tokens(self) -> float:
         """Requests that could be made at once."""
         return max(0.0, self._requests.tokens(self.clock()))
 
-    @property
-    def submissions(self) -> float:
+    def submissions(self, kind: SubmissionKind) -> float:
         """Jobs that could be submitted at once."""
-        return self._submissions.tokens(self.clock())
+        return self._submissions[kind].tokens(self.clock())
 
-    def resume(self, submissions: float, ago: float) -> None:
+    def resume(self, kind: SubmissionKind, submissions: float, ago: float) -> None:
         """Go on from what was left of the submissions so many seconds ago."""
-        self._submissions.resume(submissions, ago, self.clock())
+        self._submissions[kind].resume(submissions, ago, self.clock())
 
-    async def admit(self, service: str, *, changing: bool, patience: float, submits: bool = False) -> Ticket:
+    async def admit(
+        self, service: str, *, changing: bool, patience: float, submits: SubmissionKind | None = None
+    ) -> Ticket:
         """Wait for the turn of a request to `service` (slurmctld, slurmdbd…); `submits`: it adds a job to the queue.
 
         Raises `SlurmUnavailable` at once when Slurm does not answer and is left in peace, or when the turn would come
@@ -126,13 +145,10 @@ class RequestBudget:
                 again_in=pause,
             )
         with self.shared() if submits else nullcontext():
-            if submits and (pause := self._submissions.delay(now)) > 0:
+            if submits and (pause := self._submissions[submits].delay(now)) > 0:
                 self.refused["submissions"] += 1
-                limit = self.limits.submissions_per_hour
                 raise NotNow(
-                    f"more than {plural(limit, 'submission')} an hour (`slurm.submissions_per_hour`); "
-                    f"the next is possible in {pause:.0f} s",
-                    again_in=pause,
+                    f"more than {self._allowed(submits)}; the next is possible in {pause:.0f} s", again_in=pause
                 )
             delay = self._requests.delay(now, kept=0 if changing else self.limits.burst / 4)
             if delay > patience:
@@ -142,13 +158,22 @@ class RequestBudget:
                 )
             self._requests.take()
             if submits:
-                self._submissions.take()
+                self._submissions[submits].take()
         if delay > 0:
             self.waited += delay
             await self.sleep(delay)
         if changing:
             self.may_change()
         return Ticket(asked, self.clock())
+
+    def _allowed(self, kind: SubmissionKind) -> str:
+        limits = self.limits
+        if kind is SubmissionKind.OWN:
+            return f"{plural(limits.submissions_per_hour, 'submission')} an hour (`slurm.submissions_per_hour`)"
+        return (
+            f"{plural(limits.user_submissions_burst, 'submission')} at once and then "
+            f"{limits.user_submissions_per_hour} an hour (`slurm.user_submissions_burst`, `slurm.user_submissions_per_hour`)"
+        )
 
     def answered(self, ticket: Ticket, ok: bool) -> None:
         """How the request went; `ok` false: Slurm gave no answer (a refusal is an answer)."""

@@ -15,7 +15,7 @@ from shutil import which
 
 from penstock.api import Origin
 from penstock.errors import Infeasible, OutcomeUnknown, SlurmUnavailable
-from penstock.slurm.budget import RequestBudget
+from penstock.slurm.budget import RequestBudget, SubmissionKind
 from penstock.slurm.meter import Meter
 from penstock.slurm.refusals import unanswered
 
@@ -24,6 +24,8 @@ __all__ = ["PROGRAMS", "CommandResult", "CommandRunner"]
 PROGRAMS = ("sacct", "sacctmgr", "salloc", "sbatch", "scancel", "scontrol", "squeue", "sshare")
 """What is run of Slurm."""
 
+# An allocation without a script is what a running job grows by.
+_SUBMISSIONS = {"sbatch": SubmissionKind.ASKED, "salloc": SubmissionKind.OWN}
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 # Set by a job or a shell, these would turn what a command does (scontrol writes files when SLURM_JOBID is set).
 _DROPPED = (
@@ -108,7 +110,7 @@ class CommandRunner:
         and with the environment and umask of `origin`, which have to do for all that it runs; None: in ours.
         """
         label = label or argv[0]
-        submits = argv[0] in ("sbatch", "salloc") and "--test-only" not in argv
+        submits = None if "--test-only" in argv else _SUBMISSIONS.get(argv[0])
         ticket = await self.budget.admit(service, changing=changing, patience=limit, submits=submits)
         self.meter.requests[label] += 1
         started = time.monotonic()

@@ -44,6 +44,7 @@ from penstock.api import (
 )
 from penstock.errors import ConfigError, Infeasible, NotFound, NotNow, OutcomeUnknown, SlurmUnavailable
 from penstock.slurm import pyslurm_records as records
+from penstock.slurm.budget import SubmissionKind
 from penstock.slurm.cli import CliBackend
 from penstock.slurm.parse import ParseError, parse_job_state
 from penstock.slurm.pyslurm_link import PyslurmLink, Unfit, misfit
@@ -315,7 +316,8 @@ class PyslurmBackend(CliBackend):
         """The door to pyslurm: every request passes here and is counted."""
         label = f"pyslurm {call}"
         service = "slurmdbd" if call == "history" else "slurmctld"
-        ticket = await self.budget.admit(service, changing=changing, patience=self._limit, submits=call == "submit")
+        submits = SubmissionKind.ASKED if call == "submit" else None
+        ticket = await self.budget.admit(service, changing=changing, patience=self._limit, submits=submits)
         self.requests[label] += 1
         started = time.monotonic()
         outcome = "ok"

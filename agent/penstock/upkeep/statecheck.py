@@ -292,6 +292,7 @@ _FACTS: Final[Mapping[str, Callable[[str], object]]] = {
     "pauses": _pauses,
     "pruned.at": _number,
     "slurm.submissions": _left,
+    "slurm.user_submissions": _left,
     "tick.at": _number,
     "tick.hinted": _number,
     "workflows.keeps_place": _json,

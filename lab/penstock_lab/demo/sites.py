@@ -122,7 +122,7 @@ async def slurm_site(
         def backend(who: str) -> CliBackend:
             name = cluster.users[who]
             prefix = ["runuser", "-u", name, "--"] if os.geteuid() == 0 else []
-            often = RequestBudget(BudgetLimits(burst=100, per_second=20.0, submissions_per_hour=3600))
+            often = RequestBudget(BudgetLimits(burst=100, per_second=20.0, user_submissions_burst=3600))
             conf = cluster.env["SLURM_CONF"]
             return CliBackend(prefix=prefix, user=name, slurm_conf=conf, timeout=20, budget=often)
 

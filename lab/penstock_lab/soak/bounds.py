@@ -28,7 +28,7 @@ __all__ = [
 _HOUR = 3600.0
 # What ends, gives back, or brings to its end what is under way is done whatever is paused.
 _ENDS = frozenset({"cancel", "unreserve", "drop request", "shrink", "merge", "extend", "put off"})
-_SUBMITS = frozenset({"submit", "expand"})
+_SUBMITS = {"submit": "jobs", "expand": "jobs for growth"}
 _HELD = frozenset({"RUNNING", "SUSPENDED", "CONFIGURING", "RESIZING"})
 
 
@@ -123,13 +123,17 @@ def left_alone(entries: Iterable[Entry], spans: Sequence[LeftAloneSpan], command
 
 
 def within_cap(entries: Iterable[Entry], cap: int, user: str) -> list[str]:
-    """No more submissions of one user in any hour than the cap. What the budget refused was no submission."""
-    times = sorted(e.at for e in entries if e.verb in _SUBMITS and e.state != "failed")
-    for first, begin in enumerate(times):
-        if first + cap < len(times) and times[first + cap] - begin < _HOUR:
-            count = sum(begin <= at < begin + _HOUR for at in times)
-            return [f"{user} submitted {count} jobs in the hour from {begin:.0f} on, more than {cap}"]
-    return []
+    """No more submissions of one user in any hour than the cap, for growth and for all else. What the budget refused
+    was no submission."""
+    known, wrong = list(entries), []
+    for verb, what in _SUBMITS.items():
+        times = sorted(e.at for e in known if e.verb == verb and e.state != "failed")
+        for first, begin in enumerate(times):
+            if first + cap < len(times) and times[first + cap] - begin < _HOUR:
+                count = sum(begin <= at < begin + _HOUR for at in times)
+                wrong.append(f"{user} submitted {count} {what} in the hour from {begin:.0f} on, more than {cap}")
+                break
+    return wrong
 
 
 def within_limits(look: Iterable[Row], allowed: Mapping[str, Allowed]) -> list[str]:

@@ -42,7 +42,8 @@ ALLOWED: Final = {
 }
 """What the site's limits leave to each user: those of the QOS, and bob's own association."""
 CAPS: Final = {OWNER: 600, BOB: 24, OPERATOR: 200}
-"""`slurm.submissions_per_hour` of each user, over agent and commands; bob's is one that his commands reach."""
+"""Most submissions of each user in any hour, over agent and commands, of each kind; bob's is one that his commands
+reach. Half of them at once, and half as the hour goes on."""
 _COMMAND: Final = (sys.executable, "-c", "from penstock.cli import main; main()")
 _DISK: Final = "48m"
 _PATIENCE: Final = 120.0  # the machine may have much else to do
@@ -127,7 +128,7 @@ class Site:
                 "requests_per_second": 20,
                 "request_burst": 200,
                 "timeout": 15,
-                "submissions_per_hour": CAPS[OWNER],
+                **_capped(OWNER),
             },
             "dmr": {
                 "listen": f"{self.cluster.address}:0",
@@ -143,7 +144,7 @@ class Site:
             "log": {"format": "json"},
         }
         for who in (BOB, OPERATOR):  # who have no agent: their commands do all
-            slurm = {"requests_per_second": 20, "request_burst": 200, "timeout": 15, "submissions_per_hour": CAPS[who]}
+            slurm = {"requests_per_second": 20, "request_burst": 200, "timeout": 15, **_capped(who)}
             state = str(self.cluster.home(who) / "agent")
             self._settings[who] = {"agent": {"state_dir": state}, "slurm": slurm, "provision": {"margin": 60}}
         self.allow(None)
@@ -331,6 +332,15 @@ class Site:
             return self.cluster.run_as("root", words, env={"SLURM_TIME_FORMAT": "%s"}, timeout=_PATIENCE).stdout
         except subprocess.TimeoutExpired:
             return ""
+
+
+def _capped(who: str) -> dict[str, int]:
+    half = CAPS[who] // 2
+    return {
+        "submissions_per_hour": CAPS[who],
+        "user_submissions_burst": half,
+        "user_submissions_per_hour": half,
+    }
 
 
 def _patiently(start: Callable[[], object]) -> None:

@@ -40,7 +40,7 @@ class Latencies:
 
 def backend_of(cluster: Cluster) -> CliBackend:
     """The cluster as its user sees it, without the agent's limits."""
-    often = RequestBudget(BudgetLimits(burst=1000, per_second=100.0, submissions_per_hour=3600))
+    often = RequestBudget(BudgetLimits(burst=1000, per_second=100.0, user_submissions_burst=3600))
     conf = cluster.env["SLURM_CONF"]
     return CliBackend(prefix=cluster.prefix(USER), user=cluster.users[USER], slurm_conf=conf, timeout=30, budget=often)
 

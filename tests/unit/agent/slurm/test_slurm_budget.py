@@ -21,7 +21,7 @@ from penstock.core.allowance import carry_on
 from penstock.core.metrics import Metrics
 from penstock.errors import NotNow, SlurmUnavailable, StoreError
 from penstock.slurm.base import Backend, Changer, Reader
-from penstock.slurm.budget import BudgetLimits, RequestBudget
+from penstock.slurm.budget import BudgetLimits, RequestBudget, SubmissionKind
 from penstock.slurm.cli import CliBackend
 from penstock.slurm.meter import Meter
 from penstock.state.leadership import open_acts
@@ -49,7 +49,10 @@ def budget(**limits):
     return RequestBudget(BudgetLimits(**limits), clock=time, sleep=time.sleep, rng=random.Random(1)), time
 
 
-def admit(budget, service="slurmctld", *, changing=False, patience=1e9, submits=False):
+OWN, ASKED = SubmissionKind.OWN, SubmissionKind.ASKED
+
+
+def admit(budget, service="slurmctld", *, changing=False, patience=1e9, submits=None):
     return asyncio.run(budget.admit(service, changing=changing, patience=patience, submits=submits))
 
 
@@ -75,7 +78,7 @@ def test_never_more_submissions_in_an_hour_than_allowed(pauses, limit):
     for pause in pauses:
         time.now += pause
         try:
-            sent.append(admit(subject, "slurmctld", changing=True, submits=True).at)
+            sent.append(admit(subject, "slurmctld", changing=True, submits=OWN).at)
         except NotNow as error:
             assert not isinstance(error, SlurmUnavailable)
             assert 0 < error.again_in <= 2 * 3600 / limit + 1e-6
@@ -86,12 +89,33 @@ def test_never_more_submissions_in_an_hour_than_allowed(pauses, limit):
 def test_a_submission_that_was_refused_works_when_it_says():
     subject, time = budget(submissions_per_hour=4)
     for _ in range(2):
-        admit(subject, "slurmctld", changing=True, submits=True)
+        admit(subject, "slurmctld", changing=True, submits=OWN)
     with pytest.raises(NotNow, match=r"more than 4 submissions an hour .*submissions_per_hour.*1800 s") as caught:
-        admit(subject, "slurmctld", changing=True, submits=True)
+        admit(subject, "slurmctld", changing=True, submits=OWN)
     time.now += caught.value.again_in
-    admit(subject, "slurmctld", changing=True, submits=True)
+    admit(subject, "slurmctld", changing=True, submits=OWN)
     assert subject.refused == {"submissions": 1}
+
+
+def test_what_a_user_has_asked_for_has_a_budget_of_its_own():
+    subject, time = budget(burst=10_000, submissions_per_hour=2, user_submissions_burst=5, user_submissions_per_hour=60)
+    admit(subject, changing=True, submits=OWN)
+    for _ in range(5):
+        admit(subject, changing=True, submits=ASKED)
+    text = r"more than 5 submissions at once and then 60 an hour \(`slurm.user_submissions_burst`.* possible in 60 s"
+    with pytest.raises(NotNow, match=text) as caught:
+        admit(subject, changing=True, submits=ASKED)
+    with pytest.raises(NotNow, match="more than 2 submissions an hour"):
+        admit(subject, changing=True, submits=OWN)
+    time.now += caught.value.again_in
+    admit(subject, changing=True, submits=ASKED)
+
+
+def test_a_whole_workflow_is_submitted_at_once():
+    """A plain chain is, too; and a budget that spreads it over an hour would make it slower than that."""
+    subject, _time = budget(burst=10_000)
+    for _ in range(500):
+        admit(subject, changing=True, submits=ASKED)
 
 
 def test_looks_leave_room_for_acts():
@@ -171,7 +195,7 @@ def submitted(budget):
     count = 0
     while True:
         try:
-            admit(budget, changing=True, submits=True)
+            admit(budget, changing=True, submits=OWN)
         except NotNow:
             return count
         count += 1
@@ -209,7 +233,7 @@ def test_what_cannot_be_written_down_is_not_submitted(tmp_path):
     carry_on(subject, store, ManualClock())
     store._db.execute("PRAGMA query_only=ON")
     with pytest.raises(StoreError):
-        admit(subject, changing=True, submits=True)
+        admit(subject, changing=True, submits=OWN)
 
 
 def test_an_agent_goes_on_with_what_the_one_before_has_left(tmp_path):
@@ -244,7 +268,7 @@ def test_two_processes_share_what_is_left_as_they_submit(tmp_path):
     for subject, store in zip((agent, command), stores, strict=True):
         carry_on(subject, store, ManualClock(1e9))
     for subject in (agent, command) * 15:
-        admit(subject, changing=True, submits=True)
+        admit(subject, changing=True, submits=OWN)
     assert submitted(agent) == submitted(command) == 0
 
 
@@ -301,9 +325,9 @@ def test_only_one_module_starts_processes():
 def test_the_metrics_tell_its_use():
     backend = CliBackend(budget=budget(submissions_per_hour=2)[0])
     backend.meter.ended("squeue", "ok", 0.3)
-    admit(backend.budget, "slurmctld", changing=True, submits=True)
+    admit(backend.budget, "slurmctld", changing=True, submits=OWN)
     with pytest.raises(NotNow):
-        admit(backend.budget, "slurmctld", changing=True, submits=True)
+        admit(backend.budget, "slurmctld", changing=True, submits=OWN)
     metrics = Metrics()
     metrics.add(partial(figures.of_backend, backend))
     text = generate_latest(metrics.registry).decode()

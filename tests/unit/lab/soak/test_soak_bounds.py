@@ -63,8 +63,11 @@ def test_more_submissions_in_an_hour_than_the_cap():
     assert bounds.within_cap(many, 4, "bob") == []
     (wrong,) = bounds.within_cap(many, 3, "bob")
     assert "bob submitted 4 jobs in the hour" in wrong
-    mixed = [replace(many[1], verb="expand"), many[0], many[2], replace(many[3], book="commands")]
+    mixed = [*many[:3], replace(many[3], book="commands")]
     assert len(bounds.within_cap(mixed, 3, "bob")) == 1, "over agent and commands"
+    growth = [replace(entry, verb="expand") for entry in many[:2]]
+    assert bounds.within_cap([*growth, *many[2:5]], 3, "bob") == [], "growth has a cap of its own"
+    assert len(bounds.within_cap([replace(entry, verb="expand") for entry in many], 3, "bob")) == 1
     assert bounds.within_cap([replace(e, state="failed") for e in many], 3, "bob") == []
     assert bounds.within_cap([replace(e, verb="release") for e in many], 3, "bob") == []
 
