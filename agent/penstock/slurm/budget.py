@@ -172,7 +172,8 @@ class RequestBudget:
             return f"{plural(limits.submissions_per_hour, 'submission')} an hour (`slurm.submissions_per_hour`)"
         return (
             f"{plural(limits.user_submissions_burst, 'submission')} at once and then "
-            f"{limits.user_submissions_per_hour} an hour (`slurm.user_submissions_burst`, `slurm.user_submissions_per_hour`)"
+            f"{limits.user_submissions_per_hour} an hour "
+            "(`slurm.user_submissions_burst`, `slurm.user_submissions_per_hour`)"
         )
 
     def answered(self, ticket: Ticket, ok: bool) -> None:
