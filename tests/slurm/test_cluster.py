@@ -143,9 +143,8 @@ class TestJobs:
 
     @pytest.mark.parametrize("memory", ["--mem=1000", "--mem-per-cpu=500"])
     def test_jobs_may_ask_for_memory(self, cluster, wait_for_state, memory):
-        words = ["sbatch", "--parsable", memory, "-t1", "-o", "/dev/null", "--wrap", "true"]
-        job = cluster.run_as("alice", words, check=True).stdout.strip()
-        wait_for_state(job, "COMPLETED")
+        job = submit(cluster, "alice", memory, "-o", "/dev/null", "--wrap", "true")
+        wait_for_state(cluster, job, "COMPLETED")
 
     def test_grow_by_merging_and_shrink(self, cluster, wait_for_state):
         mergeable(cluster)
