@@ -42,7 +42,7 @@ def looks(scene: Scene) -> dict[str, dict[str, str]]:
             "lines": raw.scontrol("-o", "show", "job"),
         }
         if scene.cluster.slurm_version >= "24.05":
-            kinds["states"] = raw.squeue("itT", "-a", "--only-job-state")
+            kinds["states"] = raw.squeue("itT", "--only-job-state")
         found = {}
         for name, taking in kinds.items():
             look = await taking

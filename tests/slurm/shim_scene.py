@@ -85,7 +85,8 @@ def calls(scene: Scene) -> Iterator[tuple[str, list[str], dict[str, str]]]:
         f"-u {alice}", f"-u {bob}", f"-u {alice},{bob} -t all", f"--user={alice}", "--me", "--me -t all -h -o %i",
         f"--me -u {bob}", "-u root", "-u 0",
         f"-j {held}", f"-j {held} -h -o %T", f"-j {done}", f"-j {done} -t all", f"-j {held},{late},{done} -t all",
-        f"--jobs={held}", f"--job {held} -h", f"-h -j{held},{late}", f"-j {array}", f"-j {array} -r", f"-j {held},{held}",
+        f"--jobs={held}", f"--job {held} -h", f"-h -j{held},{late}", f"-j {array}", f"-j {array} -r",
+        f"-j {held},{held}",
         f"-j {array} -t all -o %i", f"-j {array}_4", f"-j {array}_4 -r -h", f"-j {array}_4,{array}_6",
         f"-j {ids['running-array']}", f"-j {ids['running-array']}_4", f"-j {ids['running-array']}_4 -h -o %A,%F,%K",
         f"-j {ids['array-done']} -t all", "-j 999999", f"-j 999999,{held}", "-j abc", "-j", f"-j {held} extra",
@@ -125,7 +126,8 @@ def calls(scene: Scene) -> Iterator[tuple[str, list[str], dict[str, str]]]:
         f"-j {ids['steps']}", f"-j {ids['steps']} -P -o jobid,jobname,state,exitcode,ntasks", f"-j {ids['steps']}.0",
         f"-j {ids['array-done']}", f"-j {ids['array-done']}_2 -X -n -o jobid", f"-j {array}", f"-j {array} -X -P",
         f"-j {ids['of-bob']}", f"-j {ids['of-bob']} -P -o all", "-j 999999", f"-X -j {late}", "-j abc",
-        f"-X -j {ids['cancelled']} -o state", f"-X -j {ids['cancelled']} -o state%30 -P", f"-n -X -o jobid%-20 -j {done}",
+        f"-X -j {ids['cancelled']} -o state", f"-X -j {ids['cancelled']} -o state%30 -P",
+        f"-n -X -o jobid%-20 -j {done}",
         f"-j {done} -o jobid%3,jobname%4,user%2,account%-5,state%5,exitcode%3",
         f"-X -j {done} -o submit,eligible,start,end,submit%8,elapsed%2,elapsedraw%-8,timelimit%3,alloccpus%1",
         f"-X -j {done} -o reqmem,reqcpus,reqtres%40,alloctres%40,nodelist,nnodes,ncpus%-4,priority,qos",
@@ -135,7 +137,8 @@ def calls(scene: Scene) -> Iterator[tuple[str, list[str], dict[str, str]]]:
         f"--name {UUID}", f"-X --name={UUID} -n -P", f"--name {UUID.upper()} -X", "--name nothing",
         f"-u {alice} -X", f"-u {bob} -X", "-X -S now-1hour -P", "-X -S 00:00 -E now -n", "-X -S 2030-01-01", "-s CD -X",
         "-X -S 2020-01-01 -n -o jobid", "-X -E now", "-X -S now", "-M all -X", "-L -X", "-r batch -X", "-V",
-        "--noconvert -X", "--units=M -X", "--truncate", "-N n1 -X", f"-B -j {done}", "-e", "--nothing", "--json=nothing",
+        "--noconvert -X", "--units=M -X", "--truncate", "-N n1 -X", f"-B -j {done}", "-e", "--nothing",
+        "--json=nothing",
     ]  # fmt: skip
     for line in sacct:
         yield "sacct", line.split(), {}
@@ -144,9 +147,11 @@ def calls(scene: Scene) -> Iterator[tuple[str, list[str], dict[str, str]]]:
     yield "sacct", ["-X", "-o", "start", "-j", str(done)], {"SLURM_TIME_FORMAT": "%s"}
     scontrol = [
         f"show job {done}", f"show job {held}", f"show job={held}", f"-o show job {held}", f"show job {late}",
-        f"-o show job {done}", f"show jobs {done}", f"show -o job {done}", f"show job {done} -o", f"--oneliner show job {late}",
+        f"-o show job {done}", f"show jobs {done}", f"show -o job {done}", f"show job {done} -o",
+        f"--oneliner show job {late}",
         f"show jobid {done}", f"sho job {done}", f"show job {ids['of-bob']}", f"-o show job {ids['bob-held']}",
-        f"show job {array}", f"show job {array}_4", f"show job {ids['array-done']}", f"show job {ids['running-array']}_4",
+        f"show job {array}", f"show job {array}_4", f"show job {ids['array-done']}",
+        f"show job {ids['running-array']}_4",
         "show job", "-o show job", "show job 999999", "show job abc", f"-d show job {done}", f"-dd show job {done}",
         f"show job {done} {failed}", "show node", "show config", "-Q show job 999999", f"show job {ids['begin']}",
         "show partition", "ping", f"-a show job {done}", f"show job {ids['failed']}", f"SHOW JOB {done}", "--version",

@@ -40,6 +40,7 @@ def parse_table(text: str, separator: str, names: Sequence[str] | None = None) -
 
 def _rows(text: str, width: int, separator: str) -> Iterator[list[str]]:
     *fields, last = text.split(separator)
+    known: dict[str, str] = {}  # most values are those of other jobs, too: kept once
     if last not in ("", "\n") or len(fields) % width:
         raise Unreadable(f"{len(fields)} fields, and {last[-60:]!r} after them, are no rows of {width}")
     for at in range(0, len(fields), width):
@@ -48,4 +49,4 @@ def _rows(text: str, width: int, separator: str) -> Iterator[list[str]]:
             if not row[0].startswith("\n"):
                 raise Unreadable(f"a row does not begin on a line of its own: {row[0][:60]!r}")
             row[0] = row[0][1:]
-        yield row
+        yield [known.setdefault(value, value) for value in row]

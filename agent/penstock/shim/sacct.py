@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.shim.rows import Table
-from penstock.shim.site import Asker, Site
+from penstock.shim.site import Asker, ShimSite
 from penstock.shim.words import Answer, Option, Through, parse_words
 
-__all__ = ["Ask", "Column", "answer", "read"]
+__all__ = ["Column", "SacctAsk", "answer", "read"]
 
 _LETTERS: Final = "aA:bBcC:DeE:f:F:g:hi:I:j:k:K:lLM:nN:o:pPq:r:R:s:S:Ttu:UvVW:x:X"
 _LONGS: Final = {
@@ -78,7 +78,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class SacctAsk:
     """What a sacct command asks for: jobs `ids`, or (None) what the caller has had since `start`, an ISO date and time
     (None: since midnight), of these `names`. `ending` and `parsable` are `-p` and `-P` or `-p`."""
 
@@ -93,7 +93,7 @@ class Ask:
     names: frozenset[str] | None = None
 
 
-def read(words: Sequence[str], asker: Asker, site: Site) -> Ask:
+def read(words: Sequence[str], asker: Asker, site: ShimSite) -> SacctAsk:
     """What the command asks for. Raises `Through`."""
     options, others = parse_words(words, _LETTERS, _LONGS)
     if others:
@@ -108,7 +108,7 @@ def read(words: Sequence[str], asker: Asker, site: Site) -> Ask:
     return _asked(options, asker, site)
 
 
-def _asked(options: Sequence[Option], asker: Asker, site: Site) -> Ask:
+def _asked(options: Sequence[Option], asker: Asker, site: ShimSite) -> SacctAsk:
     shown: list[str] = []
     ids: list[str] = []
     names: set[str] = set()
@@ -149,7 +149,7 @@ def _asked(options: Sequence[Option], asker: Asker, site: Site) -> Ask:
         raise Through("jobs by number and by something else")
     if "b" in flags:
         shown.append(_BRIEF)
-    return Ask(
+    return SacctAsk(
         _columns(shown or [asker.environ.get("SACCT_FORMAT", _USUAL)]),
         header="n" not in flags,
         parsable=parsable,
@@ -205,7 +205,7 @@ def _columns(given: Sequence[str]) -> list[Column]:
     return columns
 
 
-def answer(ask: Ask, look: Table, asker: Asker) -> Answer:
+def answer(ask: SacctAsk, look: Table, asker: Asker) -> Answer:
     """What sacct prints. Raises `Through`."""
     columns = _resolved(ask, list(look.header))
     if not asker.same_zone and (ask.start is not None or any(name in _DATES for name, _ in columns)):
@@ -221,7 +221,7 @@ def answer(ask: Ask, look: Table, asker: Asker) -> Answer:
     return Answer("".join(lines))
 
 
-def _resolved(ask: Ask, known: Sequence[str]) -> list[tuple[str, int]]:
+def _resolved(ask: SacctAsk, known: Sequence[str]) -> list[tuple[str, int]]:
     """Each column with its field and width. A field that is asked for twice has the width of the last time."""
     widths: dict[str, int] = {}
     names = []
@@ -238,17 +238,17 @@ def _resolved(ask: Ask, known: Sequence[str]) -> list[tuple[str, int]]:
     return [(name, widths[name]) for name in names]
 
 
-def _line(ask: Ask, cells: Sequence[str]) -> str:
+def _line(ask: SacctAsk, cells: Sequence[str]) -> str:
     if not ask.parsable:
         return "".join(cell + " " for cell in cells) + "\n"
     return ask.delimiter.join(cells) + (ask.delimiter if ask.ending else "") + "\n"
 
 
-def _heading(name: str, width: int, ask: Ask) -> str:
+def _heading(name: str, width: int, ask: SacctAsk) -> str:
     return name if ask.parsable else _fit(name, width)
 
 
-def _cell(name: str, width: int, value: str, ask: Ask) -> str:
+def _cell(name: str, width: int, value: str, ask: SacctAsk) -> str:
     if ask.parsable:
         return value
     if name in _NUMBERS:
@@ -268,7 +268,7 @@ def _fit(value: str, width: int) -> str:
     return (raw.rjust(width) if width > 0 else raw.ljust(-width)).decode(errors="surrogateescape")
 
 
-def _chosen(ask: Ask, rows: Sequence[Mapping[str, str]], asker: Asker) -> Iterator[Sequence[Mapping[str, str]]]:
+def _chosen(ask: SacctAsk, rows: Sequence[Mapping[str, str]], asker: Asker) -> Iterator[Sequence[Mapping[str, str]]]:
     jobs = _jobs(rows)
     if ask.ids is not None:
         jobs = _of_ids(ask.ids, jobs)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.shim.rows import Table
-from penstock.shim.site import Asker, Site
+from penstock.shim.site import Asker, ShimSite
 from penstock.shim.words import Answer, Through, parse_words
 
-__all__ = ["Ask", "answer", "read"]
+__all__ = ["ScontrolAsk", "answer", "read"]
 
 _LONGS: Final = {
     "autocomplete": ("autocomplete", 1), "all": ("a", 0), "cluster": ("M", 1), "clusters": ("M", 1),
@@ -28,14 +28,14 @@ _START: Final = re.compile(r"JobId=(\d+) ", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ScontrolAsk:
     """`job`: one; None: all. `line`: a record is a line (`-o`)."""
 
     job: int | None
     line: bool = False
 
 
-def read(words: Sequence[str], environ: Mapping[str, str], site: Site) -> Ask:
+def read(words: Sequence[str], environ: Mapping[str, str], site: ShimSite) -> ScontrolAsk:
     """What the command asks for. Raises `Through` for all but `show job`."""
     options, others = parse_words(words, "adhM:FoQu:vV", _LONGS)
     if any(name.startswith("SCONTROL_") or name == "SLURM_CLUSTERS" for name in environ):
@@ -53,10 +53,10 @@ def read(words: Sequence[str], environ: Mapping[str, str], site: Site) -> Ask:
         if _ID.fullmatch(others[2]) is None or int(others[2]) >= 2**32:
             raise Through("not the number of a job")
         job = int(others[2])
-    return Ask(job, any(option.name == "o" for option in options))
+    return ScontrolAsk(job, any(option.name == "o" for option in options))
 
 
-def answer(ask: Ask, look: str, queue: Table, asker: Asker) -> Answer:
+def answer(ask: ScontrolAsk, look: str, queue: Table, asker: Asker) -> Answer:
     """What scontrol prints: `look` is its text of all jobs, `queue` what squeue had just before. Raises `Through`."""
     if not asker.same_zone:
         raise Through("times in another zone, or in a format of the caller's")
@@ -65,7 +65,7 @@ def answer(ask: Ask, look: str, queue: Table, asker: Asker) -> Answer:
     return Answer(_record(ask, look, queue))
 
 
-def _record(ask: Ask, look: str, queue: Table) -> str:
+def _record(ask: ScontrolAsk, look: str, queue: Table) -> str:
     records = _pieces(look, "\n" if ask.line else "\n\n")
     rows = {row["A"]: row for row in queue.rows}
     numbers = [match[1] if (match := _START.match(record)) else "" for record in records]

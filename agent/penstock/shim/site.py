@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Asker", "Site"]
+__all__ = ["Asker", "ShimSite"]
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ShimSite:
     """`cluster` is Slurm's name of this one, `alone` whether accounting knows no other. `private`: PrivateData hides
     something. `hidden`: jobs of some partitions are shown to their users, or with `--all`, alone. `federated`: squeue
     and sacct may speak of other clusters by themselves."""

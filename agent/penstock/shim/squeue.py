@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from penstock.shim.rows import Table
-from penstock.shim.site import Asker, Site
+from penstock.shim.site import Asker, ShimSite
 from penstock.shim.squeue_format import DEFAULT, LETTERS, LONG, TIMES, Field, parse_format, parse_long_format, write_row
 from penstock.shim.words import Answer, Through, parse_words
 
-__all__ = ["SHORT_STATES", "Ask", "answer", "read"]
+__all__ = ["SHORT_STATES", "SqueueAsk", "answer", "read"]
 
 _LETTERS: Final = "A:ahi:j::lL:n:M:O:o:p:Pq:R:rs::S:t:u:U:vVw:"
 _LONGS: Final = {
@@ -60,7 +60,7 @@ _TASK: Final = re.compile(r"\d+_\d+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class SqueueAsk:
     """What a squeue command asks for. None as a filter: any.
 
     `ids`: jobs and their tasks (None: all of the job). `everything`: also what is hidden (`-a`); `array`: each task
@@ -92,7 +92,7 @@ class _Words:
     values: dict[str, str] = field(default_factory=dict)
 
 
-def read(words: Sequence[str], environ: Mapping[str, str], site: Site) -> Ask:
+def read(words: Sequence[str], environ: Mapping[str, str], site: ShimSite) -> SqueueAsk:
     """What the command asks for. Raises `Through`."""
     options, others = parse_words(words, _LETTERS, _LONGS)
     strange = next((name for name in environ if _unknown(name)), None)
@@ -144,7 +144,7 @@ def _take(said: _Words, name: str, value: str | None) -> None:
 _NEWER: Final = {"notme": (23, 2), "only-job-state": (24, 5)}
 
 
-def _asked(said: _Words, environ: Mapping[str, str], site: Site) -> Ask:
+def _asked(said: _Words, environ: Mapping[str, str], site: ShimSite) -> SqueueAsk:
     flags, values = said.flags, said.values
     for flag, since in _NEWER.items():
         if flag in flags and site.release < since:
@@ -161,7 +161,7 @@ def _asked(said: _Words, environ: Mapping[str, str], site: Site) -> Ask:
     if "me" not in flags and "u" not in values and "SQUEUE_USERS" in environ:
         values["u"] = environ["SQUEUE_USERS"]
     flags |= {"a"} if "SQUEUE_ALL" in environ and not said.flags & {"a"} else set()
-    ask = Ask(
+    ask = SqueueAsk(
         _fields(flags, values, environ),
         header="h" not in flags,
         date="l" in flags and "h" not in flags,
@@ -181,7 +181,7 @@ def _asked(said: _Words, environ: Mapping[str, str], site: Site) -> Ask:
     return _alone(ask, flags, values) if ask.state_alone else ask
 
 
-def _alone(ask: Ask, flags: set[str], values: Mapping[str, str]) -> Ask:
+def _alone(ask: SqueueAsk, flags: set[str], values: Mapping[str, str]) -> SqueueAsk:
     """`--only-job-state`, whose answer has nothing but numbers and states."""
     if flags - {"only-job-state", "h", "local"} or values.keys() - {"o", "O", "t"}:
         raise Through("--only-job-state with more than states and a format")
@@ -233,7 +233,7 @@ def _states(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def answer(ask: Ask, look: Table, asker: Asker) -> Answer:
+def answer(ask: SqueueAsk, look: Table, asker: Asker) -> Answer:
     """What squeue prints. Raises `Through`."""
     if not asker.same_zone and (ask.date or any(one.letter in TIMES for one in ask.fields)):
         raise Through("times in another zone, or in a format of the caller's")
@@ -246,7 +246,7 @@ def answer(ask: Ask, look: Table, asker: Asker) -> Answer:
     return Answer("".join(lines))
 
 
-def _filtered(ask: Ask, rows: Sequence[Mapping[str, str]], asker: Asker) -> list[Mapping[str, str]]:
+def _filtered(ask: SqueueAsk, rows: Sequence[Mapping[str, str]], asker: Asker) -> list[Mapping[str, str]]:
     if ask.ids is not None:
         rows = _of_ids(ask, rows)
     for wanted, letter, same in (
@@ -297,7 +297,7 @@ def _uids(users: Sequence[str], rows: Sequence[Mapping[str, str]], asker: Asker)
     return found
 
 
-def _of_ids(ask: Ask, rows: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
+def _of_ids(ask: SqueueAsk, rows: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
     assert ask.ids is not None
     whole = {str(job) for job, task in ask.ids if task is None}
     tasks = {f"{job}_{task}" for job, task in ask.ids if task is not None}

@@ -86,6 +86,11 @@ class CommandRunner:
         self.meter = Meter()
         self._running: set[asyncio.subprocess.Process] = set()
 
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What the commands are run with."""
+        return self._environment
+
     async def run(
         self,
         argv: Sequence[str],

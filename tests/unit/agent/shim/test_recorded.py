@@ -11,7 +11,7 @@ import pytest
 
 from penstock.shim import sacct, scontrol, squeue
 from penstock.shim.rows import Table, parse_table
-from penstock.shim.site import Asker, Site
+from penstock.shim.site import Asker, ShimSite
 from penstock.shim.squeue_format import LETTERS
 from penstock.shim.words import Answer, Through
 from places import PROJECT
@@ -26,7 +26,7 @@ def table(record: dict[str, Any], kind: str, names: str | None = None) -> Table:
 
 def said(record: dict[str, Any], program: str, words: list[str], environ: dict[str, str], date: str) -> Answer:
     release = tuple(int(part) for part in record["release"].split("."))
-    site = Site("shim", release, alone=True)
+    site = ShimSite("shim", release, alone=True)
     users = {**record["users"], "root": 0, "0": 0}
     same = environ.get("SLURM_TIME_FORMAT", "standard") == "standard" and "TZ" not in environ
     asker = Asker(record["users"]["pst-alice"], environ, same, users.get, date, "2020-01-01T00:00:00")
