@@ -36,6 +36,7 @@ _LONGS: Final = {
 }  # fmt: skip
 _BRIEF: Final = "jobid,state,exitcode"
 _USUAL: Final = "jobid,jobname,partition,account,alloccpus,state,exitcode"
+_STRANGE: Final = frozenset(["SLURM_CLUSTERS", "SLURM_BITSTR_LEN"])
 _KNOWN: Final = frozenset(["SACCT_FORMAT", "SACCT_LOCAL"])
 
 # The width of each field, negative where it begins at the left. These say the same of a job when its steps are left
@@ -99,8 +100,8 @@ def read(words: Sequence[str], asker: Asker, site: ShimSite) -> SacctAsk:
     if others:
         raise Through("words that are no options")
     strange = next((n for n in asker.environ if n.startswith("SACCT_") and n not in _KNOWN), None)
-    if strange is not None or "SLURM_CLUSTERS" in asker.environ:
-        raise Through(f"{strange or 'SLURM_CLUSTERS'} is set")
+    if strange is not None or not asker.environ.keys().isdisjoint(_STRANGE):
+        raise Through("a variable is set that changes what sacct says")
     if site.federated:
         raise Through("sacct may ask other clusters of a federation")
     if asker.uid == 0:

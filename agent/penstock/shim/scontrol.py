@@ -38,8 +38,8 @@ class ScontrolAsk:
 def read(words: Sequence[str], environ: Mapping[str, str], site: ShimSite) -> ScontrolAsk:
     """What the command asks for. Raises `Through` for all but `show job`."""
     options, others = parse_words(words, "adhM:FoQu:vV", _LONGS)
-    if any(name.startswith("SCONTROL_") or name == "SLURM_CLUSTERS" for name in environ):
-        raise Through("a variable of scontrol's is set")
+    if any(name.startswith("SCONTROL_") or name in ("SLURM_CLUSTERS", "SLURM_BITSTR_LEN") for name in environ):
+        raise Through("a variable is set that changes what scontrol says")
     if site.federated or site.hidden:
         raise Through("it depends on who asks what scontrol shows")
     if any(option.name not in ("o", "local") for option in options):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Callable
 
 import pytest
 
 from penstock.errors import SlurmUnavailable
+from penstock.ipc.handlers import LocalDoor
+from penstock.ipc.limits import RateLimit
 from penstock.shim.cache import LookCache
 from penstock.shim.door import ShimDoor, site_of
 from penstock.slurm.raw_looks import RawText
@@ -201,3 +204,16 @@ def test_an_agent_of_all_serves_others_unless_slurm_hides_something():
     assert ask(door, "-h", "-o", "%i", uid=12345)["out"] == "1\n"
     private = ShimDoor(Looks(CONFIG.replace("none", "jobs")), 15.0, shared=True, environment={})  # type: ignore[arg-type]
     assert "PrivateData" in str(ask(private, "-h", uid=12345)["through"])
+
+
+def test_what_front_programs_ask_has_a_measure_of_its_own():
+    async def said(_uid: int, _request: object) -> object:
+        return {}
+
+    async def test(_w: World) -> None:
+        door = LocalDoor({"answer": said, "ping": said}, RateLimit(2, 0.001), None, RateLimit(20, 0.001))
+        told = [json.loads(await door.answer(1, b'{"op": "answer", "words": []}\n'))["ok"] for _ in range(10)]
+        assert told == [True] * 10
+        assert [json.loads(await door.answer(1, b'{"op": "ping"}\n'))["ok"] for _ in range(3)] == [True, True, False]
+
+    in_loop(test)
