@@ -60,12 +60,37 @@ def make_scene(cluster: Cluster) -> Scene:
     scene.submit("bob-held", "-H", "-J", "(null)", who="bob")
     scene.submit("bob-array", "-H", "-a", "1-6", "-J", UUID, who="bob")
     scene.submit("begin", "-b", "2031-02-03T04:05:06", "-J", "later", "--nice=5", "-n2")
+    _odd_jobs(scene)
     scene.until("array-done", *["COMPLETED\nCOMPLETED\nCOMPLETED"])
     return scene
 
 
+def _odd_jobs(scene: Scene) -> None:
+    """Arrays whose tasks are not alike, a job of two parts, one that was put back, one for either of two partitions."""
+    cluster, ids = scene.cluster, scene.ids
+    scene.submit("changed-array", "-H", "-a", "1-6", "-J", "changed")
+    scene.submit("started-array", "-a", "1-5%1", "-J", "started", wrap="sleep 3000")
+    parts = ["-H", "-N1", "-t5", "-J", "first", ":", "-N1", "-t5", "-J", "second"]
+    done = cluster.run_as("alice", ["sbatch", "--parsable", "-o", "/dev/null", *parts, "--wrap=true"], check=True)
+    ids["parts"] = int(done.stdout.strip().partition(";")[0])
+    if "other" not in cluster.run_as("root", ["sinfo", "-h", "-o", "%R"]).stdout:
+        words = ["create", "partition=other", f"nodes={cluster.nodes[0]}"]
+        cluster.run_as("root", ["scontrol", *words], check=True)
+    scene.submit("two-partitions", "-H", "-p", "batch,other", "-J", "either")
+    scene.submit("other", "-H", "-p", "other", "-J", "other")
+    scene.submit("again", "-J", "again", wrap="sleep 3000")
+    scene.until("again", "RUNNING")
+    cluster.run_as("alice", ["scontrol", "requeuehold", str(ids["again"])], check=True)
+    scene.until("again", "PENDING")
+    changed = ids["changed-array"]
+    cluster.run_as("alice", ["scontrol", "update", f"jobid={changed}_2", "jobname=another"], check=True)
+    cluster.run_as("alice", ["scontrol", "update", f"jobid={changed}_4", "timelimit=7"], check=True)
+    cluster.run_as("alice", ["scancel", f"{changed}_5"], check=True)
+
+
 def freeze(scene: Scene) -> None:
     """From now on no time passes for its jobs: they are suspended, and nothing begins."""
+    scene.cluster.run_as("root", ["scontrol", "suspend", f"{scene.ids['started-array']}_1"], check=True)
     for what in ("long", "running-array"):
         scene.cluster.run_as("root", ["scontrol", "suspend", str(scene.ids[what])], check=True)
     scene.until("long", "SUSPENDED")
@@ -105,6 +130,12 @@ def calls(scene: Scene) -> Iterator[tuple[str, list[str], dict[str, str]]]:
         "-P", "--only-job-state", "--only-job-state -h -o %i_%T -t all", "--notme -h -o %u,%i", "--usage", "-V",
         "--helpstate", "--hide", "--local", "--federation", "-L x", "-R x", "--me --notme",
     ]  # fmt: skip
+    for what in ("changed-array", "started-array", "parts", "two-partitions", "other", "again"):
+        number = ids[what]
+        squeue += [f"-j {number}", f"-j {number} -t all -h -o %i|%A|%F|%K|%j|%T|%r|%l", f"-j {number},{done} -t all"]
+        squeue += [f"-j {number} -r -t all", f"-j {number}_1 -t all", f"-j {number + 1} -t all"]
+    squeue += ["-p other", "-p batch,other -o %i,%P -t all", "-p other -t all -h -r", "-n changed", "-n another -t all"]
+    squeue += ["-n second", "-t CA -r", "-t S", "-t PD -r", "-t CG,CF", "-t RQ,SE", "-t se -h -o %i"]
     for line in squeue:
         yield "squeue", line.split(), {}
     yield "squeue", ["-h", "-o", "%i %j|%20j|%.70j|%k"], {}
@@ -140,6 +171,14 @@ def calls(scene: Scene) -> Iterator[tuple[str, list[str], dict[str, str]]]:
         "--noconvert -X", "--units=M -X", "--truncate", "-N n1 -X", f"-B -j {done}", "-e", "--nothing",
         "--json=nothing",
     ]  # fmt: skip
+    for what in ("changed-array", "started-array", "parts", "two-partitions", "other", "again"):
+        number = ids[what]
+        sacct += [
+            f"-j {number} -X -o jobid%20,jobidraw,jobname,partition,state",
+            f"-j {number}_1 -n",
+            f"-j {number + 1}",
+        ]
+        sacct += [f"-j {number},{done} -P"]
     for line in sacct:
         yield "sacct", line.split(), {}
     yield "sacct", ["-X", "-j", str(done)], {"SACCT_FORMAT": "jobid,state"}
@@ -157,6 +196,8 @@ def calls(scene: Scene) -> Iterator[tuple[str, list[str], dict[str, str]]]:
         "show partition", "ping", f"-a show job {done}", f"show job {ids['failed']}", f"SHOW JOB {done}", "--version",
         f"write batch_script {done} -", f"show step {done}", f"show job {ids['cancelled']}", f"listpids {done}",
     ]  # fmt: skip
+    for what in ("changed-array", "started-array", "parts", "two-partitions", "other", "again"):
+        scontrol += [f"show job {ids[what]}", f"-o show job {ids[what] + 1}"]
     for line in scontrol:
         yield "scontrol", line.split(), {}
 

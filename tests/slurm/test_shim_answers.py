@@ -42,7 +42,7 @@ def another(
     """A small cluster of each release, whose ended jobs stay known."""
     need_slurm(request.param)
     folder = new_folder(f"sh{request.param or ''}")
-    it = up(ClusterSpec(nodes=4, folder=folder, release=request.param, min_job_age=7200))
+    it = up(ClusterSpec(nodes=8, folder=folder, release=request.param, min_job_age=7200))
     yield it
     it.down()
 
@@ -51,7 +51,7 @@ class Front:
     """A process of Alice's that asks her agent what her front programs would."""
 
     def __init__(self, site: SlurmAgent, who: str = "alice") -> None:
-        self.site = site
+        self.site, self.who = site, who
         argv = [sys.executable, "-c", _CLIENT, str(site.socket)]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = site.cluster.popen_as(who, argv, **pipes)
@@ -94,7 +94,7 @@ def compared(front: Front, given: Sequence[Given]) -> tuple[list[Given], list[ob
             ours = front.answer(program, words, environ)
             if "through" in ours:
                 break
-            done = front.site.cluster.run_as("alice", [program, *words], env=environ)
+            done = front.site.cluster.run_as(front.who, [program, *words], env=environ)
             theirs = {"out": done.stdout, "err": done.stderr, "code": done.returncode}
             if ours == theirs:
                 served.append((program, words, environ))
@@ -117,12 +117,12 @@ def test_answers_are_those_of_the_commands(front):
     assert len(all_) >= 250 and len(served) >= 150, f"{len(served)} of {len(all_)} were served"
 
 
-def settled(cluster: Cluster) -> bool:
+def settled(cluster: Cluster, suspended: int = 4) -> bool:
     """Accounting has what the queue has."""
     argv = ["sacct", "-a", "-X", "-n", "-P", "-S", "2020-01-01", "-o", "jobidraw,state,end"]
     before = cluster.run_as("root", argv).stdout
     time.sleep(2)
-    return before == cluster.run_as("root", argv).stdout and before.count("SUSPENDED") == 3
+    return before == cluster.run_as("root", argv).stdout and before.count("SUSPENDED") == suspended
 
 
 def test_a_job_that_runs_and_what_was_touched(front):
@@ -143,6 +143,35 @@ def test_a_job_that_runs_and_what_was_touched(front):
     front.ask("touched", jobs=[two])
     assert front.answer("squeue", ["-h", "-j", str(two), "-t", "all", "-o", "%T"])["out"] == "CANCELLED\n"
     assert "through" in front.answer("squeue", ["-j", "99999"])
+
+
+def test_an_agent_for_all_tells_each_what_slurm_tells_them(another):
+    budget = {"request_burst": 2000, "requests_per_second": 200}
+    site = SlurmAgent(another, "operator", agent={"serve": "all"}, slurm=budget, shim={"look_age": 1}).start()
+    scene = Scene(another)
+    for who in ("alice", "bob"):
+        scene.submit(f"of-{who}", "-H", "-J", f"of {who}", who=who)
+    first, second = (scene.ids[f"of-{who}"] for who in ("alice", "bob"))
+    site.until(lambda: settled(another, suspended=0), "accounting")
+    lines = f"""
+        squeue | squeue --me | squeue -h -o %i%a%u -t all | squeue -j {first} | squeue -u pst-bob -l
+        sacct | sacct -X | sacct -j {first},{second} -X -P | sacct -n -o jobid,user%20
+        scontrol show job {second} | scontrol -o show job
+    """
+    given = [part.split() for line in lines.strip().splitlines() for part in line.split("|")]
+    try:
+        for who in ("alice", "bob"):
+            front = Front(site, who)
+            served, different = compared(front, [(words[0], words[1:], {}) for words in given])
+            front.close()
+            assert different == []
+            assert [words for words in given if (words[0], words[1:], {}) not in served] == [], who
+        root = Front(site, "root")
+        assert "through" in root.answer("sacct", [])
+        root.close()
+    finally:
+        another.run_as("root", ["scancel", "--partition=batch"])
+        site.down()
 
 
 def requests(site: SlurmAgent) -> int:

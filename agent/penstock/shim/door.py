@@ -206,7 +206,7 @@ class ShimDoor:
         options = ["-o", "show", "job"] if asked.line else ["show", "job"]
 
         async def take() -> _Content:
-            queue = await self._looks.squeue(LETTERS, "-a")
+            queue = await self._looks.squeue(LETTERS, "-a", "-r")
             look = await self._looks.scontrol(*options)
             return _Content(await _table(queue, LETTERS), look.text)
 

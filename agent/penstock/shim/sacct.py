@@ -250,13 +250,13 @@ def _heading(name: str, width: int, ask: SacctAsk) -> str:
 
 
 def _cell(name: str, width: int, value: str, ask: SacctAsk) -> str:
+    if name in _DATES and abs(width) < len(value):
+        raise Through("a date that does not fit, which releases write differently")
     if ask.parsable:
         return value
     if name in _NUMBERS:
         return value.rjust(width) if width > 0 else value.ljust(-width)
     if name in _DATES:
-        if abs(width) < len(value):
-            raise Through("a date that does not fit, which releases write differently")
         return _fit(value, width)
     raw = value.encode(errors="surrogateescape")
     if len(raw) > abs(width):

@@ -57,7 +57,7 @@ def read(words: Sequence[str], environ: Mapping[str, str], site: ShimSite) -> Sc
 
 
 def answer(ask: ScontrolAsk, look: str, queue: Table, asker: Asker) -> Answer:
-    """What scontrol prints: `look` is its text of all jobs, `queue` what squeue had just before. Raises `Through`."""
+    """What scontrol prints: `look` is its text of all jobs, `queue` what `squeue -r` had just before. Raises `Through`."""
     if not asker.same_zone:
         raise Through("times in another zone, or in a format of the caller's")
     if ask.job is None:
@@ -76,8 +76,11 @@ def _record(ask: ScontrolAsk, look: str, queue: Table) -> str:
     if rows[wanted]["i"] != wanted:
         raise Through("a job of several tasks or parts")
     for record, number in zip(records[at : at + 2], numbers[at : at + 2], strict=True):
-        if numbers.count(number) != 1 or not _agrees(record, rows.get(number), ask.line):
+        if numbers.count(number) != 1 or not _begins(record, rows.get(number), ask.line):
             raise Through("a record that squeue does not bear out")
+    lines = records[at].rstrip("\n").split("\n")[1:]
+    if lines if ask.line else not all(line.startswith("   ") for line in lines):
+        raise Through("a record with line feeds in it")
     return records[at]
 
 
@@ -86,12 +89,10 @@ def _pieces(text: str, end: str) -> list[str]:
     return [piece + end for piece in pieces] + ([last] if last else [])
 
 
-def _agrees(record: str, row: Mapping[str, str] | None, line: bool) -> bool:
+def _begins(record: str, row: Mapping[str, str] | None, line: bool) -> bool:
+    """Whether a record begins here, as squeue has its job."""
     if row is None:
         return False
     between = " " if line else "\n   "
     names = re.escape(f"JobName={row['j']}{between}UserId={row['u']}({row['U']}) ")
-    if re.match(rf"JobId={row['A']} ([A-Za-z]+=[^ ]* )*{names}", record) is None:
-        return False
-    lines = record.rstrip("\n").split("\n")[1:]
-    return not lines if line else all(one.startswith("   ") for one in lines)
+    return re.match(rf"JobId={row['A']} ([A-Za-z]+=[^ ]* )*{names}", record) is not None

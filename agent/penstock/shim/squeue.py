@@ -56,7 +56,6 @@ _USUAL: Final = frozenset(["PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CON
 _ENDED: Final = _BASES - _USUAL
 _ID: Final = re.compile(r"0*([1-9][0-9]{0,9})(?:_(0|[1-9][0-9]{0,8}))?", re.ASCII)
 _HET: Final = re.compile(r"(\d+)\+\d+", re.ASCII)
-_TASK: Final = re.compile(r"\d+_\d+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,9 +320,9 @@ def _of_ids(ask: SqueueAsk, rows: Sequence[Mapping[str, str]]) -> list[Mapping[s
 
 
 def _distinct(rows: Sequence[Mapping[str, str]]) -> None:
-    """Of one array alone squeue is told in another order, which shows where the sort makes no difference."""
-    keys = [(row["P"], row["t"], row["Q"], row["S"]) for row in rows if _TASK.fullmatch(row["i"]) or "[" in row["i"]]
-    if len(set(keys)) < len(keys):
+    """Of one array, or one job of several parts, squeue is told in another order, which shows where the
+    sort makes no difference."""
+    if len({(row["P"], row["t"], row["Q"], row["S"]) for row in rows}) < len(rows):
         raise Through("tasks of one array in an order that is not known")
 
 

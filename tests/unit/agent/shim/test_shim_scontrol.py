@@ -33,6 +33,10 @@ def test_a_record_and_all_of_them():
     assert said("show job", text, *rows) == text
 
 
+def test_line_feeds_in_the_next_record_are_its_own_affair():
+    assert said("show job 1", record(1) + record(2, comment="x\ny"), row(1), row(2)) == record(1)
+
+
 def test_a_line():
     text = "".join(record(n).replace("\n   ", " ").replace("\n\n", "\n") for n in (1, 2))
     assert said("-o show job=1", text, row(1), row(2)) == text[: len(text) // 2]
