@@ -57,7 +57,7 @@ def read(words: Sequence[str], environ: Mapping[str, str], site: ShimSite) -> Sc
 
 
 def answer(ask: ScontrolAsk, look: str, queue: Table, asker: Asker) -> Answer:
-    """What scontrol prints: `look` is its text of all jobs, `queue` what `squeue -r` had just before. Raises `Through`."""
+    """What scontrol prints: `look` is its text of all jobs, `queue` what `squeue -r` just had. Raises `Through`."""
     if not asker.same_zone:
         raise Through("times in another zone, or in a format of the caller's")
     if ask.job is None:
