@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import AnyStr, Final
 
 from penstock.shim.words import Through
 
@@ -105,19 +105,21 @@ def _cell(field: Field, values: Mapping[str, str], heading: bool) -> str:
     value = values[field.letter]
     if not field.width:
         return value
-    raw, width = value.encode(errors="surrogateescape"), field.width
-    if not field.right:
-        if value == _NO_TEXT and width < len(raw):
-            raise Through("a missing text and a text that looks like one are not told apart")
-        cut = raw[:width].ljust(width)
-    elif _whole(field.letter, value, values, heading):
-        cut = raw.rjust(width)
-    else:
-        cut = raw.rjust(width)[:width]
-    return cut.decode(errors="surrogateescape")
+    width = field.width
+    if not field.right and value == _NO_TEXT and width < len(value):
+        raise Through("a missing text and a text that looks like one are not told apart")
+    cut = not (field.right and _whole(field.letter, value, heading))
+    if value.isascii():  # a byte is a letter then
+        return _fit(value, width, field.right, cut)
+    return _fit(value.encode(errors="surrogateescape"), width, field.right, cut).decode(errors="surrogateescape")
 
 
-def _whole(letter: str, value: str, values: Mapping[str, str], heading: bool) -> bool:
+def _fit(value: AnyStr, width: int, right: bool, cut: bool) -> AnyStr:
+    filled = value.rjust(width) if right else value.ljust(width)
+    return filled[:width] if cut else filled
+
+
+def _whole(letter: str, value: str, heading: bool) -> bool:
     """Whether squeue lets this value stick out of its column."""
     if heading:
         return letter in "NYR"
