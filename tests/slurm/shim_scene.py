@@ -76,6 +76,7 @@ def _odd_jobs(scene: Scene) -> None:
     if "other" not in cluster.run_as("root", ["sinfo", "-h", "-o", "%R"]).stdout:
         words = ["create", "partition=other", f"nodes={cluster.nodes[0]}"]
         cluster.run_as("root", ["scontrol", *words], check=True)
+    scene.submit("wanted", "-H", "-w", cluster.nodes[0], "-x", f"{cluster.nodes[1]},{cluster.nodes[2]}", "-J", "wanted")
     scene.submit("two-partitions", "-H", "-p", "batch,other", "-J", "either")
     scene.submit("other", "-H", "-p", "other", "-J", "other")
     scene.submit("again", "-J", "again", wrap="sleep 3000")
@@ -134,6 +135,7 @@ def calls(scene: Scene) -> Iterator[tuple[str, list[str], dict[str, str]]]:
         number = ids[what]
         squeue += [f"-j {number}", f"-j {number} -t all -h -o %i|%A|%F|%K|%j|%T|%r|%l", f"-j {number},{done} -t all"]
         squeue += [f"-j {number} -r -t all", f"-j {number}_1 -t all", f"-j {number + 1} -t all"]
+    squeue += [f"-j {ids['wanted']} -o %.1n|%1n|%.3x|%3x|%n|%x|%.20n", f"-j {ids['wanted']} -O reqnodes:.1"]
     squeue += ["-p other", "-p batch,other -o %i,%P -t all", "-p other -t all -h -r", "-n changed", "-n another -t all"]
     squeue += ["-n second", "-t CA -r", "-t S", "-t PD -r", "-t CG,CF", "-t RQ,SE", "-t se -h -o %i"]
     for line in squeue:

@@ -49,7 +49,8 @@ class LookCache(Generic[T]):
     _touched: dict[int, tuple[float, int]] = field(default_factory=dict)  # job: when, by whose doing (uid)
 
     def touch(self, jobs: Collection[int], uid: int) -> None:
-        """Jobs of user `uid` were submitted, changed or cancelled just now: what was seen before is no answer."""
+        """Jobs were submitted, changed or cancelled by or for user `uid` just now: what was seen of them before is no
+        answer. 0: of whichever job."""
         now = self.clock()
         self._touched.update(dict.fromkeys(jobs, (now, uid)))
         for job in [job for job, (at, _) in self._touched.items() if at < now - _REMEMBERED]:
@@ -59,9 +60,9 @@ class LookCache(Generic[T]):
         """When a look has to have begun to show these jobs (None: all) of user `uid` (None: of all) as they are."""
         touched = self._touched
         if jobs is not None:
-            times = [touched[job][0] for job in jobs if job in touched]
+            times = [touched[job][0] for job in (*jobs, 0) if job in touched]
         else:
-            times = [at for at, whose in touched.values() if uid is None or whose == uid]
+            times = [at for job, (at, whose) in touched.items() if uid is None or whose == uid or job == 0]
         return max(times, default=float("-inf"))
 
     async def get(self, kind: Hashable, take: Take[T], since: float = float("-inf")) -> Taken[T]:

@@ -74,7 +74,7 @@ class ShimDoor:
         return {"answer": self.answer, "touched": self.touched}
 
     async def touched(self, uid: int, request: Mapping[str, Any]) -> object:
-        """Jobs were submitted, changed or cancelled by the caller."""
+        """Jobs were submitted, changed or cancelled by the caller; 0: it is not known which."""
         jobs = request.get("jobs")
         if not isinstance(jobs, list) or len(jobs) > _MOST_WORDS or not all(type(job) is int for job in jobs):
             raise UserError("jobs: must be a list of the numbers of jobs")

@@ -89,6 +89,17 @@ def test_what_was_touched_is_looked_at_anew_and_once():
     in_loop(test)
 
 
+def test_who_does_not_know_which_jobs_were_touched_says_0():
+    async def test(w: World) -> None:
+        await w.get()
+        w.now += 2
+        w.cache.touch([0], 1000)
+        for jobs, uid in (([7], None), (None, 1000), (None, 1001), (None, None)):
+            assert w.cache.since(jobs, uid) == w.now
+
+    in_loop(test)
+
+
 def test_a_look_that_was_under_way_when_something_was_touched_is_none():
     async def test(w: World) -> None:
         w.gate.clear()
