@@ -1,11 +1,12 @@
 """Records what tests/unit/agent/shim replays: looks at a queue that stands still, and what the real commands say of it.
 
-`python tests/slurm/record_shim.py FOLDER-OF-A-CLUSTER` writes tests/fixtures/shim/RELEASE.json.
+`python tests/slurm/record_shim.py FOLDER-OF-A-CLUSTER` writes tests/fixtures/shim/RELEASE.json.gz.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import re
 import sys
@@ -66,7 +67,7 @@ def record(cluster: Cluster) -> dict[str, Any]:
     before, last = looks(scene), None
     while rows(before) != last:
         last = rows(before)
-        time.sleep(2)
+        time.sleep(6)  # accounting is told in portions
         before = looks(scene)
     cases = []
     for program, words, variables in calls(scene):
@@ -85,6 +86,5 @@ def record(cluster: Cluster) -> dict[str, Any]:
 if __name__ == "__main__":
     found = record(Cluster.load(Path(sys.argv[1])))
     FIXTURES.mkdir(exist_ok=True)
-    (FIXTURES / f"{'.'.join(found['release'].split('.')[:2])}.json").write_text(
-        json.dumps(found, separators=(",", ":")).replace("],[", "],\n[") + "\n"
-    )
+    path = FIXTURES / f"{'.'.join(found['release'].split('.')[:2])}.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(found).encode(), mtime=0))

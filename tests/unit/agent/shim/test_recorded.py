@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -16,7 +17,7 @@ from penstock.shim.squeue_format import LETTERS
 from penstock.shim.words import Answer, Through
 from places import PROJECT
 
-RECORDS = sorted((PROJECT / "tests" / "fixtures" / "shim").glob("*.json"))
+RECORDS = sorted((PROJECT / "tests" / "fixtures" / "shim").glob("*.json.gz"))
 
 
 def table(record: dict[str, Any], kind: str, names: str | None = None) -> Table:
@@ -43,9 +44,13 @@ def said(record: dict[str, Any], program: str, words: list[str], environ: dict[s
     return scontrol.answer(shown, look, table(record, "tasks", LETTERS), asker)
 
 
-@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+def test_there_are_records_of_three_releases() -> None:
+    assert [path.name for path in RECORDS] == ["22.05.json.gz", "24.11.json.gz", "26.05.json.gz"]
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.name[:5])
 def test_what_is_served_is_what_the_command_said(path: Path) -> None:
-    record = json.loads(path.read_text())
+    record = json.loads(gzip.decompress(path.read_bytes()))
     served, different = 0, []
     for program, words, environ, out, err, code in record["cases"]:
         # `squeue -l` begins with the time of day, sacct counts how long a job has run.
@@ -61,8 +66,8 @@ def test_what_is_served_is_what_the_command_said(path: Path) -> None:
     assert served >= 200
 
 
-@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.name[:5])
 def test_what_the_tools_ask_is_served(path: Path) -> None:
-    record = json.loads(path.read_text())
+    record = json.loads(gzip.decompress(path.read_bytes()))
     for program, words in record["tools"]:
         said(record, program, words, {}, "x")
