@@ -65,6 +65,13 @@ def make_scene(cluster: Cluster) -> Scene:
     return scene
 
 
+def other_partition(cluster: Cluster) -> None:
+    """Besides batch there is one called other."""
+    if "other" not in cluster.run_as("root", ["sinfo", "-a", "-h", "-o", "%R"]).stdout:
+        words = ["create", "partition=other", f"nodes={cluster.nodes[0]}"]
+        cluster.run_as("root", ["scontrol", *words], check=True)
+
+
 def _odd_jobs(scene: Scene) -> None:
     """Arrays whose tasks are not alike, a job of two parts, one that was put back, one for either of two partitions."""
     cluster, ids = scene.cluster, scene.ids
@@ -73,9 +80,7 @@ def _odd_jobs(scene: Scene) -> None:
     parts = ["-H", "-N1", "-t5", "-J", "first", ":", "-N1", "-t5", "-J", "second"]
     done = cluster.run_as("alice", ["sbatch", "--parsable", "-o", "/dev/null", *parts, "--wrap=true"], check=True)
     ids["parts"] = int(done.stdout.strip().partition(";")[0])
-    if "other" not in cluster.run_as("root", ["sinfo", "-h", "-o", "%R"]).stdout:
-        words = ["create", "partition=other", f"nodes={cluster.nodes[0]}"]
-        cluster.run_as("root", ["scontrol", *words], check=True)
+    other_partition(cluster)
     scene.submit("wanted", "-H", "-w", cluster.nodes[0], "-x", f"{cluster.nodes[1]},{cluster.nodes[2]}", "-J", "wanted")
     scene.submit("two-partitions", "-H", "-p", "batch,other", "-J", "either")
     scene.submit("other", "-H", "-p", "other", "-J", "other")

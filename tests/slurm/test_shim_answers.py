@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from agents import SlurmAgent
-from shim_scene import Scene, calls, freeze, make_scene, tool_calls
+from shim_scene import Scene, calls, freeze, make_scene, other_partition, tool_calls
 
 from penstock_lab.cluster import Cluster, ClusterSpec, up
 
@@ -117,12 +117,12 @@ def test_answers_are_those_of_the_commands(front):
     assert len(all_) >= 250 and len(served) >= 150, f"{len(served)} of {len(all_)} were served"
 
 
-def settled(cluster: Cluster, suspended: int = 4) -> bool:
+def settled(cluster: Cluster) -> bool:
     """Accounting has what the queue has."""
     argv = ["sacct", "-a", "-X", "-n", "-P", "-S", "2020-01-01", "-o", "jobidraw,state,end"]
     before = cluster.run_as("root", argv).stdout
     time.sleep(2)
-    return before == cluster.run_as("root", argv).stdout and before.count("SUSPENDED") == suspended
+    return before == cluster.run_as("root", argv).stdout and before.count("SUSPENDED") == 4
 
 
 def test_a_job_that_runs_and_what_was_touched(front):
@@ -152,7 +152,8 @@ def test_an_agent_for_all_tells_each_what_slurm_tells_them(another):
     for who in ("alice", "bob"):
         scene.submit(f"of-{who}", "-H", "-J", f"of {who}", who=who)
     first, second = (scene.ids[f"of-{who}"] for who in ("alice", "bob"))
-    site.until(lambda: settled(another, suspended=0), "accounting")
+    known = ["sacct", "-a", "-X", "-n", "-P", "-j", f"{first},{second}", "-o", "jobid"]
+    site.until(lambda: len(another.run_as("root", known).stdout.split()) == 2, "accounting")
     lines = f"""
         squeue | squeue --me | squeue -h -o %i%a%u -t all | squeue -j {first} | squeue -u pst-bob -l
         sacct | sacct -X | sacct -j {first},{second} -X -P | sacct -n -o jobid,user%20
@@ -172,6 +173,31 @@ def test_an_agent_for_all_tells_each_what_slurm_tells_them(another):
     finally:
         another.run_as("root", ["scancel", "--partition=batch"])
         site.down()
+
+
+def test_jobs_of_a_hidden_partition_are_shown_to_whom_squeue_shows_them(another):
+    other_partition(another)
+    another.run_as("root", ["scontrol", "update", "partition=other", "hidden=yes"], check=True)
+    budget = {"request_burst": 2000, "requests_per_second": 200}
+    sites = [
+        SlurmAgent(another, who, agent={"serve": serve}, slurm=budget, shim={"look_age": 1}).start()
+        for who, serve in (("alice", "own"), ("operator", "all"))
+    ]
+    try:
+        scene = Scene(another)
+        seen, hidden = (scene.submit(where, "-H", "-p", where) for where in ("batch", "other"))
+        given = [["-h", "-o", "%i"], ["--me"], ["-a"], ["-p", "other"], ["-j", f"{seen},{hidden}"], ["-j", str(hidden)]]
+        for site, least in zip(sites, (6, 4), strict=True):
+            front = Front(site)
+            served, different = compared(front, [("squeue", words, {}) for words in given])
+            assert different == [] and len(served) == least
+            assert "through" in front.answer("scontrol", ["show", "job", str(hidden)])
+            front.close()
+    finally:
+        another.run_as("root", ["scontrol", "update", "partition=other", "hidden=no"])
+        another.run_as("root", ["scancel", "--partition=batch,other"])
+        for site in sites:
+            site.down()
 
 
 def requests(site: SlurmAgent) -> int:
