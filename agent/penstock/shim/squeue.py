@@ -53,6 +53,8 @@ SHORT_STATES: Final = {
 """Slurm's states, long and short. The first twelve are what a job is in; the others are marks upon these."""
 _BASES: Final = frozenset(list(SHORT_STATES)[:12])
 _USUAL: Final = frozenset(["PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STAGE_OUT"])
+_NO_TEXT: Final = "(null)"
+_NOBODY: Final = "nobody"  # as whom squeue shows users whom nobody knows
 _ENDED: Final = _BASES - _USUAL
 _ID: Final = re.compile(r"0*([1-9][0-9]{0,9})(?:_(0|[1-9][0-9]{0,8}))?", re.ASCII)
 _HET: Final = re.compile(r"(\d+)\+\d+", re.ASCII)
@@ -204,7 +206,12 @@ def _fields(flags: set[str], values: Mapping[str, str], environ: Mapping[str, st
 
 def _list(values: Mapping[str, str], name: str) -> list[str] | None:
     """The parts of a list; those of an empty one are none, and a filter that lets nothing pass."""
-    return [part for part in values[name].split(",") if part] if name in values else None
+    if name not in values:
+        return None
+    parts = [part for part in values[name].split(",") if part]
+    if _NO_TEXT in parts:
+        raise Through("a name that looks like a missing one")
+    return parts
 
 
 def _ids(text: str) -> list[tuple[int, int | None]]:
@@ -283,10 +290,14 @@ def _folded(text: str) -> str:
 
 
 def _uids(users: Sequence[str], rows: Sequence[Mapping[str, str]], asker: Asker) -> list[str]:
-    known = {row["u"]: row["U"] for row in rows}
+    # Those whom squeue has looked up need not be looked up again.
+    known: dict[str, set[str]] = {}
+    for row in rows:
+        known.setdefault(row["u"], set()).add(row["U"])
     found = []
     for user in users:
-        uid = known.get(user) if not user.isdigit() else None
+        seen = known.get(user, set())
+        uid = next(iter(seen)) if len(seen) == 1 and not user.isdigit() and user != _NOBODY else None
         if uid is None:
             number = asker.uid_of(user)
             if number is None:

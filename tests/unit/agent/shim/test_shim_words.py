@@ -119,6 +119,19 @@ def test_what_is_not_served_goes_through(words):
         said(words, queue(job(1)))
 
 
+def test_names_that_may_be_those_of_several_users_are_looked_up():
+    look = queue(job(1, u="nobody", U="99"), job(2, u="ben", U="98"), job(3, u="ben", U="8"))
+    assert said("-h -o %i -u ben", look) == "3\n"
+    with pytest.raises(Through):
+        said("-u nobody", look)
+
+
+@pytest.mark.parametrize("words", ["-n (null)", "-A x,(null)", "-p (null)"])
+def test_a_missing_name_is_none_to_be_asked_for(words):
+    with pytest.raises(Through):
+        said(words, queue(job(1, j="(null)")))
+
+
 def test_an_unknown_number_is_named():
     with pytest.raises(Through) as why:
         said("-j 1,9,8_2", queue(job(1)))
