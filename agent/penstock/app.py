@@ -59,6 +59,7 @@ from penstock.off.doors import way_out
 from penstock.off.drain import Drain
 from penstock.predictions.outlook import WaitOutlook
 from penstock.predictions.predictor import Predictions
+from penstock.shim import figures as shim_figures
 from penstock.shim.door import ShimDoor
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import Metered
@@ -174,6 +175,7 @@ class App:
         self.local: LocalDoor | None = None
         self.remote: RemoteDoor | None = None
         self.far: FarDoor | None = None
+        self.front: ShimDoor | None = None
         self.verifier: Verifier | None = None
         self._limits = [RateLimit(1, 1) for _ in _FACTORS]
         self._acts: Store | None = None  # what is left of the submissions, which the user's commands share
@@ -189,6 +191,7 @@ class App:
         add(lambda: workflow_figures.families(self.workflows.book if self.workflows else None))
         add(partial(malleable_figures.families, self.malleable))
         add(lambda: door_figures.families(self.server, self.local, self.remote, self.far))
+        add(lambda: shim_figures.families(self.front))
         add(partial(message_figures.families, self.messenger))
 
     async def _fresh_look(self) -> Snapshot:
@@ -313,6 +316,7 @@ class App:
         shared = self.config.agent.serve == "all"
         door = ShimDoor(looks, self.config.look_age, shared=shared, environment=backend.runner.environment)
         self.executor.on_act = door.touch
+        self.front = door
         return door
 
     async def open_doors(self) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import os
 import pwd
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -20,9 +21,10 @@ from penstock.shim.squeue_format import LETTERS
 from penstock.shim.words import Answer, Through
 from penstock.slurm.raw_looks import RawLooks, RawText
 
-__all__ = ["ShimDoor"]
+__all__ = ["PROGRAMS", "ShimDoor", "site_of"]
 
-_PROGRAMS: Final = ("squeue", "sacct", "scontrol")
+PROGRAMS: Final = ("squeue", "sacct", "scontrol")
+"""Those that are answered for."""
 _MOST_WORDS: Final = 2000
 _MOST_LETTERS: Final = 200_000
 _FACTS_KEPT: Final = 60.0
@@ -68,7 +70,7 @@ class ShimDoor:
         self._clusters: LookCache[frozenset[str]] = LookCache(_CLUSTERS_KEPT)
         self._asked: dict[int, float] = {}  # jobs that sacct was asked for, and when last
         self._spans: dict[int, tuple[str, float]] = {}  # by user: the earliest start that was asked for, and when
-        self.answers: dict[str, int] = {"served": 0, "through": 0}
+        self.answers: Counter[tuple[str, str]] = Counter()  # by program, and served or through
 
     def operations(self) -> dict[str, Operation]:
         """The operations by name."""
@@ -94,15 +96,15 @@ class ShimDoor:
             async with asyncio.timeout(_PATIENCE):  # the look goes on, for whoever comes next
                 said = await self._answer(uid, program, words, environ)
         except Through as why:
-            self.answers["through"] += 1
+            self.answers[program, "through"] += 1
             return {"through": str(why)}
         except TimeoutError:
-            self.answers["through"] += 1
+            self.answers[program, "through"] += 1
             return {"through": "no look yet"}
         except (PenstockError, Unreadable) as e:
-            self.answers["through"] += 1
+            self.answers[program, "through"] += 1
             return {"through": f"no look: {e}"}
-        self.answers["served"] += 1
+        self.answers[program, "served"] += 1
         return {"out": said.out, "err": said.err, "code": said.code}
 
     async def _answer(self, uid: int, program: str, words: Sequence[str], environ: Mapping[str, str]) -> Answer:
@@ -275,8 +277,8 @@ def _release(text: str) -> tuple[int, ...]:
 
 def _request(request: Mapping[str, Any]) -> tuple[str, list[str], dict[str, str]]:
     program, words, environ = request.get("program"), request.get("words"), request.get("environ", {})
-    if program not in _PROGRAMS:
-        raise UserError(f"program: must be one of {', '.join(_PROGRAMS)}, not {str(program)[:40]!r}")
+    if program not in PROGRAMS:
+        raise UserError(f"program: must be one of {', '.join(PROGRAMS)}, not {str(program)[:40]!r}")
     if not isinstance(words, list) or len(words) > _MOST_WORDS or not all(isinstance(word, str) for word in words):
         raise UserError("words: must be a list of the command's words")
     if not isinstance(environ, dict) or not all(isinstance(v, str) for v in [*environ, *environ.values()]):

@@ -200,7 +200,7 @@ def test_the_door_serves_its_own_user_and_lets_others_through():
         ask(door, "--nothing", **good),
     ):
         assert list(told) == ["through"]
-    assert door.answers == {"served": 2, "through": 6}
+    assert door.answers == {("squeue", "served"): 2, ("squeue", "through"): 6}
 
 
 def test_no_look_is_no_empty_queue():
