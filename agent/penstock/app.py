@@ -59,8 +59,11 @@ from penstock.off.doors import way_out
 from penstock.off.drain import Drain
 from penstock.predictions.outlook import WaitOutlook
 from penstock.predictions.predictor import Predictions
+from penstock.shim import figures as shim_figures
+from penstock.shim.door import ShimDoor
 from penstock.slurm.base import Backend
 from penstock.slurm.budget import Metered
+from penstock.slurm.raw_looks import HasRunner, RawLooks
 from penstock.state.environments import Environments
 from penstock.state.leadership import Leadership, Lock, hold_state
 from penstock.state.lease.holder import Lease
@@ -80,8 +83,8 @@ from penstock.workflow.trying import Trial
 __all__ = ["App", "check", "make_policy", "serve"]
 
 _log = structlog.get_logger(__name__)
-# What is answered to a user's commands, to each of a user's jobs, and to all jobs of a user together.
-_FACTORS = (1, 1, 10)
+# What is answered to a user's commands, to each of a user's jobs, to all jobs of a user together, to front programs.
+_FACTORS = (1, 1, 10, 10)
 _PATIENCE_AT_STOP = 3.0
 _ANSWERED_WITHIN = 0.2  # seconds
 _ANYWHERE = "0.0.0.0:0"
@@ -172,6 +175,7 @@ class App:
         self.local: LocalDoor | None = None
         self.remote: RemoteDoor | None = None
         self.far: FarDoor | None = None
+        self.front: ShimDoor | None = None
         self.verifier: Verifier | None = None
         self._limits = [RateLimit(1, 1) for _ in _FACTORS]
         self._acts: Store | None = None  # what is left of the submissions, which the user's commands share
@@ -187,6 +191,7 @@ class App:
         add(lambda: workflow_figures.families(self.workflows.book if self.workflows else None))
         add(partial(malleable_figures.families, self.malleable))
         add(lambda: door_figures.families(self.server, self.local, self.remote, self.far))
+        add(lambda: shim_figures.families(self.front))
         add(partial(message_figures.families, self.messenger))
 
     async def _fresh_look(self) -> Snapshot:
@@ -272,6 +277,8 @@ class App:
             wake=self.wake,
             troubles=self.troubles,
         )
+        if isinstance(self.backend, HasRunner):
+            known_operations |= self._front_programs(self.backend).operations()
         pause_control, doors = self.executor.pause_control, (operators, self.clock, self._turned, self._end)
         self.operations = way_out(known_operations, pause_control, self.drain, self.observer, *doors)
         self.inbox = Inbox(self.store, self.operations, self.request_audit)
@@ -303,6 +310,15 @@ class App:
         )
         _log.info("site", cluster=site.cluster, slurm=".".join(map(str, site.version)), accrues=rules.accrues)
 
+    def _front_programs(self, backend: HasRunner) -> ShimDoor:
+        """What answers them; it hears of what the agent does to jobs."""
+        looks = RawLooks(backend.runner, self.config.slurm.timeout)
+        shared = self.config.agent.serve == "all"
+        door = ShimDoor(looks, self.config.look_age, shared=shared, environment=backend.runner.environment)
+        self.executor.on_act = door.touch
+        self.front = door
+        return door
+
     async def open_doors(self) -> None:
         """Listen on the Unix socket and on TCP, and tell stages how MPI jobs find the agent."""
         assert self.workflows is not None
@@ -312,9 +328,9 @@ class App:
         self.verifier = Verifier(make_key(key_path), munge_socket)
         known = (self.malleable, self.observer, self.verifier, self.clock)
         self._set_limits(self.config)
-        of_command, of_job, of_user = self._limits
+        of_command, of_job, of_user, of_front = self._limits
         self.remote = RemoteDoor(*known, self._serves, self.want_look, of_job, of_user, self.request_audit)
-        self.local = LocalDoor(self.operations, of_command, self.request_audit)
+        self.local = LocalDoor(self.operations, of_command, self.request_audit, of_front)
         self.server = Server(self.local.answer, self.remote.hear)
         if self.shared:
             await self._open_far_door(self.local, self.verifier)

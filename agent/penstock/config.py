@@ -45,6 +45,8 @@ _ADMINISTRATORS: Final = ("workflows", "age_while_dependent")
 """A key that only administrators may set."""
 DEFAULT: Final = "default"
 """Where a value comes from that nobody has given."""
+_OWN_LOOK: Final = 5.0
+_SHARED_LOOK: Final = 15.0
 SITE: Final = Path("/etc/penstock/penstock.yaml")
 """The file of those who have none of their own."""
 
@@ -389,6 +391,16 @@ class PoolSection(_Section):
     )
 
 
+class ShimSection(_Section):
+    """What front programs on PATH are answered (docs/shim.md)."""
+
+    look_age: Annotated[Seconds, Field(gt=0, le=60)] | None = Field(
+        None,
+        description="How old the look may be that squeue, sacct and scontrol are answered from; unset: 5 s, and 15 s "
+        "where `agent.serve` is all.",
+    )
+
+
 class MessagesSection(_Section):
     """What the agent tells people by itself, and how (docs/messages.md). Nothing, unless a way is set."""
 
@@ -469,6 +481,7 @@ class Config(_Section):
     malleable: MalleableSection = Field(default_factory=lambda: MalleableSection.model_validate({}))
     select: SelectSection = Field(default_factory=lambda: SelectSection.model_validate({}))
     pool: PoolSection = Field(default_factory=lambda: PoolSection.model_validate({}))
+    shim: ShimSection = Field(default_factory=lambda: ShimSection.model_validate({}))
     messages: MessagesSection = Field(default_factory=lambda: MessagesSection.model_validate({}))
     audit: AuditSection = Field(default_factory=lambda: AuditSection.model_validate({}))
     metrics: MetricsSection = Field(default_factory=lambda: MetricsSection.model_validate({}))
@@ -478,6 +491,11 @@ class Config(_Section):
     def socket_path(self) -> Path:
         """The agent's Unix socket."""
         return self.agent.socket or self.agent.state_dir / "agent.sock"
+
+    @property
+    def look_age(self) -> float:
+        """How old the looks may be that front programs are answered from, in seconds."""
+        return self.shim.look_age or (_SHARED_LOOK if self.agent.serve == "all" else _OWN_LOOK)
 
 
 def find(environ: Mapping[str, str] = os.environ) -> Path | None:

@@ -13,6 +13,7 @@ from penstock.core.families import PREFIX, MetricSpec
 from penstock.ipc import figures as doors
 from penstock.malleable import figures as malleable
 from penstock.messages import figures as messages
+from penstock.shim import figures as shim
 from penstock.workflow import figures as workflow
 
 __all__ = ["METRICS", "PREFIX", "MetricSpec", "table"]
@@ -22,6 +23,7 @@ METRICS: Final[Mapping[str, MetricSpec]] = {
     **workflow.METRICS,
     **malleable.METRICS,
     **doors.METRICS,
+    **shim.METRICS,
     **messages.METRICS,
 }
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeVar
@@ -123,6 +123,8 @@ class Executor:
         self.outcomes: Counter[tuple[str, str]] = Counter()
         # Called with the end of an automatic pause, the last failure, and how many there were in a row.
         self.on_pause: Callable[[float, str, int], None] = lambda _until, _why, _count: None
+        # Called with the jobs that something was asked of Slurm for, however that went, and their owner.
+        self.on_act: Callable[[Sequence[int], int], None] = lambda _jobs, _owner: None
 
     @property
     def paused(self) -> bool:
@@ -175,7 +177,11 @@ class Executor:
         try:
             self._may_act()
             asked = True
-            answer = await request(self._slurm)
+            try:
+                answer = await request(self._slurm)
+            finally:
+                if concern.job is not None:
+                    self.on_act([concern.job], concern.owner)
         except PenstockError as e:
             state = "unknown" if isinstance(e, OutcomeUnknown) else "failed"
             if asked and not (isinstance(e, NotNow) and e.again_in is not None):  # that was not asked of Slurm
@@ -186,7 +192,10 @@ class Executor:
             tell(concern.job, RecordOutcome.UNKNOWN, e)
             self._settle(intent, "unknown", repr(e))
             raise
-        tell(answer if concern.job is None and isinstance(answer, int) else concern.job, RecordOutcome.DONE)
+        made = answer if concern.job is None and isinstance(answer, int) else concern.job
+        if made is not None and concern.job is None:
+            self.on_act([made], concern.owner)
+        tell(made, RecordOutcome.DONE)
         self.outcomes[verb, "done"] += 1
         self._settle(intent, "done", "")
         self._trouble.pop(subject, None)

@@ -32,6 +32,7 @@ _CHEAP = 0.01  # seconds of work for which a request counts once more
 _DEAREST = 200.0
 _A_PART = 1000  # characters of an answer that take about as long as a stage to look through
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_OFTEN = re.compile(rb'\{"op": ?"(answer|touched)"')
 LocalOp = Callable[[int, Mapping[str, Any]], Awaitable[Any]]
 
 
@@ -39,13 +40,19 @@ class LocalDoor:
     """Requests of the command line: `{"op": ..., arguments}` to `{"ok": true, "result": ...}` or the error's name.
 
     `answers` counts them by how they went: ok, refused (not permitted, too many), failed. Those that change something
-    leave a record in the `audit`.
+    leave a record in the `audit`. `limit` is of each user's requests, `often` of those that front programs make: any
+    number of tools may ask, and who is turned away asks Slurm.
     """
 
     def __init__(
-        self, operations: Mapping[str, LocalOp], limit: RateLimit | None = None, audit: RequestAudit | None = None
+        self,
+        operations: Mapping[str, LocalOp],
+        limit: RateLimit | None = None,
+        audit: RequestAudit | None = None,
+        often: RateLimit | None = None,
     ) -> None:
         self._operations = operations
+        self._often = often
         self.answers: Counter[str] = Counter()
         self._limit = limit
         self._audit = audit
@@ -62,8 +69,9 @@ class LocalDoor:
         """The reply to one line that came in by this door."""
         if self._limit is None or uid == 0:
             return await self._answer(door, uid, line)
+        limit = self._often if self._often is not None and _OFTEN.match(line) else self._limit
         try:
-            self._limit.take(uid, time.monotonic())
+            limit.take(uid, time.monotonic())
         except NotNow as e:
             self.answers["refused"] += 1
             if self._audit is not None:
@@ -72,7 +80,7 @@ class LocalDoor:
         work = Timed(self._answer(door, uid, line))
         reply = await work
         # The agent does one thing at a time: who makes it work long has fewer requests.
-        self._limit.charge(uid, min(work.seconds // _CHEAP, _DEAREST), time.monotonic())
+        limit.charge(uid, min(work.seconds // _CHEAP, _DEAREST), time.monotonic())
         return reply
 
     async def _answer(self, door: Door, uid: int, line: bytes) -> bytes:

@@ -88,6 +88,11 @@ class CommandRunner:
         self.meter = Meter()
         self._running: set[asyncio.subprocess.Process] = set()
 
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What the commands are run with."""
+        return self._environment
+
     async def run(
         self,
         argv: Sequence[str],
@@ -101,13 +106,15 @@ class CommandRunner:
         graceful: bool = False,
         label: str | None = None,
         origin: Origin | None = None,
+        strays: str = "replace",
     ) -> CommandResult:
         """Run one command to its end. The one place that every request to Slurm passes.
 
         After `limit` seconds the whole process group is killed and reaped: `SlurmUnavailable`, or `OutcomeUnknown`
         when it might have changed something. `graceful` sends SIGTERM instead, gives it a few seconds and returns what
         it said, with `expired`. What the budget refuses is not run; `service` is who will answer. It runs in the folder
-        and with the environment and umask of `origin`, which have to do for all that it runs; None: in ours.
+        and with the environment and umask of `origin`, which have to do for all that it runs; None: in ours. `strays`
+        is what becomes of bytes that are no UTF-8, as `bytes.decode` names it.
         """
         label = label or argv[0]
         submits = None if "--test-only" in argv else _SUBMISSIONS.get(argv[0])
@@ -120,7 +127,7 @@ class CommandRunner:
             process = await self._start(argv, extra or {}, pass_fds, end=end, origin=origin)
             self._running.add(process)
             try:
-                done = await self._finish(process, argv[0], limit, changing, stdin, graceful)
+                done = await self._finish(process, argv[0], limit, changing, stdin, graceful, strays)
                 if done.code == 0 or done.expired:
                     outcome = "ok"
                 elif not unanswered(done.stderr):
@@ -204,6 +211,7 @@ class CommandRunner:
         changing: bool,
         stdin: bytes,
         graceful: bool,
+        strays: str,
     ) -> CommandResult:
         talk = asyncio.ensure_future(process.communicate(stdin))
         try:
@@ -225,7 +233,7 @@ class CommandRunner:
         if self._prefix and process.returncode in _NOT_STARTED:
             raise SlurmUnavailable(f"{_missing(name)} ({err.decode(errors='replace').strip()[:200]})")
         # Names made of bytes that are no UTF-8 must not break the parsing of everybody's rows.
-        return CommandResult(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"), expired)
+        return CommandResult(process.returncode, out.decode(errors=strays), err.decode(errors=strays), expired)
 
 
 def _missing(name: str) -> str:

@@ -263,3 +263,16 @@ def test_no_answer_at_all_gives_an_empty_unusable_picture():
     slurm.error = SlurmUnavailable("away")
     snapshot = run(Observer(slurm, ManualClock(), min_interval=10, stale_after=120).look())
     assert not snapshot.usable and not snapshot.jobs
+
+
+def test_who_keeps_looks_hears_of_every_job_that_something_was_asked_for(store):
+    executor, heard = Executor(store, ManualClock(), None), []
+    executor.on_act = lambda jobs, owner: heard.append((list(jobs), owner))
+
+    async def made(_):
+        return 5
+
+    run(executor.act("submit", "w", {}, made, ABOUT))
+    with pytest.raises(OutcomeUnknown):
+        run(executor.act("submit", "w", {}, lambda _: _fail(OutcomeUnknown("lost")), ABOUT))
+    assert heard == [([5], ABOUT.owner)]
