@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Hashable
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
-__all__ = ["LookCache", "Taken"]
+__all__ = ["LookCache", "TakenLook"]
 
 _AT_MOST: Final = 1.0
 """Seconds between two looks of a kind, whatever was touched meanwhile."""
@@ -20,7 +20,7 @@ Take = Callable[[], Awaitable[T]]
 
 
 @dataclass(frozen=True, slots=True)
-class Taken(Generic[T]):
+class TakenLook(Generic[T]):
     """A look, begun at `begun` (the cache's clock)."""
 
     begun: float
@@ -29,9 +29,9 @@ class Taken(Generic[T]):
 
 @dataclass(slots=True)
 class _Kind(Generic[T]):
-    last: Taken[T] | None = None
+    last: TakenLook[T] | None = None
     begun: float = float("-inf")  # of the last one that was begun, whatever became of it
-    running: asyncio.Task[Taken[T]] | None = None
+    running: asyncio.Task[TakenLook[T]] | None = None
     used: float = 0.0
 
 
@@ -65,7 +65,7 @@ class LookCache(Generic[T]):
             times = [at for job, (at, whose) in touched.items() if uid is None or whose == uid or job == 0]
         return max(times, default=float("-inf"))
 
-    async def get(self, kind: Hashable, take: Take[T], since: float = float("-inf")) -> Taken[T]:
+    async def get(self, kind: Hashable, take: Take[T], since: float = float("-inf")) -> TakenLook[T]:
         """A look of this kind, begun at `since` or later and not too old. `take` takes one; its errors pass."""
         needed = max(self.clock() - self.age, since)
         entry = self._kinds.setdefault(kind, _Kind())
@@ -80,13 +80,13 @@ class LookCache(Generic[T]):
         self.served += 1
         return entry.last
 
-    async def _take(self, entry: _Kind[T], take: Take[T]) -> Taken[T]:
+    async def _take(self, entry: _Kind[T], take: Take[T]) -> TakenLook[T]:
         try:
             if (pause := entry.begun + _AT_MOST - self.clock()) > 0:
                 await self.sleep(pause)
             entry.begun = begun = self.clock()
             self.taken += 1
-            entry.last = Taken(begun, await take())
+            entry.last = TakenLook(begun, await take())
             return entry.last
         finally:
             entry.running = None

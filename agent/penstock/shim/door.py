@@ -18,7 +18,7 @@ from penstock.shim.cache import LookCache
 from penstock.shim.rows import Table, Unreadable, parse_table
 from penstock.shim.site import Asker, ShimSite
 from penstock.shim.squeue_format import LETTERS
-from penstock.shim.words import Answer, Through
+from penstock.shim.words import CommandAnswer, Through
 from penstock.slurm.raw_looks import RawLooks, RawText
 
 __all__ = ["PROGRAMS", "ShimDoor", "site_of"]
@@ -107,7 +107,7 @@ class ShimDoor:
         self.answers[program, "served"] += 1
         return {"out": said.out, "err": said.err, "code": said.code}
 
-    async def _answer(self, uid: int, program: str, words: Sequence[str], environ: Mapping[str, str]) -> Answer:
+    async def _answer(self, uid: int, program: str, words: Sequence[str], environ: Mapping[str, str]) -> CommandAnswer:
         if not self._shared and uid != os.geteuid():
             raise Through("this agent serves its own user only")
         if environ.get("SLURM_CONF") != self._environment.get("SLURM_CONF"):
@@ -132,7 +132,7 @@ class ShimDoor:
 
     # -- programs -----------------------------------------------------------------------------------------------
 
-    async def _squeue(self, words: Sequence[str], asker: Asker, site: ShimSite) -> Answer:
+    async def _squeue(self, words: Sequence[str], asker: Asker, site: ShimSite) -> CommandAnswer:
         asked = squeue.read(words, asker.environ, site)
         everything = asked.everything or not site.hidden
         if not everything and self._shared:
@@ -146,7 +146,7 @@ class ShimDoor:
             look = await self._looks.squeue(letters, *options)
             return _Content(await _table(look, letters))
 
-        def said(content: _Content) -> Answer:
+        def said(content: _Content) -> CommandAnswer:
             assert content.table is not None
             return squeue.answer(asked, content.table, asker)
 
@@ -154,7 +154,7 @@ class ShimDoor:
         whose = asker.uid if asked.me else None
         return await self._from(("squeue", *options), take, said, self.cache.since(jobs, whose))
 
-    async def _sacct(self, words: Sequence[str], asker: Asker, site: ShimSite) -> Answer:
+    async def _sacct(self, words: Sequence[str], asker: Asker, site: ShimSite) -> CommandAnswer:
         clusters = (await self._clusters.get("clusters", self._looks.clusters)).content
         asked = sacct.read(words, asker, replace(site, alone=set(clusters) == {site.cluster}))
         kind: tuple[object, ...]
@@ -173,7 +173,7 @@ class ShimDoor:
             look = await self._looks.sacct(*options)
             return _Content(await _table(look))
 
-        def said(content: _Content) -> Answer:
+        def said(content: _Content) -> CommandAnswer:
             assert content.table is not None
             return sacct.answer(asked, content.table, asker)
 
@@ -204,7 +204,7 @@ class ShimDoor:
             return start
         return known
 
-    async def _scontrol(self, words: Sequence[str], asker: Asker, site: ShimSite) -> Answer:
+    async def _scontrol(self, words: Sequence[str], asker: Asker, site: ShimSite) -> CommandAnswer:
         asked = scontrol.read(words, asker.environ, site)
         options = ["-o", "show", "job"] if asked.line else ["show", "job"]
 
@@ -213,7 +213,7 @@ class ShimDoor:
             look = await self._looks.scontrol(*options)
             return _Content(await _table(queue, LETTERS), look.text)
 
-        def said(content: _Content) -> Answer:
+        def said(content: _Content) -> CommandAnswer:
             assert content.table is not None
             return scontrol.answer(asked, content.text, content.table, asker)
 
@@ -224,9 +224,9 @@ class ShimDoor:
         self,
         kind: tuple[object, ...],
         take: Callable[[], Awaitable[_Content]],
-        said: Callable[[_Content], Answer],
+        said: Callable[[_Content], CommandAnswer],
         since: float,
-    ) -> Answer:
+    ) -> CommandAnswer:
         """The answer from a look; where that lacks the jobs that were asked for, from a newer one."""
         look = await self.cache.get(kind, take, since)
         try:

@@ -13,9 +13,9 @@ from typing import Final
 
 from penstock.shim.rows import Table
 from penstock.shim.site import Asker, ShimSite
-from penstock.shim.words import Answer, Option, Through, parse_words
+from penstock.shim.words import CommandAnswer, Option, Through, parse_words
 
-__all__ = ["Column", "SacctAsk", "answer", "read"]
+__all__ = ["AccountingColumn", "SacctAsk", "answer", "read"]
 
 _LETTERS: Final = "aA:bBcC:DeE:f:F:g:hi:I:j:k:K:lLM:nN:o:pPq:r:R:s:S:Ttu:UvVW:x:X"
 _LONGS: Final = {
@@ -71,7 +71,7 @@ _WIDEST: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class AccountingColumn:
     """A field as it was asked for: the beginning of its name, and its width; None: the usual one."""
 
     name: str
@@ -83,7 +83,7 @@ class SacctAsk:
     """What a sacct command asks for: jobs `ids`, or (None) what the caller has had since `start`, an ISO date and time
     (None: since midnight), of these `names`. `ending` and `parsable` are `-p` and `-P` or `-p`."""
 
-    columns: Sequence[Column]
+    columns: Sequence[AccountingColumn]
     header: bool = True
     parsable: bool = False
     ending: bool = False
@@ -190,7 +190,7 @@ def _is_self(text: str, asker: Asker) -> None:
         raise Through("jobs of others")
 
 
-def _columns(given: Sequence[str]) -> list[Column]:
+def _columns(given: Sequence[str]) -> list[AccountingColumn]:
     columns = []
     for part in ",".join(given).split(","):
         name, percent, width = part.lstrip(" \t\n\v\f\r").partition("%")
@@ -200,13 +200,13 @@ def _columns(given: Sequence[str]) -> list[Column]:
             raise Through(f"a width that is not served: {width[:40]}")
         if percent and not 0 < abs(int(width[:8])) <= _WIDEST:
             raise Through(f"a width that is not served: {width[:40]}")
-        columns.append(Column(name, int(width) if percent else None))
+        columns.append(AccountingColumn(name, int(width) if percent else None))
     if not columns:
         raise Through("no fields")
     return columns
 
 
-def answer(ask: SacctAsk, look: Table, asker: Asker) -> Answer:
+def answer(ask: SacctAsk, look: Table, asker: Asker) -> CommandAnswer:
     """What sacct prints. Raises `Through`."""
     columns = _resolved(ask, list(look.header))
     if not asker.same_zone and (ask.start is not None or any(name in _DATES for name, _ in columns)):
@@ -219,7 +219,7 @@ def answer(ask: SacctAsk, look: Table, asker: Asker) -> Answer:
     for job in _chosen(ask, look.rows, asker):
         for row in job if ask.steps else job[:1]:
             lines.append(_line(ask, [_cell(name, width, row[name], ask) for name, width in columns]))
-    return Answer("".join(lines))
+    return CommandAnswer("".join(lines))
 
 
 def _resolved(ask: SacctAsk, known: Sequence[str]) -> list[tuple[str, int]]:

@@ -13,7 +13,7 @@ from typing import Final
 
 from penstock.shim.rows import Table
 from penstock.shim.site import Asker, ShimSite
-from penstock.shim.words import Answer, Through, parse_words
+from penstock.shim.words import CommandAnswer, Through, parse_words
 
 __all__ = ["ScontrolAsk", "answer", "read"]
 
@@ -56,13 +56,13 @@ def read(words: Sequence[str], environ: Mapping[str, str], site: ShimSite) -> Sc
     return ScontrolAsk(job, any(option.name == "o" for option in options))
 
 
-def answer(ask: ScontrolAsk, look: str, queue: Table, asker: Asker) -> Answer:
+def answer(ask: ScontrolAsk, look: str, queue: Table, asker: Asker) -> CommandAnswer:
     """What scontrol prints: `look` is its text of all jobs, `queue` what `squeue -r` just had. Raises `Through`."""
     if not asker.same_zone:
         raise Through("times in another zone, or in a format of the caller's")
     if ask.job is None:
-        return Answer(look)
-    return Answer(_record(ask, look, queue))
+        return CommandAnswer(look)
+    return CommandAnswer(_record(ask, look, queue))
 
 
 def _record(ask: ScontrolAsk, look: str, queue: Table) -> str:

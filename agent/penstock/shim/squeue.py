@@ -14,7 +14,7 @@ from typing import Final
 from penstock.shim.rows import Table
 from penstock.shim.site import Asker, ShimSite
 from penstock.shim.squeue_format import DEFAULT, LETTERS, LONG, TIMES, Field, parse_format, parse_long_format, write_row
-from penstock.shim.words import Answer, Through, parse_words
+from penstock.shim.words import CommandAnswer, Through, parse_words
 
 __all__ = ["SHORT_STATES", "SqueueAsk", "answer", "read"]
 
@@ -239,7 +239,7 @@ def _states(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def answer(ask: SqueueAsk, look: Table, asker: Asker) -> Answer:
+def answer(ask: SqueueAsk, look: Table, asker: Asker) -> CommandAnswer:
     """What squeue prints. Raises `Through`."""
     if not asker.same_zone and (ask.date or any(one.letter in TIMES for one in ask.fields)):
         raise Through("times in another zone, or in a format of the caller's")
@@ -249,7 +249,7 @@ def answer(ask: SqueueAsk, look: Table, asker: Asker) -> Answer:
         lines.append(write_row(list(ask.fields), look.header, heading=True))
     fields = list(ask.fields)
     lines += [write_row(fields, row) for row in rows]
-    return Answer("".join(lines))
+    return CommandAnswer("".join(lines))
 
 
 def _filtered(ask: SqueueAsk, rows: Sequence[Mapping[str, str]], asker: Asker) -> list[Mapping[str, str]]:

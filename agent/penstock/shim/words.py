@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Answer", "Option", "Through", "parse_words"]
+__all__ = ["CommandAnswer", "Option", "Through", "parse_words"]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandAnswer:
     """What the command prints and how it ends. Bytes that are no UTF-8 are surrogates (`surrogateescape`)."""
 
     out: str

@@ -14,7 +14,7 @@ from penstock.shim import sacct, scontrol, squeue
 from penstock.shim.rows import Table, parse_table
 from penstock.shim.site import Asker, ShimSite
 from penstock.shim.squeue_format import LETTERS
-from penstock.shim.words import Answer, Through
+from penstock.shim.words import CommandAnswer, Through
 from places import PROJECT
 
 RECORDS = sorted((PROJECT / "tests" / "fixtures" / "shim").glob("*.json.gz"))
@@ -25,7 +25,7 @@ def table(record: dict[str, Any], kind: str, names: str | None = None) -> Table:
     return parse_table(look["text"], look["separator"], names)
 
 
-def said(record: dict[str, Any], program: str, words: list[str], environ: dict[str, str], date: str) -> Answer:
+def said(record: dict[str, Any], program: str, words: list[str], environ: dict[str, str], date: str) -> CommandAnswer:
     release = tuple(int(part) for part in record["release"].split("."))
     site = ShimSite("shim", release, alone=True)
     users = {**record["users"], "root": 0, "0": 0}
