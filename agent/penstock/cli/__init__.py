@@ -30,6 +30,10 @@ _COMMANDS: Final = {
         "submit": ("penstock.cli.workflows:submit", "Hand a workflow file to the agent: YAML, or WfFormat 1.5 or 1.6."),
         "try": ("penstock.cli.trying:try_", "Say how long a workflow would take on the queue as it is."),
         "sbatch": ("penstock.cli.sbatch:sbatch", "Submit a job script as sbatch does, with #PENSTOCK lines."),
+        "shim": (
+            "penstock.cli.shim:shim",
+            "Put front programs for sbatch, squeue, sacct, scancel and scontrol on PATH.",
+        ),
         "status": ("penstock.cli.status:status", "Show workflows with their stages, and malleable jobs."),
         "top": ("penstock.cli.status:top", "Watch workflows and malleable jobs."),
         "explain": ("penstock.cli.status:explain", "Say what was decided and why."),

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, NoReturn
 
-from penstock.errors import PenstockError
+from penstock.errors import NotPermitted, PenstockError
+from penstock.shim.path import Refused, beheaded, find, guarded
+from penstock.shim.process import become, first_environment
 
 __all__ = ["HandedOn", "Submitted", "hand_on", "in_queue", "pass_on", "script_lines", "script_path", "submit"]
 
@@ -60,9 +62,10 @@ class HandedOn:
 
 def pass_on(words: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
     """Become sbatch with these words, as if it had been called itself."""
-    program = _program()
+    told = {**_environment(), **environment}
+    program = _program(told)
     sys.stdout.flush()
-    os.execve(program, ["sbatch", *words], {**os.environ, **environment})  # noqa: S606
+    become(program, words, guarded(program, told))
 
 
 def submit(
@@ -117,12 +120,14 @@ def _started(
     raw[1] &= ~termios.OPOST  # what it says is passed on as it is
     termios.tcsetattr(theirs, termios.TCSANOW, raw)
     try:
+        told = {**_environment(), **environment}
+        program = _program(told)
         process = subprocess.Popen(
             ["sbatch", *words],
-            executable=_program(),
+            executable=program,
             stdin=subprocess.PIPE if piped else None,
             stdout=theirs,
-            env={**os.environ, **environment},
+            env=guarded(program, told),
             cwd=workdir,
             pass_fds=[number for number in descriptors if number > _STANDARD],
         )
@@ -184,8 +189,19 @@ def script_path(name: str, folder: str | None = None) -> Path:
     return Path(path or name)
 
 
-def _program() -> str:
-    program = shutil.which("sbatch")
+def _environment() -> dict[str, str]:
+    """That of the caller, without front programs on PATH: it is the job's, too."""
+    environ = first_environment()
+    try:
+        environ["PATH"] = beheaded(environ.get("PATH", os.defpath))
+    except Refused as e:
+        raise NotPermitted(str(e)) from e
+    return environ
+
+
+def _program(environ: Mapping[str, str]) -> str:
+    """The real sbatch: neither a front program, nor a script that has called us."""
+    program = find("sbatch", environ)
     if program is None:
         raise PenstockError("sbatch is not on PATH; are Slurm's client programs installed?")
     return program
