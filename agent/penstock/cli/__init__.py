@@ -32,7 +32,7 @@ _COMMANDS: Final = {
         "sbatch": ("penstock.cli.sbatch:sbatch", "Submit a job script as sbatch does, with #PENSTOCK lines."),
         "shim": (
             "penstock.cli.shim:shim",
-            "Put front programs for sbatch, squeue, sacct, scancel and scontrol on PATH.",
+            "Put front programs for Slurm's commands on PATH.",
         ),
         "status": ("penstock.cli.status:status", "Show workflows with their stages, and malleable jobs."),
         "top": ("penstock.cli.status:top", "Watch workflows and malleable jobs."),

@@ -41,14 +41,14 @@ _SHELLS: Final = {
     help="The shell that reads it; csh: eval `penstock shim --shell csh`, fish: penstock shim --shell fish | source",
 )
 def shim(off: bool, path_only: bool, shell: str) -> None:
-    """Put front programs for sbatch, squeue, sacct, scancel and scontrol on PATH.
+    """Put front programs for Slurm's commands on PATH.
 
     \b
     eval "$(penstock shim)"          for this shell, and what is started from it
     eval "$(penstock shim --off)"    undoes it
 
-    Every tool then calls these in the place of Slurm's own, which they run: jobs are submitted once while Slurm is
-    busy, and the agent answers what it knows.
+    Every tool then calls these (sbatch, squeue, sacct, scancel, scontrol) in the place of Slurm's own, which they run:
+    jobs are submitted once while Slurm is busy, and the agent answers what it knows.
     """
     if off and path_only:
         raise UserError("--off and --path: give one of them")
