@@ -28,8 +28,8 @@ from penstock.ipc.client import ask_agent
 from penstock.off.handing import let_go
 from penstock.sbatch.directives import Request, read_directives, request
 from penstock.sbatch.options import CommandLine, parse
-from penstock.sbatch.piped import PipedScript, take_in
-from penstock.sbatch.submission import hand_on, pass_on, script_lines
+from penstock.sbatch.submission import hand_on, pass_on
+from penstock.shim.script import PipedScript, script_lines, take_in
 from penstock.workflow.state import Kept
 
 __all__ = ["sbatch"]
@@ -120,9 +120,9 @@ def _plain(
         said = said or line.has("quiet") or note(f"jobs that depend on this one are not followed: {e}")
     # A job's name is the one thing of a dependency that Slurm would not understand.
     by_number = () if numbered == dependency else (f"--dependency={numbered}",)
-    if not followable(line, script, os.environ):
-        pass_on(line.words(*size, *by_number), environment)
     descriptors = () if piped is None else piped.passed_on
+    if not followable(line, script, os.environ):
+        return hand_on(line.words(*size, *by_number), environment, descriptors).end()
     done = hand_on(line.words(*size, *by_number), environment, descriptors)
     if chaining is not None and done.job is not None:
         order = order_of(line.words(*size), line, script, piped)

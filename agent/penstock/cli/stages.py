@@ -22,8 +22,8 @@ from penstock.errors import PenstockError, UserError
 from penstock.sbatch.directives import Request, sbatch_lines
 from penstock.sbatch.moldable import moldable
 from penstock.sbatch.options import CommandLine, parse
-from penstock.sbatch.piped import PipedScript
-from penstock.sbatch.submission import Submitted, script_lines, submit
+from penstock.sbatch.submission import Submitted, submit
+from penstock.shim.script import PipedScript, script_lines
 from penstock.slurm.dependencies import renamed
 from penstock.slurm.parse import ParseError
 from penstock.workflow.state import Kept, StageRun, WorkflowRun

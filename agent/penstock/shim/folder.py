@@ -23,9 +23,21 @@ __all__ = ["MODULES", "OLDEST", "SETTINGS", "front_folder", "interpreter"]
 MODULES: Final = (
     "__init__.py",
     "shim/__init__.py",
+    "shim/again.py",
+    "shim/agent.py",
     "shim/front.py",
+    "shim/memory.py",
+    "shim/once.py",
     "shim/path.py",
     "shim/process.py",
+    "shim/relay.py",
+    "shim/sbatch.py",
+    "shim/script.py",
+    "shim/submit.py",
+    "shim/words.py",
+    "slurm/__init__.py",
+    "slurm/error_texts.py",
+    "slurm/option_table.py",
 )
 """What the front programs load of this package."""
 OLDEST: Final = (3, 9)

@@ -66,7 +66,9 @@ class Desk:
 
     @property
     def words(self) -> list[str]:
-        return (self.folder / "words").read_text().splitlines()
+        """All but the key by which the job would be looked for."""
+        words = (self.folder / "words").read_text().splitlines()
+        return [word for word in words if not word.startswith("--comment=penstock:")]
 
     @property
     def script(self) -> bytes:
