@@ -24,12 +24,12 @@ from penstock.cli.stages import (
 )
 from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, PenstockError
+from penstock.fronts.script import PipedScript, script_lines, take_in
 from penstock.ipc.client import ask_agent
 from penstock.off.handing import let_go
 from penstock.sbatch.directives import Request, read_directives, request
 from penstock.sbatch.options import CommandLine, parse
 from penstock.sbatch.submission import hand_on, pass_on
-from penstock.shim.script import PipedScript, script_lines, take_in
 from penstock.workflow.state import Kept
 
 __all__ = ["sbatch"]

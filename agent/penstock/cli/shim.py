@@ -11,9 +11,9 @@ import click
 
 from penstock.config import Config, load
 from penstock.errors import NotPermitted, UserError
-from penstock.shim.folder import front_folder, interpreter
-from penstock.shim.memory import cluster_name
-from penstock.shim.path import Refused, beheaded
+from penstock.fronts.folder import front_folder, interpreter
+from penstock.fronts.memory import cluster_name
+from penstock.fronts.path import Refused, beheaded
 from penstock.state.leadership import acts_path
 
 __all__ = ["shim"]

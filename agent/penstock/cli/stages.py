@@ -19,11 +19,11 @@ from penstock.cli.door import ask_or_leave, plan_stages
 from penstock.cli.keeping import KEEPS_BACK, check_agent, put_off
 from penstock.config import Config
 from penstock.errors import PenstockError, UserError
+from penstock.fronts.script import PipedScript, script_lines
 from penstock.sbatch.directives import Request, sbatch_lines
 from penstock.sbatch.moldable import moldable
 from penstock.sbatch.options import CommandLine, parse
 from penstock.sbatch.submission import Submitted, submit
-from penstock.shim.script import PipedScript, script_lines
 from penstock.slurm.dependencies import renamed
 from penstock.slurm.parse import ParseError
 from penstock.workflow.state import Kept, StageRun, WorkflowRun

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from penstock.errors import NotPermitted, PenstockError
-from penstock.shim.once import patience
-from penstock.shim.path import Refused, beheaded, find, guarded
-from penstock.shim.process import become, first_environment
-from penstock.shim.script import own_lines, script_lines, script_path
-from penstock.shim.submit import SbatchAnswer, submit_once
-from penstock.shim.words import SbatchWords, read_words, script_words
+from penstock.fronts.once import patience
+from penstock.fronts.path import Refused, beheaded, find, guarded
+from penstock.fronts.process import become, first_environment
+from penstock.fronts.script import own_lines, script_lines, script_path
+from penstock.fronts.submit import SbatchAnswer, submit_once
+from penstock.fronts.words import SbatchWords, read_words, script_words
 
 __all__ = ["HandedOn", "Submitted", "hand_on", "in_queue", "pass_on", "submit"]
 

@@ -16,9 +16,9 @@ from penstock.app import App
 from penstock.cli import cli
 from penstock.config import Config
 from penstock.errors import NotNow, NotPermitted, OutcomeUnknown, UserError
+from penstock.fronts.script import script_lines
 from penstock.ipc.inbox import LATER, Inbox
 from penstock.sbatch.submission import submit
-from penstock.shim.script import script_lines
 from penstock.state.leadership import lock_state
 from penstock.state.store import Store
 from penstock.tick import Tick, one_pass

@@ -9,10 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import UserError
+from penstock.fronts import again, once
+from penstock.fronts.once import (
+    DONE,
+    LOOK,
+    LOOK_ONCE,
+    after_try,
+    delays,
+    jobs_with,
+    key_option,
+    named,
+    patience,
+    said_of,
+)
+from penstock.fronts.words import SbatchWords, job_name, names_penstock, read_words, script_words, stage_name
 from penstock.sbatch.options import parse
-from penstock.shim import again, once
-from penstock.shim.once import DONE, LOOK, LOOK_ONCE, after_try, delays, jobs_with, key_option, named, patience, said_of
-from penstock.shim.words import SbatchWords, job_name, names_penstock, read_words, script_words, stage_name
 
 SAMPLES = (
     "-H|-J|x|--job-name=a|--comment|--comment=b|-Jname|-HQ|-aH|--array|1-3|--|-|:|s.sh|--depend=afterok:1|-d|-M"

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 
 from penstock.cli.shim import shim
 from penstock.errors import PenstockError
-from penstock.shim import folder as folders
-from penstock.shim.folder import MODULES, OLDEST, front_folder, interpreter
-from penstock.shim.path import GUARD, MARKER, PROGRAMS, Refused, beheaded, find, guarded
+from penstock.fronts import folder as folders
+from penstock.fronts.folder import MODULES, OLDEST, front_folder, interpreter
+from penstock.fronts.path import GUARD, MARKER, PROGRAMS, Refused, beheaded, find, guarded
 
 SAYS = '#!/bin/sh\necho "$0" "$@"; echo "$PATH"; exit 3\n'
 
@@ -150,7 +150,7 @@ def test_its_name_changes_with_what_is_in_it(own, monkeypatch):
 
 def test_what_they_load_is_what_is_copied(own):
     folder = made("--path")
-    loads = "import sys; sys.path.insert(0, sys.argv[1]); import penstock.shim.front; print(*sorted(sys.modules))"
+    loads = "import sys; sys.path.insert(0, sys.argv[1]); import penstock.fronts.front; print(*sorted(sys.modules))"
     words = [interpreter(), "-IS", "-c", loads, f"{folder}/.lib"]
     loaded = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout.split()
     ours = {name for name in loaded if name.partition(".")[0] == "penstock"}

@@ -15,26 +15,26 @@ from pathlib import Path
 from typing import Final
 
 from penstock.errors import StoreError, UserError
+from penstock.fronts.path import MARKER, PROGRAMS
 from penstock.host.files import sync
-from penstock.shim.path import MARKER, PROGRAMS
 
 __all__ = ["MODULES", "OLDEST", "SETTINGS", "front_folder", "interpreter"]
 
 MODULES: Final = (
     "__init__.py",
-    "shim/__init__.py",
-    "shim/again.py",
-    "shim/agent.py",
-    "shim/front.py",
-    "shim/memory.py",
-    "shim/once.py",
-    "shim/path.py",
-    "shim/process.py",
-    "shim/relay.py",
-    "shim/sbatch.py",
-    "shim/script.py",
-    "shim/submit.py",
-    "shim/words.py",
+    "fronts/__init__.py",
+    "fronts/again.py",
+    "fronts/agent.py",
+    "fronts/front.py",
+    "fronts/memory.py",
+    "fronts/once.py",
+    "fronts/path.py",
+    "fronts/process.py",
+    "fronts/relay.py",
+    "fronts/sbatch.py",
+    "fronts/script.py",
+    "fronts/submit.py",
+    "fronts/words.py",
     "slurm/__init__.py",
     "slurm/error_texts.py",
     "slurm/option_table.py",
@@ -53,7 +53,7 @@ _PROGRAM: Final = """\
 import sys
 
 sys.path.insert(0, {library!r})
-from penstock.shim.front import main
+from penstock.fronts.front import main
 
 main({program!r}, {folder!r})
 """

@@ -6,8 +6,8 @@ import os
 import signal
 import sys
 
-from penstock.shim.path import Refused, beheaded, check, find
-from penstock.shim.process import end_as, first_environment
+from penstock.fronts.path import Refused, beheaded, check, find
+from penstock.fronts.process import end_as, first_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ def main(program: str, folder: str) -> NoReturn:
 
 def _serve(program: str, real: str, environ: dict[str, str], folder: str) -> int:
     if program == "sbatch":
-        from penstock.shim.sbatch import front_sbatch
+        from penstock.fronts.sbatch import front_sbatch
 
         return front_sbatch(real, sys.argv[1:], environ, _settings(folder))
-    from penstock.shim.relay import front_command
+    from penstock.fronts.relay import front_command
 
     return front_command(program, real, sys.argv[1:], environ, _settings(folder), folder)
 

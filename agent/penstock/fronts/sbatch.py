@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import time
 
-from penstock.shim.agent import tell_touched
-from penstock.shim.memory import cluster_name, keep, memory_folder
-from penstock.shim.once import patience
-from penstock.shim.path import Refused, guarded
-from penstock.shim.process import become, say
-from penstock.shim.script import PipedScript, script_lines, take_in
-from penstock.shim.submit import submit_once
-from penstock.shim.words import SbatchWords, job_name, names_penstock, read_words, script_words, stage_name
+from penstock.fronts.agent import tell_touched
+from penstock.fronts.memory import cluster_name, keep, memory_folder
+from penstock.fronts.once import patience
+from penstock.fronts.path import Refused, guarded
+from penstock.fronts.process import become, say
+from penstock.fronts.script import PipedScript, script_lines, take_in
+from penstock.fronts.submit import submit_once
+from penstock.fronts.words import SbatchWords, job_name, names_penstock, read_words, script_words, stage_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ import os
 import struct
 import time
 
-from penstock.shim.memory import cluster_name
+from penstock.fronts.memory import cluster_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-__all__ = ["NoAnswer", "ask", "tell_touched"]
+__all__ = ["NoAnswer", "about", "ask", "tell_touched"]
 
 _LONGEST = 64 * 1024 * 1024
 _TOUCHED = 2.0  # seconds: what is told is told in passing
@@ -73,9 +73,11 @@ def about(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def tell_touched(settings: Mapping[str, str], environ: Mapping[str, str], jobs: list[int]) -> None:
-    """Say that these jobs are not any more as the agent has seen them. Where none hears it, nothing is to be done."""
+    """Say that these jobs (none: some) are not any more as the agent has seen them. Where none hears it, nothing is to
+    be done."""
     try:
-        ask(settings, environ, {"op": "touched", "jobs": jobs}, _TOUCHED)
+        # 0 is no job, and makes what was seen of all jobs old.
+        ask(settings, environ, {"op": "touched", "jobs": jobs or [0]}, _TOUCHED)
     except NoAnswer:
         return
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 import os
 import time
 
-from penstock.shim.again import ASKS, CHANGES, done_before, may_repeat, purpose, touched, unanswered_text
-from penstock.shim.agent import NoAnswer, about, ask, tell_touched
-from penstock.shim.once import delays, patience
-from penstock.shim.path import guarded
-from penstock.shim.process import Child, become, say
+from penstock.fronts.again import ASKS, CHANGES, done_before, may_repeat, purpose, touched, unanswered_text
+from penstock.fronts.agent import NoAnswer, about, ask, tell_touched
+from penstock.fronts.once import delays, patience
+from penstock.fronts.path import guarded
+from penstock.fronts.process import Child, become, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["front_command"]
 
-_ANSWER = 8.0  # seconds: the agent may have to look at Slurm first
+_ANSWER = 12.0  # seconds: the agent may have to look at Slurm first
 _A_DAY = 86400.0
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import time
 
-from penstock.shim.once import DONE, LOOK_ONCE, after_try, delays, jobs_with, key_option, named, new_key, said_of
-from penstock.shim.path import find, guarded
-from penstock.shim.process import Child, say
+from penstock.fronts.once import DONE, LOOK_ONCE, after_try, delays, jobs_with, key_option, named, new_key, said_of
+from penstock.fronts.path import find, guarded
+from penstock.fronts.process import Child, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.shim.words import SbatchWords
+    from penstock.fronts.words import SbatchWords
 
 __all__ = ["SbatchAnswer", "submit_once"]
 

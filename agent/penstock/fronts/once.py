@@ -6,7 +6,7 @@ same, the queue is looked through for the key before the next try.
 
 from __future__ import annotations
 
-from penstock.shim.words import SbatchWords
+from penstock.fronts.words import SbatchWords
 from penstock.slurm.error_texts import BUSY, UNKNOWN, kind_of
 
 TYPE_CHECKING = False
