@@ -27,11 +27,11 @@ def main(program: str, folder: str) -> NoReturn:
         environ = first_environment()
         check(folder)
         environ["PATH"] = os.environ["PATH"] = beheaded(environ.get("PATH", os.defpath))
-        if os.path.dirname(environ.get("_", "")) == folder:  # a shell's word for what it runs
-            del environ["_"]
         real = find(program, environ)
         if real is None:
             raise Refused(f"there is no {program} behind the front program in {folder}", _NO_PROGRAM)
+        if environ.get("_") == os.path.join(folder, program):  # a shell's word for what it runs
+            environ["_"] = real
         code = _serve(program, real, environ, folder)
     except Refused as e:
         sys.stderr.write(f"penstock: {e}\n")

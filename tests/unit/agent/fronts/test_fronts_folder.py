@@ -105,6 +105,7 @@ def test_the_environment_is_handed_on_as_it_was(own):
     found = {word.partition(b"=")[0]: word.partition(b"=")[2] for word in done.stdout.strip().split(b"\0") if word}
     guard = found.pop(GUARD.encode())
     assert guard.endswith(f":{own}/real/squeue".encode())
+    assert found.pop(b"_") == f"{own}/real/squeue".encode()
     assert found == {b"PATH": f"{own}/real".encode(), b"BASH_FUNC_module%%": b"() { :; }", b"A": b"\xff"}
 
 
