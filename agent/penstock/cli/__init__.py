@@ -173,6 +173,8 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point of the console script."""
+    if sys.argv[1:2] == ["sbatch"]:
+        _submit_directly()
     try:
         # What a command ends with by click's Exit comes back as a value.
         code = cli(standalone_mode=False)
@@ -197,6 +199,19 @@ def main() -> None:
             raise
         text = f"penstock: {e.filename or 'cannot write'}: {e.strerror}"
         _end(lambda: click.echo(text, err=True), 1)
+
+
+def _submit_directly() -> None:
+    """Submit a plain job without loading what that does not need; return where there is more to it."""
+    from penstock.fronts.direct import submit_directly
+
+    def record(stage: str, quiet: bool) -> None:
+        from penstock.cli.stages import record_handed_on
+        from penstock.config import load
+
+        record_handed_on(load(), stage, quiet=quiet)
+
+    submit_directly(sys.argv[2:], record)
 
 
 def _end(tell: Callable[[], object], code: int) -> NoReturn:

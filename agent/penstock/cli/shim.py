@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from pathlib import Path
 from typing import Final
 
 import click
@@ -16,7 +17,7 @@ from penstock.fronts.memory import cluster_name
 from penstock.fronts.path import Refused, beheaded
 from penstock.state.leadership import acts_path
 
-__all__ = ["shim"]
+__all__ = ["front_settings", "shim"]
 
 _SHELLS: Final = {
     "sh": "sh",
@@ -63,16 +64,21 @@ def shim(off: bool, path_only: bool, shell: str) -> None:
     click.echo(folder if path_only else _first(family, folder))
 
 
-def _made(config: Config) -> str:
-    own = acts_path(config).parent
-    settings = {
+def front_settings(config: Config) -> dict[str, str]:
+    """What the front programs have to know of the configuration. Raises ConfigError where the caller has no place of
+    its own."""
+    return {
         "socket": str(config.socket_path),
         "python": sys.executable,
-        "own": str(own),
+        "own": str(acts_path(config).parent),
         "slurm_conf": os.environ.get("SLURM_CONF", ""),
         "cluster": cluster_name(os.environ),
     }
-    folder = str(front_folder(own / "shim", settings, interpreter()))
+
+
+def _made(config: Config) -> str:
+    settings = front_settings(config)
+    folder = str(front_folder(Path(settings["own"]) / "shim", settings, interpreter()))
     if os.pathsep in folder:
         raise UserError(f"{folder} cannot stand on PATH: it has a {os.pathsep!r} in it; set agent.state_dir")
     return folder

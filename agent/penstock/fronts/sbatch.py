@@ -16,11 +16,11 @@ from penstock.fronts.words import SbatchWords, job_name, names_penstock, read_wo
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["front_sbatch"]
+__all__ = ["ONLY_SAYS", "FoundScript", "front_sbatch", "read_script", "submit_plain"]
 
-_ONLY_SAYS = ("usage", "version", "test-only", "autocomplete", "help")
+ONLY_SAYS = ("usage", "version", "test-only", "autocomplete", "help")
 """With these sbatch submits nothing."""
 _NOT_NAMED = ("clusters", "cluster", "quiet")
 """With these sbatch names no job of this cluster."""
@@ -29,18 +29,52 @@ _NOT_NAMED = ("clusters", "cluster", "quiet")
 def front_sbatch(real: str, words: Sequence[str], environ: dict[str, str], settings: Mapping[str, str]) -> int:
     """Submit a job with these words after sbatch; the exit code, of a signal negative. Raises Refused and OSError."""
     line = read_words(words)
-    if line.has(*_ONLY_SAYS) and not line.ours:
+    if line.has(*ONLY_SAYS) and not line.ours:
         become(real, words, guarded(real, environ))
+    found = read_script(line)
+    if line.ours or found.more:
+        _leave_to_penstock(words, environ, settings, line.ours or found.ours)
+    if line.several or found.options.several:
+        become(real, words, guarded(real, environ))
+    return submit_plain(real, line, found, environ, settings)
+
+
+class FoundScript:
+    """What is known of the script: the `options` of its `#SBATCH` lines, and how it came, if through a pipe. `ours`: it
+    has `#PENSTOCK` lines; `more`: for any reason sbatch alone is not enough."""
+
+    def __init__(self, options: SbatchWords, piped: PipedScript | None, *, ours: bool, more: bool) -> None:
+        self.options = options
+        self.piped = piped
+        self.ours = ours
+        self.more = more
+
+
+def read_script(line: SbatchWords) -> FoundScript:
+    """Look at the script that a command line names."""
     folder = line.value("chdir")
     piped = None if line.script is None and line.has("wrap") else take_in(line.script, folder)
     named = [] if line.script is None or piped is not None else script_lines(line.script, folder)
     lines = named if piped is None else piped.lines
-    script = script_words(lines)
-    ours = line.ours or names_penstock(lines)
-    if ours or (_depends(line, script) and not line.several) or (piped is not None and piped.descriptor is None):
-        _leave_to_penstock(words, environ, settings, ours)
-    if line.several or script.several:
-        become(real, words, guarded(real, environ))
+    options, ours = script_words(lines), names_penstock(lines)
+    depends = bool((line if line.has("dependency") else options).value("dependency")) and not line.several
+    # A pipe with a name can be read once by sbatch alone.
+    return FoundScript(
+        options, piped, ours=ours, more=ours or depends or (piped is not None and piped.descriptor is None)
+    )
+
+
+def submit_plain(
+    real: str,
+    line: SbatchWords,
+    found: FoundScript,
+    environ: Mapping[str, str],
+    settings: Mapping[str, str],
+    afterwards: Callable[[], object] | None = None,
+) -> int:
+    """Submit it, tell the agent, remember it, do what there is to do `afterwards`, and say what sbatch says; the exit
+    code, of a signal negative. Raises OSError where sbatch cannot be run, or nobody hears what it says."""
+    script, piped = found.options, found.piped
     answer = submit_once(
         real,
         line,
@@ -49,15 +83,14 @@ def front_sbatch(real: str, words: Sequence[str], environ: dict[str, str], setti
         patience(environ.get("PENSTOCK_SHIM_PATIENCE")),
         stdin=0 if piped is not None and piped.descriptor == 0 else None,
     )
-    if answer.job is not None and not line.has(*_NOT_NAMED) and not script.has(*_NOT_NAMED):
+    elsewhere = any(environ.get(name) for name in ("SBATCH_CLUSTERS", "SLURM_CLUSTERS"))
+    if answer.job is not None and not elsewhere and not line.has(*_NOT_NAMED) and not script.has(*_NOT_NAMED):
         _note(answer.job, line, script, piped, environ, settings)
+    if afterwards is not None:
+        afterwards()
     say(2, answer.errors)
     say(1, answer.output)
     return answer.end()
-
-
-def _depends(line: SbatchWords, script: SbatchWords) -> bool:
-    return bool((line if line.has("dependency") else script).value("dependency"))
 
 
 def _leave_to_penstock(words: Sequence[str], environ: dict[str, str], settings: Mapping[str, str], ours: bool) -> None:
@@ -84,15 +117,15 @@ def _note(
     import json
 
     name = job_name(line, script, environ)
-    known = {
-        "job": job,
-        "name": name,
-        "stage": stage_name(line, script, environ),
-        "at": time.time(),
-        "dependency": "",
-        "order": _order(line, script, piped, name),
-    }
     try:
+        known = {
+            "job": job,
+            "name": name,
+            "stage": stage_name(line, script, environ),
+            "at": time.time(),
+            "dependency": "",
+            "order": _order(line, script, piped, name),
+        }
         keep(memory_folder(settings["own"], cluster_name(environ)), job, json.dumps(known))
     except (OSError, KeyError):  # a job that depends on it will not be followed with it
         return
