@@ -14,7 +14,7 @@ import click
 
 from penstock import __version__
 from penstock.cli.groups import CommandGroup
-from penstock.errors import EXIT_CODES, PenstockError, UserError
+from penstock.errors import EXIT_CODES, NotPermitted, PenstockError, UserError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -176,6 +176,7 @@ def main() -> None:
     if sys.argv[1:2] == ["sbatch"]:
         _submit_directly()
     try:
+        _pass_by_fronts()
         # What a command ends with by click's Exit comes back as a value.
         code = cli(standalone_mode=False)
         click.echo(nl=False)  # what is left in the buffer
@@ -199,6 +200,18 @@ def main() -> None:
             raise
         text = f"penstock: {e.filename or 'cannot write'}: {e.strerror}"
         _end(lambda: click.echo(text, err=True), 1)
+
+
+def _pass_by_fronts() -> None:
+    """Have whatever this process runs find Slurm's own programs on PATH: the front programs would ask the agent, which
+    may be this. `penstock shim` alone has to see them there."""
+    from penstock.fronts.path import Refused, beheaded
+
+    if "PATH" in os.environ and sys.argv[1:2] != ["shim"]:
+        try:
+            os.environ["PATH"] = beheaded(os.environ["PATH"])
+        except Refused as e:
+            raise NotPermitted(str(e)) from e
 
 
 def _submit_directly() -> None:

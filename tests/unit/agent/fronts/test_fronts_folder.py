@@ -207,6 +207,14 @@ def test_slurms_own_programs_are_given_no_guard(tmp_path):
     assert GUARD not in guarded("/bin/sh", {GUARD: "1.1:/x"})
 
 
+def test_penstock_itself_runs_slurms_own(own):
+    line = "import os; from penstock.cli import main; main(); print(os.environ['PATH'])"
+    env = {**os.environ, "PATH": f"{made('--path')}:{os.environ['PATH']}"}
+    words = [sys.executable, "-c", line, "config", "check"]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == os.environ["PATH"]
+
+
 # -- other shells ----------------------------------------------------------------------------------------------------
 
 
