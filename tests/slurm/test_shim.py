@@ -132,7 +132,7 @@ def test_a_job_finds_what_it_finds_without_them(site):
     Desk(site).write("env.sh", "#!/bin/bash\nenv -0\n")  # dash would lose functions
     texts = []
     for name, path in (("bare", site.behind()), ("fronts", site.behind(site.fronts))):
-        line = f"f() {{ :; }}; export -f f; export ODD=$'a\\nb'; sbatch --wait -o {name}.txt -t1 -J e env.sh"
+        line = f"f() {{ :; }}; export -f f; export ODD=$'a\\nb'; sbatch --wait --mem=1G -o {name}.txt -t1 -J e env.sh"
         assert run(site, path, "bash", "-c", line).returncode == 0
         deadline = time.monotonic() + 20
         while not (found := (site.cluster.home("alice") / f"{name}.txt")).exists() or not found.stat().st_size:

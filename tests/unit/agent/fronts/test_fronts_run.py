@@ -248,6 +248,17 @@ def test_the_job_is_named_before_the_end_of_one_that_is_waited_for(desk):
     assert process.wait(30) == 3
 
 
+def test_one_that_is_waited_for_and_whose_answer_was_lost_is_waited_for(desk):
+    desk.plan("after")
+    states = "echo 'JobId=101 JobName=x JobState=RUNNING ExitCode=0:0'"
+    ended = (
+        "echo 'JobId=101_1 JobName=x JobState=COMPLETED ExitCode=0:0'; echo 'JobId=102 JobState=FAILED ExitCode=3:0'"
+    )
+    text = f'#!/bin/sh\ncd "$HERE"\nif [ -e seen ]; then {ended}; else touch seen; {states}; fi\n'
+    (desk.home / "scontrol").write_text(text)
+    assert desk.run("sbatch", "--wait", "a.sh") == (3, b"Submitted batch job 101\n", b"")
+
+
 def test_a_signal_ends_it_and_sbatch(desk):
     env = {**os.environ, "PATH": f"{desk.shim}:{os.environ['PATH']}", "HERE": str(desk.home)}
     process = subprocess.Popen(["sbatch", "--wait", "a.sh"], stdout=subprocess.PIPE, env=env, cwd=desk.folder)
