@@ -15,7 +15,7 @@ from penstock.audit.opening import tell_of_command
 from penstock.audit.record import RecordOutcome
 from penstock.cli.arrays import again, completed_tasks
 from penstock.cli.chaining import Chaining, dependency_of
-from penstock.cli.door import ask_or_leave, plan_stages
+from penstock.cli.door import ask_or_leave, plan_stages, read_by_tool
 from penstock.cli.keeping import KEEPS_BACK, check_agent, put_off
 from penstock.config import Config
 from penstock.errors import PenstockError, UserError
@@ -82,8 +82,9 @@ def tell_changed(config: Config, job: int) -> None:
 
 
 def note(text: str) -> bool:
-    """Say something that changes nothing about the job; true, as it was said."""
-    click.echo(f"penstock: {text}", err=True)
+    """Say something that changes nothing about the job, if a person reads it; true, as it was said."""
+    if not read_by_tool():
+        click.echo(f"penstock: {text}", err=True)
     return True
 
 

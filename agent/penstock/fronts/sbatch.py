@@ -18,8 +18,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["ONLY_SAYS", "FoundScript", "front_sbatch", "read_script", "submit_plain"]
+__all__ = ["BY_FRONT", "ONLY_SAYS", "FoundScript", "front_sbatch", "read_script", "submit_plain"]
 
+BY_FRONT = "penstock_front"
+"""An option of Python (-X) that says so to `penstock sbatch`; a variable would reach the job."""
 ONLY_SAYS = ("usage", "version", "test-only", "autocomplete", "help")
 """With these sbatch submits nothing."""
 _NOT_NAMED = ("clusters", "cluster", "quiet")
@@ -97,7 +99,7 @@ def _leave_to_penstock(words: Sequence[str], environ: dict[str, str], settings: 
     """Become `penstock sbatch`; return where it is gone, and sbatch itself can do it as well."""
     python = settings.get("python", "")
     try:
-        become(python, ["-P", "-m", "penstock", "sbatch", *words], environ, python)
+        become(python, ["-X", BY_FRONT, "-P", "-m", "penstock", "sbatch", *words], environ, python)
     except OSError as e:
         if ours:
             text = f"Penstock cannot be run ({python}: {e.strerror}), and the job has #PENSTOCK lines or options of it"

@@ -296,7 +296,7 @@ def test_what_is_penstocks_is_left_to_it(desk, words):
 def test_a_dependency_is_followed(desk):
     desk.run("sbatch", "a.sh")
     code, output, errors = desk.run("sbatch", "-d", "afterok:align", "a.sh")
-    assert (code, output) == (0, b"Submitted batch job 102\n"), errors
+    assert (code, output, errors) == (0, b"Submitted batch job 102\n", b"warned\n"), "nothing of ours for a tool"
     assert "--dependency=afterok:101" in desk.lines("words")
     known = SubmittedJobs(desk.folder / "state", "here").get(102)
     assert known is not None and known.dependency == "afterok:101"
