@@ -73,7 +73,8 @@ CALLS = """
     sbatch -t soon plain.sh | sbatch --version | sbatch -V | sbatch --usage | sbatch --help
     sbatch --test-only plain.sh
     sbatch -H dos.sh | sbatch -H no-shebang.sh | sbatch -M nowhere plain.sh | sbatch -d afterok:J plain.sh
-    sbatch -Hv -J said plain.sh | sbatch -v -p nowhere plain.sh | sbatch -d afterok:no-such-name plain.sh
+    sbatch -Hv -J said plain.sh | sbatch -Hv --comment=mine plain.sh | sbatch -v -p nowhere plain.sh
+    sbatch -d afterok:no-such-name plain.sh
     sbatch -d nonsense:J plain.sh | sbatch -H -n 1000000 plain.sh | sbatch -H --mem=999T plain.sh | sbatch
     scancel 999999 | scancel nonsense | scancel -v 999999 | scancel -n no-such-name | scancel --usage | scancel
     scancel --nonsense | scancel -t PENDING -n gone | scancel -s USR1 999999
@@ -96,8 +97,6 @@ def told(site: Site, path: str, line: str, shell: str, job: str) -> tuple[int, s
     words = [job if word == "J" else word.replace(":J", f":{job}").replace("=J", f"={job}") for word in line.split()]
     done = run(site, path, "bash", "-c", shell, "-", *words)
     plain = [re.sub(r"\d+", "N", re.sub(r" +", " ", text)) for text in (done.stdout, done.stderr)]
-    # The times in what is shown of jobs, and what -v says of the options, among which is the comment.
-    plain = [re.sub(r"(?m)^sbatch: (verbose|comment) .*\n", "", text) for text in plain]
     return done.returncode, *(re.sub(r"N-N-NTN:N:N|(N-)?(N:)+N", "T", text) for text in plain)
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "new_key",
     "patience",
     "said_of",
+    "without_key",
 ]
 
 DONE, LOOK, LOOK_ONCE = "done", "look", "look once"
@@ -74,6 +75,19 @@ def said_of(job: int, line: SbatchWords, script: SbatchWords) -> bytes:
     if line.has("parsable") or script.has("parsable"):
         return b"%d\n" % job
     return b"%s%d\n" % (_SUBMITTED, job)
+
+
+def without_key(messages: bytes, key: str) -> bytes:
+    """sbatch's messages as they are without the key, which it shows among its options with -v."""
+    word = key.encode()
+    kept = []
+    for line in messages.splitlines(keepends=True):
+        if word in line:
+            line = line.replace(b" " + word, b"")
+            if line.rstrip().endswith(b":"):
+                continue  # there is no other comment
+        kept.append(line)
+    return b"".join(kept)
 
 
 def after_try(code: int, job: tuple[int, str] | None, messages: str) -> str:

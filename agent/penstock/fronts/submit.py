@@ -5,7 +5,18 @@ from __future__ import annotations
 import os
 import time
 
-from penstock.fronts.once import DONE, LOOK_ONCE, after_try, delays, jobs_with, key_option, named, new_key, said_of
+from penstock.fronts.once import (
+    DONE,
+    LOOK_ONCE,
+    after_try,
+    delays,
+    jobs_with,
+    key_option,
+    named,
+    new_key,
+    said_of,
+    without_key,
+)
 from penstock.fronts.path import find, guarded
 from penstock.fronts.process import Child, say
 
@@ -94,6 +105,7 @@ def submit_once(
         _rewind(stdin)
         child = Child(program, words, guarded(program, environ), terminal=True, stdin=stdin, workdir=workdir)
         answer = _try(child)
+        answer.errors = without_key(answer.errors, key)
         if option is None or script is None or child.signalled:
             return answer
         verdict = DONE if not answer.ended else after_try(answer.end(), _job(answer), _text(answer))

@@ -109,6 +109,11 @@ def test_jobs_are_known_by_the_key_whatever_the_comments_hold(rows):
     assert jobs_with(key, ["penstock:ff00 7", "xpenstock:ff00 8", "penstock:ff00 x 9", "(null) 3", ""]) == [7]
 
 
+def test_messages_are_as_without_the_key():
+    text = b"sbatch: comment : penstock:ff\nsbatch: comment : mine penstock:ff\nsbatch: error: x"
+    assert once.without_key(text, "penstock:ff") == b"sbatch: comment : mine\nsbatch: error: x"
+
+
 # -- after a try -------------------------------------------------------------------------------------------------------
 
 FAILED = "sbatch: error: Batch job submission failed: "
