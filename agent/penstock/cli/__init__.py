@@ -14,7 +14,7 @@ import click
 
 from penstock import __version__
 from penstock.cli.groups import CommandGroup
-from penstock.errors import EXIT_CODES, PenstockError, UserError
+from penstock.errors import EXIT_CODES, NotPermitted, PenstockError, UserError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -30,6 +30,10 @@ _COMMANDS: Final = {
         "submit": ("penstock.cli.workflows:submit", "Hand a workflow file to the agent: YAML, or WfFormat 1.5 or 1.6."),
         "try": ("penstock.cli.trying:try_", "Say how long a workflow would take on the queue as it is."),
         "sbatch": ("penstock.cli.sbatch:sbatch", "Submit a job script as sbatch does, with #PENSTOCK lines."),
+        "shim": (
+            "penstock.cli.shim:shim",
+            "Put front programs for Slurm's commands on PATH.",
+        ),
         "status": ("penstock.cli.status:status", "Show workflows with their stages, and malleable jobs."),
         "top": ("penstock.cli.status:top", "Watch workflows and malleable jobs."),
         "explain": ("penstock.cli.status:explain", "Say what was decided and why."),
@@ -170,7 +174,10 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point of the console script."""
+    if sys.argv[1:2] == ["sbatch"]:
+        _submit_directly()
     try:
+        _pass_by_fronts()
         # What a command ends with by click's Exit comes back as a value.
         code = cli(standalone_mode=False)
         click.echo(nl=False)  # what is left in the buffer
@@ -194,6 +201,31 @@ def main() -> None:
             raise
         text = f"penstock: {e.filename or 'cannot write'}: {e.strerror}"
         _end(lambda: click.echo(text, err=True), 1)
+
+
+def _pass_by_fronts() -> None:
+    """Have whatever this process runs find Slurm's own programs on PATH: the front programs would ask the agent, which
+    may be this. `penstock shim` alone has to see them there."""
+    from penstock.fronts.path import Refused, beheaded
+
+    if "PATH" in os.environ and sys.argv[1:2] != ["shim"]:
+        try:
+            os.environ["PATH"] = beheaded(os.environ["PATH"])
+        except Refused as e:
+            raise NotPermitted(str(e)) from e
+
+
+def _submit_directly() -> None:
+    """Submit a plain job without loading what that does not need; return where there is more to it."""
+    from penstock.fronts.direct import submit_directly
+
+    def record(stage: str, quiet: bool) -> None:
+        from penstock.cli.stages import record_handed_on
+        from penstock.config import load
+
+        record_handed_on(load(), stage, quiet=quiet)
+
+    submit_directly(sys.argv[2:], record)
 
 
 def _end(tell: Callable[[], object], code: int) -> NoReturn:

@@ -8,6 +8,7 @@ the lease: nobody else may be writing then.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -20,6 +21,7 @@ from penstock.api import plural
 from penstock.config import Config
 from penstock.core.off import REFUSED, off_in, refusal
 from penstock.errors import AgentUnavailable, OutcomeUnknown, StateHeld, StoreError
+from penstock.fronts.sbatch import BY_FRONT
 from penstock.ipc.client import ask_agent
 from penstock.state.environments import Environments, own_environment
 from penstock.state.leadership import hold_state, is_shared, last_at_work, open_store
@@ -30,7 +32,7 @@ from penstock.state.store import TICKED, Store
 if TYPE_CHECKING:
     from penstock.workflow.state import WorkflowRun
 
-__all__ = ["ask_or_leave", "ask_or_read", "left_environment", "plan_stages"]
+__all__ = ["ask_or_leave", "ask_or_read", "left_environment", "plan_stages", "read_by_tool"]
 
 _SHOWN: Final = 200
 _RECENT: Final = 900.0  # seconds: a tick later than this ago is taken for none
@@ -41,6 +43,11 @@ _HINT: Final = (
     "no agent runs here. Let `penstock tick` do its work from your crontab, for example by\n"
     "  (crontab -l; echo '* * * * * penstock tick') | crontab -"
 )
+
+
+def read_by_tool() -> bool:
+    """Whether a front program has run this for a tool, which takes any word on standard error for an error."""
+    return BY_FRONT in sys._xoptions and not os.isatty(2)
 
 
 @contextmanager
@@ -103,7 +110,7 @@ def ask_or_leave(
             if config.agent.serve == "all":  # its agent takes it with its first pass; a tick is no matter of a site
                 return None
             last = max(store.instant(name) for name in (TICKED, _HINTED))
-            if time.time() - last > _RECENT:
+            if time.time() - last > _RECENT and not read_by_tool():
                 click.echo(f"penstock: {hint}", err=True)
                 store.remember(_HINTED, str(time.time()))
         return None

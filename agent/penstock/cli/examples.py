@@ -18,6 +18,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
             ("penstock submit blast.json --max-nodes 4 -t 30m", "A WfFormat file; its stages get up to 4 nodes."),
         ),
         "try": (("penstock try mosaic.yaml", "How long it would take, submitted now."),),
+        "shim": (("penstock shim --path", "The folder, for tools that set PATH themselves."),),
         "status": (("penstock status mosaic", "One workflow with its stages."),),
         "explain": (("penstock explain w1", "Why workflow 1 is where it is."),),
         "logs": (("penstock logs mosaic merge -f", "Go on with what a stage writes."),),

@@ -9,27 +9,30 @@ from collections.abc import Mapping
 
 import click
 
-from penstock.audit.record import RecordOutcome
 from penstock.cli.chaining import Chaining, dependency_of, followable
+from penstock.cli.shim import front_settings
 from penstock.cli.stages import (
     SubmittedStage,
     job_name,
     note,
     options_of,
     order_of,
-    record_submission,
+    record_handed_on,
     stage_name,
     start_size,
     submit_stage,
+    tell_changed,
 )
 from penstock.config import Config, load
-from penstock.errors import AgentUnavailable, PenstockError
+from penstock.errors import AgentUnavailable, ConfigError, PenstockError
+from penstock.fronts.known import keep_settings
+from penstock.fronts.process import first_environment
+from penstock.fronts.script import PipedScript, script_lines, take_in
 from penstock.ipc.client import ask_agent
 from penstock.off.handing import let_go
 from penstock.sbatch.directives import Request, read_directives, request
 from penstock.sbatch.options import CommandLine, parse
-from penstock.sbatch.piped import PipedScript, take_in
-from penstock.sbatch.submission import hand_on, pass_on, script_lines
+from penstock.sbatch.submission import hand_on, pass_on
 from penstock.workflow.state import Kept
 
 __all__ = ["sbatch"]
@@ -84,6 +87,8 @@ def sbatch(words: tuple[str, ...]) -> None:
     script = options_of(lines)
     asked = request(line.ours, read_directives(lines, source), stage_name(line, script))
     config = load()
+    with contextlib.suppress(ConfigError):  # which is said where it matters
+        keep_settings(first_environment(), front_settings(config))
     environment = _environment(config, asked, line)
     if asked.workflow is None:
         raise click.exceptions.Exit(_plain(config, asked, line, script, piped, environment))
@@ -110,8 +115,7 @@ def _plain(
 ) -> int:
     """Submit a job that names no workflow, exactly as sbatch does; then see whether it is one of a chain."""
     size = start_size(asked, line, script, environment)
-    text = "sbatch was called with it, and has said itself how it went"
-    said = record_submission(config, line, RecordOutcome.DONE, "handed-on", text, None, stage_name(line, script) or "")
+    said = record_handed_on(config, stage_name(line, script) or "", quiet=line.has("quiet"))
     chaining = None
     numbered = dependency = dependency_of(line, script)
     try:
@@ -121,10 +125,12 @@ def _plain(
         said = said or line.has("quiet") or note(f"jobs that depend on this one are not followed: {e}")
     # A job's name is the one thing of a dependency that Slurm would not understand.
     by_number = () if numbered == dependency else (f"--dependency={numbered}",)
-    if not followable(line, script, os.environ):
-        pass_on(line.words(*size, *by_number), environment)
     descriptors = () if piped is None else piped.passed_on
+    if not followable(line, script, os.environ):
+        return hand_on(line.words(*size, *by_number), environment, descriptors).end()
     done = hand_on(line.words(*size, *by_number), environment, descriptors)
+    if done.job is not None:
+        tell_changed(config, done.job)
     if chaining is not None and done.job is not None:
         order = order_of(line.words(*size), line, script, piped)
         name = job_name(line, script)

@@ -15,15 +15,16 @@ from penstock.audit.opening import tell_of_command
 from penstock.audit.record import RecordOutcome
 from penstock.cli.arrays import again, completed_tasks
 from penstock.cli.chaining import Chaining, dependency_of
-from penstock.cli.door import ask_or_leave, plan_stages
+from penstock.cli.door import ask_or_leave, plan_stages, read_by_tool
 from penstock.cli.keeping import KEEPS_BACK, check_agent, put_off
 from penstock.config import Config
 from penstock.errors import PenstockError, UserError
+from penstock.fronts.agent import tell_touched
+from penstock.fronts.script import PipedScript, script_lines
 from penstock.sbatch.directives import Request, sbatch_lines
 from penstock.sbatch.moldable import moldable
 from penstock.sbatch.options import CommandLine, parse
-from penstock.sbatch.piped import PipedScript
-from penstock.sbatch.submission import Submitted, script_lines, submit
+from penstock.sbatch.submission import Submitted, submit
 from penstock.slurm.dependencies import renamed
 from penstock.slurm.parse import ParseError
 from penstock.workflow.state import Kept, StageRun, WorkflowRun
@@ -36,11 +37,13 @@ __all__ = [
     "note",
     "options_of",
     "order_of",
+    "record_handed_on",
     "record_submission",
     "stage_name",
     "start_size",
     "submit_again",
     "submit_stage",
+    "tell_changed",
 ]
 
 
@@ -54,16 +57,34 @@ def options_of(lines: list[str]) -> CommandLine:
 
 def record_submission(
     config: Config, line: CommandLine, outcome: RecordOutcome, code: str, text: str, job: int | None, subject: str
+) -> None:
+    """Into the audit trail of the user's own commands; what is submitted does not depend on it."""
+    _record(config, outcome, code, text, job, subject, quiet=line.has("quiet"))
+
+
+def record_handed_on(config: Config, subject: str, *, quiet: bool) -> bool:
+    """The same of a job that sbatch alone has to do with. Whether something was said of that."""
+    text = "sbatch was called with it, and has said itself how it went"
+    return _record(config, RecordOutcome.DONE, "handed-on", text, None, subject, quiet=quiet)
+
+
+def _record(
+    config: Config, outcome: RecordOutcome, code: str, text: str, job: int | None, subject: str, *, quiet: bool
 ) -> bool:
-    """Into the audit trail of the user's own commands; what is submitted does not depend on it. Whether something was
-    said of that."""
     why = tell_of_command(config, "sbatch", outcome, code, text, job, subject)
-    return bool(why) and not line.has("quiet") and note(f"not recorded for `penstock audit`: {why}")
+    return bool(why) and not quiet and note(f"not recorded for `penstock audit`: {why}")
+
+
+def tell_changed(config: Config, job: int) -> None:
+    """Tell the agent that a job is not any more as it has seen it, if an agent there is."""
+    settings = {"socket": str(config.socket_path), "slurm_conf": os.environ.get("SLURM_CONF", "")}
+    tell_touched(settings, os.environ, [job])
 
 
 def note(text: str) -> bool:
-    """Say something that changes nothing about the job; true, as it was said."""
-    click.echo(f"penstock: {text}", err=True)
+    """Say something that changes nothing about the job, if a person reads it; true, as it was said."""
+    if not read_by_tool():
+        click.echo(f"penstock: {text}", err=True)
     return True
 
 
@@ -183,6 +204,7 @@ def submit_stage(
         text = done.text.decode(errors="replace")
         record_submission(config, line, RecordOutcome.REFUSED, "sbatch", text, None, subject)
         return SubmittedStage(done)
+    tell_changed(config, done.job)
     record_submission(config, line, RecordOutcome.DONE, "", "", done.job, subject)
     order = order_of(line.words(*size), line, script, piped, workdir=workdir, stdin=stdin)
     base = dependency_of(line, script)
@@ -309,6 +331,7 @@ def _link_again(
     done = submit(line.without("quiet").words(*added, "--parsable"), stdin, {}, order.workdir or None)
     if done.job is None:
         return SubmittedStage(done)
+    tell_changed(config, done.job)
     record_submission(config, line, RecordOutcome.DONE, "", "", done.job, f"{run.name}/{stage.name}")
     kept = {"words": list(order.words), "workdir": order.workdir, "script": order.script}
     anew |= {"job": done.job, "kept": Kept.NOT.value, "base": base, "order": kept}

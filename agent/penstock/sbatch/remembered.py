@@ -5,24 +5,17 @@ So that a later `--dependency` on one of them is known for what it is, by whatev
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from penstock.errors import PenstockError
+from penstock.fronts.memory import FORGET, cluster_name, keep, memory_folder
 
 __all__ = ["Remembered", "SubmittedJobs", "cluster_name"]
-
-_MOST: Final = 2000
-_FORGET: Final = 14 * 86400.0
-"""Seconds after which a job is forgotten; and of more than so many jobs the older half is."""
-_CONFIGURATIONS: Final = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/slurm-llnl/slurm.conf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +35,12 @@ class SubmittedJobs:
     """The jobs of one cluster, in a folder which is the caller's own and is made when something is put there."""
 
     def __init__(self, own: Path, cluster: str) -> None:
-        # Two clusters that share a home both have a job 12.
-        self._folder = own / "submitted" / (cluster.replace("/", "_") or "-")
+        self._folder = Path(memory_folder(str(own), cluster))
 
     def add(self, job: Remembered) -> None:
         """Raises PenstockError where nothing can be written."""
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor, part = tempfile.mkstemp(dir=self._folder)  # for the owner's eyes: a script may hold anything
-            try:
-                with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                    json.dump(asdict(job), file)
-                Path(part).replace(self._folder / f"{job.job}.json")
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    Path(part).unlink()
-                raise
-            self._forget()
+            keep(str(self._folder), job.job, json.dumps(asdict(job)))
         except OSError as e:
             raise PenstockError(f"{e.filename or self._folder}: {e.strerror}") from e
 
@@ -86,36 +68,11 @@ class SubmittedJobs:
         except OSError:
             return []
 
-    def _forget(self) -> None:
-        files = self._files()
-        if len(files) <= _MOST:
-            return
-        aged = sorted((path.stat().st_mtime, path) for path in files if path.exists())
-        for i, (when, path) in enumerate(aged):
-            if i < len(aged) - _MOST // 2 or when < time.time() - _FORGET:
-                with contextlib.suppress(OSError):
-                    path.unlink()
-
 
 def _read(path: Path) -> Remembered | None:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         job = Remembered(**values)
-        return job if job.at > time.time() - _FORGET else None
+        return job if job.at > time.time() - FORGET else None
     except (OSError, ValueError, TypeError):
         return None
-
-
-def cluster_name(environ: Mapping[str, str]) -> str:
-    """The name of this host's cluster as its slurm.conf has it; "" where that cannot be read."""
-    given = environ.get("SLURM_CONF", "")
-    for path in (given,) if given else _CONFIGURATIONS:
-        try:
-            lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:
-            continue
-        for line in lines:
-            key, equals, value = line.partition("=")
-            if equals and key.strip().lower() == "clustername" and value.split():
-                return value.split()[0]
-    return ""

@@ -3,42 +3,47 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
+import stat
 import subprocess
 import sys
-import termios
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, NoReturn
+from typing import Final, NoReturn
 
-from penstock.errors import PenstockError
+from penstock.errors import NotPermitted, PenstockError
+from penstock.fronts.once import patience
+from penstock.fronts.path import Refused, beheaded, find, guarded
+from penstock.fronts.process import become, first_environment
+from penstock.fronts.script import own_lines, script_lines, script_path
+from penstock.fronts.submit import SbatchAnswer, submit_once
+from penstock.fronts.words import SbatchWords, read_words, script_words
 
-__all__ = ["HandedOn", "Submitted", "hand_on", "in_queue", "pass_on", "script_lines", "script_path", "submit"]
+__all__ = ["HandedOn", "Submitted", "hand_on", "in_queue", "pass_on", "submit"]
 
-_ID: Final = re.compile(rb"^([0-9]{1,10})(;[^;\s]+)?\s*$", re.MULTILINE)
-_NAMED: Final = re.compile(rb"^(?:Submitted batch job )?([0-9]{1,10})\n", re.MULTILINE)
-_STANDARD: Final = 2  # the descriptors up to here are inherited as they are
 _SQUEUE: Final = 20.0  # seconds
-_LONGEST_HEAD: Final = 1_000_000  # characters of a script that are looked through for directives
 
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
     """What sbatch said with `--parsable`: the job, and the cluster as ";name" or "". Without a job: its text.
 
-    `process` is sbatch itself, which with `--wait` goes on until the job has ended.
+    With `--wait` sbatch goes on until the job has ended.
     """
 
     job: int | None
     cluster: str
     text: bytes
-    process: subprocess.Popen[bytes]
+    answer: SbatchAnswer
+
+    @property
+    def ended(self) -> bool:
+        """Whether sbatch has."""
+        return self.answer.ended
 
     def end(self) -> int:
         """Wait for sbatch to end; its exit code."""
-        return self.process.wait()
+        return _shell_code(self.answer.end(tell=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +51,19 @@ class HandedOn:
     """sbatch as it was called, whose words are passed on: the `job` that it has named, None for none."""
 
     job: int | None
-    process: subprocess.Popen[bytes]
-    answer: BinaryIO
+    answer: SbatchAnswer
 
     def end(self) -> int:
         """Say what more it says, and wait for its end; its exit code."""
-        with self.answer:
-            while more := _said(self.answer):
-                _say(more)
-        code = self.process.wait()
-        return code if code >= 0 else 128 - code
+        return _shell_code(self.answer.end())
 
 
 def pass_on(words: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
     """Become sbatch with these words, as if it had been called itself."""
-    program = _program()
+    told = {**_environment(), **environment}
+    program = _program(told)
     sys.stdout.flush()
-    os.execve(program, ["sbatch", *words], {**os.environ, **environment})  # noqa: S606
+    become(program, words, guarded(program, told))
 
 
 def submit(
@@ -72,82 +73,82 @@ def submit(
     workdir: str | None = None,
     descriptors: Sequence[int] = (),
 ) -> Submitted:
-    """Run sbatch with these words (`--parsable` among them) until it has named the job. Raises PenstockError.
+    """Run sbatch with these words (`--parsable` among them) until it has named the job, once, however often it has to
+    be tried. Raises PenstockError.
 
     `stdin` None: it reads what this process would; it finds these `descriptors`, too.
     """
-    process, ours = _started(words, environment, stdin is not None, workdir, descriptors)
-    if stdin is not None:
-        assert process.stdin is not None
-        try:
-            process.stdin.write(stdin)
-            process.stdin.close()
-        except BrokenPipeError:
-            pass  # sbatch has refused its options; its exit code tells
-    text = b""
-    with ours:
-        while not (found := _ID.search(text)) or not text.endswith(b"\n"):
-            if not (more := _said(ours)):
-                break
-            text += more
-    found = _ID.search(text)
-    if found is None:
-        return Submitted(None, "", text, process)
-    return Submitted(int(found[1]), (found[2] or b"").decode(errors="replace"), text, process)
+    answer = _submitted(words, stdin, environment, workdir, descriptors)
+    _say(2, answer.errors)
+    cluster = f";{answer.cluster}" if answer.cluster else ""
+    return Submitted(answer.job, cluster, answer.output, answer)
 
 
 def hand_on(words: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int] = ()) -> HandedOn:
-    """Run sbatch with these words and say what it says, until it has named the job. Raises PenstockError."""
+    """Run sbatch with these words, and say what it says, until it has named the job. Raises PenstockError."""
     sys.stdout.flush()
-    process, ours = _started(words, environment, False, None, descriptors)
-    text = b""
-    while not (found := _NAMED.search(text)) and (more := _said(ours)):
-        _say(more)
-        text += more
-    return HandedOn(None if found is None else int(found[1]), process, ours)
+    answer = _submitted(words, None, environment, None, descriptors)
+    _say(2, answer.errors)
+    _say(1, answer.output)
+    return HandedOn(answer.job, answer)
 
 
-def _started(
-    words: Sequence[str], environment: Mapping[str, str], piped: bool, workdir: str | None, descriptors: Sequence[int]
-) -> tuple[subprocess.Popen[bytes], BinaryIO]:
-    """sbatch, and what it says."""
-    # A terminal instead of a pipe: with --wait sbatch would keep a pipe's text back until the job has ended.
-    ours, theirs = os.openpty()
-    raw = termios.tcgetattr(theirs)
-    raw[1] &= ~termios.OPOST  # what it says is passed on as it is
-    termios.tcsetattr(theirs, termios.TCSANOW, raw)
+def _submitted(
+    words: Sequence[str],
+    stdin: bytes | None,
+    environment: Mapping[str, str],
+    workdir: str | None,
+    descriptors: Sequence[int],
+) -> SbatchAnswer:
+    told = {**_environment(), **environment}
+    program = _program(told)
+    line = read_words(words)
+    script = _script_of(line, stdin, workdir)
+    given = -1
     try:
-        process = subprocess.Popen(
-            ["sbatch", *words],
-            executable=_program(),
-            stdin=subprocess.PIPE if piped else None,
-            stdout=theirs,
-            env={**os.environ, **environment},
-            cwd=workdir,
-            pass_fds=[number for number in descriptors if number > _STANDARD],
-        )
+        if stdin is not None:
+            given = os.memfd_create("script")
+            with os.fdopen(os.dup(given), "wb") as file:
+                file.write(stdin)
+        elif 0 in descriptors:
+            given = os.dup(0)
+        source = None if given < 0 else given
+        limit = patience(told.get("PENSTOCK_SHIM_PATIENCE"))
+        return submit_once(program, line, script, told, limit, stdin=source, workdir=workdir)
     except OSError as e:
-        os.close(ours)
         raise PenstockError(f"sbatch cannot be run in {workdir or '.'}: {e.strerror}") from e
-    except PenstockError:
-        os.close(ours)
-        raise
     finally:
-        os.close(theirs)
-    return process, os.fdopen(ours, "rb", buffering=0)
+        if given >= 0:
+            os.close(given)
 
 
-def _said(answer: BinaryIO) -> bytes:
-    """More of what it says; empty at its end."""
+def _script_of(line: SbatchWords, stdin: bytes | None, workdir: str | None) -> SbatchWords | None:
+    """The options in the script; None where it can be read by sbatch alone."""
+    if line.script is None:
+        if line.has("wrap"):
+            return SbatchWords()
+        lines = own_lines() if stdin is None else stdin.decode(errors="replace").splitlines()
+        return None if lines is None else script_words(lines)
+    if stdin is not None and line.script == "/dev/stdin":
+        return script_words(stdin.decode(errors="replace").splitlines())
+    folder = line.value("chdir") or workdir
     try:
-        return answer.read(4096)
-    except OSError:  # the other end is closed
-        return b""
+        if stat.S_ISFIFO(Path(script_path(line.script, folder)).stat().st_mode):
+            return None
+    except OSError:
+        pass
+    return script_words(script_lines(line.script, folder))
 
 
-def _say(text: bytes) -> None:
-    sys.stdout.buffer.write(text)
-    sys.stdout.buffer.flush()
+def _shell_code(code: int) -> int:
+    return code if code >= 0 else 128 - code
+
+
+def _say(stream: int, text: bytes) -> None:
+    out = sys.stdout if stream == 1 else sys.stderr
+    out.flush()
+    out.buffer.write(text)
+    out.buffer.flush()
 
 
 def in_queue(*, job: int | None = None, name: str | None = None) -> frozenset[int]:
@@ -167,25 +168,19 @@ def in_queue(*, job: int | None = None, name: str | None = None) -> frozenset[in
     return frozenset(int(word) for word in done.stdout.split() if word.isdigit())
 
 
-def script_lines(name: str, folder: str | None = None) -> list[str]:
-    """The beginning of a script, found as sbatch finds it: where it is named, else on PATH. Empty when it cannot be
-    read, which sbatch will say better."""
+def _environment() -> dict[str, str]:
+    """That of the caller, without front programs on PATH: it is the job's, too."""
+    environ = first_environment()
     try:
-        with script_path(name, folder).open(encoding="utf-8", errors="replace") as file:
-            return file.read(_LONGEST_HEAD).splitlines()
-    except OSError:
-        return []
+        environ["PATH"] = beheaded(environ.get("PATH", os.defpath))
+    except Refused as e:
+        raise NotPermitted(str(e)) from e
+    return environ
 
 
-def script_path(name: str, folder: str | None = None) -> Path:
-    """Where sbatch finds a script of this name, if there is one."""
-    here = Path(folder or ".") / name
-    path = here if "/" in name or here.is_file() else shutil.which(name, mode=os.F_OK | os.R_OK)
-    return Path(path or name)
-
-
-def _program() -> str:
-    program = shutil.which("sbatch")
+def _program(environ: Mapping[str, str]) -> str:
+    """The real sbatch: neither a front program, nor a script that has called us."""
+    program = find("sbatch", environ)
     if program is None:
         raise PenstockError("sbatch is not on PATH; are Slurm's client programs installed?")
     return program

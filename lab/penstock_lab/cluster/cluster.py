@@ -17,7 +17,7 @@ from penstock_lab.cluster.enclosure import drop_to
 from penstock_lab.cluster.files import LOCALHOST
 from penstock_lab.cluster.layout import Layout, believe
 from penstock_lab.cluster.network import NETWORK, Network
-from penstock_lab.cluster.programs import PATH
+from penstock_lab.cluster.programs import PATH, path_for
 from penstock_lab.cluster.spec import ClusterSpec, check_folder, default_folder
 from penstock_lab.cluster.state import load
 from penstock_lab.cluster.status import Status, look
@@ -128,10 +128,16 @@ class Cluster:
         return Path("/") if found.name == SLURM_USER else Path(f"~{found.name}").expanduser()
 
     def user_env(self, who: str, more: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The whole environment of a user's command: nothing of the caller's but its PATH, language and terminal."""
+        """The whole environment of a user's command: nothing of the caller's but its language, its terminal, and of its
+        PATH what the user can enter."""
         found = self.user(who)
         env = {key: os.environ[key] for key in _KEPT if key in os.environ}
-        env |= {"PATH": PATH, "HOME": str(self.home(who)), "USER": found.name, "LOGNAME": found.name}
+        env |= {
+            "PATH": path_for(found.uid, found.gid),
+            "HOME": str(self.home(who)),
+            "USER": found.name,
+            "LOGNAME": found.name,
+        }
         return env | {"SHELL": "/bin/bash"} | self.env | dict(more or {})
 
     def popen_as(

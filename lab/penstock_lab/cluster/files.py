@@ -13,8 +13,8 @@ __all__ = ["Accounting", "Ports", "cgroup_conf", "mariadb_sql", "slurm_conf", "s
 
 LOCALHOST = "127.0.0.1"
 _DATABASE = "slurm_acct"
-# MB of each node: what it claims, for jobs that ask for memory. Nobody counts what they use.
-_MEMORY = 16_000
+_MEMORY = 64_000
+"""MB that each node claims to have: tools ask for some with every job. It is no consumable, and so limits little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,8 @@ def slurm_conf(
     ]
     for index, (node, port) in enumerate(zip(spec.node_names, ports.nodes, strict=True)):
         place = f"NodeHostname={host} NodeAddr={here}" if subnet is None else f"NodeAddr={subnet.node(index)}"
-        lines.append(f"NodeName={node} {place} Port={port} CPUs={spec.cpus} RealMemory={_MEMORY} State=UNKNOWN")
+        size = f"CPUs={spec.cpus} RealMemory={_MEMORY}"
+        lines.append(f"NodeName={node} {place} Port={port} {size} State=UNKNOWN")
     lines += [
         f"PartitionName=batch Nodes={','.join(spec.node_names)} Default=YES MaxTime=UNLIMITED DefaultTime=10 State=UP",
         *spec.extra,

@@ -6,10 +6,11 @@ import os
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 from penstock.errors import PenstockError, UserError
 
-__all__ = ["PATH", "check_programs", "parse_version", "slurm_version", "version_pair"]
+__all__ = ["PATH", "check_programs", "parse_version", "path_for", "slurm_version", "version_pair"]
 
 # Debian keeps daemons in sbin, which an ordinary user's PATH lacks.
 PATH = os.pathsep.join(
@@ -28,6 +29,26 @@ _PACKAGE_OF = {
     "mariadb-install-db": "mariadb-server",
 }
 _INSTALL = "apt-get install slurm-wlm slurmdbd slurm-wlm-mysql-plugin slurm-wlm-basic-plugins munge mariadb-server"
+
+
+def path_for(uid: int, gid: int) -> str:
+    """PATH for this user: without folders that the caller (root) alone can enter, such as those in its home. Shells and
+    tools stumble over them in different ways."""
+    return os.pathsep.join(folder for folder in PATH.split(os.pathsep) if uid == 0 or _enters(Path(folder), uid, gid))
+
+
+def _enters(folder: Path, uid: int, gid: int) -> bool:
+    for place in (folder, *folder.parents):
+        try:
+            found = place.stat()
+        except PermissionError:
+            return False
+        except OSError:  # it is not there, which is no harm
+            continue
+        bit = 0o100 if found.st_uid == uid else 0o010 if found.st_gid == gid else 0o001
+        if not found.st_mode & bit:
+            return False
+    return True
 
 
 def check_programs() -> None:

@@ -16,8 +16,9 @@ from penstock.app import App
 from penstock.cli import cli
 from penstock.config import Config
 from penstock.errors import NotNow, NotPermitted, OutcomeUnknown, UserError
+from penstock.fronts.script import script_lines
 from penstock.ipc.inbox import LATER, Inbox
-from penstock.sbatch.submission import script_lines, submit
+from penstock.sbatch.submission import submit
 from penstock.state.leadership import lock_state
 from penstock.state.store import Store
 from penstock.tick import Tick, one_pass
@@ -234,6 +235,7 @@ def fake(tmp_path, monkeypatch):
         file.chmod(0o755)
 
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("PENSTOCK_SHIM_PATIENCE", "0")
     return make
 
 
@@ -261,7 +263,7 @@ def test_a_script_goes_to_sbatch_as_it_came_and_the_job_is_known_before_sbatch_e
         f"until [ -e {tmp_path}/go ]; do sleep 0.1; done"
     )
     done = submit(["a b"], text, {"X": "y"})
-    assert (done.job, done.process.poll()) == (5, None)
+    assert (done.job, done.ended) == (5, False)
     (tmp_path / "go").touch()
     assert done.end() == 0
     assert (tmp_path / "got").read_bytes() == text

@@ -1,0 +1,98 @@
+"""What a squeue, sacct, scancel or scontrol is for, and when it may be run again. Pure.
+
+What asks can always be repeated. What changes is repeated when it did not reach Slurm; when its answer was lost, only
+if done twice is as done once: to cancel, hold or release a job, and to set what a job has. Not to send it a signal, to
+requeue it, or to add to what it has.
+"""
+
+from __future__ import annotations
+
+from penstock.slurm.error_texts import BUSY, LOST_ANSWER, kind_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["ASKS", "CHANGES", "OTHER", "done_before", "may_repeat", "purpose", "touched", "unanswered_text"]
+
+ASKS, CHANGES, OTHER = "asks", "changes", "other"
+_SAFE = ("hold", "holdu", "uhold", "release", "update")
+_ONLY_ONCE = ("requeue", "requeuehold", "resume", "suspend", "notify", "top")
+_DONE = ("already completing or completed", "already finished", "No error")
+
+
+def purpose(program: str, words: Sequence[str]) -> str:
+    """What it is for; OTHER is run as it is, once."""
+    if program == "squeue":
+        return OTHER if _has(words, "i", "--iterate") else ASKS
+    if program == "sacct":
+        return ASKS
+    if program == "scancel":
+        return OTHER if _has(words, "i", "--interactive") else CHANGES
+    verb = _verb(words)
+    if verb == "show":
+        return ASKS
+    return CHANGES if verb in _SAFE or verb in _ONLY_ONCE else OTHER
+
+
+def unanswered_text(text: str) -> bool:
+    """Whether a failed command says that nobody has judged its request."""
+    return kind_of(_errors(text)) in BUSY
+
+
+def may_repeat(program: str, words: Sequence[str], text: str, changes: bool) -> bool:
+    """Whether to run it again, after what it has said."""
+    if not changes or kind_of(_errors(text)) != LOST_ANSWER:
+        return True
+    if program == "scancel":
+        return not _has(words, "s", "--signal") and not _has(words, "b", "--batch") and not _has(words, "f", "--full")
+    adds = any("=+" in word or "=-" in word or "+=" in word or "-=" in word for word in words)
+    return _verb(words) in _SAFE and not adds
+
+
+def done_before(code: int, text: str) -> bool:
+    """Whether a repetition says no more than that it has been done, as the answer that was lost would have."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return code != 0 and bool(lines) and all(any(word in line for word in _DONE) for line in lines)
+
+
+def touched(words: Sequence[str]) -> list[int]:
+    """The jobs that are named, of arrays the whole array, each once. More than there are do no harm."""
+    found: dict[int, None] = {}
+    for word in words:
+        for part in word.rpartition("=")[2].lstrip("[").split(","):
+            digits = part[: len(part) - len(part.lstrip("0123456789"))]
+            if digits and len(digits) <= 20 and digits.isascii():
+                found[int(digits)] = None
+    return list(found)
+
+
+def _verb(words: Sequence[str]) -> str:
+    """scontrol's command; "" for none."""
+    taken = False
+    for word in words:
+        if taken:
+            taken = False
+        elif word in ("-M", "--clusters", "--cluster", "-u", "--uid"):
+            taken = True
+        elif not word.startswith("-"):
+            return word.lower()
+    return ""
+
+
+def _has(words: Sequence[str], letter: str, name: str) -> bool:
+    """Whether an option may be there. Where a value looks like one, the command is run as it is."""
+    for word in words:
+        if word.startswith("--"):
+            given = word.partition("=")[0]
+            if len(given) > 3 and name.startswith(given):
+                return True
+        elif word.startswith("-") and letter in word[1:].partition("=")[0]:
+            return True
+    return False
+
+
+def _errors(text: str) -> str:
+    """With -v there is much besides."""
+    errors = [line for line in text.splitlines() if "error:" in line or "fatal:" in line]
+    return "\n".join(errors) or text

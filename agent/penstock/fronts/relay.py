@@ -1,0 +1,105 @@
+"""The fronts of squeue, sacct, scancel and scontrol: what asks is answered by the agent where it can, what changes is
+run, and both are tried again while Slurm does not answer (`again` says when)."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from penstock.fronts.again import ASKS, CHANGES, done_before, may_repeat, purpose, touched, unanswered_text
+from penstock.fronts.agent import NoAnswer, about, ask, tell_touched
+from penstock.fronts.once import delays, patience
+from penstock.fronts.path import guarded
+from penstock.fronts.process import Child, become, say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+__all__ = ["front_command"]
+
+_ANSWER = 12.0  # seconds: the agent may have to look at Slurm first
+_A_DAY = 86400.0
+
+
+def front_command(
+    program: str, real: str, words: Sequence[str], environ: dict[str, str], settings: Mapping[str, str], folder: str
+) -> int:
+    """Run one of these commands; the exit code, of a signal negative. Raises OSError."""
+    what = purpose(program, words)
+    if what == ASKS:
+        answer = _ask(program, words, environ, settings, folder)
+        if answer is not None:
+            say(2, answer["err"].encode(errors="surrogateescape"))
+            say(1, answer["out"].encode(errors="surrogateescape"))
+            return int(answer["code"])
+    if what not in (ASKS, CHANGES):
+        become(real, words, guarded(real, environ))
+    code, output, errors = _run(program, real, words, environ, changes=what == CHANGES)
+    if what == CHANGES:
+        tell_touched(settings, environ, touched(words))
+    say(2, errors)
+    say(1, output)
+    return code
+
+
+def _ask(
+    program: str, words: Sequence[str], environ: Mapping[str, str], settings: Mapping[str, str], folder: str
+) -> dict[str, Any] | None:
+    """The agent's answer, None for none."""
+    try:
+        for word in words:
+            word.encode()
+        request = {"op": "answer", "program": program, "words": list(words), "environ": about(environ)}
+        answer = ask(settings, environ, request, _ANSWER)
+    except NoAnswer as e:
+        if e.absent:
+            _say_once(folder)
+        return None
+    except UnicodeError:  # which JSON cannot carry
+        return None
+    whole = isinstance(answer, dict) and isinstance(answer.get("code"), int)
+    return answer if whole and all(isinstance(answer.get(key), str) for key in ("out", "err")) else None
+
+
+def _run(
+    program: str, real: str, words: Sequence[str], environ: Mapping[str, str], *, changes: bool
+) -> tuple[int, bytes, bytes]:
+    """What the real command says, tried again while Slurm does not answer."""
+    pauses = iter(delays(os.urandom(2)))
+    limit = patience(environ.get("PENSTOCK_SHIM_PATIENCE"))
+    until = None
+    doubtful = False
+    while True:
+        child = Child(real, words, guarded(real, environ))
+        code, output, errors = child.whole()
+        text = errors.decode(errors="replace")
+        if doubtful and done_before(code, text):
+            return 0, output, b""
+        if code == 0 or child.signalled or not unanswered_text(text) or not may_repeat(program, words, text, changes):
+            return code, output, errors
+        doubtful = changes
+        until = time.monotonic() + limit if until is None else until
+        pause = next(pauses)
+        if time.monotonic() + pause > until:
+            return code, output, errors
+        time.sleep(pause)
+
+
+def _say_once(folder: str) -> None:
+    """That no agent answers, once a day, and to a person only: tools read what stands there."""
+    try:
+        if not os.isatty(2):
+            return
+        stamp = os.path.join(os.path.dirname(folder), ".said")
+        try:
+            if time.time() - os.stat(stamp).st_mtime < _A_DAY:
+                return
+        except OSError:
+            pass
+        os.close(os.open(stamp, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        os.utime(stamp)
+    except OSError:
+        return
+    say(2, b"penstock: no agent runs here, so Slurm itself answers; start one with `penstock agent`\n")

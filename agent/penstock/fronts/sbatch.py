@@ -1,0 +1,145 @@
+"""The front of sbatch: submits what needs no more than sbatch itself, and leaves the rest to `penstock sbatch`."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from penstock.fronts.agent import tell_touched
+from penstock.fronts.memory import cluster_name, keep, memory_folder
+from penstock.fronts.once import patience
+from penstock.fronts.path import Refused, guarded
+from penstock.fronts.process import become, say
+from penstock.fronts.script import PipedScript, script_lines, take_in
+from penstock.fronts.submit import submit_once
+from penstock.fronts.words import SbatchWords, job_name, names_penstock, read_words, script_words, stage_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+__all__ = ["BY_FRONT", "ONLY_SAYS", "FoundScript", "front_sbatch", "read_script", "submit_plain"]
+
+BY_FRONT = "penstock_front"
+"""An option of Python (-X) that says so to `penstock sbatch`; a variable would reach the job."""
+ONLY_SAYS = ("usage", "version", "test-only", "autocomplete", "help")
+"""With these sbatch submits nothing."""
+_NOT_NAMED = ("clusters", "cluster", "quiet")
+"""With these sbatch names no job of this cluster."""
+
+
+def front_sbatch(real: str, words: Sequence[str], environ: dict[str, str], settings: Mapping[str, str]) -> int:
+    """Submit a job with these words after sbatch; the exit code, of a signal negative. Raises Refused and OSError."""
+    line = read_words(words)
+    if line.has(*ONLY_SAYS) and not line.ours:
+        become(real, words, guarded(real, environ))
+    found = read_script(line)
+    if line.ours or found.more:
+        _leave_to_penstock(words, environ, settings, line.ours or found.ours)
+    if line.several or found.options.several:
+        become(real, words, guarded(real, environ))
+    return submit_plain(real, line, found, environ, settings)
+
+
+class FoundScript:
+    """What is known of the script: the `options` of its `#SBATCH` lines, and how it came, if through a pipe. `ours`: it
+    has `#PENSTOCK` lines; `more`: for any reason sbatch alone is not enough."""
+
+    def __init__(self, options: SbatchWords, piped: PipedScript | None, *, ours: bool, more: bool) -> None:
+        self.options = options
+        self.piped = piped
+        self.ours = ours
+        self.more = more
+
+
+def read_script(line: SbatchWords) -> FoundScript:
+    """Look at the script that a command line names."""
+    folder = line.value("chdir")
+    piped = None if line.script is None and line.has("wrap") else take_in(line.script, folder)
+    named = [] if line.script is None or piped is not None else script_lines(line.script, folder)
+    lines = named if piped is None else piped.lines
+    options, ours = script_words(lines), names_penstock(lines)
+    depends = bool((line if line.has("dependency") else options).value("dependency")) and not line.several
+    # A pipe with a name can be read once by sbatch alone.
+    return FoundScript(
+        options, piped, ours=ours, more=ours or depends or (piped is not None and piped.descriptor is None)
+    )
+
+
+def submit_plain(
+    real: str,
+    line: SbatchWords,
+    found: FoundScript,
+    environ: Mapping[str, str],
+    settings: Mapping[str, str],
+    afterwards: Callable[[], object] | None = None,
+) -> int:
+    """Submit it, tell the agent, remember it, do what there is to do `afterwards`, and say what sbatch says; the exit
+    code, of a signal negative. Raises OSError where sbatch cannot be run, or nobody hears what it says."""
+    script, piped = found.options, found.piped
+    answer = submit_once(
+        real,
+        line,
+        script,
+        environ,
+        patience(environ.get("PENSTOCK_SHIM_PATIENCE")),
+        stdin=0 if piped is not None and piped.descriptor == 0 else None,
+    )
+    elsewhere = any(environ.get(name) for name in ("SBATCH_CLUSTERS", "SLURM_CLUSTERS"))
+    if answer.job is not None and not elsewhere and not line.has(*_NOT_NAMED) and not script.has(*_NOT_NAMED):
+        _note(answer.job, line, script, piped, environ, settings)
+    if afterwards is not None:
+        afterwards()
+    say(2, answer.errors)
+    say(1, answer.output)
+    return answer.end()
+
+
+def _leave_to_penstock(words: Sequence[str], environ: dict[str, str], settings: Mapping[str, str], ours: bool) -> None:
+    """Become `penstock sbatch`; return where it is gone, and sbatch itself can do it as well."""
+    python = settings.get("python", "")
+    try:
+        become(python, ["-X", BY_FRONT, "-P", "-m", "penstock", "sbatch", *words], environ, python)
+    except OSError as e:
+        if ours:
+            text = f"Penstock cannot be run ({python}: {e.strerror}), and the job has #PENSTOCK lines or options of it"
+            raise Refused(f'{text}; `eval "$(penstock shim)"` once more', 1) from e
+
+
+def _note(
+    job: int,
+    line: SbatchWords,
+    script: SbatchWords,
+    piped: PipedScript | None,
+    environ: Mapping[str, str],
+    settings: Mapping[str, str],
+) -> None:
+    """Tell the agent of it, and remember it as `penstock sbatch` does, for a job that will depend on it."""
+    tell_touched(settings, environ, [job])
+    import json
+
+    name = job_name(line, script, environ)
+    try:
+        known = {
+            "job": job,
+            "name": name,
+            "stage": stage_name(line, script, environ),
+            "at": time.time(),
+            "dependency": "",
+            "order": _order(line, script, piped, name),
+        }
+        keep(memory_folder(settings["own"], cluster_name(environ)), job, json.dumps(known))
+    except (OSError, KeyError):  # a job that depends on it will not be followed with it
+        return
+
+
+def _order(line: SbatchWords, script: SbatchWords, piped: PipedScript | None, name: str) -> dict[str, object]:
+    """How it can be submitted again (`penstock.workflow.state.Order`): what came through a pipe comes from standard
+    input then."""
+    words = line.words()
+    if piped is not None and line.script is not None:
+        place = len(line.options) + (line.rest[:1] == ["--"])
+        called = [] if line.has("job-name") or script.has("job-name") else [f"--job-name={name}"]
+        words = [*called, *words[:place], "/dev/stdin", *words[place + 1 :]]
+    content = None if piped is None else piped.content.decode(errors="replace")
+    return {"words": words, "workdir": os.getcwd(), "script": content}

@@ -1,0 +1,260 @@
+"""Runs the real sbatch until its answer stands: once, however often it is tried (`once` says what to do next)."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from penstock.fronts.once import (
+    DONE,
+    LOOK_ONCE,
+    after_try,
+    delays,
+    jobs_with,
+    key_option,
+    named,
+    new_key,
+    said_of,
+    without_key,
+)
+from penstock.fronts.path import find, guarded
+from penstock.fronts.process import Child, say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.fronts.words import SbatchWords
+
+__all__ = ["SbatchAnswer", "submit_once"]
+
+_LOOK = 20.0  # seconds
+_SAID = 0.2  # seconds in which an sbatch that waits for its job has said all that it says at its submission
+_AGAIN = 2.0  # seconds between looks at a job that is waited for
+_ALIVE = (
+    "PENDING",
+    "RUNNING",
+    "SUSPENDED",
+    "CONFIGURING",
+    "COMPLETING",
+    "REQUEUED",
+    "RESIZING",
+    "STOPPED",
+    "STAGE_OUT",
+)
+_EARLIER = 3600.0  # seconds before the first try from which on accounting is looked through
+
+
+class SbatchAnswer:
+    """sbatch's answer: the `job` that it has named and its `cluster`, or None and ""; what it has said so far of its
+    output and errors, which nobody has been told yet. `child`: the sbatch that goes on (`--wait`), if any does."""
+
+    def __init__(
+        self, job: tuple[int, str] | None, output: bytes, errors: bytes, child: Child | None, code: int
+    ) -> None:
+        self.job = None if job is None else job[0]
+        self.cluster = "" if job is None else job[1]
+        self.output = output
+        self.errors = errors
+        self._child = child
+        self._code = code
+
+    @property
+    def ended(self) -> bool:
+        """Whether sbatch has ended."""
+        return self._child is None
+
+    def end(self, *, tell: bool = True) -> int:
+        """Say what more it says (`tell`: of its output, too), and wait for its end; its exit code, of a signal
+        negative."""
+        if self._child is not None:
+            while pieces := self._child.read():
+                for stream, text in pieces:
+                    if tell or stream != 1:
+                        say(stream, text)
+            self._code = self._child.end()
+            self._child = None
+        return self._code
+
+
+def submit_once(
+    program: str,
+    line: SbatchWords,
+    script: SbatchWords | None,
+    environ: Mapping[str, str],
+    patience: float,
+    *,
+    stdin: int | None = None,
+    workdir: str | None = None,
+) -> SbatchAnswer:
+    """Submit a job, once. Raises OSError where sbatch cannot be run.
+
+    `script`: the options of its `#SBATCH` lines; None: not known, as sbatch alone reads it: it is tried once.
+    `stdin`: the descriptor of a file that is its standard input, at whose beginning each try finds it. What cannot be
+    looked for under a key (a job of several components, one for another cluster, a comment without room) is tried once,
+    too; and with no `patience` (s) everything is, without a key.
+    """
+    key = new_key(os.urandom(8))
+    option = None if script is None or patience <= 0 else _key(line, script, key, environ)
+    words = line.words() if option is None else line.words(option)
+    pauses = iter(delays(os.urandom(2)))
+    began = time.time()
+    until = None
+    doubtful = False
+    while True:
+        _rewind(stdin)
+        child = Child(program, words, guarded(program, environ), terminal=True, stdin=stdin, workdir=workdir)
+        answer = _try(child)
+        answer.errors = without_key(answer.errors, key)
+        if option is None or script is None or child.signalled:
+            return answer
+        verdict = DONE if not answer.ended else after_try(answer.end(), _job(answer), _text(answer))
+        if verdict == DONE:
+            return _one_of(answer, key, environ, began, line, script) if doubtful else answer
+        doubtful = True
+        until = time.monotonic() + patience if until is None else until
+        while True:
+            pause = next(pauses)
+            if time.monotonic() + pause > until:
+                return answer
+            time.sleep(pause)
+            jobs = _jobs_with(key, environ, began)
+            if jobs is not None:
+                break
+        if jobs:
+            _cancel(jobs[1:], environ)
+            return _found(jobs[0], line, script, environ)
+        if verdict == LOOK_ONCE:
+            return answer
+
+
+def _key(line: SbatchWords, script: SbatchWords, key: str, environ: Mapping[str, str]) -> str | None:
+    others = any(environ.get(name) for name in ("SBATCH_CLUSTERS", "SLURM_CLUSTERS"))
+    if others or line.several or any(found.has("clusters", "cluster") for found in (line, script)):
+        return None
+    if script.several or script.rest[:1] in (["hetjob"], ["packjob"]):
+        return None
+    return key_option(line, script, key)
+
+
+def _rewind(stdin: int | None) -> None:
+    """sbatch has read its standard input; a script that came through a pipe lies in a file there (`script.take_in`)."""
+    try:
+        if stdin is not None:
+            os.lseek(stdin, 0, os.SEEK_SET)
+    except OSError:  # no file: then it is tried once
+        pass
+
+
+def _try(child: Child) -> SbatchAnswer:
+    """Until sbatch has named its job, or has ended."""
+    output, errors = bytearray(), bytearray()
+    job = None
+    limit = None
+    while pieces := child.read(limit):
+        for stream, text in pieces:
+            (output if stream == 1 else errors).extend(text)
+        if job is None and (job := named(bytes(output))) is not None:
+            limit = _SAID
+    if limit is not None and child.running:
+        return SbatchAnswer(job, bytes(output), bytes(errors), child, 0)
+    return SbatchAnswer(job, bytes(output), bytes(errors), None, child.end())
+
+
+def _job(answer: SbatchAnswer) -> tuple[int, str] | None:
+    return None if answer.job is None else (answer.job, answer.cluster)
+
+
+def _text(answer: SbatchAnswer) -> str:
+    return answer.errors.decode(errors="replace")
+
+
+def _found(job: int, line: SbatchWords, script: SbatchWords, environ: Mapping[str, str]) -> SbatchAnswer:
+    """The answer that sbatch would have given."""
+    answer = SbatchAnswer((job, ""), said_of(job, line, script), b"", None, 0)
+    waits = line.has("wait") or script.has("wait") or "SBATCH_WAIT" in environ
+    if waits:
+        say(1, answer.output)
+        answer.output = b""
+        answer = SbatchAnswer((job, ""), b"", b"", None, _waited(job, environ))
+    return answer
+
+
+def _waited(job: int, environ: Mapping[str, str]) -> int:
+    """The exit code of a job when it has ended, as `sbatch --wait` ends: the largest of an array's."""
+    scontrol = find("scontrol", environ)
+    code = 1
+    while scontrol is not None:
+        ended, output, errors = Child(scontrol, ["-o", "show", "job", str(job)], guarded(scontrol, environ)).whole(
+            _LOOK
+        )
+        if ended == 0:
+            rows = output.decode(errors="replace").splitlines()
+            states = [_field(row, "JobState=") for row in rows]
+            code = max((_exit(_field(row, "ExitCode=")) for row in rows), default=1)
+            if not any(state in _ALIVE for state in states):
+                return code
+        elif b"Invalid job id" in errors:
+            return code
+        time.sleep(_AGAIN)
+    return code
+
+
+def _field(row: str, name: str) -> str:
+    return row.partition(f" {name}")[2].partition(" ")[0]
+
+
+def _exit(field: str) -> int:
+    """Of "CODE:SIGNAL"."""
+    code, _, signal = field.partition(":")
+    if signal.isdigit() and int(signal):
+        return 128 + int(signal)
+    return int(code) if code.isdigit() else 1
+
+
+def _one_of(
+    answer: SbatchAnswer, key: str, environ: Mapping[str, str], began: float, line: SbatchWords, script: SbatchWords
+) -> SbatchAnswer:
+    """The answer of a try after another whose answer was lost: that one may have come in since the queue was looked
+    through. Then the first is the job, and the others are cancelled before anybody knows of them."""
+    jobs = _jobs_with(key, environ, began) or []
+    if len(jobs) < 2 or not _cancel(jobs[1:], environ) or answer.job == jobs[0]:
+        return answer
+    return _found(jobs[0], line, script, environ)
+
+
+def _cancel(jobs: list[int], environ: Mapping[str, str]) -> bool:
+    """Cancel what came in twice; whether that could be done."""
+    scancel = find("scancel", environ)
+    if scancel is None or not jobs:
+        return False
+    words = [str(job) for job in jobs]
+    return Child(scancel, words, guarded(scancel, environ)).whole(_LOOK)[0] == 0
+
+
+def _jobs_with(key: str, environ: Mapping[str, str], began: float) -> list[int] | None:
+    """The jobs that have this key; None where Slurm does not say."""
+    squeue = find("squeue", environ)
+    if squeue is None:
+        return None
+    plain = {name: value for name, value in environ.items() if not name.startswith(("SQUEUE_", "SACCT_"))}
+    words = ["--me", "-h", "-t", "all", "-o", "%k %F"]
+    code, output, _ = Child(squeue, words, guarded(squeue, plain)).whole(_LOOK)
+    if code != 0:
+        return None
+    jobs = jobs_with(key, output.decode(errors="surrogateescape").splitlines())
+    sacct = find("sacct", environ)
+    if jobs or sacct is None:
+        return jobs
+    # One that has ended already may have left the queue; accounting keeps comments where the site says so.
+    since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(began - _EARLIER))
+    words = ["-X", "-n", "-P", "--delimiter= ", "-S", since, "-o", "Comment,JobID"]
+    code, output, _ = Child(sacct, words, guarded(sacct, plain)).whole(_LOOK)
+    rows = output.decode(errors="surrogateescape").splitlines() if code == 0 else []
+    return jobs_with(key, map(_whole_array, rows))
+
+
+def _whole_array(row: str) -> str:
+    """A line of accounting with the number of the array in the place of that of a task."""
+    comment, _, job = row.rpartition(" ")
+    return f"{comment} {job.partition('_')[0]}"

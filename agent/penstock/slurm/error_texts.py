@@ -1,0 +1,159 @@
+"""What Slurm's error messages are of: the texts of slurm_errno.c by kind. Pure.
+
+Nothing is imported here: the front programs, which start for every command, read these too.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BUSY",
+    "FINAL",
+    "FORBIDDEN",
+    "LOST_ANSWER",
+    "NOT_FOUND",
+    "NOT_NOW",
+    "NO_CLUSTER",
+    "UNAVAILABLE",
+    "UNKNOWN",
+    "UNREACHABLE",
+    "kind_of",
+    "unanswered",
+]
+
+NO_CLUSTER = "no cluster"
+LOST_ANSWER = "lost answer"
+UNREACHABLE = "unreachable"
+UNAVAILABLE = "unavailable"
+NOT_NOW = "not now"
+NOT_FOUND = "not found"
+FORBIDDEN = "forbidden"
+FINAL = "final"
+UNKNOWN = "unknown"
+"""The kinds, in the order in which they are looked for: the first that has a text of the message counts."""
+BUSY = (LOST_ANSWER, UNREACHABLE, UNAVAILABLE)
+"""What may go well when it is tried again: nobody has judged the request."""
+
+# Said of -M before the line that a cluster which is down gets as well; nothing was sent to any controller then.
+_NO_CLUSTER = ("known by database",)
+_NOT_FOUND = ("invalid job id specified",)
+_FORBIDDEN = ("access/permission denied", "access denied", "invalid user id", "operation not permitted")
+# The request may have reached the controller before the connection broke.
+_LOST_ANSWER = (
+    "socket timed out",
+    "zero bytes were transmitted",
+    "received zero length message",
+    "unexpected message received",
+    "insane message length",
+    "message receive failure",
+    "(receive failure)",
+    "(shutdown failure)",
+    "communication shutdown failure",
+)
+# The request never arrived.
+_UNREACHABLE = (
+    "unable to contact slurm",
+    "can't be reached now",
+    "communication connection failure",
+    "connection refused",
+    "connection reset",
+    "connection timed out",
+    "message send failure",
+    "standby mode",
+    "unable to connect to database",
+    "failed to open persistent connection",
+    "rate limit",
+)
+# The request was not accepted.
+_UNAVAILABLE = (
+    "resource temporarily unavailable",
+    "protocol authentication error",
+    "authentication credential",
+    "failed to connect to authentication agent",
+    "munge",
+    "problem talking to the database",
+    "unable to create job record, try again",
+    "slurm temporarily unable to accept job",
+    "i/o error writing script",
+    "slurm internal error",
+    "cannot allocate memory",
+    "could not establish a configuration source",
+)
+# Accepted form, refused at this moment.
+_NOT_NOW = (
+    "try again",
+    "requested nodes are busy",
+    "submitjob",  # AssocMaxSubmitJobLimit, QOSMaxSubmitJobPerUserLimit: too many in the queue right now
+    "prologslurmctld is still running",
+    "required node not available",
+    "requested reservation not usable now",
+    "requested reservation is in use",
+    "job is current suspended",
+)
+# Everything else that slurm_errno.c says about a request. What is in none of these lists is not known to be final.
+_FINAL = (
+    "invalid",
+    "not permitted",
+    "not permit",
+    "job step already exists",
+    "job dependency problem",
+    "circular job dependency",
+    "violates accounting/qos policy",
+    "more processors requested",
+    "requested node configuration is not available",
+    "requested partition configuration not available",
+    "requested nodes not in this partition",
+    "requested operation",
+    "requested more tasks",
+    "requested time limit",
+    "no partition specified",
+    "node count specification",
+    "size specification",
+    "disabled",
+    "in down state",
+    "partition not available",
+    "parameter too long",
+    "denied",
+    "duplicate reservation name",
+    "must be specified",
+    "error parsing",
+    "already finished",
+    "already started",
+    "no longer pending",
+    "held state",
+    "revoked",
+    "not pending nor running",
+    "job is not running",
+    "job is pending execution",
+    "job script not specified",
+    "does not look like a batch script",
+    "script contains",
+    "exceeds",
+    "no changes specified",
+    "unrecognized option",
+    "only batch jobs",
+    "not supported",
+    "no job",
+)
+_KINDS = (
+    (NO_CLUSTER, _NO_CLUSTER),
+    (LOST_ANSWER, _LOST_ANSWER),
+    (UNREACHABLE, _UNREACHABLE),
+    (UNAVAILABLE, _UNAVAILABLE),
+    (NOT_NOW, _NOT_NOW),
+    (NOT_FOUND, _NOT_FOUND),
+    (FORBIDDEN, _FORBIDDEN),
+    (FINAL, _FINAL),
+)
+
+
+def kind_of(message: str) -> str:
+    """The kind of a failed command's messages."""
+    text = message.lower()
+    return next((kind for kind, words in _KINDS if any(word in text for word in words)), UNKNOWN)
+
+
+def unanswered(stderr: str) -> bool:
+    """Whether the messages of a failed command say that nobody answered, or that Slurm wants fewer requests."""
+    text = stderr.lower()
+    nowhere = any(word in text for word in _NO_CLUSTER)
+    return not nowhere and any(word in text for group in (_LOST_ANSWER, _UNREACHABLE) for word in group)

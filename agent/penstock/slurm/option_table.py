@@ -1,0 +1,70 @@
+"""sbatch's options: which there are, and which take a value. Pure.
+
+Nothing is imported here: the front programs, which start for every command, read these too.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["AT_WILL", "KINDS", "LETTERS", "NO_VALUE", "VALUE", "head_lines", "meant"]
+
+# sbatch's options from 22.05 to 26.05 (slurm_opt.c): name[/short letter]. What a newer release adds is taken for one
+# whose value, if any, comes with "=".
+_FLAGS = (
+    "consolidate-segments contiguous external help/h hold/H ignore-pbs no-requeue overcommit/O oversubscribe/s "
+    "parsable quiet/Q reboot spread-job spread-segments stepmgr test-only usage use-min-nodes verbose/v version/V "
+    "wait/W"
+)
+_WITH_VALUE_AT_WILL = "exclusive get-user-env nice no-kill/k oom-kill-step propagate requeue resv-ports"
+_WITH_VALUE = (
+    "account/A acctg-freq array/a autocomplete batch bb bbf begin/b chdir/D cluster cluster-constraint clusters/M "
+    "comment constraint/C container container-id context core-spec/S cores-per-socket cpu-freq cpus-per-gpu "
+    "cpus-per-task/c deadline delay-boot dependency/d distribution/m error/e exclude/x export export-file extra "
+    "extra-node-info/B gid gpu-bind gpu-freq gpus/G gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint "
+    "input/i job-name/J kill-on-invalid-dep licenses/L mail-type mail-user mcs-label mem mem-bind mem-per-cpu "
+    "mem-per-gpu mem-update mincpus network nodefile/F nodelist/w nodes/N ntasks/n ntasks-per-core ntasks-per-gpu "
+    "ntasks-per-node ntasks-per-socket ntasks-per-tres open-mode output/o partition/p power prefer priority profile "
+    "qos/q reservation resources runtime segment signal sockets-per-node switches tasks-per-node thread-spec "
+    "threads-per-core time/t time-min tmp tres-bind tres-per-task uid wait-all-nodes wckey wrap"
+)
+NO_VALUE, AT_WILL, VALUE = 0, 1, 2
+
+
+def _tables() -> tuple[dict[str, int], dict[str, str]]:
+    kinds: dict[str, int] = {}
+    letters: dict[str, str] = {}
+    for kind, words in ((NO_VALUE, _FLAGS), (AT_WILL, _WITH_VALUE_AT_WILL), (VALUE, _WITH_VALUE)):
+        for word in words.split():
+            name, _, letter = word.partition("/")
+            kinds[name] = kind
+            if letter:
+                letters[letter] = name
+    return kinds, letters
+
+
+KINDS, LETTERS = _tables()
+"""By their full names whether options take a value, and the full names of the short ones."""
+
+
+def meant(given: str) -> tuple[str, int]:
+    """The full name of a long option, and whether it takes a value."""
+    if given in KINDS:
+        return given, KINDS[given]
+    fitting = [name for name in KINDS if given and name.startswith(given)]
+    if len(fitting) == 1:
+        return fitting[0], KINDS[fitting[0]]
+    kinds = {KINDS[name] for name in fitting}
+    return given, kinds.pop() if len(kinds) == 1 else NO_VALUE
+
+
+def head_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """The lines of a script that may hold directives, with their numbers: all before the first that is neither empty
+    nor a comment."""
+    for number, line in enumerate(lines, start=1):
+        text = line.strip()
+        if text and not text.startswith("#"):
+            return
+        yield number, line.rstrip("\r\n")
