@@ -149,6 +149,17 @@ def new_folder() -> Callable[[str], Path]:
     return folder_of
 
 
+@pytest.fixture(scope="module", params=[None, *(pytest.param(r, marks=pytest.mark.release) for r in ("trixie", "sid"))])
+def another(request: pytest.FixtureRequest, need_slurm: Callable[[str | None], None], sweep: None) -> Iterator[Cluster]:
+    """A small cluster of each release for a module; what is to be different about it stands in the module's `ANOTHER`,
+    by the names of `ClusterSpec`."""
+    need_slurm(request.param)
+    wanted = {"nodes": 4, **getattr(request.module, "ANOTHER", {})}
+    it = up(ClusterSpec(folder=folder_of(f"r{request.param or ''}"), release=request.param, **wanted))
+    yield it
+    it.down()
+
+
 @pytest.fixture
 def wait_for_state() -> Callable[..., None]:
     """`wait_for_state(cluster, job, "RUNNING", limit=30.0)` waits for a state in squeue's long word."""

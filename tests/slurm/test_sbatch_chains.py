@@ -11,30 +11,15 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 from agents import COMMAND, Desk, SlurmAgent
 
-from penstock_lab.cluster import Cluster, ClusterSpec, up
+from penstock_lab.cluster import Cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900, func_only=True)]
 
 PLAIN = "#!/bin/bash\n#SBATCH -t 1 -o /dev/null\ntrue\n"
-
-
-@pytest.fixture(scope="module", params=[None, *(pytest.param(r, marks=pytest.mark.release) for r in ("trixie", "sid"))])
-def another(
-    request: pytest.FixtureRequest,
-    need_slurm: Callable[[str | None], None],
-    new_folder: Callable[[str], Path],
-    sweep: None,
-) -> Iterator[Cluster]:
-    """A small cluster of each release."""
-    need_slurm(request.param)
-    it = up(ClusterSpec(nodes=4, folder=new_folder(f"as{request.param or ''}"), release=request.param))
-    yield it
-    it.down()
 
 
 @pytest.fixture

@@ -7,31 +7,16 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 from agents import Desk, SlurmAgent
 
-from penstock_lab.cluster import Cluster, ClusterSpec, up
+from penstock_lab.cluster import Cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900, func_only=True)]
 
 PLAIN = "#!/bin/bash\n#SBATCH -t 1 -o /dev/null\ntrue\n"
-
-
-@pytest.fixture(scope="module", params=[None, *(pytest.param(r, marks=pytest.mark.release) for r in ("trixie", "sid"))])
-def another(
-    request: pytest.FixtureRequest,
-    need_slurm: Callable[[str | None], None],
-    new_folder: Callable[[str], Path],
-    sweep: None,
-) -> Iterator[Cluster]:
-    """A small cluster of each release."""
-    need_slurm(request.param)
-    it = up(ClusterSpec(nodes=4, folder=new_folder(f"sh{request.param or ''}"), release=request.param))
-    yield it
-    it.down()
 
 
 class Site(SlurmAgent):

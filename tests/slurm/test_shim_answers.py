@@ -8,15 +8,14 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 from agents import SlurmAgent
 from shim_scene import Scene, calls, freeze, make_scene, other_partition, tool_calls
 
-from penstock_lab.cluster import Cluster, ClusterSpec, up
+from penstock_lab.cluster import Cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600, func_only=True)]
 
@@ -29,22 +28,9 @@ for line in sys.stdin:
     op, arguments = json.loads(line)
     print(json.dumps(ask(Path(sys.argv[1]), op, arguments)), flush=True)
 """
+ANOTHER = {"nodes": 8, "min_job_age": 7200}
+"""Its ended jobs stay known."""
 Given = tuple[str, Sequence[str], dict[str, str]]
-
-
-@pytest.fixture(scope="module", params=[None, *(pytest.param(r, marks=pytest.mark.release) for r in ("trixie", "sid"))])
-def another(
-    request: pytest.FixtureRequest,
-    need_slurm: Callable[[str | None], None],
-    new_folder: Callable[[str], Path],
-    sweep: None,
-) -> Iterator[Cluster]:
-    """A small cluster of each release, whose ended jobs stay known."""
-    need_slurm(request.param)
-    folder = new_folder(f"sh{request.param or ''}")
-    it = up(ClusterSpec(nodes=8, folder=folder, release=request.param, min_job_age=7200))
-    yield it
-    it.down()
 
 
 class Front:

@@ -30,6 +30,8 @@ class Longer(NamedTuple):
 def delays(cluster: Cluster, partition: str, wishes: Sequence[Longer]) -> list[float]:
     """How much later (s) each of these would start in the partition, submitted now, than if it asked for the short
     time; infinity: it never would. All who wait are placed before it by limits, where each can start first."""
+    if not wishes:
+        return []
     mine, now, profile = cluster.nodes_of(partition), cluster.now, cluster.free()
     left = _DEPTH
     for entry in cluster.waiting:

@@ -151,23 +151,23 @@ def operations(
             await require_operator(uid)
         return store.decisions(subject)
 
+    def own_number(uid: int, request: Mapping[str, Any]) -> int:
+        """The number of a workflow that is the caller's to end or to change: its owner's, where its owner submits the
+        jobs, else that of the agent's user."""
+        number = _number(request)
+        run = workflows.runs.get(number)
+        if run is None or not run.owned:
+            may(uid)
+        elif uid not in (0, run.uid):
+            raise NotFound(f"there is no running workflow {number}")
+        return number
+
     async def cancel(uid: int, request: Mapping[str, Any]) -> object:
         """The jobs that the caller has to cancel, which are those that it submitted itself."""
-        number = _number(request)
-        run = workflows.runs.get(number)
-        if run is None or not run.owned:
-            may(uid)
-        elif uid not in (0, run.uid):
-            raise NotFound(f"there is no running workflow {number}")
-        return {"jobs": workflows.cancel(number, "cancelled by its owner")}
+        return {"jobs": workflows.cancel(own_number(uid, request), "cancelled by its owner")}
 
     async def more(uid: int, request: Mapping[str, Any]) -> object:
-        number = _number(request)
-        run = workflows.runs.get(number)
-        if run is None or not run.owned:
-            may(uid)
-        elif uid not in (0, run.uid):
-            raise NotFound(f"there is no running workflow {number}")
+        number = own_number(uid, request)
         try:
             seconds = seconds_open(request.get("seconds"))
         except (TypeError, ValueError) as e:

@@ -79,9 +79,10 @@ def terms_of(run: WorkflowRun) -> ChainTerms | None:
     if run.phase is not RunPhase.COMPLETED or run.in_slots:
         return None
     if any(len(stage.covers) > 1 for stage in run.stages):
-        parts = [waited(run, i) for i in range(len(run.stages))]
-        late = sum(found.reaction for found in parts if found is not None)
-        return None if run.gain is None else ChainTerms(0, run.gain, late, 0, 0.0, foreseen=True)
+        if run.gain is None:
+            return None
+        late = sum(found.reaction for i in range(len(run.stages)) if (found := waited(run, i)) is not None)
+        return ChainTerms(0, run.gain, late, 0, 0.0, foreseen=True)
     ahead = judged = 0
     spared = late = errors = 0.0
     for i, stage in enumerate(run.stages):

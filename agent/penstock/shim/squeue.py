@@ -161,7 +161,8 @@ def _asked(said: _Words, environ: Mapping[str, str], site: ShimSite) -> SqueueAs
             flags |= {"a"} if letter == "p" else set()
     if "me" not in flags and "u" not in values and "SQUEUE_USERS" in environ:
         values["u"] = environ["SQUEUE_USERS"]
-    flags |= {"a"} if "SQUEUE_ALL" in environ and not said.flags & {"a"} else set()
+    if "SQUEUE_ALL" in environ:
+        flags.add("a")
     ask = SqueueAsk(
         _fields(flags, values, environ),
         header="h" not in flags,
@@ -244,10 +245,9 @@ def answer(ask: SqueueAsk, look: Table, asker: Asker) -> CommandAnswer:
     if not asker.same_zone and (ask.date or any(one.letter in TIMES for one in ask.fields)):
         raise Through("times in another zone, or in a format of the caller's")
     rows = _filtered(ask, look.rows, asker)
-    lines = [asker.date + "\n"] if ask.date else []
+    lines, fields = [asker.date + "\n"] if ask.date else [], list(ask.fields)
     if ask.header:
-        lines.append(write_row(list(ask.fields), look.header, heading=True))
-    fields = list(ask.fields)
+        lines.append(write_row(fields, look.header, heading=True))
     lines += [write_row(fields, row) for row in rows]
     return CommandAnswer("".join(lines))
 

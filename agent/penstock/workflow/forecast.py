@@ -199,7 +199,7 @@ class CutComparison:
         if high < 0 and best.later >= -mean:
             return (
                 f"the best cut into fewer jobs was {told_time(-mean)} shorter in the mean of {futures}, but in Slurm's "
-                f"plan of now its longer limit starts {told_later(best.later)}"
+                f"plan of now its longer limit starts {_told_later(best.later)}"
             )
         if high < 0:
             return (
@@ -408,7 +408,7 @@ def _told_range(forecast: CutForecast) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def told_later(seconds: float) -> str:
+def _told_later(seconds: float) -> str:
     """How much later, for people."""
     return "never" if seconds == math.inf else f"{told_time(seconds)} later"
 
