@@ -21,6 +21,8 @@ from penstock.config import Config
 from penstock.errors import PenstockError, UserError
 from penstock.fronts.agent import tell_touched
 from penstock.fronts.script import PipedScript, script_lines
+from penstock.fronts.words import job_name as slurms_name
+from penstock.fronts.words import named as given_name
 from penstock.sbatch.directives import Request, sbatch_lines
 from penstock.sbatch.moldable import moldable
 from penstock.sbatch.options import CommandLine, parse
@@ -90,14 +92,12 @@ def note(text: str) -> bool:
 
 def stage_name(line: CommandLine, script: CommandLine) -> str | None:
     """What a job is called as a stage, where nobody says so."""
-    named = line.value("job-name") or os.environ.get("SBATCH_JOB_NAME") or script.value("job-name")
-    return named or (Path(line.script).stem if line.script else None)
+    return given_name(line, script, os.environ) or (Path(line.script).stem if line.script else None)
 
 
 def job_name(line: CommandLine, script: CommandLine) -> str:
     """What Slurm calls a job."""
-    named = line.value("job-name") or os.environ.get("SBATCH_JOB_NAME") or script.value("job-name")
-    return named or (Path(line.script).name if line.script else ("wrap" if line.has("wrap") else "sbatch"))
+    return slurms_name(line, script, os.environ)
 
 
 def start_size(

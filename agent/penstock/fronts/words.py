@@ -10,8 +10,18 @@ from penstock.slurm.option_table import KINDS, LETTERS, NO_VALUE, VALUE, head_li
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from typing import Protocol
 
-__all__ = ["SbatchWords", "job_name", "names_penstock", "read_words", "script_words", "stage_name"]
+    class Words(Protocol):
+        """What names a job, as this module or `penstock.sbatch.options` reads it."""
+
+        @property
+        def script(self) -> str | None: ...
+        def has(self, name: str, /) -> bool: ...
+        def value(self, name: str) -> str | None: ...
+
+
+__all__ = ["SbatchWords", "job_name", "named", "names_penstock", "read_words", "script_words", "stage_name"]
 
 _OURS = "--penstock-"
 
@@ -119,22 +129,23 @@ def names_penstock(lines: Iterable[str]) -> bool:
     return any(text.startswith("#PENSTOCK") for _number, text in head_lines(lines))
 
 
-def job_name(line: SbatchWords, script: SbatchWords, environ: Mapping[str, str]) -> str:
+def job_name(line: Words, script: Words, environ: Mapping[str, str]) -> str:
     """What Slurm calls the job."""
-    return _named(line, script, environ) or (_last(line.script) if line.script else _unnamed(line))
+    return named(line, script, environ) or (_last(line.script) if line.script else _unnamed(line))
 
 
 def stage_name(line: SbatchWords, script: SbatchWords, environ: Mapping[str, str]) -> str:
     """What it is called as a stage, where nobody says so."""
-    found = _named(line, script, environ) or (_stem(_last(line.script)) if line.script else None)
+    found = named(line, script, environ) or (_stem(_last(line.script)) if line.script else None)
     return found or job_name(line, script, environ)
 
 
-def _named(line: SbatchWords, script: SbatchWords, environ: Mapping[str, str]) -> str | None:
+def named(line: Words, script: Words, environ: Mapping[str, str]) -> str | None:
+    """The name that somebody has given it."""
     return line.value("job-name") or environ.get("SBATCH_JOB_NAME") or script.value("job-name")
 
 
-def _unnamed(line: SbatchWords) -> str:
+def _unnamed(line: Words) -> str:
     return "wrap" if line.has("wrap") else "sbatch"
 
 
