@@ -389,6 +389,16 @@ class PoolSection(_Section):
     output_limit: Bytes = Field(
         16 * 2**20, description="How much (bytes) of what one attempt writes to each of its two outputs is kept."
     )
+    partition: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{0,60}$")] = Field(
+        "penstock",
+        description="With front programs on PATH: jobs for a partition of this name become tasks of pool main, for "
+        "NAME after it and a dash those of pool NAME; empty: no partition does that.",
+    )
+    below: Annotated[Seconds, Field(gt=0)] | None = Field(
+        None,
+        description="With front programs on PATH: jobs with a time limit of at most so much become tasks of pool main "
+        "while that runs, where they can; unset: none for that reason.",
+    )
 
 
 class ShimSection(_Section):

@@ -21,7 +21,7 @@ from penstock.cli.output import emit_json
 from penstock.cli.poolstage import drain, stage
 from penstock.cli.poolview import cancel, in_pool, logs, status, top
 from penstock.cli.times import TIME, Duration
-from penstock.config import load
+from penstock.config import Config, load
 from penstock.errors import AgentUnavailable, PenstockError, UserError
 from penstock.host import logs as logging
 from penstock.pool import extra
@@ -65,9 +65,15 @@ def start(name: str, detach: bool, as_json: bool) -> None:
         _start_detached(folder, as_json)
         return
     logging.configure(config.log.level, config.log.format)
-    from penstock.pool.run import run_scheduler
+    asyncio.run(_serve(config, folder))
 
-    asyncio.run(run_scheduler(config, folder))
+
+async def _serve(config: Config, folder: PoolFolder) -> None:
+    from penstock.pool.run import run_scheduler
+    from penstock.pooljobs.opening import jobs_door
+
+    async with jobs_door(config, folder) as door:
+        await run_scheduler(config, folder, [door])
 
 
 def _start_detached(folder: PoolFolder, as_json: bool) -> None:

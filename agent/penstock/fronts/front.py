@@ -47,7 +47,7 @@ def _serve(program: str, real: str, environ: dict[str, str], folder: str) -> int
     if program == "sbatch":
         from penstock.fronts.sbatch import front_sbatch
 
-        return front_sbatch(real, sys.argv[1:], environ, _settings(folder))
+        return front_sbatch(real, sys.argv[1:], environ, _settings(folder), folder)
     from penstock.fronts.relay import front_command
 
     return front_command(program, real, sys.argv[1:], environ, _settings(folder), folder)

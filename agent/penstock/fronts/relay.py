@@ -10,6 +10,7 @@ from penstock.fronts.again import ASKS, CHANGES, done_before, may_repeat, purpos
 from penstock.fronts.agent import NoAnswer, about, ask, tell_touched
 from penstock.fronts.once import delays, patience
 from penstock.fronts.path import guarded
+from penstock.fronts.pooled import beside_slurm, pool_part
 from penstock.fronts.process import Child, become, say
 
 TYPE_CHECKING = False
@@ -24,24 +25,53 @@ _A_DAY = 86400.0
 
 
 def front_command(
-    program: str, real: str, words: Sequence[str], environ: dict[str, str], settings: Mapping[str, str], folder: str
+    program: str,
+    real: str,
+    words: Sequence[str],
+    environ: dict[str, str],
+    settings: Mapping[str, str],
+    folder: str,
 ) -> int:
     """Run one of these commands; the exit code, of a signal negative. Raises OSError."""
     what = purpose(program, words)
-    if what == ASKS:
-        answer = _ask(program, words, environ, settings, folder)
-        if answer is not None:
-            say(2, answer["err"].encode(errors="surrogateescape"))
-            say(1, answer["out"].encode(errors="surrogateescape"))
-            return int(answer["code"])
-    if what not in (ASKS, CHANGES):
-        become(real, words, guarded(real, environ))
-    code, output, errors = _run(program, real, words, environ, changes=what == CHANGES)
-    if what == CHANGES:
-        tell_touched(settings, environ, touched(words))
+    part = pool_part(program, what, words, settings)
+    if part is None:
+        if what not in (ASKS, CHANGES):
+            become(real, words, guarded(real, environ))
+        code, output, errors = _of_slurm(program, what, real, words, environ, settings, folder)
+    else:
+        code, output, errors = 0, b"", b""
+        if part.slurm is not None:
+            code, output, errors = _of_slurm(program, what, real, part.slurm, environ, settings, folder)
+        if part.slurm is None or not part.parts.listing or code == 0:
+            worse, more, wrong = beside_slurm(program, part, environ)
+            code = code or worse
+            output += more.encode(errors="surrogateescape")
+            errors += wrong.encode(errors="surrogateescape")
     say(2, errors)
     say(1, output)
     return code
+
+
+def _of_slurm(
+    program: str,
+    what: str,
+    real: str,
+    words: Sequence[str],
+    environ: Mapping[str, str],
+    settings: Mapping[str, str],
+    folder: str,
+) -> tuple[int, bytes, bytes]:
+    """What Slurm, or the agent for it, says: the code, output and errors."""
+    if what == ASKS:
+        answer = _ask(program, words, environ, settings, folder)
+        if answer is not None:
+            out, errors = (answer[key].encode(errors="surrogateescape") for key in ("out", "err"))
+            return int(answer["code"]), out, errors
+    found = _run(program, real, words, environ, changes=what == CHANGES)
+    if what == CHANGES:
+        tell_touched(settings, environ, touched(words))
+    return found
 
 
 def _ask(

@@ -9,6 +9,7 @@ from penstock.fronts.agent import tell_touched
 from penstock.fronts.memory import cluster_name, keep, memory_folder
 from penstock.fronts.once import patience
 from penstock.fronts.path import Refused, guarded
+from penstock.fronts.pooled import submit_to_pool
 from penstock.fronts.process import become, say
 from penstock.fronts.script import PipedScript, script_lines, take_in
 from penstock.fronts.submit import submit_once
@@ -28,12 +29,19 @@ _NOT_NAMED = ("clusters", "cluster", "quiet")
 """With these sbatch names no job of this cluster."""
 
 
-def front_sbatch(real: str, words: Sequence[str], environ: dict[str, str], settings: Mapping[str, str]) -> int:
-    """Submit a job with these words after sbatch; the exit code, of a signal negative. Raises Refused and OSError."""
+def front_sbatch(
+    real: str, words: Sequence[str], environ: dict[str, str], settings: Mapping[str, str], folder: str
+) -> int:
+    """Submit a job with these words after sbatch; the exit code, of a signal negative. Raises Refused and OSError.
+    `folder` is that of the front programs."""
     line = read_words(words)
     if line.has(*ONLY_SAYS) and not line.ours:
         become(real, words, guarded(real, environ))
     found = read_script(line)
+    if not line.ours and not found.ours:
+        code = submit_to_pool(line, found.options, found.piped, environ, settings, folder)
+        if code is not None:
+            return code
     if line.ours or found.more:
         _leave_to_penstock(words, environ, settings, line.ours or found.ours)
     if line.several or found.options.several:

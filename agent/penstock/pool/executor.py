@@ -22,14 +22,17 @@ from pathlib import Path
 import psutil
 
 from penstock.pool.guardian import Guardian
+from penstock.pool.jobstart import JobStarter, NotStarted, StartedJob
 from penstock.pool.limits import Shares, limit_data, pin_thread, visible_gpus
 from penstock.pool.model import AttemptOutcome, Capacity, PoolTask, Use
 from penstock.pool.output import Capture, output_path
 from penstock.pool.sessions import signal_session
+from penstock.pool.signals import Whom
 
 __all__ = ["Ended", "TaskExecutor"]
 
 _TERM_GRACE = 5.0  # seconds between SIGTERM and SIGKILL
+_JOB_GRACE = 30.0  # the same for jobs, as Slurm's KillWait usually is
 _LOOK = 0.5  # seconds between looks whether a command has ended whose output is still open
 _NOT_FOUND = 127
 
@@ -56,6 +59,8 @@ class _Run:
     kill: str = ""  # why it is to end, once it is
     outcome: AttemptOutcome = AttemptOutcome.CANCELLED  # and what that makes of it
     killed_at: float = 0.0
+    job: StartedJob | None = None
+    warned: bool = False
     cpu: float = 0.0
     cpu_at: float = 0.0
     memory: int = 0
@@ -65,9 +70,12 @@ class _Run:
 
 class TaskExecutor:
     """The tasks of one worker. `ended` is called from other threads. `output` is the folder of their output files,
-    `flood` how many bytes of each stream are kept."""
+    `flood` how many bytes of each stream are kept; `jobs` starts those that are jobs."""
 
-    def __init__(self, capacity: Capacity, output: Path, flood: int, ended: Callable[[Ended], None]) -> None:
+    def __init__(
+        self, capacity: Capacity, output: Path, flood: int, ended: Callable[[Ended], None], jobs: JobStarter
+    ) -> None:
+        self._jobs = jobs
         self._output = output
         self._flood = flood
         self._ended = ended
@@ -93,8 +101,17 @@ class TaskExecutor:
     def kill(self, number: int, attempt: int, outcome: AttemptOutcome, why: str) -> None:
         """End it: SIGTERM to its session, SIGKILL after some seconds. Its end is told with this outcome."""
         run = self._runs.get(number)
-        if run is not None and run.attempt == attempt:
-            self._end(run, outcome, why)
+        if run is None or run.attempt != attempt:
+            return
+        if run.job is not None and not run.kill:
+            run.job.say("")
+        self._end(run, outcome, why, _TERM_GRACE if run.what.job is None else _JOB_GRACE)
+
+    def send(self, number: int, attempt: int, signal_number: int, whom: Whom) -> None:
+        """Send a signal to some of its processes."""
+        run = self._runs.get(number)
+        if run is not None and run.attempt == attempt and run.pid:
+            signal_session(run.pid, signal.Signals(signal_number), whom)
 
     def close(self, why: str, grace: float = _TERM_GRACE) -> None:
         """End all of them as lost and wait, `grace` seconds between SIGTERM and SIGKILL. Nothing is started after."""
@@ -131,7 +148,7 @@ class TaskExecutor:
             allowed = run.what.memory
             if allowed is not None and memory[pid] > allowed:
                 taken = f"it took {memory[pid] / 1e6:.0f} MB and had asked for {allowed / 1e6:.0f} MB"
-                self._end(run, AttemptOutcome.FAILED, taken)
+                self._end(run, AttemptOutcome.FAILED if run.job is None else AttemptOutcome.MEMORY, taken)
         return used
 
     def _end(self, run: _Run, outcome: AttemptOutcome, why: str, grace: float = _TERM_GRACE) -> None:
@@ -161,26 +178,12 @@ class TaskExecutor:
 
     def _attempt(self, run: _Run, cpus: list[int], gpus: list[str]) -> Ended:
         task = run.what
-        environment = self._environment(run, gpus)
-        if problem := _obstacle(task, environment):
-            return Ended(run.task, run.attempt, AttemptOutcome.FAILED, _NOT_FOUND, problem, Use())
         if cpus:
             pin_thread(cpus)
         try:
-            process = subprocess.Popen(
-                task.argv,
-                cwd=task.workdir,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        except OSError as e:
-            why = f"{task.argv[0]!r} cannot be started: {e.strerror}"
-            return Ended(run.task, run.attempt, AttemptOutcome.FAILED, _NOT_FOUND, why, Use())
-        if task.memory is not None:
-            limit_data(process.pid, task.memory)
+            process = self._begin(run, gpus) if task.job is None else self._begin_job(run, gpus)
+        except NotStarted as e:
+            return Ended(run.task, run.attempt, AttemptOutcome.FAILED, e.code, str(e), Use())
         self._guardian.began(process.pid)
         with run.lock:
             run.pid = process.pid
@@ -193,20 +196,65 @@ class TaskExecutor:
         own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         use = Use(time.monotonic() - run.started, cpu, max(memory if memory > own else 0, run.memory))
         code = os.waitstatus_to_exitcode(status)
+        if run.job is not None:
+            run.job.close()
         if run.kill:
             return Ended(run.task, run.attempt, run.outcome, code, run.kill, use)
+        if run.job is not None and code == -signal.SIGKILL and task.memory is not None and use.memory > task.memory:
+            why = f"it took {use.memory / 1e6:.0f} MB and had asked for {task.memory / 1e6:.0f} MB"
+            return Ended(run.task, run.attempt, AttemptOutcome.MEMORY, code, why, use)
         if code != 0:
             why = f"exit code {code}" if code > 0 else f"killed by {_signal_name(-code)}"
             return Ended(run.task, run.attempt, AttemptOutcome.FAILED, code, problem or why, use)
         return Ended(run.task, run.attempt, AttemptOutcome.COMPLETE, 0, problem, use)
 
+    def _begin(self, run: _Run, gpus: list[str]) -> subprocess.Popen[bytes]:
+        task = run.what
+        environment = self._environment(run, gpus)
+        if problem := _obstacle(task, environment):
+            raise NotStarted(problem, _NOT_FOUND)
+        try:
+            process = subprocess.Popen(
+                task.argv,
+                cwd=task.workdir,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as e:
+            raise NotStarted(f"{task.argv[0]!r} cannot be started: {e.strerror}", _NOT_FOUND) from None
+        if task.memory is not None:
+            limit_data(process.pid, task.memory)
+        return process
+
+    def _begin_job(self, run: _Run, gpus: list[str]) -> subprocess.Popen[bytes]:
+        # Its memory is measured alone: a job that takes too much is ended, where a task would be refused it.
+        run.job = self._jobs.start(run.what, run.task, run.attempt, self._of_pool(run, gpus))
+        return run.job.process
+
+    def _keep_time(self, run: _Run) -> None:
+        """Warn and end a job at its limit."""
+        job, terms = run.job, run.what.job
+        if job is None or terms is None or terms.limit is None or run.kill:
+            return
+        left = run.started + terms.limit - time.monotonic()
+        if terms.signal and left < terms.before and not run.warned:
+            run.warned = True
+            signal_session(run.pid, signal.Signals(terms.signal), Whom.BATCH if terms.batch else Whom.STEPS)
+        if left < 0:
+            job.say(" DUE TO TIME LIMIT")
+            self._end(run, AttemptOutcome.TIMEOUT, "time limit", _JOB_GRACE)
+
     def _follow(self, run: _Run, process: subprocess.Popen[bytes]) -> tuple[str, float, int, int]:
         """Copy its output until it has ended; what went wrong, its CPU time, its memory, its wait status."""
-        assert process.stdout is not None and process.stderr is not None
         captures = []
         pidfd = _pidfd(process.pid)
         with selectors.DefaultSelector() as selector:
             for stream, kind in ((process.stdout, "out"), (process.stderr, "err")):
+                if stream is None:  # a job's goes where it says
+                    continue
                 capture = Capture(stream.fileno(), output_path(self._output, run.task, run.attempt, kind), self._flood)
                 captures.append(capture)
                 selector.register(stream, selectors.EVENT_READ, capture)
@@ -217,6 +265,7 @@ class TaskExecutor:
                 for key, _events in selector.select(_LOOK if selector.get_map() else _LOOK / 10):
                     if key.data is not None and not key.data.pump():
                         selector.unregister(key.fileobj)
+                self._keep_time(run)
                 if run.kill and time.monotonic() > run.killed_at:
                     signal_session(process.pid, signal.SIGKILL)
         if pidfd is not None:
@@ -230,17 +279,22 @@ class TaskExecutor:
             capture.pump()
             capture.close()
             problem = problem or capture.problem
-        process.stdout.close()
-        process.stderr.close()
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
         return problem, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, status
 
     def _environment(self, run: _Run, gpus: list[str]) -> dict[str, str]:
         """The worker's own, with what the task says and what it may use."""
-        environment = {**os.environ, "PENSTOCK_TASK": str(run.task), "PENSTOCK_ATTEMPT": str(run.attempt)}
-        environment["OMP_NUM_THREADS"] = str(max(int(run.what.cores), 1))
+        threads = {"OMP_NUM_THREADS": str(max(int(run.what.cores), 1))}
+        return {**os.environ, **self._of_pool(run, gpus), **threads, **run.what.environment}
+
+    def _of_pool(self, run: _Run, gpus: list[str]) -> dict[str, str]:
+        """Which task it is, and which GPUs it may use."""
+        told = {"PENSTOCK_TASK": str(run.task), "PENSTOCK_ATTEMPT": str(run.attempt)}
         if gpus or self._gpu_variable in os.environ:
-            environment[self._gpu_variable] = ",".join(gpus)
-        return {**environment, **run.what.environment}
+            told[self._gpu_variable] = ",".join(gpus)
+        return told
 
 
 def _obstacle(task: PoolTask, environment: Mapping[str, str]) -> str:

@@ -21,6 +21,7 @@ __all__ = [
     "MEASURED",
     "NO_DOOR",
     "RUN",
+    "SIGNAL",
     "ended_message",
     "knock",
     "prepare",
@@ -31,6 +32,7 @@ __all__ = [
 # To a worker.
 RUN: Final = "penstock-run"
 KILL: Final = "penstock-kill"
+SIGNAL: Final = "penstock-signal"
 LEAVE: Final = "penstock-leave"
 # From a worker.
 ENDED: Final = "penstock-ended"

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.errors import UserError
+from penstock.pool.jobqueue import JobQueue
 from penstock.pool.model import AttemptOutcome, PoolMember, PoolTask, TaskPhase, Use, task_from_dict, task_to_dict
 from penstock.pool.placement import Load, MemberRoom, PoolPlacement, TaskGroup, TaskShape, shape_of
 
-__all__ = ["Kill", "Machine", "StartAttempt", "Station", "TaskEntry"]
+__all__ = ["Kill", "Machine", "SignalAttempt", "StartAttempt", "Station", "TaskEntry"]
 
 _SMALLEST_LOST_TIME: Final = 1.0
 _OTHERS: Final = "\n"
@@ -43,10 +44,22 @@ class Kill:
     attempt: int
 
 
+@dataclass(frozen=True, slots=True)
+class SignalAttempt:
+    """Send this signal there: to the batch shell alone, to its steps alone, or to both (`whom`)."""
+
+    address: str
+    id: int
+    attempt: int
+    signal: int
+    whom: str
+
+
 @dataclass(slots=True)
 class TaskEntry:
     """One task: attempts are counted from 1. `code`, `why`, `use` and `node` are of the last attempt that has ended.
-    `cancelled`: the attempt that runs is to be killed, and there is to be no other."""
+    `cancelled`: the attempt that runs is to be killed, and there is to be no other; `again`: there is to be one. Of a
+    job: whether it is `held`, and when it was `eligible` at first."""
 
     id: int
     task: PoolTask
@@ -66,6 +79,9 @@ class TaskEntry:
     why: str = ""
     use: Use = field(default_factory=Use)
     cancelled: bool = False
+    again: bool = False
+    held: bool = False
+    eligible: float | None = None
 
 
 @dataclass(slots=True)
@@ -90,6 +106,7 @@ class Machine:
         self.stations: dict[str, Station] = {}
         self.journal: list[dict[str, Any]] = []
         self.faults = 0  # pairs of a placement that were against the rules
+        self.queue = JobQueue(self.entries)
         self._names: dict[str, int] = {}
         self._waiting: dict[TaskShape, dict[int, None]] = {}
         self._count: Counter[TaskPhase] = Counter()
@@ -112,6 +129,8 @@ class Machine:
                         f"task {task.name or ' '.join(task.argv)[:60]!r} needs {_needs(task)}; the largest member of "
                         f"the pool has {largest}"
                     )
+        if len(tasks) > 1 and all(task.job is not None for task in tasks):
+            return self._submit_array(tasks, now)
         numbers = []
         for task in tasks:
             known = self._names.get(task.name) if task.name else None
@@ -124,6 +143,17 @@ class Machine:
                 self._again(self.entries[known])
             numbers.append(known)
         return numbers
+
+    def _submit_array(self, tasks: Sequence[PoolTask], now: float) -> list[int]:
+        """All or none: their numbers follow each other, so they are one line of the log."""
+        known = self._names.get(tasks[0].name)
+        if known is None:
+            known = len(self.entries) + 1
+            told = [task_to_dict(task) for task in tasks]
+            self.journal.append({"op": "array", "id": known, "at": now, "tasks": told})
+            for place, task in enumerate(tasks):
+                self._add(known + place, task, now)
+        return list(range(known, known + len(tasks)))
 
     def join(self, member: PoolMember, now: float) -> None:
         """A member is there."""
@@ -190,10 +220,48 @@ class Machine:
                 self._end(entry, AttemptOutcome.CANCELLED, None, "", Use(), now)
         return kills
 
+    def hold(self, numbers: Iterable[int], now: float, *, held: bool) -> list[int]:
+        """Hold jobs that have not started, or release them; those of which that is true now."""
+        done = []
+        for number in numbers:
+            entry = self.entries[number]
+            if entry.task.job is None or entry.phase is not TaskPhase.WAITING:
+                continue
+            if entry.held != held:
+                self.journal.append({"op": "hold", "id": number, "at": now, "held": held})
+                self._hold(entry, held)
+            done.append(number)
+        return done
+
+    def requeue(self, numbers: Iterable[int], now: float) -> list[Kill]:
+        """Have jobs that run, or have ended, run again."""
+        kills = []
+        for number in numbers:
+            entry = self.entries[number]
+            if entry.task.job is None or entry.phase is TaskPhase.WAITING or entry.cancelled:
+                continue
+            self.journal.append({"op": "again", "id": number, "at": now})
+            if entry.phase is TaskPhase.RUNNING:
+                entry.again = True
+                kills.append(Kill(entry.address, number, entry.attempt))
+            else:
+                self._again(entry)
+        return kills
+
+    def signals(self, numbers: Iterable[int], signal: int, whom: str) -> list[SignalAttempt]:
+        """What is to be sent for a signal to those of these tasks that run."""
+        running = [entry for n in numbers if (entry := self.entries[n]).phase is TaskPhase.RUNNING]
+        return [SignalAttempt(entry.address, entry.id, entry.attempt, signal, whom) for entry in running]
+
     # What is to be done.
 
     def place(self, now: float) -> list[StartAttempt]:
         """Start what fits. A pair that breaks the rules is not obeyed, and counted in `faults`."""
+        for number in self.queue.freed(now):
+            waiting = self.entries[number]
+            self._waiting.setdefault(waiting.shape, {})[waiting.id] = None
+        if hopeless := self.queue.hopeless():
+            self.cancel(hopeless, now)
         if not self._waiting:
             return []
         rooms = {a: self._room(s) for a, s in self.stations.items() if not s.draining and not _over(s.member, now)}
@@ -257,16 +325,28 @@ class Machine:
         for line in lines:
             if line["op"] == "task":
                 self._add(int(line["id"]), task_from_dict(line["task"], "task log", "/"), float(line["at"]))
+            elif line["op"] == "array":
+                for place, one in enumerate(line["tasks"]):
+                    task = task_from_dict(one, "task log", "/")
+                    self._add(int(line["id"]) + place, task, float(line["at"]))
+            elif line["op"] == "hold":
+                self._hold(self.entries[int(line["id"])], bool(line["held"]))
             elif line["op"] == "start":
                 entry = self.entries[int(line["id"])]
                 self._forget_waiting(entry)
+                if entry.task.job is not None:
+                    self.queue.begun(entry)
                 self._turn(entry, TaskPhase.RUNNING)
                 entry.attempt, entry.started = int(line["n"]), float(line["at"])
                 entry.node, entry.job = str(line["node"]), str(line["job"])
             elif line["op"] == "cancel":
                 self.entries[int(line["id"])].cancelled = True
             elif line["op"] == "again":
-                self._again(self.entries[int(line["id"])])
+                entry = self.entries[int(line["id"])]
+                if entry.phase is TaskPhase.RUNNING:
+                    entry.again = True
+                else:
+                    self._again(entry)
             elif line["op"] == "end":
                 entry = self.entries[int(line["id"])]
                 self._forget_waiting(entry)
@@ -284,12 +364,25 @@ class Machine:
         if task.name:
             self._names[task.name] = number
         self._count[TaskPhase.WAITING] += 1
-        self._waiting.setdefault(entry.shape, {})[number] = None
+        entry.held = task.job is not None and task.job.held
+        self._wait(entry)
 
     def _again(self, entry: TaskEntry) -> None:
         entry.failed, entry.shape = 0, shape_of(entry.task)
         self._turn(entry, TaskPhase.WAITING)
-        self._waiting.setdefault(entry.shape, {})[entry.id] = None
+        self._wait(entry)
+
+    def _wait(self, entry: TaskEntry) -> None:
+        if entry.task.job is not None:
+            self.queue.take(entry)
+        else:
+            self._waiting.setdefault(entry.shape, {})[entry.id] = None
+
+    def _hold(self, entry: TaskEntry, held: bool) -> None:
+        entry.held = held
+        if entry.phase is TaskPhase.WAITING:
+            self._forget_waiting(entry)
+            self.queue.take(entry)
 
     def _start(self, entry: TaskEntry, station: Station, now: float) -> StartAttempt:
         self._forget_waiting(entry)
@@ -306,7 +399,9 @@ class Machine:
     def _end(self, entry: TaskEntry, outcome: AttemptOutcome, code: int | None, why: str, use: Use, now: float) -> None:
         if entry.cancelled and outcome is not AttemptOutcome.COMPLETE:
             outcome = AttemptOutcome.CANCELLED
-        entry.cancelled = False
+        elif entry.again:
+            outcome = AttemptOutcome.REQUEUED
+        entry.cancelled = entry.again = False
         self.journal.append(
             {
                 "op": "end",
@@ -320,19 +415,23 @@ class Machine:
             }
         )
         entry.last, entry.code, entry.why, entry.use, entry.ended = outcome, code, why, use, now
-        entry.failed += outcome is AttemptOutcome.FAILED
-        entry.lost += outcome is AttemptOutcome.LOST
+        entry.failed += outcome.failed
+        entry.lost += outcome in (AttemptOutcome.LOST, AttemptOutcome.REQUEUED)
+        job = entry.task.job
+        once = outcome is AttemptOutcome.LOST and job is not None and not job.requeue
         if outcome is AttemptOutcome.COMPLETE:
             self._turn(entry, TaskPhase.COMPLETE)
         elif outcome is AttemptOutcome.CANCELLED:
             self._turn(entry, TaskPhase.CANCELLED)
-        elif outcome is AttemptOutcome.FAILED and entry.failed > entry.task.retries:
+        elif once or (outcome.failed and entry.failed > entry.task.retries):
             self._turn(entry, TaskPhase.FAILED)
         else:
-            if outcome is AttemptOutcome.FAILED and entry.address:
+            if outcome.failed and entry.address:
                 entry.shape = entry.shape._replace(avoid=entry.shape.avoid | {entry.address})
             self._turn(entry, TaskPhase.WAITING)
-            self._waiting.setdefault(entry.shape, {})[entry.id] = None
+            self._wait(entry)
+        if job is not None and entry.phase.final:
+            self.queue.over(entry)
 
     def _turn(self, entry: TaskEntry, phase: TaskPhase) -> None:
         self._count[entry.phase] -= 1
@@ -340,6 +439,7 @@ class Machine:
         entry.phase = phase
 
     def _forget_waiting(self, entry: TaskEntry) -> None:
+        self.queue.kept.pop(entry.id, None)
         queue = self._waiting.get(entry.shape, {})
         queue.pop(entry.id, None)
         if not queue:

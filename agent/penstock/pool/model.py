@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from penstock.errors import UserError
+from penstock.pool.terms import JobTerms, terms_from_dict, terms_to_dict
 from penstock.values.models import Duration, Entry, kind, number, read_as, text, whole
 from penstock.values.units import AMOUNT_FORMS, parse_amount
 
@@ -53,6 +54,15 @@ class AttemptOutcome(StrEnum):
     FAILED = "failed"  # its command did: it is tried again elsewhere, up to a limit
     LOST = "lost"  # its member went away: it is always tried again
     CANCELLED = "cancelled"
+    # Of a job, as failed: it took longer than its limit, or more memory than it asked for.
+    TIMEOUT = "timeout"
+    MEMORY = "memory"
+    REQUEUED = "requeued"  # its owner wants it to run again
+
+    @property
+    def failed(self) -> bool:
+        """Whether its command is to blame."""
+        return self in (AttemptOutcome.FAILED, AttemptOutcome.TIMEOUT, AttemptOutcome.MEMORY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +71,8 @@ class PoolTask:
 
     `cores` may be a fraction; `memory` is in bytes, `seconds` the expected run time; None: not said. `inputs` are files
     that must be there when it starts. `name` is unique within the pool where it is given. `retries`: how often it may
-    fail and be tried again. Tasks of different `workflow`s may share cores that they leave idle.
+    fail and be tried again. Tasks of different `workflow`s may share cores that they leave idle. `job`: it was
+    submitted as a job, and keeps to these terms.
     """
 
     argv: tuple[str, ...]
@@ -75,6 +86,7 @@ class PoolTask:
     workdir: str = "/"
     environment: Mapping[str, str] = field(default_factory=dict)
     retries: int = _RETRIES
+    job: JobTerms | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +154,13 @@ def _environment(value: object) -> dict[str, str] | None:
     return value if good else None  # type: ignore[return-value]
 
 
+def _terms(value: object) -> JobTerms | None:
+    try:
+        return terms_from_dict(value) if isinstance(value, dict) else None
+    except (KeyError, TypeError) as e:
+        raise ValueError(f"these terms are of another version: {e}") from None
+
+
 def _memory(value: object) -> int:
     try:
         return int(parse_amount(value))
@@ -165,6 +184,7 @@ class _TaskEntry(Entry):
     workdir: Annotated[str, text("an absolute path", "/.{0,4095}")]
     environment: Annotated[dict[str, str], kind(_environment, "a map of texts")] = Field(default_factory=dict)
     retries: Annotated[int, whole(0, _MAX_RETRIES)] = _RETRIES
+    job: Annotated[JobTerms, kind(_terms, "the terms of a job")] | None = None
 
 
 def task_from_dict(value: object, where: str, workdir: str) -> PoolTask:
@@ -183,7 +203,8 @@ def task_from_dict(value: object, where: str, workdir: str) -> PoolTask:
         argv=tuple(said.command),
         seconds=said.time,
         inputs=tuple(said.inputs),
-        **said.model_dump(exclude={"command", "time", "inputs"}),
+        job=said.job,
+        **said.model_dump(exclude={"command", "time", "inputs", "job"}),
     )
 
 
@@ -197,6 +218,7 @@ def task_to_dict(task: PoolTask) -> dict[str, Any]:
         "time": task.seconds,
         "inputs": list(task.inputs),
         "environment": dict(task.environment),
+        "job": None if task.job is None else terms_to_dict(task.job),
     }
     value = {key: said for key, said in value.items() if said}
     value |= {"command": list(task.argv), "workdir": task.workdir, "cores": task.cores, "retries": task.retries}

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Sequence
 
 from penstock.config import Config
 from penstock.core.extensions import PLACEMENTS
 from penstock.pool.folder import PoolFolder
-from penstock.pool.scheduler import PoolScheduler
+from penstock.pool.scheduler import PoolDoor, PoolScheduler
 
 __all__ = ["run_scheduler"]
 
 
-async def run_scheduler(config: Config, folder: PoolFolder) -> None:
-    """Serve. Raises StoreError when another scheduler of the pool runs, ConfigError for an unknown placement."""
-    scheduler = PoolScheduler(folder, PLACEMENTS.make(config.pool.placement), config.pool.share, config.pool.host)
+async def run_scheduler(config: Config, folder: PoolFolder, doors: Sequence[PoolDoor] = ()) -> None:
+    """Serve, by these doors, too. Raises StoreError when another scheduler of the pool runs, ConfigError for an unknown
+    placement."""
+    placement = PLACEMENTS.make(config.pool.placement)
+    scheduler = PoolScheduler(folder, placement, config.pool.share, config.pool.host, doors)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, scheduler.stop)
     await scheduler.serve()

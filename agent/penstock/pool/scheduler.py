@@ -12,8 +12,8 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
 import structlog
 from distributed import Scheduler
@@ -23,11 +23,19 @@ from penstock.errors import PenstockError, StoreError, UserError
 from penstock.pool import link, report
 from penstock.pool.folder import PoolFolder, SchedulerAddress
 from penstock.pool.journal import Journal
-from penstock.pool.machine import Kill, Machine, StartAttempt
-from penstock.pool.model import AttemptOutcome, Capacity, PoolMember, TaskPhase, task_from_dict, task_to_dict
+from penstock.pool.machine import Kill, Machine, SignalAttempt, StartAttempt
+from penstock.pool.model import (
+    AttemptOutcome,
+    Capacity,
+    PoolMember,
+    PoolTask,
+    TaskPhase,
+    task_from_dict,
+    task_to_dict,
+)
 from penstock.pool.placement import PoolPlacement
 
-__all__ = ["PoolScheduler"]
+__all__ = ["PoolDoor", "PoolScheduler"]
 
 _log = structlog.get_logger(__name__)
 _SOON = 0.005  # seconds in which events are gathered before a pass
@@ -37,10 +45,30 @@ _AGAIN = 5.0  # seconds until a log that could not be written is tried again
 _TTL = 30.0  # seconds; a member that is not heard of for so long is lost
 
 
+class PoolDoor(Protocol):
+    """Another way to a pool than by its clients: it is open while the pool is."""
+
+    async def open(self, pool: PoolScheduler) -> None:
+        """Let in from now on."""
+        ...
+
+    async def close(self) -> None:
+        """Let nobody in any more."""
+        ...
+
+
 class PoolScheduler(SchedulerPlugin):
     """One pool, while it runs. Its log is taken at once: raises StoreError if another scheduler has it."""
 
-    def __init__(self, folder: PoolFolder, placement: PoolPlacement, share: float, host: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: PoolFolder,
+        placement: PoolPlacement,
+        share: float,
+        host: str | None = None,
+        doors: Sequence[PoolDoor] = (),
+    ) -> None:
+        self._doors = doors
         self.folder = folder
         self.machine = Machine(placement, share)
         self._host = host
@@ -86,9 +114,13 @@ class PoolScheduler(SchedulerPlugin):
         _log.info("the pool is open", pool=self.folder.name, address=address.url)
         regular = asyncio.create_task(self._regularly())
         try:
+            for door in self._doors:
+                await door.open(self)
             await self._stop.wait()
         finally:
             regular.cancel()
+            for door in self._doors:
+                await door.close()
             await self._scheduler.close()
             self._flush()
             # Before the log is given up: the next one must not lose its address to us.
@@ -185,11 +217,13 @@ class PoolScheduler(SchedulerPlugin):
             if self.machine.due(start, self.now()):
                 self._send(start)
 
-    def _send(self, order: StartAttempt | Kill) -> None:
+    def _send(self, order: StartAttempt | Kill | SignalAttempt) -> None:
         message: dict[str, Any] = {"op": link.KILL, "task": order.id, "attempt": order.attempt}
         if isinstance(order, StartAttempt):
             # As a text: on the wire lists would become tuples.
             message |= {"op": link.RUN, "what": json.dumps(task_to_dict(order.task))}
+        elif isinstance(order, SignalAttempt):
+            message |= {"op": link.SIGNAL, "signal": order.signal, "whom": order.whom}
         self._scheduler.worker_send(order.address, message)
 
     def _flush(self) -> bool:
@@ -243,22 +277,30 @@ class PoolScheduler(SchedulerPlugin):
 
     def _submit(self, body: dict[str, Any]) -> list[int]:
         tasks = [task_from_dict(one, f"task {i}", "/") for i, one in enumerate(body["tasks"], 1)]
+        return self.take_in(tasks, larger=bool(body.get("larger")), again=bool(body.get("again")))
+
+    def take_in(self, tasks: list[PoolTask], *, larger: bool, again: bool) -> list[int]:
+        """Take tasks in, and write them down; their numbers. Raises UserError, StoreError."""
         if self._draining:
             raise UserError("the pool is being stopped and takes no more tasks")
         if not self._flush():
             raise StoreError(self.problem)
-        numbers = self.machine.submit(tasks, self.now(), larger=bool(body.get("larger")), again=bool(body.get("again")))
+        numbers = self.machine.submit(tasks, self.now(), larger=larger, again=again)
         if not self._flush():
             raise StoreError(f"{self.problem}; the tasks are known, but a scheduler that is killed now forgets them")
         self._soon()
         return numbers
 
+    def carry_out(self, orders: Iterable[Kill | SignalAttempt]) -> None:
+        """Send what is to be done; what was decided is written down soon."""
+        for order in orders:
+            self._send(order)
+        self._soon()
+
     def _cancel(self, body: dict[str, Any]) -> int:
         numbers = [report.number_of(self.machine, one) for one in body["tasks"]]
         known = [n for n in numbers if not self.machine.entries[n].phase.final]
-        for kill in self.machine.cancel(known, self.now()):
-            self._send(kill)
-        self._soon()
+        self.carry_out(self.machine.cancel(known, self.now()))
         return len(known)
 
     def _drain(self, body: dict[str, Any]) -> int:

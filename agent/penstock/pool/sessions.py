@@ -8,12 +8,28 @@ import signal
 
 import psutil
 
+from penstock.pool.signals import Whom
+
 __all__ = ["signal_session"]
 
+_STEP = "/task/srun"  # the path of the srun that a job finds ends so
 
-def signal_session(session: int, number: signal.Signals) -> None:
-    """To every process of a session, those that left its process group included."""
+
+def signal_session(session: int, number: signal.Signals, whom: Whom = Whom.ALL) -> None:
+    """To the processes of a session, those that left its process group included."""
+    if whom is Whom.BATCH:
+        with contextlib.suppress(OSError):
+            os.kill(session, number)
+        return
     for process in psutil.pids():
         with contextlib.suppress(OSError):
-            if os.getsid(process) == session:
+            if os.getsid(process) == session and (whom is Whom.ALL or _is_step(process)):
                 os.kill(process, number)
+
+
+def _is_step(process: int) -> bool:
+    """Whether it is an srun, which hands signals on."""
+    try:
+        return any(word.endswith(_STEP) for word in psutil.Process(process).cmdline()[:3])
+    except psutil.Error:
+        return False

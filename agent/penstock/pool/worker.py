@@ -27,7 +27,10 @@ from penstock.pool import link
 from penstock.pool.allocation import scratch_prefix
 from penstock.pool.executor import Ended, TaskExecutor
 from penstock.pool.folder import PoolFolder
+from penstock.pool.jobfiles import JobFiles
+from penstock.pool.jobstart import JobStarter
 from penstock.pool.model import AttemptOutcome, Capacity, task_from_dict
+from penstock.pool.signals import Whom
 
 __all__ = ["Terms", "work"]
 
@@ -117,12 +120,15 @@ class _Service:
                 startup_information={link.JOIN: self._tell},
                 death_timeout=_CONNECT,
             )
-            self._worker.stream_handlers.update({link.RUN: self._run, link.KILL: self._kill, link.LEAVE: self._leave})
+            self._worker.stream_handlers.update(
+                {link.RUN: self._run, link.KILL: self._kill, link.SIGNAL: self._signal, link.LEAVE: self._leave}
+            )
 
             def ended(end: Ended) -> None:
                 loop.call_soon_threadsafe(self._ended, end)
 
-            self._executor = TaskExecutor(self._terms.capacity, self._folder.output, self._terms.flood, ended)
+            jobs = JobStarter(JobFiles(self._folder), self._node, os.environ.get("SLURM_CLUSTER_NAME", ""))
+            self._executor = TaskExecutor(self._terms.capacity, self._folder.output, self._terms.flood, ended, jobs)
             try:
                 await self._worker
                 self.joined = True
@@ -201,6 +207,9 @@ class _Service:
 
     def _kill(self, *, task: int, attempt: int) -> None:
         self._executor.kill(task, attempt, AttemptOutcome.CANCELLED, "cancelled")
+
+    def _signal(self, *, task: int, attempt: int, signal: int, whom: str) -> None:
+        self._executor.send(task, attempt, signal, Whom(whom))
 
     def _leave(self) -> None:
         self._told_to_leave = True

@@ -120,7 +120,7 @@ def _asked(options: Sequence[Option], asker: Asker, site: ShimSite) -> SacctAsk:
         value = option.value or ""
         match option.name:
             case "j":
-                ids += _ids(value)
+                ids += _ids(value, site.past_ids)
             case "o":
                 shown.append(value)
             case "p" | "P":
@@ -163,10 +163,10 @@ def _asked(options: Sequence[Option], asker: Asker, site: ShimSite) -> SacctAsk:
     )
 
 
-def _ids(text: str) -> list[str]:
+def _ids(text: str, past: int) -> list[str]:
     parts = text.split(",")
     for part in parts:
-        if _ID.fullmatch(part) is None or int(part.partition("_")[0]) >= 2**32:
+        if _ID.fullmatch(part) is None or int(part.partition("_")[0]) >= past:
             raise Through(f"not the number of a job: {part[:40]}")
     return parts
 

@@ -50,7 +50,7 @@ def read(words: Sequence[str], environ: Mapping[str, str], site: ShimSite) -> Sc
         raise Through("not served")
     job = None
     if len(others) == 3:
-        if _ID.fullmatch(others[2]) is None or int(others[2]) >= 2**32:
+        if _ID.fullmatch(others[2]) is None or int(others[2]) >= site.past_ids:
             raise Through("not the number of a job")
         job = int(others[2])
     return ScontrolAsk(job, any(option.name == "o" for option in options))

@@ -12,7 +12,7 @@ __all__ = ["Asker", "ShimSite"]
 class ShimSite:
     """`cluster` is Slurm's name of this one, `alone` whether accounting knows no other. `private`: PrivateData hides
     something. `hidden`: jobs of some partitions are shown to their users, or with `--all`, alone. `federated`: squeue
-    and sacct may speak of other clusters by themselves."""
+    and sacct may speak of other clusters by themselves. `past_ids`: no job has a number as large."""
 
     cluster: str
     release: tuple[int, ...]
@@ -20,6 +20,7 @@ class ShimSite:
     private: bool = False
     hidden: bool = False
     federated: bool = False
+    past_ids: int = 2**32
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from penstock.shim.site import Asker, ShimSite
 from penstock.shim.squeue_format import DEFAULT, LETTERS, LONG, TIMES, Field, parse_format, parse_long_format, write_row
 from penstock.shim.words import CommandAnswer, Through, parse_words
 
-__all__ = ["SHORT_STATES", "SqueueAsk", "answer", "read"]
+__all__ = ["LONG_STATES", "SHORT_STATES", "SqueueAsk", "answer", "read"]
 
 _LETTERS: Final = "A:ahi:j::lL:n:M:O:o:p:Pq:R:rs::S:t:u:U:vVw:"
 _LONGS: Final = {
@@ -51,6 +51,7 @@ SHORT_STATES: Final = {
     "STAGE_OUT": "SO", "STOPPED": "ST",
 }  # fmt: skip
 """Slurm's states, long and short. The first twelve are what a job is in; the others are marks upon these."""
+LONG_STATES: Final = {short: name for name, short in SHORT_STATES.items()}
 _BASES: Final = frozenset(list(SHORT_STATES)[:12])
 _USUAL: Final = frozenset(["PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STAGE_OUT"])
 _NO_TEXT: Final = "(null)"
@@ -65,7 +66,8 @@ class SqueueAsk:
     """What a squeue command asks for. None as a filter: any.
 
     `ids`: jobs and their tasks (None: all of the job). `everything`: also what is hidden (`-a`); `array`: each task
-    for itself (`-r`); `states` in long words, empty: all. `state_alone`: `--only-job-state`.
+    for itself (`-r`); `states` in long words, empty: all. `state_alone`: `--only-job-state`. `as_found`: the look's own
+    order is as good as squeue's.
     """
 
     fields: Sequence[Field]
@@ -74,6 +76,7 @@ class SqueueAsk:
     everything: bool = False
     array: bool = False
     state_alone: bool = False
+    as_found: bool = False
     ids: Sequence[tuple[int, int | None]] | None = None
     users: Sequence[str] | None = None
     me: bool = False
@@ -170,7 +173,7 @@ def _asked(said: _Words, environ: Mapping[str, str], site: ShimSite) -> SqueueAs
         everything="a" in flags or "j" in values,
         array="r" in flags or "SQUEUE_ARRAY" in environ,
         state_alone="only-job-state" in flags,
-        ids=_ids(values["j"]) if "j" in values else None,
+        ids=_ids(values["j"], site.past_ids) if "j" in values else None,
         users=_list(values, "u"),
         me="me" in flags,
         not_me="notme" in flags,
@@ -215,11 +218,11 @@ def _list(values: Mapping[str, str], name: str) -> list[str] | None:
     return parts
 
 
-def _ids(text: str) -> list[tuple[int, int | None]]:
+def _ids(text: str, past: int) -> list[tuple[int, int | None]]:
     found: list[tuple[int, int | None]] = []
     for part in text.split(","):
         match = _ID.fullmatch(part)
-        if match is None or int(match[1]) >= 2**32:
+        if match is None or int(match[1]) >= past:
             raise Through(f"not the number of a job: {part[:40]}")
         found.append((int(match[1]), None if match[2] is None else int(match[2])))
     return found
@@ -271,7 +274,7 @@ def _filtered(ask: SqueueAsk, rows: Sequence[Mapping[str, str]], asker: Asker) -
     kept = [row for row in rows if _state_wanted(ask.states, row["T"])]
     if (ask.accounts is not None or ask.qos is not None) and any("[" in row["i"] for row in rows):
         raise Through("waiting tasks of an array that may differ in what is filtered by")
-    if ask.ids is not None and len(ask.ids) == 1:
+    if ask.ids is not None and len(ask.ids) == 1 and not ask.as_found:
         _distinct(kept)
     return kept
 

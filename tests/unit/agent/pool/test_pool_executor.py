@@ -13,11 +13,18 @@ import psutil
 import pytest
 
 from penstock.pool.executor import Ended, TaskExecutor
+from penstock.pool.folder import PoolFolder
+from penstock.pool.jobfiles import JobFiles
+from penstock.pool.jobstart import JobStarter
 from penstock.pool.limits import Shares
 from penstock.pool.model import AttemptOutcome, Capacity, PoolTask
 from penstock.pool.output import output_path
 
 LIMIT = 60.0
+
+
+def starter(folder: Path) -> JobStarter:
+    return JobStarter(JobFiles(PoolFolder("main", folder)), "n7", "site")
 
 
 class Bench:
@@ -26,7 +33,7 @@ class Bench:
     def __init__(self, folder: Path, flood: int = 10_000) -> None:
         self.folder = folder
         self.ends: queue.Queue[Ended] = queue.Queue()
-        self.it = TaskExecutor(Capacity(2.0, None, 0), folder, flood, self.ends.put)
+        self.it = TaskExecutor(Capacity(2.0, None, 0), folder, flood, self.ends.put, starter(folder))
 
     def run(self, *argv: str, **more: object) -> Ended:
         self.start(*argv, **more)
@@ -181,7 +188,7 @@ def test_environment(bench: Bench):
 def test_each_task_sees_the_gpus_that_it_asked_for_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     ends: queue.Queue[Ended] = queue.Queue()
-    it = TaskExecutor(Capacity(4.0, None, 2), tmp_path, 1000, ends.put)
+    it = TaskExecutor(Capacity(4.0, None, 2), tmp_path, 1000, ends.put, starter(tmp_path))
     try:
         script = f"echo $CUDA_VISIBLE_DEVICES; until [ -e {tmp_path}/go ]; do sleep 0.02; done"
         for number, gpus in enumerate((1, 1, 0), 1):

@@ -1,0 +1,404 @@
+"""Tasks of a pool as Slurm's commands write jobs: rows of squeue and sacct, records of `scontrol show job`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from penstock.pool.filenames import error_name, input_name, output_name
+from penstock.pool.jobqueue import JobQueue, job_number
+from penstock.pool.machine import TaskEntry
+from penstock.pool.model import AttemptOutcome, TaskPhase
+from penstock.pool.terms import JobTerms, WaitReason
+from penstock.shim.rows import Table
+from penstock.shim.squeue import SHORT_STATES
+from penstock.shim.squeue_format import LETTERS
+
+__all__ = ["JobOwner", "record", "sacct_table", "squeue_table", "state_of"]
+
+_NOTHING: Final = "(null)"
+_HEADINGS: Final = {
+    "a": "ACCOUNT", "A": "JOBID", "B": "EXEC_HOST", "c": "MIN_CPUS", "C": "CPUS", "d": "MIN_TMP_DISK", "D": "NODES",
+    "e": "END_TIME", "E": "DEPENDENCY", "f": "FEATURES", "F": "ARRAY_JOB_ID", "g": "GROUP", "G": "GROUP",
+    "h": "OVER_SUBSCRIBE", "H": "SOCKETS_PER_NODE", "i": "JOBID", "I": "CORES_PER_SOCKET", "j": "NAME",
+    "J": "THREADS_PER_CORE", "k": "COMMENT", "K": "ARRAY_TASK_ID", "l": "TIME_LIMIT", "L": "TIME_LEFT",
+    "m": "MIN_MEMORY", "M": "TIME", "n": "REQ_NODES", "N": "NODELIST", "o": "COMMAND", "O": "CONTIGUOUS",
+    "p": "PRIORITY", "P": "PARTITION", "q": "QOS", "Q": "PRIORITY", "r": "REASON", "R": "NODELIST(REASON)",
+    "S": "START_TIME", "t": "ST", "T": "STATE", "u": "USER", "U": "UID", "v": "RESERVATION", "V": "SUBMIT_TIME",
+    "w": "WCKEY", "W": "LICENSES", "x": "EXC_NODES", "X": "CORE_SPEC", "y": "NICE", "Y": "SCHEDNODES", "z": "S:C:T",
+    "Z": "WORK_DIR",
+}  # fmt: skip
+_SACCT: Final = (
+    "Account", "AdminComment", "AllocCPUS", "AllocNodes", "AllocTRES", "AssocID", "AveCPU", "AveCPUFreq",
+    "AveDiskRead", "AveDiskWrite", "AvePages", "AveRSS", "AveVMSize", "BlockID", "Cluster", "Comment",
+    "Constraints", "ConsumedEnergy", "ConsumedEnergyRaw", "Container", "CPUTime", "CPUTimeRAW", "DBIndex",
+    "DerivedExitCode", "Elapsed", "ElapsedRaw", "Eligible", "End", "ExitCode", "Flags", "GID", "Group", "JobID",
+    "JobIDRaw", "JobName", "Layout", "MaxDiskRead", "MaxDiskReadNode", "MaxDiskReadTask", "MaxDiskWrite",
+    "MaxDiskWriteNode", "MaxDiskWriteTask", "MaxPages", "MaxPagesNode", "MaxPagesTask", "MaxRSS", "MaxRSSNode",
+    "MaxRSSTask", "MaxVMSize", "MaxVMSizeNode", "MaxVMSizeTask", "McsLabel", "MinCPU", "MinCPUNode", "MinCPUTask",
+    "NCPUS", "NNodes", "NodeList", "NTasks", "Partition", "Priority", "QOS", "QOSRAW", "Reason", "ReqCPUFreq",
+    "ReqCPUFreqGov", "ReqCPUFreqMax", "ReqCPUFreqMin", "ReqCPUS", "ReqMem", "ReqNodes", "ReqTRES", "Reservation",
+    "ReservationId", "Reserved", "ResvCPU", "ResvCPURAW", "Start", "State", "Submit", "SubmitLine", "Suspended",
+    "SystemComment", "SystemCPU", "Timelimit", "TimelimitRaw", "TotalCPU", "UID", "User", "UserCPU", "WCKey",
+    "WCKeyID", "WorkDir"
+)  # fmt: skip
+_REASONS: Final = {
+    AttemptOutcome.FAILED: "NonZeroExitCode",
+    AttemptOutcome.TIMEOUT: "TimeLimit",
+    AttemptOutcome.MEMORY: "OutOfMemory",
+    AttemptOutcome.LOST: "NodeDown",
+}
+_FAILURES: Final = {
+    AttemptOutcome.TIMEOUT: "TIMEOUT",
+    AttemptOutcome.MEMORY: "OUT_OF_MEMORY",
+    AttemptOutcome.LOST: "NODE_FAIL",
+}
+_MEMORY_SIGNAL: Final = 125
+
+
+@dataclass(frozen=True, slots=True)
+class JobOwner:
+    """Whose the jobs are, and on which cluster."""
+
+    uid: int
+    user: str
+    gid: int
+    group: str
+    cluster: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A job with what is worked out of it once."""
+
+    entry: TaskEntry
+    terms: JobTerms
+    number: int
+    base: int
+    state: str
+    reason: str
+    now: float
+
+    @property
+    def shown(self) -> str:
+        """Its number as squeue writes it."""
+        array = self.terms.array
+        return str(self.number) if array is None else f"{self.base}_{array.index}"
+
+    @property
+    def began(self) -> float | None:
+        return None if self.entry.phase is TaskPhase.WAITING else self.entry.started
+
+    @property
+    def ended(self) -> float | None:
+        return self.entry.ended if self.entry.phase.final else None
+
+    @property
+    def seconds(self) -> int:
+        """For how long it has run."""
+        if self.began is None or self.entry.attempt == 0:
+            return 0
+        return max(int((self.now if self.ended is None else self.ended) - self.began), 0)
+
+    @property
+    def cpus(self) -> int:
+        return self.terms.ntasks * self.terms.cpus
+
+    @property
+    def node(self) -> str:
+        return "" if self.began is None else self.entry.node
+
+
+def state_of(entry: TaskEntry) -> str:
+    """Slurm's long word for its state."""
+    match entry.phase:
+        case TaskPhase.WAITING:
+            return "PENDING"
+        case TaskPhase.RUNNING:
+            return "COMPLETING" if entry.cancelled else "RUNNING"
+        case TaskPhase.COMPLETE:
+            return "COMPLETED"
+        case TaskPhase.CANCELLED:
+            return "CANCELLED"
+        case TaskPhase.FAILED:
+            return _FAILURES.get(entry.last or AttemptOutcome.FAILED, "FAILED")
+
+
+def _seen(entry: TaskEntry, queue: JobQueue, now: float) -> _Seen:
+    terms = entry.task.job
+    assert terms is not None
+    base = job_number(queue.base(entry), terms)
+    reason = str(WaitReason.NONE)
+    if entry.phase is TaskPhase.WAITING:
+        kept = queue.kept.get(entry.id, WaitReason.RESOURCES)
+        reason = str(WaitReason.RESOURCES if kept is WaitReason.NONE else kept)
+    elif entry.phase is TaskPhase.FAILED and entry.last is not None:
+        reason = _REASONS.get(entry.last, reason)
+    return _Seen(entry, terms, job_number(entry.id, terms), base, state_of(entry), reason, now)
+
+
+def squeue_table(entries: Iterator[TaskEntry], queue: JobQueue, owner: JobOwner, now: float) -> Table:
+    """What squeue has of these jobs."""
+    return Table(_HEADINGS, tuple(_squeue_row(_seen(entry, queue, now), queue, owner) for entry in entries))
+
+
+def _squeue_row(job: _Seen, queue: JobQueue, owner: JobOwner) -> Mapping[str, str]:
+    terms, entry = job.terms, job.entry
+    end = job.ended
+    if end is None and job.began is not None and terms.limit is not None:
+        end = job.began + terms.limit
+    left = "UNLIMITED" if terms.limit is None else _span(max(int(terms.limit) - job.seconds, 0))
+    told = job.state in ("PENDING", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
+    row = dict.fromkeys(LETTERS, _NOTHING)
+    return row | {
+        "a": terms.account or _NOTHING,
+        "A": str(job.number),
+        "B": job.node or "n/a",
+        "c": str(job.cpus),
+        "C": str(job.cpus),
+        "d": "0",
+        "D": "1",
+        "e": _moment(end, "N/A"),
+        "E": queue.dependency(entry, job.now) if entry.phase is TaskPhase.WAITING else "",
+        "F": str(job.base),
+        "g": owner.group,
+        "G": str(owner.gid),
+        "h": "OK",
+        "H": "*",
+        "i": job.shown,
+        "I": "*",
+        "j": terms.name,
+        "J": "*",
+        "k": terms.comment or _NOTHING,
+        "K": "N/A" if terms.array is None else str(terms.array.index),
+        "l": "UNLIMITED" if terms.limit is None else _span(int(terms.limit)),
+        "L": left,
+        "m": _megabytes(entry.task.memory),
+        "M": _span(job.seconds),
+        "n": "",
+        "N": job.node,
+        "o": terms.command or _NOTHING,
+        "O": "0",
+        "p": "0.00000000023283",
+        "P": terms.partition,
+        "q": terms.qos or _NOTHING,
+        "Q": "1",
+        "r": job.reason,
+        "R": f"({job.reason})" if told else job.node,
+        "S": _moment(job.began, "N/A"),
+        "t": SHORT_STATES[job.state],
+        "T": job.state,
+        "u": owner.user,
+        "U": str(owner.uid),
+        "V": _moment(entry.submitted, "N/A"),
+        "w": terms.wckey or _NOTHING,
+        "x": "",
+        "X": "N/A",
+        "y": "0",
+        "z": "*:*:*",
+        "Z": entry.task.workdir,
+    }
+
+
+def sacct_table(entries: Iterator[TaskEntry], queue: JobQueue, owner: JobOwner, now: float) -> Table:
+    """What sacct has of these jobs: each with the step of its script."""
+    rows: list[Mapping[str, str]] = []
+    for entry in entries:
+        job = _seen(entry, queue, now)
+        rows.append(_sacct_row(job, owner))
+        if entry.attempt and entry.phase is not TaskPhase.WAITING:
+            rows.append(_sacct_step(job, owner))
+    return Table({name: name for name in _SACCT}, tuple(rows))
+
+
+def _sacct_row(job: _Seen, owner: JobOwner) -> Mapping[str, str]:
+    terms, entry = job.terms, job.entry
+    began = job.began is not None and entry.attempt > 0
+    waits = entry.phase is TaskPhase.WAITING
+    memory = _megabytes(entry.task.memory)
+    tres = f"billing={job.cpus},cpu={job.cpus},node=1"
+    asked = f"billing={job.cpus},cpu={job.cpus}" + (f",mem={memory}" if entry.task.memory else "") + ",node=1"
+    limit = terms.limit
+    state = f"CANCELLED by {owner.uid}" if job.state == "CANCELLED" else job.state
+    # How it ended is known of its last attempt; one that waits again has not ended.
+    return dict.fromkeys(_SACCT, "") | {
+        "Account": terms.account,
+        "AllocCPUS": str(job.cpus) if began else "0",
+        "AllocNodes": "1" if began else "0",
+        "AllocTRES": tres if began else "",
+        "Cluster": owner.cluster,
+        "Comment": terms.comment,
+        "CPUTime": _clock(job.seconds * job.cpus),
+        "CPUTimeRAW": str(job.seconds * job.cpus),
+        "DerivedExitCode": "0:0",
+        "Elapsed": _clock(job.seconds),
+        "ElapsedRaw": str(job.seconds),
+        "Eligible": _moment(entry.eligible or (None if waits else entry.submitted), "Unknown"),
+        "End": _moment(job.ended, "Unknown"),
+        "ExitCode": _exit(job),
+        "GID": str(owner.gid),
+        "Group": owner.group,
+        "JobID": job.shown,
+        "JobIDRaw": str(job.number),
+        "JobName": terms.name,
+        "NCPUS": str(job.cpus) if began else "0",
+        "NNodes": "1",
+        "NodeList": entry.node if began else "None assigned",
+        "Partition": terms.partition,
+        "Priority": "1",
+        "QOS": terms.qos,
+        "Reason": job.reason if waits else "None",
+        "ReqCPUS": str(job.cpus),
+        "ReqMem": memory if entry.task.memory else "",
+        "ReqNodes": "1",
+        "ReqTRES": asked,
+        "Start": _moment(job.began if began else job.ended, "Unknown"),
+        "State": state,
+        "Submit": _moment(entry.submitted, "Unknown"),
+        "SubmitLine": terms.line,
+        "Suspended": "00:00:00",
+        "SystemCPU": "00:00:00",
+        "Timelimit": "UNLIMITED" if limit is None else _clock(int(limit)),
+        "TimelimitRaw": "UNLIMITED" if limit is None else str(int(limit // 60)),
+        "TotalCPU": _processor(entry.use.cpu),
+        "UID": str(owner.uid),
+        "User": owner.user,
+        "UserCPU": _processor(entry.use.cpu),
+        "WCKey": terms.wckey,
+        "WorkDir": entry.task.workdir,
+    }
+
+
+def _sacct_step(job: _Seen, owner: JobOwner) -> Mapping[str, str]:
+    entry = job.entry
+    state, code = job.state, _exit(job)
+    if state in ("TIMEOUT", "CANCELLED"):
+        state, code = "CANCELLED", "0:15"
+    memory = f"{entry.use.memory // 1024}K" if entry.use.memory else ""
+    return dict.fromkeys(_SACCT, "") | {
+        "Account": job.terms.account,
+        "AllocCPUS": str(job.cpus),
+        "AllocNodes": "1",
+        "AllocTRES": f"cpu={job.cpus},node=1",
+        "AveCPU": _clock(int(entry.use.cpu)),
+        "AveRSS": memory,
+        "Cluster": owner.cluster,
+        "CPUTime": _clock(job.seconds * job.cpus),
+        "CPUTimeRAW": str(job.seconds * job.cpus),
+        "Elapsed": _clock(job.seconds),
+        "ElapsedRaw": str(job.seconds),
+        "Eligible": _moment(entry.started, "Unknown"),
+        "End": _moment(job.ended, "Unknown"),
+        "ExitCode": code,
+        "JobID": f"{job.shown}.batch",
+        "JobIDRaw": f"{job.number}.batch",
+        "JobName": "batch",
+        "MaxRSS": memory,
+        "MaxRSSNode": entry.node,
+        "MaxRSSTask": "0",
+        "NCPUS": str(job.cpus),
+        "NNodes": "1",
+        "NodeList": entry.node,
+        "NTasks": "1",
+        "ReqCPUS": str(job.cpus),
+        "Start": _moment(entry.started, "Unknown"),
+        "State": state,
+        "Submit": _moment(entry.started, "Unknown"),
+        "SystemCPU": "00:00:00",
+        "TotalCPU": _processor(entry.use.cpu),
+        "UserCPU": _processor(entry.use.cpu),
+    }
+
+
+def record(entry: TaskEntry, queue: JobQueue, owner: JobOwner, now: float, *, line: bool) -> str:
+    """What `scontrol show job` says of it; on one `line` (`-o`)."""
+    job = _seen(entry, queue, now)
+    terms, task = job.terms, entry.task
+    array = f" ArrayJobId={job.base} ArrayTaskId={terms.array.index}" if terms.array is not None else ""
+    end = job.ended
+    if end is None and job.began is not None and terms.limit is not None:
+        end = job.began + terms.limit
+    names = (terms, entry.id, task.workdir, job.node, owner.user)
+    output = output_name(*names)
+    dependency = queue.dependency(entry, now) if entry.phase is TaskPhase.WAITING else ""
+    limit = "UNLIMITED" if terms.limit is None else _clock(int(terms.limit))
+    memory = _megabytes(task.memory)
+    lines = [
+        f"JobId={job.number}{array} JobName={terms.name}",
+        f"UserId={owner.user}({owner.uid}) GroupId={owner.group}({owner.gid}) MCS_label=N/A",
+        f"Priority=1 Nice=0 Account={terms.account or _NOTHING} QOS={terms.qos or _NOTHING}",
+        f"JobState={job.state} Reason={job.reason} Dependency={dependency or _NOTHING}",
+        f"Requeue={int(terms.requeue)} Restarts={entry.lost} BatchFlag=1 Reboot=0 ExitCode={_exit(job)}",
+        f"RunTime={_clock(job.seconds)} TimeLimit={limit} TimeMin=N/A",
+        f"SubmitTime={_moment(entry.submitted, 'Unknown')} "
+        f"EligibleTime={_moment(entry.eligible or entry.submitted, 'Unknown')}",
+        "AccrueTime=Unknown",
+        f"StartTime={_moment(job.began, 'Unknown')} EndTime={_moment(end, 'Unknown')} Deadline=N/A",
+        f"SuspendTime=None SecsPreSuspend=0 LastSchedEval={_moment(now, 'Unknown')} Scheduler=Main",
+        f"Partition={terms.partition or _NOTHING} AllocNode:Sid={terms.host or 'localhost'}:0",
+        "ReqNodeList=(null) ExcNodeList=(null)",
+        f"NodeList={job.node}",
+        *([f"BatchHost={job.node}"] if job.node else []),
+        f"NumNodes=1 NumCPUs={job.cpus} NumTasks={terms.ntasks} CPUs/Task={terms.cpus} ReqB:S:C:T=0:0:*:*",
+        f"TRES=cpu={job.cpus}{f',mem={memory}' if task.memory else ''},node=1,billing={job.cpus}",
+        "Socks/Node=* NtasksPerN:B:S:C=0:0:*:* CoreSpec=*",
+        f"MinCPUsNode={job.cpus} MinMemoryNode={memory} MinTmpDiskNode=0",
+        "Features=(null) DelayBoot=00:00:00",
+        "OverSubscribe=OK Contiguous=0 Licenses=(null) Network=(null)",
+        f"Command={terms.command or _NOTHING}",
+        f"WorkDir={task.workdir}",
+        *([f"Comment={terms.comment} "] if terms.comment else []),
+        f"StdErr={error_name(*names) or output}",
+        f"StdIn={input_name(*names)}",
+        f"StdOut={output}",
+        "Power=",
+    ]
+    return (" ".join(lines) + "\n") if line else ("\n   ".join(lines) + "\n\n")
+
+
+def _exit(job: _Seen) -> str:
+    entry = job.entry
+    if not entry.phase.final or job.state in ("CANCELLED", "TIMEOUT", "NODE_FAIL"):
+        return "0:0"
+    if job.state == "OUT_OF_MEMORY":
+        return f"0:{_MEMORY_SIGNAL}"
+    code = entry.code or 0
+    return f"{code}:0" if code >= 0 else f"0:{-code}"
+
+
+def _moment(at: float | None, none: str) -> str:
+    return none if at is None else datetime.fromtimestamp(int(at)).isoformat()
+
+
+def _span(seconds: int) -> str:
+    """As squeue writes it: 1-02:03:04, 2:03:04, 3:04."""
+    days, rest = divmod(seconds, 86400)
+    hours, rest = divmod(rest, 3600)
+    minutes, left = divmod(rest, 60)
+    if days:
+        return f"{days}-{hours:02}:{minutes:02}:{left:02}"
+    return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
+
+
+def _clock(seconds: int) -> str:
+    """As sacct writes it: 1-02:03:04, 02:03:04."""
+    days, rest = divmod(seconds, 86400)
+    text = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    return f"{days}-{text}" if days else text
+
+
+def _processor(seconds: float) -> str:
+    whole = int(seconds)
+    if whole >= 3600:
+        return _clock(whole)
+    return f"{whole // 60:02}:{whole % 60:02}.{int(seconds * 1000) % 1000:03}"
+
+
+def _megabytes(memory: int | None) -> str:
+    """As Slurm writes an amount: 100M, 4G."""
+    megabytes = (memory or 0) // 2**20
+    if not megabytes:
+        return "0"
+    return f"{megabytes // 1024}G" if megabytes % 1024 == 0 else f"{megabytes}M"
