@@ -1,0 +1,272 @@
+"""Jobs that become tasks of a pool, beside those of a real Slurm: who submits, asks and cancels sees no difference."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import Desk, SlurmAgent
+
+from penstock_lab.cluster import Cluster
+
+pytest.importorskip("distributed")
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600, func_only=True)]
+LIMIT = 120.0
+
+
+class PoolSite(SlurmAgent):
+    """Alice's, with a pool, and front programs in `fronts`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self.environment["PENSTOCK_POOL__FOLDER"] = str(self.folder / "pools")
+        self.pool = self.folder / "pools" / "main"
+        self.work = self.folder / "work"
+        self.work.mkdir()
+        user = cluster.user("alice")
+        os.chown(self.work, user.uid, user.gid)
+        self.fronts = Desk(self).say("penstock", "shim", "--path").strip()
+        self.penstock("pool", "start", "--detach")
+
+    def penstock(self, *words: str) -> None:
+        done = self.run("alice", *words)
+        assert done.returncode == 0, done.stderr
+
+    def address(self) -> dict[str, Any]:
+        return dict(json.loads((self.pool / "address.json").read_text()))
+
+    def join(self, nodes: int = 2) -> int:
+        """An allocation of so many nodes of two cores each."""
+        before = len(self.members())
+        script = self.place / "join.sh"
+        command = " ".join([sys.executable, "-m", "penstock", "pool", "join"])
+        script.write_text(f"#!/bin/bash\nexec {command}\n")
+        words = ["sbatch", "--parsable", f"-N{nodes}", "-t30", "-o/dev/null", str(script)]
+        done = self.cluster.run_as("alice", words, env=self.environment, cwd=self.work, check=True)
+        self.until(lambda: len(self.members()) == before + nodes, "the members")
+        return int(done.stdout)
+
+    def members(self) -> list[dict[str, Any]]:
+        done = self.run("alice", "pool", "status", "--json")
+        return list(json.loads(done.stdout)["members"]) if done.returncode == 0 else []
+
+    def call(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        """A command of a shell with the front programs."""
+        path = f"{self.fronts}:{self.cluster.user_env('alice')['PATH']}"
+        env = {**self.environment, "PATH": path, **more}
+        done: subprocess.CompletedProcess[str] = self.cluster.run_as(
+            "alice", list(words), env=env, cwd=self.work, timeout=LIMIT
+        )
+        return done
+
+    def say(self, *words: str, **more: str) -> str:
+        done = self.call(*words, **more)
+        assert (done.returncode, done.stderr) == (0, ""), (words, done.stdout, done.stderr)
+        return done.stdout
+
+    def submit(self, *words: str, wrap: str = "true", partition: str = "penstock", **more: str) -> int:
+        told = self.say("sbatch", "--parsable", "-p", partition, *words, f"--wrap={wrap}", **more)
+        return int(told)
+
+    def state(self, job: int | str) -> str:
+        return self.say("sacct", "-X", "-n", "-P", "-j", str(job), "-o", "State").strip()
+
+    def ended(self, *jobs: int) -> None:
+        names = [str(job) for job in jobs]
+
+        def over() -> bool:
+            states = self.say("sacct", "-X", "-n", "-P", "-j", ",".join(names), "-o", "State").split("\n")[:-1]
+            alive = ("PENDING", "RUNNING", "COMPLETING", "REQUEUED")
+            return len(states) >= len(names) and not any(state in alive for state in states)
+
+        self.until(over, f"the end of {names}", LIMIT)
+
+    def down(self) -> None:
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            os.kill(self.address()["pid"], signal.SIGKILL)
+        self.cluster.run_as("root", ["scancel", f"--user={self.cluster.users['alice']}"])
+        super().down()
+
+
+@pytest.fixture
+def site(cluster: Cluster) -> Iterator[PoolSite]:
+    it = PoolSite(cluster)
+    yield it
+    it.down()
+
+
+# How it is submitted, and what it runs; what it writes is compared, and how it ends.
+ALIKE: dict[str, tuple[list[str], str]] = {
+    "plain": ([], "echo $1 out; echo err >&2; pwd; umask"),
+    "code": ([], "exit 7"),
+    "killed": ([], "kill -9 $$"),
+    "signal": ([], "kill -USR1 $$; sleep 30"),
+    "files": (["-o", "%x-%j-%A.o", "-e", "%x.%u.%s.%t.e"], "echo out; echo err >&2"),
+    "input": (["-i", "given"], "cat"),
+    "chdir": (["-D", "sub"], "pwd; echo $SLURM_SUBMIT_DIR"),
+    "cpus": (["-c2", "-n1"], "echo $SLURM_CPUS_PER_TASK $SLURM_NTASKS $SLURM_CPUS_ON_NODE; nproc"),
+    "memory": (["--mem=100", "-t5"], "echo $SLURM_MEM_PER_NODE $SLURM_JOB_NUM_NODES"),
+    "exported": (["--export=GIVEN,OTHER=a b"], "echo $GIVEN $OTHER $MISSING"),
+    "all": ([], "echo $GIVEN $MISSING"),
+    "array": (
+        ["-a", "3-7:4", "-o", "a-%a.o"],
+        "echo $SLURM_ARRAY_TASK_ID $SLURM_ARRAY_TASK_MAX",
+    ),
+    "nowhere": (["-o", "/nonexistent/x"], "true"),
+    "names": (["-J", "a b"], "echo $SLURM_JOB_NAME $SLURM_JOB_NODELIST | sed s/n[0-9]*$/NODE/"),
+}
+
+
+def outcome(site: PoolSite, what: str, partition: str, folder: Path) -> tuple[set[str], dict[str, str]]:
+    """How a job of the table ends in this partition, and all that it leaves in `folder`."""
+    words, script = ALIKE[what]
+    site.say("mkdir", "-p", f"{folder}/sub")
+    site.say("sh", "-c", f"echo given > {folder}/given")
+    lines = ["sbatch", "--parsable", "-p", partition, "-J", what, *words, f"--wrap={script}"]
+    done = site.call("sh", "-c", 'cd "$0"; exec "$@"', str(folder), *lines, GIVEN="g")
+    assert done.returncode == 0, done.stderr
+    job = int(done.stdout)
+    site.ended(job)
+    # Accounting learns of a job's name, and of an array's tasks, in portions.
+    told = site.say("sacct", "-X", "-n", "-P", "-j", str(job), "-o", "State,ExitCode").splitlines()
+    files = {
+        re.sub(r"\d{6,}|\b\d+\b", "N", str(file.relative_to(folder))): file.read_text().replace(str(folder), "FOLDER")
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+    return set(told), files
+
+
+def test_a_job_of_a_pool_does_as_one_of_slurms(site: PoolSite):
+    site.join(1)
+    differ = {}
+    for what in ALIKE:
+        found = [outcome(site, what, partition, site.work / partition / what) for partition in ("batch", "penstock")]
+        if found[0] != found[1]:
+            differ[what] = found
+    assert not differ, differ
+
+
+def test_what_waits_is_told_and_what_is_cancelled_ends(site: PoolSite):
+    site.join(1)
+    real = site.submit("-t1", wrap="sleep 3", partition="batch")
+    first = site.submit(
+        "-a", "1-2%1", wrap="echo $SLURM_ARRAY_TASK_ID >> ran; sleep 1; exit $((SLURM_ARRAY_TASK_ID - 1))"
+    )
+    one = site.submit("-d", f"afterok:{first}_1", wrap="echo one >> ran")
+    never = site.submit("-d", f"afterok:{first}", wrap="echo never >> ran")
+    after_real = site.submit("-d", f"afterok:{real}", wrap="echo real >> ran")
+    held = site.submit("-H", wrap="echo held >> ran")
+    long = site.submit(wrap='trap "echo term >> ran; exit" TERM; while true; do sleep 0.1; done')
+    site.until(lambda: site.say("squeue", "-h", "-j", str(long), "-o", "%T").strip() == "RUNNING", "the long one")
+    site.ended(one, after_real)
+    site.until(lambda: "Never" in site.say("squeue", "-h", "-j", str(never), "-o", "%r"), "what can never run")
+    listed = site.say("squeue", "-h", "--me", "-o", "%i %r").splitlines()
+    assert f"{held} JobHeldUser" in listed
+    assert f"{never} DependencyNeverSatisfied" in listed
+    assert site.say("squeue", "-h", "-t", "all", "-j", f"{real},{long}", "-o", "%i").split() == [str(real), str(long)]
+    site.say("scontrol", "release", str(held))
+    site.ended(held)
+    asleep = site.submit("-H", partition="batch")
+    done = site.call("scancel", str(long), str(asleep), "5000009999")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "scancel: error: Kill job error on job id 5000009999: Invalid job id specified\n",
+    )
+    site.ended(long, asleep)
+    uid = site.cluster.user("alice").uid
+    assert site.state(long) == site.state(asleep) == f"CANCELLED by {uid}"
+    assert sorted((site.work / "ran").read_text().split()) == ["1", "2", "held", "one", "real", "term"]
+    shown = site.say("scontrol", "show", "job", str(held))
+    assert f"JobId={held} JobName=wrap\n" in shown
+    assert "JobState=COMPLETED" in shown
+    site.say("scancel", "--me")
+    assert site.say("squeue", "-h", "--me", "-t", "PD", "-o", "%i").strip() == ""
+
+
+def test_a_submission_is_made_once_while_the_scheduler_is_killed_and_its_job_runs_once(site: PoolSite):
+    site.join(2)
+    count, told, over = 60, [], threading.Event()
+
+    def kill() -> None:
+        while not over.wait(1.5):
+            os.kill(site.address()["pid"], signal.SIGKILL)
+            site.penstock("pool", "start", "--detach")
+
+    def submit(part: int) -> None:
+        for i in range(part, count, 3):
+            told.append(site.submit("-o", "/dev/null", wrap=f"echo {i} >> each"))
+
+    killer = threading.Thread(target=kill)
+    threads = [threading.Thread(target=submit, args=(part,)) for part in range(3)]
+    for thread in (killer, *threads):
+        thread.start()
+    for thread in threads:
+        thread.join()
+    over.set()
+    killer.join()
+    assert len(set(told)) == count
+    listed = site.say(
+        "sacct", "-X", "-n", "-P", "--name", "wrap", "-S", time.strftime("%Y-%m-%dT00:00:00"), "-o", "JobID"
+    )
+    assert sorted(int(word) for word in listed.split() if word.startswith("5000")) == sorted(told)
+    site.ended(*told)
+    # What ran as the scheduler was killed ran again, as one whose node was lost would.
+    assert {int(word) for word in (site.work / "each").read_text().split()} == set(range(count))
+
+
+def test_what_ran_in_an_allocation_that_is_killed_runs_elsewhere(site: PoolSite):
+    lost = site.join(1)
+    job = site.submit(wrap="echo $SLURM_RESTART_COUNT >> ran; until [ -e go ]; do sleep 0.1; done")
+    once = site.submit("--no-requeue", wrap="sleep 100")
+    for one in (job, once):
+        site.until(lambda one=one: site.state(one) == "RUNNING", "both of them")
+    site.cluster.run_as("root", ["scancel", "-s", "KILL", str(lost)], check=True)
+    site.until(lambda: site.state(once) == "NODE_FAIL", "the end of the one that is not to run again")
+    site.join(1)
+    (site.work / "go").touch()
+    site.ended(job)
+    assert site.state(job) == "COMPLETED"
+    assert (site.work / "ran").read_text().split() == ["1"]
+
+
+def test_what_has_no_pool_says_so(site: PoolSite):
+    done = site.call("sbatch", "-p", "penstock-other", "--wrap=true")
+    assert done.returncode == 1
+    assert "pool 'other' has no scheduler; `penstock pool start --detach --pool other` starts one" in done.stderr
+    done = site.call("sbatch", "-p", "penstock", "-N2", "--wrap=true")
+    assert (done.returncode, "--nodes=2" in done.stderr) == (1, True)
+    real = int(site.say("sbatch", "--parsable", "--comment=penstock-pool", "-N2", "-H", "--wrap=true"))
+    assert real < 5_000_000_000  # by a word of its comment: Slurm does what a pool cannot
+    job = site.submit("-H")
+    done = site.call("sbatch", "-d", f"afterok:{job}", "--wrap=true")
+    assert (done.returncode, "is a task of a pool" in done.stderr) == (1, True)
+    site.penstock("pool", "stop")
+    assert str(real) in site.say("squeue", "-h", "--me", "-o", "%i")  # a pool that was stopped is in nobody's way
+    done = site.call("squeue", "-j", str(job))
+    assert (done.returncode, "has no scheduler" in done.stderr) == (1, True)
+
+
+def test_without_the_key_of_the_pool_nobody_is_let_in(site: PoolSite):
+    site.submit("-H")
+    door = json.loads((site.pool / "door.json").read_text())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    plain = socket.create_connection((door["host"], door["port"]), timeout=20)
+    with contextlib.closing(plain), pytest.raises(OSError), context.wrap_socket(plain) as connection:
+        connection.sendall(b'{"op": "answer", "program": "squeue", "words": [], "environ": {}}\n')
+        if not connection.recv(1000):
+            raise ConnectionResetError
