@@ -72,6 +72,7 @@ def test_a_seeded_chain_ages_from_its_submission_and_runs_in_order_under_kills(a
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1500, func_only=True)  # twice as long as it may take by its own deadline, and a little more
 def test_a_hundred_seeded_jobs_keep_their_age(agent, cluster):
     for _ in range(2):  # a workflow of at most 50 stages is in the queue as a whole
         aged_and_in_order(agent, cluster, 50, 3)
