@@ -69,6 +69,22 @@ def test_a_user_who_asks_too_much_is_told_so_and_others_and_root_are_served():
     asyncio.run(run())
 
 
+def test_what_may_be_asked_often_is_only_that(tmp_path):
+    """A key that stands twice counts as the last one, which is not what the limit was chosen by."""
+
+    async def said(uid, request):
+        return request["op"]
+
+    async def scene():
+        door = LocalDoor({"answer": said, "cancel": said}, RateLimit(1, 0.001), often=RateLimit(50, 0.001))
+        lines = [b'{"op": "answer"}', b'{"op": "answer", "op": "cancel"}', b'{"op": "answer", "\\u006fp": "cancel"}']
+        return [json.loads(await door.answer(UID + 1, line)) for line in lines]
+
+    first, *others = asyncio.run(scene())
+    assert first["result"] == "answer"
+    assert [one["message"] for one in others] == ["op: is there twice"] * 2
+
+
 def test_who_makes_the_agent_work_long_has_fewer_requests(monkeypatch):
     monkeypatch.setattr("penstock.ipc.handlers._CHEAP", 0.001)
     monkeypatch.setattr("penstock.ipc.handlers._DEAREST", 20.0)
