@@ -77,7 +77,7 @@ def number_of(machine: Machine, said: object) -> int:
 def _entry(entry: TaskEntry) -> dict[str, Any]:
     return {
         "id": entry.id,
-        "name": entry.task.name,
+        "name": entry.task.name if entry.task.job is None else entry.task.job.name,
         "workflow": entry.task.workflow,
         "command": list(entry.task.argv),
         "phase": str(entry.phase),

@@ -22,14 +22,14 @@ from typing import Any
 import structlog
 from distributed import Status, Worker
 
-from penstock.errors import AgentUnavailable
+from penstock.errors import AgentUnavailable, UserError
 from penstock.pool import link
 from penstock.pool.allocation import scratch_prefix
 from penstock.pool.executor import Ended, TaskExecutor
 from penstock.pool.folder import PoolFolder
 from penstock.pool.jobfiles import JobFiles
 from penstock.pool.jobstart import JobStarter
-from penstock.pool.model import AttemptOutcome, Capacity, task_from_dict
+from penstock.pool.model import AttemptOutcome, Capacity, Use, task_from_dict
 from penstock.pool.signals import Whom
 
 __all__ = ["Terms", "work"]
@@ -203,7 +203,12 @@ class _Service:
 
     def _run(self, *, task: int, attempt: int, what: str) -> None:
         self._busy_at = time.monotonic()
-        self._executor.start(task, attempt, task_from_dict(json.loads(what), "task", "/"))
+        try:
+            made = task_from_dict(json.loads(what), "task", "/")
+        except UserError as e:  # of a scheduler of another version: one task less, and not this member
+            self._report(Ended(task, attempt, AttemptOutcome.FAILED, None, str(e), Use()))
+            return
+        self._executor.start(task, attempt, made)
 
     def _kill(self, *, task: int, attempt: int) -> None:
         self._executor.kill(task, attempt, AttemptOutcome.CANCELLED, "cancelled")

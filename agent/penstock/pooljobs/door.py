@@ -25,7 +25,7 @@ from penstock.pool.jobenv import exported
 from penstock.pool.jobfiles import JobFiles
 from penstock.pool.jobqueue import job_number
 from penstock.pool.machine import Kill, Machine, SignalAttempt, TaskEntry
-from penstock.pool.model import PoolTask, TaskPhase
+from penstock.pool.model import PoolTask, TaskPhase, task_from_dict, task_to_dict
 from penstock.pool.terms import JobTerms
 from penstock.pooljobs import order
 from penstock.pooljobs.conditions import SlurmJobs
@@ -179,8 +179,8 @@ class JobsDoor:
         content = order.script_content(asked)
         # First without files: what is refused leaves none.
         tasks = order.read_order(asked, self._files.first(), "", "", self._pool.now())
-        for task in tasks[:1]:
-            self._known_dependencies(task)
+        self._known_dependencies(tasks[0])
+        task_from_dict(task_to_dict(tasks[0]), "task", "/")  # as its member will read it
         script = self._files.keep_script(content)
         environment = self._files.keep_environment(exported(asked.environ, order.export_of(asked)))
         kept = [replace(task, job=_with(task.job, script, environment)) for task in tasks]
