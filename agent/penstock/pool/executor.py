@@ -61,6 +61,7 @@ class _Run:
     killed_at: float = 0.0
     job: StartedJob | None = None
     warned: bool = False
+    signals: list[tuple[int, Whom]] = field(default_factory=list)
     cpu: float = 0.0
     cpu_at: float = 0.0
     memory: int = 0
@@ -101,17 +102,19 @@ class TaskExecutor:
     def kill(self, number: int, attempt: int, outcome: AttemptOutcome, why: str) -> None:
         """End it: SIGTERM to its session, SIGKILL after some seconds. Its end is told with this outcome."""
         run = self._runs.get(number)
-        if run is None or run.attempt != attempt:
-            return
-        if run.job is not None and not run.kill:
-            run.job.say("")
-        self._end(run, outcome, why, _TERM_GRACE if run.what.job is None else _JOB_GRACE)
+        if run is not None and run.attempt == attempt:
+            self._end(run, outcome, why, _TERM_GRACE if run.what.job is None else _JOB_GRACE)
 
     def send(self, number: int, attempt: int, signal_number: int, whom: Whom) -> None:
         """Send a signal to some of its processes."""
         run = self._runs.get(number)
-        if run is not None and run.attempt == attempt and run.pid:
-            signal_session(run.pid, signal.Signals(signal_number), whom)
+        if run is None or run.attempt != attempt:
+            return
+        with run.lock:
+            if not run.pid:  # it is just being started
+                run.signals.append((signal_number, whom))
+                return
+        signal_session(run.pid, signal_number, whom)
 
     def close(self, why: str, grace: float = _TERM_GRACE) -> None:
         """End all of them as lost and wait, `grace` seconds between SIGTERM and SIGKILL. Nothing is started after."""
@@ -158,7 +161,12 @@ class TaskExecutor:
             run.kill, run.outcome, run.killed_at = why, outcome, time.monotonic() + grace
             pid = run.pid
         if pid:
-            signal_session(pid, signal.SIGTERM)
+            self._ask_to_end(run)
+
+    def _ask_to_end(self, run: _Run) -> None:
+        if run.job is not None and run.outcome is AttemptOutcome.CANCELLED:
+            run.job.say("")
+        signal_session(run.pid, signal.SIGTERM)
 
     def _run(self, run: _Run) -> None:
         with self._lock:
@@ -188,8 +196,10 @@ class TaskExecutor:
         with run.lock:
             run.pid = process.pid
             late = bool(run.kill)
+        for number, whom in run.signals:
+            signal_session(run.pid, number, whom)
         if late:
-            signal_session(process.pid, signal.SIGTERM)
+            self._ask_to_end(run)
         problem, cpu, memory, status = self._follow(run, process)
         self._guardian.ended(process.pid)
         # A process begins with its parent's size, and the kernel counts that: less than ours says nothing.
@@ -242,7 +252,7 @@ class TaskExecutor:
         left = run.started + terms.limit - time.monotonic()
         if terms.signal and left < terms.before and not run.warned:
             run.warned = True
-            signal_session(run.pid, signal.Signals(terms.signal), Whom.BATCH if terms.batch else Whom.STEPS)
+            signal_session(run.pid, terms.signal, Whom.BATCH if terms.batch else Whom.STEPS)
         if left < 0:
             job.say(" DUE TO TIME LIMIT")
             self._end(run, AttemptOutcome.TIMEOUT, "time limit", _JOB_GRACE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 
 import psutil
 
@@ -15,7 +14,7 @@ __all__ = ["signal_session"]
 _STEP = "/task/srun"  # the path of the srun that a job finds ends so
 
 
-def signal_session(session: int, number: signal.Signals, whom: Whom = Whom.ALL) -> None:
+def signal_session(session: int, number: int, whom: Whom = Whom.ALL) -> None:
     """To the processes of a session, those that left its process group included."""
     if whom is Whom.BATCH:
         with contextlib.suppress(OSError):
