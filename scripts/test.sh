@@ -117,8 +117,11 @@ slurm_a_to_i() {
     run "tests on Slurm, a to i" tests/slurm/test_[a-i]*.py -m "not mpi and not release$and_not_long"
 }
 slurm_j_to_z() {
-    run "tests on Slurm, j to z" tests/slurm/test_[!a-i]*.py --deselect=tests/slurm/test_owner_limits.py \
-        -m "not mpi and not release$and_not_long"
+    run "tests on Slurm, j to z" tests/slurm/test_[!a-i]*.py \
+        --deselect=tests/slurm/test_owner_limits.py --deselect=tests/slurm/test_pool_jobs.py -m "not mpi and not release$and_not_long"
+}
+pool_jobs() {
+    run "jobs of pools on Slurm" tests/slurm/test_pool_jobs.py -m "not release$and_not_long"
 }
 # Each limit with each hostile program: ten minutes by themselves.
 limits() {
@@ -139,10 +142,11 @@ lane() {
     return "$status"
 }
 seen=slurm_j_to_z
-unseen=("releases" "mpi unit_others unit_agent_a_to_h" "slurm_a_to_i unit_agent_i_to_z" "limits contract")
+unseen=("releases" "mpi unit_others unit_agent_a_to_h" "slurm_a_to_i unit_agent_i_to_z" "limits contract pool_jobs")
 if [ -z "$and_not_long" ]; then
     seen="slurm_j_to_z slurm_a_to_i"
-    unseen=("releases companion" "contract mpi unit_agent_a_to_h unit_agent_i_to_z unit_others" "limits resizes")
+    unseen=("releases companion" "contract mpi unit_agent_a_to_h unit_agent_i_to_z unit_others"
+        "limits pool_jobs resizes")
 fi
 lanes=()
 for kinds in "${unseen[@]}"; do
