@@ -190,6 +190,10 @@ def test_what_waits_is_told_and_what_is_cancelled_ends(site: PoolSite):
     uid = site.cluster.user("alice").uid
     assert site.state(long) == site.state(asleep) == f"CANCELLED by {uid}"
     assert sorted((site.work / "ran").read_text().split()) == ["1", "2", "held", "one", "real", "term"]
+    assert (
+        site.say("sacct", "-n", "-P", "-j", f"{held}.batch,{long}.7", "-o", "JobID,State")
+        == f"{held}.batch|COMPLETED\n"
+    )
     shown = site.say("scontrol", "show", "job", str(held))
     assert f"JobId={held} JobName=wrap\n" in shown
     assert "JobState=COMPLETED" in shown

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
@@ -46,6 +47,7 @@ _KNOWN: Final = 300.0  # seconds for which squeue shows what has ended, as Slurm
 _SLURM: Final = 10.0  # seconds between looks at jobs of Slurm's that are waited for
 _SIGN: Final = 60.0  # seconds between signs of life
 _PAST_IDS: Final = 10**12
+_STEP: Final = re.compile(r"([1-9][0-9]{9,10}(?:_[0-9]+)?)\.[A-Za-z0-9]+", re.ASCII)
 _INVALID: Final = "Invalid job id specified"
 
 Orders = Iterable[Kill | SignalAttempt]
@@ -227,7 +229,9 @@ class JobsDoor:
 
     def _sacct(self, words: list[str], environ: Mapping[str, str], *, beside: bool) -> CommandAnswer:
         asker = self._asker(environ)
-        asked = sacct.read(words, asker, self._site)
+        # Of a step, too, the job has to be found first.
+        steps = {match[0] for word in words for match in _STEP.finditer(word)}
+        asked = sacct.read([_STEP.sub(r"\1", word) for word in words], asker, self._site)
         if asked.ids is not None:
             names = [(int(job), int(task) if task else None) for job, _, task in (i.partition("_") for i in asked.ids)]
             entries = [entry for job, task in names for entry in self._of(job, task)]
@@ -238,6 +242,9 @@ class JobsDoor:
             asked = replace(asked, header=False)
         machine = self._pool.machine
         table = sacct_table(iter(_each_once(entries)), machine.queue, self._owner, self._pool.now())
+        if steps:
+            table = replace(table, rows=tuple(row for row in table.rows if row["JobID"] in steps))
+            asked = replace(asked, bare=True)
         return sacct.answer(asked, table, asker)
 
     def _shown(self, asked: ControlAsk, *, beside: bool) -> CommandAnswer:

@@ -81,7 +81,8 @@ class AccountingColumn:
 @dataclass(frozen=True, slots=True)
 class SacctAsk:
     """What a sacct command asks for: jobs `ids`, or (None) what the caller has had since `start`, an ISO date and time
-    (None: since midnight), of these `names`. `ending` and `parsable` are `-p` and `-P` or `-p`."""
+    (None: since midnight), of these `names`. `ending` and `parsable` are `-p` and `-P` or `-p`. `bare`: the look has
+    steps without their jobs."""
 
     columns: Sequence[AccountingColumn]
     header: bool = True
@@ -92,6 +93,7 @@ class SacctAsk:
     ids: Sequence[str] | None = None
     start: str | None = None
     names: frozenset[str] | None = None
+    bare: bool = False
 
 
 def read(words: Sequence[str], asker: Asker, site: ShimSite) -> SacctAsk:
@@ -270,7 +272,7 @@ def _fit(value: str, width: int) -> str:
 
 
 def _chosen(ask: SacctAsk, rows: Sequence[Mapping[str, str]], asker: Asker) -> Iterator[Sequence[Mapping[str, str]]]:
-    jobs = _jobs(rows)
+    jobs = [[row] for row in rows] if ask.bare else _jobs(rows)
     if ask.ids is not None:
         jobs = _of_ids(ask.ids, jobs)
     else:
