@@ -37,12 +37,15 @@ MODULES: Final = (
     "fronts/rules.py",
     "fronts/sbatch.py",
     "fronts/script.py",
+    "fronts/srun.py",
+    "fronts/step.py",
     "fronts/submit.py",
     "fronts/words.py",
     "slurm/__init__.py",
     "slurm/error_texts.py",
     "slurm/minutes.py",
     "slurm/option_table.py",
+    "slurm/srun_table.py",
 )
 """What the front programs load of this package."""
 OLDEST: Final = (3, 9)
@@ -50,6 +53,8 @@ OLDEST: Final = (3, 9)
 SETTINGS: Final = "settings.json"
 _SYSTEM: Final = "/usr/bin/python3"
 _LIBRARY: Final = ".lib"
+_TASK: Final = "task"
+"""The folder in it that only jobs of pools have on PATH: with an srun of their own."""
 _LONGEST: Final = 120  # characters of an interpreter's path, which old kernels cut
 _PACKAGE: Final = Path(__file__).parent.parent
 _PROGRAM: Final = """\
@@ -89,6 +94,7 @@ def front_folder(root: Path, settings: Mapping[str, object], python: str) -> Pat
     folder = root / hashlib.sha256(told.encode()).hexdigest()[:16]
     texts = {"python": python, "library": str(folder / _LIBRARY), "folder": str(folder)}
     content.update({program: _PROGRAM.format(program=program, **texts) for program in PROGRAMS})
+    content |= {f"{_TASK}/srun": _PROGRAM.format(program="srun", **texts), f"{_TASK}/{MARKER}": "penstock\n"}
     try:
         if not _whole(folder, content):
             _write(folder, content)
@@ -116,7 +122,7 @@ def _write(folder: Path, content: Mapping[str, str]) -> None:
             path = fresh / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-            path.chmod(0o755 if name in PROGRAMS else 0o644)
+            path.chmod(0o755 if name in (*PROGRAMS, f"{_TASK}/srun") else 0o644)
         for inner in (fresh, *(path for path in fresh.rglob("*") if path.is_dir())):
             inner.chmod(0o755)
         with suppress(FileNotFoundError):

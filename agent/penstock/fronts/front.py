@@ -28,9 +28,9 @@ def main(program: str, folder: str) -> NoReturn:
         check(folder)
         environ["PATH"] = os.environ["PATH"] = beheaded(environ.get("PATH", os.defpath))
         real = find(program, environ)
-        if real is None:
+        if real is None and program != "srun":
             raise Refused(f"there is no {program} behind the front program in {folder}", _NO_PROGRAM)
-        if environ.get("_") == os.path.join(folder, program):  # a shell's word for what it runs
+        if real is not None and environ.get("_") == os.path.join(folder, program):  # a shell's word for what it runs
             environ["_"] = real
         code = _serve(program, real, environ, folder)
     except Refused as e:
@@ -43,7 +43,12 @@ def main(program: str, folder: str) -> NoReturn:
     end_as(code)
 
 
-def _serve(program: str, real: str, environ: dict[str, str], folder: str) -> int:
+def _serve(program: str, real: str | None, environ: dict[str, str], folder: str) -> int:
+    if program == "srun":
+        from penstock.fronts.srun import front_srun
+
+        return front_srun(real, sys.argv[1:], environ)
+    assert real is not None
     if program == "sbatch":
         from penstock.fronts.sbatch import front_sbatch
 

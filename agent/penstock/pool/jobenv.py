@@ -6,15 +6,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from penstock.fronts.step import POOL_JOB, STEPS
 from penstock.pool.jobqueue import job_number
 from penstock.pool.model import PoolTask
 
-__all__ = ["POOL_JOB", "exported", "job_environment"]
+__all__ = ["exported", "job_environment"]
 
-POOL_JOB: Final = "PENSTOCK_POOL_JOB"
-"""Says to front programs that they run in a task of a pool, and in which."""
 _STAYS: Final = ("SLURM_CONF", "SLURM_TIME_FORMAT", "SLURM_CLUSTERS")
-_OF_A_TASK: Final = (POOL_JOB, "PENSTOCK_TASK", "PENSTOCK_ATTEMPT")
+_OF_A_TASK: Final = (POOL_JOB, STEPS, "PENSTOCK_TASK", "PENSTOCK_ATTEMPT")
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _LOGIN: Final = ("HOME", "USER", "LOGNAME", "SHELL", "LANG")
 

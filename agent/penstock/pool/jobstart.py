@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.errors import StoreError
+from penstock.fronts.step import STEPS
 from penstock.pool.filenames import error_name, input_name, output_name
 from penstock.pool.jobenv import job_environment
 from penstock.pool.jobfiles import JobFiles
@@ -36,12 +37,13 @@ class NotStarted(Exception):
 
 @dataclass(slots=True)
 class StartedJob:
-    """A job's process, and where what is said about it goes (a descriptor, until `close`)."""
+    """A job's process, and where what is said about it goes (a descriptor, until `close`). `steps` counts its steps."""
 
     process: subprocess.Popen[bytes]
     errors: int
     job: int
     node: str
+    steps: Path
 
     def say(self, text: str) -> None:
         """Write a line of ours behind what it has written itself."""
@@ -53,12 +55,15 @@ class StartedJob:
     def close(self) -> None:
         """It has ended."""
         os.close(self.errors)
+        with contextlib.suppress(OSError):
+            self.steps.unlink(missing_ok=True)
 
 
 class JobStarter:
-    """`node` is Slurm's name of this member's node, `cluster` that of the cluster."""
+    """`node` is Slurm's name of this member's node, `cluster` that of the cluster, `scratch` a folder of the member."""
 
-    def __init__(self, files: JobFiles, node: str, cluster: str) -> None:
+    def __init__(self, files: JobFiles, node: str, cluster: str, scratch: Path) -> None:
+        self._scratch = scratch
         self._files = files
         self._node = node
         self._cluster = cluster
@@ -96,11 +101,12 @@ class JobStarter:
             _tell(opened[-1], f"slurmstepd: error: couldn't chdir to `{workdir}': going to {_ELSEWHERE} instead\n")
             workdir = _ELSEWHERE
         script = str(self._files.script(terms.script))
+        steps = self._scratch / f"steps-{number}.{attempt}"
         try:
             process = subprocess.Popen(
                 [script, *task.argv[1:]],
                 cwd=workdir,
-                env={**environment, **extra},
+                env={**environment, **extra, STEPS: str(steps)},
                 stdin=opened[0],
                 stdout=opened[1],
                 stderr=opened[-1],
@@ -113,7 +119,7 @@ class JobStarter:
             raise NotStarted(f"{task.argv[0]!r} cannot be started: {e.strerror}", e.errno or 1) from None
         errors = opened.pop()
         _close(opened)
-        return StartedJob(process, errors, job_number(number, terms), self._node)
+        return StartedJob(process, errors, job_number(number, terms), self._node, steps)
 
 
 def _open(path: str, umask: int, *, append: bool) -> int:

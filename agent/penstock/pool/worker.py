@@ -17,6 +17,7 @@ import socket
 import tempfile
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -127,7 +128,9 @@ class _Service:
             def ended(end: Ended) -> None:
                 loop.call_soon_threadsafe(self._ended, end)
 
-            jobs = JobStarter(JobFiles(self._folder), self._node, os.environ.get("SLURM_CLUSTER_NAME", ""))
+            jobs = JobStarter(
+                JobFiles(self._folder), self._node, os.environ.get("SLURM_CLUSTER_NAME", ""), Path(scratch)
+            )
             self._executor = TaskExecutor(self._terms.capacity, self._folder.output, self._terms.flood, ended, jobs)
             try:
                 await self._worker

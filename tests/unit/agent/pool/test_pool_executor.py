@@ -24,7 +24,7 @@ LIMIT = 60.0
 
 
 def starter(folder: Path) -> JobStarter:
-    return JobStarter(JobFiles(PoolFolder("main", folder)), "n7", "site")
+    return JobStarter(JobFiles(PoolFolder("main", folder)), "n7", "site", folder)
 
 
 class Bench:

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pooled_jobs import after, array, job
 
+from penstock.fronts.step import POOL_JOB
 from penstock.pool.filenames import error_name, input_name, output_name
-from penstock.pool.jobenv import POOL_JOB, exported, job_environment
+from penstock.pool.jobenv import exported, job_environment
 from penstock.pool.machine import Machine, StartAttempt
 from penstock.pool.model import (
     AttemptOutcome,

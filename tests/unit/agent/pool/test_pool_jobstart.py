@@ -32,7 +32,7 @@ class Desk:
         self.work.mkdir()
         self.files = JobFiles(PoolFolder("main", folder))
         self.ends: queue.Queue[Ended] = queue.Queue()
-        starter = JobStarter(self.files, "n7", "site")
+        starter = JobStarter(self.files, "n7", "site", folder)
         self.it = TaskExecutor(Capacity(2.0), folder, 1000, self.ends.put, starter)
 
     def start(self, script: str, *words: str, memory: int | None = None, **terms: object) -> None:

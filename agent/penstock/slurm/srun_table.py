@@ -1,0 +1,48 @@
+"""srun's options: which there are, and which take a value. Pure.
+
+Nothing is imported here: the front programs read it.
+"""
+
+from __future__ import annotations
+
+__all__ = ["KINDS", "LETTERS", "NO_VALUE", "VALUE"]
+
+# From 22.05 to 26.05 (slurm_opt.c): name[/short letter].
+_FLAGS = (
+    "contiguous disable-status/X exact external help/h hold/H label/l multi-prog no-allocate/Z overcommit/O overlap "
+    "oversubscribe/s preserve-env/E quiet/Q quit-on-interrupt reboot spread-job stepmgr test-only unbuffered/u "
+    "usage use-min-nodes verbose/v version/V"
+)
+_WITH_VALUE_AT_WILL = (
+    "bcast compress exclusive immediate/I kill-on-bad-exit/K nice no-kill/k oom-kill-step propagate pty resv-ports "
+    "send-libs wait-for-children x11"
+)
+_WITH_VALUE = (
+    "accel-bind account/A acctg-freq bb bbf bcast-exclude begin/b chdir/D cluster-constraint clusters/M comment "
+    "constraint/C container container-id core-spec/S cores-per-socket cpu-bind cpu-freq cpus-per-gpu cpus-per-task/c "
+    "deadline delay-boot dependency/d distribution/m environment epilog error/e exclude/x export export-file extra "
+    "extra-node-info/B gid gpu-bind gpu-freq gpus/G gpus-per-node gpus-per-socket gpus-per-task gres gres-flags "
+    "het-group hint input/i job-name/J jobid licenses/L mail-type mail-user mcs-label mem mem-bind mem-per-cpu "
+    "mem-per-gpu mincpus mpi msg-timeout network nodefile/F nodelist/w nodes/N ntasks/n ntasks-per-core ntasks-per-gpu "
+    "ntasks-per-node ntasks-per-socket open-mode output/o partition/p power prefer priority profile prolog qos/q "
+    "relative/r reservation segment signal slurmd-debug sockets-per-node switches task-epilog task-prolog "
+    "tasks-per-node thread-spec threads/T threads-per-core time/t time-min tmp treewidth tres-bind tres-per-task uid "
+    "wait/W wckey"
+)
+NO_VALUE, AT_WILL, VALUE = 0, 1, 2
+
+
+def _tables() -> tuple[dict[str, int], dict[str, str]]:
+    kinds: dict[str, int] = {}
+    letters: dict[str, str] = {}
+    for kind, words in ((NO_VALUE, _FLAGS), (AT_WILL, _WITH_VALUE_AT_WILL), (VALUE, _WITH_VALUE)):
+        for word in words.split():
+            name, _, letter = word.partition("/")
+            kinds[name] = kind
+            if letter:
+                letters[letter] = name
+    return kinds, letters
+
+
+KINDS, LETTERS = _tables()
+"""By their full names whether options take a value, and the full names of the short ones."""
