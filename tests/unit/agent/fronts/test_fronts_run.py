@@ -59,6 +59,7 @@ cat jobs 2>/dev/null; exit 0
 SCANCEL = """#!/bin/bash
 cd "$HERE"
 echo "$@" >>cancelled
+case " $* " in *" -v "*) echo "scancel: Terminating job 5" >&2 ;; esac
 ERROR="scancel: error: Kill job error on job id 5"
 if [ -s lost ]; then sed -i 1d lost; echo "$ERROR: Socket timed out on send/recv operation" >&2; exit 1; fi
 if [ -e gone ]; then echo "$ERROR: Job/step already completing or completed" >&2; exit 1; fi
@@ -369,6 +370,8 @@ def test_a_cancellation_whose_answer_was_lost_is_made_again_and_went_well(desk):
     (desk.home / "gone").touch()
     assert desk.run("scancel", "5") == (0, b"", b"")
     assert desk.lines("cancelled") == ["5", "5"]
+    (desk.home / "lost").write_text("x\n")
+    assert desk.run("scancel", "-v", "5") == (0, b"", b"scancel: Terminating job 5\n")
     (desk.home / "lost").write_text("x\n")
     assert desk.run("scancel", "-s", "USR1", "5")[0] == 1, "a signal twice is not a signal once"
 
