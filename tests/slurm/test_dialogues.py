@@ -253,4 +253,4 @@ def test_with_two_calls_in_ten_failing_they_end_as_well(make_site, held):
     of_ours = {number for talk in talks.values() for number in talk.jobs}
     assert {number.partition("_")[0] for number in states} - of_ours == set(), "one job for each submission"
     drawn = [int(line) for line in Path(programs, "count").read_text().split()]
-    assert len(drawn) > 50 and any(n < 2 for n in drawn)
+    assert len(drawn) >= 40 and any(n < 2 for n in drawn)
