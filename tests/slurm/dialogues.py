@@ -28,7 +28,7 @@ class Call:
     known to the calls after it. `until`: it is asked again and again until a line about the job `about` has this in
     its group `state`, or, GONE, until there is no such line. `errors`: what stderr is; `merged`: the tool reads it
     with the output. `script`: the file that is its standard input. `bare`: nothing but HOME is in its environment.
-    `since`: the first release that can do it.
+    `since`: the first release that can do it; `before`: the first in which the tool fails at it by itself.
     """
 
     words: Sequence[str]
@@ -43,12 +43,14 @@ class Call:
     environ: Mapping[str, str] = field(default_factory=dict)
     bare: bool = False
     since: str = ""
+    before: str = "99"
 
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
     """`files`: what the tool has written in its folder; `ends`: how the jobs end, by accounting; `leaves`: what the
-    jobs have written."""
+    jobs have written. `refused`: a line of the files that sbatch does not take any more, and since which release: who
+    uses the tool there has taken it out."""
 
     tool: str
     version: str
@@ -56,6 +58,7 @@ class Dialogue:
     calls: Sequence[Call]
     ends: Mapping[str, str]
     leaves: Mapping[str, str]
+    refused: tuple[str, str] = ("", "99")
 
 
 SUBMITTED: Final = r"Submitted batch job (?P<job>\d+)"
@@ -248,6 +251,7 @@ BATCHSPAWNER: Final = Dialogue(
     ],
     {"first": "CANCELLED", "second": "FAILED"},
     {"jupyterhub_slurmspawner_{second}.log": "began\n"},
+    ("#SBATCH --get-user-env=L\n", "26.05"),
 )
 
 # -- jobflow-remote: qtoolkit's SlurmIO ------------------------------------------------------------------------------
@@ -290,6 +294,7 @@ JOBFLOW: Final = Dialogue(
             until="RUNNING",
             about="{second}",
             environ=_STANDARD,
+            before="26.05",  # whose SubmitLine has words of its own
         ),
         Call(("scancel", "-v", "{second}"), errors=r"scancel: Terminating job (?P<job>\d+)\n"),
         _qtoolkit("{second}", GONE),

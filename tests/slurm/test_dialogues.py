@@ -52,10 +52,13 @@ class Talk:
     def hold(self) -> None:
         """Write the files, make the calls one after the other, and see what the jobs have left."""
         try:
+            release = self.site.cluster.slurm_version
+            line, since = self.dialogue.refused
             for name, text in self.dialogue.files.items():
-                self._write(name, text.replace("{work}", str(self.work)))
+                kept = text.replace(line, "") if release >= since else text
+                self._write(name, kept.replace("{work}", str(self.work)))
             for call in self.dialogue.calls:
-                if self.site.cluster.slurm_version >= call.since:
+                if call.since <= release < call.before:
                     self._make(call)
             for name, text in self.dialogue.leaves.items():
                 file = self.work / self._said(name)
