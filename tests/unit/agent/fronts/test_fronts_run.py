@@ -187,6 +187,20 @@ def test_after_its_patience_the_answer_is_sbatchs(desk):
     assert time.monotonic() - begun < 20
 
 
+def test_for_who_has_given_up_nothing_is_tried_again(desk):
+    desk.plan("before", "before")
+    env = {**os.environ, "PATH": f"{desk.shim}:{os.environ['PATH']}", "HERE": str(desk.home)}
+    with subprocess.Popen(["sbatch", "a.sh"], stdout=subprocess.PIPE, env=env, cwd=desk.folder) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(30) == 1
+    assert desk.lines("jobs") == []
+    assert desk.lines("plan") == ["before"], "it was tried once"
+    for target in ("/dev/null", str(desk.folder / "answer")):
+        desk.plan("before")
+        assert desk.run("sh", "-c", f"sbatch a.sh >{target}")[0] == 0, "which nobody has to read"
+
+
 def test_a_refusal_is_passed_on_at_once(desk):
     desk.plan("refused", "ok")
     refusal = b"sbatch: error: Batch job submission failed: Invalid partition name specified\n"
